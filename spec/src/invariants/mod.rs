@@ -1,0 +1,69 @@
+//! What must always be true, one property a file.
+//!
+//! Functions over plain states: the model checks them in every state it reaches, live tests check them on what they
+//! recorded, and a node asserts its own part after every step of a debug build. Named after the dissertation where it
+//! has a name (figure 3.2). A property about one state takes that state; one about a step takes the state before, what
+//! happened, and the state after.
+
+mod election_safety;
+mod exactly_once;
+mod fifo_order;
+mod leader_append_only;
+mod leader_completeness;
+mod log_matching;
+mod mutual_exclusion;
+mod no_early_expiry;
+mod node_is_sound;
+mod state_machine_safety;
+mod table_is_sound;
+mod token_monotonicity;
+
+use alloc::string::String;
+use core::fmt;
+
+pub use election_safety::{Leaders, election_safety};
+pub use exactly_once::exactly_once;
+pub use fifo_order::fifo_order;
+pub use leader_append_only::leader_append_only;
+pub use leader_completeness::leader_completeness;
+pub use log_matching::log_matching;
+pub use mutual_exclusion::{Holders, mutual_exclusion};
+pub use no_early_expiry::no_early_expiry;
+pub use node_is_sound::node_is_sound;
+pub use state_machine_safety::{Committed, state_machine_safety};
+pub use table_is_sound::table_is_sound;
+pub use token_monotonicity::token_monotonicity;
+
+/// A property that does not hold, and where it was seen.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// The property's name.
+    pub property: &'static str,
+    /// What was seen.
+    pub detail: String,
+}
+
+/// Whether a property holds.
+pub type Check = Result<(), Violation>;
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is violated: {}", self.property, self.detail)
+    }
+}
+
+impl fmt::Debug for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Fails with `property` and a formatted detail unless `condition` holds.
+macro_rules! require {
+    ($property:expr, $condition:expr, $($detail:tt)+) => {
+        if !$condition {
+            return Err($crate::invariants::Violation { property: $property, detail: alloc::format!($($detail)+) });
+        }
+    };
+}
+use require;

@@ -1,0 +1,24 @@
+//! Palisade's protocol, and nothing else.
+//!
+//! This crate is the product: the transition functions that the model checker explores and that the server executes.
+//! It is `no_std` and forbids unsafe code, so "no clock, no socket, no file, no thread, no randomness" is a fact that
+//! the compiler keeps. Whatever is not deterministic comes in as an [`Input`](raft::Input); whatever must happen in
+//! the world goes out as an [`Output`](raft::Output).
+//!
+//! | module | what it is | what it knows |
+//! |---|---|---|
+//! | [`raft`] | consensus: [`Node`](raft::Node), generic over the state machine it replicates | no locks |
+//! | [`lock`] | the replicated state machine: [`LockTable`](lock::LockTable), sessions, queues, fencing tokens | of Raft, only the [`StateMachine`](raft::StateMachine) trait |
+//! | [`invariants`] | what must always be true, one property a file, over plain states | both |
+//!
+//! docs/protocol.md has the glossary, the rules, the output contract and where we differ from the dissertation
+//! (D. Ongaro, *Consensus: Bridging Theory and Practice*, 2014; cited here as "§3.4", "figure 3.1").
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod invariants;
+pub mod lock;
+pub mod raft;

@@ -1,0 +1,49 @@
+//! Sessions: the lease, the exactly-once window and the unit that dies, in one.
+
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Key, Owner, Sequence, Ttl};
+use crate::raft::Stamp;
+
+/// A client's session.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Session {
+    /// A name for people.
+    pub owner: Owner,
+    /// How long it lives without a sign of life.
+    pub ttl: Ttl,
+    /// The last moment at which it still lives; it expires strictly after.
+    pub deadline: Stamp,
+    /// The greatest operation number applied so far: all operations up to it are done, and are not done again.
+    pub last: Option<Sequence>,
+    /// Whether it was opened by an acquire, for that one lock, and ends with its claim.
+    pub once: bool,
+    /// The keys on which it has a claim, held or waiting, in order.
+    pub(super) claims: Vec<Key>,
+}
+
+impl Session {
+    /// The keys on which it has a claim, held or waiting, in order.
+    pub fn claims(&self) -> &[Key] {
+        &self.claims
+    }
+
+    /// Whether it has a claim on `key`.
+    pub fn claims_key(&self, key: &Key) -> bool {
+        self.claims.binary_search(key).is_ok()
+    }
+
+    pub(super) fn add_claim(&mut self, key: &Key) {
+        if let Err(place) = self.claims.binary_search(key) {
+            self.claims.insert(place, key.clone());
+        }
+    }
+
+    pub(super) fn drop_claim(&mut self, key: &Key) {
+        if let Ok(place) = self.claims.binary_search(key) {
+            self.claims.remove(place);
+        }
+    }
+}

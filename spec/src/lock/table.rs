@@ -1,0 +1,324 @@
+//! The lock table: the state machine that Raft replicates.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Claim, Command, Event, Holder, Key, Lock, Opening, Outcome, Reply, Sequence, Session, SessionId, Token, Waiter,
+};
+use crate::raft::{Stamp, StateMachine};
+
+/// Every session and every held lock.
+///
+/// Invariants (checked by [`table_is_sound`](crate::invariants::table_is_sound)): holders and waiters are live
+/// sessions; a session claims exactly the keys it holds or waits for, each once; every live session has its deadline
+/// in the index, and the index nothing else.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LockTable {
+    next_session: u64,
+    next_token: Token,
+    sessions: BTreeMap<SessionId, Session>,
+    deadlines: BTreeSet<(Stamp, SessionId)>,
+    locks: BTreeMap<Key, Lock>,
+}
+
+impl Default for LockTable {
+    fn default() -> LockTable {
+        LockTable {
+            next_session: 1,
+            next_token: Token(1),
+            sessions: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            locks: BTreeMap::new(),
+        }
+    }
+}
+
+impl StateMachine for LockTable {
+    type Command = Command;
+    type Outcome = Outcome;
+
+    /// First time passes, then the command is done: a session whose deadline lies before `at` cannot act any more.
+    fn apply(&mut self, at: Stamp, command: &Command) -> Outcome {
+        let mut events = Vec::new();
+        self.expire(at, &mut events);
+        let reply = self.execute(at, command, &mut events);
+        Outcome { reply: Some(reply), events }
+    }
+
+    fn advance(&mut self, at: Stamp) -> Outcome {
+        let mut events = Vec::new();
+        self.expire(at, &mut events);
+        Outcome { reply: None, events }
+    }
+
+    fn next_deadline(&self) -> Option<Stamp> {
+        self.deadlines.first().map(|&(deadline, _)| deadline)
+    }
+}
+
+impl LockTable {
+    /// The session, if it lives.
+    pub fn session(&self, id: SessionId) -> Option<&Session> {
+        self.sessions.get(&id)
+    }
+
+    /// The lock on `key`, if it is held.
+    pub fn lock(&self, key: &Key) -> Option<&Lock> {
+        self.locks.get(key)
+    }
+
+    /// All live sessions.
+    pub fn sessions(&self) -> &BTreeMap<SessionId, Session> {
+        &self.sessions
+    }
+
+    /// All held locks, in the order of their keys.
+    pub fn locks(&self) -> &BTreeMap<Key, Lock> {
+        &self.locks
+    }
+
+    /// The deadlines of all live sessions, the earliest first.
+    pub fn deadlines(&self) -> &BTreeSet<(Stamp, SessionId)> {
+        &self.deadlines
+    }
+
+    /// The token that the next grant will get.
+    pub fn next_token(&self) -> Token {
+        self.next_token
+    }
+
+    fn execute(&mut self, at: Stamp, command: &Command, events: &mut Vec<Event>) -> Reply {
+        match command {
+            Command::Open { opening } => Reply::Opened { session: self.open(at, opening, false) },
+            Command::Close { session } => {
+                self.end(at, &[*session], |session, _| Event::Closed { session }, events);
+                Reply::Closed
+            }
+            Command::KeepAlive { sessions } => {
+                let missing = sessions.iter().copied().filter(|&session| !self.renew(at, session)).collect();
+                Reply::KeptAlive { missing }
+            }
+            Command::Acquire { session, sequence, key, wait } => match self.admit(*session, *sequence) {
+                Admission::New => self.acquire(at, *session, *sequence, key, *wait, events),
+                Admission::Repeated(sequence) => self.acquired_before(*session, sequence, key),
+                Admission::NoSession => Reply::NoSession,
+            },
+            Command::AcquireOnce { opening, key, wait } => {
+                if !wait && let Some(lock) = self.locks.get(key) {
+                    return self.held(lock);
+                }
+                let session = self.open(at, opening, true);
+                self.acquire(at, session, None, key, *wait, events)
+            }
+            Command::Release { session, sequence, key, claim } => match self.admit(*session, *sequence) {
+                Admission::New => self.release(at, *session, key, *claim, events),
+                Admission::Repeated(_) => Reply::Gone,
+                Admission::NoSession => Reply::NoSession,
+            },
+        }
+    }
+
+    /// Exactly once (§6.3): a session's operation is new if its number is greater than all before.
+    fn admit(&mut self, session: SessionId, sequence: Option<Sequence>) -> Admission {
+        let Some(session) = self.sessions.get_mut(&session) else { return Admission::NoSession };
+        match sequence {
+            Some(sequence) if session.last >= Some(sequence) => Admission::Repeated(sequence),
+            Some(sequence) => {
+                session.last = Some(sequence);
+                Admission::New
+            }
+            None => Admission::New,
+        }
+    }
+
+    fn open(&mut self, at: Stamp, opening: &Opening, once: bool) -> SessionId {
+        let id = SessionId { number: self.next_session, nonce: opening.nonce };
+        self.next_session += 1;
+        let deadline = at.plus(opening.ttl.0);
+        let Opening { owner, ttl, .. } = opening.clone();
+        self.sessions.insert(id, Session { owner, ttl, deadline, last: None, once, claims: Vec::new() });
+        self.deadlines.insert((deadline, id));
+        id
+    }
+
+    /// Puts the session's deadline a full time-to-live away, if it lives.
+    fn renew(&mut self, at: Stamp, id: SessionId) -> bool {
+        let Some(session) = self.sessions.get_mut(&id) else { return false };
+        self.deadlines.remove(&(session.deadline, id));
+        session.deadline = at.plus(session.ttl.0);
+        self.deadlines.insert((session.deadline, id));
+        true
+    }
+
+    /// A live session asks for `key`. A claim that it has already is found again, and
+    /// answers to the number of this request from now on.
+    fn acquire(
+        &mut self,
+        at: Stamp,
+        id: SessionId,
+        sequence: Option<Sequence>,
+        key: &Key,
+        wait: bool,
+        events: &mut Vec<Event>,
+    ) -> Reply {
+        let Some(lock) = self.locks.get_mut(key) else {
+            let token = self.grant(at, id, sequence, key, VecDeque::new(), events);
+            return Reply::Granted { session: id, token };
+        };
+        if lock.holder.session == id {
+            lock.holder.sequence = sequence.or(lock.holder.sequence);
+            let token = lock.holder.token;
+            self.renew(at, id);
+            return Reply::Granted { session: id, token };
+        }
+        if !wait {
+            let lock = &self.locks[key];
+            return self.held(lock);
+        }
+        let session = self.sessions.get_mut(&id).expect("who acquires was admitted");
+        // Only a session that claims the key can stand in the queue: no need to search it for the others.
+        let place = if session.claims_key(key) { lock.place_of(id) } else { None };
+        let ahead = match place {
+            Some(place) => {
+                let waiter = &mut lock.queue[place];
+                waiter.sequence = sequence.or(waiter.sequence);
+                place
+            }
+            None => {
+                session.add_claim(key);
+                lock.queue.push_back(Waiter { session: id, sequence });
+                lock.queue.len() - 1
+            }
+        };
+        Reply::Queued { session: id, ahead: ahead as u64 }
+    }
+
+    /// An acquire that was done before is answered from the state: what is left of the claim it made?
+    fn acquired_before(&self, id: SessionId, sequence: Sequence, key: &Key) -> Reply {
+        let Some(lock) = self.locks.get(key) else { return Reply::Gone };
+        if lock.holder.session == id && lock.holder.sequence == Some(sequence) {
+            return Reply::Granted { session: id, token: lock.holder.token };
+        }
+        match lock.place_of(id) {
+            Some(place) if lock.queue[place].sequence == Some(sequence) => {
+                Reply::Queued { session: id, ahead: place as u64 }
+            }
+            _ => Reply::Gone,
+        }
+    }
+
+    fn held(&self, lock: &Lock) -> Reply {
+        let Holder { session, token, .. } = lock.holder;
+        let owner = self.sessions[&session].owner.clone();
+        Reply::Held { holder: session, owner, token, queue: lock.queue.len() as u64 }
+    }
+
+    /// A live session drops its claim on `key`, if that is the claim that is meant.
+    fn release(&mut self, at: Stamp, id: SessionId, key: &Key, claim: Claim, events: &mut Vec<Event>) -> Reply {
+        let Some(lock) = self.locks.get_mut(key) else { return Reply::NotHolder };
+        if lock.holder.session == id {
+            match claim {
+                Claim::Held(token) if token != lock.holder.token => return Reply::NotHolder,
+                Claim::Waiting => return Reply::NotHolder,
+                Claim::Held(_) | Claim::Either => {}
+            }
+            self.drop_claim(id, key);
+            self.pass_on(at, key, events);
+        } else {
+            let place = lock.place_of(id);
+            let (Some(place), Claim::Waiting | Claim::Either) = (place, claim) else { return Reply::NotHolder };
+            lock.queue.remove(place);
+            self.drop_claim(id, key);
+            events.push(Event::Withdrawn { key: key.clone(), session: id });
+        }
+        let session = &self.sessions[&id];
+        if session.once && session.claims.is_empty() {
+            self.end(at, &[id], |session, _| Event::Closed { session }, events);
+        }
+        Reply::Released
+    }
+
+    fn drop_claim(&mut self, id: SessionId, key: &Key) {
+        self.sessions.get_mut(&id).expect("who has a claim lives").drop_claim(key);
+    }
+
+    /// Gives a free lock to a live session, with a new token and a full time-to-live.
+    fn grant(
+        &mut self,
+        at: Stamp,
+        id: SessionId,
+        sequence: Option<Sequence>,
+        key: &Key,
+        queue: VecDeque<Waiter>,
+        events: &mut Vec<Event>,
+    ) -> Token {
+        let token = self.next_token;
+        self.next_token = Token(token.0 + 1);
+        self.sessions.get_mut(&id).expect("locks go to live sessions").add_claim(key);
+        self.renew(at, id);
+        self.locks.insert(key.clone(), Lock { holder: Holder { session: id, token, sequence }, queue });
+        events.push(Event::Granted { key: key.clone(), session: id, token });
+        token
+    }
+
+    /// The holder of `key` is gone: the first in the queue gets the lock. Sessions that ended together with the
+    /// holder are no longer in `sessions`, and are passed over.
+    fn pass_on(&mut self, at: Stamp, key: &Key, events: &mut Vec<Event>) {
+        let Lock { holder, mut queue } = self.locks.remove(key).expect("what is passed on was held");
+        events.push(Event::Released { key: key.clone(), session: holder.session, token: holder.token });
+        while let Some(waiter) = queue.pop_front() {
+            if self.sessions.contains_key(&waiter.session) {
+                self.grant(at, waiter.session, waiter.sequence, key, queue, events);
+                return;
+            }
+        }
+    }
+
+    /// Ends every session whose deadline lies before `at`, in the order of the deadlines.
+    fn expire(&mut self, at: Stamp, events: &mut Vec<Event>) {
+        let due: Vec<SessionId> =
+            self.deadlines.iter().take_while(|(deadline, _)| *deadline < at).map(|&(_, session)| session).collect();
+        self.end(at, &due, |session, deadline| Event::Expired { session, deadline }, events);
+    }
+
+    /// Ends the sessions that live among `ids`: first all of them are dead, then their locks are passed on. In this
+    /// order nobody who ends here can be granted a lock by another who ends here.
+    fn end(&mut self, at: Stamp, ids: &[SessionId], event: fn(SessionId, Stamp) -> Event, events: &mut Vec<Event>) {
+        let mut ended = Vec::new();
+        for &id in ids {
+            if let Some(session) = self.sessions.remove(&id) {
+                self.deadlines.remove(&(session.deadline, id));
+                events.push(event(id, session.deadline));
+                ended.push((id, session.claims));
+            }
+        }
+        let mut queues_to_clear = BTreeSet::new();
+        for (id, claims) in ended {
+            for key in claims {
+                if self.locks.get(&key).is_some_and(|lock| lock.holder.session == id) {
+                    self.pass_on(at, &key, events);
+                } else {
+                    events.push(Event::Withdrawn { key: key.clone(), session: id });
+                    queues_to_clear.insert(key);
+                }
+            }
+        }
+        for key in queues_to_clear {
+            let Some(lock) = self.locks.get_mut(&key) else { continue };
+            lock.queue.retain(|waiter| self.sessions.contains_key(&waiter.session));
+        }
+    }
+}
+
+/// What the exactly-once window says of an operation.
+enum Admission {
+    /// It has not been done.
+    New,
+    /// It has been done before.
+    Repeated(Sequence),
+    /// Nobody lives who could do it.
+    NoSession,
+}

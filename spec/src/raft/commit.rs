@@ -1,0 +1,50 @@
+//! Commitment (§3.6.2) and application, and the leader's clock.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::{Index, Node, Output, Payload, Role, StateMachine};
+
+impl<S: StateMachine> Node<S> {
+    /// As leader: commits what a majority has, if the last of it is of the leader's own term. An entry of an earlier
+    /// term is never committed by counting (figure 3.7): it is committed by the entry of this term behind it.
+    ///
+    /// The leader counts its own log to its very end. That is sound although the write may still be under way: the
+    /// write was put out before, so everything that tells of the commit stands behind it.
+    pub(super) fn advance_commit(&mut self, out: &mut Vec<Output<S>>) {
+        let Role::Leader(leadership) = &self.role else { unreachable!("only a leader counts") };
+        let index = leadership.quorum_index(self.log.last().index, self.config.majority());
+        if self.log.term_at(index) == Some(self.term()) {
+            self.commit_up_to(index, out);
+        }
+    }
+
+    /// Commits and applies everything up to `index`, as far as it is not yet.
+    pub(super) fn commit_up_to(&mut self, index: Index, out: &mut Vec<Output<S>>) {
+        while self.commit < index {
+            let entry = self.log.get(self.commit.next()).expect("what is committed here is in the log");
+            let outcome = match &entry.payload {
+                Payload::Noop => self.machine.advance(entry.stamp),
+                Payload::Command(command) => self.machine.apply(entry.stamp, command),
+            };
+            self.commit = entry.index;
+            out.push(Output::Applied { index: entry.index, term: entry.term, stamp: entry.stamp, outcome });
+        }
+    }
+
+    /// The node's clock advanced. Cluster time passes only at a leader; when it has passed a deadline of the state
+    /// machine that no entry in the log is late enough to meet, the leader appends a no-op that is.
+    pub(super) fn on_clock(&mut self, milliseconds: u64, out: &mut Vec<Output<S>>) {
+        if !self.is_leader() {
+            return;
+        }
+        self.clock = self.clock.plus(milliseconds);
+        let Some(deadline) = self.machine.next_deadline() else { return };
+        let last = self.log.last_stamp();
+        let passed = deadline < self.clock && last <= deadline;
+        let stale = self.clock.0 - last.0 >= self.config.max_stamp_gap;
+        if passed || stale {
+            self.append(vec![Payload::Noop], Self::replicate, out);
+        }
+    }
+}

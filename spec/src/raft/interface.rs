@@ -1,0 +1,107 @@
+//! The two doors of a node: everything that can happen to it, and everything it can ask for.
+//!
+//! # What the driver owes
+//!
+//! Hand each input to [`Node::step`](super::Node::step), then carry out its outputs **in order**:
+//!
+//! 1. [`Output::Persist`] is a barrier: what stands after it waits until it is durable. What stands before it need
+//!    not wait, which is why a leader's AppendEntries leave before its own fsync.
+//! 2. Several steps may be taken before any output is carried out. Their lists are then one list, and all the writes
+//!    in it may be made durable by one sync at the place of the first: that only delays what stood between them.
+//! 3. A write that fails, or may have failed, ends the process. Nothing after it is ever carried out.
+//! 4. Messages may be delayed, repeated, reordered or dropped as the network pleases, timers may fire early, late or
+//!    never, inputs may come in any order: none of it can break safety, only progress.
+
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Index, Message, NodeId, Payload, Persist, Stamp, StateMachine, Term};
+
+/// Everything that can happen to a node. Whatever is not deterministic is here.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Input<C> {
+    /// A message from a peer.
+    Receive(Message<C>),
+    /// Clients ask for these, in this order. Answered by exactly one [`Output::Accepted`] or [`Output::Refused`].
+    /// A [`Payload::Noop`] is a barrier: once it is applied here, the state machine reflects everything that was
+    /// acknowledged before it was proposed, so a read of it is linearizable.
+    Propose(Vec<Payload<C>>),
+    /// The election timer ran out. For a leader this is the time to see whether a quorum still answers.
+    ElectionTimeout,
+    /// The heartbeat timer ran out. Means something to a leader only.
+    HeartbeatTimeout,
+    /// The node's monotonic clock advanced by so many milliseconds since it last said so. Rounded down, never up.
+    ClockAdvanced(u64),
+}
+
+/// Everything a node can ask for. The order of a list of outputs is a contract: see the [module](self).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Output<S: StateMachine> {
+    /// Make this durable before going on to the next output.
+    Persist(Persist<S::Command>),
+    /// Send this to its recipient, once, perhaps.
+    Send(Message<S::Command>),
+    /// The proposals stand in the log from `first` on, one entry each. They are committed when
+    /// [`Output::Applied`] names their index *with this term*; if it names another term, they are lost.
+    Accepted {
+        /// The first proposal's index.
+        first: Index,
+        /// The term of all of them.
+        term: Term,
+    },
+    /// The proposals were not taken: this node does not lead.
+    Refused {
+        /// Who does, as far as it knows.
+        leader: Option<NodeId>,
+    },
+    /// An entry is committed and was applied. Comes once for each index, in order; after a restart from the
+    /// snapshot's on again.
+    Applied {
+        /// The entry's index.
+        index: Index,
+        /// The entry's term.
+        term: Term,
+        /// When it happened, in cluster time.
+        stamp: Stamp,
+        /// What it did.
+        outcome: S::Outcome,
+    },
+    /// Start the election timer afresh, with a new random duration. It fires once.
+    ArmElectionTimer,
+    /// Start the heartbeat timer afresh. It fires once.
+    ArmHeartbeatTimer,
+    /// A message was dropped, and why. For metrics and logs.
+    Dropped {
+        /// Who sent it.
+        from: NodeId,
+        /// What was wrong with it.
+        reason: DropReason,
+    },
+}
+
+/// Why a message was dropped. Everything but [`Malformed`](DropReason::Malformed) and
+/// [`Stranger`](DropReason::Stranger) is everyday.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum DropReason {
+    /// It is not from another voter of this cluster, or not for this node.
+    Stranger,
+    /// A reply from an earlier term, or to a question that is no longer open.
+    Stale,
+    /// A request for a vote while this node hears from a leader, or is one (§4.2.3).
+    LeaderIsAlive,
+    /// No correct node would have sent it.
+    Malformed,
+}
+
+impl DropReason {
+    /// The reason as metrics show it.
+    pub fn name(self) -> &'static str {
+        match self {
+            DropReason::Stranger => "stranger",
+            DropReason::Stale => "stale",
+            DropReason::LeaderIsAlive => "leader_is_alive",
+            DropReason::Malformed => "malformed",
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The log: the sequence of entries that Raft agrees on (§3.5).
+
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Index, Stamp, Term};
+
+/// Where an entry stands: its index and the term in which a leader created it. By the Log Matching property this
+/// names the entry, and everything before it, across the whole cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Position {
+    /// The term of the leader that created the entry.
+    pub term: Term,
+    /// The entry's index.
+    pub index: Index,
+}
+
+impl Position {
+    /// Whether a log that ends here is at least as up-to-date as one that ends at `other` (§3.6.1): the later term
+    /// wins, and within one term the longer log.
+    pub fn is_up_to_date_with(self, other: Position) -> bool {
+        (self.term, self.index) >= (other.term, other.index)
+    }
+}
+
+/// What an entry asks the state machine to do.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Payload<C> {
+    /// Nothing but let time pass: a new leader's first entry, an expiry, a read's barrier.
+    Noop,
+    /// A client's command.
+    Command(C),
+}
+
+/// One entry of the log.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Entry<C> {
+    /// The term of the leader that created it.
+    pub term: Term,
+    /// Its place in the log.
+    pub index: Index,
+    /// The cluster time at which it happens. Never less than the stamp of the entry before it.
+    pub stamp: Stamp,
+    /// What it does.
+    pub payload: Payload<C>,
+}
+
+impl<C> Entry<C> {
+    /// The entry's position.
+    pub fn position(&self) -> Position {
+        Position { term: self.term, index: self.index }
+    }
+}
+
+/// The entries after a base. The base is the last entry that a snapshot replaced, or [`Position::default`] when none
+/// was: everything up to it is committed and applied, and its entries are gone.
+///
+/// Invariants, asserted where entries come in: indexes follow one another without a gap from `base.index + 1`; terms
+/// and stamps never decrease.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Log<C> {
+    base: Position,
+    base_stamp: Stamp,
+    entries: Vec<Entry<C>>,
+}
+
+impl<C> Default for Log<C> {
+    fn default() -> Self {
+        Log::starting_at(Position::default(), Stamp::default())
+    }
+}
+
+impl<C> Log<C> {
+    /// An empty log whose first entry will follow `base`, stamped `base_stamp` or later.
+    pub fn starting_at(base: Position, base_stamp: Stamp) -> Log<C> {
+        Log { base, base_stamp, entries: Vec::new() }
+    }
+
+    /// The position before the first entry.
+    pub fn base(&self) -> Position {
+        self.base
+    }
+
+    /// The position of the last entry, or the base of an empty log.
+    pub fn last(&self) -> Position {
+        self.entries.last().map_or(self.base, Entry::position)
+    }
+
+    /// The stamp of the last entry, or that of the base.
+    pub fn last_stamp(&self) -> Stamp {
+        self.entries.last().map_or(self.base_stamp, |entry| entry.stamp)
+    }
+
+    /// All entries after the base.
+    pub fn entries(&self) -> &[Entry<C>] {
+        &self.entries
+    }
+
+    /// The entry at `index`; `None` at or before the base and past the end.
+    pub fn get(&self, index: Index) -> Option<&Entry<C>> {
+        let offset = index.0.checked_sub(self.base.index.0 + 1)?;
+        self.entries.get(usize::try_from(offset).ok()?)
+    }
+
+    /// The term of the entry at `index`, the base included; `None` where the log does not reach.
+    pub fn term_at(&self, index: Index) -> Option<Term> {
+        if index == self.base.index { Some(self.base.term) } else { self.get(index).map(|entry| entry.term) }
+    }
+
+    /// At most `limit` entries from `from` on. Empty if `from` is at or before the base, or past the end.
+    pub fn slice(&self, from: Index, limit: usize) -> &[Entry<C>] {
+        let Some(offset) = from.0.checked_sub(self.base.index.0 + 1) else { return &[] };
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(self.entries.len());
+        let end = start.saturating_add(limit).min(self.entries.len());
+        &self.entries[start..end]
+    }
+
+    /// The first index of the run of entries that share the term of the entry at `index`, as far back as the log
+    /// reaches.
+    pub fn first_index_of_term_at(&self, index: Index) -> Index {
+        let term = self.term_at(index).expect("the log reaches the index");
+        let end = self.offset(index.next());
+        let start = self.entries[..end].iter().rposition(|entry| entry.term != term).map_or(0, |before| before + 1);
+        Index(self.base.index.0 + 1 + start as u64).min(index)
+    }
+
+    /// The last index with `term`, the base included; `None` if there is no such entry.
+    pub fn last_index_of_term(&self, term: Term) -> Option<Index> {
+        let found = self.entries.iter().rev().take_while(|entry| entry.term >= term).find(|entry| entry.term == term);
+        found.map(|entry| entry.index).or((self.base.term == term).then_some(self.base.index))
+    }
+
+    /// Appends one entry.
+    ///
+    /// # Panics
+    /// If the entry does not follow the last one.
+    pub fn push(&mut self, entry: Entry<C>) {
+        assert!(follows(self.last(), self.last_stamp(), &entry), "an entry must follow the one before it");
+        self.entries.push(entry);
+    }
+
+    /// Removes the entry at `from` and all after it (§3.5: a follower's conflicting entries give way).
+    ///
+    /// # Panics
+    /// If that would reach into the base, which is committed.
+    pub fn truncate(&mut self, from: Index) {
+        assert!(from > self.base.index, "what a snapshot covers is committed and never truncated");
+        let keep = self.offset(from);
+        self.entries.truncate(keep);
+    }
+
+    /// How many entries stand before `index`.
+    fn offset(&self, index: Index) -> usize {
+        let count = index.0.saturating_sub(self.base.index.0 + 1);
+        usize::try_from(count).unwrap_or(usize::MAX).min(self.entries.len())
+    }
+}
+
+/// Whether `entry` may stand right after an entry at `last`, stamped `stamp`.
+pub(crate) fn follows<C>(last: Position, stamp: Stamp, entry: &Entry<C>) -> bool {
+    entry.index == last.index.next() && entry.term >= last.term && entry.stamp >= stamp
+}

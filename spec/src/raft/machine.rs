@@ -1,0 +1,27 @@
+//! What Raft asks of the state machine it replicates.
+
+use core::fmt::Debug;
+use core::hash::Hash;
+
+use super::Stamp;
+
+/// A deterministic state machine: equal states given equal entries give equal states and equal outcomes.
+///
+/// It never reads a clock. The time at which an entry happens is the entry's stamp, the same on every replica, and
+/// stamps never decrease from one call to the next.
+pub trait StateMachine: Clone + Eq + Hash + Debug {
+    /// What clients ask for; the content of a log entry.
+    type Command: Clone + Eq + Hash + Debug;
+    /// What an entry did: the answer to whoever asked, and events for whoever watches.
+    type Outcome: Clone + Eq + Hash + Debug;
+
+    /// Executes `command` at the moment `at`. Infallible: a client's mistake is an outcome.
+    fn apply(&mut self, at: Stamp, command: &Self::Command) -> Self::Outcome;
+
+    /// Lets time pass to `at` without a command: a no-op entry.
+    fn advance(&mut self, at: Stamp) -> Self::Outcome;
+
+    /// The earliest moment *after* which time alone changes the state; `None` if it never will. An idle leader
+    /// appends a no-op as soon as its clock has passed this moment.
+    fn next_deadline(&self) -> Option<Stamp>;
+}

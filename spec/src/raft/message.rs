@@ -1,0 +1,100 @@
+//! What nodes say to one another.
+
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Entry, Index, NodeId, Position, Stamp, Term};
+
+/// A message between two nodes. It may arrive late, twice, out of order or never.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Message<C> {
+    /// Who says it.
+    pub from: NodeId,
+    /// To whom.
+    pub to: NodeId,
+    /// The sender's current term. Also in a [`PreVote`](Body::PreVote): the term it would campaign in is the next.
+    pub term: Term,
+    /// What is said.
+    pub body: Body<C>,
+}
+
+/// What a message says. Requests and replies are separate messages; nobody waits for one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Body<C> {
+    /// "Would you vote for me in the next term?" Changes nobody's term or vote (§9.6).
+    PreVote {
+        /// The end of the asker's log.
+        last: Position,
+    },
+    /// The answer to a [`PreVote`](Body::PreVote).
+    PreVoteReply {
+        /// Whether the vote would be granted.
+        granted: bool,
+    },
+    /// "Vote for me in this term" (§3.4).
+    RequestVote {
+        /// The end of the candidate's log.
+        last: Position,
+    },
+    /// The answer to a [`RequestVote`](Body::RequestVote). A granted vote is durable before it is sent.
+    RequestVoteReply {
+        /// Whether the vote is granted.
+        granted: bool,
+    },
+    /// The leader's entries, its commit index and its clock; a heartbeat when there are no entries (§3.5).
+    AppendEntries {
+        /// The position right before the first entry.
+        prev: Position,
+        /// The entries, in order; may be empty.
+        entries: Vec<Entry<C>>,
+        /// The leader's commit index.
+        commit: Index,
+        /// The leader's current cluster time.
+        stamp: Stamp,
+    },
+    /// "My log equals yours up to here", durable before it is sent.
+    AppendAccepted {
+        /// The last index that is known to be equal.
+        matched: Index,
+    },
+    /// "I have no entry at `prev`, or another one", with where to try next (§3.5, the fast backup).
+    AppendRejected {
+        /// The index of the `prev` that was refused: it tells a late reply from a current one.
+        prev: Index,
+        /// What the follower has there.
+        hint: Hint,
+    },
+}
+
+/// What a follower tells a leader whose entries did not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Hint {
+    /// The follower's log ends before `prev`.
+    Short {
+        /// The index after its last entry.
+        next: Index,
+    },
+    /// The follower's entry at `prev` is of another term.
+    Conflict {
+        /// That entry's term.
+        term: Term,
+        /// The first index of that term in the follower's log.
+        first: Index,
+    },
+}
+
+impl<C> Body<C> {
+    /// The message's name, as logs, metrics and traces show it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Body::PreVote { .. } => "PreVote",
+            Body::PreVoteReply { .. } => "PreVoteReply",
+            Body::RequestVote { .. } => "RequestVote",
+            Body::RequestVoteReply { .. } => "RequestVoteReply",
+            Body::AppendEntries { .. } => "AppendEntries",
+            Body::AppendAccepted { .. } => "AppendAccepted",
+            Body::AppendRejected { .. } => "AppendRejected",
+        }
+    }
+}

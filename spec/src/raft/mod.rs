@@ -1,0 +1,49 @@
+//! Raft, as a function.
+//!
+//! A [`Node`] is a value. [`Node::step`] takes one [`Input`], changes the value, and lists the [`Output`]s that a
+//! driver must carry out, in an order that is part of the protocol (see [`interface`]). It replicates any
+//! [`StateMachine`]; it knows nothing of locks.
+//!
+//! # The rules, and where they stand
+//!
+//! | rule | file | dissertation |
+//! |---|---|---|
+//! | one vote a term, durable before it is given; only to an up-to-date log | [`election`] | §3.4, §3.6.1 |
+//! | ask before you campaign; a live leader is not disturbed; a leader without a quorum steps down | [`election`] | §9.6, §4.2.3, §6.2 |
+//! | entries fit or are refused with a hint; conflicts give way; batches and pipelines | [`replication`], [`progress`] | §3.5, §10.2.1 |
+//! | a majority commits, own term only; apply in order | [`commit`] | §3.6.2 |
+//! | a new leader's no-op | [`election`] | §6.4 |
+//! | cluster time: entries are stamped by the leader's clock, which heartbeats carry on | [`commit`], [`replication`] | ours |
+//!
+//! # What is not here
+//!
+//! Log compaction and InstallSnapshot, membership changes, leadership transfer and reads without a log entry
+//! (ReadIndex). The log's base and the [`Snapshot`] in [`Durable`] are their place. Deliberately absent: clocks,
+//! timers (a node only says when one is to be started afresh), retries (heartbeats find what was lost), and any
+//! knowledge of how many bytes anything has.
+
+pub mod commit;
+mod config;
+mod durable;
+pub mod election;
+mod ids;
+pub mod interface;
+mod log;
+mod machine;
+mod message;
+mod node;
+pub mod progress;
+pub mod replication;
+mod role;
+
+pub use config::Config;
+pub use durable::{Durable, HardState, Persist, Snapshot};
+pub(crate) use ids::number;
+pub use ids::{Index, NodeId, Stamp, Term};
+pub use interface::{DropReason, Input, Output};
+pub use log::{Entry, Log, Payload, Position};
+pub use machine::StateMachine;
+pub use message::{Body, Hint, Message};
+pub use node::Node;
+pub use progress::{Pace, Progress};
+pub use role::{Leadership, Role};

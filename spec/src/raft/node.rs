@@ -1,0 +1,192 @@
+//! The node: its state, its start, and the dispatch of inputs.
+//!
+//! Methods come in three kinds: getters; `on_*`, one for each input or message; and the transitions they share. The
+//! rules stand in [`election`](super::election), [`replication`](super::replication) and [`commit`](super::commit).
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Body, Config, DropReason, Durable, HardState, Index, Input, Log, Message, NodeId, Output, Persist, Role, Stamp,
+    StateMachine, Term,
+};
+
+/// One voter of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(bound(
+    serialize = "S: Serialize, S::Command: Serialize",
+    deserialize = "S: Deserialize<'de>, S::Command: Deserialize<'de>"
+))]
+pub struct Node<S: StateMachine> {
+    pub(super) config: Arc<Config>,
+    pub(super) hard: HardState,
+    pub(super) role: Role,
+    pub(super) log: Log<S::Command>,
+    /// The highest index known to be committed; everything up to it is applied to `machine`.
+    pub(super) commit: Index,
+    pub(super) machine: S,
+    /// Cluster time as far as the node knows. Only a leader's own clock moves it; a follower takes its leader's.
+    pub(super) clock: Stamp,
+}
+
+impl<S: StateMachine> Node<S> {
+    /// The node that `durable` describes: on a blank disk its first start, otherwise its return after a crash. The
+    /// driver starts the election timer.
+    pub fn recover(config: Config, durable: Durable<S>) -> Node<S> {
+        assert!(config.voters.contains(&config.id), "a node is one of its cluster's voters");
+        Node {
+            config: Arc::new(config),
+            hard: durable.hard,
+            role: Role::Follower { leader: None },
+            commit: durable.snapshot.last.index,
+            machine: durable.snapshot.machine,
+            clock: durable.log.last_stamp(),
+            log: durable.log,
+        }
+    }
+
+    /// Takes one input and appends what it asks for to `out`. Deterministic, and never fails: see the
+    /// [contract](super::interface).
+    pub fn step(&mut self, input: Input<S::Command>, out: &mut Vec<Output<S>>) {
+        match input {
+            Input::Receive(message) => self.on_message(message, out),
+            Input::Propose(payloads) => self.on_propose(payloads, out),
+            Input::ElectionTimeout => self.on_election_timeout(out),
+            Input::HeartbeatTimeout => self.on_heartbeat_timeout(out),
+            Input::ClockAdvanced(milliseconds) => self.on_clock(milliseconds, out),
+        }
+        debug_assert_eq!(crate::invariants::node_is_sound(self), Ok(()), "after a step");
+    }
+
+    /// This node.
+    pub fn id(&self) -> NodeId {
+        self.config.id
+    }
+
+    /// What it was told at its start.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Its term and vote.
+    pub fn hard_state(&self) -> HardState {
+        self.hard
+    }
+
+    /// Its term.
+    pub fn term(&self) -> Term {
+        self.hard.term
+    }
+
+    /// Its role.
+    pub fn role(&self) -> &Role {
+        &self.role
+    }
+
+    /// Whether it leads its term.
+    pub fn is_leader(&self) -> bool {
+        matches!(self.role, Role::Leader(_))
+    }
+
+    /// The leader it knows of: itself, or the one it hears from.
+    pub fn leader(&self) -> Option<NodeId> {
+        match self.role {
+            Role::Leader(_) => Some(self.id()),
+            Role::Follower { leader } => leader,
+            Role::PreCandidate { .. } | Role::Candidate { .. } => None,
+        }
+    }
+
+    /// Its log.
+    pub fn log(&self) -> &Log<S::Command> {
+        &self.log
+    }
+
+    /// The highest index it knows to be committed. It has applied everything up to there.
+    pub fn commit(&self) -> Index {
+        self.commit
+    }
+
+    /// The state machine after the last committed entry.
+    pub fn machine(&self) -> &S {
+        &self.machine
+    }
+
+    /// Cluster time, as far as it knows.
+    pub fn clock(&self) -> Stamp {
+        self.clock
+    }
+
+    /// A message: sorted out by term (figure 3.1, "All Servers"), then by kind.
+    fn on_message(&mut self, message: Message<S::Command>, out: &mut Vec<Output<S>>) {
+        let Message { from, to, term, body } = message;
+        if to != self.id() || from == self.id() || !self.config.voters.contains(&from) {
+            return out.push(Output::Dropped { from, reason: DropReason::Stranger });
+        }
+        let asks_for_vote = matches!(body, Body::PreVote { .. } | Body::RequestVote { .. });
+        if asks_for_vote && self.leader().is_some() {
+            return out.push(Output::Dropped { from, reason: DropReason::LeaderIsAlive });
+        }
+        if term < self.term() {
+            return self.on_stale(from, body, out);
+        }
+        if term > self.term() {
+            self.adopt_term(term, out);
+        }
+        match body {
+            Body::PreVote { last } => self.on_pre_vote(from, last, out),
+            Body::PreVoteReply { granted } => self.on_pre_vote_reply(from, granted, out),
+            Body::RequestVote { last } => self.on_request_vote(from, last, out),
+            Body::RequestVoteReply { granted } => self.on_request_vote_reply(from, granted, out),
+            Body::AppendEntries { prev, entries, commit, stamp } => {
+                self.on_append_entries(from, prev, entries, commit, stamp, out);
+            }
+            Body::AppendAccepted { matched } => self.on_append_accepted(from, matched, out),
+            Body::AppendRejected { prev, hint } => self.on_append_rejected(from, prev, hint, out),
+        }
+    }
+
+    /// A message from an earlier term. A request is refused, so that its sender learns of the present term and steps
+    /// down; a reply means nothing any more.
+    fn on_stale(&mut self, from: NodeId, body: Body<S::Command>, out: &mut Vec<Output<S>>) {
+        match body {
+            Body::PreVote { .. } => self.send(from, Body::PreVoteReply { granted: false }, out),
+            Body::RequestVote { .. } => self.send(from, Body::RequestVoteReply { granted: false }, out),
+            Body::AppendEntries { prev, .. } => {
+                let hint = self.hint(prev.index);
+                self.send(from, Body::AppendRejected { prev: prev.index, hint }, out);
+            }
+            Body::PreVoteReply { .. }
+            | Body::RequestVoteReply { .. }
+            | Body::AppendAccepted { .. }
+            | Body::AppendRejected { .. } => out.push(Output::Dropped { from, reason: DropReason::Stale }),
+        }
+    }
+
+    /// A later term has begun: whatever this node was, it follows now, and has not voted yet.
+    fn adopt_term(&mut self, term: Term, out: &mut Vec<Output<S>>) {
+        debug_assert!(term > self.term());
+        self.set_hard_state(HardState { term, vote: None }, out);
+        self.role = Role::Follower { leader: None };
+    }
+
+    /// Changes term or vote, durably before anything that follows. Two changes in a row are one write.
+    pub(super) fn set_hard_state(&mut self, hard: HardState, out: &mut Vec<Output<S>>) {
+        if self.hard == hard {
+            return;
+        }
+        self.hard = hard;
+        if let Some(Output::Persist(Persist::HardState(last))) = out.last_mut() {
+            *last = hard;
+        } else {
+            out.push(Output::Persist(Persist::HardState(hard)));
+        }
+    }
+
+    /// Says `body` to `to`, in this node's term.
+    pub(super) fn send(&self, to: NodeId, body: Body<S::Command>, out: &mut Vec<Output<S>>) {
+        out.push(Output::Send(Message { from: self.id(), to, term: self.term(), body }));
+    }
+}

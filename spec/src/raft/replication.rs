@@ -1,0 +1,200 @@
+//! Replication (§3.5): a leader's entries on their way into its followers' logs.
+//!
+//! Entries are batched (one AppendEntries carries many) and pipelined (the next leaves before the last is
+//! acknowledged, up to a limit in flight). Nothing here counts on the network: a lost AppendEntries shows as a later
+//! one that does not fit, is refused, and makes the leader go back.
+
+use alloc::vec::Vec;
+
+use super::log::follows;
+use super::{
+    Body, DropReason, Entry, Hint, Index, Node, NodeId, Output, Payload, Persist, Position, Role, Stamp, StateMachine,
+};
+
+impl<S: StateMachine> Node<S> {
+    /// Clients ask for entries. Only a leader takes them.
+    pub(super) fn on_propose(&mut self, payloads: Vec<Payload<S::Command>>, out: &mut Vec<Output<S>>) {
+        if !self.is_leader() {
+            return out.push(Output::Refused { leader: self.leader() });
+        }
+        out.push(Output::Accepted { first: self.log.last().index.next(), term: self.term() });
+        self.append(payloads, Self::replicate, out);
+    }
+
+    /// A leader tells everybody that it is there, and how far the log is committed. A heartbeat carries no entries;
+    /// one that does not fit finds the entries that were lost on the way.
+    pub(super) fn on_heartbeat_timeout(&mut self, out: &mut Vec<Output<S>>) {
+        let Role::Leader(leadership) = &self.role else { return };
+        for (&peer, progress) in &leadership.progress {
+            self.send_entries(peer, progress.next, 0, out);
+        }
+        out.push(Output::ArmHeartbeatTimer);
+    }
+
+    /// As leader: stamps the payloads, appends them, sends them to each peer, and only then has them written. That the followers
+    /// may have an entry before the leader's own disk is what makes a commit cost one sync instead of two (§10.2.1):
+    /// the leader's copy counts for [`commit`](super::commit) only behind its own write.
+    pub(super) fn append(
+        &mut self,
+        payloads: Vec<Payload<S::Command>>,
+        send: fn(&mut Self, NodeId, &mut Vec<Output<S>>),
+        out: &mut Vec<Output<S>>,
+    ) {
+        if payloads.is_empty() {
+            return;
+        }
+        let first = self.log.last().index.next();
+        for payload in payloads {
+            let index = self.log.last().index.next();
+            self.log.push(Entry { term: self.term(), index, stamp: self.clock, payload });
+        }
+        let peers: Vec<NodeId> = self.config.peers().collect();
+        for peer in peers {
+            send(self, peer, out);
+        }
+        out.push(Output::Persist(Persist::Entries(self.log.slice(first, usize::MAX).to_vec())));
+        self.advance_commit(out);
+    }
+
+    /// As leader: sends `peer` what it lacks, as much as may be in flight. Nothing while it is being probed.
+    pub(super) fn replicate(&mut self, peer: NodeId, out: &mut Vec<Output<S>>) {
+        let last = self.log.last().index;
+        let (batch, limit) = (self.config.max_batch, self.config.max_inflight);
+        loop {
+            let progress = self.progress(peer);
+            let window = usize::try_from(progress.window(limit)).unwrap_or(usize::MAX);
+            if window == 0 || progress.next > last {
+                return;
+            }
+            let from = progress.next;
+            let sent = self.send_entries(peer, from, window.min(batch), out);
+            self.progress(peer).next = Index(from.0 + sent as u64);
+        }
+    }
+
+    /// As leader: asks `peer` once whether its log fits before `next`, with a first batch in case it does.
+    pub(super) fn probe(&mut self, peer: NodeId, out: &mut Vec<Output<S>>) {
+        let next = self.progress(peer).next;
+        self.send_entries(peer, next, self.config.max_batch, out);
+    }
+
+    /// Sends at most `limit` entries from `from` on, and says how many. With none it is a heartbeat.
+    fn send_entries(&self, peer: NodeId, from: Index, limit: usize, out: &mut Vec<Output<S>>) -> usize {
+        let index = from.previous();
+        let term = self.log.term_at(index).expect("a leader sends only what its log holds");
+        let entries = self.log.slice(from, limit).to_vec();
+        let sent = entries.len();
+        let prev = Position { term, index };
+        self.send(peer, Body::AppendEntries { prev, entries, commit: self.commit, stamp: self.clock }, out);
+        sent
+    }
+
+    /// As follower: the leader's entries, or its heartbeat (figure 3.1, "AppendEntries RPC").
+    pub(super) fn on_append_entries(
+        &mut self,
+        from: NodeId,
+        prev: Position,
+        entries: Vec<Entry<S::Command>>,
+        commit: Index,
+        stamp: Stamp,
+        out: &mut Vec<Output<S>>,
+    ) {
+        let last_stamp = entries.last().map_or(Stamp(0), |entry| entry.stamp);
+        let last_term = entries.last().map_or(prev.term, |entry| entry.term);
+        if self.is_leader() || !contiguous(prev, &entries) || last_stamp > stamp || last_term > self.term() {
+            return out.push(Output::Dropped { from, reason: DropReason::Malformed });
+        }
+        self.role = Role::Follower { leader: Some(from) };
+        self.clock = self.clock.max(stamp);
+        out.push(Output::ArmElectionTimer);
+
+        // What a snapshot covers is committed, and so equal in every leader's log: only what is after it is compared.
+        let base = self.log.base().index;
+        let fits = prev.index < base || self.log.term_at(prev.index) == Some(prev.term);
+        if !fits {
+            let hint = self.hint(prev.index);
+            return self.send(from, Body::AppendRejected { prev: prev.index, hint }, out);
+        }
+        let matched = Index(prev.index.0 + entries.len() as u64).max(base);
+        self.accept(entries, out);
+        self.send(from, Body::AppendAccepted { matched }, out);
+        // Only up to what this leader has confirmed: whatever stands after it may be another's (figure 3.1, step 5).
+        self.commit_up_to(commit.min(matched), out);
+    }
+
+    /// Puts into the log those of the leader's entries that it lacks. An entry that conflicts with one of them gives
+    /// way, with all that follow it; one that does not stays, for this may be an old message.
+    fn accept(&mut self, entries: Vec<Entry<S::Command>>, out: &mut Vec<Output<S>>) {
+        let base = self.log.base().index;
+        let known =
+            |entry: &Entry<S::Command>| entry.index <= base || self.log.term_at(entry.index) == Some(entry.term);
+        let news: Vec<Entry<S::Command>> = entries.into_iter().skip_while(known).collect();
+        let Some(first) = news.first() else { return };
+        assert!(first.index > self.commit, "a committed entry is never replaced (§3.6.3, State Machine Safety)");
+        self.log.truncate(first.index);
+        for entry in &news {
+            self.log.push(entry.clone());
+        }
+        out.push(Output::Persist(Persist::Entries(news)));
+    }
+
+    /// What this node has at `prev`, where the leader's entry did not fit.
+    pub(super) fn hint(&self, prev: Index) -> Hint {
+        match self.log.term_at(prev) {
+            Some(term) => Hint::Conflict { term, first: self.log.first_index_of_term_at(prev) },
+            None => Hint::Short { next: self.log.last().index.next() },
+        }
+    }
+
+    /// As leader: a follower's log equals this one up to `matched`.
+    pub(super) fn on_append_accepted(&mut self, from: NodeId, matched: Index, out: &mut Vec<Output<S>>) {
+        if !self.is_leader() {
+            return out.push(Output::Dropped { from, reason: DropReason::Stale });
+        }
+        if matched > self.log.last().index {
+            return out.push(Output::Dropped { from, reason: DropReason::Malformed });
+        }
+        let progress = self.progress(from);
+        progress.active = true;
+        progress.accepted(matched);
+        self.advance_commit(out);
+        self.replicate(from, out);
+    }
+
+    /// As leader: a follower has no entry at `prev`, or another one.
+    pub(super) fn on_append_rejected(&mut self, from: NodeId, prev: Index, hint: Hint, out: &mut Vec<Output<S>>) {
+        if !self.is_leader() {
+            return out.push(Output::Dropped { from, reason: DropReason::Stale });
+        }
+        // If the leader has entries of the follower's conflicting term, the logs may be equal up to the last of
+        // them; if it has none, all of the follower's entries of that term are wrong (§3.5).
+        let next = match hint {
+            Hint::Short { next } => next,
+            Hint::Conflict { term, first } => self.log.last_index_of_term(term).map_or(first, Index::next),
+        };
+        let progress = self.progress(from);
+        progress.active = true;
+        if progress.rejected(prev, next) {
+            self.probe(from, out);
+        } else {
+            out.push(Output::Dropped { from, reason: DropReason::Stale });
+        }
+    }
+
+    /// As leader: the progress of one of its peers.
+    fn progress(&mut self, peer: NodeId) -> &mut super::Progress {
+        let Role::Leader(leadership) = &mut self.role else { unreachable!("only a leader has followers") };
+        leadership.progress.get_mut(&peer).expect("a leader knows every other voter")
+    }
+}
+
+/// Whether the entries follow `prev` and one another, as those of any log do.
+fn contiguous<C>(prev: Position, entries: &[Entry<C>]) -> bool {
+    let mut last = prev;
+    let mut stamp = Stamp(0);
+    entries.iter().all(|entry| {
+        let fits = follows(last, stamp, entry);
+        (last, stamp) = (entry.position(), entry.stamp);
+        fits
+    })
+}
