@@ -1,0 +1,134 @@
+//! The handle: what a program calls. Every call becomes one command to the background task and waits for its answer.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout};
+
+use crate::engine::{Command, Engine, LockRequest};
+use crate::route::Route;
+use crate::wire::{Answer, Code, Consistency, Failure, ListLocks, LockPage, LockView, Op};
+use crate::{Error, Guard, LockOptions, Options, endpoints, task};
+
+/// A client of one cluster. Cheap to clone; all clones share one connection, which is kept to the leader and made anew
+/// as long as there is a request or a guard that needs it.
+#[derive(Clone)]
+pub struct Client {
+    commands: mpsc::UnboundedSender<Command>,
+    next_claim: Arc<AtomicU64>,
+    options: Options,
+}
+
+impl Client {
+    /// Finds the cluster's leader through any of its nodes' endpoints (`HOST:PORT`, see
+    /// [`parse_endpoints`](crate::parse_endpoints)) and starts the background task on the current Tokio runtime.
+    ///
+    /// # Errors
+    /// [`Error::BadEndpoint`], also if there is none; [`Error::Unreachable`] if no leader answered within
+    /// [`Options::request_timeout`]; [`Error::Refused`] if one answered that it does not serve.
+    ///
+    /// # Panics
+    /// Outside a Tokio runtime.
+    pub async fn connect(endpoints: &[impl AsRef<str>], options: Options) -> Result<Client, Error> {
+        let endpoints: Vec<String> = endpoints.iter().map(|endpoint| endpoint.as_ref().to_owned()).collect();
+        endpoints.iter().try_for_each(|endpoint| endpoints::check(endpoint))?;
+        if endpoints.is_empty() {
+            return Err(Error::BadEndpoint { endpoint: String::new() });
+        }
+        let (commands, inbox) = mpsc::unbounded_channel();
+        tokio::spawn(task::run(Engine::new(options.clone(), Instant::now()), Route::new(endpoints), inbox));
+        let client = Client { commands, next_claim: Arc::new(AtomicU64::new(0)), options };
+        // A small read that only a leader answers.
+        client.list_locks(ListLocks { limit: Some(1), ..ListLocks::default() }).await?;
+        Ok(client)
+    }
+
+    /// Takes the lock on `key` (1 to 512 bytes), or waits for it as `options` say.
+    ///
+    /// Dropping the future gives the claim up, in the background: a place in the queue is withdrawn, a lock that was
+    /// granted just then is released.
+    ///
+    /// # Errors
+    /// [`Error::Held`] if it is held and the call does not wait; [`Error::TimedOut`] if the wait ended;
+    /// [`Error::Unreachable`] if no leader answered in time, see [`Wait`](crate::Wait); [`Error::Refused`] if the key, an option or a
+    /// limit forbids it; [`Error::Closed`] after [`Client::close`].
+    pub async fn lock(&self, key: impl Into<String>, options: LockOptions) -> Result<Guard, Error> {
+        let LockOptions { ttl, wait, owner } = options;
+        let claim = self.next_claim.fetch_add(1, Ordering::Relaxed);
+        let (reply, answer) = oneshot::channel();
+        let request = LockRequest { claim, key: key.into(), ttl, wait, owner, reply, commands: self.commands.clone() };
+        self.commands.send(Command::Lock(request)).map_err(|_| Error::Closed)?;
+        let mut abandon = Abandon { client: self, claim, armed: true };
+        let outcome = answer.await.unwrap_or(Err(Error::Closed));
+        abandon.armed = false;
+        outcome
+    }
+
+    /// Reads the lock on `key`: its holder and its queue. A stale read shows whatever the node that this client is
+    /// connected to has applied.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], [`Error::Refused`], [`Error::Closed`].
+    pub async fn show_lock(&self, key: impl Into<String>, consistency: Consistency) -> Result<LockView, Error> {
+        match self.ask(Op::ShowLock { key: key.into(), consistency }).await? {
+            Answer::Lock(lock) => Ok(lock),
+            other => Err(Error::Refused(unexpected(&other))),
+        }
+    }
+
+    /// Reads a page of the held locks, in the order of their keys.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], [`Error::Refused`], [`Error::Closed`].
+    pub async fn list_locks(&self, query: ListLocks) -> Result<LockPage, Error> {
+        match self.ask(Op::ListLocks(query)).await? {
+            Answer::Locks(page) => Ok(page),
+            other => Err(Error::Refused(unexpected(&other))),
+        }
+    }
+
+    /// Ends the client, for all its clones: calls that wait and new calls get [`Error::Closed`], idle sessions are closed,
+    /// and the releases and withdrawals that are under way in the background are waited for. Guards that live are kept alive until they are
+    /// released or dropped. Gives up after [`Options::request_timeout`]; what is left then expires by itself.
+    pub async fn close(&self) {
+        let (reply, done) = oneshot::channel();
+        if self.commands.send(Command::Close { reply }).is_ok() {
+            let _ = timeout(self.options.request_timeout, done).await;
+        }
+    }
+
+    async fn ask(&self, op: Op) -> Result<Answer, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(Command::Ask { op, reply }).map_err(|_| Error::Closed)?;
+        answer.await.unwrap_or(Err(Error::Closed))
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// Tells the background task when a `lock` future is dropped before its answer.
+struct Abandon<'a> {
+    client: &'a Client,
+    claim: u64,
+    armed: bool,
+}
+
+impl Drop for Abandon<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            // If the background task is gone, the session expires.
+            let _ = self.client.commands.send(Command::Abandon { claim: self.claim });
+        }
+    }
+}
+
+/// The failure that stands for an answer of the wrong kind, which only a broken server gives.
+pub(crate) fn unexpected(answer: &Answer) -> Failure {
+    Failure::new(Code::Invalid, format!("the server's answer is of another kind than the request: {answer:?}"))
+}

@@ -1,0 +1,107 @@
+//! One WebSocket to one node, read and written in turns without either blocking the other.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::{Sink, Stream};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{self, Bytes, Message};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
+
+/// The greatest answer that is accepted: a page of 1,000 locks with full queues stays below it.
+const LARGEST_ANSWER: usize = 64 << 20;
+/// So many frames are taken in before they are handled and answered, so that a busy connection cannot starve the rest.
+const FRAMES_AT_ONCE: usize = 256;
+
+/// Something to write.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outgoing {
+    /// A binary frame.
+    Frame(Vec<u8>),
+    /// A probe; any sign of life answers it.
+    Ping,
+}
+
+/// Something that was read.
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    /// A binary frame.
+    Frame(Bytes),
+    /// Something else that shows that the node lives.
+    Sign,
+}
+
+/// An open WebSocket.
+pub(crate) struct Connection {
+    stream: WebSocketStream<MaybeTlsStream<TcpStream>>,
+}
+
+impl Connection {
+    /// Opens a WebSocket to `endpoint`, or says in a sentence why not.
+    pub(crate) async fn dial(endpoint: &str, patience: Duration) -> Result<Connection, String> {
+        let url = format!("ws://{endpoint}/v1/ws");
+        // The read buffer is allocated for every connection: 128 KiB, the default, is much for many clients.
+        let config = WebSocketConfig::default()
+            .read_buffer_size(16 << 10)
+            .max_message_size(Some(LARGEST_ANSWER))
+            .max_frame_size(Some(LARGEST_ANSWER));
+        match timeout(patience, connect_async_with_config(url, Some(config), true)).await {
+            Ok(Ok((stream, _))) => Ok(Connection { stream }),
+            Ok(Err(error)) => Err(format!("{endpoint} did not open a WebSocket: {error}")),
+            Err(_) => Err(format!("{endpoint} did not open a WebSocket within {} ms", patience.as_millis())),
+        }
+    }
+
+    /// Writes what is to be written, in one go, and reads what has come. Ready when something was put into `inbox`, or
+    /// with an error when the connection is at its end.
+    pub(crate) fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+        outbox: &mut VecDeque<Outgoing>,
+        inbox: &mut Vec<Incoming>,
+    ) -> Poll<Result<(), String>> {
+        if let Err(error) = self.write(context, outbox) {
+            return Poll::Ready(Err(format!("the connection broke: {error}")));
+        }
+        while inbox.len() < FRAMES_AT_ONCE {
+            match Pin::new(&mut self.stream).poll_next(context) {
+                Poll::Ready(Some(Ok(Message::Binary(frame)))) => inbox.push(Incoming::Frame(frame)),
+                Poll::Ready(Some(Ok(Message::Close(_))) | None) if inbox.is_empty() => {
+                    return Poll::Ready(Err("the node closed the connection".to_owned()));
+                }
+                // What came before the end is handled first; the end is met again at the next call.
+                Poll::Ready(Some(Ok(Message::Close(_))) | None) => break,
+                Poll::Ready(Some(Ok(_))) => inbox.push(Incoming::Sign),
+                Poll::Ready(Some(Err(error))) if inbox.is_empty() => {
+                    return Poll::Ready(Err(format!("the connection broke: {error}")));
+                }
+                Poll::Ready(Some(Err(_))) | Poll::Pending => break,
+            }
+        }
+        if inbox.is_empty() { Poll::Pending } else { Poll::Ready(Ok(())) }
+    }
+
+    /// Hands all frames over to the WebSocket's buffer, and the buffer to the socket, as far as it takes it now.
+    fn write(&mut self, context: &mut Context<'_>, outbox: &mut VecDeque<Outgoing>) -> Result<(), tungstenite::Error> {
+        let mut stream = Pin::new(&mut self.stream);
+        while !outbox.is_empty() {
+            match stream.as_mut().poll_ready(context) {
+                Poll::Ready(ready) => ready?,
+                Poll::Pending => return Ok(()),
+            }
+            match outbox.pop_front() {
+                Some(Outgoing::Frame(frame)) => stream.as_mut().start_send(Message::Binary(frame.into()))?,
+                Some(Outgoing::Ping) => stream.as_mut().start_send(Message::Ping(Bytes::new()))?,
+                None => break,
+            }
+        }
+        match stream.poll_flush(context) {
+            Poll::Ready(flushed) => flushed,
+            Poll::Pending => Ok(()),
+        }
+    }
+}

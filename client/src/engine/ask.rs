@@ -1,0 +1,65 @@
+//! A request outside any claim: a read, or the end of a session that is not needed any more.
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::exchange::{Exchange, Pace};
+use super::link::{Link, Part};
+use super::{Surroundings, Task};
+use crate::Error;
+use crate::wire::{Answer, Op, Outcome};
+
+/// Where the answer goes.
+pub(super) type AskReply = oneshot::Sender<Result<Answer, Error>>;
+
+/// One such request.
+pub(super) struct Ask {
+    pub(super) op: Op,
+    /// `None`: nobody waits for the answer.
+    pub(super) reply: Option<AskReply>,
+    pub(super) began: Instant,
+    pub(super) fail_at: Instant,
+    pub(super) exchange: Exchange,
+    /// When it stands in the engine's timers.
+    pub(super) wake: Option<Instant>,
+}
+
+impl Ask {
+    pub(super) fn new(op: Op, reply: Option<AskReply>, began: Instant, fail_at: Instant) -> Ask {
+        Ask { op, reply, began, fail_at, exchange: Exchange::default(), wake: None }
+    }
+
+    /// Sends what is due and says when to come back; `None` when it is over.
+    pub(super) fn drive(
+        &mut self,
+        now: Instant,
+        task: Task,
+        link: &mut Link,
+        around: &Surroundings,
+    ) -> Option<Instant> {
+        if self.reply.as_ref().is_some_and(oneshot::Sender::is_closed) || now >= self.fail_at {
+            self.finish(Err(around.unreachable(now - self.began)));
+            self.exchange.restart(link, None);
+            return None;
+        }
+        let pace = Pace::Prompt(around.options.attempt_timeout);
+        self.exchange.send_if_due(now, link, (task, Part::Step), pace, || self.op.clone());
+        let again_at = self.exchange.again_at().filter(|_| link.is_up());
+        Some(again_at.map_or(self.fail_at, |again_at| again_at.min(self.fail_at)))
+    }
+
+    pub(super) fn answered(&mut self, outcome: Outcome, link: &mut Link) {
+        self.exchange.restart(link, None);
+        self.finish(match outcome {
+            Outcome::Ok(answer) => Ok(answer),
+            Outcome::Error(failure) => Err(Error::Refused(failure)),
+        });
+    }
+
+    fn finish(&mut self, result: Result<Answer, Error>) {
+        if let Some(reply) = self.reply.take() {
+            // Whoever asked may have gone.
+            let _ = reply.send(result);
+        }
+    }
+}

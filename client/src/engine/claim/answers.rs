@@ -1,0 +1,179 @@
+//! What the server's answers do to a claim.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::{Asker, Claim, DAY_MS, Doing, Leftover, State, begin};
+use crate::client::unexpected;
+use crate::engine::Surroundings;
+use crate::engine::link::Link;
+use crate::engine::pool::Session;
+use crate::lease::{self, Lease};
+use crate::route::backoff;
+use crate::wire::{Answer, Code, Failure, Outcome};
+use crate::{Error, Guard};
+
+impl Claim {
+    /// Its keep-alive was answered.
+    pub(in crate::engine) fn kept_alive(&mut self, now: Instant, sent: Instant, outcome: Outcome, link: &mut Link) {
+        match (&mut self.state, outcome) {
+            (State::With(session, doing), Outcome::Ok(Answer::Session(_))) => {
+                session.renewed(sent);
+                self.keepalive.restart(link, None);
+                match doing {
+                    Doing::Held { lease, .. } => lease::extend(lease, session.trusted_until(), now),
+                    Doing::Acquiring { granted: Some(_) } => self.hand_over(now),
+                    _ => {}
+                }
+            }
+            (State::With(..), Outcome::Error(Failure { error: Code::NoSession, .. })) => {
+                self.session_is_gone(now, link)
+            }
+            // Refused for now, or nonsense: either way another attempt is all that can be done.
+            _ => self.keepalive.restart(link, Some(now + backoff(0))),
+        }
+    }
+
+    /// The request that its state waits for was answered.
+    pub(in crate::engine) fn answered(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        outcome: Outcome,
+        link: &mut Link,
+        around: &Surroundings,
+    ) {
+        match &self.state {
+            State::Opening => self.open_answered(sent, outcome, link),
+            State::With(_, Doing::Acquiring { .. }) => self.acquire_answered(now, outcome, link, around),
+            State::With(_, Doing::Releasing { .. } | Doing::Withdrawing) => self.drop_answered(now, outcome, link),
+            State::With(_, Doing::Held { .. }) | State::Lost | State::Ended(_) => {}
+        }
+    }
+
+    // What answers lead to.
+
+    fn open_answered(&mut self, sent: Instant, outcome: Outcome, link: &mut Link) {
+        self.step.restart(link, None);
+        match outcome {
+            Outcome::Ok(Answer::Session(lease)) => {
+                let ttl = Duration::from_millis(lease.ttl_ms.min(DAY_MS));
+                let session = Session { id: lease.session, ttl, number: 0, good_until: sent + ttl };
+                self.state = match self.asker {
+                    Some(_) => State::With(begin(session), Doing::Acquiring { granted: None }),
+                    None => State::Ended(Leftover::Reusable(session)),
+                };
+            }
+            Outcome::Ok(other) => self.refused(Error::Refused(unexpected(&other)), Leftover::Nothing),
+            Outcome::Error(failure) => self.refused(Error::Refused(failure), Leftover::Nothing),
+        }
+    }
+
+    fn acquire_answered(&mut self, now: Instant, outcome: Outcome, link: &mut Link, around: &Surroundings) {
+        let failure = match outcome {
+            Outcome::Ok(Answer::Acquired(grant)) => {
+                let first_sent = self.step.first_sent();
+                if let (State::With(session, Doing::Acquiring { granted }), Some(first_sent)) =
+                    (&mut self.state, first_sent)
+                {
+                    session.renewed(first_sent);
+                    *granted = Some(grant.token);
+                }
+                self.step.restart(link, None);
+                return self.hand_over(now);
+            }
+            Outcome::Ok(other) => {
+                self.tell(Err(Error::Refused(unexpected(&other))));
+                return self.give_back(now, link, around);
+            }
+            Outcome::Error(failure) => failure,
+        };
+        let wait_is_over = self.wait_until.is_some_and(|until| now >= until);
+        match failure.error {
+            Code::NoSession => self.session_is_gone(now, link),
+            // The table has done this number, and it left no claim.
+            Code::Held if !self.waits => {
+                let queue = failure.queue.unwrap_or(0);
+                self.end_without_claim(Error::Held { holder: failure.holder, queue });
+            }
+            Code::Held | Code::Timeout | Code::Gone | Code::Withdrawn if wait_is_over => {
+                self.end_without_claim(Error::TimedOut { after: now - self.began });
+            }
+            Code::Held | Code::Timeout | Code::Gone | Code::Withdrawn => {
+                if let State::With(session, _) = &mut self.state {
+                    session.number += 1;
+                }
+                self.try_anew(now, link);
+            }
+            // It was not done; but another attempt may still be.
+            _ if self.step.attempts() > 1 => {
+                self.tell(Err(Error::Refused(failure)));
+                self.give_back(now, link, around);
+            }
+            _ => self.end_without_claim(Error::Refused(failure)),
+        }
+    }
+
+    /// A release or a withdrawal was answered.
+    fn drop_answered(&mut self, now: Instant, outcome: Outcome, link: &mut Link) {
+        self.step.restart(link, None);
+        let State::With(mut session, doing) = self.take_state() else { return };
+        let (result, leftover) = match outcome {
+            Outcome::Ok(Answer::Released | Answer::Withdrawn) => (Ok(()), Leftover::Reusable(session)),
+            Outcome::Ok(other) => (Err(Error::Refused(unexpected(&other))), Leftover::Unclear(session.id)),
+            Outcome::Error(failure) => match failure.error {
+                Code::NotHolder | Code::Gone => (Err(Error::Lost), Leftover::Reusable(session)),
+                Code::NoSession => (Err(Error::Lost), Leftover::Nothing),
+                Code::Overloaded | Code::Limit => {
+                    // Refused, not done: the next attempt is another operation.
+                    session.number += 1;
+                    self.state = State::With(session, doing);
+                    return self.try_anew(now, link);
+                }
+                _ => (Err(Error::Refused(failure)), Leftover::Unclear(session.id)),
+            },
+        };
+        self.released(result, leftover);
+    }
+
+    /// The server says that the session does not exist.
+    fn session_is_gone(&mut self, now: Instant, link: &mut Link) {
+        self.keepalive.restart(link, None);
+        match self.take_state() {
+            State::With(_, Doing::Acquiring { .. }) => {
+                self.state = State::Opening;
+                self.try_anew(now, link);
+            }
+            State::With(_, Doing::Held { lease, .. }) => {
+                lease::lose(&lease);
+                self.state = State::Lost;
+            }
+            other => self.state = other,
+        }
+    }
+
+    /// Makes a guard of a grant, unless so much time has gone by that the lease must be renewed first.
+    fn hand_over(&mut self, now: Instant) {
+        let State::With(session, doing) = &mut self.state else { return };
+        let Doing::Acquiring { granted: Some(token) } = *doing else { return };
+        let trusted_until = session.trusted_until();
+        if trusted_until <= now {
+            return;
+        }
+        let Some(Asker { reply, commands }) = self.asker.take() else { return };
+        let (lease, watched) = watch::channel(Lease { trusted_until, lost: false });
+        *doing = Doing::Held { token, lease };
+        let (claim, key, session) = (self.id, self.key.clone(), session.id);
+        // A guard that nobody takes any more is dropped here, and by that released.
+        let _ = reply.send(Ok(Guard { claim, key, token, session, lease: watched, commands, released: false }));
+    }
+
+    /// Begins the state's request anew; after the first time with a pause.
+    fn try_anew(&mut self, now: Instant, link: &mut Link) {
+        let pause = (self.setbacks > 0).then(|| now + backoff(self.setbacks));
+        self.setbacks = self.setbacks.saturating_add(1);
+        self.step.restart(link, pause);
+    }
+}

@@ -1,0 +1,287 @@
+//! One claim: the life of one [`crate::Client::lock`] call, from the request until its lock is given back.
+//!
+//! ```text
+//!  Opening ──► Acquiring ──► Held ──► Releasing ──► (session back to the pool)
+//!     ▲            │  │        └────► Lost (the session is gone; waits for the guard's end)
+//!     └────────────┘  └─► Withdrawing ──► (session back to the pool)
+//!     session gone        nobody wants the lock any more
+//! ```
+//!
+//! A claim has its session for itself, and at most one numbered operation is under way: the next one begins when the
+//! last one is answered, or *replaces* it. Replacing is what makes giving up safe: a withdrawal has a greater number
+//! than the acquire, so when the withdrawal is done, an acquire that arrives late is a repetition and changes nothing.
+//! That holds only for what was done: so a claim whose acquire was refused without being done (an overloaded node, a
+//! limit), but was sent more than once, is withdrawn too, because the other attempt may still be accepted.
+
+mod answers;
+mod sending;
+
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use super::exchange::Exchange;
+use super::link::Link;
+use super::pool::{Kind, Session};
+use super::{Command, Surroundings};
+use crate::lease::Lease;
+use crate::wire::SessionId;
+use crate::{Error, Guard, Options, Wait};
+
+/// The longest wait that a server is asked for at once, and the longest time-to-live there is, in milliseconds.
+const DAY_MS: u64 = 86_400_000;
+
+/// Who asked for the lock.
+pub(in crate::engine) struct Asker {
+    pub(in crate::engine) reply: oneshot::Sender<Result<Guard, Error>>,
+    /// For the guard, to release itself with.
+    pub(in crate::engine) commands: mpsc::UnboundedSender<Command>,
+}
+
+/// What becomes of the session when a claim has ended.
+pub(in crate::engine) enum Leftover {
+    /// There is none, or it is left to expire.
+    Nothing,
+    /// It certainly has no claim.
+    Reusable(Session),
+    /// Nobody knows what it holds: it should be closed.
+    Unclear(SessionId),
+}
+
+/// What a claim wants after it was driven.
+pub(in crate::engine) enum Next {
+    /// To be driven again then, if not earlier.
+    Wake(Option<Instant>),
+    /// Nothing any more.
+    Ended(Leftover),
+}
+
+enum State {
+    /// A session is being opened.
+    Opening,
+    /// The session does something.
+    With(Session, Doing),
+    /// The session is gone while a guard lives.
+    Lost,
+    /// Over.
+    Ended(Leftover),
+}
+
+enum Doing {
+    /// Asks for the lock, or waits for it. `granted`: it has the token already, but the lease must be renewed before a
+    /// guard can be handed out.
+    Acquiring { granted: Option<u64> },
+    /// A guard has it.
+    Held { token: u64, lease: watch::Sender<Lease> },
+    /// The guard gives it back.
+    Releasing { token: u64, answer_by: Instant },
+    /// Nobody wants it any more.
+    Withdrawing,
+}
+
+/// A claim on a lock.
+pub(in crate::engine) struct Claim {
+    id: u64,
+    key: String,
+    kind: Kind,
+    /// `None`: nobody waits for the lock any more, or somebody has it.
+    asker: Option<Asker>,
+    /// Who wants to know what came of the release.
+    releaser: Option<oneshot::Sender<Result<(), Error>>>,
+    began: Instant,
+    waits: bool,
+    /// The end of the wait in the queue; `None` with `waits`: there is none.
+    wait_until: Option<Instant>,
+    /// When the asker is told that it failed.
+    fail_at: Option<Instant>,
+    /// When the background stops trying to give the claim back.
+    give_up_at: Option<Instant>,
+    state: State,
+    step: Exchange,
+    keepalive: Exchange,
+    /// How often the lock had to be asked for anew, for reasons that a pause may help against.
+    setbacks: u32,
+    /// When it stands in the engine's timers.
+    pub(in crate::engine) wake: Option<Instant>,
+}
+
+impl Claim {
+    #[expect(clippy::too_many_arguments, reason = "one caller, which has them in this form")]
+    pub(in crate::engine) fn new(
+        now: Instant,
+        id: u64,
+        key: String,
+        kind: Kind,
+        wait: Wait,
+        asker: Asker,
+        session: Option<Session>,
+        around: &Surroundings,
+    ) -> Claim {
+        let Options { request_timeout, attempt_timeout, .. } = around.options;
+        let (waits, wait_until, patience) = match wait {
+            Wait::No | Wait::For(Duration::ZERO) => (false, None, Some(request_timeout)),
+            Wait::For(wait) => (true, now.checked_add(wait), Some(wait.saturating_add(attempt_timeout))),
+            Wait::Forever => (true, None, None),
+        };
+        let state = match session {
+            Some(session) => State::With(begin(session), Doing::Acquiring { granted: None }),
+            None => State::Opening,
+        };
+        Claim {
+            id,
+            key,
+            kind,
+            asker: Some(asker),
+            releaser: None,
+            began: now,
+            waits,
+            wait_until,
+            fail_at: patience.and_then(|patience| now.checked_add(patience)),
+            give_up_at: None,
+            state,
+            step: Exchange::default(),
+            keepalive: Exchange::default(),
+            setbacks: 0,
+            wake: None,
+        }
+    }
+
+    pub(in crate::engine) fn into_kind(self) -> Kind {
+        self.kind
+    }
+
+    /// Whether it has something to say to the server, now or by and by.
+    pub(in crate::engine) fn wants_connection(&self) -> bool {
+        match &self.state {
+            State::With(_, Doing::Held { lease, .. }) => !lease.borrow().lost,
+            State::With(..) => true,
+            State::Opening => self.asker.is_some(),
+            State::Lost | State::Ended(_) => false,
+        }
+    }
+
+    /// Whether its next move is the guard's.
+    pub(in crate::engine) fn is_guarded(&self) -> bool {
+        matches!(self.state, State::Lost | State::With(_, Doing::Held { .. }))
+    }
+
+    pub(in crate::engine) fn disconnected(&mut self) {
+        self.step.disconnected();
+        self.keepalive.disconnected();
+    }
+
+    /// Sends what is due, gives up what is overdue.
+    pub(in crate::engine) fn drive(&mut self, now: Instant, link: &mut Link, around: &Surroundings) -> Next {
+        self.keep_deadlines(now, link, around);
+        if let State::Ended(_) = self.state {
+            self.step.restart(link, None);
+            self.keepalive.restart(link, None);
+            if let State::Ended(leftover) = std::mem::replace(&mut self.state, State::Ended(Leftover::Nothing)) {
+                return Next::Ended(leftover);
+            }
+        }
+        self.send_step(now, link, around);
+        self.send_keepalive(now, link, around);
+        Next::Wake(self.next_wake(now, link))
+    }
+
+    /// The client is closed: whoever still waits for the lock is told.
+    pub(in crate::engine) fn close(&mut self, now: Instant, link: &mut Link, around: &Surroundings) {
+        if self.asker.is_some() {
+            self.tell(Err(Error::Closed));
+            self.give_back(now, link, around);
+        }
+    }
+
+    /// Its caller dropped the `lock` future.
+    pub(in crate::engine) fn abandon(&mut self, now: Instant, link: &mut Link, around: &Surroundings) {
+        // A claim that was granted meanwhile is released by its guard.
+        if self.asker.take().is_some() {
+            self.give_back(now, link, around);
+        }
+    }
+
+    /// Its guard ends.
+    pub(in crate::engine) fn release(
+        &mut self,
+        now: Instant,
+        reply: Option<oneshot::Sender<Result<(), Error>>>,
+        link: &mut Link,
+        around: &Surroundings,
+    ) {
+        self.releaser = reply;
+        match self.take_state() {
+            State::With(session, Doing::Held { token, .. }) => {
+                self.give_up_at = Some(now.max(session.good_until) + around.options.request_timeout);
+                let answer_by = now + around.options.request_timeout;
+                self.step.restart(link, None);
+                self.keepalive.restart(link, None);
+                self.state = State::With(begin(session), Doing::Releasing { token, answer_by });
+            }
+            // There is nothing to give back.
+            _ => self.released(Err(Error::Lost), Leftover::Nothing),
+        }
+    }
+
+    // What several events lead to.
+
+    /// Nobody wants the lock any more: whatever there may be of a claim is withdrawn.
+    fn give_back(&mut self, now: Instant, link: &mut Link, around: &Surroundings) {
+        let patience = around.options.request_timeout;
+        match self.take_state() {
+            State::Opening if self.step.is_open() => {
+                // If the session still comes, it can be used for the next claim.
+                self.give_up_at = Some(now + around.options.attempt_timeout);
+                self.state = State::Opening;
+            }
+            State::With(session, Doing::Acquiring { granted: None }) if self.step.attempts() == 0 => {
+                self.state = State::Ended(Leftover::Reusable(session));
+            }
+            State::With(session, Doing::Acquiring { .. }) => {
+                self.give_up_at = Some(now.max(session.good_until) + patience);
+                self.step.restart(link, None);
+                self.keepalive.restart(link, None);
+                self.state = State::With(begin(session), Doing::Withdrawing);
+            }
+            _ => self.state = State::Ended(Leftover::Nothing),
+        }
+    }
+
+    fn end_without_claim(&mut self, error: Error) {
+        self.tell(Err(error));
+        if let State::With(session, _) = self.take_state() {
+            self.state = State::Ended(Leftover::Reusable(session));
+        }
+    }
+
+    fn refused(&mut self, error: Error, leftover: Leftover) {
+        self.tell(Err(error));
+        self.state = State::Ended(leftover);
+    }
+
+    fn released(&mut self, result: Result<(), Error>, leftover: Leftover) {
+        if let Some(releaser) = self.releaser.take() {
+            // Whoever wanted to know may have gone.
+            let _ = releaser.send(result);
+        }
+        self.state = State::Ended(leftover);
+    }
+
+    fn tell(&mut self, outcome: Result<Guard, Error>) {
+        if let Some(asker) = self.asker.take() {
+            // Whoever asked may have gone.
+            let _ = asker.reply.send(outcome);
+        }
+    }
+
+    fn take_state(&mut self) -> State {
+        std::mem::replace(&mut self.state, State::Ended(Leftover::Nothing))
+    }
+}
+
+/// The session begins its next operation.
+fn begin(mut session: Session) -> Session {
+    session.number += 1;
+    session
+}

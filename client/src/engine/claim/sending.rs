@@ -1,0 +1,136 @@
+//! What a claim sends, and when.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Claim, DAY_MS, Doing, Leftover, State};
+use crate::engine::exchange::Pace;
+use crate::engine::link::{Link, Part};
+use crate::engine::pool::{Kind, Session};
+use crate::engine::{Surroundings, Task, millis};
+use crate::wire::{self, Op};
+use crate::{Error, lease};
+
+impl Claim {
+    pub(super) fn keep_deadlines(&mut self, now: Instant, link: &mut Link, around: &Surroundings) {
+        if self.asker.is_some() && self.fail_at.is_some_and(|at| now >= at) {
+            let after = now - self.began;
+            let stands_in_queue = self.waits && self.step.is_open() && !matches!(self.state, State::Opening);
+            self.tell(Err(if stands_in_queue { Error::TimedOut { after } } else { around.unreachable(after) }));
+            self.give_back(now, link, around);
+        }
+        if self.give_up_at.is_some_and(|at| now >= at) {
+            self.released(Err(around.unreachable(around.options.request_timeout)), Leftover::Nothing);
+        }
+        match &mut self.state {
+            State::With(session, Doing::Held { lease, .. })
+                if now >= session.trusted_until() && !lease.borrow().lost =>
+            {
+                lease::lose(lease);
+                self.keepalive.restart(link, None);
+            }
+            State::With(_, Doing::Releasing { answer_by, .. }) if now >= *answer_by => {
+                // The release itself goes on.
+                if let Some(releaser) = self.releaser.take() {
+                    let _ = releaser.send(Err(around.unreachable(around.options.request_timeout)));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the state waits for an answer that is to be asked for (again).
+    fn has_step(&self, now: Instant) -> bool {
+        match &self.state {
+            // An acquire is not repeated when its wait is over: that would ask for a wait of nothing.
+            State::With(_, Doing::Acquiring { granted }) => {
+                let next = self.step.again_at().map_or(now, |at| at.max(now));
+                let in_time = self.wait_until.is_none_or(|until| next < until);
+                granted.is_none() && (self.step.attempts() == 0 || in_time)
+            }
+            State::Opening => self.asker.is_some(),
+            State::With(_, Doing::Releasing { .. } | Doing::Withdrawing) => true,
+            State::With(_, Doing::Held { .. }) | State::Lost | State::Ended(_) => false,
+        }
+    }
+
+    pub(super) fn send_step(&mut self, now: Instant, link: &mut Link, around: &Surroundings) {
+        if !self.has_step(now) {
+            return;
+        }
+        let pace = match &self.state {
+            State::With(_, Doing::Acquiring { .. }) if self.waits => Pace::Patient(around.options.ask_again),
+            _ => Pace::Prompt(around.options.attempt_timeout),
+        };
+        let mut step = std::mem::take(&mut self.step);
+        step.send_if_due(now, link, (Task::Claim(self.id), Part::Step), pace, || self.step_op(now));
+        self.step = step;
+    }
+
+    /// What the state asks for, under the number that its operation has.
+    fn step_op(&self, now: Instant) -> Op {
+        let State::With(Session { id, number, .. }, doing) = &self.state else {
+            let Kind { ttl_ms, owner } = self.kind.clone();
+            return Op::OpenSession(wire::OpenSession { ttl_ms, owner });
+        };
+        let (key, session, number) = (self.key.clone(), *id, Some(*number));
+        match doing {
+            Doing::Releasing { token, .. } => {
+                Op::Release { key, grant: wire::Release { session, token: *token }, number }
+            }
+            Doing::Withdrawing => Op::Withdraw { key, session, number },
+            Doing::Acquiring { .. } | Doing::Held { .. } => {
+                let left = self.wait_until.map_or(DAY_MS, |until| millis(until.saturating_duration_since(now)));
+                let wait_ms = if self.waits { left.min(DAY_MS) } else { 0 };
+                let options = wire::Acquire { session: Some(session), wait_ms, ..wire::Acquire::default() };
+                Op::Acquire { key, options, number }
+            }
+        }
+    }
+
+    /// When the session is to be kept alive, if it is: a third of its time-to-live after it was last renewed.
+    ///
+    /// An acquire that was just sent will renew it by itself if it is granted at once, as most are.
+    fn keepalive_due(&self) -> Option<Instant> {
+        let State::With(session, doing) = &self.state else { return None };
+        let due = session.good_until.checked_sub(session.ttl * 2 / 3)?;
+        match doing {
+            Doing::Acquiring { granted: Some(_) } => Some(due.min(self.began)),
+            Doing::Acquiring { granted: None } => {
+                Some(self.step.first_sent().map_or(due, |sent| due.max(sent + session.ttl / 12)))
+            }
+            Doing::Held { lease, .. } => (!lease.borrow().lost).then_some(due),
+            Doing::Releasing { .. } | Doing::Withdrawing => None,
+        }
+    }
+
+    pub(super) fn send_keepalive(&mut self, now: Instant, link: &mut Link, around: &Surroundings) {
+        if self.keepalive_due().is_none_or(|due| now < due) {
+            return;
+        }
+        let State::With(Session { id, ttl, .. }, _) = &self.state else { return };
+        let session = *id;
+        // Several attempts must fit into the lease.
+        let patience = (*ttl / 8).clamp(Duration::from_millis(20), Duration::from_secs(1));
+        let pace = Pace::Prompt(patience.min(around.options.attempt_timeout));
+        let task = (Task::Claim(self.id), Part::KeepAlive);
+        self.keepalive.send_if_due(now, link, task, pace, || Op::KeepAlive { session });
+    }
+
+    pub(super) fn next_wake(&self, now: Instant, link: &Link) -> Option<Instant> {
+        let mut wakes = [None; 5];
+        wakes[0] = self.fail_at.filter(|_| self.asker.is_some());
+        wakes[1] = self.give_up_at;
+        if link.is_up() {
+            wakes[2] = self.step.again_at().filter(|_| self.has_step(now));
+            wakes[3] = self.keepalive_due().map(|due| self.keepalive.again_at().map_or(due, |at| at.max(due)));
+        }
+        wakes[4] = match &self.state {
+            State::With(session, Doing::Held { lease, .. }) if !lease.borrow().lost => Some(session.trusted_until()),
+            State::With(_, Doing::Releasing { answer_by, .. }) if self.releaser.is_some() => Some(*answer_by),
+            _ => None,
+        };
+        wakes.into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,382 @@
+//! The client without its sockets: a state machine that is told commands, answers and the time.
+//!
+//! It owns everything that must outlive a caller: claims (one per lock that is asked for or held, see `claim`), idle
+//! sessions (`pool`), reads (`ask`), and what is open on the connection (`link`). Each task (a claim or an ask) is
+//! driven after everything that may concern it: it sends what is due, and says when it wants to be driven again at the
+//! latest. The loop in `crate::task` carries out what the engine wants: frames in the outbox, a connection or none.
+
+mod ask;
+mod claim;
+mod exchange;
+mod link;
+mod pool;
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use self::ask::{Ask, AskReply};
+use self::claim::{Claim, Leftover, Next};
+use self::link::{Link, Part};
+use self::pool::{Kind, Pool};
+use crate::connection::{Incoming, Outgoing};
+use crate::wire::{Code, LeaderView, Op, Outcome, Response, SessionId};
+use crate::{Error, Guard, Options, Wait, codec, endpoints};
+
+/// What the handles ask of the background task.
+pub(crate) enum Command {
+    /// Take a lock.
+    Lock(LockRequest),
+    /// Whoever asked for the lock went away before the answer.
+    Abandon {
+        /// The lock request.
+        claim: u64,
+    },
+    /// A guard ends.
+    Release {
+        /// The lock request that it came from.
+        claim: u64,
+        /// Where to tell what came of it, if somebody wants to know.
+        reply: Option<oneshot::Sender<Result<(), Error>>>,
+    },
+    /// Ask something that concerns no session.
+    Ask {
+        /// What.
+        op: Op,
+        /// Where the answer goes.
+        reply: AskReply,
+    },
+    /// Tidy up.
+    Close {
+        /// Told when all is done.
+        reply: oneshot::Sender<()>,
+    },
+}
+
+/// A call of [`crate::Client::lock`].
+pub(crate) struct LockRequest {
+    pub(crate) claim: u64,
+    pub(crate) key: String,
+    pub(crate) ttl: Duration,
+    pub(crate) wait: Wait,
+    pub(crate) owner: String,
+    pub(crate) reply: oneshot::Sender<Result<Guard, Error>>,
+    /// For the guard, to release itself with.
+    pub(crate) commands: mpsc::UnboundedSender<Command>,
+}
+
+/// What an incoming frame says about the connection.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing new.
+    Stay,
+    /// This is the leader.
+    Leader,
+    /// This is not the leader, or not for long.
+    Leave {
+        /// Who is said to lead.
+        leader: Option<String>,
+        /// What to tell a caller who runs out of time.
+        why: String,
+    },
+}
+
+/// What is driven: a claim or an ask, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Task {
+    Claim(u64),
+    Ask(u64),
+}
+
+/// What tasks may look at while they are driven.
+struct Surroundings {
+    options: Options,
+    /// What went wrong last with the connection, as a sentence.
+    trouble: String,
+}
+
+impl Surroundings {
+    fn unreachable(&self, after: Duration) -> Error {
+        Error::Unreachable { after, trouble: self.trouble.clone() }
+    }
+}
+
+/// The state machine.
+pub(crate) struct Engine {
+    around: Surroundings,
+    link: Link,
+    claims: HashMap<u64, Claim>,
+    asks: HashMap<u64, Ask>,
+    next_ask: u64,
+    pool: Pool,
+    timers: BTreeSet<(Instant, Task)>,
+    closing: bool,
+    closers: Vec<oneshot::Sender<()>>,
+}
+
+impl Engine {
+    pub(crate) fn new(options: Options, now: Instant) -> Engine {
+        Engine {
+            around: Surroundings { options, trouble: "no node has answered yet".to_owned() },
+            link: Link::new(now),
+            claims: HashMap::new(),
+            asks: HashMap::new(),
+            next_ask: 0,
+            pool: Pool::new(now),
+            timers: BTreeSet::new(),
+            closing: false,
+            closers: Vec::new(),
+        }
+    }
+
+    // What the loop asks.
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.around.options
+    }
+
+    /// Whether anything needs a connection now.
+    pub(crate) fn wants_connection(&self) -> bool {
+        !self.asks.is_empty() || self.claims.values().any(Claim::wants_connection)
+    }
+
+    /// Whether nothing is left to do.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.asks.is_empty() && self.claims.is_empty()
+    }
+
+    /// When to call [`Engine::advance`] at the latest.
+    pub(crate) fn next_wake(&self) -> Option<Instant> {
+        let probe = if self.is_idle() { None } else { self.link.probe_at(&self.around.options) };
+        let timer = self.timers.first().map(|&(at, _)| at);
+        probe.into_iter().chain(timer).min()
+    }
+
+    /// Why the connection should be given up, if it should.
+    pub(crate) fn doubt(&self) -> Option<&'static str> {
+        self.link.doubted()
+    }
+
+    /// The frames to send.
+    pub(crate) fn outbox(&mut self) -> &mut VecDeque<Outgoing> {
+        self.link.outbox()
+    }
+
+    // What the loop tells.
+
+    /// Time has passed: drives whatever is due.
+    pub(crate) fn advance(&mut self, now: Instant) {
+        while let Some(&(at, task)) = self.timers.first() {
+            if at > now {
+                break;
+            }
+            self.drive(now, task);
+            // A task that did not move its timer is driven again by the next event.
+            self.timers.remove(&(at, task));
+        }
+        if !self.is_idle() {
+            self.link.probe(now, &self.around.options);
+        }
+        self.tell_closers();
+    }
+
+    /// There is a connection: everything that is unanswered is sent on it. The operations of one session stay in order,
+    /// for a session has at most one under way.
+    pub(crate) fn connected(&mut self, now: Instant, endpoint: &str) {
+        self.link.connected(now);
+        self.around.trouble = format!("{endpoint} accepted a connection, but has not answered");
+        let claims = self.claims.keys().map(|&id| Task::Claim(id));
+        let mut tasks: Vec<Task> = claims.chain(self.asks.keys().map(|&id| Task::Ask(id))).collect();
+        tasks.sort_unstable();
+        tasks.into_iter().for_each(|task| self.drive(now, task));
+    }
+
+    /// The connection is gone, or none came to be.
+    pub(crate) fn disconnected(&mut self, why: String) {
+        self.link.disconnected();
+        self.around.trouble = why;
+        self.claims.values_mut().for_each(Claim::disconnected);
+        self.asks.values_mut().for_each(|ask| ask.exchange.disconnected());
+    }
+
+    /// Something came in.
+    pub(crate) fn received(&mut self, now: Instant, incoming: &Incoming) -> Verdict {
+        self.link.heard(now);
+        let Incoming::Frame(frame) = incoming else { return Verdict::Stay };
+        let Response { id, result } = match codec::decode(frame) {
+            Ok(response) => response,
+            Err(error) => {
+                return Verdict::Leave { leader: None, why: format!("an answer was not understood: {error}") };
+            }
+        };
+        let Some(flight) = self.link.land(now, id) else { return Verdict::Stay };
+        if let Outcome::Error(failure) = &result
+            && let Code::NotLeader | Code::NoLeader | Code::LeadershipLost | Code::ShuttingDown = failure.error
+        {
+            let leader = failure.leader.clone().and_then(|LeaderView { client_addr, .. }| client_addr);
+            let leader = leader.filter(|leader| endpoints::check(leader).is_ok());
+            return Verdict::Leave { leader, why: failure.message.clone() };
+        }
+        match flight.task {
+            Task::Claim(id) => {
+                if let Some(claim) = self.claims.get_mut(&id) {
+                    match flight.part {
+                        Part::Step => claim.answered(now, flight.sent, result, &mut self.link, &self.around),
+                        Part::KeepAlive => claim.kept_alive(now, flight.sent, result, &mut self.link),
+                    }
+                }
+            }
+            Task::Ask(id) => {
+                if let Some(ask) = self.asks.get_mut(&id) {
+                    ask.answered(result, &mut self.link);
+                    forget_timer(&mut self.timers, flight.task, &mut ask.wake);
+                    self.asks.remove(&id);
+                }
+            }
+        }
+        self.drive(now, flight.task);
+        Verdict::Leader
+    }
+
+    /// A handle wants something.
+    pub(crate) fn command(&mut self, now: Instant, command: Command) {
+        match command {
+            Command::Lock(request) if self.closing => {
+                let _ = request.reply.send(Err(Error::Closed));
+            }
+            Command::Lock(request) => {
+                let kind = Kind { ttl_ms: millis(request.ttl), owner: request.owner };
+                let session = self.pool.take(now, &kind);
+                let id = request.claim;
+                let asker = claim::Asker { reply: request.reply, commands: request.commands };
+                let claim = Claim::new(now, id, request.key, kind, request.wait, asker, session, &self.around);
+                self.claims.insert(id, claim);
+                self.drive(now, Task::Claim(id));
+            }
+            Command::Abandon { claim: id } => {
+                if let Some(claim) = self.claims.get_mut(&id) {
+                    claim.abandon(now, &mut self.link, &self.around);
+                    self.drive(now, Task::Claim(id));
+                }
+            }
+            Command::Release { claim: id, reply } => match self.claims.get_mut(&id) {
+                Some(claim) => {
+                    claim.release(now, reply, &mut self.link, &self.around);
+                    self.drive(now, Task::Claim(id));
+                }
+                None => {
+                    let _ = reply.map(|reply| reply.send(Err(Error::Lost)));
+                }
+            },
+            Command::Ask { reply, .. } if self.closing => {
+                let _ = reply.send(Err(Error::Closed));
+            }
+            Command::Ask { op, reply } => {
+                let fail_at = now + self.around.options.request_timeout;
+                self.ask(now, op, Some(reply), fail_at);
+            }
+            Command::Close { reply } => {
+                self.closers.push(reply);
+                self.close(now);
+            }
+        }
+        self.tell_closers();
+    }
+
+    /// No handle is left, or the client is closed: nothing new begins, and idle sessions end.
+    pub(crate) fn close(&mut self, now: Instant) {
+        self.closing = true;
+        let tasks: Vec<u64> = self.claims.keys().copied().collect();
+        for id in tasks {
+            if let Some(claim) = self.claims.get_mut(&id) {
+                claim.close(now, &mut self.link, &self.around);
+                self.drive(now, Task::Claim(id));
+            }
+        }
+        for session in self.pool.drain() {
+            self.close_session(now, session);
+        }
+        self.tell_closers();
+    }
+
+    fn ask(&mut self, now: Instant, op: Op, reply: Option<AskReply>, fail_at: Instant) {
+        let id = self.next_ask;
+        self.next_ask += 1;
+        self.asks.insert(id, Ask::new(op, reply, now, fail_at));
+        self.drive(now, Task::Ask(id));
+    }
+
+    /// Ends a session, for tidiness: without a connection it is left to expire.
+    fn close_session(&mut self, now: Instant, session: SessionId) {
+        if self.link.is_up() {
+            self.ask(now, Op::CloseSession { session }, None, now + self.around.options.attempt_timeout);
+        }
+    }
+
+    fn drive(&mut self, now: Instant, task: Task) {
+        match task {
+            Task::Claim(id) => {
+                let Some(claim) = self.claims.get_mut(&id) else { return };
+                match claim.drive(now, &mut self.link, &self.around) {
+                    Next::Wake(at) => set_timer(&mut self.timers, task, &mut claim.wake, at),
+                    Next::Ended(leftover) => {
+                        forget_timer(&mut self.timers, task, &mut claim.wake);
+                        if let Some(claim) = self.claims.remove(&id) {
+                            self.tidy(now, claim.into_kind(), leftover);
+                        }
+                    }
+                }
+            }
+            Task::Ask(id) => {
+                let Some(ask) = self.asks.get_mut(&id) else { return };
+                match ask.drive(now, task, &mut self.link, &self.around) {
+                    Some(at) => set_timer(&mut self.timers, task, &mut ask.wake, Some(at)),
+                    None => {
+                        forget_timer(&mut self.timers, task, &mut ask.wake);
+                        self.asks.remove(&id);
+                    }
+                }
+            }
+        }
+    }
+
+    fn tidy(&mut self, now: Instant, kind: Kind, leftover: Leftover) {
+        match leftover {
+            Leftover::Nothing => {}
+            Leftover::Reusable(session) if self.closing => self.close_session(now, session.id),
+            Leftover::Reusable(session) => self.pool.put(now, kind, session),
+            Leftover::Unclear(session) => self.close_session(now, session),
+        }
+    }
+
+    fn tell_closers(&mut self) {
+        if !self.closers.is_empty() && self.asks.is_empty() && self.claims.values().all(Claim::is_guarded) {
+            for closer in self.closers.drain(..) {
+                let _ = closer.send(());
+            }
+        }
+    }
+}
+
+fn set_timer(timers: &mut BTreeSet<(Instant, Task)>, task: Task, wake: &mut Option<Instant>, at: Option<Instant>) {
+    if *wake != at {
+        forget_timer(timers, task, wake);
+        *wake = at;
+    }
+    if let Some(at) = at {
+        timers.insert((at, task));
+    }
+}
+
+fn forget_timer(timers: &mut BTreeSet<(Instant, Task)>, task: Task, wake: &mut Option<Instant>) {
+    if let Some(at) = wake.take() {
+        timers.remove(&(at, task));
+    }
+}
+
+/// Whole milliseconds, at least the duration.
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,59 @@
+//! The async Rust client of Palisade.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use palisade_client::{Client, LockOptions, Options, parse_endpoints};
+//!
+//! # async fn example() -> Result<(), palisade_client::Error> {
+//! let client = Client::connect(&parse_endpoints("127.0.0.1:7401,7402,7403")?, Options::default()).await?;
+//! let guard = client.lock("reports/nightly", LockOptions::default().wait(Duration::from_secs(10))).await?;
+//! println!("held with token {}", guard.token());
+//! guard.release().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What it promises
+//!
+//! - **A [`Guard`] excludes.** Each guard has a session of its own, so two tasks of one client that lock the same key
+//!   exclude one another like two machines. Sessions are reused, one guard after the other.
+//! - **Every operation is done once.** What was not answered is sent again under the same number, over lost replies,
+//!   lost connections and changes of leader; the server does a number once.
+//! - **A guard knows first.** [`Guard::lost`] resolves before the server can give the lock to somebody else, as long
+//!   as this process runs and its monotonic clock is not slower than the cluster's.
+//! - **Nothing leaks.** Dropping a guard releases the lock; dropping a [`Client::lock`] future withdraws the claim;
+//!   both in the background, and if nobody can be reached, the session expires.
+//!
+//! # What it cannot promise
+//!
+//! A process that is stopped, or a machine that sleeps (its monotonic clock may stand still then), can wake up past the
+//! end of its lease and act before it looks. Hand [`Guard::token`] to the resource and let the resource refuse a token
+//! lower than the highest it has seen: that holds whatever clocks do.
+//!
+//! # How it is built
+//!
+//! A [`Client`] is a handle to one background task, which owns one connection to the leader. The task is a loop
+//! (`task`) around a state machine without sockets (`engine`), which is given commands, answers and the time, and gives
+//! back frames to send. `route` finds the leader; `connection` is the WebSocket.
+
+pub mod codec;
+pub mod wire;
+
+mod client;
+mod connection;
+mod endpoints;
+mod engine;
+mod error;
+mod guard;
+mod lease;
+mod oneshot;
+mod options;
+mod route;
+mod task;
+
+pub use client::Client;
+pub use endpoints::parse_endpoints;
+pub use error::Error;
+pub use guard::Guard;
+pub use oneshot::{ask, status};
+pub use options::{LockOptions, Options, Wait};

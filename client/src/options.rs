@@ -1,0 +1,99 @@
+//! The client's patience, and what a lock is asked for with.
+
+use std::time::Duration;
+
+/// How patient a client is. The defaults suit a cluster in one region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// How long a call looks for a leader that answers before it fails with [`Error::Unreachable`](crate::Error); calls
+    /// that wait for a lock have their own bound, see [`Wait`]. 10 s.
+    pub request_timeout: Duration,
+    /// How long an answer may take before the request is sent again, under the same number. If nothing at all was
+    /// answered after two attempts, the connection is given up. 1 s.
+    pub attempt_timeout: Duration,
+    /// How long a node may take to accept a connection. 1 s.
+    pub dial_timeout: Duration,
+    /// How long a waiting acquire goes unanswered before it is asked for again (under the same number, and with the
+    /// same place in the queue), to notice an answer that was lost; doubled each time, up to 5 minutes. 2 s.
+    pub ask_again: Duration,
+    /// How long a connection in use may be silent before it is probed; if nothing is heard for an `attempt_timeout`
+    /// after that, it is given up. 2 s.
+    pub probe_after: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            request_timeout: Duration::from_secs(10),
+            attempt_timeout: Duration::from_secs(1),
+            dial_timeout: Duration::from_secs(1),
+            ask_again: Duration::from_secs(2),
+            probe_after: Duration::from_secs(2),
+        }
+    }
+}
+
+/// How long to stand in the queue for a lock that is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wait {
+    /// Not at all: a lock that is held is [`Error::Held`](crate::Error). Bounded by [`Options::request_timeout`].
+    #[default]
+    No,
+    /// So long, then [`Error::TimedOut`](crate::Error). The call returns at the latest one
+    /// [`Options::attempt_timeout`] after the wait, whether or not anybody could be reached.
+    For(Duration),
+    /// Until the lock is granted or the server refuses, however long the cluster is out of reach.
+    Forever,
+}
+
+/// What a lock is asked for with.
+///
+/// ```
+/// use std::time::Duration;
+/// use palisade_client::LockOptions;
+///
+/// let options = LockOptions::default().ttl(Duration::from_secs(5)).wait(Duration::from_secs(60)).owner("worker-7");
+/// # let _ = options;
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockOptions {
+    pub(crate) ttl: Duration,
+    pub(crate) wait: Wait,
+    pub(crate) owner: String,
+}
+
+impl LockOptions {
+    /// How long the lock outlives a holder that was not heard of: 100 ms to 24 h, whole milliseconds. 30 s by default.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> LockOptions {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Waits in the queue for at most so long. By default a lock that is held is an error at once.
+    #[must_use]
+    pub fn wait(mut self, at_most: Duration) -> LockOptions {
+        self.wait = Wait::For(at_most);
+        self
+    }
+
+    /// Waits in the queue until the lock is granted.
+    #[must_use]
+    pub fn wait_forever(mut self) -> LockOptions {
+        self.wait = Wait::Forever;
+        self
+    }
+
+    /// A name to show to people, at most 256 bytes. Empty by default.
+    #[must_use]
+    pub fn owner(mut self, owner: impl Into<String>) -> LockOptions {
+        self.owner = owner.into();
+        self
+    }
+}
+
+impl Default for LockOptions {
+    fn default() -> LockOptions {
+        LockOptions { ttl: Duration::from_secs(30), wait: Wait::No, owner: String::new() }
+    }
+}

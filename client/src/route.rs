@@ -1,0 +1,120 @@
+//! Finding the leader: which node to dial next, and how soon.
+//!
+//! A node that does not lead names the leader, and that address is dialed next, at once. Without a name, or if the named
+//! one cannot be reached, the endpoints are tried in turn, with a pause in between that is drawn at random and grows
+//! with the row of disappointments, from 20 ms to at most 250 ms. A useful answer ends the row. Two nodes that name one
+//! another cannot send a client back and forth without pause: only the first name in a row is followed at once.
+
+use std::time::Duration;
+
+use rand::Rng;
+
+/// The pause after the first disappointment, at most.
+const SHORTEST: Duration = Duration::from_millis(20);
+/// The pause after many disappointments, at most.
+const LONGEST: Duration = Duration::from_millis(250);
+/// In a row of disappointments, so many named leaders are followed at once.
+const HOPS_AT_ONCE: u32 = 2;
+
+/// Where the leader was looked for, and where to look next.
+pub(crate) struct Route {
+    endpoints: Vec<String>,
+    next: usize,
+    named: Option<String>,
+    /// Disappointments since the last useful answer.
+    row: u32,
+    /// Named leaders followed since the last useful answer.
+    hops: u32,
+}
+
+impl Route {
+    /// A route over at least one endpoint, begun at a random one, so that many clients do not all meet at the first.
+    pub(crate) fn new(endpoints: Vec<String>) -> Route {
+        assert!(!endpoints.is_empty(), "a route needs an endpoint");
+        let next = rand::rng().random_range(0..endpoints.len());
+        Route { endpoints, next, named: None, row: 0, hops: 0 }
+    }
+
+    /// The endpoint to dial next, and how long to wait before.
+    pub(crate) fn next(&mut self) -> (String, Duration) {
+        if let Some(named) = self.named.take() {
+            self.hops += 1;
+            let pause = if self.hops <= HOPS_AT_ONCE { Duration::ZERO } else { backoff(self.row) };
+            return (named, pause);
+        }
+        let endpoint = self.endpoints[self.next].clone();
+        self.next = (self.next + 1) % self.endpoints.len();
+        (endpoint, if self.row == 0 { Duration::ZERO } else { backoff(self.row) })
+    }
+
+    /// The node that was dialed does not lead, and names the leader if it knows it.
+    pub(crate) fn redirected(&mut self, leader: Option<String>) {
+        self.row = self.row.saturating_add(1);
+        self.named = leader;
+    }
+
+    /// The node that was dialed could not be reached, or went silent, or closed.
+    pub(crate) fn failed(&mut self) {
+        self.row = self.row.saturating_add(1);
+    }
+
+    /// The node that was dialed answers like a leader.
+    pub(crate) fn arrived(&mut self) {
+        self.row = 0;
+        self.hops = 0;
+    }
+}
+
+/// A random pause that grows with the number of disappointments in a row.
+pub(crate) fn backoff(row: u32) -> Duration {
+    let ceiling = SHORTEST.saturating_mul(1 << row.min(4)).min(LONGEST);
+    rand::rng().random_range(SHORTEST..=ceiling)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{LONGEST, Route, SHORTEST};
+
+    fn route() -> Route {
+        let mut route = Route::new(vec!["a:1".into(), "b:2".into()]);
+        route.next = 0;
+        route
+    }
+
+    #[test]
+    fn endpoints_take_turns_with_a_pause_after_a_failure() {
+        let mut route = route();
+        assert_eq!(route.next(), ("a:1".into(), Duration::ZERO));
+        for expected in ["b:2", "a:1", "b:2"] {
+            route.failed();
+            let (endpoint, pause) = route.next();
+            assert_eq!(endpoint, expected);
+            assert!((SHORTEST..=LONGEST).contains(&pause));
+        }
+    }
+
+    #[test]
+    fn a_named_leader_is_dialed_at_once_but_not_for_ever() {
+        let mut route = route();
+        for _ in 0..2 {
+            route.redirected(Some("c:3".into()));
+            assert_eq!(route.next(), ("c:3".into(), Duration::ZERO));
+        }
+        route.redirected(Some("c:3".into()));
+        assert!(route.next().1 >= SHORTEST);
+        route.arrived();
+        route.redirected(Some("d:4".into()));
+        assert_eq!(route.next(), ("d:4".into(), Duration::ZERO));
+    }
+
+    #[test]
+    fn a_named_leader_that_fails_is_forgotten() {
+        let mut route = route();
+        route.redirected(Some("c:3".into()));
+        route.next();
+        route.failed();
+        assert_eq!(route.next().0, "a:1");
+    }
+}

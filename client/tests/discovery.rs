@@ -1,0 +1,116 @@
+//! A client finds the leader from any node, and finds it again.
+
+mod support;
+
+use std::time::Duration;
+
+use palisade_client::wire::{Code, Consistency, ListLocks, Op};
+use palisade_client::{Client, Error, LockOptions, Options, ask, status};
+use tokio::net::TcpListener;
+
+use support::{Cluster, options};
+
+/// An endpoint where nobody listens.
+async fn nobody() -> String {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string()
+}
+
+/// Goal: one follower's address is enough, for it names the leader.
+#[tokio::test]
+async fn a_follower_names_the_leader() {
+    let cluster = Cluster::start(3).await;
+    let client = Client::connect(&cluster.endpoints[2..], options()).await.unwrap();
+    let guard = client.lock("key", LockOptions::default()).await.unwrap();
+    assert_eq!(guard.key(), "key");
+    guard.release().await.unwrap();
+    let first_at_leader = cluster.state().seen.iter().position(|(node, _)| *node == 0).unwrap();
+    assert_eq!(first_at_leader, 1, "one question at the follower, everything else at the leader");
+}
+
+/// Goal: nodes that are down or know no leader are passed over, until one leads.
+#[tokio::test]
+async fn endpoints_are_tried_in_turn() {
+    let cluster = Cluster::start(3).await;
+    cluster.state().faults.nameless = true;
+    let mut endpoints = vec![nobody().await];
+    endpoints.extend(cluster.endpoints.iter().rev().cloned());
+    Client::connect(&endpoints, options()).await.unwrap().lock("key", LockOptions::default()).await.unwrap();
+}
+
+/// Goal: while there is no leader, a request waits for one.
+#[tokio::test]
+async fn a_request_waits_for_an_election() {
+    let cluster = Cluster::start(3).await;
+    let client = cluster.client().await;
+    cluster.elect(None);
+    let asked = tokio::spawn({
+        let client = client.clone();
+        async move { client.lock("key", LockOptions::default()).await }
+    });
+    cluster.until("the client has asked around", |state| state.connections > 4).await;
+    cluster.state().leader = Some(2);
+    asked.await.unwrap().unwrap();
+}
+
+/// Goal: a client that is connected to a leader follows the office to the next one.
+#[tokio::test]
+async fn the_office_moves_and_the_client_follows() {
+    let cluster = Cluster::start(3).await;
+    let client = cluster.client().await;
+    for leader in [1, 2, 0, 2, 1] {
+        cluster.elect(Some(leader));
+        client.lock("key", LockOptions::default()).await.unwrap().release().await.unwrap();
+        assert_eq!(cluster.state().seen.last().unwrap().0, leader);
+    }
+}
+
+/// Goal: a leader that hangs, while its connection looks alive, is left for another.
+#[tokio::test]
+async fn a_leader_that_does_not_answer_is_left() {
+    let cluster = Cluster::start(2).await;
+    let client = cluster.client().await;
+    cluster.state().faults.mute = true;
+    let asked = tokio::spawn({
+        let client = client.clone();
+        async move { client.lock("key", LockOptions::default()).await }
+    });
+    let before = cluster.state().connections;
+    cluster.until("the client has tried elsewhere", |state| state.connections > before + 1).await;
+    cluster.state().faults.mute = false;
+    asked.await.unwrap().unwrap();
+}
+
+/// Goal: who cannot be reached is told so in time, with the reason.
+#[tokio::test]
+async fn nobody_is_there() {
+    let options = Options { request_timeout: Duration::from_millis(200), ..options() };
+    let endpoint = nobody().await;
+    let error = Client::connect(&[&endpoint], options.clone()).await.unwrap_err();
+    let Error::Unreachable { trouble, .. } = &error else { panic!("{error}") };
+    assert!(trouble.contains(&endpoint), "{trouble}");
+    assert!(error.to_string().starts_with("no leader answered within 20"), "{error}");
+
+    let none: [&str; 0] = [];
+    assert!(matches!(Client::connect(&none, options.clone()).await, Err(Error::BadEndpoint { .. })));
+    assert!(matches!(Client::connect(&["nowhere"], options).await, Err(Error::BadEndpoint { .. })));
+}
+
+/// Goal: reads go to the leader; a question to one node stays there.
+#[tokio::test]
+async fn reads_and_questions_to_one_node() {
+    let cluster = Cluster::start(3).await;
+    let client = cluster.client().await;
+    let guard = client.lock("a", LockOptions::default()).await.unwrap();
+    let lock = client.show_lock("a", Consistency::Linearizable).await.unwrap();
+    assert_eq!(lock.holder.map(|holder| (holder.session, holder.token)), Some((guard.session(), guard.token())));
+    assert!(!client.show_lock("b", Consistency::Stale).await.unwrap().held);
+    assert_eq!(client.list_locks(ListLocks::default()).await.unwrap().locks.len(), 1);
+
+    let patience = Duration::from_secs(5);
+    assert_eq!(status(&cluster.endpoints[1], patience).await.unwrap().role, "follower");
+    assert_eq!(status(&cluster.endpoints[0], patience).await.unwrap().role, "leader");
+    let refusal = ask(&cluster.endpoints[1], Op::ListLocks(ListLocks::default()), patience).await.unwrap_err();
+    let Error::Refused(failure) = refusal else { panic!("{refusal}") };
+    assert_eq!(failure.error, Code::NotLeader);
+    assert!(matches!(status(&nobody().await, patience).await, Err(Error::Unreachable { .. })));
+}

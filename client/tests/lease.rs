@@ -1,0 +1,105 @@
+//! A guard knows before anybody else when its lock can no longer be trusted.
+
+mod support;
+
+use std::time::Duration;
+
+use palisade_client::{Error, LockOptions};
+use tokio::time::{Instant, sleep, timeout};
+
+use support::Cluster;
+
+fn short() -> LockOptions {
+    LockOptions::default().ttl(Duration::from_millis(600))
+}
+
+/// Goal: the cluster freezes; the guard is lost before the server could expire the session.
+#[tokio::test]
+async fn lost_before_the_lease_ends() {
+    let cluster = Cluster::start(1).await;
+    let client = cluster.client().await;
+    let guard = client.lock("key", short()).await.unwrap();
+    let lost = tokio::spawn(guard.lost());
+    assert!(guard.is_valid());
+    cluster.state().faults.frozen = true;
+    lost.await.unwrap();
+    let now = Instant::now();
+    assert!(!guard.is_valid());
+    assert_eq!(guard.remaining(), Duration::ZERO);
+    let deadline = cluster.state().table.sessions[&guard.session()].deadline;
+    assert!(now < deadline, "lost {:?} after the server's deadline", now - deadline);
+
+    // A late answer does not bring it back; but the release still finds the lock, and says so.
+    cluster.state().faults.frozen = false;
+    assert!(!guard.is_valid());
+}
+
+/// Goal: a guard lives as long as it is kept, also when answers are lost and connections break.
+#[tokio::test]
+async fn kept_alive_through_trouble() {
+    let cluster = Cluster::start(2).await;
+    let client = cluster.client().await;
+    let guard = client.lock("key", short()).await.unwrap();
+    cluster.state().faults.lose_every = 2;
+    let mut lost = Box::pin(guard.lost());
+    for leader in [1, 0, 1, 0, 1, 0] {
+        assert!(timeout(Duration::from_millis(300), &mut lost).await.is_err(), "it was lost");
+        cluster.cut();
+        cluster.elect(Some(leader));
+    }
+    assert!(guard.is_valid());
+    guard.release().await.unwrap();
+    assert_eq!(cluster.state().table.grants.len(), 1);
+}
+
+/// Goal: a session is kept alive while it waits, too.
+#[tokio::test]
+async fn kept_alive_while_waiting() {
+    let cluster = Cluster::start(1).await;
+    let client = cluster.client().await;
+    let holder = client.lock("key", LockOptions::default()).await.unwrap();
+    let waiter = tokio::spawn({
+        let client = client.clone();
+        async move { client.lock("key", short().wait_forever()).await }
+    });
+    cluster.until("it waits", |state| state.table.queue("key") == 1).await;
+    let queue = cluster.state().table.locks["key"].queue.clone();
+    sleep(Duration::from_millis(1500)).await;
+    assert_eq!(cluster.state().table.locks["key"].queue, queue);
+    holder.release().await.unwrap();
+    assert!(waiter.await.unwrap().unwrap().is_valid());
+}
+
+/// Goal: when the server says that the session is gone, the guard is lost at once, and its release says so.
+#[tokio::test]
+async fn the_session_is_gone() {
+    let cluster = Cluster::start(1).await;
+    let client = cluster.client().await;
+    let guard = client.lock("key", short()).await.unwrap();
+    cluster.state().table.close(guard.session());
+    let remaining = guard.remaining();
+    let asked = Instant::now();
+    guard.lost().await;
+    assert!(asked.elapsed() < remaining, "it waited for the end of the lease");
+    assert_eq!(guard.release().await, Err(Error::Lost));
+
+    let guard = client.lock("key", LockOptions::default()).await.unwrap();
+    cluster.state().table.close(guard.session());
+    assert_eq!(guard.release().await, Err(Error::Lost), "even if nobody noticed before");
+}
+
+/// Goal: an acquire whose answer came so late that the lease must have ended by the client's reckoning is renewed before
+/// it is handed out.
+#[tokio::test]
+async fn a_late_grant_is_renewed_first() {
+    let cluster = Cluster::start(1).await;
+    let client = cluster.client().await;
+    let waits = LockOptions::default().ttl(Duration::from_millis(300));
+    client.lock("warm", waits.clone()).await.unwrap().release().await.unwrap();
+    // Grants are lost for longer than the time-to-live; keep-alives too, half of the time.
+    cluster.state().faults.lose_grants = 3;
+    let guard = client.lock("key", waits).await.unwrap();
+    assert!(guard.is_valid());
+    let deadline = cluster.state().table.sessions[&guard.session()].deadline;
+    assert!(Instant::now() + guard.remaining() < deadline);
+}

@@ -1,0 +1,88 @@
+//! Sessions: one guard at a time, many guards one after the other.
+
+mod support;
+
+use std::time::Duration;
+
+use palisade_client::wire::Op;
+use palisade_client::{Error, LockOptions};
+
+use support::Cluster;
+
+fn opened(cluster: &Cluster) -> usize {
+    cluster.seen(|op| matches!(op, Op::OpenSession(_)).then_some(())).len()
+}
+
+/// Goal: two tasks of one client that lock the same key exclude one another.
+#[tokio::test]
+async fn tasks_of_one_client_exclude_one_another() {
+    let cluster = Cluster::start(1).await;
+    let client = cluster.client().await;
+    let first = client.lock("key", LockOptions::default()).await.unwrap();
+    let clone = client.clone();
+    assert!(matches!(clone.lock("key", LockOptions::default()).await, Err(Error::Held { .. })));
+    let waiting = tokio::spawn(async move { clone.lock("key", LockOptions::default().wait_forever()).await });
+    cluster.until("the other waits", |state| state.table.queue("key") == 1).await;
+    let session = first.session();
+    first.release().await.unwrap();
+    let second = waiting.await.unwrap().unwrap();
+    assert_ne!(second.session(), session);
+}
+
+/// Goal: ten locks in a row open one session; another owner or time-to-live needs another one.
+#[tokio::test]
+async fn sessions_are_used_again() {
+    let cluster = Cluster::start(1).await;
+    let client = cluster.client().await;
+    for _ in 0..10 {
+        client.lock("key", LockOptions::default()).await.unwrap().release().await.unwrap();
+    }
+    assert_eq!(opened(&cluster), 1);
+    client.lock("key", LockOptions::default().owner("me")).await.unwrap().release().await.unwrap();
+    client.lock("key", LockOptions::default().ttl(Duration::from_secs(9))).await.unwrap().release().await.unwrap();
+    assert_eq!(opened(&cluster), 3);
+}
+
+/// Goal: an idle session whose lease may be over is not used; one that is gone is replaced.
+#[tokio::test]
+async fn idle_sessions_that_are_gone_are_replaced() {
+    let cluster = Cluster::start(1).await;
+    let client = cluster.client().await;
+    client.lock("key", LockOptions::default()).await.unwrap().release().await.unwrap();
+    let session = *cluster.state().table.sessions.first_key_value().unwrap().0;
+    cluster.state().table.close(session);
+    let guard = client.lock("key", LockOptions::default()).await.unwrap();
+    assert_ne!(guard.session(), session);
+    guard.release().await.unwrap();
+
+    let short = LockOptions::default().ttl(Duration::from_millis(200));
+    client.lock("key", short.clone()).await.unwrap().release().await.unwrap();
+    let before = opened(&cluster);
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    client.lock("key", short).await.unwrap();
+    assert_eq!(opened(&cluster), before + 1);
+}
+
+/// Goal: closing a client ends its idle sessions and its waits, refuses new calls, and lets guards live.
+#[tokio::test]
+async fn close() {
+    let cluster = Cluster::start(1).await;
+    let client = cluster.client().await;
+    client.lock("idle", LockOptions::default().owner("idle")).await.unwrap().release().await.unwrap();
+    let guard = client.lock("key", LockOptions::default()).await.unwrap();
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { client.lock("key", LockOptions::default().wait_forever()).await }
+    });
+    cluster.until("it waits", |state| state.table.queue("key") == 1).await;
+
+    client.close().await;
+    assert!(matches!(waiting.await.unwrap(), Err(Error::Closed)));
+    assert!(matches!(client.lock("key", LockOptions::default()).await, Err(Error::Closed)));
+    let sessions: Vec<_> = cluster.state().table.sessions.keys().copied().collect();
+    assert_eq!(sessions, [guard.session()]);
+    assert!(guard.is_valid());
+    guard.release().await.unwrap();
+    client.close().await;
+    assert!(cluster.state().table.sessions.is_empty());
+}

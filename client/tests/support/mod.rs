@@ -1,0 +1,408 @@
+//! A cluster that is one process and one table: what a client can see of Palisade, with faults at will.
+//!
+//! `table` is the replicated state, shared by all nodes; a change of leader keeps it. This file is the nodes: sockets,
+//! who leads, who waits for which answer, and the faults. Every request that arrives is noted, so that a test can say
+//! what the client did.
+
+#![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
+
+mod table;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use palisade_client::codec::{decode, encode_into};
+use palisade_client::wire::{
+    Acquired, Answer, Code, Failure, LeaderView, LockPage, Op, Outcome, Request, Response, SessionId, SessionLease,
+    StatusView,
+};
+use palisade_client::{Client, Options};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep};
+use tokio_tungstenite::tungstenite::Message;
+
+pub use self::table::{Found, Table};
+
+/// What goes wrong.
+#[derive(Default)]
+pub struct Faults {
+    /// Every request is handled twice, and answered twice.
+    pub repeat: bool,
+    /// Every n-th answer is lost; 0: none.
+    pub lose_every: u64,
+    /// So many grants' answers are lost.
+    pub lose_grants: u32,
+    /// Nodes read nothing and say nothing, though their sockets are open.
+    pub frozen: bool,
+    /// Requests are not answered, but the WebSocket lives.
+    pub mute: bool,
+    /// Followers do not say who leads.
+    pub nameless: bool,
+    /// The next acquires are refused with this, before they are done.
+    pub refuse_acquires: Vec<Code>,
+    /// The next releases and withdrawals are refused with this, before they are done.
+    pub refuse_releases: Vec<Code>,
+}
+
+/// The state of the cluster.
+pub struct State {
+    pub leader: Option<usize>,
+    pub table: Table,
+    pub faults: Faults,
+    /// Every operation that arrived, and at which node.
+    pub seen: Vec<(usize, Op)>,
+    pub connections: u64,
+    answers: u64,
+    endpoints: Vec<String>,
+    lines: HashMap<u64, Line>,
+    waiting: Vec<Waiting>,
+}
+
+struct Line {
+    node: usize,
+    answers: mpsc::UnboundedSender<Option<Response>>,
+    task: Option<AbortHandle>,
+}
+
+struct Waiting {
+    line: u64,
+    id: u64,
+    key: String,
+    session: SessionId,
+    until: Option<Instant>,
+}
+
+/// The nodes.
+#[derive(Clone)]
+pub struct Cluster {
+    pub endpoints: Vec<String>,
+    state: Arc<Mutex<State>>,
+}
+
+/// Impatient options, so that tests are short.
+pub fn options() -> Options {
+    Options {
+        request_timeout: Duration::from_secs(5),
+        attempt_timeout: Duration::from_millis(150),
+        dial_timeout: Duration::from_millis(300),
+        ask_again: Duration::from_millis(200),
+        probe_after: Duration::from_millis(300),
+    }
+}
+
+impl Cluster {
+    /// Starts nodes; the first one leads.
+    pub async fn start(nodes: usize) -> Cluster {
+        let mut listeners = Vec::new();
+        for _ in 0..nodes {
+            listeners.push(TcpListener::bind("127.0.0.1:0").await.unwrap());
+        }
+        let endpoints: Vec<String> =
+            listeners.iter().map(|listener| listener.local_addr().unwrap().to_string()).collect();
+        let state = State {
+            leader: Some(0),
+            table: Table::default(),
+            faults: Faults::default(),
+            seen: Vec::new(),
+            connections: 0,
+            answers: 0,
+            endpoints: endpoints.clone(),
+            lines: HashMap::new(),
+            waiting: Vec::new(),
+        };
+        let cluster = Cluster { endpoints, state: Arc::new(Mutex::new(state)) };
+        for (node, listener) in listeners.into_iter().enumerate() {
+            tokio::spawn(cluster.clone().accept(node, listener));
+        }
+        tokio::spawn(cluster.clone().keep_time());
+        cluster
+    }
+
+    /// A client with impatient options.
+    pub async fn client(&self) -> Client {
+        Client::connect(&self.endpoints, options()).await.unwrap()
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// Another node (or none) leads from now on: who waits at the old one is told so and disconnected.
+    pub fn elect(&self, leader: Option<usize>) {
+        let mut state = self.state();
+        let Some(old) = std::mem::replace(&mut state.leader, leader) else { return };
+        let failure = Failure::new(Code::LeadershipLost, "the leader lost its office");
+        for Waiting { line, id, .. } in std::mem::take(&mut state.waiting) {
+            state.answer(line, id, Err(failure.clone()));
+        }
+        state.lines.values().filter(|line| line.node == old).for_each(|line| {
+            let _ = line.answers.send(None);
+        });
+    }
+
+    /// Cuts every connection. The leader withdraws who waited on one, as a real one does.
+    pub fn cut(&self) {
+        let mut state = self.state();
+        let lines: Vec<u64> = state.lines.keys().copied().collect();
+        for line in lines {
+            if let Some(task) = state.lines.get(&line).and_then(|line| line.task.clone()) {
+                task.abort();
+            }
+            state.hung_up(line);
+        }
+    }
+
+    /// The operations that arrived so far and that `pick` picks.
+    pub fn seen<T>(&self, pick: impl FnMut(&Op) -> Option<T>) -> Vec<T> {
+        let mut pick = pick;
+        self.state().seen.iter().filter_map(|(_, op)| pick(op)).collect()
+    }
+
+    /// Waits until `condition` holds.
+    pub async fn until(&self, what: &str, condition: impl Fn(&State) -> bool) {
+        let begun = Instant::now();
+        while !condition(&self.state()) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "waited in vain until {what}");
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn accept(self, node: usize, listener: TcpListener) {
+        while let Ok((socket, _)) = listener.accept().await {
+            let line = {
+                let mut state = self.state();
+                state.connections += 1;
+                state.connections
+            };
+            let (answers, outbox) = mpsc::unbounded_channel();
+            self.state().lines.insert(line, Line { node, answers, task: None });
+            let task = tokio::spawn(self.clone().serve(node, line, socket, outbox)).abort_handle();
+            if let Some(line) = self.state().lines.get_mut(&line) {
+                line.task = Some(task);
+            }
+        }
+    }
+
+    async fn serve(
+        self,
+        node: usize,
+        line: u64,
+        socket: TcpStream,
+        mut outbox: mpsc::UnboundedReceiver<Option<Response>>,
+    ) {
+        self.thawed().await;
+        let Ok(mut socket) = tokio_tungstenite::accept_async(socket).await else { return };
+        loop {
+            tokio::select! {
+                answer = outbox.recv() => {
+                    let Some(Some(response)) = answer else { break };
+                    let mut frame = Vec::new();
+                    encode_into(&response, &mut frame);
+                    if socket.send(Message::Binary(frame.into())).await.is_err() {
+                        break;
+                    }
+                }
+                message = socket.next() => match message {
+                    Some(Ok(Message::Binary(frame))) => {
+                        let request: Request = decode(&frame).expect("the client speaks the protocol");
+                        self.state().receive(node, line, request);
+                    }
+                    Some(Ok(_)) => {}
+                    _ => break,
+                },
+            }
+            self.thawed().await;
+        }
+        // What was answered before the end still goes out.
+        while let Ok(Some(response)) = outbox.try_recv() {
+            let mut frame = Vec::new();
+            encode_into(&response, &mut frame);
+            let _ = socket.send(Message::Binary(frame.into())).await;
+        }
+        let _ = socket.close(None).await;
+        self.state().hung_up(line);
+    }
+
+    async fn thawed(&self) {
+        while self.state().faults.frozen {
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Ends waits and sessions whose time has come.
+    async fn keep_time(self) {
+        loop {
+            sleep(Duration::from_millis(5)).await;
+            let mut state = self.state();
+            let now = Instant::now();
+            let (over, on): (Vec<_>, _) =
+                std::mem::take(&mut state.waiting).into_iter().partition(|w| w.until.is_some_and(|until| until <= now));
+            state.waiting = on;
+            for Waiting { line, id, key, session, .. } in over {
+                if state.table.holds(&key, session) {
+                    state.settle_one(line, id, &key, session);
+                } else {
+                    state.table.withdraw(&key, session);
+                    state.answer(line, id, Err(Failure::new(Code::Timeout, "the wait ended without a grant")));
+                }
+            }
+            state.settle();
+        }
+    }
+}
+
+impl State {
+    fn receive(&mut self, node: usize, line: u64, request: Request) {
+        self.seen.push((node, request.op.clone()));
+        let stale = matches!(request.op, Op::Status);
+        if self.leader != Some(node) && !stale {
+            let mut failure = match self.leader {
+                Some(_) => Failure::new(Code::NotLeader, "another node leads"),
+                None => Failure::new(Code::NoLeader, "no leader is known"),
+            };
+            if !self.faults.nameless {
+                failure.leader = self.leader.map(|leader| LeaderView {
+                    id: u16::try_from(leader).unwrap(),
+                    client_addr: Some(self.endpoints[leader].clone()),
+                });
+            }
+            self.answer(line, request.id, Err(failure));
+            if let Some(line) = self.lines.get(&line) {
+                let _ = line.answers.send(None);
+            }
+            return;
+        }
+        if self.faults.repeat {
+            self.handle(node, line, request.clone());
+        }
+        self.handle(node, line, request);
+    }
+
+    fn handle(&mut self, node: usize, line: u64, Request { id, op }: Request) {
+        let now = Instant::now();
+        self.table.expire(now);
+        let refusals = match op {
+            Op::Acquire { .. } => Some(&mut self.faults.refuse_acquires),
+            Op::Release { .. } | Op::Withdraw { .. } => Some(&mut self.faults.refuse_releases),
+            _ => None,
+        };
+        if let Some(code) = refusals.and_then(Vec::pop) {
+            return self.answer(line, id, Err(Failure::new(code, "refused by the test")));
+        }
+        let no_session = || Failure::new(Code::NoSession, "there is no such session");
+        let result = match op {
+            Op::OpenSession(open) => {
+                let session = self.table.open(now, open.ttl_ms);
+                Ok(Answer::Session(SessionLease { session, ttl_ms: open.ttl_ms }))
+            }
+            Op::KeepAlive { session } => match self.table.renew(now, session) {
+                Some(ttl_ms) => Ok(Answer::Session(SessionLease { session, ttl_ms })),
+                None => Err(no_session()),
+            },
+            Op::CloseSession { session } => {
+                self.table.close(session);
+                Ok(Answer::SessionClosed)
+            }
+            Op::Acquire { key, options, number } => {
+                let session = options.session.expect("the client opens its sessions itself");
+                match self.table.acquire(now, &key, session, number.unwrap(), options.wait_ms > 0) {
+                    Found::Granted { token, ttl_ms } => Ok(Answer::Acquired(Acquired { key, token, session, ttl_ms })),
+                    Found::Queued => {
+                        let until = now.checked_add(Duration::from_millis(options.wait_ms));
+                        return self.waiting.push(Waiting { line, id, key, session, until });
+                    }
+                    Found::Refused(failure) => Err(failure),
+                }
+            }
+            Op::Release { key, grant, number } => match self.table.begin(grant.session, number.unwrap()) {
+                None => Err(no_session()),
+                Some(false) => Ok(Answer::Released),
+                Some(true) if self.table.release(now, &key, grant.session, grant.token) => Ok(Answer::Released),
+                Some(true) => Err(Failure::new(Code::NotHolder, "the session does not hold the lock")),
+            },
+            Op::Withdraw { key, session, number } => match self.table.begin(session, number.unwrap()) {
+                None => Err(no_session()),
+                Some(false) => Ok(Answer::Withdrawn),
+                Some(true) => {
+                    self.table.withdraw_or_release(now, &key, session);
+                    Ok(Answer::Withdrawn)
+                }
+            },
+            Op::ShowLock { key, .. } => Ok(Answer::Lock(self.table.show(&key))),
+            Op::ListLocks(_) => Ok(Answer::Locks(LockPage { locks: self.table.list(), next_after: None })),
+            Op::Status => Ok(Answer::Status(self.status(node))),
+            Op::ShowSession { .. } => Err(Failure::new(Code::Invalid, "the client never asks for this")),
+        };
+        self.answer(line, id, result);
+        self.settle();
+    }
+
+    /// Tells who waits what has become of their claims.
+    fn settle(&mut self) {
+        for Waiting { line, id, key, session, until } in std::mem::take(&mut self.waiting) {
+            if self.table.holds(&key, session) {
+                self.settle_one(line, id, &key, session);
+            } else if !self.table.lives(session) {
+                self.answer(line, id, Err(Failure::new(Code::NoSession, "there is no such session")));
+            } else if !self.table.queues(&key, session) {
+                self.answer(line, id, Err(Failure::new(Code::Withdrawn, "the claim was dropped")));
+            } else {
+                self.waiting.push(Waiting { line, id, key, session, until });
+            }
+        }
+    }
+
+    fn settle_one(&mut self, line: u64, id: u64, key: &str, session: SessionId) {
+        let (token, ttl_ms) = self.table.grant_of(key);
+        self.answer(line, id, Ok(Answer::Acquired(Acquired { key: key.to_owned(), token, session, ttl_ms })));
+    }
+
+    fn answer(&mut self, line: u64, id: u64, result: Result<Answer, Failure>) {
+        let result = match result {
+            Ok(answer) => Outcome::Ok(answer),
+            Err(failure) => Outcome::Error(failure),
+        };
+        self.answers += 1;
+        let Faults { lose_every, lose_grants, mute, .. } = &mut self.faults;
+        if *mute || *lose_every > 0 && self.answers.is_multiple_of(*lose_every) {
+            return;
+        }
+        if *lose_grants > 0 && matches!(result, Outcome::Ok(Answer::Acquired(_))) {
+            *lose_grants -= 1;
+            return;
+        }
+        if let Some(line) = self.lines.get(&line) {
+            let _ = line.answers.send(Some(Response { id, result }));
+        }
+    }
+
+    fn hung_up(&mut self, line: u64) {
+        let Some(Line { node, .. }) = self.lines.remove(&line) else { return };
+        let (gone, on): (Vec<_>, _) = std::mem::take(&mut self.waiting).into_iter().partition(|w| w.line == line);
+        self.waiting = on;
+        if self.leader == Some(node) {
+            for Waiting { key, session, .. } in gone {
+                self.table.withdraw(&key, session);
+            }
+        }
+    }
+
+    fn status(&self, node: usize) -> StatusView {
+        StatusView {
+            node: u16::try_from(node).unwrap(),
+            role: if self.leader == Some(node) { "leader".into() } else { "follower".into() },
+            term: 1,
+            leader: None,
+            commit: 0,
+            applied: 0,
+            cluster_time_ms: 0,
+            sessions: 0,
+            locks: 0,
+            members: Vec::new(),
+        }
+    }
+}

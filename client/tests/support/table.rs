@@ -1,0 +1,202 @@
+//! The lock table, small: sessions with numbers and deadlines, queues, tokens.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use palisade_client::wire::{Code, Failure, HeldBy, HolderView, LockView, SessionId, WaiterView};
+use tokio::time::Instant;
+
+#[derive(Default)]
+pub struct Table {
+    pub sessions: BTreeMap<SessionId, Session>,
+    pub locks: BTreeMap<String, Lock>,
+    /// Every grant: key, session, token.
+    pub grants: Vec<(String, SessionId, u64)>,
+    /// Every release of a held lock, by its token.
+    pub releases: Vec<u64>,
+}
+
+pub struct Session {
+    pub ttl_ms: u64,
+    pub deadline: Instant,
+    pub last: u64,
+}
+
+pub struct Lock {
+    pub holder: SessionId,
+    pub number: u64,
+    pub token: u64,
+    pub queue: VecDeque<(SessionId, u64)>,
+}
+
+/// What an acquire found.
+pub enum Found {
+    Granted { token: u64, ttl_ms: u64 },
+    Queued,
+    Refused(Failure),
+}
+
+impl Table {
+    pub fn open(&mut self, now: Instant, ttl_ms: u64) -> SessionId {
+        let session = SessionId::from_u128(rand::random());
+        let deadline = now + Duration::from_millis(ttl_ms);
+        self.sessions.insert(session, Session { ttl_ms, deadline, last: 0 });
+        session
+    }
+
+    pub fn renew(&mut self, now: Instant, session: SessionId) -> Option<u64> {
+        let session = self.sessions.get_mut(&session)?;
+        session.deadline = now + Duration::from_millis(session.ttl_ms);
+        Some(session.ttl_ms)
+    }
+
+    /// Whether the operation is new; `None` without a session.
+    pub fn begin(&mut self, session: SessionId, number: u64) -> Option<bool> {
+        let session = self.sessions.get_mut(&session)?;
+        let new = number > session.last;
+        session.last = session.last.max(number);
+        Some(new)
+    }
+
+    pub fn acquire(&mut self, now: Instant, key: &str, session: SessionId, number: u64, wait: bool) -> Found {
+        let Some(new) = self.begin(session, number) else {
+            return Found::Refused(Failure::new(Code::NoSession, "there is no such session"));
+        };
+        let ttl_ms = self.sessions[&session].ttl_ms;
+        let Some(lock) = self.locks.get_mut(key) else {
+            if !new {
+                return Found::Refused(Failure::new(Code::Gone, "done before, and gone"));
+            }
+            let token = self.grant(now, key, session, number, VecDeque::new());
+            return Found::Granted { token, ttl_ms };
+        };
+        if lock.holder == session && (new || lock.number == number) {
+            lock.number = number;
+            return Found::Granted { token: lock.token, ttl_ms };
+        }
+        if let Some(place) = lock.queue.iter_mut().find(|(waiter, of)| *waiter == session && (new || *of == number)) {
+            place.1 = number;
+            return Found::Queued;
+        }
+        if !new {
+            return Found::Refused(Failure::new(Code::Gone, "done before, and gone"));
+        }
+        if wait {
+            lock.queue.push_back((session, number));
+            return Found::Queued;
+        }
+        let mut failure = Failure::new(Code::Held, "the lock is held");
+        failure.holder = Some(HeldBy { owner: String::new(), token: lock.token });
+        failure.queue = Some(lock.queue.len() as u64);
+        Found::Refused(failure)
+    }
+
+    fn grant(
+        &mut self,
+        now: Instant,
+        key: &str,
+        holder: SessionId,
+        number: u64,
+        queue: VecDeque<(SessionId, u64)>,
+    ) -> u64 {
+        let token = self.grants.len() as u64 + 1;
+        self.renew(now, holder);
+        self.grants.push((key.to_owned(), holder, token));
+        self.locks.insert(key.to_owned(), Lock { holder, number, token, queue });
+        token
+    }
+
+    pub fn release(&mut self, now: Instant, key: &str, session: SessionId, token: u64) -> bool {
+        if !self.locks.get(key).is_some_and(|lock| lock.holder == session && lock.token == token) {
+            return false;
+        }
+        self.releases.push(token);
+        self.pass_on(now, key);
+        true
+    }
+
+    fn pass_on(&mut self, now: Instant, key: &str) {
+        let Some(Lock { mut queue, .. }) = self.locks.remove(key) else { return };
+        while let Some((session, number)) = queue.pop_front() {
+            if self.sessions.contains_key(&session) {
+                self.grant(now, key, session, number, queue);
+                return;
+            }
+        }
+    }
+
+    /// Drops a place in the queue, but not a lock.
+    pub fn withdraw(&mut self, key: &str, session: SessionId) {
+        if let Some(lock) = self.locks.get_mut(key) {
+            lock.queue.retain(|(waiter, _)| *waiter != session);
+        }
+    }
+
+    pub fn withdraw_or_release(&mut self, now: Instant, key: &str, session: SessionId) {
+        self.withdraw(key, session);
+        if self.holds(key, session) {
+            self.releases.push(self.locks[key].token);
+            self.pass_on(now, key);
+        }
+    }
+
+    pub fn expire(&mut self, now: Instant) {
+        let due: Vec<SessionId> =
+            self.sessions.iter().filter(|(_, session)| session.deadline < now).map(|(&id, _)| id).collect();
+        due.into_iter().for_each(|session| self.close(session));
+    }
+
+    pub fn close(&mut self, session: SessionId) {
+        self.sessions.remove(&session);
+        let held: Vec<String> =
+            self.locks.iter().filter(|(_, lock)| lock.holder == session).map(|(key, _)| key.clone()).collect();
+        held.iter().for_each(|key| self.pass_on(Instant::now(), key));
+        self.locks.values_mut().for_each(|lock| lock.queue.retain(|(waiter, _)| *waiter != session));
+    }
+
+    pub fn lives(&self, session: SessionId) -> bool {
+        self.sessions.contains_key(&session)
+    }
+
+    pub fn holds(&self, key: &str, session: SessionId) -> bool {
+        self.locks.get(key).is_some_and(|lock| lock.holder == session)
+    }
+
+    pub fn queues(&self, key: &str, session: SessionId) -> bool {
+        self.locks.get(key).is_some_and(|lock| lock.queue.iter().any(|(waiter, _)| *waiter == session))
+    }
+
+    /// How many wait for `key`.
+    pub fn queue(&self, key: &str) -> usize {
+        self.locks.get(key).map_or(0, |lock| lock.queue.len())
+    }
+
+    pub fn grant_of(&self, key: &str) -> (u64, u64) {
+        let lock = &self.locks[key];
+        (lock.token, self.sessions[&lock.holder].ttl_ms)
+    }
+
+    pub fn show(&self, key: &str) -> LockView {
+        let lock = self.locks.get(key);
+        let owner = String::new;
+        LockView {
+            key: key.to_owned(),
+            held: lock.is_some(),
+            holder: lock.map(|lock| HolderView {
+                owner: owner(),
+                session: lock.holder,
+                token: lock.token,
+                expires_in_ms: 0,
+            }),
+            queue: lock
+                .into_iter()
+                .flat_map(|lock| &lock.queue)
+                .map(|&(session, _)| WaiterView { owner: owner(), session })
+                .collect(),
+        }
+    }
+
+    pub fn list(&self) -> Vec<LockView> {
+        self.locks.keys().map(|key| self.show(key)).collect()
+    }
+}

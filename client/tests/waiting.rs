@@ -1,0 +1,159 @@
+//! Standing in the queue: through failures, until the grant, the end of the wait, or for ever.
+
+mod support;
+
+use std::time::Duration;
+
+use palisade_client::wire::{Code, Op, SessionId};
+use palisade_client::{Client, Error, Guard, LockOptions};
+use tokio::task::JoinHandle;
+
+use support::Cluster;
+
+/// A wait that outlasts every test.
+const LONG: Duration = Duration::from_secs(60);
+
+fn wait_for(client: &Client, key: &'static str, options: LockOptions) -> JoinHandle<Result<Guard, Error>> {
+    let client = client.clone();
+    tokio::spawn(async move { client.lock(key, options).await })
+}
+
+fn acquires(cluster: &Cluster) -> Vec<(SessionId, u64)> {
+    cluster.seen(|op| match op {
+        Op::Acquire { options, number, .. } => Some((options.session.unwrap(), number.unwrap())),
+        _ => None,
+    })
+}
+
+/// Goal: a change of leader in the middle of a wait costs neither the number nor the place.
+#[tokio::test]
+async fn a_new_leader_finds_the_place_again() {
+    let cluster = Cluster::start(3).await;
+    let client = cluster.client().await;
+    let holder = client.lock("key", LockOptions::default()).await.unwrap();
+    let first = wait_for(&client, "key", LockOptions::default().wait(LONG));
+    cluster.until("the first waits", |state| state.table.queue("key") == 1).await;
+    let second = wait_for(&client, "key", LockOptions::default().wait_forever());
+    cluster.until("the second waits", |state| state.table.queue("key") == 2).await;
+
+    let queue = |cluster: &Cluster| cluster.state().table.locks["key"].queue.clone();
+    let (before, asked) = (queue(&cluster), acquires(&cluster).len());
+    cluster.elect(Some(1));
+    cluster.until("both asked again", |state| state.seen.iter().filter(is_acquire).count() >= asked + 2).await;
+    assert_eq!(queue(&cluster), before);
+    let repeated = acquires(&cluster).split_off(asked);
+    assert!(repeated.iter().all(|again| before.contains(again)), "{repeated:?} are {before:?}");
+
+    holder.release().await.unwrap();
+    let first = first.await.unwrap().unwrap();
+    assert_eq!(first.session(), before[0].0);
+    drop(first);
+    assert_eq!(second.await.unwrap().unwrap().session(), before[1].0);
+}
+
+fn is_acquire((_, op): &&(usize, Op)) -> bool {
+    matches!(op, Op::Acquire { .. })
+}
+
+/// Goal: if the place is gone, because the connection broke while the leader lives, the client takes a new one.
+#[tokio::test]
+async fn a_place_that_is_gone_is_taken_anew() {
+    let cluster = Cluster::start(1).await;
+    let client = cluster.client().await;
+    let holder = client.lock("key", LockOptions::default()).await.unwrap();
+    let waiter = wait_for(&client, "key", LockOptions::default().wait(LONG));
+    cluster.until("it waits", |state| state.table.queue("key") == 1).await;
+    cluster.cut();
+    assert_eq!(cluster.state().table.queue("key"), 0);
+    cluster.until("it waits again", |state| state.table.queue("key") == 1).await;
+    holder.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// Goal: a grant whose answer was lost on a living connection is noticed.
+#[tokio::test]
+async fn a_lost_grant_is_asked_for_again() {
+    let cluster = Cluster::start(1).await;
+    let client = cluster.client().await;
+    let holder = client.lock("key", LockOptions::default()).await.unwrap();
+    let waiter = wait_for(&client, "key", LockOptions::default().wait(LONG));
+    cluster.until("it waits", |state| state.table.queue("key") == 1).await;
+    // As many as there are questions open for the same claim: the grant answers all of them.
+    cluster.state().faults.lose_grants = 1;
+    let connections = cluster.state().connections;
+    holder.release().await.unwrap();
+    let guard = waiter.await.unwrap().unwrap();
+    assert_eq!(guard.token(), 2);
+    assert_eq!(cluster.state().connections, connections);
+}
+
+/// Goal: without a wait, a held lock is an error that says by whom.
+#[tokio::test]
+async fn held() {
+    let cluster = Cluster::start(1).await;
+    let client = cluster.client().await;
+    let guard = client.lock("key", LockOptions::default()).await.unwrap();
+    let error = client.lock("key", LockOptions::default()).await.unwrap_err();
+    let Error::Held { holder, queue: 0 } = &error else { panic!("{error}") };
+    assert_eq!(holder.as_ref().unwrap().token, guard.token());
+    assert_eq!(error.to_string(), "the lock is held by an unnamed session with token 1 and 0 wait for it");
+}
+
+/// Goal: a wait ends in time, and leaves no place behind; also if the server's word is lost.
+#[tokio::test]
+async fn timed_out() {
+    let cluster = Cluster::start(1).await;
+    let client = cluster.client().await;
+    let _guard = client.lock("key", LockOptions::default()).await.unwrap();
+    let short = LockOptions::default().wait(Duration::from_millis(100));
+    let error = client.lock("key", short.clone()).await.unwrap_err();
+    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+    assert_eq!(cluster.state().table.queue("key"), 0);
+
+    let waiter = wait_for(&client, "key", short);
+    cluster.until("it waits", |state| state.table.queue("key") == 1).await;
+    cluster.state().faults.mute = true;
+    let error = waiter.await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+}
+
+/// Goal: without a leader, a wait ends in time too, and says why.
+#[tokio::test]
+async fn out_of_reach() {
+    let cluster = Cluster::start(2).await;
+    let client = cluster.client().await;
+    cluster.elect(None);
+    let error = client.lock("key", LockOptions::default().wait(Duration::from_millis(100))).await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+}
+
+/// Goal: a refusal is final and told, and the client is not worse off after it.
+#[tokio::test]
+async fn refused() {
+    let cluster = Cluster::start(1).await;
+    let client = cluster.client().await;
+    for code in [Code::Limit, Code::Overloaded, Code::Invalid] {
+        cluster.state().faults.refuse_acquires = vec![code];
+        let error = client.lock("key", LockOptions::default()).await.unwrap_err();
+        let Error::Refused(failure) = error else { panic!("{error}") };
+        assert_eq!(failure.error, code);
+        client.lock("key", LockOptions::default()).await.unwrap().release().await.unwrap();
+    }
+}
+
+/// Goal: an acquire that was sent twice and refused once may have been done by the other attempt: it is withdrawn.
+#[tokio::test]
+async fn refused_once_but_perhaps_done_otherwise() {
+    let cluster = Cluster::start(1).await;
+    let client = cluster.client().await;
+    client.lock("warm", LockOptions::default()).await.unwrap().release().await.unwrap();
+    cluster.state().faults.lose_grants = 1;
+    let asked = tokio::spawn({
+        let client = client.clone();
+        async move { client.lock("key", LockOptions::default()).await }
+    });
+    cluster.until("it is granted, unheard", |state| state.table.locks.contains_key("key")).await;
+    cluster.state().faults.refuse_acquires = vec![Code::Overloaded];
+    assert!(matches!(asked.await.unwrap(), Err(Error::Refused(_))));
+    cluster.until("it is given back", |state| state.table.locks.is_empty()).await;
+}

@@ -1,0 +1,231 @@
+//! `palisade dev`: a cluster of real processes on this machine.
+//!
+//! Every node is a `palisade serve` of this very binary, with its own directory and its own log file. The nodes hold
+//! the other end of a pipe: whatever happens to this process, they stop with it.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, ExitStatus, Stdio};
+use std::time::Duration;
+
+use clap::Args;
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{block_on, complain};
+
+/// How long the cluster may take to have a leader.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a node may take to answer.
+const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long a node may take to stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Start a cluster of real processes on this machine, to try things out.
+#[derive(Debug, Args)]
+pub(super) struct Dev {
+    /// How many nodes
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=9))]
+    nodes: u16,
+    /// Node i serves clients on PORT+i and other nodes on PORT+100+i
+    #[arg(long, value_name = "PORT", default_value_t = 7400, value_parser = clap::value_parser!(u16).range(1..=65_000))]
+    port: u16,
+    /// Keep the nodes' directories and logs here; without it they are in a temporary directory and end with this
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+/// A running cluster.
+pub(super) struct Cluster {
+    nodes: Vec<Node>,
+    /// Removed at the end, if it is a temporary one.
+    temporary: Option<tempfile::TempDir>,
+}
+
+struct Node {
+    id: u16,
+    client_addr: String,
+    arguments: Vec<String>,
+    log: PathBuf,
+    child: Child,
+}
+
+impl Dev {
+    pub(super) fn run(self) -> ExitCode {
+        block_on(async {
+            let mut cluster = match Cluster::start(self.nodes, self.port, self.data).await {
+                Ok(cluster) => cluster,
+                Err(error) => {
+                    complain(error);
+                    return ExitCode::FAILURE;
+                }
+            };
+            cluster.greet();
+            let code = cluster.watch().await;
+            cluster.stop().await;
+            code
+        })
+    }
+}
+
+impl Cluster {
+    /// Starts the nodes and waits until one of them leads.
+    pub(super) async fn start(nodes: u16, port: u16, data: Option<PathBuf>) -> Result<Cluster, String> {
+        let temporary = match data {
+            Some(_) => None,
+            None => Some(tempfile::tempdir().map_err(|error| format!("cannot make a temporary directory: {error}"))?),
+        };
+        let data = data.unwrap_or_else(|| temporary.as_ref().map_or_else(PathBuf::new, |dir| dir.path().to_path_buf()));
+        std::fs::create_dir_all(&data).map_err(|error| format!("cannot make {}: {error}", data.display()))?;
+        let data = data.canonicalize().unwrap_or(data);
+        let nodes = (1..=nodes).map(|id| Node::start(id, nodes, port, &data)).collect::<Result<_, _>>()?;
+        let mut cluster = Cluster { nodes, temporary: temporary };
+        let ready = cluster.wait_for_leader().await;
+        if let Err(error) = ready {
+            cluster.stop().await;
+            return Err(error);
+        }
+        Ok(cluster)
+    }
+
+    /// Where the nodes serve clients.
+    pub(super) fn endpoints(&self) -> Vec<String> {
+        self.nodes.iter().map(|node| node.client_addr.clone()).collect()
+    }
+
+    async fn wait_for_leader(&mut self) -> Result<(), String> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        loop {
+            let mut following = 0;
+            for node in &mut self.nodes {
+                if let Ok(Some(status)) = node.child.try_wait() {
+                    let log = std::fs::read_to_string(&node.log).unwrap_or_default();
+                    let last = log.lines().last().unwrap_or("its log is empty");
+                    return Err(format!("node {} ended at once ({status}): {last}", node.id));
+                }
+                let status = palisade_client::status(&node.client_addr, STATUS_TIMEOUT).await.ok();
+                following += usize::from(status.is_some_and(|status| status.leader.is_some()));
+            }
+            if following == self.nodes.len() {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                let log = self.nodes.first().map(|node| node.log.display().to_string()).unwrap_or_default();
+                return Err(format!("no leader after {START_TIMEOUT:?}; the nodes' logs are beside {log}"));
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn greet(&self) {
+        let urls: Vec<String> = self.nodes.iter().map(|node| format!("http://{}", node.client_addr)).collect();
+        let Some(url) = urls.first() else { return };
+        println!("ready {}", urls.join(" "));
+        println!();
+        println!("Try, in another terminal:");
+        println!("  curl -sL -X POST {url}/v1/locks/nightly/acquire -d '{{\"ttl_ms\":60000,\"owner\":\"me\"}}'");
+        println!("  curl -sL {url}/v1/locks/nightly");
+        let program = program();
+        let endpoints = self.endpoints().join(",");
+        println!("  {program} lock report --endpoints {endpoints} -- sh -c 'echo token $PALISADE_TOKEN; sleep 5'");
+        println!("  {program} status --endpoints {endpoints}");
+        println!();
+        println!("Kill a node, the leader too, and nobody will notice:");
+        for node in &self.nodes {
+            let pid = node.child.id().map_or_else(String::new, |pid| pid.to_string());
+            println!(
+                "  kill -9 {pid:<9} # node {}, clients on {}, log in {}",
+                node.id,
+                node.client_addr,
+                node.log.display()
+            );
+        }
+        println!("The command that starts it again will be printed here. Ctrl-C stops the cluster.");
+        if let Some(temporary) = &self.temporary {
+            println!("Data is in {} and goes away with the cluster; --data DIR keeps it.", temporary.path().display());
+        }
+    }
+
+    /// Tells of nodes that end, until the user has enough.
+    async fn watch(&mut self) -> ExitCode {
+        let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+        let (Ok(mut interrupt), Ok(mut terminate)) = (interrupt, terminate) else {
+            complain("cannot listen for signals");
+            return ExitCode::FAILURE;
+        };
+        let mut told = vec![false; self.nodes.len()];
+        loop {
+            for (node, told) in self.nodes.iter_mut().zip(&mut told) {
+                if let (false, Ok(Some(status))) = (*told, node.child.try_wait()) {
+                    *told = true;
+                    node.tell_end(status);
+                }
+            }
+            tokio::select! {
+                _ = interrupt.recv() => return ExitCode::SUCCESS,
+                _ = terminate.recv() => return ExitCode::SUCCESS,
+                () = sleep(Duration::from_millis(100)) => {}
+            }
+        }
+    }
+
+    /// Asks every node to stop, and makes those that do not.
+    pub(super) async fn stop(&mut self) {
+        for node in &mut self.nodes {
+            // The end of its standard input asks a node to stop.
+            drop(node.child.stdin.take());
+        }
+        for node in &mut self.nodes {
+            if timeout(STOP_TIMEOUT, node.child.wait()).await.is_err() {
+                let _ = node.child.kill().await;
+            }
+        }
+    }
+}
+
+impl Node {
+    fn start(id: u16, nodes: u16, port: u16, data: &Path) -> Result<Node, String> {
+        let peer_addr = |id: u16| format!("127.0.0.1:{}", port + 100 + id);
+        let client_addr = format!("127.0.0.1:{}", port + id);
+        let peers: Vec<String> = (1..=nodes).map(|id| format!("{id}={}", peer_addr(id))).collect();
+        let directory = data.join(format!("node-{id}"));
+        let arguments: Vec<String> = [
+            ("--id", id.to_string()),
+            ("--data", directory.display().to_string()),
+            ("--client-addr", client_addr.clone()),
+            ("--peer-addr", peer_addr(id)),
+            ("--peers", peers.join(",")),
+            ("--cluster", "dev".to_string()),
+        ]
+        .into_iter()
+        .flat_map(|(name, value)| [name.to_string(), value])
+        .collect();
+        let log = data.join(format!("node-{id}.log"));
+        let cannot = |what: &str, error: std::io::Error| format!("cannot {what}: {error}");
+        let file = File::options().create(true).append(true).open(&log).map_err(|e| cannot("write the log file", e))?;
+        let child = Command::new(std::env::current_exe().map_err(|e| cannot("find this program", e))?)
+            .arg("serve")
+            .args(&arguments)
+            .arg("--stop-with-stdin")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(file)
+            // Ctrl-C in the terminal is for the cluster as a whole: it stops the nodes in good order.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|e| cannot("start a node", e))?;
+        Ok(Node { id, client_addr, arguments, log, child })
+    }
+
+    fn tell_end(&self, status: ExitStatus) {
+        println!("node {} ended ({status}); its log is {}. Start it again with", self.id, self.log.display());
+        println!("  {} serve {}", program(), self.arguments.join(" "));
+    }
+}
+
+/// This program, as the user would call it.
+fn program() -> String {
+    std::env::current_exe().map_or_else(|_| "palisade".to_string(), |path| path.display().to_string())
+}

@@ -1,0 +1,161 @@
+//! What a client asks for, once it is understood and within the limits.
+
+use std::time::Duration;
+
+use palisade_client::wire::{Code, Consistency, Failure, ListLocks, Op, SessionId as WireSession};
+use palisade_spec::lock::{Claim, Key, Opening, Owner, Sequence, SessionId, Token, Ttl};
+
+use crate::limits;
+
+/// A client's wish, valid by itself.
+#[derive(Clone, Debug)]
+pub enum Ask {
+    /// Open a session.
+    Open(Opening),
+    /// Renew a session's deadline.
+    KeepAlive(SessionId),
+    /// End a session.
+    Close(SessionId),
+    /// Take a lock, or wait for it.
+    Acquire {
+        /// For whom.
+        session: Asker,
+        /// Of which key.
+        key: Key,
+        /// How long to wait; zero not at all.
+        wait: Duration,
+    },
+    /// Drop a claim.
+    Release {
+        /// Whose.
+        session: SessionId,
+        /// The operation's number.
+        sequence: Option<Sequence>,
+        /// Of which key.
+        key: Key,
+        /// Which claim.
+        claim: Claim,
+    },
+    /// Read the table.
+    Read(Query, Consistency),
+}
+
+/// Who acquires.
+#[derive(Clone, Debug)]
+pub enum Asker {
+    /// A session that exists.
+    Session(SessionId, Option<Sequence>),
+    /// One that is opened for this lock.
+    Once(Opening),
+}
+
+/// A question to the table.
+#[derive(Clone, Debug)]
+pub enum Query {
+    /// One session.
+    Session(SessionId),
+    /// One lock.
+    Lock(Key),
+    /// A page of locks.
+    Locks {
+        /// Only keys that begin so.
+        prefix: String,
+        /// Only keys after this one.
+        after: Option<Key>,
+        /// At most so many.
+        limit: usize,
+    },
+}
+
+impl Ask {
+    /// Understands an operation, or says what is wrong with it. `Op::Status` is no question to the core.
+    ///
+    /// # Errors
+    /// [`Code::Invalid`] with a sentence that names the field and its bounds.
+    pub fn from_wire(op: Op) -> Result<Ask, Failure> {
+        Ok(match op {
+            Op::OpenSession(open) => Ask::Open(opening(open.ttl_ms, &open.owner)?),
+            Op::KeepAlive { session } => Ask::KeepAlive(session_id(session)),
+            Op::CloseSession { session } => Ask::Close(session_id(session)),
+            Op::ShowSession { session } => Ask::Read(Query::Session(session_id(session)), Consistency::Linearizable),
+            Op::Acquire { key, options, number } => {
+                let session = match options.session {
+                    Some(session) => Asker::Session(session_id(session), sequence(number)?),
+                    None if number.is_some() => {
+                        return Err(invalid("an operation has a number only within a session; give `session` too"));
+                    }
+                    None => Asker::Once(opening(options.ttl_ms, &options.owner)?),
+                };
+                let wait = options.wait_ms;
+                if wait > limits::WAIT_MAX_MS {
+                    return Err(invalid(format!("wait_ms is {wait}; it may be 0 to {}", limits::WAIT_MAX_MS)));
+                }
+                Ask::Acquire { session, key: valid_key(&key)?, wait: Duration::from_millis(wait) }
+            }
+            Op::Release { key, grant, number } => Ask::Release {
+                session: session_id(grant.session),
+                sequence: sequence(number)?,
+                key: valid_key(&key)?,
+                claim: Claim::Held(Token(grant.token)),
+            },
+            Op::Withdraw { key, session, number } => Ask::Release {
+                session: session_id(session),
+                sequence: sequence(number)?,
+                key: valid_key(&key)?,
+                claim: Claim::Either,
+            },
+            Op::ShowLock { key, consistency } => Ask::Read(Query::Lock(valid_key(&key)?), consistency),
+            Op::ListLocks(list) => {
+                let consistency = list.consistency;
+                Ask::Read(page(list)?, consistency)
+            }
+            Op::Status => return Err(invalid("status is the node's own; ask GET /v1/status")),
+        })
+    }
+}
+
+/// The session's identity on the wire.
+pub fn wire_session(id: SessionId) -> WireSession {
+    WireSession::from_u64_pair(id.number, id.nonce)
+}
+
+fn session_id(id: WireSession) -> SessionId {
+    let (number, nonce) = id.as_u64_pair();
+    SessionId { number, nonce }
+}
+
+fn page(list: ListLocks) -> Result<Query, Failure> {
+    let limit = list.limit.unwrap_or(100);
+    let limit = usize::try_from(limit).ok().filter(|limit| (1..=limits::PAGE).contains(limit));
+    let limit = limit.ok_or_else(|| invalid(format!("limit may be 1 to {}", limits::PAGE)))?;
+    Ok(Query::Locks { prefix: list.prefix, after: list.after.map(|key| Key::from(key.as_str())), limit })
+}
+
+fn valid_key(key: &str) -> Result<Key, Failure> {
+    match key.len() {
+        1..=limits::KEY_BYTES => Ok(Key::from(key)),
+        length => Err(invalid(format!("the key has {length} bytes; it may have 1 to {}", limits::KEY_BYTES))),
+    }
+}
+
+fn sequence(number: Option<u64>) -> Result<Option<Sequence>, Failure> {
+    match number {
+        Some(0) => Err(invalid("number is 0; a session's operations are numbered from 1")),
+        number => Ok(number.map(Sequence)),
+    }
+}
+
+fn opening(ttl_ms: u64, owner: &str) -> Result<Opening, Failure> {
+    let (min, max) = (limits::TTL_MIN_MS, limits::TTL_MAX_MS);
+    if !(min..=max).contains(&ttl_ms) {
+        return Err(invalid(format!("ttl_ms is {ttl_ms}; it may be {min} to {max}")));
+    }
+    if owner.len() > limits::OWNER_BYTES {
+        return Err(invalid(format!("the owner has {} bytes; it may have {}", owner.len(), limits::OWNER_BYTES)));
+    }
+    Ok(Opening { nonce: rand::random(), owner: Owner::from(owner), ttl: Ttl(ttl_ms) })
+}
+
+fn invalid(message: impl Into<String>) -> Failure {
+    Failure::new(Code::Invalid, message)
+}

@@ -1,0 +1,444 @@
+//! The desk: what clients asked for, on its way into the log and back.
+//!
+//! In one round the core takes many requests; the desk turns them into one list of proposals (all keepalives are one
+//! command, all reads share one barrier), remembers who asked at which index, and answers when the entry is applied.
+//! Nothing here can break safety: an entry means the same whoever is told of it. What the desk must not do is answer
+//! before the entry is applied, or answer for an entry of another term; both stand in [`Desk::applied`].
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use palisade_client::wire::{Acquired, Answer, Code, Consistency, Failure, HeldBy, LeaderView, SessionLease};
+use palisade_spec::lock::{Claim, Command, Event, Key, LockTable, Outcome, Reply, SessionId, Token};
+use palisade_spec::raft::{Index, Node, Payload, Term};
+
+use super::ask::{Ask, Asker, Query, wire_session};
+use super::read;
+use super::respond::{ConnectionId, Responder};
+use super::waits::{Due, Place, Waits};
+use crate::limits;
+use crate::metrics::Metrics;
+
+/// Everything that clients of this node wait for.
+#[derive(Debug)]
+pub(super) struct Desk {
+    /// The round's proposals, in order.
+    payloads: Vec<Payload<Command>>,
+    /// Who made them.
+    origins: Vec<Origin>,
+    /// The round's keepalives, to become one proposal.
+    keepalives: Vec<(SessionId, Option<Responder>)>,
+    /// The round's reads, to share one barrier.
+    reads: Vec<(Query, Responder)>,
+    /// Proposals in the log that are not applied yet, in the order of their indexes.
+    inflight: VecDeque<Inflight>,
+    waits: Waits,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Debug)]
+struct Inflight {
+    index: Index,
+    term: Term,
+    proposed: Instant,
+    origin: Origin,
+}
+
+/// Who made a proposal, and what the answer needs to know.
+#[derive(Debug)]
+enum Origin {
+    Open {
+        ttl_ms: u64,
+        responder: Responder,
+    },
+    Close(Responder),
+    KeepAlive(Vec<(SessionId, Option<Responder>)>),
+    Acquire {
+        key: Key,
+        once: bool,
+        wait: Duration,
+        responder: Responder,
+    },
+    Release {
+        claim: Claim,
+        responder: Responder,
+    },
+    Read(Vec<(Query, Responder)>),
+    /// The desk itself.
+    Own,
+}
+
+impl Desk {
+    pub(super) fn new(metrics: Arc<Metrics>) -> Desk {
+        Desk {
+            payloads: Vec::new(),
+            origins: Vec::new(),
+            keepalives: Vec::new(),
+            reads: Vec::new(),
+            inflight: VecDeque::new(),
+            waits: Waits::default(),
+            metrics,
+        }
+    }
+
+    /// How many clients wait in a queue.
+    pub(super) fn waits(&self) -> usize {
+        self.waits.len()
+    }
+
+    /// When the desk has something to do by itself.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.waits.next()
+    }
+
+    /// Takes a request in. What cannot be proposed is answered here.
+    pub(super) fn take(&mut self, node: &Node<LockTable>, ask: Ask, responder: Responder) {
+        if responder.is_gone() {
+            return;
+        }
+        if let Err(failure) = within_limits(node.machine(), &ask) {
+            responder.answer(Err(failure));
+            return;
+        }
+        match ask {
+            Ask::Open(opening) => {
+                let ttl_ms = opening.ttl.0;
+                self.propose(Command::Open { opening }, Origin::Open { ttl_ms, responder });
+            }
+            Ask::KeepAlive(session) => self.keepalives.push((session, Some(responder))),
+            Ask::Close(session) => self.propose(Command::Close { session }, Origin::Close(responder)),
+            Ask::Acquire { session, key, wait } => self.acquire(session, key, wait, responder),
+            Ask::Release { session, sequence, key, claim } => {
+                let command = Command::Release { session, sequence, key, claim };
+                self.propose(command, Origin::Release { claim, responder });
+            }
+            Ask::Read(query, Consistency::Linearizable) => self.reads.push((query, responder)),
+            Ask::Read(query, Consistency::Stale) => {
+                responder.answer(read::answer(node, &query));
+            }
+        }
+    }
+
+    fn acquire(&mut self, session: Asker, key: Key, wait: Duration, responder: Responder) {
+        self.metrics.acquire_attempts.inc();
+        let waits = !wait.is_zero();
+        let once = matches!(session, Asker::Once(_));
+        let origin = Origin::Acquire { key: key.clone(), once, wait, responder };
+        let command = match session {
+            Asker::Session(session, sequence) => Command::Acquire { session, sequence, key, wait: waits },
+            Asker::Once(opening) => Command::AcquireOnce { opening, key, wait: waits },
+        };
+        self.propose(command, origin);
+    }
+
+    fn propose(&mut self, command: Command, origin: Origin) {
+        self.payloads.push(Payload::Command(command));
+        self.origins.push(origin);
+    }
+
+    /// A connection is gone, and with it its waits.
+    pub(super) fn disconnected(&mut self, connection: ConnectionId) {
+        for place in self.waits.disconnect(connection) {
+            self.withdraw(place);
+        }
+    }
+
+    /// Waits that ran out, and sessions that the desk keeps alive.
+    pub(super) fn tick(&mut self, now: Instant) {
+        for due in self.waits.due(now) {
+            match due {
+                Due::Renew(session) => self.keepalives.push((session, None)),
+                Due::Withdraw(place) => self.withdraw(place),
+            }
+        }
+    }
+
+    fn withdraw(&mut self, (session, key): Place) {
+        let command = Command::Release { session, sequence: None, key, claim: Claim::Waiting };
+        self.propose(command, Origin::Own);
+    }
+
+    /// The round's proposals. To be followed by [`Desk::accepted`] or [`Desk::refused`].
+    pub(super) fn proposals(&mut self) -> Vec<Payload<Command>> {
+        let mut rest = std::mem::take(&mut self.keepalives).into_iter();
+        loop {
+            let keepalives: Vec<_> = rest.by_ref().take(limits::KEEPALIVES).collect();
+            if keepalives.is_empty() {
+                break;
+            }
+            let sessions = keepalives.iter().map(|(session, _)| *session).collect();
+            self.propose(Command::KeepAlive { sessions }, Origin::KeepAlive(keepalives));
+        }
+        if !self.reads.is_empty() {
+            self.payloads.push(Payload::Noop);
+            self.origins.push(Origin::Read(std::mem::take(&mut self.reads)));
+        }
+        std::mem::take(&mut self.payloads)
+    }
+
+    /// The proposals stand in the log.
+    pub(super) fn accepted(&mut self, first: Index, term: Term) {
+        let proposed = Instant::now();
+        for (index, origin) in (first.0..).zip(self.origins.drain(..)) {
+            self.inflight.push_back(Inflight { index: Index(index), term, proposed, origin });
+        }
+    }
+
+    /// The proposals were not taken: another node leads, or none.
+    pub(super) fn refused(&mut self, leader: Option<LeaderView>) {
+        let failure = not_leading(leader);
+        for origin in std::mem::take(&mut self.origins) {
+            origin.fail(&failure);
+        }
+    }
+
+    /// This node does not lead any more: nobody here will learn what became of what is under way.
+    pub(super) fn lost_leadership(&mut self) {
+        let message = "the leader lost its office before the outcome was known; ask again, at the new leader";
+        self.fail_everything(&Failure::new(Code::LeadershipLost, message));
+    }
+
+    /// The node stops.
+    pub(super) fn shut_down(&mut self) {
+        self.fail_everything(&Failure::new(Code::ShuttingDown, "this node is stopping; ask another one"));
+    }
+
+    fn fail_everything(&mut self, failure: &Failure) {
+        for inflight in std::mem::take(&mut self.inflight) {
+            inflight.origin.fail(failure);
+        }
+        for responder in self.waits.drain() {
+            responder.answer(Err(failure.clone()));
+        }
+    }
+
+    /// An entry is committed and applied: whoever proposed it, and whoever waited for what it did, is answered.
+    pub(super) fn applied(&mut self, node: &Node<LockTable>, index: Index, term: Term, outcome: Outcome) {
+        while self.inflight.front().is_some_and(|inflight| inflight.index <= index) {
+            let Some(inflight) = self.inflight.pop_front() else { break };
+            if inflight.index == index && inflight.term == term {
+                self.metrics.commit_seconds.observe(inflight.proposed.elapsed().as_secs_f64());
+                self.answer(node, inflight.origin, outcome.reply.clone());
+            } else {
+                // Another leader's entry took the place of ours.
+                inflight.origin.fail(&not_leading(None));
+            }
+        }
+        for event in outcome.events {
+            self.tell(node.machine(), event);
+        }
+    }
+
+    fn answer(&mut self, node: &Node<LockTable>, origin: Origin, reply: Option<Reply>) {
+        match (origin, reply) {
+            (Origin::Open { ttl_ms, responder }, Some(Reply::Opened { session })) => {
+                let lease = SessionLease { session: wire_session(session), ttl_ms };
+                responder.answer(Ok(Answer::Session(lease)));
+            }
+            (Origin::Close(responder), _) => {
+                responder.answer(Ok(Answer::SessionClosed));
+            }
+            (Origin::KeepAlive(keepalives), Some(Reply::KeptAlive { missing })) => {
+                kept_alive(node.machine(), keepalives, &missing);
+            }
+            (Origin::Acquire { key, once, wait, responder }, Some(reply)) => {
+                self.acquire_answered(node.machine(), key, once, wait, responder, reply);
+            }
+            (Origin::Release { claim, responder }, Some(reply)) => {
+                if reply == Reply::NotHolder {
+                    self.metrics.releases_by_non_owner.inc();
+                }
+                responder.answer(released(&reply, claim));
+            }
+            (Origin::Read(reads), None) => {
+                for (query, responder) in reads {
+                    responder.answer(read::answer(node, &query));
+                }
+            }
+            (Origin::Own, _) => {}
+            (origin, reply) => unreachable!("{origin:?} was answered with {reply:?}"),
+        }
+    }
+
+    fn acquire_answered(
+        &mut self,
+        table: &LockTable,
+        key: Key,
+        once: bool,
+        wait: Duration,
+        responder: Responder,
+        reply: Reply,
+    ) {
+        match reply {
+            Reply::Granted { session, token } => {
+                self.grant(responder, session, once, acquired(table, &key, session, token));
+            }
+            Reply::Queued { session, .. } => {
+                // An acquire without a session of its own cannot be kept alive by anybody else.
+                let ttl = table.session(session).map(|session| Duration::from_millis(session.ttl.0));
+                let renew_every = ttl.filter(|_| once).map(|ttl| ttl / 3);
+                let gone = responder.is_gone();
+                let (connection, ends) = (responder.connection, responder.asked + wait);
+                self.waits.add((session, key), responder, ends, renew_every);
+                if gone {
+                    self.disconnected(connection);
+                }
+            }
+            Reply::Held { owner, token, queue, .. } => {
+                let who = if owner.as_str().is_empty() { String::new() } else { format!(" by {owner}") };
+                let message = format!("{key} is held{who} (token {token}); {queue} wait for it");
+                let holder = HeldBy { owner: owner.to_string(), token: token.0 };
+                let failure = Failure { holder: Some(holder), queue: Some(queue), ..Failure::new(Code::Held, message) };
+                responder.answer(Err(failure));
+            }
+            Reply::Gone => {
+                let message = "this acquire was done before, and its claim is gone; acquire again under a new number";
+                responder.answer(Err(Failure::new(Code::Gone, message)));
+            }
+            Reply::NoSession => {
+                responder.answer(Err(no_session()));
+            }
+            Reply::Opened { .. } | Reply::Closed | Reply::KeptAlive { .. } | Reply::Released | Reply::NotHolder => {
+                unreachable!("an acquire was answered with {reply:?}")
+            }
+        }
+    }
+
+    /// Tells a client that it holds a lock. If nobody is there any more to hear it, and nobody else can know the
+    /// session, the lock goes on to the next.
+    fn grant(&mut self, responder: Responder, session: SessionId, once: bool, acquired: Result<Answer, Failure>) {
+        self.metrics.acquire_seconds.observe(responder.asked.elapsed().as_secs_f64());
+        self.metrics.grants.inc();
+        let delivered = responder.answer(acquired);
+        if !delivered && once {
+            self.propose(Command::Close { session }, Origin::Own);
+        }
+    }
+
+    /// Something changed that a client of this node may be waiting for.
+    fn tell(&mut self, table: &LockTable, event: Event) {
+        match event {
+            Event::Granted { key, session, token } => {
+                let place = (session, key);
+                let Some(wait) = self.waits.remove(&place) else { return };
+                let once = table.session(session).is_some_and(|session| session.once);
+                let acquired = acquired(table, &place.1, session, token);
+                if wait.responders.is_empty() && once {
+                    self.propose(Command::Close { session }, Origin::Own);
+                }
+                for responder in wait.responders {
+                    self.grant(responder, session, once, acquired.clone());
+                }
+            }
+            Event::Withdrawn { key, session } => {
+                let Some(wait) = self.waits.remove(&(session, key)) else { return };
+                let ran_out = wait.ran_out();
+                for responder in wait.responders {
+                    let failure = if ran_out {
+                        self.metrics.acquire_timeouts.inc();
+                        Failure::new(Code::Timeout, "the wait ended before the lock was free")
+                    } else if table.session(session).is_none() {
+                        no_session()
+                    } else {
+                        Failure::new(Code::Withdrawn, "the place in the queue was given up by another request")
+                    };
+                    responder.answer(Err(failure));
+                }
+            }
+            Event::Expired { .. } => {
+                self.metrics.expiries.inc();
+            }
+            Event::Released { .. } | Event::Closed { .. } => {}
+        }
+    }
+}
+
+impl Origin {
+    fn fail(self, failure: &Failure) {
+        let responders: Vec<Responder> = match self {
+            Origin::Open { responder, .. }
+            | Origin::Close(responder)
+            | Origin::Acquire { responder, .. }
+            | Origin::Release { responder, .. } => vec![responder],
+            Origin::KeepAlive(keepalives) => keepalives.into_iter().filter_map(|(_, responder)| responder).collect(),
+            Origin::Read(reads) => reads.into_iter().map(|(_, responder)| responder).collect(),
+            Origin::Own => Vec::new(),
+        };
+        for responder in responders {
+            responder.answer(Err(failure.clone()));
+        }
+    }
+}
+
+/// What a new request may add to. Checked against what is applied: requests that are under way may exceed a limit by
+/// as many as there are of them.
+fn within_limits(table: &LockTable, ask: &Ask) -> Result<(), Failure> {
+    let reached = |what: &str, limit: usize| {
+        Err(Failure::new(Code::Limit, format!("the limit of {limit} {what} is reached; try again later")))
+    };
+    let opens = matches!(ask, Ask::Open(_) | Ask::Acquire { session: Asker::Once(_), .. });
+    if opens && table.sessions().len() >= limits::SESSIONS {
+        return reached("sessions", limits::SESSIONS);
+    }
+    if let Ask::Acquire { session, key, wait } = ask {
+        let claims = match session {
+            Asker::Session(id, _) => table.session(*id).filter(|session| !session.claims_key(key)),
+            Asker::Once(_) => None,
+        };
+        if claims.is_some_and(|session| session.claims().len() >= limits::CLAIMS) {
+            return reached("locks of one session", limits::CLAIMS);
+        }
+        let is_new = claims.is_some() || matches!(session, Asker::Once(_));
+        let full = table.lock(key).is_some_and(|lock| lock.queue.len() >= limits::QUEUE);
+        if is_new && full && !wait.is_zero() {
+            return reached("waiters for one lock", limits::QUEUE);
+        }
+    }
+    Ok(())
+}
+
+/// The answer to every request that only a leader can serve.
+pub(super) fn not_leading(leader: Option<LeaderView>) -> Failure {
+    match &leader {
+        Some(LeaderView { id, client_addr: Some(addr) }) => {
+            let message = format!("node {id} leads; ask it at {addr}");
+            Failure { leader, ..Failure::new(Code::NotLeader, message) }
+        }
+        _ => Failure::new(Code::NoLeader, "no leader is known at the moment; try again"),
+    }
+}
+
+fn no_session() -> Failure {
+    Failure::new(Code::NoSession, "the session does not exist: it expired, was closed, or never was")
+}
+
+/// A grant, as its client hears of it. The table may be some entries ahead of the grant; if the session has ended in
+/// them, so has the grant.
+fn acquired(table: &LockTable, key: &Key, id: SessionId, token: Token) -> Result<Answer, Failure> {
+    let ttl_ms = table.session(id).ok_or_else(no_session)?.ttl.0;
+    Ok(Answer::Acquired(Acquired { key: key.to_string(), token: token.0, session: wire_session(id), ttl_ms }))
+}
+
+fn released(reply: &Reply, claim: Claim) -> Result<Answer, Failure> {
+    let done = if claim == Claim::Either { Answer::Withdrawn } else { Answer::Released };
+    match reply {
+        // A repetition: the claim that it dropped the first time is gone, as it was asked for.
+        Reply::Released | Reply::Gone => Ok(done),
+        // Whoever withdraws wants to have no claim, and has none.
+        Reply::NotHolder | Reply::NoSession if claim == Claim::Either => Ok(done),
+        _ => {
+            let message = "the session does not hold the lock with this token; it was released before, or expired";
+            Err(Failure::new(Code::NotHolder, message))
+        }
+    }
+}
+
+fn kept_alive(table: &LockTable, keepalives: Vec<(SessionId, Option<Responder>)>, missing: &[SessionId]) {
+    for (id, responder) in keepalives {
+        let Some(responder) = responder else { continue };
+        let alive = table.session(id).filter(|_| !missing.contains(&id));
+        let lease = alive.map(|session| SessionLease { session: wire_session(id), ttl_ms: session.ttl.0 });
+        responder.answer(lease.map(Answer::Session).ok_or_else(no_session));
+    }
+}

@@ -1,0 +1,122 @@
+//! The core: the one thread that owns the node.
+//!
+//! It waits for inputs, takes as many as there are, steps the node through all of them, writes and syncs once, and
+//! lets everything go that stood behind the write (group commit). Nothing else touches the node. Inputs come through
+//! one bounded channel; answers leave through [`Outbox`](crate::handover::Outbox)es and one-shot channels, never
+//! blocking the core.
+//!
+//! What the core decides by itself (how many inputs make a round, in which order their kinds are stepped, when timers
+//! fire) the protocol leaves open: any order of inputs is safe. What it owes the protocol is in
+//! [`palisade_spec::raft::interface`], and is kept in [`round`].
+
+pub mod ask;
+mod desk;
+mod read;
+mod respond;
+mod round;
+mod timers;
+mod view;
+mod waits;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender, TrySendError};
+use palisade_spec::lock::{Command, LockTable};
+use palisade_spec::raft::{Config, Durable, Message};
+
+pub use ask::{Ask, Asker, Query};
+pub use respond::{ConnectionId, Responder, StreamReply};
+pub use timers::Timing;
+pub use view::{SharedView, View};
+
+use crate::limits;
+use crate::metrics::Metrics;
+use crate::peers::Peers;
+use crate::storage::{StorageError, Wal};
+
+/// What can reach the core.
+#[derive(Debug)]
+pub enum Event {
+    /// Messages from a peer, in the order in which it sent them.
+    Messages(Vec<Message<Command>>),
+    /// A client asks for something.
+    Ask(Ask, Responder),
+    /// A client's connection is gone.
+    Disconnected(ConnectionId),
+    /// The node is to stop.
+    Stop,
+}
+
+/// The way in to the core.
+#[derive(Clone, Debug)]
+pub struct Core {
+    events: Sender<Event>,
+    view: Arc<SharedView>,
+}
+
+/// Everything the core needs to begin.
+pub struct CoreParts {
+    /// The node's configuration.
+    pub config: Config,
+    /// What its disk holds.
+    pub durable: Durable<LockTable>,
+    /// Its write-ahead log, after recovery.
+    pub wal: Wal<Command>,
+    /// How it times elections.
+    pub timing: Timing,
+    /// The way to its peers.
+    pub peers: Arc<Peers>,
+    /// Where it counts.
+    pub metrics: Arc<Metrics>,
+}
+
+/// The core has more to do than it may have waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overloaded;
+
+impl Core {
+    /// The way in, and where the core will find what comes.
+    pub fn channel() -> (Core, Receiver<Event>) {
+        let (events, receiver) = crossbeam_channel::bounded(limits::CORE_QUEUE);
+        (Core { events, view: Arc::new(SharedView::default()) }, receiver)
+    }
+
+    /// Hands an event in, without waiting.
+    ///
+    /// # Errors
+    /// If too many wait already. The event is dropped: the network may do that to a message, and a client is told.
+    pub fn send(&self, event: Event) -> Result<(), Overloaded> {
+        match self.events.try_send(event) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => Err(Overloaded),
+        }
+    }
+
+    /// Hands in an event that must not be lost, waiting for room if need be.
+    pub async fn deliver(&self, event: Event) {
+        let events = self.events.clone();
+        let Err(TrySendError::Full(event)) = events.try_send(event) else { return };
+        // Rare, and over when the core has caught up.
+        let _ = tokio::task::spawn_blocking(move || events.send(event)).await;
+    }
+
+    /// The node as of its last round.
+    pub fn view(&self) -> &SharedView {
+        &self.view
+    }
+}
+
+/// Starts the core's thread. It ends with [`Event::Stop`], or with the error of a write that failed; then the process
+/// must end too, for nobody knows what the disk holds.
+///
+/// # Errors
+/// If the thread cannot be started.
+pub fn start(
+    core: &Core,
+    events: Receiver<Event>,
+    parts: CoreParts,
+) -> std::io::Result<JoinHandle<Result<(), StorageError>>> {
+    let view = Arc::clone(&core.view);
+    std::thread::Builder::new().name("core".into()).spawn(move || round::run(&events, &view, parts))
+}

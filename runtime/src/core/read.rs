@@ -1,0 +1,72 @@
+//! Reads of the lock table, as clients see it.
+
+use std::ops::Bound;
+
+use palisade_client::wire::{Answer, Code, Failure, HolderView, LockPage, LockView, SessionView, WaiterView};
+use palisade_spec::lock::{Key, Lock, LockTable, SessionId};
+use palisade_spec::raft::{Node, Stamp};
+
+use super::ask::{Query, wire_session};
+use crate::limits;
+
+/// Answers a question from what the node has applied.
+pub(super) fn answer(node: &Node<LockTable>, query: &Query) -> Result<Answer, Failure> {
+    let (table, now) = (node.machine(), node.clock());
+    match query {
+        Query::Session(id) => session(table, now, *id),
+        Query::Lock(key) => Ok(Answer::Lock(lock(table, now, key, table.lock(key)))),
+        Query::Locks { prefix, after, limit } => Ok(Answer::Locks(locks(table, now, prefix, after.as_ref(), *limit))),
+    }
+}
+
+fn session(table: &LockTable, now: Stamp, id: SessionId) -> Result<Answer, Failure> {
+    let Some(session) = table.session(id) else {
+        return Err(Failure::new(Code::NoSession, "no such session: it expired, was closed, or never was"));
+    };
+    Ok(Answer::SessionView(SessionView {
+        session: wire_session(id),
+        owner: session.owner.to_string(),
+        ttl_ms: session.ttl.0,
+        expires_in_ms: session.deadline.0.saturating_sub(now.0),
+        keys: session.claims().iter().map(Key::to_string).collect(),
+    }))
+}
+
+fn lock(table: &LockTable, now: Stamp, key: &Key, lock: Option<&Lock>) -> LockView {
+    let holder = lock.and_then(|lock| {
+        let session = table.session(lock.holder.session)?;
+        Some(HolderView {
+            owner: session.owner.to_string(),
+            session: wire_session(lock.holder.session),
+            token: lock.holder.token.0,
+            expires_in_ms: session.deadline.0.saturating_sub(now.0),
+        })
+    });
+    let waiters = lock.into_iter().flat_map(|lock| &lock.queue).filter_map(|waiter| {
+        let session = table.session(waiter.session)?;
+        Some(WaiterView { owner: session.owner.to_string(), session: wire_session(waiter.session) })
+    });
+    LockView { key: key.to_string(), held: holder.is_some(), holder, queue: waiters.collect() }
+}
+
+fn locks(table: &LockTable, now: Stamp, prefix: &str, after: Option<&Key>, limit: usize) -> LockPage {
+    let prefix_key = Key::from(prefix);
+    let start = match after.filter(|after| after.as_str() >= prefix) {
+        Some(after) => Bound::Excluded(after),
+        None => Bound::Included(&prefix_key),
+    };
+    let mut page = LockPage { locks: Vec::new(), next_after: None };
+    let mut claims = 0;
+    let matching =
+        table.locks().range((start, Bound::Unbounded)).take_while(|(key, _)| key.as_str().starts_with(prefix));
+    for (key, found) in matching {
+        let full = page.locks.len() >= limit || claims + found.queue.len() >= limits::PAGE_CLAIMS;
+        if let Some(last) = page.locks.last().filter(|_| full) {
+            page.next_after = Some(last.key.clone());
+            break;
+        }
+        claims += 1 + found.queue.len();
+        page.locks.push(lock(table, now, key, Some(found)));
+    }
+    page
+}

@@ -1,0 +1,212 @@
+//! The core's rounds: drain, step, write, release.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use palisade_client::wire::LeaderView;
+use palisade_spec::lock::{Command, LockTable};
+use palisade_spec::raft::{Input, Node, NodeId, Output, Persist, Term};
+use tracing::{debug, info, warn};
+
+use super::desk::Desk;
+use super::timers::Timers;
+use super::view::SharedView;
+use super::{CoreParts, Event};
+use crate::limits;
+use crate::metrics::Metrics;
+use crate::peers::Peers;
+use crate::storage::{StorageError, Wal};
+
+/// The longest the core sleeps when nothing at all is due.
+const IDLE: Duration = Duration::from_secs(1);
+
+struct Round<'a> {
+    node: Node<LockTable>,
+    wal: Wal<Command>,
+    timers: Timers,
+    desk: Desk,
+    peers: Arc<Peers>,
+    metrics: Arc<Metrics>,
+    view: &'a SharedView,
+    /// The outputs of this round's steps; kept between rounds for its memory.
+    outputs: Vec<Output<LockTable>>,
+    /// When this round began.
+    now: Instant,
+}
+
+/// Runs the node until it is stopped or a write fails.
+pub(super) fn run(events: &Receiver<Event>, view: &SharedView, parts: CoreParts) -> Result<(), StorageError> {
+    let CoreParts { config, durable, wal, timing, peers, metrics } = parts;
+    let now = Instant::now();
+    let mut round = Round {
+        node: Node::recover(config, durable),
+        wal,
+        timers: Timers::start(timing, now),
+        desk: Desk::new(Arc::clone(&metrics)),
+        peers,
+        metrics,
+        view,
+        outputs: Vec::new(),
+        now,
+    };
+    round.view.publish(&round.node, 0);
+    let mut batch = Vec::new();
+    loop {
+        if !drain(events, &mut batch, round.next_alarm()) {
+            round.desk.shut_down();
+            return Ok(());
+        }
+        round.take(batch.drain(..))?;
+    }
+}
+
+/// Waits for an event or the alarm, then takes all the events there are. `false` when the node is to stop.
+fn drain(events: &Receiver<Event>, batch: &mut Vec<Event>, alarm: Instant) -> bool {
+    let mut next = match events.recv_deadline(alarm) {
+        Ok(event) => Some(event),
+        Err(RecvTimeoutError::Timeout) => None,
+        Err(RecvTimeoutError::Disconnected) => return false,
+    };
+    while let Some(event) = next {
+        if matches!(event, Event::Stop) {
+            return false;
+        }
+        batch.push(event);
+        next = if batch.len() < limits::CORE_BATCH { events.try_recv().ok() } else { None };
+    }
+    true
+}
+
+impl Round<'_> {
+    fn next_alarm(&self) -> Instant {
+        let alarms = [self.timers.next(), self.desk.next()];
+        alarms.into_iter().flatten().min().unwrap_or_else(|| Instant::now() + IDLE)
+    }
+
+    /// One round: every event is stepped, then every output is carried out.
+    fn take(&mut self, events: impl Iterator<Item = Event>) -> Result<(), StorageError> {
+        let led = self.leading();
+        let (leader, term) = (self.node.leader(), self.node.term());
+        // The clock is read after the events were taken from their channel, so it is later than the moment any client
+        // sent its request: a deadline counted from this clock is never before one counted from that moment.
+        self.now = Instant::now();
+        let elapsed = self.timers.elapsed(self.now);
+        self.step(Input::ClockAdvanced(elapsed));
+        for event in events {
+            match event {
+                Event::Messages(messages) => {
+                    for message in messages {
+                        self.step(Input::Receive(message));
+                    }
+                }
+                Event::Ask(ask, responder) => self.desk.take(&self.node, ask, responder),
+                Event::Disconnected(connection) => self.desk.disconnected(connection),
+                Event::Stop => {}
+            }
+        }
+        self.desk.tick(self.now);
+        // Messages first, then everything that clients want, in one proposal: its AppendEntries stand before its
+        // write in the outputs, and so leave before the sync.
+        let proposals = self.desk.proposals();
+        if !proposals.is_empty() {
+            self.step(Input::Propose(proposals));
+        }
+        // Timers last: what has arrived meanwhile may have started them afresh.
+        if self.timers.heartbeat_is_due(self.now) {
+            self.step(Input::HeartbeatTimeout);
+        }
+        if self.timers.election_is_due(self.now) {
+            self.step(Input::ElectionTimeout);
+        }
+        self.carry_out()?;
+        if led.is_some() && led != self.leading() {
+            self.desk.lost_leadership();
+        }
+        self.log_changes(leader, term);
+        self.view.publish(&self.node, self.desk.waits());
+        Ok(())
+    }
+
+    /// The term this node leads, if it does.
+    fn leading(&self) -> Option<Term> {
+        self.node.is_leader().then(|| self.node.term())
+    }
+
+    /// Steps the node. Timers are armed at once: they are the driver's own, and a later input of this round may
+    /// depend on them.
+    fn step(&mut self, input: Input<Command>) {
+        let first = self.outputs.len();
+        self.node.step(input, &mut self.outputs);
+        for output in &self.outputs[first..] {
+            match output {
+                Output::ArmElectionTimer => self.timers.arm_election(self.now),
+                Output::ArmHeartbeatTimer => self.timers.arm_heartbeat(self.now),
+                _ => {}
+            }
+        }
+    }
+
+    /// Carries the outputs out, in order, with one write at the place of the first and for all of them.
+    fn carry_out(&mut self) -> Result<(), StorageError> {
+        let mut writes = Vec::new();
+        let mut outputs = std::mem::take(&mut self.outputs);
+        let barrier = outputs.iter().position(|output| matches!(output, Output::Persist(_)));
+        let mut behind = outputs.split_off(barrier.unwrap_or(outputs.len()));
+        for output in outputs.drain(..) {
+            self.release(output);
+        }
+        behind.retain_mut(|output| match output {
+            Output::Persist(write) => {
+                // An empty write in its place: it is taken out right here.
+                writes.push(std::mem::replace(write, Persist::Entries(Vec::new())));
+                false
+            }
+            _ => true,
+        });
+        if !writes.is_empty() {
+            let written = self.wal.write(&writes)?;
+            self.metrics.fsync_seconds.observe(written.sync.as_secs_f64());
+        }
+        for output in behind.drain(..) {
+            self.release(output);
+        }
+        self.outputs = outputs;
+        Ok(())
+    }
+
+    /// Carries out one output that is not a write. Everything before it in the list is done.
+    fn release(&mut self, output: Output<LockTable>) {
+        match output {
+            Output::Send(message) => self.peers.send(message),
+            Output::Accepted { first, term } => self.desk.accepted(first, term),
+            Output::Refused { leader } => self.desk.refused(leader.map(|id| self.leader_view(id))),
+            Output::Applied { index, term, outcome, .. } => {
+                self.metrics.applied.inc();
+                self.desk.applied(&self.node, index, term, outcome);
+            }
+            Output::Dropped { from, reason } => {
+                self.metrics.dropped(reason);
+                debug!(%from, reason = reason.name(), "message dropped");
+            }
+            Output::ArmElectionTimer | Output::ArmHeartbeatTimer => {}
+            Output::Persist(_) => unreachable!("writes are taken out of the list"),
+        }
+    }
+
+    fn leader_view(&self, id: NodeId) -> LeaderView {
+        LeaderView { id: id.0, client_addr: self.peers.client_addr(id) }
+    }
+
+    fn log_changes(&self, leader: Option<NodeId>, term: Term) {
+        if (self.node.leader(), self.node.term()) == (leader, term) {
+            return;
+        }
+        let (role, term) = (self.node.role().name(), self.node.term().0);
+        match self.node.leader() {
+            Some(leader) => info!(role, term, %leader, "leader known"),
+            None if leader.is_some() => warn!(role, term, "no leader heard"),
+            None => debug!(role, term, "no leader yet"),
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What the core shows to everybody else: its last known state, for status pages and metrics.
+
+use palisade_spec::lock::LockTable;
+use palisade_spec::raft::{Node, NodeId, Role};
+
+use crate::sync::Mutex;
+
+/// A node's state as of its last step.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// The role's name.
+    pub role: &'static str,
+    /// The term.
+    pub term: u64,
+    /// Who leads, as far as it knows.
+    pub leader: Option<NodeId>,
+    /// The last index that is committed and applied here.
+    pub commit: u64,
+    /// The last index in its log.
+    pub last: u64,
+    /// Cluster time in milliseconds.
+    pub clock: u64,
+    /// Live sessions.
+    pub sessions: u64,
+    /// Held locks.
+    pub locks: u64,
+    /// Open waits of clients that this node serves.
+    pub waits: u64,
+    /// On a leader: each peer and the last index that it is known to have.
+    pub matched: Vec<(NodeId, u64)>,
+}
+
+/// The view that the core publishes and others read.
+#[derive(Debug, Default)]
+pub struct SharedView(Mutex<View>);
+
+impl SharedView {
+    /// A copy of the view.
+    pub fn get(&self) -> View {
+        self.0.lock().clone()
+    }
+
+    /// Whether this node leads, and otherwise who does.
+    pub fn leader(&self) -> Option<NodeId> {
+        self.0.lock().leader
+    }
+
+    pub(super) fn publish(&self, node: &Node<LockTable>, waits: usize) {
+        let mut view = self.0.lock();
+        view.role = node.role().name();
+        view.term = node.term().0;
+        view.leader = node.leader();
+        view.commit = node.commit().0;
+        view.last = node.log().last().index.0;
+        view.clock = node.clock().0;
+        view.sessions = node.machine().sessions().len() as u64;
+        view.locks = node.machine().locks().len() as u64;
+        view.waits = waits as u64;
+        view.matched.clear();
+        if let Role::Leader(leadership) = node.role() {
+            view.matched.extend(leadership.progress.iter().map(|(&peer, progress)| (peer, progress.matched.0)));
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The open waits: clients that stand in a queue, and the requests that are to be answered when they get the lock.
+//!
+//! The queue itself is replicated; a wait is only this node's memory of whom to tell. A claim has at most one wait; a
+//! repetition of the request joins it. When a wait runs out, or its last connection is gone, the desk proposes to
+//! withdraw the claim, and answers when that is decided: a grant that comes first still counts.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+use palisade_spec::lock::{Key, SessionId};
+
+use super::respond::{ConnectionId, Responder};
+
+/// A place in a queue: a session has at most one for each key.
+pub(super) type Place = (SessionId, Key);
+
+/// One wait.
+#[derive(Debug)]
+pub(super) struct Wait {
+    /// Whom to tell.
+    pub(super) responders: Vec<Responder>,
+    /// When the last of them gives up.
+    ends: Instant,
+    /// How often the desk renews the session: one that the acquire opened for itself, whose identity nobody else
+    /// knows yet, lives as long as its connection does.
+    renew_every: Option<Duration>,
+    renew_at: Option<Instant>,
+    /// The claim is being withdrawn already.
+    withdrawing: bool,
+}
+
+/// What a wait needs now.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// Its session is to be renewed.
+    Renew(SessionId),
+    /// It ran out.
+    Withdraw(Place),
+}
+
+/// Every open wait of this node.
+#[derive(Debug, Default)]
+pub(super) struct Waits {
+    waits: HashMap<Place, Wait>,
+    by_connection: HashMap<ConnectionId, Vec<Place>>,
+    alarms: BTreeSet<(Instant, Place)>,
+}
+
+impl Wait {
+    fn alarm(&self) -> Option<Instant> {
+        let ends = (!self.withdrawing).then_some(self.ends);
+        [ends, self.renew_at].into_iter().flatten().min()
+    }
+}
+
+impl Waits {
+    pub(super) fn len(&self) -> usize {
+        self.waits.len()
+    }
+
+    /// `responder` waits at `place` until `ends`; its session is renewed every so often, if the desk has to.
+    pub(super) fn add(&mut self, place: Place, responder: Responder, ends: Instant, renew_every: Option<Duration>) {
+        let now = Instant::now();
+        self.by_connection.entry(responder.connection).or_default().push(place.clone());
+        let mut wait = self.remove_quietly(&place).unwrap_or_else(|| Wait {
+            responders: Vec::new(),
+            ends,
+            renew_every,
+            renew_at: renew_every.map(|every| now + every),
+            withdrawing: false,
+        });
+        wait.responders.push(responder);
+        wait.ends = wait.ends.max(ends);
+        wait.withdrawing = false;
+        self.put(place, wait);
+    }
+
+    /// Ends a wait; whoever it is for is to be told.
+    pub(super) fn remove(&mut self, place: &Place) -> Option<Wait> {
+        let wait = self.remove_quietly(place)?;
+        for responder in &wait.responders {
+            self.forget(responder.connection, place);
+        }
+        Some(wait)
+    }
+
+    /// A connection is gone. Returns the places at which nobody waits any more, to be withdrawn.
+    pub(super) fn disconnect(&mut self, connection: ConnectionId) -> Vec<Place> {
+        let places = self.by_connection.remove(&connection).unwrap_or_default();
+        let mut deserted = Vec::new();
+        for place in places {
+            let Some(mut wait) = self.remove_quietly(&place) else { continue };
+            wait.responders.retain(|responder| responder.connection != connection);
+            if wait.responders.is_empty() && !wait.withdrawing {
+                wait.withdrawing = true;
+                wait.renew_at = None;
+                deserted.push(place.clone());
+            }
+            self.put(place, wait);
+        }
+        deserted
+    }
+
+    /// When something is due.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.alarms.first().map(|&(at, _)| at)
+    }
+
+    /// What is due now.
+    pub(super) fn due(&mut self, now: Instant) -> Vec<Due> {
+        let mut due = Vec::new();
+        while let Some((at, place)) = self.alarms.first().cloned().filter(|&(at, _)| at <= now) {
+            let mut wait = self.remove_quietly(&place).expect("an alarm belongs to a wait");
+            if !wait.withdrawing && wait.ends <= at {
+                wait.withdrawing = true;
+                due.push(Due::Withdraw(place.clone()));
+            } else {
+                wait.renew_at = wait.renew_every.map(|every| now + every);
+                due.push(Due::Renew(place.0));
+            }
+            self.put(place, wait);
+        }
+        due
+    }
+
+    /// All waits, to be told that this node can no longer answer them.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Responder> {
+        self.by_connection.clear();
+        self.alarms.clear();
+        std::mem::take(&mut self.waits).into_values().flat_map(|wait| wait.responders)
+    }
+
+    fn put(&mut self, place: Place, wait: Wait) {
+        if let Some(at) = wait.alarm() {
+            self.alarms.insert((at, place.clone()));
+        }
+        self.waits.insert(place, wait);
+    }
+
+    fn remove_quietly(&mut self, place: &Place) -> Option<Wait> {
+        let wait = self.waits.remove(place)?;
+        if let Some(at) = wait.alarm() {
+            self.alarms.remove(&(at, place.clone()));
+        }
+        Some(wait)
+    }
+
+    fn forget(&mut self, connection: ConnectionId, place: &Place) {
+        if let Some(places) = self.by_connection.get_mut(&connection) {
+            places.retain(|other| other != place);
+            if places.is_empty() {
+                self.by_connection.remove(&connection);
+            }
+        }
+    }
+}
+
+impl Wait {
+    /// Whether it ends because the wait was withdrawn on its own behalf.
+    pub(super) fn ran_out(&self) -> bool {
+        self.withdrawing
+    }
+}

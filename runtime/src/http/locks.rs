@@ -1,0 +1,44 @@
+//! `/v1/locks`.
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::Uri;
+use axum::response::Response;
+use palisade_client::wire::{Consistency, Failure, Op};
+use serde::Deserialize;
+
+use super::body::{self, PathParameter};
+use super::{App, perform};
+
+/// `POST /v1/locks/{key}/acquire`
+pub(super) async fn acquire(State(app): State<App>, uri: Uri, path: PathParameter, body: Body) -> Response {
+    let op = async { Ok(Op::Acquire { key: body::key(path)?, options: body::json(body).await?, number: None }) };
+    perform(&app, &uri, op.await).await
+}
+
+/// `POST /v1/locks/{key}/release`
+pub(super) async fn release(State(app): State<App>, uri: Uri, path: PathParameter, body: Body) -> Response {
+    let op = async { Ok(Op::Release { key: body::key(path)?, grant: body::json(body).await?, number: None }) };
+    perform(&app, &uri, op.await).await
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ShowQuery {
+    #[serde(default)]
+    consistency: Consistency,
+}
+
+/// `GET /v1/locks/{key}`
+pub(super) async fn show(State(app): State<App>, uri: Uri, path: PathParameter) -> Response {
+    let op = || {
+        let ShowQuery { consistency } = body::query(&uri)?;
+        Ok::<Op, Failure>(Op::ShowLock { key: body::key(path)?, consistency })
+    };
+    perform(&app, &uri, op()).await
+}
+
+/// `GET /v1/locks`
+pub(super) async fn list(State(app): State<App>, uri: Uri) -> Response {
+    perform(&app, &uri, body::query(&uri).map(Op::ListLocks)).await
+}

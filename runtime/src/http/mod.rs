@@ -1,0 +1,115 @@
+//! Clients: HTTP and WebSocket on one port.
+//!
+//! A handler understands a request, hands it to the core, and puts what comes back into words. It holds no state of
+//! the protocol. docs/api.md is the reference.
+
+mod body;
+mod listen;
+mod locks;
+mod node;
+mod reply;
+mod sessions;
+mod websocket;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::Router;
+use axum::http::Uri;
+use axum::response::Response;
+use axum::routing::{any, get, post};
+use palisade_client::wire::{Answer, Code, Failure, Op};
+use tokio::sync::oneshot;
+
+pub use listen::listen;
+
+use crate::core::{Ask, ConnectionId, Core, Event, Responder};
+use crate::metrics::Metrics;
+use crate::peers::Peers;
+
+/// What every handler can reach.
+#[derive(Clone, Debug)]
+pub struct App {
+    /// The way to the core.
+    pub core: Core,
+    /// Who is who.
+    pub peers: Arc<Peers>,
+    /// The counters.
+    pub metrics: Arc<Metrics>,
+    next_connection: Arc<AtomicU64>,
+}
+
+impl App {
+    /// The handlers' shared part.
+    pub fn new(core: Core, peers: Arc<Peers>, metrics: Arc<Metrics>) -> App {
+        App { core, peers, metrics, next_connection: Arc::new(AtomicU64::new(1)) }
+    }
+
+    fn new_connection(&self) -> ConnectionId {
+        ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Puts a question to the core and waits for the answer. If the caller goes away, what it waits for is withdrawn.
+    async fn ask(&self, op: Op) -> Result<Answer, Failure> {
+        let ask = Ask::from_wire(op)?;
+        let connection = self.new_connection();
+        let (sender, receiver) = oneshot::channel();
+        let mut presence = Presence { core: &self.core, connection: Some(connection) };
+        let responder = Responder::once(connection, sender);
+        self.core.send(Event::Ask(ask, responder)).map_err(|_| overloaded())?;
+        let answer = receiver.await;
+        presence.connection = None;
+        answer.unwrap_or_else(|_| Err(Failure::new(Code::ShuttingDown, "this node is stopping; ask another one")))
+    }
+}
+
+/// Tells the core when a handler is dropped in the middle, which is how the end of its connection shows.
+struct Presence<'a> {
+    core: &'a Core,
+    connection: Option<ConnectionId>,
+}
+
+impl Drop for Presence<'_> {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection {
+            // If there is no room, the core will find out when it tries to answer.
+            let _ = self.core.send(Event::Disconnected(connection));
+        }
+    }
+}
+
+fn overloaded() -> Failure {
+    Failure::new(Code::Overloaded, "this node has too many requests waiting; try again in a moment")
+}
+
+/// Does what a request asks for, if it could be understood.
+async fn perform(app: &App, uri: &Uri, op: Result<Op, Failure>) -> Response {
+    let result = match op {
+        Ok(op) => app.ask(op).await,
+        Err(failure) => Err(failure),
+    };
+    if matches!(&result, Err(failure) if failure.error == Code::Invalid) {
+        app.metrics.frames_rejected.inc();
+    }
+    reply::response(result, uri)
+}
+
+/// Every path.
+fn router(app: App) -> Router {
+    Router::new()
+        .route("/v1/locks", get(locks::list))
+        .route("/v1/locks/{key}", get(locks::show))
+        .route("/v1/locks/{key}/acquire", post(locks::acquire))
+        .route("/v1/locks/{key}/release", post(locks::release))
+        .route("/v1/sessions", post(sessions::open))
+        .route("/v1/sessions/{id}", get(sessions::show).delete(sessions::close))
+        .route("/v1/sessions/{id}/keepalive", post(sessions::keep_alive))
+        .route("/v1/status", get(node::status))
+        .route("/v1/ws", any(websocket::upgrade))
+        .route("/healthz", get(node::health))
+        .route("/readyz", get(node::ready))
+        .route("/metrics", get(node::metrics))
+        .fallback(reply::not_found)
+        .method_not_allowed_fallback(reply::method_not_allowed)
+        .with_state(app)
+}

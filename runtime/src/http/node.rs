@@ -1,0 +1,66 @@
+//! The node itself: status, health, metrics.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use palisade_client::wire::{Code, Failure, LeaderView, MemberView, StatusView};
+
+use super::App;
+
+impl App {
+    /// This node's own view of the cluster.
+    pub(super) fn status(&self) -> StatusView {
+        let view = self.core.view().get();
+        let roster = self.peers.roster();
+        let members = roster.peer_addrs.iter().map(|(&id, peer_addr)| MemberView {
+            id: id.0,
+            peer_addr: peer_addr.clone(),
+            client_addr: self.peers.client_addr(id),
+            connected: self.peers.is_connected(id),
+            matched: view.matched.iter().find(|(peer, _)| *peer == id).map(|&(_, matched)| matched),
+        });
+        StatusView {
+            node: roster.node.0,
+            role: view.role.to_string(),
+            term: view.term,
+            leader: view.leader.map(|id| LeaderView { id: id.0, client_addr: self.peers.client_addr(id) }),
+            commit: view.commit,
+            applied: view.commit,
+            cluster_time_ms: view.clock,
+            sessions: view.sessions,
+            locks: view.locks,
+            members: members.collect(),
+        }
+    }
+}
+
+/// `GET /v1/status`
+pub(super) async fn status(State(app): State<App>) -> Response {
+    Json(app.status()).into_response()
+}
+
+/// `GET /healthz`: the process answers.
+pub(super) async fn health() -> &'static str {
+    "ok\n"
+}
+
+/// `GET /readyz`: the node knows a leader, so a client that asks it is served or sent on.
+pub(super) async fn ready(State(app): State<App>) -> Response {
+    match app.core.view().leader() {
+        Some(_) => "ok\n".into_response(),
+        None => {
+            let failure = Failure::new(Code::NoLeader, "this node knows no leader at the moment");
+            (StatusCode::SERVICE_UNAVAILABLE, Json(failure)).into_response()
+        }
+    }
+}
+
+/// `GET /metrics`
+pub(super) async fn metrics(State(app): State<App>) -> Response {
+    let page = app.metrics.page(&app.core.view().get(), app.peers.roster().node);
+    let page = page.expect("a String takes all that is written to it");
+    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(CONTENT_TYPE, content_type)], page).into_response()
+}

@@ -1,0 +1,69 @@
+//! What goes out: status codes, bodies and redirects.
+
+use axum::Json;
+use axum::http::header::{LOCATION, RETRY_AFTER};
+use axum::http::{HeaderValue, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use palisade_client::wire::{Answer, Code, Failure};
+use serde_json::json;
+
+/// An answer or a failure as an HTTP response. `uri` is what was asked for, to be asked of the leader instead.
+pub(super) fn response(result: Result<Answer, Failure>, uri: &Uri) -> Response {
+    match result {
+        Ok(Answer::Session(lease)) => Json(lease).into_response(),
+        Ok(Answer::SessionClosed) => Json(json!({ "closed": true })).into_response(),
+        Ok(Answer::SessionView(session)) => Json(session).into_response(),
+        Ok(Answer::Acquired(acquired)) => Json(acquired).into_response(),
+        Ok(Answer::Released) => Json(json!({ "released": true })).into_response(),
+        Ok(Answer::Withdrawn) => Json(json!({ "withdrawn": true })).into_response(),
+        Ok(Answer::Lock(lock)) => Json(lock).into_response(),
+        Ok(Answer::Locks(page)) => Json(page).into_response(),
+        Ok(Answer::Status(status)) => Json(status).into_response(),
+        Err(failure) => refusal(failure, uri),
+    }
+}
+
+fn refusal(failure: Failure, uri: &Uri) -> Response {
+    let status = status(failure.error);
+    let leader = failure.leader.as_ref().and_then(|leader| leader.client_addr.clone());
+    let mut response = (status, Json(failure)).into_response();
+    if let Some(address) = leader.filter(|_| status == StatusCode::TEMPORARY_REDIRECT) {
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+        if let Ok(location) = HeaderValue::try_from(format!("http://{address}{path}")) {
+            response.headers_mut().insert(LOCATION, location);
+        }
+    }
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
+}
+
+fn status(code: Code) -> StatusCode {
+    match code {
+        Code::Held | Code::NotHolder | Code::Gone | Code::Withdrawn => StatusCode::CONFLICT,
+        Code::Timeout => StatusCode::REQUEST_TIMEOUT,
+        Code::NoSession | Code::NotFound => StatusCode::NOT_FOUND,
+        Code::Invalid => StatusCode::BAD_REQUEST,
+        Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+        Code::Limit => StatusCode::TOO_MANY_REQUESTS,
+        Code::NotLeader => StatusCode::TEMPORARY_REDIRECT,
+        Code::Overloaded | Code::NoLeader | Code::LeadershipLost | Code::ShuttingDown => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+    }
+}
+
+/// No such path.
+pub(super) async fn not_found(uri: Uri) -> Response {
+    refusal(
+        Failure::new(Code::NotFound, format!("there is nothing at {}; docs/api.md lists all paths", uri.path())),
+        &uri,
+    )
+}
+
+/// The path exists, the method does not.
+pub(super) async fn method_not_allowed(uri: Uri) -> Response {
+    let message = format!("{} takes another method; docs/api.md lists them", uri.path());
+    refusal(Failure::new(Code::MethodNotAllowed, message), &uri)
+}

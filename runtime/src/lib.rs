@@ -1,0 +1,14 @@
+//! The Palisade server.
+//!
+//! One thread owns the node and runs the functions of [`palisade_spec`]; everything else here carries inputs to it
+//! and outputs away. docs/architecture.md has the map.
+
+pub mod core;
+mod handover;
+pub mod http;
+pub mod limits;
+pub mod metrics;
+pub mod peers;
+pub mod server;
+pub mod storage;
+mod sync;

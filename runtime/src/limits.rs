@@ -1,0 +1,48 @@
+//! What a client may ask for at the most. A limit bounds the memory that a client, or all of them, can make a node
+//! use; the leader checks it before it proposes, and its answer names it. Limits are not part of the protocol: the
+//! replicated state means the same under any of them.
+
+use std::time::Duration;
+
+/// A key's longest, in bytes of UTF-8.
+pub const KEY_BYTES: usize = 512;
+/// An owner's longest, in bytes of UTF-8.
+pub const OWNER_BYTES: usize = 256;
+/// The shortest time-to-live, in milliseconds.
+pub const TTL_MIN_MS: u64 = 100;
+/// The longest time-to-live, in milliseconds: a day.
+pub const TTL_MAX_MS: u64 = 24 * 60 * 60 * 1000;
+/// The longest wait in a queue, in milliseconds: a day.
+pub const WAIT_MAX_MS: u64 = 24 * 60 * 60 * 1000;
+/// How many sessions may live at once.
+pub const SESSIONS: usize = 1_000_000;
+/// How many may wait for one lock.
+pub const QUEUE: usize = 10_000;
+/// On how many keys one session may have a claim.
+pub const CLAIMS: usize = 10_000;
+/// The most locks in one page of a list.
+pub const PAGE: usize = 1_000;
+/// The most holders and waiters in one page of a list, so that long queues make short pages.
+pub const PAGE_CLAIMS: usize = 10_000;
+/// The most bytes in an HTTP body or a WebSocket message.
+pub const REQUEST_BYTES: usize = 16 * 1024;
+/// The most bytes in an HTTP request's head.
+pub const HEAD_BYTES: usize = 16 * 1024;
+/// The most requests of one WebSocket that may be unanswered; past it the connection is closed.
+pub const OPEN_REQUESTS: usize = 1_024;
+/// How many connections from clients may be open.
+pub const CONNECTIONS: usize = 20_000;
+/// How long a client may take to send an HTTP request's head.
+pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client may take to read an answer before its connection is closed.
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How many requests may stand before the core.
+pub const CORE_QUEUE: usize = 65_536;
+/// How many inputs the core takes between two syncs.
+pub const CORE_BATCH: usize = 4_096;
+/// How many sessions one log entry keeps alive at the most.
+pub const KEEPALIVES: usize = 1_024;
+/// How many messages may wait for a peer's connection.
+pub const PEER_OUTBOX: usize = 4_096;
+/// The most bytes in a frame between nodes.
+pub const PEER_FRAME_BYTES: usize = 64 * 1024 * 1024;

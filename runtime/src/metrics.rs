@@ -1,0 +1,164 @@
+//! The numbers an operator needs, in the Prometheus text format at `GET /metrics`. docs/operations.md explains them.
+
+use std::sync::Arc;
+
+use palisade_spec::raft::DropReason;
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::core::View;
+
+/// A counter's reason, as a label.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Reason {
+    reason: &'static str,
+}
+
+/// Everything a node counts.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    gauges: Gauges,
+    /// Entries applied since the start.
+    pub applied: Counter,
+    /// Acquires asked for here.
+    pub acquire_attempts: Counter,
+    /// Acquires answered with a grant.
+    pub grants: Counter,
+    /// Acquires whose wait ran out.
+    pub acquire_timeouts: Counter,
+    /// From the question to the grant.
+    pub acquire_seconds: Histogram,
+    /// Releases by somebody who did not hold the lock.
+    pub releases_by_non_owner: Counter,
+    /// Sessions that expired.
+    pub expiries: Counter,
+    /// Syncing one round's writes.
+    pub fsync_seconds: Histogram,
+    /// From a proposal to its application.
+    pub commit_seconds: Histogram,
+    /// Frames from clients and nodes that could not be understood.
+    pub frames_rejected: Counter,
+    /// Messages to peers that found no room.
+    pub messages_unsent: Counter,
+    /// Connections from clients that are open.
+    pub connections: Gauge,
+    dropped: Family<Reason, Counter>,
+}
+
+#[derive(Debug, Default)]
+struct Gauges {
+    leader: Gauge,
+    leader_known: Gauge,
+    term: Gauge,
+    commit: Gauge,
+    last: Gauge,
+    sessions: Gauge,
+    locks: Gauge,
+    waiters: Gauge,
+    lag: Family<Peer, Gauge>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Peer {
+    peer: u64,
+}
+
+impl Metrics {
+    /// All zero.
+    pub fn new() -> Arc<Metrics> {
+        // 50 µs to 1.6 s, and 100 µs to 52 s.
+        let fsync_seconds = Histogram::new(exponential_buckets(50e-6, 2.0, 16));
+        let commit_seconds = Histogram::new(exponential_buckets(100e-6, 2.0, 20));
+        let acquire_seconds = Histogram::new(exponential_buckets(100e-6, 2.0, 20));
+        let mut metrics = Metrics {
+            registry: Registry::with_prefix("palisade"),
+            gauges: Gauges::default(),
+            applied: Counter::default(),
+            acquire_attempts: Counter::default(),
+            grants: Counter::default(),
+            acquire_timeouts: Counter::default(),
+            acquire_seconds,
+            releases_by_non_owner: Counter::default(),
+            expiries: Counter::default(),
+            fsync_seconds,
+            commit_seconds,
+            frames_rejected: Counter::default(),
+            messages_unsent: Counter::default(),
+            connections: Gauge::default(),
+            dropped: Family::default(),
+        };
+        metrics.register();
+        Arc::new(metrics)
+    }
+
+    fn register(&mut self) {
+        let (r, g) = (&mut self.registry, &self.gauges);
+        r.register("leader", "1 if this node leads", g.leader.clone());
+        r.register("leader_known", "1 if this node knows a leader", g.leader_known.clone());
+        r.register("term", "The current term", g.term.clone());
+        r.register("commit_index", "The last committed and applied log index", g.commit.clone());
+        r.register("last_index", "The last log index; minus the commit index, the apply lag", g.last.clone());
+        r.register("sessions", "Live sessions", g.sessions.clone());
+        r.register("locks_held", "Held locks", g.locks.clone());
+        r.register("waiters", "Clients of this node that wait in a queue", g.waiters.clone());
+        r.register("replication_lag_entries", "Entries a peer is not known to have, on a leader", g.lag.clone());
+        r.register("entries_applied", "Entries applied since the start", self.applied.clone());
+        r.register("acquire_attempts", "Acquires asked for", self.acquire_attempts.clone());
+        r.register("acquire_grants", "Acquires answered with a grant", self.grants.clone());
+        r.register("acquire_timeouts", "Acquires whose wait ran out", self.acquire_timeouts.clone());
+        let acquire = self.acquire_seconds.clone();
+        r.register_with_unit(
+            "acquire_latency",
+            "From an acquire to its grant, waiting included",
+            Unit::Seconds,
+            acquire,
+        );
+        r.register(
+            "releases_by_non_owner",
+            "Releases by a session that did not hold the lock",
+            self.releases_by_non_owner.clone(),
+        );
+        r.register("sessions_expired", "Sessions that expired", self.expiries.clone());
+        r.register_with_unit("fsync", "Sync of the log, once a round", Unit::Seconds, self.fsync_seconds.clone());
+        let commit = self.commit_seconds.clone();
+        r.register_with_unit("commit_latency", "From a proposal to its application", Unit::Seconds, commit);
+        r.register("frames_rejected", "Frames and requests not understood", self.frames_rejected.clone());
+        r.register("messages_unsent", "Messages to peers that found no room", self.messages_unsent.clone());
+        r.register("client_connections", "Open connections from clients", self.connections.clone());
+        r.register("messages_dropped", "Messages from peers that were dropped", self.dropped.clone());
+    }
+
+    /// Counts a dropped message.
+    pub fn dropped(&self, reason: DropReason) {
+        self.dropped.get_or_create(&Reason { reason: reason.name() }).inc();
+    }
+
+    /// The page, with the gauges as of `view`.
+    ///
+    /// # Errors
+    /// Never in practice: a `String` takes all that is written to it.
+    pub fn page(&self, view: &View, node: palisade_spec::raft::NodeId) -> Result<String, std::fmt::Error> {
+        let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        let g = &self.gauges;
+        g.leader.set(i64::from(view.leader == Some(node)));
+        g.leader_known.set(i64::from(view.leader.is_some()));
+        g.term.set(number(view.term));
+        g.commit.set(number(view.commit));
+        g.last.set(number(view.last));
+        g.sessions.set(number(view.sessions));
+        g.locks.set(number(view.locks));
+        g.waiters.set(number(view.waits));
+        g.lag.clear();
+        for &(peer, matched) in &view.matched {
+            g.lag.get_or_create(&Peer { peer: u64::from(peer.0) }).set(number(view.last.saturating_sub(matched)));
+        }
+        let mut page = String::new();
+        text::encode(&mut page, &self.registry)?;
+        Ok(page)
+    }
+}

@@ -1,0 +1,92 @@
+//! Frames between nodes: length (u32, little-endian), CRC-32C of the payload (u32), bincode payload.
+//!
+//! TCP's own checksum is weak, and a flipped bit that still decodes could break safety: every frame has its own.
+
+use palisade_client::codec::{self, CodecError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::limits;
+
+const HEADER: usize = 8;
+
+/// Why a frame was refused. The connection ends with it.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FrameError {
+    #[error("a frame of {0} bytes is over the limit of {1}")]
+    TooLong(usize, usize),
+    #[error("a frame's checksum does not match its content")]
+    Checksum,
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+}
+
+/// Appends `value` to `buffer` as one frame.
+pub(super) fn encode<T: Serialize>(value: &T, buffer: &mut Vec<u8>) {
+    let start = buffer.len();
+    buffer.extend_from_slice(&[0; HEADER]);
+    codec::encode_into(value, buffer);
+    let payload = &buffer[start + HEADER..];
+    let length = u32::try_from(payload.len()).expect("no message comes near 4 GiB: limits.rs bounds its parts");
+    let crc = crc32c::crc32c(payload);
+    buffer[start..start + 4].copy_from_slice(&length.to_le_bytes());
+    buffer[start + 4..start + HEADER].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Decodes the frame at the beginning of `bytes`, if all of it is there, and says how long it is.
+pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<Option<(T, usize)>, FrameError> {
+    let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else { return Ok(None) };
+    let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let (length, crc) = (word(0) as usize, word(4));
+    if length > limit {
+        return Err(FrameError::TooLong(length, limit));
+    }
+    let Some(payload) = rest.get(..length) else { return Ok(None) };
+    if crc32c::crc32c(payload) != crc {
+        return Err(FrameError::Checksum);
+    }
+    Ok(Some((codec::decode(payload)?, HEADER + length)))
+}
+
+/// The most bytes in a frame before the handshake.
+pub(super) const HELLO_BYTES: usize = 4096;
+/// The most bytes in a frame after it.
+pub(super) const MESSAGE_BYTES: usize = limits::PEER_FRAME_BYTES;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_comes_back_and_its_length_with_it() {
+        let mut buffer = Vec::new();
+        encode(&"first".to_string(), &mut buffer);
+        let length = buffer.len();
+        encode(&"second".to_string(), &mut buffer);
+        let (value, used) = decode::<String>(&buffer, 100).unwrap().unwrap();
+        assert_eq!((value.as_str(), used), ("first", length));
+        assert_eq!(decode::<String>(&buffer[length..], 100).unwrap().unwrap().0, "second");
+    }
+
+    #[test]
+    fn every_prefix_waits_for_more_and_every_flipped_bit_is_refused() {
+        let mut frame = Vec::new();
+        encode(&"content".to_string(), &mut frame);
+        for cut in 0..frame.len() {
+            assert!(decode::<String>(&frame[..cut], 100).unwrap().is_none(), "cut at {cut}");
+        }
+        for bit in 0..frame.len() * 8 {
+            let mut damaged = frame.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            let decoded = decode::<String>(&damaged, 100);
+            assert!(!matches!(decoded, Ok(Some(_))), "bit {bit} went unnoticed");
+        }
+    }
+
+    #[test]
+    fn a_frame_over_the_limit_is_refused_before_it_is_read() {
+        let mut frame = Vec::new();
+        encode(&"x".repeat(200), &mut frame);
+        assert!(matches!(decode::<String>(&frame[..8], 100), Err(FrameError::TooLong(_, 100))));
+    }
+}

@@ -1,0 +1,167 @@
+//! The connections that other nodes dialled, and that this node receives from.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use palisade_spec::lock::Command;
+use palisade_spec::raft::{Message, NodeId};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use tracing::{debug, warn};
+
+use super::frame::{self, FrameError, HELLO_BYTES, MESSAGE_BYTES};
+use super::{Hello, MAGIC, Peers, VERSION, Welcome};
+use crate::core::{Core, Event};
+
+/// How long a stranger may take to say who it is.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many strangers may be on the doorstep at once.
+const STRANGERS: usize = 256;
+/// A read buffer that has grown past this is given back.
+const BUFFER_KEPT: usize = 1 << 20;
+
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error("the connection was closed")]
+    Closed,
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    #[error("a message claims to be from node {0}")]
+    Impostor(NodeId),
+    #[error("refused: {0}")]
+    Refused(String),
+    #[error("no handshake within {HELLO_TIMEOUT:?}")]
+    Silent,
+}
+
+/// Accepts connections from peers for as long as the task lives.
+pub async fn accept(peers: Arc<Peers>, core: Core, listener: TcpListener) {
+    let doorstep = Arc::new(Semaphore::new(STRANGERS));
+    loop {
+        let (stream, address) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of descriptors, most likely: it passes, and looping at full speed would not help.
+                warn!(%error, "cannot accept a connection from a node");
+                sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let Ok(permit) = Arc::clone(&doorstep).try_acquire_owned() else {
+            debug!(%address, "too many connections without a handshake; one was closed");
+            continue;
+        };
+        let (peers, core) = (Arc::clone(&peers), core.clone());
+        tokio::spawn(async move {
+            let greeted = timeout(HELLO_TIMEOUT, greet(&peers, stream)).await;
+            drop(permit);
+            let ended = match greeted {
+                Ok(Ok((peer, connection))) => receive_as(peers.clone(), peer, connection, core).await,
+                Ok(Err(error)) => error,
+                Err(_) => Ended::Silent,
+            };
+            if matches!(ended, Ended::Frame(_) | Ended::Impostor(_) | Ended::Refused(_)) {
+                peers.metrics.frames_rejected.inc();
+                warn!(%address, error = %ended, "a connection from a node was closed");
+            } else {
+                debug!(%address, error = %ended, "a connection from a node ended");
+            }
+        });
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    bytes: Vec<u8>,
+}
+
+/// Reads the hello and answers it.
+async fn greet(peers: &Peers, mut stream: TcpStream) -> Result<(NodeId, Connection), Ended> {
+    stream.set_nodelay(true)?;
+    let mut bytes = Vec::new();
+    let (hello, used) = loop {
+        if let Some(hello) = frame::decode::<Hello>(&bytes, HELLO_BYTES)? {
+            break hello;
+        }
+        if stream.read_buf(&mut bytes).await? == 0 {
+            return Err(Ended::Closed);
+        }
+    };
+    bytes.drain(..used);
+    let welcome = judge(peers, &hello);
+    let mut reply = Vec::new();
+    frame::encode(&welcome, &mut reply);
+    stream.write_all(&reply).await?;
+    welcome.map_err(Ended::Refused)?;
+    peers.links[&hello.from].state.lock().client_addr = Some(hello.client_addr);
+    Ok((hello.from, Connection { stream, bytes }))
+}
+
+fn judge(peers: &Peers, hello: &Hello) -> Welcome {
+    let roster = &peers.roster;
+    if hello.magic != MAGIC {
+        return Err("this is not Palisade's protocol between nodes".into());
+    }
+    if hello.version != VERSION {
+        return Err(format!("it speaks version {} of the protocol, this node version {VERSION}", hello.version));
+    }
+    if hello.cluster != roster.cluster {
+        return Err(format!("it is of cluster {:016x}, this node of {:016x}", hello.cluster, roster.cluster));
+    }
+    if hello.to != roster.node {
+        return Err(format!("it looks for node {}, this is node {}: check --peers", hello.to, roster.node));
+    }
+    if !peers.links.contains_key(&hello.from) {
+        return Err(format!("node {} is not one of this node's --peers", hello.from));
+    }
+    Ok(())
+}
+
+/// Receives from a peer in a task that its next connection ends.
+async fn receive_as(peers: Arc<Peers>, peer: NodeId, connection: Connection, core: Core) -> Ended {
+    let reader = tokio::spawn(receive(peer, connection, core));
+    let previous = peers.links[&peer].state.lock().inbound.replace(reader.abort_handle());
+    if let Some(previous) = previous {
+        previous.abort();
+    }
+    let id = reader.id();
+    let ended = reader.await.unwrap_or(Ended::Closed);
+    peers.links[&peer].state.lock().inbound.take_if(|inbound| inbound.id() == id);
+    ended
+}
+
+async fn receive(peer: NodeId, connection: Connection, core: Core) -> Ended {
+    let Connection { mut stream, mut bytes } = connection;
+    loop {
+        let mut used = 0;
+        let mut messages = Vec::new();
+        loop {
+            match frame::decode::<Message<Command>>(&bytes[used..], MESSAGE_BYTES) {
+                Ok(Some((message, _))) if message.from != peer => return Ended::Impostor(message.from),
+                Ok(Some((message, length))) => {
+                    messages.push(message);
+                    used += length;
+                }
+                Ok(None) => break,
+                Err(error) => return error.into(),
+            }
+        }
+        bytes.drain(..used);
+        if bytes.is_empty() {
+            bytes.shrink_to(BUFFER_KEPT);
+        }
+        if !messages.is_empty() {
+            // If the core has no room they are lost, as on a bad network; the heartbeats will show it.
+            let _ = core.send(Event::Messages(messages));
+        }
+        match stream.read_buf(&mut bytes).await {
+            Ok(0) => return Ended::Closed,
+            Ok(_) => {}
+            Err(error) => return error.into(),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The connections that this node dials, and sends over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use palisade_spec::raft::NodeId;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+use tracing::{debug, info, warn};
+
+use super::frame::{self, FrameError, HELLO_BYTES};
+use super::{Hello, MAGIC, Peers, VERSION, Welcome};
+
+/// How long a connection and its handshake may take.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(2);
+/// The pauses between attempts: doubled from the first to the last.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+/// A write buffer that has grown past this is given back.
+const BUFFER_KEPT: usize = 1 << 20;
+
+#[derive(Debug, thiserror::Error)]
+enum DialError {
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error("no answer within {DIAL_TIMEOUT:?}")]
+    Timeout,
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    #[error("the peer refuses this node: {0}")]
+    Refused(String),
+}
+
+/// Keeps a connection to `peer` for as long as the task lives, and sends what is put out for it.
+pub async fn dial(peers: Arc<Peers>, peer: NodeId) {
+    let address = &peers.roster.peer_addrs[&peer];
+    let mut pause = BACKOFF.0;
+    loop {
+        match connect(&peers, peer, address).await {
+            Ok(stream) => {
+                info!(%peer, address, "connected");
+                pause = BACKOFF.0;
+                let ended = send_all(&peers, peer, stream).await;
+                peers.links[&peer].state.lock().dialled = false;
+                info!(%peer, address, error = %ended, "disconnected");
+            }
+            Err(error @ DialError::Refused(_)) => {
+                warn!(%peer, address, %error, "cannot join");
+                pause = BACKOFF.1;
+            }
+            Err(error) => debug!(%peer, address, %error, "cannot connect"),
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(BACKOFF.1);
+    }
+}
+
+async fn connect(peers: &Peers, peer: NodeId, address: &str) -> Result<TcpStream, DialError> {
+    let handshake = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let roster = &peers.roster;
+        let hello = Hello {
+            magic: MAGIC,
+            version: VERSION,
+            cluster: roster.cluster,
+            from: roster.node,
+            to: peer,
+            client_addr: roster.client_addr.clone(),
+        };
+        let mut bytes = Vec::new();
+        frame::encode(&hello, &mut bytes);
+        stream.write_all(&bytes).await?;
+        bytes.clear();
+        loop {
+            if let Some((welcome, _)) = frame::decode::<Welcome>(&bytes, HELLO_BYTES)? {
+                return welcome.map(|()| stream).map_err(DialError::Refused);
+            }
+            if stream.read_buf(&mut bytes).await? == 0 {
+                return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
+            }
+        }
+    };
+    timeout(DIAL_TIMEOUT, handshake).await.map_err(|_| DialError::Timeout)?
+}
+
+/// Sends until the connection breaks, and says how it did. One wake-up, one write, however many messages wait.
+async fn send_all(peers: &Peers, peer: NodeId, mut stream: TcpStream) -> std::io::Error {
+    let link = &peers.links[&peer];
+    // What was put out for the connection before this one is outdated.
+    link.outbox.clear();
+    link.state.lock().dialled = true;
+    let (mut reader, mut writer) = stream.split();
+    let (mut messages, mut bytes) = (Vec::new(), Vec::new());
+    let mut nothing = [0; 1];
+    loop {
+        tokio::select! {
+            _ = link.outbox.take(&mut messages) => {}
+            // The peer says nothing here: whatever comes is the end.
+            end = reader.read(&mut nothing) => {
+                return end.err().unwrap_or_else(|| std::io::ErrorKind::ConnectionAborted.into());
+            }
+        }
+        for message in messages.drain(..) {
+            frame::encode(&message, &mut bytes);
+        }
+        if let Err(error) = writer.write_all(&bytes).await {
+            return error;
+        }
+        bytes.clear();
+        bytes.shrink_to(BUFFER_KEPT);
+    }
+}

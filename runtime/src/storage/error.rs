@@ -1,0 +1,170 @@
+//! What can be wrong with a node's disk, each as a sentence for the person who has to act on it.
+//!
+//! Nothing here is ever retried. While a node starts, an error means that it does not start; afterwards, that it
+//! stops. A disk that has once answered wrongly may have kept anything or nothing, and a node that is not sure of
+//! what it has promised must not promise again.
+
+use std::io;
+use std::path::PathBuf;
+
+use palisade_spec::raft::NodeId;
+
+/// Why the data directory cannot be used, or can no longer be.
+#[derive(Debug, thiserror::Error)]
+pub enum StorageError {
+    /// The operating system refused something while the directory was opened.
+    #[error("could not {action} {}: {source}. Check the path, its permissions and the disk, then start the node again", .path.display())]
+    Io {
+        /// What was tried, as a verb: "open", "read".
+        action: &'static str,
+        /// On which file or directory.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+
+    /// Another process holds the lock on the directory.
+    #[error("the data directory {} is in use by {}. Two processes must never write one log: stop the other one, or give this node a directory of its own", .path.display(), process(*.holder))]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+        /// The other process, if it left its number.
+        holder: Option<u32>,
+    },
+
+    /// There is a log, but nothing that says whose.
+    #[error("{} holds log segments, but no identity.json that says which node's they are. Bring back the whole directory as the node left it, or give the node a new number and an empty directory", .path.display())]
+    IdentityMissing {
+        /// The directory.
+        path: PathBuf,
+    },
+
+    /// The identity file cannot be understood.
+    #[error("{} cannot be understood: {reason}. Bring back the whole directory as the node left it, or replace this node by one with a new number and an empty directory", .path.display())]
+    IdentityUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+
+    /// The directory is another node's.
+    #[error("{} belongs to node {found}, but this is node {expected}. Start the node with its own directory (or the number it had); never copy one node's directory to another", .path.display())]
+    WrongNode {
+        /// The identity file, or the segment.
+        path: PathBuf,
+        /// The node it belongs to.
+        found: NodeId,
+        /// The node that was started.
+        expected: NodeId,
+    },
+
+    /// The directory is from another cluster.
+    #[error("{} belongs to cluster {found:#018x}, but this node was started for cluster {expected:#018x}. Start it with the directory of this cluster, or an empty one if the node is new in it", .path.display())]
+    WrongCluster {
+        /// The identity file, or the segment.
+        path: PathBuf,
+        /// The cluster it belongs to.
+        found: u64,
+        /// The cluster that the node was started for.
+        expected: u64,
+    },
+
+    /// The cluster has other voters than it was started with.
+    #[error("{} says that the cluster's voters are {}, but this node was started with {}. The set of voters is fixed at the first start: start the node with the same peers as before", .path.display(), list(.found), list(.expected))]
+    WrongVoters {
+        /// The identity file.
+        path: PathBuf,
+        /// The voters at the first start.
+        found: Vec<NodeId>,
+        /// The voters now.
+        expected: Vec<NodeId>,
+    },
+
+    /// A file in a format that this program does not know.
+    #[error("{} is in format {found}; this program knows format {known}. Start the node with the version of Palisade that wrote it", .path.display())]
+    UnknownFormat {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The only format known.
+        known: u32,
+    },
+
+    /// A segment that must be there is not.
+    #[error("the log segment {} is missing. This node must not start: it may have voted or acknowledged what stood in it. {RESTORE}", .path.display())]
+    MissingSegment {
+        /// The file that should be there.
+        path: PathBuf,
+    },
+
+    /// A file does not hold what was written to it, in a way that no crash explains.
+    #[error("{} is damaged at byte {offset}: {what}. This node must not start: it may have voted or acknowledged what it can no longer read. {RESTORE}", .path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where in it, in bytes from its beginning.
+        offset: u64,
+        /// What is wrong there.
+        what: String,
+    },
+
+    /// A write did not become durable, or may not have.
+    #[error("could not {action} {}: {source}. The process must stop now: what was just written may or may not be on the disk, and asking again would not tell. Look after the disk, then start the node again", .path.display())]
+    WriteFailed {
+        /// What was tried, as a verb: "write to", "sync".
+        action: &'static str,
+        /// On which file or directory.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+
+    /// One batch is larger than any frame can be.
+    #[error(
+        "one write of {bytes} bytes is more than a log frame can hold ({limit} bytes). The process must stop: what it was about to promise cannot be kept. Lower the limits on batches"
+    )]
+    TooLarge {
+        /// The batch's size.
+        bytes: usize,
+        /// What a frame can hold.
+        limit: usize,
+    },
+
+    /// The log refuses everything since an earlier failure.
+    #[error("the log takes no more writes since an earlier one failed: {first}")]
+    Poisoned {
+        /// That first failure.
+        first: String,
+    },
+}
+
+/// What to do about damage. An old backup would do harm: it has forgotten votes and acknowledgements.
+const RESTORE: &str = "Bring back the whole directory as it was when the node last stopped (an older copy has forgotten \
+                       votes), or replace the node by one with a new number and an empty directory. Never copy another node's directory";
+
+impl StorageError {
+    /// A failure while the directory is opened; for `map_err`.
+    pub(super) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> StorageError {
+        let path = path.into();
+        move |source| StorageError::Io { action, path, source }
+    }
+
+    /// A failure to make something durable; for `map_err`.
+    pub(super) fn write(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> StorageError {
+        let path = path.into();
+        move |source| StorageError::WriteFailed { action, path, source }
+    }
+}
+
+/// The other process, as the message names it.
+fn process(holder: Option<u32>) -> String {
+    holder.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
+}
+
+/// Nodes, as the message lists them.
+fn list(nodes: &[NodeId]) -> String {
+    let names: Vec<String> = nodes.iter().map(NodeId::to_string).collect();
+    format!("[{}]", names.join(", "))
+}

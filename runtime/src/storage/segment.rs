@@ -1,0 +1,221 @@
+//! One segment: a file of the log, from its name to its last byte.
+//!
+//! ```text
+//! sector 0:  magic "PALISWAL" | format u32 | cluster u64 | node u16 | segment number u64 | first frame u64
+//!            | size u64 | zeros | CRC-32C at 508
+//! then:      frames, one after the other
+//! then:      zeros, up to the size
+//! ```
+//!
+//! A segment has its name only once its header and all its zeros are durable (see the prepare module), so a header
+//! that does not check out is damage, never a torn write.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use palisade_spec::raft::NodeId;
+use serde::{Deserialize, Serialize};
+
+use super::frame::{Sequence, field};
+use super::mask::SECTOR;
+use super::{Identity, StorageError};
+
+/// A segment's number; the first is 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(super) struct SegmentNumber(pub(super) u64);
+
+impl SegmentNumber {
+    /// Before the first.
+    pub(super) const NONE: SegmentNumber = SegmentNumber(0);
+
+    /// The one after this one.
+    pub(super) fn next(self) -> SegmentNumber {
+        SegmentNumber(self.0 + 1)
+    }
+
+    /// The path of the segment's file.
+    pub(super) fn path(self, directory: &Path) -> PathBuf {
+        directory.join(format!("wal-{:020}.log", self.0))
+    }
+}
+
+impl fmt::Display for SegmentNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+const MAGIC: [u8; 8] = *b"PALISWAL";
+/// The only format this program writes and reads. The place of the checksum is the same in every format.
+const FORMAT: u32 = 1;
+const SUM_AT: usize = SECTOR - 4;
+
+/// Where the first frame begins.
+pub(super) const FRAMES_AT: u64 = SECTOR as u64;
+
+/// What a segment says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) number: SegmentNumber,
+    /// The sequence number of its first frame.
+    pub(super) first: Sequence,
+    /// How long the file is, in bytes.
+    pub(super) size: u64,
+}
+
+impl Header {
+    /// The segment's first sector.
+    pub(super) fn encode(&self, identity: &Identity) -> [u8; SECTOR] {
+        let mut bytes = [0; SECTOR];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+        bytes[12..20].copy_from_slice(&identity.cluster.to_le_bytes());
+        bytes[20..22].copy_from_slice(&identity.node.0.to_le_bytes());
+        bytes[22..30].copy_from_slice(&self.number.0.to_le_bytes());
+        bytes[30..38].copy_from_slice(&self.first.0.to_le_bytes());
+        bytes[38..46].copy_from_slice(&self.size.to_le_bytes());
+        let sum = crc32c::crc32c(&bytes[..SUM_AT]);
+        bytes[SUM_AT..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads the first sector of the file at `path`, and refuses a segment of another log.
+    fn decode(bytes: &[u8], path: &Path, identity: &Identity) -> Result<Header, StorageError> {
+        let damaged = |what: &str| StorageError::Damaged { path: path.to_owned(), offset: 0, what: what.to_owned() };
+        let Some(header) = bytes.first_chunk::<SECTOR>() else {
+            return Err(damaged("the file ends within the segment's header"));
+        };
+        if crc32c::crc32c(&header[..SUM_AT]) != u32::from_le_bytes(field(header, SUM_AT)) {
+            return Err(damaged("the segment's header does not match its checksum"));
+        }
+        if header[..8] != MAGIC {
+            return Err(damaged("this is not a log segment"));
+        }
+        let format = u32::from_le_bytes(field(header, 8));
+        if format != FORMAT {
+            return Err(StorageError::UnknownFormat { path: path.to_owned(), found: format, known: FORMAT });
+        }
+        let cluster = u64::from_le_bytes(field(header, 12));
+        if cluster != identity.cluster {
+            return Err(StorageError::WrongCluster {
+                path: path.to_owned(),
+                found: cluster,
+                expected: identity.cluster,
+            });
+        }
+        let node = NodeId(u16::from_le_bytes(field(header, 20)));
+        if node != identity.node {
+            return Err(StorageError::WrongNode { path: path.to_owned(), found: node, expected: identity.node });
+        }
+        Ok(Header {
+            number: SegmentNumber(u64::from_le_bytes(field(header, 22))),
+            first: Sequence(u64::from_le_bytes(field(header, 30))),
+            size: u64::from_le_bytes(field(header, 38)),
+        })
+    }
+}
+
+/// A segment as it was read.
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub(super) path: PathBuf,
+    pub(super) header: Header,
+    /// The whole segment; what the file lacks at its end reads as zeros.
+    pub(super) bytes: Vec<u8>,
+    /// How many bytes the file lacks.
+    pub(super) missing: u64,
+}
+
+/// Reads a segment and checks everything but its frames.
+pub(super) fn read(path: &Path, number: SegmentNumber, identity: &Identity) -> Result<Segment, StorageError> {
+    let mut bytes = fs::read(path).map_err(StorageError::io("read", path))?;
+    let header = Header::decode(&bytes, path, identity)?;
+    let damaged =
+        |offset: usize, what: String| StorageError::Damaged { path: path.to_owned(), offset: offset as u64, what };
+    if header.number != number {
+        return Err(damaged(0, format!("this is segment {}, under the name of segment {number}", header.number)));
+    }
+    let Some(size) = usize::try_from(header.size).ok().filter(|size| *size >= SECTOR) else {
+        return Err(damaged(0, format!("a segment cannot have a size of {} bytes", header.size)));
+    };
+    let Some(missing) = size.checked_sub(bytes.len()) else {
+        return Err(damaged(size, format!("the file should end here, but has {} bytes", bytes.len())));
+    };
+    bytes.resize(size, 0);
+    Ok(Segment { path: path.to_owned(), header, bytes, missing: missing as u64 })
+}
+
+/// The segments and the left-over preparations in a directory.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    /// In the order of their numbers.
+    pub(super) segments: Vec<SegmentNumber>,
+    /// Files that a crash kept from becoming segments.
+    pub(super) leftovers: Vec<PathBuf>,
+}
+
+/// Looks for the log's files. Others are none of its business.
+pub(super) fn list(directory: &Path) -> Result<Listing, StorageError> {
+    let mut listing = Listing::default();
+    for entry in fs::read_dir(directory).map_err(StorageError::io("list", directory))? {
+        let name = entry.map_err(StorageError::io("list", directory))?.file_name();
+        let Some(name) = name.to_str() else { continue };
+        if let Some(number) = name.strip_suffix(".log").and_then(parse) {
+            listing.segments.push(number);
+        } else if name.strip_suffix(".log.tmp").and_then(parse).is_some() {
+            listing.leftovers.push(directory.join(name));
+        }
+    }
+    listing.segments.sort_unstable();
+    Ok(listing)
+}
+
+/// The number in `wal-00000000000000000001`.
+fn parse(stem: &str) -> Option<SegmentNumber> {
+    let digits = stem.strip_prefix("wal-").filter(|digits| digits.len() == 20)?;
+    digits.parse().ok().map(SegmentNumber)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity() -> Identity {
+        Identity { cluster: 0xC1, node: NodeId(2), voters: vec![NodeId(2)] }
+    }
+
+    #[test]
+    fn a_header_reads_back_and_every_flipped_bit_of_it_is_refused() {
+        let header = Header { number: SegmentNumber(3), first: Sequence(77), size: 4096 };
+        let mut bytes = header.encode(&identity());
+        let path = Path::new("segment");
+        assert_eq!(Header::decode(&bytes, path, &identity()).unwrap(), header);
+        for bit in 0..SECTOR * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let refused = Header::decode(&bytes, path, &identity());
+            assert!(matches!(refused, Err(StorageError::Damaged { offset: 0, .. })), "bit {bit}: {refused:?}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    #[test]
+    fn a_segment_of_another_log_is_refused_by_name() {
+        let bytes = Header { number: SegmentNumber(1), first: Sequence(1), size: 4096 }.encode(&identity());
+        let other_node = Identity { node: NodeId(3), ..identity() };
+        let other_cluster = Identity { cluster: 0xC2, ..identity() };
+        let path = Path::new("segment");
+        assert!(matches!(Header::decode(&bytes, path, &other_node), Err(StorageError::WrongNode { .. })));
+        assert!(matches!(Header::decode(&bytes, path, &other_cluster), Err(StorageError::WrongCluster { .. })));
+    }
+
+    #[test]
+    fn a_later_format_is_named() {
+        let mut bytes = Header { number: SegmentNumber(1), first: Sequence(1), size: 4096 }.encode(&identity());
+        bytes[8] = 2;
+        let sum = crc32c::crc32c(&bytes[..SUM_AT]);
+        bytes[SUM_AT..].copy_from_slice(&sum.to_le_bytes());
+        let refused = Header::decode(&bytes, Path::new("segment"), &identity());
+        assert!(matches!(refused, Err(StorageError::UnknownFormat { found: 2, known: 1, .. })));
+    }
+}

@@ -1,0 +1,20 @@
+//! The smallest state machine a log can be tested with.
+
+use palisade_spec::raft::{Stamp, StateMachine};
+
+/// Remembers nothing; its commands are bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Tape;
+
+impl StateMachine for Tape {
+    type Command = Vec<u8>;
+    type Outcome = ();
+
+    fn apply(&mut self, _: Stamp, _: &Vec<u8>) {}
+
+    fn advance(&mut self, _: Stamp) {}
+
+    fn next_deadline(&self) -> Option<Stamp> {
+        None
+    }
+}

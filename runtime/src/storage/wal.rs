@@ -1,0 +1,308 @@
+//! The write-ahead log as the running node uses it: one call, one write, one sync.
+//!
+//! [`Wal::write`] returns when the batch is durable, so there is no way to go on without having synced. When it
+//! fails, nobody knows what is on the disk: an operating system may report a failed sync once and then forget it, so
+//! a second try would prove nothing. The log therefore refuses everything from then on, and the process must stop;
+//! the next start reads what really is there.
+
+use std::fs::File;
+use std::io;
+use std::marker::PhantomData;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use palisade_spec::raft::{Durable, Persist, StateMachine};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::frame::{FrameBuffer, KIND_BATCH, Sequence};
+use super::prepare::{Blank, Preparation};
+use super::recover::{self, LastSegment, RecoveryReport};
+use super::segment::{FRAMES_AT, Header, SegmentNumber};
+use super::{DataDir, StorageError};
+
+/// The size of a segment in bytes, unless told otherwise.
+pub const DEFAULT_SEGMENT_BYTES: u64 = 16 << 20;
+
+/// What one write cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// The frame's length in bytes; 0 for an empty batch, which writes nothing.
+    pub bytes: usize,
+    /// How long the write itself took.
+    pub write: Duration,
+    /// How long the sync took.
+    pub sync: Duration,
+    /// How long it took to begin a new segment, if that was necessary.
+    pub rotation: Option<Duration>,
+}
+
+/// What the log needs of an open segment. Tests put a disk that fails in its place.
+pub(super) trait Medium: Send + std::fmt::Debug {
+    /// Writes all of it.
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Makes it durable.
+    fn sync_data(&self) -> io::Result<()>;
+}
+
+impl Medium for File {
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        FileExt::write_all_at(self, bytes, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        File::sync_data(self)
+    }
+}
+
+/// The segment that frames go to.
+#[derive(Debug)]
+struct Active {
+    medium: Box<dyn Medium>,
+    path: PathBuf,
+    number: SegmentNumber,
+    /// Where the next frame goes.
+    end: u64,
+    size: u64,
+}
+
+/// A node's write-ahead log for commands of type `C`. Holds the data directory, and its lock, as long as it lives.
+#[derive(Debug)]
+pub struct Wal<C> {
+    active: Active,
+    next: Sequence,
+    buffer: FrameBuffer,
+    /// The segment after the active one, once the active one is half full.
+    preparation: Option<Preparation>,
+    /// The first failure, after which there is no other.
+    failed: Option<String>,
+    segment_bytes: u64,
+    directory: DataDir,
+    commands: PhantomData<fn(&C)>,
+}
+
+impl<C> Wal<C> {
+    /// Opens the log with segments of the [default size](DEFAULT_SEGMENT_BYTES). See
+    /// [`open_with_segments_of`](Wal::open_with_segments_of).
+    ///
+    /// # Errors
+    /// If the log is damaged, or if the operating system refuses something.
+    pub fn open<S>(directory: DataDir, blank: S) -> Result<(Wal<C>, Durable<S>, RecoveryReport), StorageError>
+    where
+        S: StateMachine<Command = C>,
+        C: Serialize + DeserializeOwned,
+    {
+        Wal::open_with_segments_of(DEFAULT_SEGMENT_BYTES, directory, blank)
+    }
+
+    /// Opens the log, reads back what is durable, and cuts off the remains of an unfinished write. `blank` is the
+    /// state machine's first state; new segments are `segment_bytes` long, existing ones stay as they are.
+    ///
+    /// # Errors
+    /// If the log is damaged, or if the operating system refuses something. The node must not start then.
+    pub fn open_with_segments_of<S>(
+        segment_bytes: u64,
+        mut directory: DataDir,
+        blank: S,
+    ) -> Result<(Wal<C>, Durable<S>, RecoveryReport), StorageError>
+    where
+        S: StateMachine<Command = C>,
+        C: Serialize + DeserializeOwned,
+    {
+        let recovered = recover::recover(&directory, blank)?;
+        let active = match recovered.last {
+            Some(last) => Active::reopen(last, &mut directory)?,
+            None => {
+                let number = SegmentNumber::NONE.next();
+                let blank = Blank::create(directory.path(), number, segment_bytes)?;
+                let header = Header { number, first: recovered.next, size: segment_bytes.max(FRAMES_AT) };
+                Active::begin(blank, header, &mut directory)?
+            }
+        };
+        let wal = Wal {
+            active,
+            next: recovered.next,
+            buffer: FrameBuffer::default(),
+            preparation: None,
+            failed: None,
+            segment_bytes,
+            directory,
+            commands: PhantomData,
+        };
+        Ok((wal, recovered.durable, recovered.report))
+    }
+
+    /// The directory that the log is in.
+    pub fn directory(&self) -> &DataDir {
+        &self.directory
+    }
+
+    /// Makes a batch durable as a whole: one write, one sync. Whatever waited for it may be released when this
+    /// returns, and not before. After a crash in the middle of it, all of it or nothing is there.
+    ///
+    /// # Errors
+    /// If it did not become durable, or may not have. The process must stop; every later call fails too.
+    pub fn write(&mut self, batch: &[Persist<C>]) -> Result<Written, StorageError>
+    where
+        C: Serialize,
+    {
+        if let Some(first) = &self.failed {
+            return Err(StorageError::Poisoned { first: first.clone() });
+        }
+        if batch.is_empty() {
+            return Ok(Written::default());
+        }
+        let result = self.try_write(batch);
+        if let Err(error) = &result {
+            self.failed = Some(error.to_string());
+        }
+        result
+    }
+
+    fn try_write(&mut self, batch: &[Persist<C>]) -> Result<Written, StorageError>
+    where
+        C: Serialize,
+    {
+        self.buffer.fill(&batch)?;
+        let bytes = self.buffer.len();
+        let length = bytes as u64;
+        let rotation = if self.active.size - self.active.end < length { Some(self.rotate(length)?) } else { None };
+
+        let active = &mut self.active;
+        let frame = self.buffer.seal(self.next, KIND_BATCH, active.end);
+        let before = Instant::now();
+        active.medium.write_all_at(frame, active.end).map_err(StorageError::write("write to", &active.path))?;
+        let between = Instant::now();
+        active.medium.sync_data().map_err(StorageError::write("sync", &active.path))?;
+        let sync = between.elapsed();
+
+        active.end += length;
+        self.next = self.next.next();
+        self.prepare_ahead()?;
+        Ok(Written { bytes, write: between - before, sync, rotation })
+    }
+
+    /// Begins a new segment, with room for a frame of this length.
+    fn rotate(&mut self, frame: u64) -> Result<Duration, StorageError> {
+        let before = Instant::now();
+        let number = self.active.number.next();
+        let blank = match self.preparation.take() {
+            Some(preparation) => preparation.finish()?,
+            None => Blank::create(self.directory.path(), number, self.segment_bytes)?,
+        };
+        let header = Header { number, first: self.next, size: self.segment_bytes.max(FRAMES_AT + frame) };
+        self.active = Active::begin(blank, header, &mut self.directory)?;
+        Ok(before.elapsed())
+    }
+
+    /// Starts preparing the next segment once half of this one is used. Not earlier: an idle node needs none.
+    fn prepare_ahead(&mut self) -> Result<(), StorageError> {
+        if self.preparation.is_none() && self.active.end > self.active.size / 2 {
+            let next = self.active.number.next();
+            self.preparation = Some(Preparation::start(self.directory.path(), next, self.segment_bytes)?);
+        }
+        Ok(())
+    }
+}
+
+impl Active {
+    /// Begins a segment. Before a frame can go to it, the directory knows that it exists.
+    fn begin(blank: Blank, header: Header, directory: &mut DataDir) -> Result<Active, StorageError> {
+        let (file, path) = blank.publish(directory.path(), directory.identity(), &header)?;
+        directory.record_segment(header.number)?;
+        Ok(Active { medium: Box::new(file), path, number: header.number, end: FRAMES_AT, size: header.size })
+    }
+
+    /// Goes on in the last segment of a log that was read back.
+    fn reopen(last: LastSegment, directory: &mut DataDir) -> Result<Active, StorageError> {
+        let file = File::options().write(true).open(&last.path).map_err(StorageError::io("open", &last.path))?;
+        // A crash right after the segment's creation may have come before this.
+        directory.record_segment(last.number)?;
+        Ok(Active { medium: Box::new(file), path: last.path, number: last.number, end: last.end, size: last.size })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use palisade_spec::raft::{HardState, NodeId, Term};
+
+    use super::super::Identity;
+    use super::super::testing::Tape;
+    use super::*;
+
+    /// A disk that fails once: at the write or the sync with number `at`. Works again afterwards, as disks do.
+    #[derive(Debug)]
+    struct FailsOnce {
+        file: File,
+        calls: Arc<AtomicU32>,
+        at: u32,
+        /// How much of a failed write gets through nevertheless.
+        through: usize,
+    }
+
+    impl FailsOnce {
+        fn is_now(&self) -> bool {
+            self.calls.fetch_add(1, Ordering::Relaxed) == self.at
+        }
+    }
+
+    impl Medium for FailsOnce {
+        fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+            if self.is_now() {
+                FileExt::write_all_at(&self.file, &bytes[..self.through.min(bytes.len())], offset)?;
+                return Err(io::Error::other("the disk is on fire"));
+            }
+            FileExt::write_all_at(&self.file, bytes, offset)
+        }
+
+        fn sync_data(&self) -> io::Result<()> {
+            if self.is_now() { Err(io::Error::other("the disk is on fire")) } else { self.file.sync_data() }
+        }
+    }
+
+    fn open(directory: &std::path::Path) -> (Wal<Vec<u8>>, Durable<Tape>) {
+        let identity = Identity { cluster: 1, node: NodeId(1), voters: vec![NodeId(1)] };
+        let directory = DataDir::open(directory, &identity).unwrap();
+        let (wal, durable, _) = Wal::open_with_segments_of(4096, directory, Tape).unwrap();
+        (wal, durable)
+    }
+
+    fn vote_in(term: u64) -> [Persist<Vec<u8>>; 1] {
+        [Persist::HardState(HardState { term: Term(term), vote: Some(NodeId(1)) })]
+    }
+
+    #[test]
+    fn after_a_failed_write_or_sync_there_is_no_other() {
+        for at in 0..8 {
+            for through in [0, 20, usize::MAX] {
+                let directory = tempfile::tempdir().unwrap();
+                let (mut wal, _) = open(directory.path());
+                let calls = Arc::new(AtomicU32::new(0));
+                let file = File::options().write(true).open(&wal.active.path).unwrap();
+                wal.active.medium = Box::new(FailsOnce { file, calls: Arc::clone(&calls), at, through });
+
+                let good = u64::from(at / 2);
+                for term in 1..=good {
+                    wal.write(&vote_in(term)).unwrap();
+                }
+                let error = wal.write(&vote_in(good + 1)).unwrap_err();
+                assert!(error.to_string().contains("The process must stop"), "{error}");
+                let calls_before = calls.load(Ordering::Relaxed);
+                for term in [good + 1, good + 2] {
+                    let refused = wal.write(&vote_in(term)).unwrap_err();
+                    assert!(matches!(refused, StorageError::Poisoned { .. }), "{refused}");
+                }
+                assert_eq!(calls.load(Ordering::Relaxed), calls_before, "a poisoned log must not touch the disk");
+
+                drop(wal);
+                let (_, durable) = open(directory.path());
+                let found = durable.hard.term.0;
+                assert!(found == good || found == good + 1, "term {found} after {good} good writes");
+            }
+        }
+    }
+}

@@ -1,0 +1,521 @@
+//! The log's promise, tried out on files: whatever a crash leaves, recovery brings back exactly what was durable;
+//! whatever else happens to the files, it either brings back everything or refuses, and says where.
+//!
+//! All logs here are made by [`Story`] from a seed, so a failure replays; what is done to their files is exhaustive
+//! within the bounds that stand in each test.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use palisade::storage::{DataDir, Identity, RecoveryReport, StorageError, Wal, Written};
+use palisade_spec::raft::{Durable, Entry, HardState, Index, NodeId, Payload, Persist, Stamp, StateMachine, Term};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use tempfile::TempDir;
+
+/// Small enough that a short log has several segments.
+const SEGMENT: u64 = 2048;
+const SECTOR: usize = 512;
+
+/// A state machine that remembers nothing; its commands are bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Tape;
+
+impl StateMachine for Tape {
+    type Command = Vec<u8>;
+    type Outcome = ();
+
+    fn apply(&mut self, _: Stamp, _: &Vec<u8>) {}
+
+    fn advance(&mut self, _: Stamp) {}
+
+    fn next_deadline(&self) -> Option<Stamp> {
+        None
+    }
+}
+
+type Opened = (Wal<Vec<u8>>, Durable<Tape>, RecoveryReport);
+
+fn identity() -> Identity {
+    Identity { cluster: 0xC1, node: NodeId(2), voters: vec![NodeId(1), NodeId(2), NodeId(3)] }
+}
+
+fn open(directory: &Path) -> Result<Opened, StorageError> {
+    Wal::open_with_segments_of(SEGMENT, DataDir::open(directory, &identity())?, Tape)
+}
+
+/// In memory if the machine allows it: thousands of tiny logs, and no test here is about the disk's own speed.
+fn directory() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+fn segment_name(number: usize) -> String {
+    format!("wal-{number:020}.log")
+}
+
+/// The next batch of a node whose disk is `durable`: a new term, a vote, new entries, replaced entries.
+fn batch(rng: &mut SmallRng, durable: &Durable<Tape>, largest: usize) -> Vec<Persist<Vec<u8>>> {
+    let mut durable = durable.clone();
+    let writes = rng.random_range(1..=3);
+    (0..writes)
+        .map(|_| {
+            let write = if rng.random_bool(0.3) { hard_state(rng, &durable) } else { entries(rng, &durable, largest) };
+            durable.apply(&write);
+            write
+        })
+        .collect()
+}
+
+fn hard_state(rng: &mut SmallRng, durable: &Durable<Tape>) -> Persist<Vec<u8>> {
+    let vote = Some(NodeId(rng.random_range(1..=3)));
+    let hard = durable.hard;
+    Persist::HardState(match hard.vote {
+        None => HardState { vote, ..hard },
+        Some(_) => HardState { term: hard.term.next(), vote: vote.filter(|_| rng.random()) },
+    })
+}
+
+fn entries(rng: &mut SmallRng, durable: &Durable<Tape>, largest: usize) -> Persist<Vec<u8>> {
+    let log = &durable.log;
+    let back = if rng.random_bool(0.2) { rng.random_range(0..=log.last().index.0.min(3)) } else { 0 };
+    let first = Index(log.last().index.0 - back + 1);
+    let before = log.get(Index(first.0 - 1));
+    let (mut term, mut stamp) = before.map_or((Term(0), Stamp(0)), |entry| (entry.term, entry.stamp));
+    let count = rng.random_range(1..=3);
+    Persist::Entries(
+        (0..count)
+            .map(|offset| {
+                term = Term(rng.random_range(term.0..=term.0.max(durable.hard.term.0)));
+                stamp = stamp.plus(rng.random_range(0..50));
+                let length = rng.random_range(0..=largest);
+                // Zeros are what a log that looks for zeros might trip over.
+                let bytes = if rng.random() { vec![0; length] } else { (0..length).map(|_| rng.random()).collect() };
+                let payload = if length == 0 { Payload::Noop } else { Payload::Command(bytes) };
+                Entry { term, index: Index(first.0 + offset), stamp, payload }
+            })
+            .collect(),
+    )
+}
+
+/// A log, and what was durable after each of its frames.
+struct Story {
+    /// The directory's files as the last write left them.
+    files: BTreeMap<String, Vec<u8>>,
+    /// Each frame's segment, and its first byte and the byte behind it there.
+    frames: Vec<(usize, usize, usize)>,
+    /// What was durable before the first frame and after each.
+    states: Vec<Durable<Tape>>,
+}
+
+impl Story {
+    /// Writes `count` batches with payloads of up to `largest` bytes.
+    fn tell(seed: u64, count: usize, largest: usize) -> Story {
+        let directory = directory();
+        let rng = &mut SmallRng::seed_from_u64(seed);
+        let (mut wal, durable, report) = open(directory.path()).unwrap();
+        assert_eq!(report, RecoveryReport::default());
+        let mut states = vec![durable];
+        let mut frames: Vec<(usize, usize, usize)> = Vec::new();
+        for _ in 0..count {
+            let mut durable = states.last().unwrap().clone();
+            let batch = batch(rng, &durable, largest);
+            let written: Written = wal.write(&batch).unwrap();
+            batch.iter().for_each(|write| durable.apply(write));
+            states.push(durable);
+            let (segment, at) = frames.last().map_or((1, SECTOR), |&(segment, _, end)| (segment, end));
+            let (segment, at) = if written.rotation.is_some() { (segment + 1, SECTOR) } else { (segment, at) };
+            frames.push((segment, at, at + written.bytes));
+        }
+        drop(wal);
+        let mut files = BTreeMap::new();
+        for entry in fs::read_dir(directory.path()).unwrap().map(Result::unwrap) {
+            files.insert(entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap());
+        }
+        files.retain(|name, _| !name.ends_with(".tmp") && name != "lock");
+        Story { files, frames, states }
+    }
+
+    fn segments(&self) -> usize {
+        self.frames.last().unwrap().0
+    }
+
+    fn all(&self) -> &Durable<Tape> {
+        self.states.last().unwrap()
+    }
+
+    /// The files at the time when `last` was the last segment.
+    fn files_up_to(&self, last: usize) -> BTreeMap<String, Vec<u8>> {
+        let mut files = self.files.clone();
+        files.retain(|name, _| !name.starts_with("wal-") || *name <= segment_name(last));
+        let mut identity: serde_json::Value = serde_json::from_slice(&files["identity.json"]).unwrap();
+        identity["segments"] = last.into();
+        files.insert("identity.json".into(), serde_json::to_vec(&identity).unwrap());
+        files
+    }
+
+    /// What was durable once all frames were written that end in `segment` at `byte` or before.
+    fn durable_at(&self, segment: usize, byte: usize) -> &Durable<Tape> {
+        let whole =
+            self.frames.iter().take_while(|&&(in_segment, _, end)| (in_segment, end) <= (segment, byte)).count();
+        &self.states[whole]
+    }
+}
+
+/// Puts files into a directory.
+fn lay_out(directory: &Path, files: &BTreeMap<String, Vec<u8>>) {
+    for (name, content) in files {
+        fs::write(directory.join(name), content).unwrap();
+    }
+}
+
+/// Opens what a crash left: it must hold exactly `expected`, and be a log like any other from then on.
+fn assert_recovers(files: &BTreeMap<String, Vec<u8>>, expected: &Durable<Tape>, scene: &str) -> RecoveryReport {
+    let directory = directory();
+    lay_out(directory.path(), files);
+    let (mut wal, mut durable, report) = open(directory.path()).unwrap_or_else(|error| panic!("{scene}: {error}"));
+    assert_eq!(&durable, expected, "{scene}");
+    let rng = &mut SmallRng::seed_from_u64(0);
+    for _ in 0..2 {
+        let batch = batch(rng, &durable, 200);
+        wal.write(&batch).unwrap();
+        batch.iter().for_each(|write| durable.apply(write));
+    }
+    drop(wal);
+    let (_, again, second_report) = open(directory.path()).unwrap_or_else(|error| panic!("{scene}, later: {error}"));
+    assert_eq!(again, durable, "{scene}, later");
+    assert_eq!(second_report.cut, None, "{scene}, later");
+    report
+}
+
+/// Opens damaged files: everything must be there, or the log be refused. Says whether it was refused.
+fn assert_nothing_lost(directory: &Path, everything: &Durable<Tape>, scene: &str) -> Option<StorageError> {
+    match open(directory) {
+        Ok((_, durable, _)) => {
+            assert_eq!(&durable, everything, "{scene}: lost without a word");
+            None
+        }
+        Err(error) => Some(error),
+    }
+}
+
+#[test]
+fn what_was_written_is_read_back_across_many_segments_and_starts() {
+    for seed in 0..20 {
+        let directory = directory();
+        let rng = &mut SmallRng::seed_from_u64(seed);
+        let mut expected = Durable::blank(Tape);
+        let mut rotations = 0;
+        let mut frames = 0;
+        for start in 0..6 {
+            let (mut wal, durable, report) = open(directory.path()).unwrap();
+            assert_eq!(durable, expected, "seed {seed}, start {start}");
+            assert_eq!((report.frames, report.cut), (frames, None));
+            for _ in 0..rng.random_range(0..30) {
+                // Some frames are larger than a segment, and get one of their own size.
+                let largest = if rng.random_bool(0.05) { 5000 } else { 300 };
+                let batch = batch(rng, &expected, largest);
+                rotations += u32::from(wal.write(&batch).unwrap().rotation.is_some());
+                batch.iter().for_each(|write| expected.apply(write));
+                frames += 1;
+            }
+            assert_eq!(wal.write(&[]).unwrap(), Written::default(), "an empty batch writes nothing");
+        }
+        assert!(rotations > 5, "seed {seed}: {rotations} rotations");
+    }
+}
+
+#[test]
+fn a_log_cut_at_any_byte_has_exactly_the_frames_before_the_cut() {
+    let story = Story::tell(1, 24, 150);
+    assert!((3..=6).contains(&story.segments()), "{} segments", story.segments());
+    let (mut torn, mut clean) = (0, 0);
+    for last in 1..=story.segments() {
+        let files = story.files_up_to(last);
+        let used = story.frames.iter().filter(|frame| frame.0 == last).map(|frame| frame.2).max().unwrap();
+        for cut in SECTOR..=used {
+            let expected = story.durable_at(last, cut);
+            for (how, keeps_length) in [("zero", true), ("gone", false)] {
+                let mut files = files.clone();
+                let segment = files.get_mut(&segment_name(last)).unwrap();
+                let length = segment.len();
+                segment.truncate(cut);
+                if keeps_length {
+                    segment.resize(length, 0);
+                }
+                let scene = format!("segment {last} is {how} from byte {cut} on");
+                let report = assert_recovers(&files, expected, &scene);
+                match report.cut {
+                    Some(cut) if cut.bytes > 0 => torn += 1,
+                    _ => clean += 1,
+                }
+            }
+        }
+    }
+    assert!(torn > 5000 && clean > 40, "{torn} torn, {clean} clean");
+}
+
+#[test]
+fn a_segment_cut_within_its_header_or_before_later_ones_is_refused() {
+    let story = Story::tell(1, 24, 150);
+    for number in 1..=story.segments() {
+        let used = story.frames.iter().filter(|frame| frame.0 == number).map(|frame| frame.2).max().unwrap();
+        let until = if number == story.segments() { SECTOR } else { used };
+        for cut in 0..until {
+            let directory = directory();
+            lay_out(directory.path(), &story.files);
+            let path = directory.path().join(segment_name(number));
+            fs::write(&path, &story.files[&segment_name(number)][..cut]).unwrap();
+            let scene = format!("segment {number} ends at byte {cut}");
+            let error = assert_nothing_lost(directory.path(), story.all(), &scene).expect(&scene);
+            let StorageError::Damaged { path: named, .. } = &error else { panic!("{scene}: {error}") };
+            assert_eq!(named, &path, "{scene}");
+        }
+    }
+}
+
+#[test]
+fn any_selection_of_the_last_frames_sectors_may_be_missing() {
+    // 40 logs whose last frame has 2 to 10 sectors; every selection of these but all.
+    let mut scenes = 0;
+    for seed in 0..40 {
+        let mut story = Story::tell(seed, 4, 1000);
+        // Until the last frame is large enough, the one before it plays its part.
+        while story.frames.last().is_some_and(|(_, from, to)| to.div_ceil(SECTOR) - from / SECTOR < 2) {
+            let (segment, from, to) = story.frames.pop().unwrap();
+            story.states.pop();
+            story.files = story.files_up_to(segment);
+            story.files.get_mut(&segment_name(segment)).unwrap()[from..to].fill(0);
+        }
+        let Some(&(segment, from, to)) = story.frames.last() else { continue };
+        let files = story.files_up_to(segment);
+        let before = &story.states[story.states.len() - 2];
+        let first = from / SECTOR;
+        let sectors = to.div_ceil(SECTOR) - first;
+        if sectors > 10 {
+            continue;
+        }
+        for selection in 0..(1_usize << sectors) - 1 {
+            let mut files = files.clone();
+            let bytes = files.get_mut(&segment_name(segment)).unwrap();
+            for missing in (0..sectors).filter(|sector| selection & (1 << sector) == 0) {
+                let sector = (first + missing) * SECTOR;
+                bytes[sector.max(from)..(sector + SECTOR).min(to)].fill(0);
+            }
+            let scene = format!("seed {seed}: only sectors {selection:b} of the last frame");
+            let report = assert_recovers(&files, before, &scene);
+            assert_eq!(report.cut.is_some(), selection != 0, "{scene}");
+            scenes += 1;
+        }
+    }
+    assert!(scenes > 500, "{scenes} scenes");
+}
+
+#[test]
+fn no_flipped_bit_loses_anything_without_a_word() {
+    // Every bit of every byte of three to five segments, their zeros included.
+    let story = Story::tell(2, 16, 150);
+    assert!((3..=5).contains(&story.segments()), "{} segments", story.segments());
+    let &(last, _, end) = story.frames.last().unwrap();
+    let next_sector = end.next_multiple_of(SECTOR);
+    let directory = directory();
+    lay_out(directory.path(), &story.files);
+    for number in 1..=story.segments() {
+        let path = directory.path().join(segment_name(number));
+        let mut bytes = story.files[&segment_name(number)].clone();
+        for bit in 0..bytes.len() * 8 {
+            let byte = bit / 8;
+            bytes[byte] ^= 1 << (bit % 8);
+            fs::write(&path, &bytes).unwrap();
+            let scene = format!("bit {bit} (byte {byte}) of segment {number}");
+            match assert_nothing_lost(directory.path(), story.all(), &scene) {
+                Some(StorageError::Damaged { path: named, offset, what }) => {
+                    assert_eq!(named, path, "{scene}: {what}");
+                    assert!(offset <= byte as u64, "{scene}: {what} at byte {offset}");
+                }
+                Some(error) => panic!("{scene}: {error}"),
+                // Only zeros that no frame has reached.
+                None => assert!(number == last && byte >= next_sector, "{scene} was overlooked"),
+            }
+            bytes[byte] ^= 1 << (bit % 8);
+        }
+        fs::write(&path, &bytes).unwrap();
+    }
+    assert_eq!(
+        assert_nothing_lost(directory.path(), story.all(), "all bits back").map(|error| error.to_string()),
+        None
+    );
+}
+
+#[test]
+fn a_sector_lost_before_the_last_frame_is_damage() {
+    for seed in 10..20 {
+        let story = Story::tell(seed, 30, 300);
+        let &(last, last_from, _) = story.frames.last().unwrap();
+        for &(number, from, _) in &story.frames {
+            let sector = from / SECTOR * SECTOR;
+            if number == last && sector + SECTOR > last_from {
+                break; // The last frame itself would be hit, and that is a torn write like any other.
+            }
+            let directory = directory();
+            lay_out(directory.path(), &story.files);
+            let path = directory.path().join(segment_name(number));
+            let mut bytes = story.files[&segment_name(number)].clone();
+            bytes[sector..sector + SECTOR].fill(0);
+            fs::write(&path, bytes).unwrap();
+            let scene = format!("seed {seed}: sector at {sector} of segment {number}");
+            assert!(assert_nothing_lost(directory.path(), story.all(), &scene).is_some(), "{scene}");
+        }
+    }
+}
+
+#[test]
+fn a_missing_segment_is_named_wherever_it_was() {
+    let story = Story::tell(1, 24, 150);
+    for number in 1..=story.segments() {
+        for with_all_after in [false, true] {
+            let directory = directory();
+            lay_out(directory.path(), &story.files);
+            let until = if with_all_after { story.segments() } else { number };
+            for number in number..=until {
+                fs::remove_file(directory.path().join(segment_name(number))).unwrap();
+            }
+            let error = open(directory.path()).unwrap_err();
+            let StorageError::MissingSegment { path } = &error else { panic!("{error}") };
+            assert_eq!(path, &directory.path().join(segment_name(number)));
+        }
+    }
+}
+
+#[test]
+fn segments_under_each_others_names_are_refused() {
+    let story = Story::tell(1, 24, 150);
+    let directory = directory();
+    lay_out(directory.path(), &story.files);
+    fs::write(directory.path().join(segment_name(1)), &story.files[&segment_name(2)]).unwrap();
+    let error = open(directory.path()).unwrap_err();
+    assert!(error.to_string().contains("this is segment 2, under the name of segment 1"), "{error}");
+}
+
+#[test]
+fn a_crash_around_a_new_segment_leaves_a_good_log() {
+    let story = Story::tell(1, 24, 150);
+    let &(_, from, _) = story.frames.iter().find(|frame| frame.0 == 2).unwrap();
+    assert_eq!(from, SECTOR);
+    // The segment has its name, but the identity file does not count it yet.
+    let mut files = story.files_up_to(2);
+    files.insert("identity.json".into(), story.files_up_to(1)["identity.json"].clone());
+    files.get_mut(&segment_name(2)).unwrap()[SECTOR..].fill(0);
+    assert_recovers(&files, story.durable_at(2, 0), "uncounted segment 2");
+    // It does not even have its name.
+    let mut files = story.files_up_to(1);
+    files.insert(segment_name(2) + ".tmp", vec![7; 100]);
+    let report = assert_recovers(&files, story.durable_at(2, 0), "unnamed segment 2");
+    assert_eq!(report.leftovers.len(), 1);
+    // The very first segment has not got its name.
+    let mut files = story.files_up_to(0);
+    files.insert(segment_name(1) + ".tmp", vec![0; 100]);
+    assert_recovers(&files, &story.states[0], "unnamed segment 1");
+}
+
+#[test]
+fn content_that_no_sound_node_wrote_is_damage_not_a_panic() {
+    let directory = directory();
+    let (mut wal, _, _) = open(directory.path()).unwrap();
+    let entry = Entry { term: Term(1), index: Index(7), stamp: Stamp(0), payload: Payload::Noop };
+    wal.write(&[Persist::Entries(vec![entry])]).unwrap();
+    drop(wal);
+    let error = open(directory.path()).unwrap_err();
+    assert!(matches!(error, StorageError::Damaged { offset: 512, .. }), "{error}");
+    assert!(error.to_string().contains("it writes entry 7 after entry 0"), "{error}");
+}
+
+#[test]
+fn a_directory_has_one_process() {
+    let directory = directory();
+    let first = DataDir::open(directory.path(), &identity()).unwrap();
+    let locked = |error: StorageError| {
+        assert!(matches!(error, StorageError::Locked { .. }), "{error}");
+        assert!(error.to_string().contains(&format!("in use by process {}", std::process::id())), "{error}");
+    };
+    locked(DataDir::open(directory.path(), &identity()).unwrap_err());
+    let (wal, _, _) = Wal::open(first, Tape).unwrap();
+    locked(DataDir::open(directory.path(), &identity()).unwrap_err());
+    drop(wal);
+    open(directory.path()).unwrap();
+}
+
+#[test]
+fn a_segment_of_another_node_is_refused() {
+    let mine = directory();
+    drop(open(mine.path()).unwrap());
+    let other = directory();
+    let their_identity = Identity { node: NodeId(3), ..identity() };
+    let theirs = DataDir::open(other.path(), &their_identity).unwrap();
+    drop(Wal::open_with_segments_of(SEGMENT, theirs, Tape).unwrap());
+    fs::copy(other.path().join(segment_name(1)), mine.path().join(segment_name(1))).unwrap();
+    let error = open(mine.path()).unwrap_err();
+    assert!(matches!(error, StorageError::WrongNode { found: NodeId(3), .. }), "{error}");
+}
+
+#[test]
+fn a_segment_that_cannot_be_prepared_stops_the_log_when_it_is_needed() {
+    let directory = directory();
+    let (mut wal, mut durable, _) = open(directory.path()).unwrap();
+    // In the way of the file in which segment 2 would be prepared.
+    let obstacle = directory.path().join(segment_name(2) + ".tmp");
+    fs::create_dir(&obstacle).unwrap();
+    let rng = &mut SmallRng::seed_from_u64(0);
+    let error = loop {
+        let batch = batch(rng, &durable, 100);
+        match wal.write(&batch) {
+            Ok(written) => assert_eq!(written.rotation, None),
+            Err(error) => break error,
+        }
+        batch.iter().for_each(|write| durable.apply(write));
+    };
+    assert!(error.to_string().contains("could not create"), "{error}");
+    assert!(matches!(wal.write(&batch(rng, &durable, 100)), Err(StorageError::Poisoned { .. })));
+    drop(wal);
+    fs::remove_dir(obstacle).unwrap();
+    assert_eq!(open(directory.path()).unwrap().1, durable);
+}
+
+#[test]
+#[ignore = "a measurement, for a real disk: cargo test --release --test wal -- --ignored --nocapture"]
+fn what_a_small_append_costs() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut wal, mut durable, _) = Wal::open(DataDir::open(directory.path(), &identity()).unwrap(), Tape).unwrap();
+    let rng = &mut SmallRng::seed_from_u64(0);
+    for (title, count, size) in [("100 bytes", 5000, 100), ("30 kB", 3000, 30_000)] {
+        let (mut write, mut sync, mut total, mut rotations) = (vec![], vec![], vec![], vec![]);
+        for _ in 0..count {
+            let index = durable.log.last().index.next();
+            let payload = Payload::Command((0..size).map(|_| rng.random()).collect());
+            let batch = [Persist::Entries(vec![Entry { term: Term(1), index, stamp: Stamp(0), payload }])];
+            let before = std::time::Instant::now();
+            let written = wal.write(&batch).unwrap();
+            total.push(before.elapsed());
+            write.push(written.write);
+            sync.push(written.sync);
+            rotations.extend(written.rotation);
+            durable.apply(&batch[0]);
+        }
+        for (what, mut times) in [("write", write), ("sync", sync), ("whole call", total), ("rotation", rotations)] {
+            times.sort_unstable();
+            let at = |share: usize| times.get(times.len() * share / 10_000).copied().unwrap_or_default();
+            println!(
+                "{title}: {what}: n {}, median {:?}, p99 {:?}, max {:?}",
+                times.len(),
+                at(5_000),
+                at(9_900),
+                at(9_999)
+            );
+        }
+    }
+    drop(wal);
+    let before = std::time::Instant::now();
+    let (_, again, _) = Wal::open(DataDir::open(directory.path(), &identity()).unwrap(), Tape).unwrap();
+    println!("recovery of {} entries: {:?}", again.log.entries().len(), before.elapsed());
+    assert_eq!(again, durable);
+}

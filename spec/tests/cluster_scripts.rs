@@ -1,0 +1,12 @@
+//! The lock table on a Raft cluster, one behaviour a script: `tests/scripts/cluster/<behaviour>`. What the locks
+//! promise must survive what happens to the nodes.
+
+mod support;
+
+use palisade_spec::lock::LockTable;
+use support::script::ClusterScript;
+
+#[test]
+fn cluster_scripts() {
+    support::run::scripts("cluster", ClusterScript::<LockTable>::new);
+}

@@ -1,0 +1,129 @@
+//! Every invariant of the spec, checked over a cluster as it goes; and two of the harness's own: a node says only what
+//! its disk already knows, and every node that applies an entry gets the same outcome.
+
+use std::collections::BTreeMap;
+
+use palisade_spec::invariants::{
+    Check, Committed, Leaders, Violation, election_safety, leader_append_only, leader_completeness, log_matching,
+    node_is_sound, state_machine_safety,
+};
+use palisade_spec::raft::{Body, Durable, Entry, Index, Log, Message, Node, NodeId, Stamp, Term};
+
+use super::machine::{Applied, Scripted};
+
+/// What must be remembered of a run.
+pub(crate) struct Checker<S: Scripted> {
+    leaders: Leaders,
+    /// What any node has applied, for all the world to see: noted when the output is carried out.
+    committed: Committed<S::Command>,
+    /// The term of the leader that committed an index. Leader completeness speaks of *later* terms only.
+    committed_in: BTreeMap<Index, Term>,
+    /// The state machine after all of `committed`, and what each entry did.
+    reference: S,
+    outcomes: Vec<S::Outcome>,
+    last_stamp: Stamp,
+    watch: S::Watch,
+}
+
+impl<S: Scripted> Default for Checker<S> {
+    fn default() -> Self {
+        Checker {
+            leaders: Leaders::new(),
+            committed: Committed::new(),
+            committed_in: BTreeMap::new(),
+            reference: S::default(),
+            outcomes: Vec::new(),
+            last_stamp: Stamp(0),
+            watch: S::Watch::default(),
+        }
+    }
+}
+
+impl<S: Scripted> Checker<S> {
+    /// What is known to be applied somewhere.
+    pub(crate) fn committed(&self) -> &Committed<S::Command> {
+        &self.committed
+    }
+
+    /// The state machine after that.
+    pub(crate) fn reference(&self) -> &S {
+        &self.reference
+    }
+
+    /// A node took a step.
+    pub(crate) fn stepped(&mut self, before: &Node<S>, after: &Node<S>) -> Check {
+        node_is_sound(after)?;
+        leader_append_only(before, after)?;
+        require("clock", before.clock() <= after.clock(), || format!("n{}'s clock went back", after.id()))?;
+        require("term", before.term() <= after.term(), || format!("n{}'s term went back", after.id()))?;
+        if !after.is_leader() {
+            return Ok(());
+        }
+        election_safety(&mut self.leaders, after.term(), after.id())?;
+        for index in (before.commit().0 + 1..=after.commit().0).map(Index) {
+            if !self.committed.contains_key(&index) {
+                self.committed_in.insert(index, after.term());
+            }
+        }
+        if before.is_leader() {
+            return Ok(());
+        }
+        let earlier = |index: &Index| self.committed_in.get(index).is_none_or(|term| *term < after.term());
+        let committed = self.committed.iter().filter(|(index, _)| earlier(index));
+        leader_completeness(&committed.map(|(index, entry)| (*index, entry.clone())).collect(), after)
+    }
+
+    /// Two nodes' logs, in memory or on disk.
+    pub(crate) fn pair(&self, a: &Log<S::Command>, b: &Log<S::Command>) -> Check {
+        log_matching(a, b)
+    }
+
+    /// A message leaves: what it promises must be on the sender's disk. (A disk that is ahead, because several steps
+    /// were written with one sync, has the promise behind it.)
+    pub(crate) fn said(&self, message: &Message<S::Command>, disk: &Durable<S>) -> Check {
+        let Message { from, to, term, body } = message;
+        let durable = match body {
+            _ if disk.hard.term > *term => true,
+            _ if disk.hard.term < *term => false,
+            Body::RequestVote { .. } => disk.hard.vote == Some(*from),
+            Body::RequestVoteReply { granted: true } => disk.hard.vote == Some(*to),
+            Body::AppendAccepted { matched } => disk.log.last().index >= *matched,
+            _ => true,
+        };
+        require("durable before said", durable, || format!("n{from} says {} to n{to} too early", body.name()))
+    }
+
+    /// An `Applied` is carried out.
+    pub(crate) fn applied(&mut self, id: NodeId, entry: &Entry<S::Command>, outcome: &S::Outcome) -> Check {
+        let known = self.committed.entry(entry.index).or_insert_with(|| entry.clone());
+        require("state machine safety", known == entry, || format!("n{id} applied another entry at {}", entry.index))?;
+        let offset = usize::try_from(entry.index.0 - 1).expect("a test's log is short");
+        require("apply in order", offset <= self.outcomes.len(), || format!("n{id} skipped to {}", entry.index))?;
+        if offset == self.outcomes.len() {
+            require("stamps", self.last_stamp <= entry.stamp, || format!("the stamp went back at {}", entry.index))?;
+            self.last_stamp = entry.stamp;
+            let before = self.reference.clone();
+            let outcome = self.reference.execute(entry.stamp, &entry.payload);
+            let (at, payload) = (entry.stamp, &entry.payload);
+            S::watch(&mut self.watch, &Applied { before: &before, at, payload, outcome: &outcome, after: &self.reference })?;
+            self.outcomes.push(outcome);
+        }
+        let same = self.outcomes[offset] == *outcome;
+        require("applied alike", same, || format!("n{id} got another outcome at {}", entry.index))
+    }
+
+    /// Everything that a node asked for was carried out: memory and disk agree, and its state is everybody's.
+    pub(crate) fn settled(&mut self, node: &Node<S>, disk: &Durable<S>) -> Check {
+        let written = node.hard_state() == disk.hard && node.log() == &disk.log;
+        require("all is written", written, || format!("n{}'s disk differs from its memory", node.id()))?;
+        state_machine_safety(&mut self.committed, node)?;
+        let comparable = node.commit().0 == self.outcomes.len() as u64;
+        let same = !comparable || node.machine() == &self.reference;
+        require("applied alike", same, || format!("n{} has another state", node.id()))
+    }
+}
+
+/// Fails with `property` unless `holds`.
+pub(crate) fn require(property: &'static str, holds: bool, detail: impl FnOnce() -> String) -> Check {
+    if holds { Ok(()) } else { Err(Violation { property, detail: detail() }) }
+}

@@ -1,0 +1,102 @@
+//! Messages, entries and nodes in one line each. A position is written `index@term`, a node in its term `n1@2`.
+
+use palisade_spec::raft::{
+    Body, DropReason, Durable, Entry, Hint, Index, Log, Message, Node, Pace, Persist, Position, Role,
+};
+
+use super::machine::Scripted;
+
+/// `n1@2 → n2 AppendEntries prev=3@1 [4@2 a] commit=3 t=120`
+pub(crate) fn message<S: Scripted>(message: &Message<S::Command>) -> String {
+    let Message { from, to, term, body } = message;
+    format!("n{from}@{term} → n{to} {}{}", body.name(), details::<S>(body))
+}
+
+fn details<S: Scripted>(body: &Body<S::Command>) -> String {
+    match body {
+        Body::PreVote { last } | Body::RequestVote { last } => format!(" last={}", position(*last)),
+        Body::PreVoteReply { granted } | Body::RequestVoteReply { granted } => {
+            if *granted { " granted".into() } else { " refused".into() }
+        }
+        Body::AppendEntries { prev, entries: e, commit, stamp } => {
+            format!(" prev={} [{}] commit={commit} t={stamp}", position(*prev), entries::<S>(e))
+        }
+        Body::AppendAccepted { matched } => format!(" matched={matched}"),
+        Body::AppendRejected { prev, hint: Hint::Short { next } } => format!(" prev={prev} short, next={next}"),
+        Body::AppendRejected { prev, hint: Hint::Conflict { term, first } } => {
+            format!(" prev={prev} conflict, term={term} first={first}")
+        }
+    }
+}
+
+/// `3@1`
+pub(crate) fn position(position: Position) -> String {
+    format!("{}@{}", position.index, position.term)
+}
+
+/// `4@2 a`
+pub(crate) fn entry<S: Scripted>(entry: &Entry<S::Command>) -> String {
+    format!("{} {}", position(entry.position()), S::show_payload(&entry.payload))
+}
+
+fn entries<S: Scripted>(entries: &[Entry<S::Command>]) -> String {
+    entries.iter().map(entry::<S>).collect::<Vec<_>>().join(", ")
+}
+
+/// `persist term=2 vote=n1`, `persist 4@2 a, 5@2 b`
+pub(crate) fn persist<S: Scripted>(write: &Persist<S::Command>) -> String {
+    match write {
+        Persist::HardState(hard) => {
+            format!("persist term={} vote={}", hard.term, hard.vote.map_or("-".into(), |vote| format!("n{vote}")))
+        }
+        Persist::Entries(e) => format!("persist {}", entries::<S>(e)),
+    }
+}
+
+/// The terms of a log's entries, as in figure 3.6, the committed ones in brackets: `[1 1 2] 3`.
+fn log<C>(log: &Log<C>, commit: Index) -> String {
+    let (committed, rest): (Vec<&Entry<C>>, Vec<&Entry<C>>) =
+        log.entries().iter().partition(|entry| entry.index <= commit);
+    let terms =
+        |entries: Vec<&Entry<C>>| entries.iter().map(|entry| entry.term.to_string()).collect::<Vec<_>>().join(" ");
+    format!("[{}] {}", terms(committed), terms(rest)).trim_end().into()
+}
+
+/// A role in its term, and whom it follows: `follower@2 of n1`.
+pub(crate) fn role<S: Scripted>(node: &Node<S>) -> String {
+    let of = match node.role() {
+        Role::Follower { leader: Some(leader) } => format!(" of n{leader}"),
+        _ => String::new(),
+    };
+    format!("{}@{}{of}", node.role().name(), node.term())
+}
+
+/// A node in a line. A leader also shows `n2:3→5` for each follower, matched and next, with `?` while it probes.
+pub(crate) fn node<S: Scripted>(node: &Node<S>) -> String {
+    let mut line = format!(
+        "n{} {} log={} t={} {}",
+        node.id(),
+        role(node),
+        log(node.log(), node.commit()),
+        node.clock(),
+        node.machine().show()
+    );
+    if let Role::Leader(leadership) = node.role() {
+        for (peer, progress) in &leadership.progress {
+            let probe = if progress.pace == Pace::Probe { "?" } else { "" };
+            line += &format!(" n{peer}:{}→{}{probe}", progress.matched, progress.next);
+        }
+    }
+    line
+}
+
+/// What a crashed node will come back with.
+pub(crate) fn disk<S: Scripted>(disk: &Durable<S>) -> String {
+    let vote = disk.hard.vote.map_or("-".into(), |vote| format!("n{vote}"));
+    format!("disk term={} vote={vote} log={}", disk.hard.term, log(&disk.log, Index(0)))
+}
+
+/// Why a message was dropped.
+pub(crate) fn dropped(from: impl std::fmt::Display, reason: DropReason) -> String {
+    format!("drops a message from n{from}: {}", reason.name())
+}

@@ -1,0 +1,295 @@
+//! The commands of a cluster's script. Whatever a command makes happen is told in the order in which it happens; the
+//! effects of a message's arrival stand indented below it.
+
+use std::error::Error;
+
+use goldenscript::{Context, Runner};
+use palisade_spec::raft::{
+    Body, Config, Entry, Hint, Index, Input, Message, Node, NodeId, Payload, Position, Stamp, Term,
+};
+
+use super::machine::Scripted;
+use super::print;
+use super::world::{Story, World};
+
+/// Runs a script over a cluster of state machines `S`.
+pub(crate) struct ClusterScript<S: Scripted> {
+    world: World<S>,
+}
+
+/// What a script can say.
+#[derive(goldenscript::Command)]
+pub(crate) enum Command {
+    /// Starts a cluster of so many nodes, with limits on a batch, on what is in flight, on the gap between stamps.
+    Cluster {
+        nodes: u16,
+        #[arg(key)]
+        batch: Option<usize>,
+        #[arg(key)]
+        inflight: Option<u64>,
+        #[arg(key)]
+        gap: Option<u64>,
+    },
+    /// Gives a node a disk whose log has no-ops of these terms, as the columns of figure 3.6, and starts it afresh.
+    Disk {
+        id: u16,
+        #[arg(key)]
+        term: u64,
+        #[arg(key)]
+        vote: Option<u16>,
+        #[arg(optional)]
+        terms: Vec<u64>,
+    },
+    /// The node's election timer runs out.
+    Election { id: u16 },
+    /// Those whom the node can reach hear from no leader any more; it campaigns, and everything settles.
+    Elect { id: u16 },
+    /// The node's heartbeat timer runs out.
+    Heartbeat { id: u16 },
+    /// The node's monotonic clock advances.
+    Clock { id: u16, milliseconds: u64 },
+    /// Clients propose commands to a node, all in one input; `noop` is a no-op.
+    Propose {
+        id: u16,
+        #[arg(optional)]
+        commands: Vec<String>,
+    },
+    /// Delivers what is on its way now, in the order in which it was sent: all of it, or what goes from and to whom,
+    /// or of that only the nth message. With `again=true` a copy stays on its way.
+    Deliver {
+        #[arg(key)]
+        from: Option<u16>,
+        #[arg(key)]
+        to: Option<u16>,
+        #[arg(key)]
+        nth: Option<usize>,
+        #[arg(key, optional)]
+        again: bool,
+    },
+    /// Loses what `deliver` would deliver.
+    Drop {
+        #[arg(key)]
+        from: Option<u16>,
+        #[arg(key)]
+        to: Option<u16>,
+        #[arg(key)]
+        nth: Option<usize>,
+    },
+    /// Delivers everything, and what follows from it, until nothing is on its way.
+    Settle,
+    /// Shows what is on its way.
+    Flight,
+    /// Separates these nodes from the others. What is on its way between them is lost.
+    Partition { ids: Vec<u16> },
+    /// Ends all partitions.
+    Heal,
+    /// From now on the node's outputs wait.
+    Hold { id: u16 },
+    /// Carries out all that waits, or the first `count` of it; timers are not counted. With `merged=true`, all writes
+    /// with one sync at the place of the first.
+    Flush {
+        id: u16,
+        #[arg(key)]
+        count: Option<usize>,
+        #[arg(key, optional)]
+        merged: bool,
+    },
+    /// The node dies after so many of the outputs that wait, and if `torn` is given after so many of the entries of
+    /// the write that is next.
+    Crash {
+        id: u16,
+        #[arg(key, optional)]
+        after: usize,
+        #[arg(key)]
+        torn: Option<usize>,
+    },
+    /// The node comes back.
+    Restart { id: u16 },
+    /// A message arrives that nobody here sent, addressed to this node unless `addressed` says otherwise. Entries are
+    /// no-ops, written `index@term/stamp`.
+    Receive {
+        to: u16,
+        kind: String,
+        #[arg(key)]
+        from: u16,
+        #[arg(key)]
+        term: u64,
+        #[arg(key)]
+        addressed: Option<u16>,
+        #[arg(key)]
+        at: Option<String>,
+        #[arg(key)]
+        entries: Option<String>,
+        #[arg(key, optional)]
+        commit: u64,
+        #[arg(key, optional)]
+        stamp: u64,
+        #[arg(key, optional)]
+        index: u64,
+        #[arg(key, optional)]
+        granted: bool,
+    },
+    /// Shows the nodes, or some of them.
+    Status {
+        #[arg(optional)]
+        ids: Vec<u16>,
+    },
+    /// From now on the timers are told of.
+    Timers,
+}
+
+impl<S: Scripted> ClusterScript<S> {
+    /// A script begins with `cluster`.
+    pub(crate) fn new() -> ClusterScript<S> {
+        ClusterScript { world: World::new([]) }
+    }
+
+    fn start(&mut self, nodes: u16, batch: Option<usize>, inflight: Option<u64>, gap: Option<u64>) {
+        let voters = || (1..=nodes).map(NodeId);
+        self.world = World::new(voters().map(|id| {
+            let mut config = Config::new(id, voters());
+            config.max_batch = batch.unwrap_or(config.max_batch);
+            config.max_inflight = inflight.unwrap_or(config.max_inflight);
+            config.max_stamp_gap = gap.unwrap_or(config.max_stamp_gap);
+            config
+        }));
+        self.world.story = Story { on: true, ..Story::default() };
+    }
+
+    fn disk(&mut self, id: u16, term: u64, vote: Option<u16>, terms: &[u64]) {
+        let seat = self.world.seat(NodeId(id));
+        seat.disk.hard.term = Term(term);
+        seat.disk.hard.vote = vote.map(NodeId);
+        for &term in terms {
+            let index = seat.disk.log.last().index.next();
+            seat.disk.log.push(Entry { term: Term(term), index, stamp: Stamp(0), payload: Payload::Noop });
+        }
+        seat.node = Some(Node::recover(seat.config.clone(), seat.disk.clone()));
+    }
+
+    /// The places, in the flight, of what a command means.
+    fn select(&self, from: Option<u16>, to: Option<u16>, nth: Option<usize>) -> Result<Vec<usize>, Box<dyn Error>> {
+        let matches = |end: Option<u16>, id: NodeId| end.is_none_or(|end| NodeId(end) == id);
+        let flight = self.world.flight.iter().enumerate();
+        let places = flight.filter(|(_, message)| matches(from, message.from) && matches(to, message.to));
+        let places: Vec<usize> = places.map(|(place, _)| place).collect();
+        match nth {
+            Some(nth) => Ok(vec![*places.get(nth - 1).ok_or("there is no such message")?]),
+            None if places.is_empty() => Err("there is no such message".into()),
+            None => Ok(places),
+        }
+    }
+
+    fn status(&mut self, ids: &[u16]) {
+        for (id, seat) in &self.world.seats {
+            if ids.is_empty() || ids.contains(&id.0) {
+                let line = match &seat.node {
+                    Some(node) => print::node(node),
+                    None => format!("n{id} down, {}", print::disk(&seat.disk)),
+                };
+                self.world.story.lines.push(line);
+            }
+        }
+    }
+
+    fn execute(&mut self, command: &Command) -> Result<(), Box<dyn Error>> {
+        let world = &mut self.world;
+        match command {
+            Command::Cluster { nodes, batch, inflight, gap } => self.start(*nodes, *batch, *inflight, *gap),
+            Command::Disk { id, term, vote, terms } => self.disk(*id, *term, *vote, terms),
+            Command::Election { id } => check(world.step(NodeId(*id), Input::ElectionTimeout))?,
+            Command::Elect { id } => check(world.elect(NodeId(*id)))?,
+            Command::Heartbeat { id } => check(world.step(NodeId(*id), Input::HeartbeatTimeout))?,
+            Command::Clock { id, milliseconds } => {
+                check(world.step(NodeId(*id), Input::ClockAdvanced(*milliseconds)))?;
+            }
+            Command::Propose { id, commands } => {
+                let payloads = commands.iter().map(|text| S::parse_payload(text)).collect::<Result<_, _>>()?;
+                check(world.step(NodeId(*id), Input::Propose(payloads)))?;
+            }
+            Command::Deliver { from, to, nth, again } => {
+                let places = self.select(*from, *to, *nth)?;
+                let chosen: Vec<_> = places.iter().map(|&place| self.world.flight[place].clone()).collect();
+                if !again {
+                    places.iter().rev().for_each(|&place| drop(self.world.flight.remove(place)));
+                }
+                chosen.into_iter().try_for_each(|message| check(self.world.arrive(message)))?;
+            }
+            Command::Drop { from, to, nth } => {
+                for place in self.select(*from, *to, *nth)?.into_iter().rev() {
+                    self.world.flight.remove(place);
+                }
+            }
+            Command::Settle => check(world.settle())?,
+            Command::Flight => world.story.lines.extend(world.flight.iter().map(print::message::<S>)),
+            Command::Partition { ids } => {
+                let inside = |id: NodeId| ids.contains(&id.0);
+                world.cut(|from, to| inside(from) != inside(to));
+            }
+            Command::Heal => world.cut(|_, _| false),
+            Command::Hold { id } => world.seat(NodeId(*id)).held = true,
+            Command::Flush { id, count, merged } => {
+                if *merged {
+                    world.merge_writes(NodeId(*id));
+                }
+                world.seat(NodeId(*id)).held = count.is_some();
+                check(world.flush(NodeId(*id), count.unwrap_or(usize::MAX)))?;
+            }
+            Command::Crash { id, after, torn } => check(world.crash(NodeId(*id), *after, *torn))?,
+            Command::Restart { id } => world.restart(NodeId(*id)),
+            Command::Receive { to, from, term, addressed, .. } => {
+                let (from, addressed, term) = (NodeId(*from), NodeId(addressed.unwrap_or(*to)), Term(*term));
+                let message = Message { from, to: addressed, term, body: made_up::<S>(command)? };
+                check(world.step(NodeId(*to), Input::Receive(message)))?;
+            }
+            Command::Status { ids } => self.status(ids),
+            Command::Timers => world.story.timers = true,
+        }
+        Ok(())
+    }
+}
+
+impl<S: Scripted> Runner for ClusterScript<S> {
+    type Command = Command;
+
+    fn run(&mut self, command: &Command, _: &Context) -> Result<String, Box<dyn Error>> {
+        self.world.story.lines.clear();
+        self.execute(command)?;
+        Ok(self.world.story.lines.iter().map(|line| format!("{line}\n")).collect())
+    }
+}
+
+fn check(check: palisade_spec::invariants::Check) -> Result<(), Box<dyn Error>> {
+    check.map_err(|violation| violation.to_string().into())
+}
+
+/// The body of a made-up message.
+fn made_up<S: Scripted>(command: &Command) -> Result<Body<S::Command>, Box<dyn Error>> {
+    let Command::Receive { kind, at, entries, commit, stamp, index, granted, .. } = command else { unreachable!() };
+    let at = at.as_deref().map(position).transpose()?.unwrap_or_default();
+    Ok(match kind.as_str() {
+        "PreVote" => Body::PreVote { last: at },
+        "PreVoteReply" => Body::PreVoteReply { granted: *granted },
+        "RequestVote" => Body::RequestVote { last: at },
+        "RequestVoteReply" => Body::RequestVoteReply { granted: *granted },
+        "AppendEntries" => {
+            let entries = entries.as_deref().unwrap_or_default().split_whitespace().map(entry::<S>);
+            let entries = entries.collect::<Result<_, _>>()?;
+            Body::AppendEntries { prev: at, entries, commit: Index(*commit), stamp: Stamp(*stamp) }
+        }
+        "AppendAccepted" => Body::AppendAccepted { matched: Index(*index) },
+        "AppendRejected" => Body::AppendRejected { prev: Index(*index), hint: Hint::Short { next: Index(1) } },
+        _ => return Err(format!("{kind} is not a message").into()),
+    })
+}
+
+fn position(text: &str) -> Result<Position, Box<dyn Error>> {
+    let (index, term) = text.split_once('@').ok_or("a position is index@term")?;
+    Ok(Position { index: Index(index.parse()?), term: Term(term.parse()?) })
+}
+
+fn entry<S: Scripted>(text: &str) -> Result<Entry<S::Command>, Box<dyn Error>> {
+    let (at, stamp) = text.split_once('/').ok_or("an entry is index@term/stamp")?;
+    let Position { index, term } = position(at)?;
+    Ok(Entry { term, index, stamp: Stamp(stamp.parse()?), payload: Payload::Noop })
+}

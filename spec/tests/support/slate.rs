@@ -1,0 +1,72 @@
+//! The smallest state machine that shows order and time: a slate of words, some of which fade.
+
+use palisade_spec::invariants::Check;
+use palisade_spec::raft::{Stamp, StateMachine};
+
+use super::machine::{Applied, Scripted};
+
+/// Words in the order in which they were written, each with the last moment at which it can be read, if it fades.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Slate {
+    words: Vec<(String, Option<Stamp>)>,
+}
+
+/// Writes a word; with a time-to-live in milliseconds, it fades. In scripts: `a`, `a/100`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Write {
+    word: String,
+    ttl: Option<u64>,
+}
+
+impl StateMachine for Slate {
+    type Command = Write;
+    /// The words that faded.
+    type Outcome = Vec<String>;
+
+    fn apply(&mut self, at: Stamp, command: &Write) -> Vec<String> {
+        let faded = self.advance(at);
+        self.words.push((command.word.clone(), command.ttl.map(|ttl| at.plus(ttl))));
+        faded
+    }
+
+    fn advance(&mut self, at: Stamp) -> Vec<String> {
+        let (faded, stay) = self.words.drain(..).partition(|(_, last)| last.is_some_and(|last| last < at));
+        self.words = stay;
+        let faded: Vec<(String, Option<Stamp>)> = faded;
+        faded.into_iter().map(|(word, _)| word).collect()
+    }
+
+    fn next_deadline(&self) -> Option<Stamp> {
+        self.words.iter().filter_map(|&(_, last)| last).min()
+    }
+}
+
+impl Scripted for Slate {
+    type Watch = ();
+
+    fn parse(text: &str) -> Result<Write, String> {
+        let (word, ttl) = match text.split_once('/') {
+            Some((word, ttl)) => (word, Some(ttl.parse().map_err(|_| format!("{ttl} is not a time-to-live"))?)),
+            None => (text, None),
+        };
+        Ok(Write { word: word.into(), ttl })
+    }
+
+    fn show_command(command: &Write) -> String {
+        command.ttl.map_or(command.word.clone(), |ttl| format!("{}/{ttl}", command.word))
+    }
+
+    fn show_outcome(faded: &Vec<String>) -> String {
+        if faded.is_empty() { String::new() } else { format!("{} faded", faded.join(" ")) }
+    }
+
+    fn show(&self) -> String {
+        let words: Vec<String> =
+            self.words.iter().map(|(word, last)| last.map_or(word.clone(), |last| format!("{word}≤{last}"))).collect();
+        format!("{{{}}}", words.join(" "))
+    }
+
+    fn watch(_: &mut (), _: &Applied<'_, Slate>) -> Check {
+        Ok(())
+    }
+}
