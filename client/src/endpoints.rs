@@ -1,6 +1,22 @@
 //! Where the nodes are: `HOST:PORT`, and the shorthand of the command line.
 
+use std::env;
+
 use crate::Error;
+
+/// The clients' ports of a local cluster of three, as `palisade dev` starts it.
+pub const DEFAULT_ENDPOINTS: &str = "127.0.0.1:7401,7402,7403";
+
+/// The endpoints that the environment names in `PALISADE_ENDPOINTS`, or else [`DEFAULT_ENDPOINTS`].
+///
+/// # Errors
+/// As [`parse_endpoints`].
+pub fn endpoints_from_env() -> Result<Vec<String>, Error> {
+    match env::var_os("PALISADE_ENDPOINTS") {
+        Some(list) => parse_endpoints(&list.to_string_lossy()),
+        None => parse_endpoints(DEFAULT_ENDPOINTS),
+    }
+}
 
 /// Reads a comma-separated list of endpoints. A bare port takes the host of the one before it.
 ///

@@ -52,7 +52,7 @@ mod route;
 mod task;
 
 pub use client::Client;
-pub use endpoints::parse_endpoints;
+pub use endpoints::{DEFAULT_ENDPOINTS, endpoints_from_env, parse_endpoints};
 pub use error::Error;
 pub use guard::Guard;
 pub use oneshot::{ask, status};

@@ -407,6 +407,12 @@ fn a_crash_around_a_new_segment_leaves_a_good_log() {
     files.insert("identity.json".into(), story.files_up_to(1)["identity.json"].clone());
     files.get_mut(&segment_name(2)).unwrap()[SECTOR..].fill(0);
     assert_recovers(&files, story.durable_at(2, 0), "uncounted segment 2");
+    // From the next start on it is counted, though no frame has gone to it: it may not go missing any more.
+    let directory = directory();
+    lay_out(directory.path(), &files);
+    drop(open(directory.path()).unwrap());
+    fs::remove_file(directory.path().join(segment_name(2))).unwrap();
+    assert!(matches!(open(directory.path()), Err(StorageError::MissingSegment { .. })));
     // It does not even have its name.
     let mut files = story.files_up_to(1);
     files.insert(segment_name(2) + ".tmp", vec![7; 100]);

@@ -75,7 +75,7 @@ impl Exchange {
         }
         let pause = match pace {
             Pace::Prompt(pause) => {
-                let silent = |since: Instant| link.last_answer() < since && now >= since + SHORTEST_SILENCE;
+                let silent = |since: Instant| link.last_answer() <= since && now >= since + SHORTEST_SILENCE;
                 if self.open_since.is_some_and(silent) && self.open.len() >= SILENT_ATTEMPTS {
                     link.doubt("the node does not answer");
                 }

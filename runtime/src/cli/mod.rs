@@ -1,7 +1,12 @@
 //! The command line. Every command ends in an exit code, and every failure in a sentence on standard error.
 
+mod bench;
+mod child;
+mod connect;
 mod dev;
+mod lock;
 mod serve;
+mod show;
 
 use std::process::ExitCode;
 
@@ -21,6 +26,13 @@ enum Command {
     Dev(dev::Dev),
     /// Run one node
     Serve(serve::Serve),
+    Lock(lock::Lock),
+    Status(show::Status),
+    Locks(show::Locks),
+    Show(show::Show),
+    Bench(bench::Bench),
+    #[command(hide = true)]
+    RunTied(child::RunTied),
 }
 
 /// Parses the command line and runs the command.
@@ -28,6 +40,12 @@ pub(crate) fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Dev(dev) => dev.run(),
         Command::Serve(serve) => serve.run(),
+        Command::Lock(lock) => lock.run(),
+        Command::Status(status) => status.run(),
+        Command::Locks(locks) => locks.run(),
+        Command::Show(show) => show.run(),
+        Command::Bench(bench) => bench.run(),
+        Command::RunTied(command) => command.run(),
     }
 }
 

@@ -121,7 +121,6 @@ impl Desk {
     }
 
     fn acquire(&mut self, session: Asker, key: Key, wait: Duration, responder: Responder) {
-        self.metrics.acquire_attempts.inc();
         let waits = !wait.is_zero();
         let once = matches!(session, Asker::Once(_));
         let origin = Origin::Acquire { key: key.clone(), once, wait, responder };
@@ -181,6 +180,9 @@ impl Desk {
     pub(super) fn accepted(&mut self, first: Index, term: Term) {
         let proposed = Instant::now();
         for (index, origin) in (first.0..).zip(self.origins.drain(..)) {
+            if matches!(origin, Origin::Acquire { .. }) {
+                self.metrics.acquire_attempts.inc();
+            }
             self.inflight.push_back(Inflight { index: Index(index), term, proposed, origin });
         }
     }

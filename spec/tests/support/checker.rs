@@ -1,5 +1,6 @@
-//! Every invariant of the spec, checked over a cluster as it goes; and two of the harness's own: a node says only what
-//! its disk already knows, and every node that applies an entry gets the same outcome.
+//! Every invariant of the spec, checked over a cluster as it goes; and three of the harness's own: a node says only
+//! what its disk already knows, every node that applies an entry gets the same outcome, and between two entries no more
+//! cluster time passes than real time does.
 
 use std::collections::BTreeMap;
 
@@ -21,6 +22,9 @@ pub(crate) struct Checker<S: Scripted> {
     /// The state machine after all of `committed`, and what each entry did.
     reference: S,
     outcomes: Vec<S::Outcome>,
+    /// When, really, an entry was appended by its leader, if that is known; and the last applied entry's.
+    born: BTreeMap<(Index, Term), u64>,
+    last_born: u64,
     last_stamp: Stamp,
     watch: S::Watch,
 }
@@ -33,6 +37,8 @@ impl<S: Scripted> Default for Checker<S> {
             committed_in: BTreeMap::new(),
             reference: S::default(),
             outcomes: Vec::new(),
+            born: BTreeMap::new(),
+            last_born: 0,
             last_stamp: Stamp(0),
             watch: S::Watch::default(),
         }
@@ -51,15 +57,19 @@ impl<S: Scripted> Checker<S> {
     }
 
     /// A node took a step.
-    pub(crate) fn stepped(&mut self, before: &Node<S>, after: &Node<S>) -> Check {
+    pub(crate) fn stepped(&mut self, before: &Node<S>, after: &Node<S>, real: Option<u64>) -> Check {
         node_is_sound(after)?;
         leader_append_only(before, after)?;
-        require("clock", before.clock() <= after.clock(), || format!("n{}'s clock went back", after.id()))?;
         require("term", before.term() <= after.term(), || format!("n{}'s term went back", after.id()))?;
         if !after.is_leader() {
             return Ok(());
         }
         election_safety(&mut self.leaders, after.term(), after.id())?;
+        if let Some(real) = real {
+            for entry in after.log().entries().iter().rev().take_while(|entry| entry.term == after.term()) {
+                self.born.entry((entry.index, entry.term)).or_insert(real);
+            }
+        }
         for index in (before.commit().0 + 1..=after.commit().0).map(Index) {
             if !self.committed.contains_key(&index) {
                 self.committed_in.insert(index, after.term());
@@ -101,11 +111,21 @@ impl<S: Scripted> Checker<S> {
         require("apply in order", offset <= self.outcomes.len(), || format!("n{id} skipped to {}", entry.index))?;
         if offset == self.outcomes.len() {
             require("stamps", self.last_stamp <= entry.stamp, || format!("the stamp went back at {}", entry.index))?;
+            if let Some(&born) = self.born.get(&(entry.index, entry.term)) {
+                let (passed, really) = (entry.stamp.0 - self.last_stamp.0, born.saturating_sub(self.last_born));
+                require("cluster time", passed <= really, || {
+                    format!("{passed} ms of cluster time passed before {} in {really} ms", entry.index)
+                })?;
+                self.last_born = born;
+            }
             self.last_stamp = entry.stamp;
             let before = self.reference.clone();
             let outcome = self.reference.execute(entry.stamp, &entry.payload);
             let (at, payload) = (entry.stamp, &entry.payload);
-            S::watch(&mut self.watch, &Applied { before: &before, at, payload, outcome: &outcome, after: &self.reference })?;
+            S::watch(
+                &mut self.watch,
+                &Applied { before: &before, at, payload, outcome: &outcome, after: &self.reference },
+            )?;
             self.outcomes.push(outcome);
         }
         let same = self.outcomes[offset] == *outcome;

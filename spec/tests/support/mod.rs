@@ -4,7 +4,7 @@
 //! | file | what it is |
 //! |---|---|
 //! | [`world`] | nodes, disks that *are* [`Durable`](palisade_spec::raft::Durable), and a network that does as it is told |
-//! | [`checker`] | the invariants, and two more of the harness's own: durable before said, applied alike everywhere |
+//! | [`checker`] | the invariants, and three more of the harness's own |
 //! | [`machine`] | what a state machine needs in order to be scripted; [`slate`] and [`locks`] are the two that are |
 //! | [`print`] | messages, entries and nodes in one line each |
 //! | [`script`] | the commands of a cluster's script |

@@ -16,7 +16,11 @@ fn details<S: Scripted>(body: &Body<S::Command>) -> String {
     match body {
         Body::PreVote { last } | Body::RequestVote { last } => format!(" last={}", position(*last)),
         Body::PreVoteReply { granted } | Body::RequestVoteReply { granted } => {
-            if *granted { " granted".into() } else { " refused".into() }
+            if *granted {
+                " granted".into()
+            } else {
+                " refused".into()
+            }
         }
         Body::AppendEntries { prev, entries: e, commit, stamp } => {
             format!(" prev={} [{}] commit={commit} t={stamp}", position(*prev), entries::<S>(e))

@@ -20,6 +20,8 @@ pub(crate) struct World<S: Scripted> {
     pub(crate) flight: Vec<Message<S::Command>>,
     /// The links that lose everything, from and to.
     pub(crate) cut: BTreeSet<(NodeId, NodeId)>,
+    /// How many milliseconds have really passed, where all clocks advance together.
+    pub(crate) real: Option<u64>,
     pub(crate) checker: Checker<S>,
     pub(crate) story: Story,
 }
@@ -64,7 +66,7 @@ impl<S: Scripted> World<S> {
             seats.insert(config.id, Seat { config, disk, node, pending: VecDeque::new(), held: false });
         }
         let (flight, cut) = (Vec::new(), BTreeSet::new());
-        World { seats, flight, cut, checker: Checker::default(), story: Story::default() }
+        World { seats, flight, cut, real: None, checker: Checker::default(), story: Story::default() }
     }
 
     /// The node, which must be running.
@@ -88,7 +90,7 @@ impl<S: Scripted> World<S> {
             self.story.tell(|| format!("n{id} {was} → {is}"));
         }
         seat.pending.extend(out);
-        self.checker.stepped(&before, node)?;
+        self.checker.stepped(&before, node, self.real)?;
         if before.log() != node.log() {
             self.check_logs(id)?;
         }
@@ -255,6 +257,9 @@ impl<S: Scripted> World<S> {
     fn check_logs(&self, id: NodeId) -> Check {
         let log = |seat: &'_ Seat<S>| seat.node.as_ref().map_or(seat.disk.log.clone(), |node| node.log().clone());
         let own = log(&self.seats[&id]);
-        self.seats.iter().filter(|(other, _)| **other != id).try_for_each(|(_, seat)| self.checker.pair(&own, &log(seat)))
+        self.seats
+            .iter()
+            .filter(|(other, _)| **other != id)
+            .try_for_each(|(_, seat)| self.checker.pair(&own, &log(seat)))
     }
 }

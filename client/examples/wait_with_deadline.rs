@@ -1,0 +1,25 @@
+//! Stand in the queue for a lock, but not for ever. Run it twice at once. Needs a cluster: `cargo run -- dev`.
+
+use std::time::Duration;
+
+use palisade_client::{Client, Error, LockOptions, Options, endpoints_from_env};
+use tokio::time::sleep;
+
+#[tokio::main]
+async fn main() -> Result<(), Error> {
+    let client = Client::connect(&endpoints_from_env()?, Options::default()).await?;
+    let options = LockOptions::default().wait(Duration::from_secs(5)).owner("wait_with_deadline");
+
+    match client.lock("examples/waiting", options).await {
+        Ok(guard) => {
+            println!("granted; working for 8 s with token {}", guard.token());
+            sleep(Duration::from_secs(8)).await;
+            guard.release().await?;
+        }
+        // The place in the queue is given up: trying again later is standing at its end.
+        Err(Error::TimedOut { after }) => println!("not granted within {after:?}, doing something else instead"),
+        Err(other) => return Err(other),
+    }
+    client.close().await;
+    Ok(())
+}

@@ -1,0 +1,179 @@
+//! The bytes and the text of everything on the wire, pinned: a difference here is a change of protocol, and is made on
+//! purpose or not at all. To see the new text of a change, run with `PALISADE_BLESS=1` and read the difference.
+
+use std::fmt::{Debug, Write};
+use std::{env, fs};
+
+use palisade_client::codec::{decode, encode_into};
+use palisade_client::wire::{
+    Acquire, Acquired, Answer, Code, Consistency, Failure, HeldBy, HolderView, LeaderView, ListLocks, LockPage,
+    LockView, MemberView, Op, OpenSession, Outcome, Release, Request, Response, SessionId, SessionLease, SessionView,
+    StatusView, WaiterView,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/wire.txt");
+
+fn session() -> SessionId {
+    SessionId::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff)
+}
+
+fn operations() -> Vec<Op> {
+    let session = session();
+    let key = || "key/ä".to_owned();
+    let acquire = Acquire { session: Some(session), ttl_ms: 30_000, wait_ms: 70_000, owner: "me".into() };
+    vec![
+        Op::OpenSession(OpenSession { ttl_ms: 100, owner: "worker-7".into() }),
+        Op::KeepAlive { session },
+        Op::CloseSession { session },
+        Op::ShowSession { session },
+        Op::Acquire { key: key(), options: acquire, number: Some(1) },
+        Op::Acquire { key: key(), options: Acquire::default(), number: None },
+        Op::Release { key: key(), grant: Release { session, token: u64::MAX }, number: Some(300) },
+        Op::Withdraw { key: key(), session, number: Some(251) },
+        Op::ShowLock { key: key(), consistency: Consistency::Linearizable },
+        Op::ListLocks(ListLocks::default()),
+        Op::ListLocks(ListLocks {
+            prefix: "k".into(),
+            limit: Some(1000),
+            after: Some(key()),
+            consistency: Consistency::Stale,
+        }),
+        Op::Status,
+    ]
+}
+
+fn answers() -> Vec<Answer> {
+    let session = session();
+    let lock = LockView {
+        key: "key".into(),
+        held: true,
+        holder: Some(HolderView { owner: "me".into(), session, token: 7, expires_in_ms: 29_999 }),
+        queue: vec![WaiterView { owner: "you".into(), session }],
+    };
+    let free = LockView { key: "key".into(), held: false, holder: None, queue: Vec::new() };
+    let leader = LeaderView { id: 2, client_addr: Some("10.0.0.2:7400".into()) };
+    let member = MemberView {
+        id: 2,
+        peer_addr: "10.0.0.2:7500".into(),
+        client_addr: Some("10.0.0.2:7400".into()),
+        connected: true,
+        matched: Some(12),
+    };
+    let stranger = MemberView { id: 3, peer_addr: "c:1".into(), client_addr: None, connected: false, matched: None };
+    vec![
+        Answer::Session(SessionLease { session, ttl_ms: 30_000 }),
+        Answer::SessionClosed,
+        Answer::SessionView(SessionView {
+            session,
+            owner: "me".into(),
+            ttl_ms: 30_000,
+            expires_in_ms: 1,
+            keys: vec!["a".into(), "b".into()],
+        }),
+        Answer::Acquired(Acquired { key: "key".into(), token: 7, session, ttl_ms: 30_000 }),
+        Answer::Released,
+        Answer::Withdrawn,
+        Answer::Lock(lock.clone()),
+        Answer::Locks(LockPage { locks: vec![lock, free], next_after: Some("key".into()) }),
+        Answer::Status(StatusView {
+            node: 1,
+            role: "leader".into(),
+            term: 3,
+            leader: Some(leader),
+            commit: 300,
+            applied: 299,
+            cluster_time_ms: 70_000,
+            sessions: 2,
+            locks: 1,
+            members: vec![member, stranger],
+        }),
+    ]
+}
+
+fn failures() -> Vec<Failure> {
+    let codes = [
+        Code::Held,
+        Code::Timeout,
+        Code::NotHolder,
+        Code::NoSession,
+        Code::Gone,
+        Code::Withdrawn,
+        Code::Invalid,
+        Code::NotFound,
+        Code::MethodNotAllowed,
+        Code::Limit,
+        Code::Overloaded,
+        Code::NotLeader,
+        Code::NoLeader,
+        Code::LeadershipLost,
+        Code::ShuttingDown,
+    ];
+    let mut failures: Vec<Failure> = codes.into_iter().map(|code| Failure::new(code, "a sentence")).collect();
+    let mut held = Failure::new(Code::Held, "held");
+    held.holder = Some(HeldBy { owner: "me".into(), token: 7 });
+    held.queue = Some(2);
+    let mut elsewhere = Failure::new(Code::NotLeader, "elsewhere");
+    elsewhere.leader = Some(LeaderView { id: 2, client_addr: None });
+    failures.extend([held, elsewhere]);
+    failures
+}
+
+/// One value: its bytes and its text, and both lead back to it.
+fn pin<T: Serialize + DeserializeOwned + PartialEq + Debug>(golden: &mut String, value: &T) {
+    let mut bytes = Vec::new();
+    encode_into(value, &mut bytes);
+    assert_eq!(&decode::<T>(&bytes).unwrap(), value);
+    let text = serde_json::to_string(value).unwrap();
+    assert_eq!(&serde_json::from_str::<T>(&text).unwrap(), value);
+
+    // Nothing shorter or longer is taken for the value.
+    assert!(decode::<T>(&bytes[..bytes.len() - 1]).is_err());
+    bytes.push(0);
+    assert!(decode::<T>(&bytes).is_err());
+    bytes.pop();
+
+    let hex = bytes.iter().fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    });
+    let _ = writeln!(golden, "{text}\n    {hex}");
+}
+
+/// Goal: no type on the wire changes its bytes or its text unnoticed.
+#[test]
+fn the_wire_is_pinned() {
+    let mut golden = String::new();
+    golden.push_str("# requests\n");
+    for (id, op) in operations().into_iter().enumerate() {
+        pin(&mut golden, &Request { id: id as u64 * 100, op });
+    }
+    golden.push_str("# responses\n");
+    let done = answers().into_iter().map(Outcome::Ok);
+    for (id, result) in done.chain(failures().into_iter().map(Outcome::Error)).enumerate() {
+        pin(&mut golden, &Response { id: id as u64, result });
+    }
+    if env::var_os("PALISADE_BLESS").is_some() {
+        fs::write(GOLDEN, &golden).unwrap();
+    }
+    let pinned = fs::read_to_string(GOLDEN).unwrap_or_default();
+    for (line, (is, should_be)) in golden.lines().zip(pinned.lines()).enumerate() {
+        assert_eq!(is, should_be, "line {} of {GOLDEN}", line + 1);
+    }
+    assert_eq!(golden.lines().count(), pinned.lines().count());
+}
+
+/// Goal: JSON may leave out what has a default, and must not contain what nobody knows.
+#[test]
+fn text_is_forgiving_about_defaults_only() {
+    let short: Request = serde_json::from_str(r#"{"id":1,"op":{"acquire":{"key":"k"}}}"#).unwrap();
+    assert_eq!(short.op, Op::Acquire { key: "k".into(), options: Acquire::default(), number: None });
+    assert_eq!(serde_json::from_str::<Acquire>("{}").unwrap().ttl_ms, 30_000);
+    assert_eq!(
+        serde_json::from_str::<OpenSession>("{}").unwrap(),
+        OpenSession { ttl_ms: 30_000, owner: String::new() }
+    );
+    assert!(serde_json::from_str::<Acquire>(r#"{"ttl":1}"#).is_err());
+    assert!(serde_json::from_str::<Request>(r#"{"id":1,"op":"status","more":1}"#).is_err());
+}

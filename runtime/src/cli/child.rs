@@ -1,0 +1,96 @@
+//! A command that runs under a lock, and must not outlive it.
+//!
+//! The child leads a process group of its own, so that a signal reaches everything it started. Between this process
+//! and the command stands one `exec`: `palisade run-tied`, which asks the kernel to kill it if its parent dies. A
+//! `palisade lock` that is killed with SIGKILL thus takes the command along, instead of leaving it to work on
+//! under a lock that will expire.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{ExitCode, ExitStatus};
+
+use clap::Args;
+use rustix::process::{Pid, Signal, getppid, kill_process_group};
+use tokio::process::{Child, Command};
+
+use super::complain;
+
+/// A running command.
+pub(super) struct Tied {
+    child: Child,
+    group: Option<Pid>,
+}
+
+impl Tied {
+    /// Starts `command` with these additions to its environment.
+    pub(super) fn start(command: &[OsString], environment: &[(&str, String)]) -> std::io::Result<Tied> {
+        let child = Command::new(std::env::current_exe()?)
+            .arg("run-tied")
+            .arg(std::process::id().to_string())
+            .arg("--")
+            .args(command)
+            .envs(environment.iter().map(|(name, value)| (name, value)))
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()?;
+        let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        let tied = Tied { child, group };
+        if let Some(group) = group.filter(|_| std::io::stdin().is_terminal()) {
+            // The command talks to the terminal as if it had been started there. It may have tried already, and been
+            // stopped for it.
+            let _ = rustix::termios::tcsetpgrp(std::io::stdin(), group);
+            tied.signal(Signal::CONT);
+        }
+        Ok(tied)
+    }
+
+    /// Waits for the command's end.
+    pub(super) async fn wait(&mut self) -> std::io::Result<ExitStatus> {
+        self.child.wait().await
+    }
+
+    /// Sends a signal to the command and to everything it started.
+    pub(super) fn signal(&self, signal: Signal) {
+        if let Some(group) = self.group {
+            // A group that is gone needs no signal.
+            let _ = kill_process_group(group, signal);
+        }
+    }
+}
+
+/// The exit code that passes on how a command ended: its own, or 128 plus the signal that ended it.
+pub(super) fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}
+
+/// Become COMMAND, and die with the process that started this
+#[derive(Debug, Args)]
+pub(super) struct RunTied {
+    /// The process to die with
+    parent: i32,
+    /// The command and its arguments
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+impl RunTied {
+    pub(super) fn run(self) -> ExitCode {
+        #[cfg(target_os = "linux")]
+        if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
+            complain(format!("cannot tie the command to its lock: {error}"));
+            return ExitCode::from(71);
+        }
+        if getppid().is_none_or(|parent| parent.as_raw_nonzero().get() != self.parent) {
+            // The parent died before it could be watched.
+            return ExitCode::from(76);
+        }
+        let mut words = self.command.into_iter();
+        let Some(program) = words.next() else { return ExitCode::from(64) };
+        let error = std::process::Command::new(&program).args(words).exec();
+        complain(format!("cannot run {}: {error}", program.display()));
+        // As a shell has it: 127 not found, 126 found but not to be run.
+        ExitCode::from(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
+    }
+}

@@ -1,0 +1,190 @@
+//! `palisade status`, `locks` and `show`: what is there, for people and for machines.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use palisade_client::wire::{Consistency, ListLocks, LockView, StatusView};
+use palisade_client::{Client, Error, Options};
+use serde::Serialize;
+
+use super::connect::{self, Endpoints};
+use super::{block_on, complain};
+
+/// How long a node may take to answer.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Show every node's own view of the cluster
+#[derive(Debug, Args)]
+pub(super) struct Status {
+    #[command(flatten)]
+    endpoints: Endpoints,
+    /// For machines: a list of what every endpoint answered
+    #[arg(long)]
+    json: bool,
+}
+
+/// List the held locks
+#[derive(Debug, Args)]
+pub(super) struct Locks {
+    /// Only keys that begin so
+    #[arg(long, value_name = "PREFIX", default_value = "")]
+    prefix: String,
+    #[command(flatten)]
+    endpoints: Endpoints,
+    /// For machines: one lock a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show one lock: its holder and who waits for it
+#[derive(Debug, Args)]
+pub(super) struct Show {
+    /// The lock's key
+    key: String,
+    #[command(flatten)]
+    endpoints: Endpoints,
+    /// For machines
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Asked {
+    endpoint: String,
+    status: Option<StatusView>,
+    error: Option<String>,
+}
+
+impl Status {
+    pub(super) fn run(self) -> ExitCode {
+        let endpoints = match self.endpoints.parse() {
+            Ok(endpoints) => endpoints,
+            Err(error) => return fail(&error),
+        };
+        let asked = block_on(async {
+            let mut tasks = tokio::task::JoinSet::new();
+            for (place, endpoint) in endpoints.into_iter().enumerate() {
+                tasks.spawn(async move {
+                    let answer = palisade_client::status(&endpoint, STATUS_TIMEOUT).await;
+                    let error = answer.as_ref().err().map(ToString::to_string);
+                    (place, Asked { endpoint, status: answer.ok(), error })
+                });
+            }
+            let mut asked = tasks.join_all().await;
+            asked.sort_by_key(|(place, _)| *place);
+            asked.into_iter().map(|(_, asked)| asked).collect::<Vec<_>>()
+        });
+        if self.json {
+            print_json(&asked);
+        } else {
+            println!(
+                "{:<22} {:>4}  {:<13} {:>6} {:>10} {:>9} {:>9}",
+                "ENDPOINT", "NODE", "ROLE", "TERM", "COMMIT", "SESSIONS", "LOCKS"
+            );
+            for Asked { endpoint, status, error } in &asked {
+                match status {
+                    Some(s) => println!(
+                        "{:<22} {:>4}  {:<13} {:>6} {:>10} {:>9} {:>9}",
+                        endpoint, s.node, s.role, s.term, s.commit, s.sessions, s.locks
+                    ),
+                    None => println!("{endpoint:<22}    -  unreachable: {}", error.as_deref().unwrap_or("no answer")),
+                }
+            }
+        }
+        if asked.iter().all(|asked| asked.status.is_none()) {
+            return ExitCode::from(69);
+        }
+        ExitCode::SUCCESS
+    }
+}
+
+impl Locks {
+    pub(super) fn run(self) -> ExitCode {
+        let result = block_on(async {
+            let client = Client::connect(&self.endpoints.parse()?, Options::default()).await?;
+            let mut after = None;
+            let mut first = true;
+            loop {
+                let query = ListLocks { prefix: self.prefix.clone(), limit: Some(1000), after, ..ListLocks::default() };
+                let page = client.list_locks(query).await?;
+                for lock in &page.locks {
+                    if self.json {
+                        print_json(lock);
+                        continue;
+                    }
+                    if std::mem::take(&mut first) {
+                        println!("{:<32} {:>10} {:>9} {:>7}  HOLDER", "KEY", "TOKEN", "EXPIRES", "WAITING");
+                    }
+                    print_line(lock);
+                }
+                after = page.next_after;
+                if after.is_none() {
+                    break;
+                }
+            }
+            if first && !self.json {
+                println!("no lock is held");
+            }
+            Ok(())
+        });
+        result.map_or_else(|error| fail(&error), |()| ExitCode::SUCCESS)
+    }
+}
+
+impl Show {
+    pub(super) fn run(self) -> ExitCode {
+        let result = block_on(async {
+            let client = Client::connect(&self.endpoints.parse()?, Options::default()).await?;
+            client.show_lock(self.key.as_str(), Consistency::Linearizable).await
+        });
+        let lock = match result {
+            Ok(lock) => lock,
+            Err(error) => return fail(&error),
+        };
+        if self.json {
+            print_json(&lock);
+            return ExitCode::SUCCESS;
+        }
+        match &lock.holder {
+            None => println!("{} is free", lock.key),
+            Some(holder) => {
+                println!("{} is held by {}", lock.key, name(&holder.owner));
+                println!("  token    {}", holder.token);
+                println!("  session  {}", holder.session);
+                println!("  expires  in {}, unless it is renewed", milliseconds(holder.expires_in_ms));
+                println!("  waiting  {}", lock.queue.len());
+                for (place, waiter) in lock.queue.iter().enumerate() {
+                    println!("    {:>3}. {}  {}", place + 1, name(&waiter.owner), waiter.session);
+                }
+            }
+        }
+        ExitCode::SUCCESS
+    }
+}
+
+fn print_line(lock: &LockView) {
+    let Some(holder) = &lock.holder else { return };
+    let (expires, waiting) = (milliseconds(holder.expires_in_ms), lock.queue.len());
+    println!("{:<32} {:>10} {expires:>9} {waiting:>7}  {}", lock.key, holder.token, name(&holder.owner));
+}
+
+fn print_json(value: &impl Serialize) {
+    match serde_json::to_string(value) {
+        Ok(text) => println!("{text}"),
+        Err(error) => complain(error),
+    }
+}
+
+fn name(owner: &str) -> &str {
+    if owner.is_empty() { "(no name)" } else { owner }
+}
+
+fn milliseconds(ms: u64) -> String {
+    if ms < 10_000 { format!("{ms}ms") } else { format!("{}s", ms / 1000) }
+}
+
+fn fail(error: &Error) -> ExitCode {
+    complain(error);
+    ExitCode::from(connect::exit_code(error))
+}

@@ -1,0 +1,170 @@
+//! A cluster of real `palisade serve` processes, on free ports and in a temporary directory.
+
+use std::fs::File;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use palisade_client::wire::StatusView;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{eventually, http};
+
+/// A running cluster. Whatever happens to the test, its processes end with it: they hold the other end of a pipe.
+pub struct Cluster {
+    directory: tempfile::TempDir,
+    nodes: Vec<Node>,
+}
+
+struct Node {
+    client_addr: String,
+    peer_addr: String,
+    process: Option<Child>,
+}
+
+impl Cluster {
+    /// Starts `size` nodes and waits until all of them know a leader.
+    pub fn start(size: u16) -> Cluster {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        // All ports are held until all are known, so that no two are the same.
+        let held: Vec<TcpListener> = (0..2 * size).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let mut addresses = held.iter().map(|listener| listener.local_addr().unwrap().to_string());
+        let nodes = (0..size).map(|_| Node {
+            client_addr: addresses.next().unwrap(),
+            peer_addr: addresses.next().unwrap(),
+            process: None,
+        });
+        let nodes: Vec<Node> = nodes.collect();
+        drop(held);
+        let mut cluster = Cluster { directory, nodes };
+        for id in cluster.ids() {
+            cluster.restart(id);
+        }
+        cluster.wait_ready();
+        cluster
+    }
+
+    /// Every node's number.
+    pub fn ids(&self) -> Vec<u16> {
+        (1..).take(self.nodes.len()).collect()
+    }
+
+    /// Where the nodes serve clients.
+    pub fn endpoints(&self) -> Vec<String> {
+        self.nodes.iter().map(|node| node.client_addr.clone()).collect()
+    }
+
+    /// Where node `id` serves clients.
+    pub fn client_addr(&self, id: u16) -> String {
+        self.node(id).client_addr.clone()
+    }
+
+    /// Where node `id` listens for nodes.
+    pub fn peer_addr(&self, id: u16) -> String {
+        self.node(id).peer_addr.clone()
+    }
+
+    /// Node `id`'s data directory.
+    pub fn data(&self, id: u16) -> PathBuf {
+        self.directory.path().join(format!("node-{id}"))
+    }
+
+    /// What node `id` has logged, over all its runs.
+    pub fn log(&self, id: u16) -> String {
+        std::fs::read_to_string(self.log_path(id)).unwrap_or_default()
+    }
+
+    fn log_path(&self, id: u16) -> PathBuf {
+        self.directory.path().join(format!("node-{id}.log"))
+    }
+
+    fn node(&self, id: u16) -> &Node {
+        &self.nodes[usize::from(id) - 1]
+    }
+
+    /// The command that runs node `id`, for tests that change it.
+    pub fn command(&self, id: u16) -> Command {
+        let peers = self.nodes.iter().zip(1..).map(|(node, id)| format!("{id}={}", node.peer_addr));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
+        command
+            .args(["serve", "--id", &id.to_string(), "--stop-with-stdin", "--log", "debug"])
+            .args(["--client-addr", &self.node(id).client_addr, "--peer-addr", &self.node(id).peer_addr])
+            .args(["--peers", &peers.collect::<Vec<_>>().join(",")])
+            .arg("--data")
+            .arg(self.data(id));
+        command
+    }
+
+    /// Starts node `id` again, on the data it has.
+    pub fn restart(&mut self, id: u16) {
+        let log = File::options().create(true).append(true).open(self.log_path(id)).expect("a log file");
+        let mut command = self.command(id);
+        let process = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log).spawn().expect("the server starts");
+        self.nodes[usize::from(id) - 1].process = Some(process);
+    }
+
+    /// Kills node `id` with SIGKILL, as a crash would.
+    pub fn kill(&mut self, id: u16) {
+        if let Some(mut process) = self.nodes[usize::from(id) - 1].process.take() {
+            process.kill().expect("the process can be killed");
+            process.wait().expect("the process ends");
+        }
+    }
+
+    /// Stops node `id` where it stands (SIGSTOP).
+    pub fn freeze(&self, id: u16) {
+        self.signal(id, Signal::STOP);
+    }
+
+    /// Lets node `id` go on (SIGCONT).
+    pub fn thaw(&self, id: u16) {
+        self.signal(id, Signal::CONT);
+    }
+
+    /// Sends node `id` a signal.
+    pub fn signal(&self, id: u16, signal: Signal) {
+        kill_process(self.pid(id), signal).expect("the process takes signals");
+    }
+
+    /// Node `id`'s process.
+    pub fn pid(&self, id: u16) -> Pid {
+        let process = self.node(id).process.as_ref().expect("the node runs");
+        Pid::from_child(process)
+    }
+
+    /// Node `id`'s own view of the cluster, if it answers.
+    pub fn status(&self, id: u16) -> Option<StatusView> {
+        let response = http::get(&self.node(id).client_addr, "/v1/status").ok()?;
+        serde_json::from_str(&response.body).ok()
+    }
+
+    /// Waits until every running node knows the same leader, and returns it.
+    pub fn wait_ready(&self) -> u16 {
+        eventually("every running node knows the same leader", || self.agreed_leader())
+    }
+
+    /// The leader that every running node knows, if they agree.
+    pub fn agreed_leader(&self) -> Option<u16> {
+        let running = self.ids().into_iter().filter(|&id| self.node(id).process.is_some());
+        let leaders = running.map(|id| self.status(id)?.leader.map(|leader| leader.id)).collect::<Option<Vec<_>>>()?;
+        let leader = *leaders.first()?;
+        let runs = self.node(leader).process.is_some();
+        (runs && leaders.iter().all(|&other| other == leader)).then_some(leader)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for id in self.ids() {
+            self.kill(id);
+        }
+        if std::thread::panicking() {
+            for id in self.ids() {
+                let log = self.log(id);
+                let tail: Vec<&str> = log.lines().rev().take(40).collect();
+                eprintln!("--- the end of node {id}'s log ---");
+                tail.iter().rev().for_each(|line| eprintln!("{line}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! HTTP by hand: one request, one connection, every byte under the test's control.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// A response.
+#[derive(Debug)]
+pub struct Response {
+    /// The status code.
+    pub status: u16,
+    /// The head, as it came.
+    pub head: String,
+    /// The body.
+    pub body: String,
+}
+
+impl Response {
+    /// The body as JSON; `null` if it is none.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or(Value::Null)
+    }
+
+    /// The value of a header.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            key.eq_ignore_ascii_case(name).then_some(value.trim())
+        })
+    }
+}
+
+/// `GET path`.
+pub fn get(address: &str, path: &str) -> std::io::Result<Response> {
+    send(address, "GET", path, "")
+}
+
+/// `POST path` with a body.
+pub fn post(address: &str, path: &str, body: &str) -> std::io::Result<Response> {
+    send(address, "POST", path, body)
+}
+
+/// Any method. Redirects are not followed.
+pub fn send(address: &str, method: &str, path: &str, body: &str) -> std::io::Result<Response> {
+    let length = body.len();
+    let request =
+        format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}");
+    raw(address, request.as_bytes())
+}
+
+/// Sends bytes as they are, and reads until the server closes.
+pub fn raw(address: &str, request: &[u8]) -> std::io::Result<Response> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    stream.write_all(request)?;
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let status = status.ok_or_else(|| std::io::Error::other(format!("not an HTTP response: {head:?}")))?;
+    Ok(Response { status, head: head.to_string(), body: body.to_string() })
+}

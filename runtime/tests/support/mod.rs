@@ -1,0 +1,21 @@
+//! What the tests of real processes share: clusters that clean up after themselves, and HTTP by hand.
+
+#![allow(dead_code, reason = "every test uses another part of this")]
+
+pub mod cluster;
+pub mod http;
+
+use std::time::{Duration, Instant};
+
+/// Calls `probe` until it answers something; fails with `what` if it does not within 20 s. Time decides nothing here
+/// but when to give up.
+pub fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Some(found) = probe() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "not within 20 s: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

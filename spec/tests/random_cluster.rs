@@ -1,0 +1,289 @@
+//! Lock clusters under a random adversary: messages are lost, repeated and reordered, links are cut, nodes crash after
+//! any prefix of their outputs, clocks run at their own pace. Every invariant is checked after every step, and when
+//! the adversary is done, a proposal must be applied everywhere.
+//!
+//! A failure prints its seed and its last steps; `SEED=17 NODES=3 cargo test -p palisade-spec --test random_cluster`
+//! runs it again.
+
+mod support;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use palisade_spec::invariants::Check;
+use palisade_spec::lock::{Claim, Command, Key, LockTable, Opening, Owner, Sequence, SessionId, Token, Ttl};
+use palisade_spec::raft::{Config, Input, NodeId, Output, Payload, Persist};
+use support::checker::require;
+use support::world::World;
+
+/// How many runs of each size, and how many steps in each: about ten seconds of a debug build on two cores.
+const RUNS: u64 = 300;
+const STEPS: u64 = 1200;
+
+#[test]
+fn three_nodes() {
+    runs(3);
+}
+
+#[test]
+fn five_nodes() {
+    runs(5);
+}
+
+fn runs(nodes: u16) {
+    let given = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    if given("NODES").is_some_and(|only| only != u64::from(nodes)) {
+        return;
+    }
+    let seeds = given("SEED").map_or(0..RUNS, |seed| seed..seed + 1);
+    let mut applied = 0;
+    for seed in seeds {
+        let mut run = Run::new(nodes, seed);
+        match catch_unwind(AssertUnwindSafe(|| run.go())) {
+            Ok(Ok(())) => applied += run.world.checker.committed().len(),
+            Ok(Err(violation)) => tell(nodes, seed, &violation.to_string()),
+            Err(_) => tell(nodes, seed, "a panic, see above"),
+        }
+    }
+    // The adversary must leave room for something to happen, or the runs show nothing.
+    assert!(given("SEED").is_some() || applied as u64 > 20 * RUNS, "only {applied} entries were applied in all runs");
+}
+
+/// Runs a failed seed again and shows how it came about.
+fn tell(nodes: u16, seed: u64, why: &str) {
+    let mut run = Run::new(nodes, seed);
+    run.world.story.on = true;
+    let _ = catch_unwind(AssertUnwindSafe(|| run.go()));
+    let lines = &run.world.story.lines;
+    let last = lines[lines.len().saturating_sub(60)..].join("\n");
+    panic!("NODES={nodes} SEED={seed}: {why}\n{last}");
+}
+
+/// One run.
+struct Run {
+    world: World<LockTable>,
+    random: Random,
+    ids: Vec<NodeId>,
+}
+
+impl Run {
+    fn new(nodes: u16, seed: u64) -> Run {
+        let mut random = Random(seed);
+        let ids: Vec<NodeId> = (1..=nodes).map(NodeId).collect();
+        let (batch, inflight, gap) = (1 + random.below(4), 1 + random.below(8), 50 + random.below(200));
+        let mut world = World::new(ids.iter().map(|&id| {
+            let mut config = Config::new(id, ids.clone());
+            config.max_batch = usize::try_from(batch).expect("a small number");
+            (config.max_inflight, config.max_stamp_gap) = (inflight, gap);
+            config
+        }));
+        world.real = Some(0);
+        Run { world, random, ids }
+    }
+
+    fn go(&mut self) -> Check {
+        for _ in 0..STEPS {
+            self.step()?;
+        }
+        self.recover()
+    }
+
+    /// One thing happens.
+    fn step(&mut self) -> Check {
+        let id = self.ids[self.random.index(self.ids.len())];
+        let up = self.world.seats[&id].node.is_some();
+        match self.random.below(100) {
+            0..50 => self.deliver(),
+            50..54 => self.lose(),
+            54..64 => self.tick(),
+            64..67 if up => self.world.step(id, Input::ElectionTimeout),
+            67..76 if up => self.world.step(id, Input::HeartbeatTimeout),
+            76..90 => self.propose(id),
+            90..92 if up => {
+                self.world.seat(id).held = true;
+                Ok(())
+            }
+            92..96 if up => self.release(id),
+            96..97 if up => self.crash(id),
+            96..99 if !up => {
+                self.world.restart(id);
+                Ok(())
+            }
+            99 => {
+                self.partition();
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Any of the messages on their way arrives; one in ten stays on its way, to arrive again.
+    fn deliver(&mut self) -> Check {
+        if self.world.flight.is_empty() {
+            return Ok(());
+        }
+        let place = self.random.place(self.world.flight.len());
+        let message = self.world.flight[place].clone();
+        if self.random.below(10) > 0 {
+            self.world.flight.remove(place);
+        }
+        self.world.arrive(message)
+    }
+
+    fn lose(&mut self) -> Check {
+        if !self.world.flight.is_empty() {
+            let place = self.random.index(self.world.flight.len());
+            self.world.flight.remove(place);
+        }
+        Ok(())
+    }
+
+    /// Time passes for everybody. A node rounds what it measures down, and it may notice late.
+    fn tick(&mut self) -> Check {
+        let passed = 1 + self.random.below(40);
+        let real = self.world.real.get_or_insert(0);
+        *real += passed;
+        for id in self.ids.clone() {
+            if self.world.seats[&id].node.is_some() {
+                let measured = passed - self.random.below(2);
+                self.world.step(id, Input::ClockAdvanced(measured))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that waits at a held node is carried out, every other time with one sync.
+    fn release(&mut self, id: NodeId) -> Check {
+        if self.random.below(2) == 0 {
+            self.world.merge_writes(id);
+        }
+        self.world.seat(id).held = false;
+        self.world.flush(id, usize::MAX)
+    }
+
+    /// A node dies after any prefix of what it was about to do.
+    fn crash(&mut self, id: NodeId) -> Check {
+        let timer =
+            |output: &&Output<LockTable>| matches!(output, Output::ArmElectionTimer | Output::ArmHeartbeatTimer);
+        let pending: Vec<_> = self.world.seats[&id].pending.iter().filter(|output| !timer(output)).collect();
+        let after = self.random.index(pending.len() + 1);
+        let torn = match pending.get(after) {
+            Some(Output::Persist(Persist::Entries(entries))) => Some(self.random.index(entries.len() + 1)),
+            _ => None,
+        };
+        self.world.crash(id, after, torn)
+    }
+
+    fn partition(&mut self) {
+        let cut = self.random.below(1 << self.ids.len());
+        let side = |id: NodeId| cut >> (id.0 - 1) & 1;
+        // Every other time the cluster is whole again.
+        let whole = self.random.below(2) == 0;
+        self.world.cut(|from, to| !whole && side(from) != side(to));
+    }
+
+    /// Some commands, at the leader rather than at others.
+    fn propose(&mut self, id: NodeId) -> Check {
+        let leader =
+            self.ids.iter().copied().find(|id| self.world.seats[id].node.as_ref().is_some_and(|n| n.is_leader()));
+        let id = if self.random.below(4) == 0 { id } else { leader.unwrap_or(id) };
+        if self.world.seats[&id].node.is_none() {
+            return Ok(());
+        }
+        let payloads = (0..1 + self.random.below(3)).map(|_| self.payload()).collect();
+        self.world.step(id, Input::Propose(payloads))
+    }
+
+    fn payload(&mut self) -> Payload<Command> {
+        let key = Key::from(["k", "l", "m"][self.random.index(3)]);
+        let session = self.session();
+        let number = 1 + self.random.below(6);
+        let sequence = (self.random.below(2) == 0).then_some(Sequence(number));
+        let opening = Opening {
+            nonce: self.random.below(16),
+            owner: Owner::from("a"),
+            ttl: Ttl([40, 100, 400][self.random.index(3)]),
+        };
+        let wait = self.random.below(4) > 0;
+        let claim = match self.random.below(3) {
+            0 => Claim::Held(self.world.checker.reference().lock(&key).map_or(Token(1), |lock| lock.holder.token)),
+            1 => Claim::Waiting,
+            _ => Claim::Either,
+        };
+        Payload::Command(match self.random.below(16) {
+            0..2 => Command::Open { opening },
+            2..3 => Command::Close { session },
+            3..6 => Command::KeepAlive { sessions: vec![session, self.session()] },
+            6..11 => Command::Acquire { session, sequence, key, wait },
+            11..12 => Command::AcquireOnce { opening, key, wait },
+            12..15 => Command::Release { session, sequence, key, claim },
+            _ => return Payload::Noop,
+        })
+    }
+
+    /// A session that lives, or now and then one that does not.
+    fn session(&mut self) -> SessionId {
+        let live: Vec<SessionId> = self.world.checker.reference().sessions().keys().copied().collect();
+        if live.is_empty() || self.random.below(10) == 0 {
+            return SessionId { number: 1 + self.random.below(20), nonce: self.random.below(16) };
+        }
+        live[self.random.index(live.len())]
+    }
+
+    /// The adversary is done: everybody is up and hears everybody. Now there must be a leader, and what it takes must
+    /// be applied everywhere.
+    fn recover(&mut self) -> Check {
+        self.world.cut(|_, _| false);
+        for id in self.ids.clone() {
+            match self.world.seats[&id].node {
+                Some(_) => self.release(id)?,
+                None => self.world.restart(id),
+            }
+        }
+        self.world.settle()?;
+        for round in 0..10 {
+            for id in self.ids.clone() {
+                self.world.step(id, Input::ElectionTimeout)?;
+                self.world.settle()?;
+                self.beat()?;
+            }
+            let leader = self.ids.iter().copied().find(|&id| self.world.node(id).is_leader());
+            if let Some(leader) = leader {
+                self.world.step(leader, Input::Propose(vec![Payload::Noop]))?;
+                self.world.settle()?;
+                self.beat()?;
+                let last = self.world.node(leader).log().last().index;
+                if round > 0 && self.ids.iter().all(|&id| self.world.node(id).commit() == last) {
+                    return Ok(());
+                }
+            }
+        }
+        require("progress", false, || "the healed cluster applies nothing".into())
+    }
+
+    fn beat(&mut self) -> Check {
+        self.ids.clone().into_iter().try_for_each(|id| self.world.step(id, Input::HeartbeatTimeout))?;
+        self.world.settle()
+    }
+}
+
+/// SplitMix64: small, and the same for ever, so that a seed stays a run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+
+    fn index(&mut self, length: usize) -> usize {
+        usize::try_from(self.below(length as u64)).expect("it is below a length")
+    }
+
+    /// An index, mostly among the first: messages tend to arrive in order.
+    fn place(&mut self, length: usize) -> usize {
+        if self.below(3) == 0 { self.index(length) } else { self.index(length.min(3)) }
+    }
+}
