@@ -88,7 +88,7 @@ async fn nobody_is_there() {
     let error = Client::connect(&[&endpoint], options.clone()).await.unwrap_err();
     let Error::Unreachable { trouble, .. } = &error else { panic!("{error}") };
     assert!(trouble.contains(&endpoint), "{trouble}");
-    assert!(error.to_string().starts_with("no leader answered within 20"), "{error}");
+    assert!(error.to_string().starts_with("no leader answered within "), "{error}");
 
     let none: [&str; 0] = [];
     assert!(matches!(Client::connect(&none, options.clone()).await, Err(Error::BadEndpoint { .. })));

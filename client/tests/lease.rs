@@ -4,13 +4,13 @@ mod support;
 
 use std::time::Duration;
 
-use palisade_client::{Error, LockOptions};
+use palisade_client::{Client, Error, LockOptions, Options};
 use tokio::time::{Instant, sleep, timeout};
 
 use support::Cluster;
 
 fn short() -> LockOptions {
-    LockOptions::default().ttl(Duration::from_millis(600))
+    LockOptions::default().ttl(Duration::from_secs(2))
 }
 
 /// Goal: the cluster freezes; the guard is lost before the server could expire the session.
@@ -43,7 +43,7 @@ async fn kept_alive_through_trouble() {
     cluster.state().faults.lose_every = 2;
     let mut lost = Box::pin(guard.lost());
     for leader in [1, 0, 1, 0, 1, 0] {
-        assert!(timeout(Duration::from_millis(300), &mut lost).await.is_err(), "it was lost");
+        assert!(timeout(Duration::from_millis(500), &mut lost).await.is_err(), "it was lost");
         cluster.cut();
         cluster.elect(Some(leader));
     }
@@ -64,7 +64,7 @@ async fn kept_alive_while_waiting() {
     });
     cluster.until("it waits", |state| state.table.queue("key") == 1).await;
     let queue = cluster.state().table.locks["key"].queue.clone();
-    sleep(Duration::from_millis(1500)).await;
+    sleep(Duration::from_millis(2500)).await;
     assert_eq!(cluster.state().table.locks["key"].queue, queue);
     holder.release().await.unwrap();
     assert!(waiter.await.unwrap().unwrap().is_valid());
@@ -94,12 +94,29 @@ async fn the_session_is_gone() {
 async fn a_late_grant_is_renewed_first() {
     let cluster = Cluster::start(1).await;
     let client = cluster.client().await;
-    let waits = LockOptions::default().ttl(Duration::from_millis(300));
-    client.lock("warm", waits.clone()).await.unwrap().release().await.unwrap();
-    // Grants are lost for longer than the time-to-live; keep-alives too, half of the time.
-    cluster.state().faults.lose_grants = 3;
-    let guard = client.lock("key", waits).await.unwrap();
+    let options = LockOptions::default().ttl(Duration::from_secs(1));
+    client.lock("warm", options.clone()).await.unwrap().release().await.unwrap();
+    cluster.state().faults.mute = true;
+    let asked = tokio::spawn(async move { client.lock("key", options).await });
+    sleep(Duration::from_millis(1200)).await;
+    cluster.state().faults.mute = false;
+    let guard = asked.await.unwrap().unwrap();
     assert!(guard.is_valid());
+    let deadline = cluster.state().table.sessions[&guard.session()].deadline;
+    assert!(Instant::now() + guard.remaining() < deadline);
+    assert_eq!(cluster.state().table.grants.len(), 2);
+}
+
+/// Goal: a grant counts from the first attempt, for that may be the one that was granted, though a later one was answered.
+#[tokio::test]
+async fn a_repeated_grant_counts_from_its_first_attempt() {
+    let cluster = Cluster::start(1).await;
+    let options = Options { attempt_timeout: Duration::from_millis(500), ..support::options() };
+    let client = Client::connect(&cluster.endpoints, options).await.unwrap();
+    let ttl = LockOptions::default().ttl(Duration::from_secs(2));
+    client.lock("warm", ttl.clone()).await.unwrap().release().await.unwrap();
+    cluster.state().faults.lose_grants = 1;
+    let guard = client.lock("key", ttl).await.unwrap();
     let deadline = cluster.state().table.sessions[&guard.session()].deadline;
     assert!(Instant::now() + guard.remaining() < deadline);
 }

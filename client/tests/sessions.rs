@@ -55,10 +55,10 @@ async fn idle_sessions_that_are_gone_are_replaced() {
     assert_ne!(guard.session(), session);
     guard.release().await.unwrap();
 
-    let short = LockOptions::default().ttl(Duration::from_millis(200));
+    let short = LockOptions::default().ttl(Duration::from_secs(1));
     client.lock("key", short.clone()).await.unwrap().release().await.unwrap();
     let before = opened(&cluster);
-    tokio::time::sleep(Duration::from_millis(150)).await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
     client.lock("key", short).await.unwrap();
     assert_eq!(opened(&cluster), before + 1);
 }

@@ -9,7 +9,7 @@
 mod table;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
@@ -19,6 +19,7 @@ use palisade_client::wire::{
     StatusView,
 };
 use palisade_client::{Client, Options};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -128,7 +129,7 @@ impl Cluster {
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap()
+        self.state.lock()
     }
 
     /// Another node (or none) leads from now on: who waits at the old one is told so and disconnected.

@@ -80,7 +80,7 @@ impl Cluster {
         std::fs::create_dir_all(&data).map_err(|error| format!("cannot make {}: {error}", data.display()))?;
         let data = data.canonicalize().unwrap_or(data);
         let nodes = (1..=nodes).map(|id| Node::start(id, nodes, port, &data)).collect::<Result<_, _>>()?;
-        let mut cluster = Cluster { nodes, temporary: temporary };
+        let mut cluster = Cluster { nodes, temporary };
         let ready = cluster.wait_for_leader().await;
         if let Err(error) = ready {
             cluster.stop().await;

@@ -25,7 +25,7 @@ enum Command {
     /// Start a cluster of real processes on this machine, to try things out
     Dev(dev::Dev),
     /// Run one node
-    Serve(serve::Serve),
+    Serve(Box<serve::Serve>),
     Lock(lock::Lock),
     Status(show::Status),
     Locks(show::Locks),

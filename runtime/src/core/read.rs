@@ -11,7 +11,7 @@ use crate::limits;
 
 /// Answers a question from what the node has applied.
 pub(super) fn answer(node: &Node<LockTable>, query: &Query) -> Result<Answer, Failure> {
-    let (table, now) = (node.machine(), node.clock());
+    let (table, now) = (node.machine(), node.clock().now);
     match query {
         Query::Session(id) => session(table, now, *id),
         Query::Lock(key) => Ok(Answer::Lock(lock(table, now, key, table.lock(key)))),

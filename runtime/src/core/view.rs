@@ -52,7 +52,7 @@ impl SharedView {
         view.leader = node.leader();
         view.commit = node.commit().0;
         view.last = node.log().last().index.0;
-        view.clock = node.clock().0;
+        view.clock = node.clock().now.0;
         view.sessions = node.machine().sessions().len() as u64;
         view.locks = node.machine().locks().len() as u64;
         view.waits = waits as u64;

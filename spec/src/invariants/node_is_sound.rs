@@ -1,7 +1,7 @@
 //! What is true of one node by itself, after every step.
 
 use super::{Check, require};
-use crate::raft::{Index, Node, NodeId, Role, StateMachine};
+use crate::raft::{Clock, Index, Node, NodeId, Role, StateMachine};
 
 /// How many entries at the log's end are looked at. What is before them was looked at when it was the end.
 const TAIL: usize = 16;
@@ -18,7 +18,13 @@ pub fn node_is_sound<S: StateMachine>(node: &Node<S>) -> Check {
         "the log has an entry of term {}, later than its own",
         log.last().term
     );
-    require!(name, log.last_stamp() <= node.clock(), "the log's last stamp is later than the clock {}", node.clock());
+    let clock = node.clock();
+    let end = Clock { term: log.last().term, now: log.last_stamp() };
+    require!(
+        name,
+        end <= clock && clock.term <= node.term(),
+        "its clock {clock:?} is not between its log's end and its term"
+    );
     require!(name, base.0 + log.entries().len() as u64 == last.0, "the log's indexes have a gap");
     let tail = &log.entries()[log.entries().len().saturating_sub(TAIL)..];
     for pair in tail.windows(2) {
@@ -38,6 +44,14 @@ pub fn node_is_sound<S: StateMachine>(node: &Node<S>) -> Check {
         Role::Leader(leadership) => {
             require!(name, node.hard_state().vote == Some(node.id()), "it leads without its own vote");
             require!(name, log.last().term == node.term(), "it has no entry of its own term");
+            require!(name, clock.term == node.term(), "it measures for the leader of term {}", clock.term);
+            require!(
+                name,
+                end.now <= clock.now,
+                "its log's last stamp {} is later than its clock {}",
+                end.now,
+                clock.now
+            );
             let peers = node.config().peers();
             require!(name, peers.eq(leadership.progress.keys().copied()), "it does not track exactly its peers");
             for (&peer, progress) in &leadership.progress {

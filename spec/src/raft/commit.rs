@@ -38,11 +38,11 @@ impl<S: StateMachine> Node<S> {
         if !self.is_leader() {
             return;
         }
-        self.clock = self.clock.plus(milliseconds);
+        self.clock.advance(milliseconds);
         let Some(deadline) = self.machine.next_deadline() else { return };
         let last = self.log.last_stamp();
-        let passed = deadline < self.clock && last <= deadline;
-        let stale = self.clock.0 - last.0 >= self.config.max_stamp_gap;
+        let passed = deadline < self.clock.now && last <= deadline;
+        let stale = self.clock.now.0 - last.0 >= self.config.max_stamp_gap;
         if passed || stale {
             self.append(vec![Payload::Noop], Self::replicate, out);
         }

@@ -106,6 +106,7 @@ impl<S: StateMachine> Node<S> {
         let progress: BTreeMap<NodeId, Progress> =
             self.config.peers().map(|peer| (peer, Progress::unknown(last))).collect();
         self.role = Role::Leader(Leadership { progress });
+        self.clock.lead(self.hard.term, self.log.last_stamp());
         out.push(Output::ArmElectionTimer);
         out.push(Output::ArmHeartbeatTimer);
         self.append(vec![Payload::Noop], Self::probe, out);

@@ -13,7 +13,7 @@
 //! | entries fit or are refused with a hint; conflicts give way; batches and pipelines | [`replication`], [`progress`] | §3.5, §10.2.1 |
 //! | a majority commits, own term only; apply in order | [`commit`] | §3.6.2 |
 //! | a new leader's no-op | [`election`] | §6.4 |
-//! | cluster time: entries are stamped by the leader's clock, which heartbeats carry on | [`commit`], [`replication`] | ours |
+//! | cluster time: entries are stamped by the leader's clock, which heartbeats carry on | [`clock`], [`commit`] | ours |
 //!
 //! # What is not here
 //!
@@ -22,6 +22,7 @@
 //! timers (a node only says when one is to be started afresh), retries (heartbeats find what was lost), and any
 //! knowledge of how many bytes anything has.
 
+pub mod clock;
 pub mod commit;
 mod config;
 mod durable;
@@ -36,6 +37,7 @@ pub mod progress;
 pub mod replication;
 mod role;
 
+pub use clock::Clock;
 pub use config::Config;
 pub use durable::{Durable, HardState, Persist, Snapshot};
 pub(crate) use ids::number;

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Body, Config, DropReason, Durable, HardState, Index, Input, Log, Message, NodeId, Output, Persist, Role, Stamp,
+    Body, Clock, Config, DropReason, Durable, HardState, Index, Input, Log, Message, NodeId, Output, Persist, Role,
     StateMachine, Term,
 };
 
@@ -27,8 +27,8 @@ pub struct Node<S: StateMachine> {
     /// The highest index known to be committed; everything up to it is applied to `machine`.
     pub(super) commit: Index,
     pub(super) machine: S,
-    /// Cluster time as far as the node knows. Only a leader's own clock moves it; a follower takes its leader's.
-    pub(super) clock: Stamp,
+    /// Cluster time as far as the node knows.
+    pub(super) clock: Clock,
 }
 
 impl<S: StateMachine> Node<S> {
@@ -42,7 +42,7 @@ impl<S: StateMachine> Node<S> {
             role: Role::Follower { leader: None },
             commit: durable.snapshot.last.index,
             machine: durable.snapshot.machine,
-            clock: durable.log.last_stamp(),
+            clock: Clock { term: durable.log.last().term, now: durable.log.last_stamp() },
             log: durable.log,
         }
     }
@@ -115,7 +115,7 @@ impl<S: StateMachine> Node<S> {
     }
 
     /// Cluster time, as far as it knows.
-    pub fn clock(&self) -> Stamp {
+    pub fn clock(&self) -> Clock {
         self.clock
     }
 

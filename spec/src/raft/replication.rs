@@ -46,7 +46,7 @@ impl<S: StateMachine> Node<S> {
         let first = self.log.last().index.next();
         for payload in payloads {
             let index = self.log.last().index.next();
-            self.log.push(Entry { term: self.term(), index, stamp: self.clock, payload });
+            self.log.push(Entry { term: self.term(), index, stamp: self.clock.now, payload });
         }
         let peers: Vec<NodeId> = self.config.peers().collect();
         for peer in peers {
@@ -85,7 +85,7 @@ impl<S: StateMachine> Node<S> {
         let entries = self.log.slice(from, limit).to_vec();
         let sent = entries.len();
         let prev = Position { term, index };
-        self.send(peer, Body::AppendEntries { prev, entries, commit: self.commit, stamp: self.clock }, out);
+        self.send(peer, Body::AppendEntries { prev, entries, commit: self.commit, stamp: self.clock.now }, out);
         sent
     }
 
@@ -105,7 +105,7 @@ impl<S: StateMachine> Node<S> {
             return out.push(Output::Dropped { from, reason: DropReason::Malformed });
         }
         self.role = Role::Follower { leader: Some(from) };
-        self.clock = self.clock.max(stamp);
+        self.clock.hear(self.hard.term, stamp);
         out.push(Output::ArmElectionTimer);
 
         // What a snapshot covers is committed, and so equal in every leader's log: only what is after it is compared.

@@ -82,7 +82,7 @@ pub(crate) fn node<S: Scripted>(node: &Node<S>) -> String {
         node.id(),
         role(node),
         log(node.log(), node.commit()),
-        node.clock(),
+        node.clock().now,
         node.machine().show()
     );
     if let Role::Leader(leadership) = node.role() {

@@ -1,0 +1,34 @@
+# A thin list of the commands that the README and CONTRIBUTING name. Nothing here is needed to use Palisade.
+
+# What there is.
+default:
+    @just --list
+
+# A local cluster of three durable nodes.
+dev *ARGS:
+    cargo run --release -- dev {{ ARGS }}
+
+# Before every commit: format, lints, unit tests.
+check-fast:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets -- -D warnings
+    cargo test --workspace --lib --bins
+
+# Everything that must hold.
+check: check-fast test
+
+# All tests: unit tests, scenario scripts, real processes, documentation examples.
+test:
+    cargo test --workspace
+
+# Scenario scripts whose output changed for a reason: write it down again, then read the difference.
+bless:
+    UPDATE_GOLDENFILES=1 cargo test -p palisade-spec
+
+# Acquire+release pairs per second on this machine.
+bench *ARGS:
+    cargo run --release -- bench {{ ARGS }}
+
+# The project's own documentation, in a browser's form.
+doc:
+    cargo doc --workspace --no-deps
