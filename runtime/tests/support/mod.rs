@@ -1,9 +1,13 @@
 //! What the tests of real processes share: clusters that clean up after themselves, and HTTP by hand.
 
-#![allow(dead_code, reason = "every test uses another part of this")]
+#![allow(dead_code, unreachable_pub, reason = "every test uses another part of this")]
 
 pub mod cluster;
 pub mod http;
+pub mod metrics;
+pub mod ports;
+pub mod process;
+pub mod websocket;
 
 use std::time::{Duration, Instant};
 
