@@ -4,9 +4,11 @@
 
 pub mod cluster;
 pub mod http;
+pub mod locks;
 pub mod metrics;
 pub mod ports;
 pub mod process;
+pub mod watch;
 pub mod websocket;
 
 use std::time::{Duration, Instant};
