@@ -27,8 +27,10 @@ pub struct ServerConfig {
     pub cluster: String,
     /// Its directory.
     pub data: PathBuf,
-    /// Where it serves clients, `host:port`; other nodes send clients there.
+    /// Where it serves clients, `host:port`.
     pub client_addr: String,
+    /// Where clients reach it: other nodes send them there.
+    pub advertised_client_addr: String,
     /// Where it listens for other nodes.
     pub peer_addr: String,
     /// Every node's address for nodes, this one's included.
@@ -100,7 +102,7 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     let nodes = bind(&config.peer_addr, "nodes").await?;
     let metrics = Metrics::new();
     let roster =
-        Roster { cluster, node: config.node, client_addr: config.client_addr.clone(), peer_addrs: config.peers };
+        Roster { cluster, node: config.node, client_addr: config.advertised_client_addr, peer_addrs: config.peers };
     let peers = Peers::new(roster, Arc::clone(&metrics));
     let (core, events) = Core::channel();
     let parts = CoreParts {

@@ -8,6 +8,7 @@ pub mod locks;
 pub mod metrics;
 pub mod ports;
 pub mod process;
+pub mod proxy;
 pub mod watch;
 pub mod websocket;
 
