@@ -227,11 +227,11 @@ fn a_take_that_is_dropped_half_way_loses_nothing() {
 fn a_cleared_outbox_goes_on() {
     explore(|| {
         let outbox = Arc::new(Outbox::new(2));
-        let producer = produce(&outbox, 0, 3);
-        outbox.clear();
+        let producer = produce(&outbox, 0, 2);
         let late = {
             let outbox = Arc::clone(&outbox);
             thread::spawn(move || {
+                outbox.clear();
                 // The producer may fill the outbox after the clearing; then this one has no place in it.
                 let pushed = outbox.push((1, 0));
                 outbox.close();
@@ -243,8 +243,8 @@ fn a_cleared_outbox_goes_on() {
         let (accepted, _) = producer.join().unwrap();
         let pushed = late.join().unwrap();
         let left = of(0, &taken);
-        assert!(accepted.ends_with(&left), "{left:?} of {accepted:?}: what is thrown away is what came first");
+        let mut rest = accepted.iter();
+        assert!(left.iter().all(|item| rest.any(|other| other == item)), "{left:?} of {accepted:?}");
         assert_eq!(of(1, &taken).len(), usize::from(pushed.is_ok()));
-        assert!(taken.len() <= 4);
     });
 }
