@@ -8,7 +8,7 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use palisade_client::wire::{LockPage, LockView};
@@ -19,6 +19,8 @@ use rand::{Rng, SeedableRng};
 use support::cluster::Cluster;
 use support::proxy::{Faults, Proxies};
 use support::{eventually, http};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 /// Longer than any of these stories: what is free in the end was given back, it did not expire.
@@ -215,5 +217,43 @@ async fn cut_connections_and_late_requests() {
     let counts = proxies.counts();
     for (what, count) in [("cuts", &counts.cut), ("late", &counts.late), ("lost grants", &counts.lost_grants)] {
         assert!(count.load(Ordering::Relaxed) > 10, "the network was not bad enough: {what} in {counts:?}");
+    }
+}
+
+/// Goal: strangers ask for the same locks and are gone before they are answered, at every moment in between: what
+/// a node does about them on its own must not disturb anybody's answer. (It once did: the answers that stood behind
+/// such a withdrawal went to the wrong requests.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_that_vanish() {
+    let (proxies, cluster) = Proxies::before(3, Faults::default()).await;
+    let proxies = Arc::new(proxies);
+    let vanished = Arc::new(AtomicU64::new(0));
+    let trouble = {
+        let (nodes, vanished) = (cluster.endpoints(), Arc::clone(&vanished));
+        async move {
+            let mut random = StdRng::seed_from_u64(SEED);
+            // If a grant is on its way when its stranger goes, nobody will know of it: it ends with its session.
+            let body = r#"{"ttl_ms":100,"wait_ms":60000}"#;
+            for node in nodes.iter().cycle() {
+                let key = KEYS[random.random_range(0..KEYS.len())];
+                let length = body.len();
+                let request = format!(
+                    "POST /v1/locks/{key}/acquire HTTP/1.1\r\nHost: test\r\nContent-Length: {length}\r\n\r\n{body}"
+                );
+                let Ok(mut stream) = TcpStream::connect(node).await else { continue };
+                if stream.write_all(request.as_bytes()).await.is_ok() {
+                    sleep(Duration::from_micros(random.random_range(0..3_000))).await;
+                    vanished.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    };
+    let manners = Manners { rounds: 40, abandons: 0.3 };
+    let tokens = storm(&proxies, &cluster, manners, trouble).await;
+
+    assert!(tokens.windows(2).all(|pair| pair[0] < pair[1]), "a token was seen twice: {tokens:?}");
+    assert!(vanished.load(Ordering::Relaxed) > 100, "too few strangers: {vanished:?}");
+    for node in cluster.ids() {
+        assert!(cluster.status(node).is_some(), "node {node} has stopped");
     }
 }

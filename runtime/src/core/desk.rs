@@ -23,10 +23,13 @@ use crate::metrics::Metrics;
 /// Everything that clients of this node wait for.
 #[derive(Debug)]
 pub(super) struct Desk {
-    /// The round's proposals, in order.
+    /// What is to be proposed, in order.
     payloads: Vec<Payload<Command>>,
-    /// Who made them.
+    /// Who asked for it.
     origins: Vec<Origin>,
+    /// Who asked for what has been proposed in this round. Apart from `origins`, for while the round is carried out,
+    /// the desk itself may ask for something: that belongs to the next round.
+    proposed: Vec<Origin>,
     /// The round's keepalives, to become one proposal.
     keepalives: Vec<(SessionId, Option<Responder>)>,
     /// The round's reads, to share one barrier.
@@ -74,6 +77,7 @@ impl Desk {
         Desk {
             payloads: Vec::new(),
             origins: Vec::new(),
+            proposed: Vec::new(),
             keepalives: Vec::new(),
             reads: Vec::new(),
             inflight: VecDeque::new(),
@@ -173,13 +177,15 @@ impl Desk {
             self.payloads.push(Payload::Noop);
             self.origins.push(Origin::Read(std::mem::take(&mut self.reads)));
         }
+        assert!(self.proposed.is_empty(), "every round's proposals are accepted or refused in it");
+        self.proposed = std::mem::take(&mut self.origins);
         std::mem::take(&mut self.payloads)
     }
 
     /// The proposals stand in the log.
     pub(super) fn accepted(&mut self, first: Index, term: Term) {
         let proposed = Instant::now();
-        for (index, origin) in (first.0..).zip(self.origins.drain(..)) {
+        for (index, origin) in (first.0..).zip(self.proposed.drain(..)) {
             if matches!(origin, Origin::Acquire { .. }) {
                 self.metrics.acquire_attempts.inc();
             }
@@ -190,7 +196,7 @@ impl Desk {
     /// The proposals were not taken: another node leads, or none.
     pub(super) fn refused(&mut self, leader: Option<LeaderView>) {
         let failure = not_leading(leader);
-        for origin in std::mem::take(&mut self.origins) {
+        for origin in std::mem::take(&mut self.proposed) {
             origin.fail(&failure);
         }
     }
@@ -442,5 +448,81 @@ fn kept_alive(table: &LockTable, keepalives: Vec<(SessionId, Option<Responder>)>
         let alive = table.session(id).filter(|_| !missing.contains(&id));
         let lease = alive.map(|session| SessionLease { session: wire_session(id), ttl_ms: session.ttl.0 });
         responder.answer(lease.map(Answer::Session).ok_or_else(no_session));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade_client::wire;
+    use palisade_spec::raft::{Config, Durable, Input, NodeId, Output};
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    type Node = super::Node<LockTable>;
+    type Reply = oneshot::Receiver<Result<Answer, Failure>>;
+
+    /// Goal: what the desk proposes by itself, while the outputs of a round are carried out, is no part of that
+    /// round's proposals. If it were counted among them, everybody after it would get another one's answer.
+    #[test]
+    fn a_withdrawal_in_the_middle_of_a_round_shifts_nobodys_answer() {
+        let mut node = Node::recover(Config::new(NodeId(1), [NodeId(1)]), Durable::blank(LockTable::default()));
+        node.step(Input::ElectionTimeout, &mut Vec::new());
+        let mut desk = Desk::new(Metrics::new());
+
+        let mut first = acquire(&mut desk, &node, "key", 0);
+        let outputs = propose(&mut desk, &mut node);
+        carry_out(&mut desk, &node, outputs);
+        assert_eq!(granted(&mut first).key, "key");
+
+        // Somebody joins the queue, and is gone when that is applied, in the round in which somebody else asks.
+        let waiter = acquire(&mut desk, &node, "key", 60_000);
+        let mut late = propose(&mut desk, &mut node);
+        let applied = late.split_off(1);
+        carry_out(&mut desk, &node, late);
+        drop(waiter);
+        let mut second = acquire(&mut desk, &node, "second", 0);
+        let outputs = [applied, propose(&mut desk, &mut node)].concat();
+        carry_out(&mut desk, &node, outputs);
+        assert_eq!(granted(&mut second).key, "second");
+
+        let mut third = acquire(&mut desk, &node, "third", 0);
+        let outputs = propose(&mut desk, &mut node);
+        carry_out(&mut desk, &node, outputs);
+        assert_eq!(granted(&mut third).key, "third");
+        assert!(node.machine().lock(&Key::from("key")).unwrap().queue.is_empty(), "the waiter was withdrawn");
+    }
+
+    fn acquire(desk: &mut Desk, node: &Node, key: &str, wait_ms: u64) -> Reply {
+        let options = wire::Acquire { wait_ms, ..wire::Acquire::default() };
+        let ask = Ask::from_wire(wire::Op::Acquire { key: key.to_string(), options, number: None }).unwrap();
+        let (sender, receiver) = oneshot::channel();
+        desk.take(node, ask, Responder::once(ConnectionId(1), sender));
+        receiver
+    }
+
+    /// The round's proposals reach the node. A node that is its whole cluster applies them at once.
+    fn propose(desk: &mut Desk, node: &mut Node) -> Vec<Output<LockTable>> {
+        let mut outputs = Vec::new();
+        node.step(Input::Propose(desk.proposals()), &mut outputs);
+        outputs.retain(|output| matches!(output, Output::Accepted { .. } | Output::Applied { .. }));
+        outputs
+    }
+
+    fn carry_out(desk: &mut Desk, node: &Node, outputs: Vec<Output<LockTable>>) {
+        for output in outputs {
+            match output {
+                Output::Accepted { first, term } => desk.accepted(first, term),
+                Output::Applied { index, term, outcome, .. } => desk.applied(node, index, term, outcome),
+                other => unreachable!("{other:?}"),
+            }
+        }
+    }
+
+    fn granted(reply: &mut Reply) -> Acquired {
+        match reply.try_recv() {
+            Ok(Ok(Answer::Acquired(grant))) => grant,
+            other => panic!("not a grant: {other:?}"),
+        }
     }
 }
