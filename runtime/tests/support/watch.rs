@@ -77,10 +77,13 @@ impl Dead {
         ttl: Duration,
         (not_before, not_after): (Instant, Instant),
     ) -> Dead {
-        let applied = eventually("a node tells how far it is", || {
-            cluster.running().into_iter().filter_map(|id| cluster.status(id)).map(|status| status.applied).max()
+        let mut dead = Dead { key: key.to_owned(), session, token, ttl, not_before, not_after, applied: 0 };
+        // In this order: a node's status may be a moment behind its answers.
+        dead.applied = eventually("a node shows the grant, and how far it is", || {
+            let knows = cluster.running().into_iter().find(|&id| dead.is_shown(cluster, id) == Some(true))?;
+            cluster.status(knows).map(|status| status.applied)
         });
-        Dead { key: key.to_owned(), session, token, ttl, not_before, not_after, applied }
+        dead
     }
 
     /// Watches the lock until its time has come, and fails if that was too early or too late. `gap`: what the cluster
