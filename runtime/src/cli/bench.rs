@@ -58,7 +58,7 @@ impl Bench {
     }
 
     async fn measure(&self, endpoints: &[String]) -> Result<(), String> {
-        println!("{:>7} {:>9} {:>9} {:>9} {:>9}", "clients", "pairs/s", "p50 ms", "p99 ms", "max ms");
+        say!("{:>7} {:>9} {:>9} {:>9} {:>9}", "clients", "pairs/s", "p50 ms", "p99 ms", "max ms");
         for &clients in &self.clients {
             let mut latencies = closed_loop(endpoints, clients, self.time).await?;
             latencies.sort_unstable();
@@ -69,7 +69,7 @@ impl Bench {
             };
             #[expect(clippy::cast_precision_loss)]
             let rate = latencies.len() as f64 / self.time.as_secs_f64();
-            println!("{clients:>7} {rate:>9.0} {:>9.2} {:>9.2} {:>9.2}", at(0.5), at(0.99), at(1.0));
+            say!("{clients:>7} {rate:>9.0} {:>9.2} {:>9.2} {:>9.2}", at(0.5), at(0.99), at(1.0));
         }
         Ok(())
     }

@@ -1,5 +1,10 @@
 //! The command line. Every command ends in an exit code, and every failure in a sentence on standard error.
 
+/// Prints a line, as `println!` does, but a reader that went away, such as `head`, has seen enough: that is no accident.
+macro_rules! say {
+    ($($words:tt)*) => { $crate::cli::print(format_args!($($words)*)) };
+}
+
 mod bench;
 mod child;
 mod connect;
@@ -8,6 +13,7 @@ mod lock;
 mod serve;
 mod show;
 
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -52,6 +58,14 @@ pub(crate) fn main() -> ExitCode {
 /// Says what went wrong.
 fn complain(error: impl std::fmt::Display) {
     eprintln!("palisade: {error}");
+}
+
+/// What `say!` does.
+fn print(line: std::fmt::Arguments<'_>) {
+    match writeln!(std::io::stdout(), "{line}") {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => complain(format!("cannot write: {error}")),
+        _ => {}
+    }
 }
 
 /// A tokio runtime for a command that only waits for others.

@@ -82,6 +82,13 @@ pub fn marked(mark: &str) -> Vec<i32> {
     ids.filter(|&pid| (contains(pid, "cmdline") || contains(pid, "environ")) && lives(pid)).collect()
 }
 
+/// Kills what [`marked`] finds.
+pub fn end_all(mark: &str) {
+    for pid in marked(mark).into_iter().filter_map(Pid::from_raw) {
+        let _ = kill_process(pid, Signal::KILL);
+    }
+}
+
 /// The memory that a process really uses (VmRSS), in bytes.
 pub fn memory(pid: Pid) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).expect("the process lives");

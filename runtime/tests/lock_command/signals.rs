@@ -1,0 +1,104 @@
+//! Signals: to `palisade lock`, to its terminal's process group, and the one that nobody can catch.
+
+use rustix::process::{Signal, kill_process_group};
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+
+use super::support::eventually;
+use super::support::process::{Running, lives};
+use super::{Stage, until};
+
+/// A TTL that no test lives to see: whoever gets the lock in this file got it by a release.
+const LONG: [&str; 2] = ["--ttl", "10m"];
+
+/// Starts a second `palisade lock` on the key, and waits until it stands in the queue.
+fn next_waiter(stage: &Stage, key: &str) -> Running {
+    let script = format!("touch {key}.next");
+    let waiter = Running::start(&mut stage.lock(key, &["--wait", "5m"], &script));
+    eventually("it waits", || (stage.show(key)["queue"].as_array()?.len() == 1).then_some(()));
+    waiter
+}
+
+/// Asked to stop, `palisade lock` asks its command, and gives the lock back as soon as that has ended.
+#[test]
+fn a_signal_stops_the_command_and_releases_at_once() {
+    let stage = Stage::set();
+    for (key, signal, code) in [("int", Signal::INT, 130), ("term", Signal::TERM, 143), ("hup", Signal::HUP, 129)] {
+        let mut holder = stage.start_lock(key, &LONG, "exec sleep 1000");
+        let mut next = next_waiter(&stage, key);
+        holder.signal(signal);
+        assert_eq!(holder.exit_code(), code, "the command ended by that very signal");
+        assert!(!lives(stage.command_pid(key)));
+        assert_eq!(next.exit_code(), 0);
+        assert!(stage.path(&format!("{key}.next")).exists());
+    }
+}
+
+/// Ctrl-C in a terminal goes to the whole process group. The command hears of it once, may tidy up in peace, and only
+/// then the lock goes on.
+#[test]
+fn ctrl_c_lets_the_command_tidy_up_before_the_lock_goes_on() {
+    let stage = Stage::set();
+    let tidy = format!(
+        "trap 'echo int >> heard; {}; echo tidy >> heard; exit 5' INT; touch k.started",
+        until(&stage.path("go"))
+    );
+    let script = format!("{tidy}; while :; do sleep 0.02; done");
+    let mut command = stage.lock("k", &LONG, &script);
+    let mut holder = Running::start(command.process_group(0));
+    stage.wait_for_file("k.started");
+    let mut next = next_waiter(&stage, "k");
+    kill_process_group(holder.pid(), Signal::INT).unwrap();
+    eventually("the command hears of it", || (stage.read("heard") == "int\n").then_some(()));
+    // It takes its time, and holds the lock meanwhile.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(holder.runs() && next.runs());
+    assert_eq!(stage.show("k")["queue"].as_array().unwrap().len(), 1);
+    std::fs::write(stage.path("go"), "").unwrap();
+    assert_eq!(holder.exit_code(), 5);
+    assert_eq!(stage.read("heard"), "int\ntidy\n");
+    assert_eq!(next.exit_code(), 0);
+}
+
+/// Who is stopped while it waits leaves the queue at once, and its command never runs.
+#[test]
+fn a_signal_ends_a_wait() {
+    let stage = Stage::set();
+    let _holder = stage.start_lock("k", &LONG, "exec sleep 1000");
+    for (signal, code) in [(Signal::INT, Some(130)), (Signal::TERM, Some(143)), (Signal::KILL, None)] {
+        let mut waiter = next_waiter(&stage, "k");
+        waiter.signal(signal);
+        assert_eq!(waiter.wait().code(), code);
+        eventually("the queue is empty", || (stage.show("k")["queue"].as_array()?.is_empty()).then_some(()));
+    }
+    assert!(!stage.path("k.next").exists());
+}
+
+/// SIGKILL gives `palisade lock` no time for anything; the command dies all the same, and the lock passes on with the
+/// TTL.
+#[test]
+fn kill_9_takes_the_command_along() {
+    let stage = Stage::set();
+    let mut holder = stage.start_lock("k", &["--ttl", "2s"], "trap '' TERM INT HUP; exec sleep 1000");
+    let command = stage.command_pid("k");
+    assert!(lives(command));
+    holder.signal(Signal::KILL);
+    holder.wait();
+    eventually("the command is dead", || (!lives(command)).then_some(()));
+    eventually("the TTL frees the lock", || (stage.show("k")["held"] == false).then_some(()));
+}
+
+/// A command that ends and leaves something running in the background has ended: its exit is passed on at once.
+#[test]
+fn the_end_of_the_command_is_the_end_of_the_lock() {
+    let stage = Stage::set();
+    let mut holder =
+        Running::start(stage.lock("k", &LONG, "sleep 1000 & echo $! > left; exit 4").stdout(Stdio::null()));
+    assert_eq!(holder.exit_code(), 4);
+    assert_eq!(stage.show("k")["held"], false);
+    let left: i32 = stage.read("left").trim().parse().unwrap();
+    if let Some(pid) = rustix::process::Pid::from_raw(left) {
+        // Left running or not, nothing of it stays behind the test.
+        let _ = rustix::process::kill_process(pid, Signal::KILL);
+    }
+}
