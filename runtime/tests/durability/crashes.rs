@@ -35,25 +35,27 @@ fn locks(cluster: &Cluster) -> LockPage {
     serde_json::from_str(&body).expect("a page of locks")
 }
 
-/// The power fails: what is not on any disk is lost. Returns the nodes.
-fn at_once(cluster: &mut Cluster) -> Vec<u16> {
+/// The power fails: what is not on any disk is lost.
+fn at_once(cluster: &mut Cluster) {
     cluster.ids().iter().for_each(|&id| cluster.signal(id, Signal::KILL));
     cluster.ids().iter().for_each(|&id| cluster.kill(id));
-    cluster.ids()
 }
 
-/// The followers die first, and the leader stands alone for a moment, with clients that go on asking it. Returns the
-/// nodes in an order of return in which the followers elect a leader without the old one: what only that one knew is
-/// lost.
-fn leader_last(cluster: &mut Cluster) -> Vec<u16> {
-    let leader = cluster.wait_ready();
-    let mut order: Vec<u16> = cluster.ids().into_iter().filter(|&id| id != leader).collect();
-    order.iter().for_each(|&id| cluster.signal(id, Signal::KILL));
-    order.iter().for_each(|&id| cluster.kill(id));
+/// The followers die first, and the leader stands alone for a moment, with clients that go on asking it.
+fn one_last(cluster: &mut Cluster, leader: u16) {
+    let followers: Vec<u16> = cluster.ids().into_iter().filter(|&id| id != leader).collect();
+    followers.iter().for_each(|&id| cluster.signal(id, Signal::KILL));
+    followers.iter().for_each(|&id| cluster.kill(id));
     std::thread::sleep(Duration::from_millis(50));
     cluster.kill(leader);
-    order.push(leader);
-    order
+}
+
+/// The followers return first and elect a leader between them: what only the old one has on its disk is lost.
+fn return_without(cluster: &mut Cluster, leader: u16) {
+    cluster.ids().into_iter().filter(|&id| id != leader).for_each(|id| cluster.restart(id));
+    cluster.wait_ready();
+    cluster.restart(leader);
+    cluster.wait_ready();
 }
 
 /// Goal: `kill -9` of all three nodes in the middle of everything, five times over, in the same instant or the leader
@@ -94,15 +96,15 @@ async fn what_was_acknowledged_survives_the_death_of_all_nodes() {
         sleep(Duration::from_micros(random.random_range(0..20_000))).await;
 
         let told = block_in_place(|| {
-            let order = if crash % 2 == 1 { at_once(&mut cluster) } else { leader_last(&mut cluster) };
+            let leader = cluster.wait_ready();
+            if crash % 2 == 1 {
+                at_once(&mut cluster)
+            } else {
+                one_last(&mut cluster, leader)
+            }
             proxies.shut();
             eventually("everything that the dead have sent has arrived", || (proxies.connections() == 0).then_some(()));
-            for id in order {
-                cluster.restart(id);
-                if cluster.running().len() > 1 {
-                    cluster.wait_ready();
-                }
-            }
+            return_without(&mut cluster, leader);
             journal.lock().clone()
         });
         // Nobody has asked for anything since: the state is what the disks have kept.
