@@ -30,6 +30,9 @@ pub const REQUEST_BYTES: usize = 16 * 1024;
 pub const HEAD_BYTES: usize = 16 * 1024;
 /// The most requests of one WebSocket that may be unanswered; past it the connection is closed.
 pub const OPEN_REQUESTS: usize = 1_024;
+/// How many reads of locks a WebSocket may have unanswered before nothing more is read from it: their answers can be
+/// large, a MiB and more.
+pub const OPEN_READS: usize = 4;
 /// How many connections from clients may be open.
 pub const CONNECTIONS: usize = 20_000;
 /// How long a client may take to send an HTTP request's head.

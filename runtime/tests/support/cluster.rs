@@ -19,7 +19,7 @@ pub struct Cluster {
     adjust: Adjust,
 }
 
-type Adjust = Box<dyn Fn(u16, &mut Command) + Send>;
+type Adjust = Box<dyn Fn(u16, &mut Command) + Send + Sync>;
 
 struct Node {
     client_addr: String,
@@ -45,7 +45,11 @@ impl Cluster {
     }
 
     /// The same, and every time a node is started, `adjust` may change its command.
-    pub fn start_adjusted(size: u16, flags: &[&str], adjust: impl Fn(u16, &mut Command) + Send + 'static) -> Cluster {
+    pub fn start_adjusted(
+        size: u16,
+        flags: &[&str],
+        adjust: impl Fn(u16, &mut Command) + Send + Sync + 'static,
+    ) -> Cluster {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut addresses = ports::free(2 * usize::from(size)).into_iter().map(|port| format!("127.0.0.1:{port}"));
         let nodes = (0..size).map(|_| Node {

@@ -89,10 +89,10 @@ pub fn end_all(mark: &str) {
     }
 }
 
-/// The memory that a process really uses (VmRSS), in bytes.
-pub fn memory(pid: Pid) -> u64 {
+/// The most memory that a process has really used at any time (VmHWM), in bytes.
+pub fn peak_memory(pid: Pid) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).expect("the process lives");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process has memory");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a process has memory");
     let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number of kB");
     kilobytes * 1024
 }
