@@ -98,7 +98,7 @@ impl Core {
         let events = self.events.clone();
         let Err(TrySendError::Full(event)) = events.try_send(event) else { return };
         // Rare, and over when the core has caught up.
-        let _ = tokio::task::spawn_blocking(move || events.send(event)).await;
+        let _ = tokio::task::spawn_blocking(move || drop(events.send(event))).await;
     }
 
     /// The node as of its last round.
