@@ -8,6 +8,7 @@
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 
 use clap::Args;
@@ -25,7 +26,7 @@ pub(super) struct Tied {
 impl Tied {
     /// Starts `command` with these additions to its environment.
     pub(super) fn start(command: &[OsString], environment: &[(&str, String)]) -> std::io::Result<Tied> {
-        let child = Command::new(std::env::current_exe()?)
+        let child = Command::new(this_program()?)
             .arg("run-tied")
             .arg(std::process::id().to_string())
             .arg("--")
@@ -57,6 +58,11 @@ impl Tied {
             let _ = kill_process_group(group, signal);
         }
     }
+}
+
+/// This very program, even if its file was replaced while it waited for the lock.
+fn this_program() -> std::io::Result<PathBuf> {
+    if cfg!(target_os = "linux") { Ok(PathBuf::from("/proc/self/exe")) } else { std::env::current_exe() }
 }
 
 /// The exit code that passes on how a command ended: its own, or 128 plus the signal that ended it.

@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use super::support::ports;
 use super::support::process::{Running, output, palisade};
+use super::support::{eventually, ports};
 use super::{Stage, expect_code, expect_complaint, until};
 
 /// However the command ends, `palisade lock` ends as a shell would say it, and the lock is free at once.
@@ -78,6 +78,23 @@ fn a_lock_that_is_not_free_in_time_is_75() {
     expect_complaint(&waited, 75, "the lock was not granted within");
     assert_eq!(stage.show("k")["queue"], serde_json::json!([]));
     assert!(!stage.path("ran").exists());
+}
+
+/// The program's file is replaced while it waits, as an upgrade does: it still runs its command.
+#[test]
+fn a_program_that_was_replaced_while_it_waited_runs_its_command() {
+    let stage = Stage::set();
+    let copy = stage.path("palisade-copy");
+    std::fs::copy(env!("CARGO_BIN_EXE_palisade"), &copy).unwrap();
+    let mut holder = stage.start_lock("k", &[], &until(&stage.path("go")));
+    let mut command = std::process::Command::new(&copy);
+    let endpoints = stage.cluster.endpoints().join(",");
+    command.args(["lock", "k", "--wait", "5m", "--endpoints", &endpoints, "--", "true"]);
+    let mut waiter = Running::start(&mut command);
+    eventually("it waits", || (stage.show("k")["queue"].as_array()?.len() == 1).then_some(()));
+    std::fs::remove_file(&copy).unwrap();
+    std::fs::write(stage.path("go"), "").unwrap();
+    assert_eq!((holder.exit_code(), waiter.exit_code()), (0, 0));
 }
 
 /// Nobody there, and somebody there who does not answer: both are 69, with the reason, and the command does not run.
