@@ -70,6 +70,14 @@ fn wait_for_renewal(stage: &Stage, key: &str) {
     });
 }
 
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Runs rounds until the machine was awake throughout one; what that round asserts holds.
 fn awake<T>(mut round: impl FnMut() -> (T, Box<dyn FnOnce(T)>)) {
     for number in 1..=ROUNDS {
@@ -83,9 +91,9 @@ fn awake<T>(mut round: impl FnMut() -> (T, Box<dyn FnOnce(T)>)) {
                     latest.fetch_max(took, Ordering::Relaxed);
                 }
             });
-            let round = round();
-            over.store(true, Ordering::Relaxed);
-            round
+            // Also if the round fails: nobody may wait for the thread for ever.
+            let _over = Over(&over);
+            round()
         });
         let latest = Duration::from_millis(latest.into_inner());
         if latest < STALL || number == ROUNDS {
