@@ -34,6 +34,8 @@ pub(super) struct Desk {
     keepalives: Vec<(SessionId, Option<Responder>)>,
     /// The round's reads, to share one barrier.
     reads: Vec<(Query, Responder)>,
+    /// Reads that can be answered, from now on.
+    ready: VecDeque<(Query, Responder)>,
     /// Proposals in the log that are not applied yet, in the order of their indexes.
     inflight: VecDeque<Inflight>,
     waits: Waits,
@@ -80,6 +82,7 @@ impl Desk {
             proposed: Vec::new(),
             keepalives: Vec::new(),
             reads: Vec::new(),
+            ready: VecDeque::new(),
             inflight: VecDeque::new(),
             waits: Waits::default(),
             metrics,
@@ -93,7 +96,23 @@ impl Desk {
 
     /// When the desk has something to do by itself.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.waits.next()
+        if self.ready.is_empty() { self.waits.next() } else { Some(Instant::now()) }
+    }
+
+    /// Answers the reads that can be answered. To be called when everything that the state says is durable. A round
+    /// shows so much and leaves the rest to the next, so that heartbeats do not wait for those who read long lists; a
+    /// later state serves a read as well.
+    pub(super) fn answer_reads(&mut self, node: &Node<LockTable>) {
+        let mut shown = 0;
+        while shown < limits::ROUND_CLAIMS
+            && let Some((query, responder)) = self.ready.pop_front()
+        {
+            if !responder.is_gone() {
+                let answer = read::answer(node, &query);
+                shown += answer.as_ref().map_or(1, read::claims);
+                responder.answer(answer);
+            }
+        }
     }
 
     /// Takes a request in. What cannot be proposed is answered here.
@@ -118,9 +137,7 @@ impl Desk {
                 self.propose(command, Origin::Release { claim, responder });
             }
             Ask::Read(query, Consistency::Linearizable) => self.reads.push((query, responder)),
-            Ask::Read(query, Consistency::Stale) => {
-                responder.answer(read::answer(node, &query));
-            }
+            Ask::Read(query, Consistency::Stale) => self.ready.push_back((query, responder)),
         }
     }
 
@@ -209,7 +226,11 @@ impl Desk {
 
     /// The node stops.
     pub(super) fn shut_down(&mut self) {
-        self.fail_everything(&Failure::new(Code::ShuttingDown, "this node is stopping; ask another one"));
+        let failure = Failure::new(Code::ShuttingDown, "this node is stopping; ask another one");
+        self.fail_everything(&failure);
+        for (_, responder) in self.ready.drain(..) {
+            responder.answer(Err(failure.clone()));
+        }
     }
 
     fn fail_everything(&mut self, failure: &Failure) {
@@ -260,9 +281,7 @@ impl Desk {
                 responder.answer(released(&reply, claim));
             }
             (Origin::Read(reads), None) => {
-                for (query, responder) in reads {
-                    responder.answer(read::answer(node, &query));
-                }
+                self.ready.extend(reads);
             }
             (Origin::Own, _) => {}
             (origin, reply) => unreachable!("{origin:?} was answered with {reply:?}"),

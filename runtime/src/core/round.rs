@@ -120,11 +120,11 @@ impl Round<'_> {
             self.step(Input::ElectionTimeout);
         }
         self.carry_out()?;
+        self.desk.answer_reads(&self.node);
         if led.is_some() && led != self.leading() {
             self.desk.lost_leadership();
         }
         self.log_changes(leader, term);
-        self.view.publish(&self.node, self.desk.waits());
         Ok(())
     }
 
@@ -152,7 +152,7 @@ impl Round<'_> {
         let mut writes = Vec::new();
         let mut outputs = std::mem::take(&mut self.outputs);
         let barrier = outputs.iter().position(|output| matches!(output, Output::Persist(_)));
-        let mut behind = outputs.split_off(barrier.unwrap_or(outputs.len()));
+        let mut behind = outputs.split_off(barrier.unwrap_or(0));
         for output in outputs.drain(..) {
             self.release(output);
         }
@@ -168,6 +168,8 @@ impl Round<'_> {
             let written = self.wal.write(&writes)?;
             self.metrics.fsync_seconds.observe(written.sync.as_secs_f64());
         }
+        // Before anybody is answered: who asks for the status after an answer finds what the answer said.
+        self.view.publish(&self.node, self.desk.waits());
         for output in behind.drain(..) {
             self.release(output);
         }
