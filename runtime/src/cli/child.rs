@@ -1,26 +1,26 @@
 //! A command that runs under a lock, and must not outlive it.
 //!
 //! The child leads a process group of its own, so that a signal reaches everything it started. Between this process
-//! and the command stands one `exec`: `palisade run-tied`, which asks the kernel to kill it if its parent dies. A
-//! `palisade lock` that is killed with SIGKILL thus takes the command along, instead of leaving it to work on
-//! under a lock that will expire.
+//! and the command stands one `exec`: `palisade run-tied`, which asks the kernel to kill it if its parent dies. What
+//! the command has started by then is the [`watchdog`](super::watchdog)'s business.
 
 use std::ffi::OsString;
-use std::io::IsTerminal;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 
 use clap::Args;
-use rustix::process::{Pid, Signal, getppid, kill_process_group};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getppid, kill_process_group, waitid};
 use tokio::process::{Child, Command};
 
 use super::complain;
+use super::terminal::Lent;
 
 /// A running command.
 pub(super) struct Tied {
     child: Child,
     group: Option<Pid>,
+    terminal: Option<Lent>,
 }
 
 impl Tied {
@@ -36,19 +36,36 @@ impl Tied {
             .kill_on_drop(true)
             .spawn()?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        let tied = Tied { child, group };
-        if let Some(group) = group.filter(|_| std::io::stdin().is_terminal()) {
-            // The command talks to the terminal as if it had been started there. It may have tried already, and been
-            // stopped for it.
-            let _ = rustix::termios::tcsetpgrp(std::io::stdin(), group);
+        let terminal = group.and_then(Lent::to);
+        let tied = Tied { child, group, terminal };
+        if tied.terminal.is_some() {
+            // It may have talked to the terminal before it was its own, and been stopped for it.
             tied.signal(Signal::CONT);
         }
         Ok(tied)
     }
 
-    /// Waits for the command's end.
+    /// Its process group.
+    pub(super) fn group(&self) -> Option<Pid> {
+        self.group
+    }
+
+    /// Waits for the command's end. The terminal is ours again then.
     pub(super) async fn wait(&mut self) -> std::io::Result<ExitStatus> {
-        self.child.wait().await
+        let status = self.child.wait().await;
+        self.terminal = None;
+        status
+    }
+
+    /// If the command was stopped (Ctrl-Z), lets it go on, and says so.
+    pub(super) fn keep_running(&self) -> bool {
+        let Some(command) = self.group else { return false };
+        let stops = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        let stopped = matches!(waitid(WaitId::Pid(command), stops), Ok(Some(status)) if status.stopped());
+        if stopped {
+            self.signal(Signal::CONT);
+        }
+        stopped
     }
 
     /// Sends a signal to the command and to everything it started.
@@ -61,7 +78,7 @@ impl Tied {
 }
 
 /// This very program, even if its file was replaced while it waited for the lock.
-fn this_program() -> std::io::Result<PathBuf> {
+pub(super) fn this_program() -> std::io::Result<PathBuf> {
     if cfg!(target_os = "linux") { Ok(PathBuf::from("/proc/self/exe")) } else { std::env::current_exe() }
 }
 

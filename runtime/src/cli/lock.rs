@@ -5,7 +5,10 @@
 //! nobody else can be granted the lock while it still runs.
 
 use std::ffi::OsString;
+use std::future::{pending, poll_fn};
+use std::os::unix::process::ExitStatusExt;
 use std::process::ExitCode;
+use std::task::Poll;
 use std::time::Duration;
 
 use clap::Args;
@@ -16,6 +19,7 @@ use tokio::time::{sleep, timeout};
 
 use super::child::{self, Tied};
 use super::connect::{self, Endpoints};
+use super::watchdog::Watchdog;
 use super::{block_on, complain};
 
 /// The lock was lost while the command ran.
@@ -59,7 +63,7 @@ enum Wait {
 }
 
 /// The signals that ask this process to stop: they are for the command, and end a wait.
-struct StopSignals([(Signal, Signals); 4]);
+struct StopSignals([(Signal, Option<Signals>); 4]);
 
 impl Lock {
     pub(super) fn run(self) -> ExitCode {
@@ -89,7 +93,7 @@ impl Lock {
         };
         let environment = [("PALISADE_KEY", self.key.clone()), ("PALISADE_TOKEN", guard.token().to_string())];
         let code = match Tied::start(&self.command, &environment) {
-            Ok(mut child) => watch(&mut child, &guard, self.ttl, &mut signals).await,
+            Ok(child) => self.watch(child, &guard, &mut signals).await,
             Err(error) => {
                 complain(format!("cannot run {}: {error}", self.command[0].display()));
                 126
@@ -121,17 +125,58 @@ impl Lock {
             Err(_) => complain(format!("{}: nobody answers; the lock is free when its TTL runs out", self.key)),
         }
     }
+
+    /// Waits for the command's end, and sees to it that it comes before the lock's.
+    async fn watch(&self, mut child: Tied, guard: &Guard, signals: &mut StopSignals) -> u8 {
+        let mut watchdog = match (Watchdog::start(), child.group()) {
+            (Ok(watchdog), Some(group)) => Some((watchdog, group)),
+            (Err(error), _) => {
+                complain(format!("cannot start the watchdog: {error}; the command runs without one"));
+                None
+            }
+            (Ok(_), None) => None,
+        };
+        let mut children = signal(SignalKind::child()).ok();
+        let status = loop {
+            if let Some((watchdog, group)) = &mut watchdog {
+                watchdog.allow(*group, guard.remaining()).await;
+            }
+            tokio::select! {
+                status = child.wait() => break Some(status),
+                signal = signals.next() => child.signal(signal),
+                Some(()) = next(&mut children) => {
+                    if child.keep_running() {
+                        complain("a command under a lock cannot be suspended: it goes on");
+                    }
+                }
+                () = endangered(guard, grace(self.ttl)) => break None,
+                // The watchdog hears often enough that the lease was renewed.
+                () = sleep(self.ttl / 8) => {}
+            }
+        };
+        let code = match status {
+            // Killed, and the lease is over: by the watchdog, while this process did not move.
+            Some(Ok(status)) if status.signal() == Some(Signal::KILL.as_raw()) && !guard.is_valid() => EXIT_LOST,
+            Some(status) => ended(status),
+            None => stop(&mut child, guard).await,
+        };
+        if let Some((watchdog, _)) = watchdog {
+            watchdog.dismiss().await;
+        }
+        code
+    }
 }
 
-/// Waits for the command's end, and sees to it that it comes before the lock's.
-async fn watch(child: &mut Tied, guard: &Guard, ttl: Duration, signals: &mut StopSignals) -> u8 {
-    loop {
-        tokio::select! {
-            status = child.wait() => return ended(status),
-            signal = signals.next() => child.signal(signal),
-            () = endangered(guard, grace(ttl)) => break,
-        }
+/// The next signal, if they can be listened for.
+async fn next(signals: &mut Option<Signals>) -> Option<()> {
+    match signals {
+        Some(signals) => signals.recv().await,
+        None => pending().await,
     }
+}
+
+/// The lock cannot be held any longer: the command has to stop while it still is.
+async fn stop(child: &mut Tied, guard: &Guard) -> u8 {
     let rest = if guard.is_valid() { guard.remaining() * 3 / 4 } else { GRACE_WHEN_LOST };
     complain(format!("the lock cannot be held any longer; the command has {} ms to stop", rest.as_millis()));
     child.signal(Signal::TERM);
@@ -176,24 +221,41 @@ async fn endangered(guard: &Guard, grace: Duration) {
 }
 
 impl StopSignals {
+    /// Listens for those that are not ignored: `nohup`, and a shell's background, mean what they say.
     fn listen() -> std::io::Result<StopSignals> {
+        let ignored = ignored_signals();
+        let listen = |name: Signal, kind: SignalKind| {
+            let heard = ignored & (1 << (name.as_raw() - 1)) == 0;
+            heard.then(|| signal(kind)).transpose().map(|signals| (name, signals))
+        };
         Ok(StopSignals([
-            (Signal::INT, signal(SignalKind::interrupt())?),
-            (Signal::TERM, signal(SignalKind::terminate())?),
-            (Signal::HUP, signal(SignalKind::hangup())?),
-            (Signal::QUIT, signal(SignalKind::quit())?),
+            listen(Signal::INT, SignalKind::interrupt())?,
+            listen(Signal::TERM, SignalKind::terminate())?,
+            listen(Signal::HUP, SignalKind::hangup())?,
+            listen(Signal::QUIT, SignalKind::quit())?,
         ]))
     }
 
     async fn next(&mut self) -> Signal {
-        let [(int, a), (term, b), (hup, c), (quit, d)] = &mut self.0;
-        tokio::select! {
-            _ = a.recv() => *int,
-            _ = b.recv() => *term,
-            _ = c.recv() => *hup,
-            _ = d.recv() => *quit,
-        }
+        poll_fn(|context| {
+            for (name, signals) in &mut self.0 {
+                if let Some(signals) = signals
+                    && signals.poll_recv(context).is_ready()
+                {
+                    return Poll::Ready(*name);
+                }
+            }
+            Poll::Pending
+        })
+        .await
     }
+}
+
+/// The signals that this process was started to ignore, one bit each.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 fn interrupted(signal: Signal) -> u8 {

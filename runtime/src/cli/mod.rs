@@ -12,6 +12,8 @@ mod dev;
 mod lock;
 mod serve;
 mod show;
+mod terminal;
+mod watchdog;
 
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
@@ -39,6 +41,8 @@ enum Command {
     Bench(bench::Bench),
     #[command(hide = true)]
     RunTied(child::RunTied),
+    #[command(hide = true)]
+    WatchOver(watchdog::WatchOver),
 }
 
 /// Parses the command line and runs the command.
@@ -52,6 +56,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Show(show) => show.run(),
         Command::Bench(bench) => bench.run(),
         Command::RunTied(command) => command.run(),
+        Command::WatchOver(watchdog) => watchdog.run(),
     }
 }
 

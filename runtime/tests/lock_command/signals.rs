@@ -1,9 +1,10 @@
 //! Signals: to `palisade lock`, to its terminal's process group, and the one that nobody can catch.
 
-use rustix::process::{Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 
+use super::heartbeat::{beat, beats, now};
 use super::support::eventually;
 use super::support::process::{Running, lives};
 use super::{Stage, until};
@@ -74,18 +75,80 @@ fn a_signal_ends_a_wait() {
     assert!(!stage.path("k.next").exists());
 }
 
-/// SIGKILL gives `palisade lock` no time for anything; the command dies all the same, and the lock passes on with the
-/// TTL.
+/// SIGKILL gives `palisade lock` no time for anything; the command and all that it started die all the same, at once,
+/// and the lock passes on with the TTL.
 #[test]
-fn kill_9_takes_the_command_along() {
+fn kill_9_takes_everything_along() {
     let stage = Stage::set();
-    let mut holder = stage.start_lock("k", &["--ttl", "2s"], "trap '' TERM INT HUP; exec sleep 1000");
-    let command = stage.command_pid("k");
-    assert!(lives(command));
+    let child = "(trap '' TERM INT HUP; sleep 1000) &";
+    let script = format!("trap '' TERM INT HUP; {child} {child} touch k.family; sleep 1000");
+    let mut holder = stage.start_lock("k", &["--ttl", "2s"], &script);
+    stage.wait_for_file("k.family");
+    assert!(stage.processes().len() > 4);
     holder.signal(Signal::KILL);
     holder.wait();
-    eventually("the command is dead", || (!lives(command)).then_some(()));
+    eventually("everything is dead", || stage.processes().is_empty().then_some(()));
     eventually("the TTL frees the lock", || (stage.show("k")["held"] == false).then_some(()));
+}
+
+/// Stopped, `palisade lock` renews nothing and watches nothing. Its watchdog does: before the TTL is over, the command
+/// and what it started are dead. Who is waked up after that says what happened.
+#[test]
+fn a_stopped_palisade_lock_ends_the_command_before_its_ttl() {
+    let stage = Stage::set();
+    let ttl = std::time::Duration::from_secs(3);
+    let son = format!("(trap '' TERM; {}) &", beat("son.beats"));
+    let script = format!("trap '' TERM; {son} {}", beat("own.beats"));
+    let mut holder = stage.start_lock("k", &["--ttl", "3s"], &script);
+    eventually("it beats", || (!beats(&stage, "son.beats").is_empty()).then_some(()));
+    holder.signal(Signal::STOP);
+    let stopped = now();
+    eventually("the lock passed on", || (stage.show("k")["held"] == false).then_some(()));
+    let free = now();
+    for file in ["own.beats", "son.beats"] {
+        let last = *beats(&stage, file).last().unwrap();
+        assert!(last < stopped + ttl, "{file}: alive {:?} after the stop", last - stopped);
+        assert!(last < free);
+    }
+    holder.signal(Signal::CONT);
+    assert_eq!(holder.exit_code(), 76);
+    eventually("nothing is left", || stage.processes().is_empty().then_some(()));
+}
+
+/// Ctrl-Z would let the lock expire under a command that does not move: it goes on instead.
+#[test]
+fn a_command_cannot_be_suspended() {
+    let stage = Stage::set();
+    let mut holder = stage.start_lock("k", &LONG, &format!("sleep 0.01; {}; exit 7", until(&stage.path("go"))));
+    let group = Pid::from_raw(stage.command_pid("k")).unwrap();
+    for signal in [Signal::TSTP, Signal::STOP] {
+        kill_process_group(group, signal).unwrap();
+    }
+    std::fs::write(stage.path("go"), "").unwrap();
+    assert_eq!(holder.exit_code(), 7);
+}
+
+/// `nohup palisade lock …` means what it says: a signal that was ignored at the start is ignored.
+#[test]
+fn a_signal_that_was_ignored_stays_ignored() {
+    let stage = Stage::set();
+    let script = format!("touch k.started; {}; exit 8", until(&stage.path("go")));
+    let lock = stage.lock("k", &LONG, &script);
+    let words = lock.get_args().map(|word| word.to_string_lossy().into_owned());
+    let quoted = words.map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect::<Vec<_>>().join(" ");
+    let program = lock.get_program().to_string_lossy().into_owned();
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &format!("trap '' HUP; exec {program} {quoted}")]).current_dir(stage.path(""));
+    lock.get_envs().for_each(|(name, value)| {
+        let _ = value.map(|value| shell.env(name, value));
+    });
+    let mut holder = Running::start(&mut shell);
+    stage.wait_for_file("k.started");
+    holder.signal(Signal::HUP);
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert!(holder.runs());
+    std::fs::write(stage.path("go"), "").unwrap();
+    assert_eq!(holder.exit_code(), 8);
 }
 
 /// A command that ends and leaves something running in the background has ended: its exit is passed on at once.
