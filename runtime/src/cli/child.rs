@@ -21,6 +21,15 @@ pub(super) struct Tied {
     child: Child,
     group: Option<Pid>,
     terminal: Option<Lent>,
+    ended: bool,
+}
+
+/// Why a command does not go on by itself.
+pub(super) enum Stopped {
+    /// It was suspended, and goes on now: its lock would run out otherwise.
+    Suspended,
+    /// It wants the terminal, which is not ours to give.
+    WantsTerminal,
 }
 
 impl Tied {
@@ -36,13 +45,21 @@ impl Tied {
             .kill_on_drop(true)
             .spawn()?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        let terminal = group.and_then(Lent::to);
-        let tied = Tied { child, group, terminal };
-        if tied.terminal.is_some() {
-            // It may have talked to the terminal before it was its own, and been stopped for it.
-            tied.signal(Signal::CONT);
-        }
+        let mut tied = Tied { child, group, terminal: None, ended: false };
+        tied.lend_terminal();
         Ok(tied)
+    }
+
+    /// Lets the command have the terminal, if it is ours; says whether it has it.
+    pub(super) fn lend_terminal(&mut self) -> bool {
+        if self.terminal.is_none() && !self.ended {
+            self.terminal = self.group.and_then(Lent::to);
+            // It may have talked to the terminal before it was its own, and been stopped for it.
+            if self.terminal.is_some() {
+                self.signal(Signal::CONT);
+            }
+        }
+        self.terminal.is_some()
     }
 
     /// Its process group.
@@ -53,19 +70,22 @@ impl Tied {
     /// Waits for the command's end. The terminal is ours again then.
     pub(super) async fn wait(&mut self) -> std::io::Result<ExitStatus> {
         let status = self.child.wait().await;
-        self.terminal = None;
+        (self.ended, self.terminal) = (true, None);
         status
     }
 
-    /// If the command was stopped (Ctrl-Z), lets it go on, and says so.
-    pub(super) fn keep_running(&self) -> bool {
-        let Some(command) = self.group else { return false };
+    /// If the command was stopped, why. Who was suspended (Ctrl-Z) goes on.
+    pub(super) fn look_after(&self) -> Option<Stopped> {
         let stops = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
-        let stopped = matches!(waitid(WaitId::Pid(command), stops), Ok(Some(status)) if status.stopped());
-        if stopped {
-            self.signal(Signal::CONT);
+        let status = waitid(WaitId::Pid(self.group?), stops).ok()??;
+        let terminal = [Signal::TTIN, Signal::TTOU].map(|signal| Some(signal.as_raw()));
+        if terminal.contains(&status.stopping_signal()) {
+            return Some(Stopped::WantsTerminal);
         }
-        stopped
+        status.stopped().then(|| {
+            self.signal(Signal::CONT);
+            Stopped::Suspended
+        })
     }
 
     /// Sends a signal to the command and to everything it started.
@@ -73,6 +93,14 @@ impl Tied {
         if let Some(group) = self.group {
             // A group that is gone needs no signal.
             let _ = kill_process_group(group, signal);
+        }
+    }
+}
+
+impl Drop for Tied {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.signal(Signal::KILL);
         }
     }
 }

@@ -4,15 +4,16 @@
 //! the other end of a pipe: whatever happens to this process, they stop with it.
 
 use std::fs::File;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
 use clap::Args;
 use tokio::process::{Child, Command};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::signals::StopSignals;
 use super::{block_on, complain};
 
 /// How long the cluster may take to have a leader.
@@ -71,7 +72,7 @@ impl Dev {
             };
             let ready = tokio::select! {
                 ready = cluster.wait_for_leader() => ready.map(|()| true),
-                () = stop.next() => Ok(false),
+                _ = stop.next() => Ok(false),
             };
             let code = match ready {
                 Ok(true) => {
@@ -91,26 +92,6 @@ impl Dev {
     }
 }
 
-/// What asks this process to stop.
-struct StopSignals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl StopSignals {
-    fn listen() -> std::io::Result<StopSignals> {
-        let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-        Ok(StopSignals { interrupt, terminate })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
-}
-
 impl Cluster {
     /// Starts the nodes and waits until one of them leads.
     pub(super) async fn start(nodes: u16, port: u16, data: Option<PathBuf>) -> Result<Cluster, String> {
@@ -125,6 +106,14 @@ impl Cluster {
 
     /// Starts the nodes.
     fn launch(nodes: u16, port: u16, data: Option<PathBuf>) -> Result<Cluster, String> {
+        // Another cluster on these ports would answer for this one.
+        for port in (1..=nodes).flat_map(|id| [port + id, port + 100 + id]) {
+            TcpListener::bind(("127.0.0.1", port)).map_err(|error| {
+                format!(
+                    "cannot listen on port {port}: {error}; is a cluster running already? --port takes another range"
+                )
+            })?;
+        }
         let temporary = match data {
             Some(_) => None,
             None => Some(tempfile::tempdir().map_err(|error| format!("cannot make a temporary directory: {error}"))?),
@@ -146,13 +135,16 @@ impl Cluster {
         loop {
             let mut following = 0;
             for node in &mut self.nodes {
+                let status = palisade_client::status(&node.client_addr, STATUS_TIMEOUT).await.ok();
+                following += usize::from(status.is_some_and(|status| status.leader.is_some()));
+            }
+            // Looked at last: whoever answered is one of these.
+            for node in &mut self.nodes {
                 if let Ok(Some(status)) = node.child.try_wait() {
                     let log = std::fs::read_to_string(&node.log).unwrap_or_default();
                     let last = log.lines().last().unwrap_or("its log is empty");
                     return Err(format!("node {} ended at once ({status}): {last}", node.id));
                 }
-                let status = palisade_client::status(&node.client_addr, STATUS_TIMEOUT).await.ok();
-                following += usize::from(status.is_some_and(|status| status.leader.is_some()));
             }
             if following == self.nodes.len() {
                 return Ok(());
@@ -171,8 +163,8 @@ impl Cluster {
         say!("ready {}", urls.join(" "));
         say!("");
         say!("Try, in another terminal:");
-        say!("  curl -sL -X POST {url}/v1/locks/nightly/acquire -d '{{\"ttl_ms\":60000,\"owner\":\"me\"}}'");
-        say!("  curl -sL {url}/v1/locks/nightly");
+        say!("  curl -sL -X POST {url}/v1/locks/tea/acquire -d '{{\"ttl_ms\":60000,\"owner\":\"me\"}}'");
+        say!("  curl -sL {url}/v1/locks/tea");
         let program = program();
         let endpoints = self.endpoints().join(",");
         say!("  {program} lock report --endpoints {endpoints} -- sh -c 'echo token $PALISADE_TOKEN; sleep 5'");
@@ -205,7 +197,7 @@ impl Cluster {
                 }
             }
             tokio::select! {
-                () = stop.next() => return,
+                _ = stop.next() => return,
                 () = sleep(Duration::from_millis(100)) => {}
             }
         }
@@ -262,11 +254,18 @@ impl Node {
 
     fn tell_end(&self, status: ExitStatus) {
         say!("node {} ended ({status}); its log is {}. Start it again with", self.id, self.log.display());
-        say!("  {} serve {}", program(), self.arguments.join(" "));
+        let words: Vec<String> = self.arguments.iter().map(|word| quoted(word)).collect();
+        say!("  {} serve {}", program(), words.join(" "));
     }
 }
 
 /// This program, as the user would call it.
 fn program() -> String {
-    std::env::current_exe().map_or_else(|_| "palisade".to_string(), |path| path.display().to_string())
+    std::env::current_exe().map_or_else(|_| "palisade".to_string(), |path| quoted(&path.display().to_string()))
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
+    if word.chars().all(plain) { word.to_string() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }

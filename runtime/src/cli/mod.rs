@@ -12,6 +12,7 @@ mod dev;
 mod lock;
 mod serve;
 mod show;
+mod signals;
 mod terminal;
 mod watchdog;
 
@@ -60,10 +61,22 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// Says what went wrong.
+/// Says what went wrong. Nobody who does not read standard error can hold this process up for longer than a moment:
+/// it may have a command to stop in time.
 fn complain(error: impl std::fmt::Display) {
-    eprintln!("palisade: {error}");
+    let line = format!("palisade: {error}");
+    let (done, told) = crossbeam_channel::bounded(1);
+    let write = move || {
+        let _ = writeln!(std::io::stderr(), "{line}");
+        let _ = done.send(());
+    };
+    if std::thread::Builder::new().spawn(write).is_ok() {
+        let _ = told.recv_timeout(COMPLAINT_TIMEOUT);
+    }
 }
+
+/// How long a complaint may take.
+const COMPLAINT_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// What `say!` does.
 fn print(line: std::fmt::Arguments<'_>) {

@@ -17,6 +17,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
+use tokio::time::timeout;
 
 use super::child::this_program;
 use super::complain;
@@ -24,7 +25,10 @@ use super::complain;
 /// How often the watchdog looks at the clock: a machine that wakes up is not noticed otherwise.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// A running watchdog.
+/// How long the watchdog may take to read.
+const ALLOW_TIMEOUT: Duration = Duration::from_millis(10);
+
+/// A running watchdog. When this is dropped without a word, it kills what it watches.
 pub(super) struct Watchdog(Child);
 
 impl Watchdog {
@@ -36,7 +40,6 @@ impl Watchdog {
             .stdout(Stdio::null())
             // What the terminal sends to the command, and to this process, is not for the watchdog.
             .process_group(0)
-            .kill_on_drop(true)
             .spawn()?;
         Ok(Watchdog(child))
     }
@@ -46,8 +49,9 @@ impl Watchdog {
         let until = now() + remaining;
         let line = format!("{} {}\n", group.as_raw_nonzero(), until.as_nanos());
         if let Some(stdin) = &mut self.0.stdin {
-            // If somebody has killed the watchdog, the command is stopped in time all the same.
-            let _ = stdin.write_all(line.as_bytes()).await;
+            // A watchdog that was killed, or does not read, must not hold this process up: it has to stop the command in
+            // time by itself. So short a line is written as a whole or not at all.
+            let _ = timeout(ALLOW_TIMEOUT, stdin.write_all(line.as_bytes())).await;
         }
     }
 
@@ -77,24 +81,28 @@ impl WatchOver {
             lines.filter_map(|line| parse(&line)).take_while(|&charge| sender.send(charge).is_ok()).for_each(drop);
         });
         if let Ok(charge) = charges.recv() {
-            kill(watch(&charges, charge).group);
+            let (charge, late) = watch(&charges, charge);
+            // First of all.
+            kill(charge.group);
+            if late {
+                complain("the time of the lock was over, and `palisade lock` did not move: the command was killed");
+            }
         }
         ExitCode::SUCCESS
     }
 }
 
-/// Watches until there is reason to kill.
-fn watch(charges: &Receiver<Charge>, mut charge: Charge) -> Charge {
+/// Watches until there is reason to kill; says whether that is that the time is over.
+fn watch(charges: &Receiver<Charge>, mut charge: Charge) -> (Charge, bool) {
     loop {
         let left = charge.until.saturating_sub(now());
         if left.is_zero() {
-            complain("the time of the lock is over, and `palisade lock` does not move: the command is killed");
-            return charge;
+            return (charge, true);
         }
         match charges.recv_timeout(left.min(LOOK_EVERY)) {
             Ok(renewed) => charge = renewed,
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return charge,
+            Err(RecvTimeoutError::Disconnected) => return (charge, false),
         }
     }
 }

@@ -5,8 +5,8 @@ use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 
 use super::heartbeat::{beat, beats, now};
-use super::support::eventually;
 use super::support::process::{Running, lives};
+use super::support::{eventually, http};
 use super::{Stage, until};
 
 /// A TTL that no test lives to see: whoever gets the lock in this file got it by a release.
@@ -113,6 +113,61 @@ fn a_stopped_palisade_lock_ends_the_command_before_its_ttl() {
     holder.signal(Signal::CONT);
     assert_eq!(holder.exit_code(), 76);
     eventually("nothing is left", || stage.processes().is_empty().then_some(()));
+}
+
+/// Nobody reads what `palisade lock` and its watchdog have to say: standard error is a full pipe, or closed. The command
+/// is dead in time all the same.
+#[test]
+fn nobody_needs_to_listen() {
+    for closed in [false, true] {
+        let stage = Stage::set();
+        let ttl = std::time::Duration::from_secs(3);
+        let script = format!("trap '' TERM; (trap '' TERM; {}) & {}", beat("son.beats"), beat("own.beats"));
+        let (reader, writer) = std::io::pipe().unwrap();
+        let mut full = writer.try_clone().unwrap();
+        let mut lock = stage.lock("k", &["--ttl", "3s"], &script);
+        let mut holder = Running::start(lock.stderr(writer));
+        drop(lock);
+        eventually("it beats", || (!beats(&stage, "son.beats").is_empty()).then_some(()));
+        if closed {
+            drop((reader, full));
+        } else {
+            // A pipe has room for 64 KiB; whoever writes more waits for a reader.
+            rustix::io::ioctl_fionbio(&full, true).unwrap();
+            while std::io::Write::write(&mut full, &[b'x'; 1024]).is_ok() {}
+            rustix::io::ioctl_fionbio(&full, false).unwrap();
+            std::mem::forget(reader);
+        }
+        holder.signal(Signal::STOP);
+        let stopped = now();
+        eventually("the lock passed on", || (stage.show("k")["held"] == false).then_some(()));
+        for file in ["own.beats", "son.beats"] {
+            let last = *beats(&stage, file).last().unwrap();
+            assert!(last < stopped + ttl, "{file}: alive {:?} after the stop", last - stopped);
+        }
+        holder.signal(Signal::CONT);
+        assert_eq!(holder.exit_code(), 76);
+
+        // And when it is `palisade lock` itself that has to stop the command.
+        let other = stage.lock("l", &["--ttl", "3s"], &script.replace("beats", "later"));
+        let mut other = other;
+        let mut holder = Running::start(other.stderr(Stdio::null()));
+        eventually("it beats", || (!stage.read("son.later").is_empty()).then_some(()));
+        let leader = stage.cluster.client_addr(stage.cluster.wait_ready());
+        let session = stage.show("l")["holder"]["session"].as_str().unwrap().to_string();
+        http::send(&leader, "DELETE", &format!("/v1/sessions/{session}"), "").unwrap().ok();
+        assert_eq!(holder.exit_code(), 76);
+        eventually("nothing is left", || stage.processes().is_empty().then_some(()));
+    }
+}
+
+/// A command may end with any code, also with the one that means "lost": its lock is given back.
+#[test]
+fn a_command_may_end_with_76() {
+    let stage = Stage::set();
+    let output = super::process::output(&mut stage.lock("k", &LONG, "exit 76"));
+    super::expect_code(&output, 76);
+    assert_eq!(stage.show("k")["held"], false);
 }
 
 /// Ctrl-Z would let the lock expire under a command that does not move: it goes on instead.
