@@ -41,6 +41,8 @@ pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How many requests may stand before the core.
 pub const CORE_QUEUE: usize = 65_536;
+/// How many batches of messages from peers may stand before the core.
+pub const CORE_MESSAGES: usize = 4_096;
 /// How many inputs the core takes between two syncs.
 pub const CORE_BATCH: usize = 4_096;
 /// How many sessions one log entry keeps alive at the most.

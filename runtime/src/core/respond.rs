@@ -88,5 +88,6 @@ impl Responder {
 /// Whether a WebSocket ends with this failure: the client has to go on at another node, from its first unanswered
 /// operation.
 fn ends_connection(code: Code) -> bool {
-    matches!(code, Code::NotLeader | Code::NoLeader | Code::LeadershipLost | Code::ShuttingDown)
+    use Code::{LeadershipLost, NoLeader, NotLeader, Overloaded, ShuttingDown};
+    matches!(code, NotLeader | NoLeader | LeadershipLost | ShuttingDown | Overloaded)
 }

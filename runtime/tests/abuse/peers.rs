@@ -26,21 +26,24 @@ struct Hello {
     cluster: u64,
     from: u16,
     to: u16,
+    voters: Vec<u16>,
 }
 
 impl Hello {
     /// One that the victim takes for its peer's.
     fn good(victim: &Victim) -> Hello {
         let from = victim.cluster.ids().into_iter().find(|&id| id != victim.leader).unwrap();
-        let half = |salt: &[u8]| u64::from(crc32c::crc32c_append(crc32c::crc32c(salt), b"palisade"));
-        let cluster = half(b"palisade") << 32 | half(b"cluster");
-        Hello { magic: *b"PALISADE", version: 1, cluster, from, to: victim.leader }
+        // FNV-1a of the cluster's name.
+        let cluster = b"palisade"
+            .iter()
+            .fold(0xCBF2_9CE4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3));
+        Hello { magic: *b"PALISADE", version: 1, cluster, from, to: victim.leader, voters: victim.cluster.ids() }
     }
 
     fn frame(&self) -> Vec<u8> {
         let mut payload = Vec::new();
-        let Hello { magic, version, cluster, from, to } = self;
-        codec::encode_into(&(magic, version, cluster, from, to, "127.0.0.1:1"), &mut payload);
+        let Hello { magic, version, cluster, from, to, voters } = self;
+        codec::encode_into(&(magic, version, cluster, from, to, "127.0.0.1:1", voters), &mut payload);
         frame(&payload)
     }
 }
@@ -116,6 +119,7 @@ fn a_node_of_another_kind_is_refused_with_the_reason() {
         (Hello { to: good.to + 1, ..good.clone() }, "check --peers"),
         (Hello { from: 9, ..good.clone() }, "node 9 is not one of"),
         (Hello { from: good.to, ..good.clone() }, "is not one of"),
+        (Hello { voters: vec![1, 2, 3, 4, 5], ..good.clone() }, "its --peers are 1, 2, 3, 4, 5, this node's 1, 2, 3"),
     ];
     for (hello, reason) in &strangers {
         let refusal = welcome(&send_and_finish(&port, &hello.frame())).expect_err("it is refused");
