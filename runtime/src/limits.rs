@@ -49,6 +49,8 @@ pub const CORE_BATCH: usize = 4_096;
 pub const KEEPALIVES: usize = 1_024;
 /// How many holders and waiters one round shows to those who read; who has to wait longer is answered in the next.
 pub const ROUND_CLAIMS: usize = 10_000;
+/// How many entries may stand in a leader's log without a majority having them. Past it clients are told to come back.
+pub const UNCOMMITTED: u64 = 65_536;
 /// How many messages may wait for a peer's connection.
 pub const PEER_OUTBOX: usize = 4_096;
 /// The most bytes in a frame between nodes.

@@ -5,7 +5,7 @@
 //! Nothing here can break safety: an entry means the same whoever is told of it. What the desk must not do is answer
 //! before the entry is applied, or answer for an entry of another term; both stand in [`Desk::applied`].
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -60,8 +60,9 @@ enum Origin {
     Close(Responder),
     KeepAlive(Vec<(SessionId, Option<Responder>)>),
     Acquire {
+        /// `None`: one that is opened for this lock.
+        session: Option<SessionId>,
         key: Key,
-        once: bool,
         wait: Duration,
         responder: Responder,
     },
@@ -120,7 +121,9 @@ impl Desk {
         if responder.is_gone() {
             return;
         }
-        if let Err(failure) = within_limits(node.machine(), &ask) {
+        // Only a leader's table counts; who follows will say who leads.
+        let refused = if node.is_leader() { within_limits(node, &ask).err() } else { None };
+        if let Some(failure) = refused {
             responder.answer(Err(failure));
             return;
         }
@@ -143,8 +146,11 @@ impl Desk {
 
     fn acquire(&mut self, session: Asker, key: Key, wait: Duration, responder: Responder) {
         let waits = !wait.is_zero();
-        let once = matches!(session, Asker::Once(_));
-        let origin = Origin::Acquire { key: key.clone(), once, wait, responder };
+        let existing = match session {
+            Asker::Session(session, _) => Some(session),
+            Asker::Once(_) => None,
+        };
+        let origin = Origin::Acquire { session: existing, key: key.clone(), wait, responder };
         let command = match session {
             Asker::Session(session, sequence) => Command::Acquire { session, sequence, key, wait: waits },
             Asker::Once(opening) => Command::AcquireOnce { opening, key, wait: waits },
@@ -157,10 +163,22 @@ impl Desk {
         self.origins.push(origin);
     }
 
-    /// A connection is gone, and with it its waits.
+    /// A connection is gone, and with it its waits. Where the same request is under way again, from elsewhere, its
+    /// place is kept for it.
     pub(super) fn disconnected(&mut self, connection: ConnectionId) {
-        for place in self.waits.disconnect(connection) {
-            self.withdraw(place);
+        let deserted = self.waits.disconnect(connection);
+        if deserted.is_empty() {
+            return;
+        }
+        let inflight = self.inflight.iter().map(|inflight| &inflight.origin);
+        let under_way = self.origins.iter().chain(&self.proposed).chain(inflight);
+        let asked: HashSet<Place> = under_way.filter_map(Origin::place).collect();
+        for place in deserted {
+            if asked.contains(&place) {
+                self.waits.keep(place);
+            } else {
+                self.withdraw(place);
+            }
         }
     }
 
@@ -271,8 +289,8 @@ impl Desk {
             (Origin::KeepAlive(keepalives), Some(Reply::KeptAlive { missing })) => {
                 kept_alive(node.machine(), keepalives, &missing);
             }
-            (Origin::Acquire { key, once, wait, responder }, Some(reply)) => {
-                self.acquire_answered(node.machine(), key, once, wait, responder, reply);
+            (Origin::Acquire { session, key, wait, responder }, Some(reply)) => {
+                self.acquire_answered(node.machine(), key, session.is_none(), wait, responder, reply);
             }
             (Origin::Release { claim, responder }, Some(reply)) => {
                 if reply == Reply::NotHolder {
@@ -382,6 +400,16 @@ impl Desk {
 }
 
 impl Origin {
+    /// The place in a queue that somebody who is there is asking for.
+    fn place(&self) -> Option<Place> {
+        match self {
+            Origin::Acquire { session, key, wait, responder } if !wait.is_zero() && !responder.is_gone() => {
+                Some(((*session)?, key.clone()))
+            }
+            _ => None,
+        }
+    }
+
     fn fail(self, failure: &Failure) {
         let responders: Vec<Responder> = match self {
             Origin::Open { responder, .. }
@@ -400,7 +428,12 @@ impl Origin {
 
 /// What a new request may add to. Checked against what is applied: requests that are under way may exceed a limit by
 /// as many as there are of them.
-fn within_limits(table: &LockTable, ask: &Ask) -> Result<(), Failure> {
+fn within_limits(node: &Node<LockTable>, ask: &Ask) -> Result<(), Failure> {
+    if node.log().last().index.0 - node.commit().0 >= limits::UNCOMMITTED {
+        let message = "the other nodes do not keep up with this one; try again in a moment";
+        return Err(Failure::new(Code::Overloaded, message));
+    }
+    let table = node.machine();
     let reached = |what: &str, limit: usize| {
         Err(Failure::new(Code::Limit, format!("the limit of {limit} {what} is reached; try again later")))
     };
@@ -512,12 +545,57 @@ mod tests {
         assert!(node.machine().lock(&Key::from("key")).unwrap().queue.is_empty(), "the waiter was withdrawn");
     }
 
+    /// Goal: who asks again over another connection keeps its place, although the old connection's end is noticed in
+    /// the same round.
+    #[test]
+    fn a_place_that_is_asked_for_again_is_kept() {
+        let mut node = Node::recover(Config::new(NodeId(1), [NodeId(1)]), Durable::blank(LockTable::default()));
+        node.step(Input::ElectionTimeout, &mut Vec::new());
+        let mut desk = Desk::new(Metrics::new());
+        let mut holder = acquire(&mut desk, &node, "key", 0);
+        let opened =
+            ask(&mut desk, &node, 2, wire::Op::OpenSession(wire::OpenSession { ttl_ms: 1000, owner: String::new() }));
+        round(&mut desk, &mut node);
+        let grant = granted(&mut holder);
+        let session = answered(opened);
+
+        let again = wire::Acquire { session: Some(session), wait_ms: 60_000, ..wire::Acquire::default() };
+        let again = wire::Op::Acquire { key: "key".to_string(), options: again, number: None };
+        let _first = ask(&mut desk, &node, 2, again.clone());
+        round(&mut desk, &mut node);
+        let mut second = ask(&mut desk, &node, 3, again);
+        desk.disconnected(ConnectionId(2));
+        round(&mut desk, &mut node);
+        assert!(second.try_recv().is_err(), "it waits");
+
+        let release = wire::Release { session: grant.session, token: grant.token };
+        let _released =
+            ask(&mut desk, &node, 4, wire::Op::Release { key: "key".to_string(), grant: release, number: None });
+        round(&mut desk, &mut node);
+        assert_eq!(granted(&mut second).session, session);
+    }
+
+    fn round(desk: &mut Desk, node: &mut Node) {
+        let outputs = propose(desk, node);
+        carry_out(desk, node, outputs);
+    }
+
+    fn ask(desk: &mut Desk, node: &Node, connection: u64, op: wire::Op) -> Reply {
+        let (sender, receiver) = oneshot::channel();
+        desk.take(node, Ask::from_wire(op).unwrap(), Responder::once(ConnectionId(connection), sender));
+        receiver
+    }
+
+    fn answered(mut reply: Reply) -> wire::SessionId {
+        match reply.try_recv() {
+            Ok(Ok(Answer::Session(lease))) => lease.session,
+            other => panic!("not a session: {other:?}"),
+        }
+    }
+
     fn acquire(desk: &mut Desk, node: &Node, key: &str, wait_ms: u64) -> Reply {
         let options = wire::Acquire { wait_ms, ..wire::Acquire::default() };
-        let ask = Ask::from_wire(wire::Op::Acquire { key: key.to_string(), options, number: None }).unwrap();
-        let (sender, receiver) = oneshot::channel();
-        desk.take(node, ask, Responder::once(ConnectionId(1), sender));
-        receiver
+        ask(desk, node, 1, wire::Op::Acquire { key: key.to_string(), options, number: None })
     }
 
     /// The round's proposals reach the node. A node that is its whole cluster applies them at once.
