@@ -1,5 +1,6 @@
 //! The listening socket, and the bounds on what strangers may take of it.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -113,6 +114,7 @@ async fn serve(
         if error.is_parse() {
             app.metrics.frames_rejected.inc();
         }
-        debug!(%error, "a client's connection ended");
+        let cause = error.source().map(ToString::to_string);
+        debug!(%error, cause, "a client's connection ended");
     }
 }
