@@ -1,0 +1,4 @@
+//! Models.
+pub mod locks;
+pub mod raft;
+pub mod world;
