@@ -1,4 +1,5 @@
 //! Models.
+pub mod cluster;
 pub mod locks;
 pub mod raft;
 pub mod world;

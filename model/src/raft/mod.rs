@@ -6,6 +6,7 @@ use palisade_spec::raft::{Index, NodeId, Payload, Stamp, StateMachine};
 use serde::{Deserialize, Serialize};
 use stateright::Property;
 
+pub use self::properties::consensus;
 use crate::world::{Asked, Environment, Ref, Seat, World};
 
 /// A state machine that remembers what it was told, in order.

@@ -3,18 +3,13 @@
 use stateright::Property;
 
 use super::Proposals;
-use crate::world::{State, World};
-
-macro_rules! always {
-    ($($name:literal),* $(,)?) => { [$(Property::always($name, |world: &World<_>, state| !world.violates(state, $name))),*] };
-}
-pub(crate) use always;
+use crate::world::{Environment, State, World, always};
 
 type S = State<Proposals>;
 
-/// Every property of the layer.
-pub fn properties() -> Vec<Property<World<Proposals>>> {
-    let mut all = always![
+/// What must hold of consensus, whatever is replicated.
+pub fn consensus<E: Environment>() -> Vec<Property<World<E>>> {
+    always![
         "election safety",
         "leader append-only",
         "log matching",
@@ -30,7 +25,12 @@ pub fn properties() -> Vec<Property<World<Proposals>>> {
         "clocks only advance",
         "stamps only grow",
     ]
-    .to_vec();
+    .to_vec()
+}
+
+/// Every property of the layer.
+pub(super) fn properties() -> Vec<Property<World<Proposals>>> {
+    let mut all = consensus();
     all.extend([
         Property::sometimes("a leader is elected", |_, state: &S| state.servers.iter().any(|seat| seat.node.is_leader())),
         Property::sometimes("two servers think they lead", |_, state: &S| {

@@ -19,6 +19,8 @@ pub struct Bounds {
     pub network: usize,
     /// How many AppendEntries may be on their way from one server to another, and how many answers.
     pub appends: usize,
+    /// How answers travel.
+    pub answers: Answers,
     /// How elections go.
     pub elections: Elections,
     /// Whether server 1 leads term 1 at the beginning, with its no-op committed everywhere.
@@ -34,6 +36,16 @@ pub enum Repeats {
     AtMost(u8),
     /// Every message may arrive as often as the network likes.
     Unlimited,
+}
+
+/// How the answers to AppendEntries and to requests for votes travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answers {
+    /// As messages of their own, which arrive whenever they do.
+    Messages,
+    /// At once or not at all. Whoever waits for an answer cannot tell a late one from a request that arrived late, but
+    /// for what the other one did in between.
+    AtOnce,
 }
 
 /// How elections go.
@@ -56,6 +68,7 @@ impl Default for Bounds {
             repeats: Repeats::AtMost(0),
             network: 4,
             appends: 1,
+            answers: Answers::Messages,
             elections: Elections::AtWill,
             seeded: false,
             symmetry: false,

@@ -3,11 +3,12 @@
 use std::fmt::Debug;
 
 use palisade_spec::invariants::Check;
-use palisade_spec::raft::{Node, NodeId, Payload, StateMachine};
+use palisade_spec::raft::{Index, Node, NodeId, Payload, StateMachine};
 use serde::Serialize;
 use stateright::Property;
 
 use super::World;
+use super::ghost::Ghost;
 use super::intern::Ref;
 use super::seat::{Applied, Seat};
 
@@ -37,6 +38,22 @@ pub trait Environment: Clone + Eq + Debug + Serialize + Send + Sync + 'static {
 
     /// Sees a server after any step.
     fn stepped(&mut self, _node: &Node<Self::Machine>) {}
+
+    /// Judges an entry that was committed for the first time.
+    ///
+    /// # Errors
+    /// If it must not do what it did.
+    fn committed(_ghost: &Ghost<Self::Machine>, _index: Index) -> Check {
+        Ok(())
+    }
+
+    /// Judges the environment by what was committed.
+    ///
+    /// # Errors
+    /// If they do not agree.
+    fn judge(&self, _ghost: &Ghost<Self::Machine>) -> Check {
+        Ok(())
+    }
 
     /// Whether a server may do anything but what a move of the environment asks of it.
     fn may_act(&self, _node: &Node<Self::Machine>) -> bool {

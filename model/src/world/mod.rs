@@ -1,5 +1,13 @@
 //! A cluster of servers as the checker sees it: real nodes, real messages, disks that crash, and an environment.
 
+/// Properties that must always hold, by the names of the violations.
+macro_rules! always {
+    ($($name:literal),* $(,)?) => {
+        [$(stateright::Property::always($name, |world: &$crate::world::World<_>, state| !world.violates(state, $name))),*]
+    };
+}
+pub(crate) use always;
+
 pub mod bounds;
 pub mod digest;
 pub mod environment;
@@ -10,7 +18,7 @@ mod model;
 pub mod seat;
 pub mod state;
 
-pub use bounds::{Bounds, Elections, Repeats};
+pub use bounds::{Answers, Bounds, Elections, Repeats};
 pub use environment::{Asked, Environment, Machine};
 pub use ghost::Ghost;
 pub use intern::Ref;

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use palisade_spec::invariants::{Violation, log_matching};
-use palisade_spec::raft::{Body, Config, Durable, Message, Node, NodeId, Payload, StateMachine, Term};
+use palisade_spec::raft::{Body, Config, Durable, Index, Message, Node, NodeId, Payload, StateMachine, Term};
 use smallvec::SmallVec;
 use stateright::{Model, Property};
 
 use super::Shown;
-use super::bounds::{Bounds, Elections, Repeats};
+use super::bounds::{Answers, Bounds, Elections, Repeats};
 use super::digest::{Renaming, renamings};
 use super::environment::{Asked, Environment};
 use super::ghost::Ghost;
@@ -64,6 +64,8 @@ pub enum Action<E: Environment> {
         stimulus: Stimulus<CommandOf<E>>,
         /// Whether the message stays on its way, to arrive again.
         again: bool,
+        /// Whether its answer is lost, where answers do not travel by themselves.
+        unheard: bool,
         /// Where the server crashes on the way, if it does: the how-manieth of the possible places.
         crash: Option<usize>,
     },
@@ -83,8 +85,8 @@ pub enum Action<E: Environment> {
 impl<E: Environment> Clone for Action<E> {
     fn clone(&self) -> Action<E> {
         match self {
-            Action::Step { server, stimulus, again, crash } => {
-                Action::Step { server: *server, stimulus: *stimulus, again: *again, crash: *crash }
+            Action::Step { server, stimulus, again, unheard, crash } => {
+                Action::Step { server: *server, stimulus: *stimulus, again: *again, unheard: *unheard, crash: *crash }
             }
             Action::Crash(server) => Action::Crash(*server),
             Action::Lose(message) => Action::Lose(*message),
@@ -97,9 +99,9 @@ impl<E: Environment> PartialEq for Action<E> {
     fn eq(&self, other: &Action<E>) -> bool {
         match (self, other) {
             (
-                Action::Step { server, stimulus, again, crash },
-                Action::Step { server: server_, stimulus: stimulus_, again: again_, crash: crash_ },
-            ) => (server, stimulus, again, crash) == (server_, stimulus_, again_, crash_),
+                Action::Step { server: a, stimulus: b, again: c, unheard: d, crash: e },
+                Action::Step { server: v, stimulus: w, again: x, unheard: y, crash: z },
+            ) => (a, b, c, d, e) == (v, w, x, y, z),
             (Action::Crash(a), Action::Crash(b)) => a == b,
             (Action::Lose(a), Action::Lose(b)) => a == b,
             (Action::Move { chosen: a, crash: x }, Action::Move { chosen: b, crash: y }) => (a, x) == (b, y),
@@ -157,7 +159,7 @@ impl<E: Environment> World<E> {
         let mut state = self.initial[0].clone();
         let network = std::mem::replace(&mut self.bounds.network, usize::MAX);
         let appends = std::mem::replace(&mut self.bounds.appends, usize::MAX);
-        let step = |server, stimulus| Action::Step { server, stimulus, again: false, crash: None };
+        let step = |server, stimulus| Action::Step { server, stimulus, again: false, unheard: false, crash: None };
         let go = |state: &State<E>, action| self.next_state(state, action).expect("every step is possible");
         let first = NodeId(1);
         state = go(&state, step(first, Stimulus::Campaign));
@@ -198,11 +200,24 @@ impl<E: Environment> World<E> {
     }
 
     fn push(&self, state: &State<E>, server: NodeId, stimulus: Stimulus<CommandOf<E>>, again: bool, to: &mut Vec<Action<E>>) {
-        to.push(Action::Step { server, stimulus, again, crash: None });
-        if state.crashes > 0 {
-            let places = self.step_of(state, server, stimulus).crashes.len();
-            to.extend((0..places).map(|place| Action::Step { server, stimulus, again, crash: Some(place) }));
+        let travels = self.bounds.answers == Answers::Messages;
+        if travels && state.crashes == 0 {
+            return to.push(Action::Step { server, stimulus, again, unheard: false, crash: None });
         }
+        let stepped = self.step_of(state, server, stimulus);
+        let places = |crashes: &[Crashed<E>]| if state.crashes > 0 { crashes.len() } else { 0 };
+        let own = places(&stepped.crashes);
+        let answer = if travels { None } else { stepped.said.iter().find(|message| is_answer(&message.body)) };
+        let hears = |answer: &&Ref<Message<CommandOf<E>>>| state.environment.may_act(&state.server(answer.to).node);
+        if let Some(answer) = answer.filter(hears) {
+            let heard = self.step_of(state, answer.to, Stimulus::Deliver(*answer));
+            let all = own + places(&heard.crashes);
+            to.push(Action::Step { server, stimulus, again, unheard: false, crash: None });
+            to.extend((own..all).map(|place| Action::Step { server, stimulus, again, unheard: false, crash: Some(place) }));
+        }
+        let unheard = answer.is_some();
+        to.push(Action::Step { server, stimulus, again, unheard, crash: None });
+        to.extend((0..own).map(|place| Action::Step { server, stimulus, again, unheard, crash: Some(place) }));
     }
 
     fn server_actions(&self, state: &State<E>, server: NodeId, actions: &mut Vec<Action<E>>) {
@@ -242,7 +257,7 @@ impl<E: Environment> World<E> {
                     self.push(state, message.to, stimulus, true, actions);
                 }
             }
-            let fills_its_link = class(&message.body) != Class::Vote;
+            let fills_its_link = class(&message.body) != Class::Vote && self.bounds.appends > 1;
             if crowded || fills_its_link {
                 actions.push(Action::Lose(message));
             }
@@ -261,7 +276,18 @@ impl<E: Environment> World<E> {
     }
 
     /// The server has taken a step: its new seat, and what it said, become part of the state.
-    fn accept(&self, state: &mut State<E>, server: NodeId, stepped: &Stepped<E>, crash: Option<usize>) -> Option<()> {
+    fn accept(
+        &self,
+        state: &mut State<E>,
+        server: NodeId,
+        stepped: &Stepped<E>,
+        unheard: bool,
+        crash: Option<usize>,
+    ) -> Option<()> {
+        let own = stepped.crashes.len();
+        let (crash, later) = crash.map_or((None, None), |place| {
+            if place < own { (Some(place), None) } else { (None, Some(place - own)) }
+        });
         let old = state.server(server);
         let place = usize::from(server.0) - 1;
         let crashed = match crash {
@@ -270,8 +296,13 @@ impl<E: Environment> World<E> {
         };
         state.servers[place] = crashed.map_or(stepped.seat, |crashed| crashed.seat);
         let said = crashed.map_or(stepped.said.len(), |crashed| crashed.said);
+        let mut answer = None;
         for &message in &stepped.said[..said] {
-            state.send(message);
+            if self.bounds.answers == Answers::AtOnce && is_answer(&message.body) {
+                answer = Some(message).filter(|_| !unheard);
+            } else {
+                self.send(state, message);
+            }
         }
         if crash.is_some() {
             state.crashes -= 1;
@@ -281,8 +312,24 @@ impl<E: Environment> World<E> {
         if state.violation.is_none() {
             self.observe(state, old, server, if crash.is_none() { &stepped.applied } else { &[] });
         }
+        if let Some(answer) = answer.filter(|_| state.violation.is_none()) {
+            let heard = self.step_of(state, answer.to, Stimulus::Deliver(answer));
+            return self.accept(state, answer.to, &heard, false, later);
+        }
         self.discard_spent(state);
         self.fits(state).then_some(())
+    }
+
+    /// Puts a message on its way. Where a link has room for one AppendEntries, and for one answer, a newer one takes
+    /// the place of an older one, which is lost: had it arrived, it could as well have done so before.
+    fn send(&self, state: &mut State<E>, message: Ref<Message<CommandOf<E>>>) {
+        let class = class(&message.body);
+        if class != Class::Vote && self.bounds.appends == 1 {
+            state.network.retain(|other| {
+                (other.from, other.to) != (message.from, message.to) || self::class(&other.body) != class
+            });
+        }
+        state.send(message);
     }
 
     /// Whether what is on its way is no more than there may be.
@@ -303,12 +350,8 @@ impl<E: Environment> World<E> {
     fn discard_spent(&self, state: &mut State<E>) {
         let servers = &state.servers;
         let spent = |message: &mut Ref<Message<CommandOf<E>>>| {
-            let is_reply = !matches!(
-                message.body,
-                Body::PreVote { .. } | Body::RequestVote { .. } | Body::AppendEntries { .. }
-            );
             let seat = servers[usize::from(message.to.0) - 1];
-            is_reply && message.term <= seat.disk.hard.term && {
+            is_answer(&message.body) && message.term <= seat.disk.hard.term && {
                 let stepped = self.kept.step(seat, Stimulus::Deliver(*message));
                 stepped.seat == seat && stepped.said.is_empty() && stepped.violation.is_none()
             }
@@ -349,6 +392,8 @@ impl<E: Environment> World<E> {
                 ghost.applied(&new.node)?;
                 if ghost.committed.len() > state.ghost.committed.len() {
                     state.servers.iter().try_for_each(|seat| ghost.completeness(&seat.node))?;
+                    let known = state.ghost.committed.len() as u64;
+                    (known + 1..=ghost.committed.len() as u64).try_for_each(|index| E::committed(&ghost, Index(index)))?;
                 }
             }
             state.ghost = self.kept.ghost(ghost);
@@ -361,7 +406,7 @@ impl<E: Environment> World<E> {
         if environment != *state.environment {
             state.environment = self.kept.environments.intern(environment, &self.kept.renamings);
         }
-        Ok(())
+        state.environment.judge(&state.ghost)
     }
 }
 
@@ -406,6 +451,10 @@ enum Class {
     Vote,
     Append,
     Answer,
+}
+
+fn is_answer<C>(body: &Body<C>) -> bool {
+    !matches!(body, Body::PreVote { .. } | Body::RequestVote { .. } | Body::AppendEntries { .. })
 }
 
 fn class<C>(body: &Body<C>) -> Class {
@@ -454,7 +503,7 @@ impl<E: Environment> Model for World<E> {
     fn next_state(&self, last: &State<E>, action: Action<E>) -> Option<State<E>> {
         let mut state = last.clone();
         match action {
-            Action::Step { server, stimulus, again, crash } => {
+            Action::Step { server, stimulus, again, unheard, crash } => {
                 if let Stimulus::Deliver(message) = stimulus {
                     if !again {
                         let place = state.network.iter().position(|other| *other == message)?;
@@ -464,7 +513,7 @@ impl<E: Environment> Model for World<E> {
                     }
                 }
                 let stepped = self.step_of(&state, server, stimulus);
-                self.accept(&mut state, server, &stepped, crash)?;
+                self.accept(&mut state, server, &stepped, unheard, crash)?;
             }
             Action::Crash(server) => {
                 let seat = state.server(server);
@@ -484,9 +533,12 @@ impl<E: Environment> Model for World<E> {
             Action::Move { chosen, crash } => {
                 let (environment, asked) = self.asked(&chosen, &state);
                 state.environment = self.kept.environments.intern(environment, &self.kept.renamings);
+                if let Err(violation) = state.environment.judge(&state.ghost) {
+                    state.violation = Some(Box::leak(Box::new(violation)));
+                }
                 if let Some((server, stimulus)) = asked {
                     let stepped = self.step_of(&state, server, stimulus);
-                    self.accept(&mut state, server, &stepped, crash)?;
+                    self.accept(&mut state, server, &stepped, false, crash)?;
                 }
             }
         }
