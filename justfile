@@ -14,8 +14,9 @@ check-fast:
     cargo clippy --workspace --all-targets -- -D warnings
     cargo test --workspace --lib --bins
 
-# Everything that must hold.
-check: check-fast test
+# What must hold beside the tests: lints, documentation.
+check: check-fast
+    RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --document-private-items --quiet
 
 # All tests: unit tests, scenario scripts, real processes, documentation examples.
 test:
@@ -31,4 +32,4 @@ bench *ARGS:
 
 # The project's own documentation, in a browser's form.
 doc:
-    cargo doc --workspace --no-deps
+    cargo doc --workspace --no-deps --document-private-items

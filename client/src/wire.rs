@@ -392,6 +392,8 @@ pub enum Code {
     LeadershipLost,
     /// The node is stopping.
     ShuttingDown,
+    /// The request's body is over the limit; the message says which.
+    TooLarge,
 }
 
 impl Failure {

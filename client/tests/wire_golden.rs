@@ -109,6 +109,7 @@ fn failures() -> Vec<Failure> {
         Code::NoLeader,
         Code::LeadershipLost,
         Code::ShuttingDown,
+        Code::TooLarge,
     ];
     let mut failures: Vec<Failure> = codes.into_iter().map(|code| Failure::new(code, "a sentence")).collect();
     let mut held = Failure::new(Code::Held, "held");

@@ -2,7 +2,7 @@
 //!
 //! The core must never wait for a slow reader, and a task should wake once for many answers and write them at once.
 //! An [`Outbox`] is a bounded queue with one taker: [`push`](Outbox::push) never blocks, [`take`](Outbox::take) waits
-//! for something and takes all there is. `tests/loom.rs` runs it under every interleaving.
+//! for something and takes all there is. `tests/loom.rs` looks for an order of events that breaks it.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;

@@ -30,6 +30,9 @@ pub const REQUEST_BYTES: usize = 16 * 1024;
 pub const HEAD_BYTES: usize = 16 * 1024;
 /// The most requests of one WebSocket that may be unanswered; past it the connection is closed.
 pub const OPEN_REQUESTS: usize = 1_024;
+/// How many reads of locks a WebSocket may have unanswered before nothing more is read from it: their answers can be
+/// large, a MiB and more.
+pub const OPEN_READS: usize = 4;
 /// How many connections from clients may be open.
 pub const CONNECTIONS: usize = 20_000;
 /// How long a client may take to send an HTTP request's head.
@@ -38,10 +41,16 @@ pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How many requests may stand before the core.
 pub const CORE_QUEUE: usize = 65_536;
+/// How many batches of messages from peers may stand before the core.
+pub const CORE_MESSAGES: usize = 4_096;
 /// How many inputs the core takes between two syncs.
 pub const CORE_BATCH: usize = 4_096;
 /// How many sessions one log entry keeps alive at the most.
 pub const KEEPALIVES: usize = 1_024;
+/// How many holders and waiters one round shows to those who read; who has to wait longer is answered in the next.
+pub const ROUND_CLAIMS: usize = 10_000;
+/// How many entries may stand in a leader's log without a majority having them. Past it clients are told to come back.
+pub const UNCOMMITTED: u64 = 65_536;
 /// How many messages may wait for a peer's connection.
 pub const PEER_OUTBOX: usize = 4_096;
 /// The most bytes in a frame between nodes.

@@ -138,6 +138,11 @@ impl Metrics {
         self.dropped.get_or_create(&Reason { reason: reason.name() }).inc();
     }
 
+    /// Counts messages from peers for which the core had no room.
+    pub fn overloaded(&self, messages: u64) {
+        self.dropped.get_or_create(&Reason { reason: "overloaded" }).inc_by(messages);
+    }
+
     /// The page, with the gauges as of `view`.
     ///
     /// # Errors

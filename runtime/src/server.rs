@@ -27,8 +27,10 @@ pub struct ServerConfig {
     pub cluster: String,
     /// Its directory.
     pub data: PathBuf,
-    /// Where it serves clients, `host:port`; other nodes send clients there.
+    /// Where it serves clients, `host:port`.
     pub client_addr: String,
+    /// Where clients reach it: other nodes send them there.
+    pub advertised_client_addr: String,
     /// Where it listens for other nodes.
     pub peer_addr: String,
     /// Every node's address for nodes, this one's included.
@@ -100,7 +102,7 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     let nodes = bind(&config.peer_addr, "nodes").await?;
     let metrics = Metrics::new();
     let roster =
-        Roster { cluster, node: config.node, client_addr: config.client_addr.clone(), peer_addrs: config.peers };
+        Roster { cluster, node: config.node, client_addr: config.advertised_client_addr, peer_addrs: config.peers };
     let peers = Peers::new(roster, Arc::clone(&metrics));
     let (core, events) = Core::channel();
     let parts = CoreParts {
@@ -150,10 +152,9 @@ async fn bind(address: &str, whom: &'static str) -> Result<TcpListener, ServeErr
     TcpListener::bind(addresses.as_slice()).await.map_err(failed)
 }
 
-/// The cluster's number, from its name.
+/// The cluster's number, from its name: FNV-1a, 64 bits.
 fn cluster_id(name: &str) -> u64 {
-    let half = |salt: &[u8]| u64::from(crc32c::crc32c_append(crc32c::crc32c(salt), name.as_bytes()));
-    half(b"palisade") << 32 | half(b"cluster")
+    name.bytes().fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3))
 }
 
 /// Raises the limit of open files as far as it may go: every connection is one.

@@ -54,7 +54,11 @@ impl Environment for Proposals {
         }
     }
 
-    fn play(&mut self, &server: &NodeId, _: &[Ref<Seat<Tape>>]) -> Option<Asked<Tape>> {
+    fn key(server: &NodeId) -> u64 {
+        server.0.into()
+    }
+
+    fn play(&mut self, &server: &NodeId) -> Option<Asked<Tape>> {
         self.made += 1;
         Some(Asked::Propose(server, vec![Payload::Command(self.made)]))
     }

@@ -25,8 +25,11 @@ pub trait Environment: Clone + Eq + Debug + Serialize + Send + Sync + 'static {
     /// Everything it can do now, in an order that depends on nothing but the state.
     fn moves(&self, servers: &[Ref<Seat<Self::Machine>>], moves: &mut Vec<Self::Move>);
 
+    /// A number that tells moves apart.
+    fn key(chosen: &Self::Move) -> u64;
+
     /// Does it. What it asks of a server is returned.
-    fn play(&mut self, chosen: &Self::Move, servers: &[Ref<Seat<Self::Machine>>]) -> Option<Asked<Self::Machine>>;
+    fn play(&mut self, chosen: &Self::Move) -> Option<Asked<Self::Machine>>;
 
     /// Sees a server that applied an entry.
     ///

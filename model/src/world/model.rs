@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use palisade_spec::invariants::{Violation, log_matching};
-use palisade_spec::raft::{Body, Config, Durable, Index, Message, Node, NodeId, Payload, StateMachine, Term};
+use palisade_spec::raft::{Body, Config, Durable, Index, Message, Node, NodeId, Payload, Term};
 use smallvec::SmallVec;
 use stateright::{Model, Property};
 
 use super::Shown;
 use super::bounds::{Answers, Bounds, Elections, Repeats};
-use super::digest::{Renaming, renamings};
+use super::digest::{Renaming, mix, renamings};
 use super::environment::{Asked, Environment};
 use super::ghost::Ghost;
 use super::intern::{Interner, Ref};
@@ -37,7 +37,14 @@ struct Kept<E: Environment> {
     ghosts: Interner<Ghost<E::Machine>>,
     environments: Interner<E>,
     steps: Memo<Stepped<E>>,
+    /// What environments see of steps, and what comes of their moves.
+    sights: Memo<Result<Ref<E>, &'static Violation>>,
+    moves: Memo<Moved<E>>,
+    judgements: Memo<Option<&'static Violation>>,
 }
+
+/// An environment after a move, and what it asks of a server.
+type Moved<E> = (Ref<E>, Option<(NodeId, Stimulus<CommandOf<E>>)>);
 
 /// What comes of a stimulus, in parts that are kept.
 struct Stepped<E: Environment> {
@@ -128,6 +135,9 @@ impl<E: Environment> World<E> {
             ghosts: Interner::default(),
             environments: Interner::default(),
             steps: Memo::new(MEMO),
+            sights: Memo::new(MEMO),
+            moves: Memo::new(MEMO),
+            judgements: Memo::new(MEMO),
         });
         let seats = ids.iter().map(|&id| {
             let disk = Durable::blank(machine.clone());
@@ -264,15 +274,18 @@ impl<E: Environment> World<E> {
         }
     }
 
-    fn asked(&self, chosen: &E::Move, state: &State<E>) -> (E, Option<(NodeId, Stimulus<CommandOf<E>>)>) {
-        let mut environment = (*state.environment).clone();
-        let asked = environment.play(chosen, &state.servers).map(|asked| match asked {
-            Asked::Propose(server, payloads) => {
-                (server, Stimulus::Propose(self.kept.proposals.intern(payloads, &self.kept.renamings)))
-            }
-            Asked::Clock(server, milliseconds) => (server, Stimulus::Clock(milliseconds)),
-        });
-        (environment, asked)
+    fn asked(&self, chosen: &E::Move, state: &State<E>) -> Arc<Moved<E>> {
+        let kept = &self.kept;
+        kept.moves.get((state.environment.address(), E::key(chosen)), || {
+            let mut environment = (*state.environment).clone();
+            let asked = environment.play(chosen).map(|asked| match asked {
+                Asked::Propose(server, payloads) => {
+                    (server, Stimulus::Propose(kept.proposals.intern(payloads, &kept.renamings)))
+                }
+                Asked::Clock(server, milliseconds) => (server, Stimulus::Clock(milliseconds)),
+            });
+            (kept.environments.intern(environment, &kept.renamings), asked)
+        })
     }
 
     /// The server has taken a step: its new seat, and what it said, become part of the state.
@@ -363,7 +376,7 @@ impl<E: Environment> World<E> {
     fn observe(&self, state: &mut State<E>, old: Ref<Seat<E::Machine>>, server: NodeId, applied: &[Applied<E::Machine>]) {
         let new = state.server(server);
         if let Err(violation) = self.observed(state, old, new, applied) {
-            state.violation = Some(Box::leak(Box::new(violation)));
+            state.violation = Some(violation);
         }
     }
 
@@ -373,40 +386,33 @@ impl<E: Environment> World<E> {
         old: Ref<Seat<E::Machine>>,
         new: Ref<Seat<E::Machine>>,
         applied: &[Applied<E::Machine>],
-    ) -> Result<(), Violation> {
+    ) -> Result<(), &'static Violation> {
         if old == new && applied.is_empty() {
             return Ok(());
         }
         if old.node.log() != new.node.log() {
             for other in state.servers.iter().filter(|other| **other != new) {
-                log_matching(new.node.log(), other.node.log())?;
+                log_matching(new.node.log(), other.node.log()).map_err(keep)?;
             }
         }
         let elected = new.node.is_leader() && !(old.node.is_leader() && old.node.term() == new.node.term());
         if elected || !applied.is_empty() {
             let mut ghost = (*state.ghost).clone();
             if elected {
-                ghost.elected(&new.node)?;
+                ghost.elected(&new.node).map_err(keep)?;
             }
             if !applied.is_empty() {
-                ghost.applied(&new.node)?;
+                ghost.applied(&new.node).map_err(keep)?;
                 if ghost.committed.len() > state.ghost.committed.len() {
-                    state.servers.iter().try_for_each(|seat| ghost.completeness(&seat.node))?;
+                    state.servers.iter().try_for_each(|seat| ghost.completeness(&seat.node)).map_err(keep)?;
                     let known = state.ghost.committed.len() as u64;
-                    (known + 1..=ghost.committed.len() as u64).try_for_each(|index| E::committed(&ghost, Index(index)))?;
+                    (known + 1..=ghost.committed.len() as u64).try_for_each(|index| E::committed(&ghost, Index(index))).map_err(keep)?;
                 }
             }
             state.ghost = self.kept.ghost(ghost);
         }
-        let mut environment = (*state.environment).clone();
-        environment.stepped(&new.node);
-        for applied in applied {
-            environment.see(&new.node, applied)?;
-        }
-        if environment != *state.environment {
-            state.environment = self.kept.environments.intern(environment, &self.kept.renamings);
-        }
-        state.environment.judge(&state.ghost)
+        state.environment = self.kept.seen(state.environment, old, new, applied)?;
+        self.kept.judged(state.environment, state.ghost)
     }
 }
 
@@ -421,6 +427,29 @@ impl<E: Environment> Kept<E> {
             forget_leader(&mut node);
         }
         self.seat(Seat { node, disk })
+    }
+
+    /// What the environment sees of a step.
+    fn seen(
+        &self,
+        environment: Ref<E>,
+        old: Ref<Seat<E::Machine>>,
+        new: Ref<Seat<E::Machine>>,
+        applied: &[Applied<E::Machine>],
+    ) -> Result<Ref<E>, &'static Violation> {
+        let key = mix(mix(old.address() as u64, new.address() as u64), applied.len() as u64);
+        *self.sights.get((environment.address(), key), || {
+            let mut changed = (*environment).clone();
+            changed.stepped(&new.node);
+            applied.iter().try_for_each(|applied| changed.see(&new.node, applied)).map_err(keep)?;
+            Ok(self.environments.intern(changed, &self.renamings))
+        })
+    }
+
+    /// Whether environment and history agree.
+    fn judged(&self, environment: Ref<E>, ghost: Ref<Ghost<E::Machine>>) -> Result<(), &'static Violation> {
+        let key = (environment.address(), ghost.address() as u64);
+        self.judgements.get(key, || environment.judge(&ghost).err().map(keep)).map_or(Ok(()), Err)
     }
 
     fn ghost(&self, ghost: Ghost<E::Machine>) -> Ref<Ghost<E::Machine>> {
@@ -440,10 +469,15 @@ impl<E: Environment> Kept<E> {
                 seat: self.seat(taken.seat),
                 said: taken.said.into_iter().map(|message| self.messages.intern(message, &self.renamings)).collect(),
                 applied: taken.applied,
-                violation: taken.violation.map(|violation| &*Box::leak(Box::new(violation))),
+                violation: taken.violation.map(keep),
             }
         })
     }
+}
+
+/// A violation ends a run: it may stay.
+fn keep(violation: Violation) -> &'static Violation {
+    Box::leak(Box::new(violation))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -531,11 +565,10 @@ impl<E: Environment> Model for World<E> {
                 state.network.remove(place);
             }
             Action::Move { chosen, crash } => {
-                let (environment, asked) = self.asked(&chosen, &state);
-                state.environment = self.kept.environments.intern(environment, &self.kept.renamings);
-                if let Err(violation) = state.environment.judge(&state.ghost) {
-                    state.violation = Some(Box::leak(Box::new(violation)));
-                }
+                let moved = self.asked(&chosen, &state);
+                let asked = moved.1;
+                state.environment = moved.0;
+                state.violation = self.kept.judged(state.environment, state.ghost).err();
                 if let Some((server, stimulus)) = asked {
                     let stepped = self.step_of(&state, server, stimulus);
                     self.accept(&mut state, server, &stepped, false, crash)?;

@@ -12,6 +12,7 @@ use palisade_client::{Client, LockOptions, Options};
 
 use super::connect::Endpoints;
 use super::dev::Cluster;
+use super::signals::StopSignals;
 use super::{block_on, complain};
 
 /// Measure acquire+release pairs on a cluster of this machine
@@ -24,10 +25,10 @@ pub(super) struct Bench {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
     time: Duration,
     /// How many nodes to start
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=9))]
     nodes: u16,
     /// Where to start them; node i serves clients on PORT+i and other nodes on PORT+100+i
-    #[arg(long, value_name = "PORT", default_value_t = 7800)]
+    #[arg(long, value_name = "PORT", default_value_t = 7800, value_parser = clap::value_parser!(u16).range(1..=65_000))]
     port: u16,
     /// Measure the cluster of --endpoints instead of starting one
     #[arg(long)]
@@ -43,8 +44,13 @@ impl Bench {
             if self.running {
                 return self.measure(&self.endpoints.parse().map_err(|error| error.to_string())?).await;
             }
+            let mut signals = StopSignals::listen().map_err(|error| format!("cannot listen for signals: {error}"))?;
             let mut cluster = Cluster::start(self.nodes, self.port, None).await?;
-            let result = self.measure(&cluster.endpoints()).await;
+            let endpoints = cluster.endpoints();
+            let result = tokio::select! {
+                result = self.measure(&endpoints) => result,
+                _ = signals.next() => Err("stopped".to_string()),
+            };
             cluster.stop().await;
             result
         });
@@ -58,7 +64,7 @@ impl Bench {
     }
 
     async fn measure(&self, endpoints: &[String]) -> Result<(), String> {
-        println!("{:>7} {:>9} {:>9} {:>9} {:>9}", "clients", "pairs/s", "p50 ms", "p99 ms", "max ms");
+        say!("{:>7} {:>9} {:>9} {:>9} {:>9}", "clients", "pairs/s", "p50 ms", "p99 ms", "max ms");
         for &clients in &self.clients {
             let mut latencies = closed_loop(endpoints, clients, self.time).await?;
             latencies.sort_unstable();
@@ -69,7 +75,7 @@ impl Bench {
             };
             #[expect(clippy::cast_precision_loss)]
             let rate = latencies.len() as f64 / self.time.as_secs_f64();
-            println!("{clients:>7} {rate:>9.0} {:>9.2} {:>9.2} {:>9.2}", at(0.5), at(0.99), at(1.0));
+            say!("{clients:>7} {rate:>9.0} {:>9.2} {:>9.2} {:>9.2}", at(0.5), at(0.99), at(1.0));
         }
         Ok(())
     }

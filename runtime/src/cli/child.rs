@@ -1,31 +1,41 @@
 //! A command that runs under a lock, and must not outlive it.
 //!
 //! The child leads a process group of its own, so that a signal reaches everything it started. Between this process
-//! and the command stands one `exec`: `palisade run-tied`, which asks the kernel to kill it if its parent dies. A
-//! `palisade lock` that is killed with SIGKILL thus takes the command along, instead of leaving it to work on
-//! under a lock that will expire.
+//! and the command stands one `exec`: `palisade run-tied`, which asks the kernel to kill it if its parent dies. What
+//! the command has started by then is the [`watchdog`](super::watchdog)'s business.
 
 use std::ffi::OsString;
-use std::io::IsTerminal;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 
 use clap::Args;
-use rustix::process::{Pid, Signal, getppid, kill_process_group};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getppid, kill_process_group, waitid};
 use tokio::process::{Child, Command};
 
 use super::complain;
+use super::terminal::Lent;
 
 /// A running command.
 pub(super) struct Tied {
     child: Child,
     group: Option<Pid>,
+    terminal: Option<Lent>,
+    ended: bool,
+}
+
+/// Why a command does not go on by itself.
+pub(super) enum Stopped {
+    /// It was suspended, and goes on now: its lock would run out otherwise.
+    Suspended,
+    /// It wants the terminal, which is not ours to give.
+    WantsTerminal,
 }
 
 impl Tied {
     /// Starts `command` with these additions to its environment.
     pub(super) fn start(command: &[OsString], environment: &[(&str, String)]) -> std::io::Result<Tied> {
-        let child = Command::new(std::env::current_exe()?)
+        let child = Command::new(this_program()?)
             .arg("run-tied")
             .arg(std::process::id().to_string())
             .arg("--")
@@ -35,19 +45,47 @@ impl Tied {
             .kill_on_drop(true)
             .spawn()?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        let tied = Tied { child, group };
-        if let Some(group) = group.filter(|_| std::io::stdin().is_terminal()) {
-            // The command talks to the terminal as if it had been started there. It may have tried already, and been
-            // stopped for it.
-            let _ = rustix::termios::tcsetpgrp(std::io::stdin(), group);
-            tied.signal(Signal::CONT);
-        }
+        let mut tied = Tied { child, group, terminal: None, ended: false };
+        tied.lend_terminal();
         Ok(tied)
     }
 
-    /// Waits for the command's end.
+    /// Lets the command have the terminal, if it is ours; says whether it has it.
+    pub(super) fn lend_terminal(&mut self) -> bool {
+        if self.terminal.is_none() && !self.ended {
+            self.terminal = self.group.and_then(Lent::to);
+            // It may have talked to the terminal before it was its own, and been stopped for it.
+            if self.terminal.is_some() {
+                self.signal(Signal::CONT);
+            }
+        }
+        self.terminal.is_some()
+    }
+
+    /// Its process group.
+    pub(super) fn group(&self) -> Option<Pid> {
+        self.group
+    }
+
+    /// Waits for the command's end. The terminal is ours again then.
     pub(super) async fn wait(&mut self) -> std::io::Result<ExitStatus> {
-        self.child.wait().await
+        let status = self.child.wait().await;
+        (self.ended, self.terminal) = (true, None);
+        status
+    }
+
+    /// If the command was stopped, why. Who was suspended (Ctrl-Z) goes on.
+    pub(super) fn look_after(&self) -> Option<Stopped> {
+        let stops = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        let status = waitid(WaitId::Pid(self.group?), stops).ok()??;
+        let terminal = [Signal::TTIN, Signal::TTOU].map(|signal| Some(signal.as_raw()));
+        if terminal.contains(&status.stopping_signal()) {
+            return Some(Stopped::WantsTerminal);
+        }
+        status.stopped().then(|| {
+            self.signal(Signal::CONT);
+            Stopped::Suspended
+        })
     }
 
     /// Sends a signal to the command and to everything it started.
@@ -57,6 +95,19 @@ impl Tied {
             let _ = kill_process_group(group, signal);
         }
     }
+}
+
+impl Drop for Tied {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.signal(Signal::KILL);
+        }
+    }
+}
+
+/// This very program, even if its file was replaced while it waited for the lock.
+pub(super) fn this_program() -> std::io::Result<PathBuf> {
+    if cfg!(target_os = "linux") { Ok(PathBuf::from("/proc/self/exe")) } else { std::env::current_exe() }
 }
 
 /// The exit code that passes on how a command ended: its own, or 128 plus the signal that ended it.

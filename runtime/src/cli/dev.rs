@@ -4,15 +4,16 @@
 //! the other end of a pipe: whatever happens to this process, they stop with it.
 
 use std::fs::File;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
 use clap::Args;
 use tokio::process::{Child, Command};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::signals::StopSignals;
 use super::{block_on, complain};
 
 /// How long the cluster may take to have a leader.
@@ -54,15 +55,37 @@ struct Node {
 impl Dev {
     pub(super) fn run(self) -> ExitCode {
         block_on(async {
-            let mut cluster = match Cluster::start(self.nodes, self.port, self.data).await {
+            // From the beginning: a Ctrl-C that comes while the nodes start must not leave their directory behind.
+            let mut stop = match StopSignals::listen() {
+                Ok(stop) => stop,
+                Err(error) => {
+                    complain(format!("cannot listen for signals: {error}"));
+                    return ExitCode::FAILURE;
+                }
+            };
+            let mut cluster = match Cluster::launch(self.nodes, self.port, self.data) {
                 Ok(cluster) => cluster,
                 Err(error) => {
                     complain(error);
                     return ExitCode::FAILURE;
                 }
             };
-            cluster.greet();
-            let code = cluster.watch().await;
+            let ready = tokio::select! {
+                ready = cluster.wait_for_leader() => ready.map(|()| true),
+                _ = stop.next() => Ok(false),
+            };
+            let code = match ready {
+                Ok(true) => {
+                    cluster.greet();
+                    cluster.watch(&mut stop).await;
+                    ExitCode::SUCCESS
+                }
+                Ok(false) => ExitCode::SUCCESS,
+                Err(error) => {
+                    complain(error);
+                    ExitCode::FAILURE
+                }
+            };
             cluster.stop().await;
             code
         })
@@ -72,6 +95,25 @@ impl Dev {
 impl Cluster {
     /// Starts the nodes and waits until one of them leads.
     pub(super) async fn start(nodes: u16, port: u16, data: Option<PathBuf>) -> Result<Cluster, String> {
+        let mut cluster = Cluster::launch(nodes, port, data)?;
+        let ready = cluster.wait_for_leader().await;
+        if let Err(error) = ready {
+            cluster.stop().await;
+            return Err(error);
+        }
+        Ok(cluster)
+    }
+
+    /// Starts the nodes.
+    fn launch(nodes: u16, port: u16, data: Option<PathBuf>) -> Result<Cluster, String> {
+        // Another cluster on these ports would answer for this one.
+        for port in (1..=nodes).flat_map(|id| [port + id, port + 100 + id]) {
+            TcpListener::bind(("127.0.0.1", port)).map_err(|error| {
+                format!(
+                    "cannot listen on port {port}: {error}; is a cluster running already? --port takes another range"
+                )
+            })?;
+        }
         let temporary = match data {
             Some(_) => None,
             None => Some(tempfile::tempdir().map_err(|error| format!("cannot make a temporary directory: {error}"))?),
@@ -80,13 +122,7 @@ impl Cluster {
         std::fs::create_dir_all(&data).map_err(|error| format!("cannot make {}: {error}", data.display()))?;
         let data = data.canonicalize().unwrap_or(data);
         let nodes = (1..=nodes).map(|id| Node::start(id, nodes, port, &data)).collect::<Result<_, _>>()?;
-        let mut cluster = Cluster { nodes, temporary };
-        let ready = cluster.wait_for_leader().await;
-        if let Err(error) = ready {
-            cluster.stop().await;
-            return Err(error);
-        }
-        Ok(cluster)
+        Ok(Cluster { nodes, temporary })
     }
 
     /// Where the nodes serve clients.
@@ -99,13 +135,16 @@ impl Cluster {
         loop {
             let mut following = 0;
             for node in &mut self.nodes {
+                let status = palisade_client::status(&node.client_addr, STATUS_TIMEOUT).await.ok();
+                following += usize::from(status.is_some_and(|status| status.leader.is_some()));
+            }
+            // Looked at last: whoever answered is one of these.
+            for node in &mut self.nodes {
                 if let Ok(Some(status)) = node.child.try_wait() {
                     let log = std::fs::read_to_string(&node.log).unwrap_or_default();
                     let last = log.lines().last().unwrap_or("its log is empty");
                     return Err(format!("node {} ended at once ({status}): {last}", node.id));
                 }
-                let status = palisade_client::status(&node.client_addr, STATUS_TIMEOUT).await.ok();
-                following += usize::from(status.is_some_and(|status| status.leader.is_some()));
             }
             if following == self.nodes.len() {
                 return Ok(());
@@ -121,39 +160,34 @@ impl Cluster {
     fn greet(&self) {
         let urls: Vec<String> = self.nodes.iter().map(|node| format!("http://{}", node.client_addr)).collect();
         let Some(url) = urls.first() else { return };
-        println!("ready {}", urls.join(" "));
-        println!();
-        println!("Try, in another terminal:");
-        println!("  curl -sL -X POST {url}/v1/locks/nightly/acquire -d '{{\"ttl_ms\":60000,\"owner\":\"me\"}}'");
-        println!("  curl -sL {url}/v1/locks/nightly");
+        say!("ready {}", urls.join(" "));
+        say!("");
+        say!("Try, in another terminal:");
+        say!("  curl -sL -X POST {url}/v1/locks/tea/acquire -d '{{\"ttl_ms\":60000,\"owner\":\"me\"}}'");
+        say!("  curl -sL {url}/v1/locks/tea");
         let program = program();
         let endpoints = self.endpoints().join(",");
-        println!("  {program} lock report --endpoints {endpoints} -- sh -c 'echo token $PALISADE_TOKEN; sleep 5'");
-        println!("  {program} status --endpoints {endpoints}");
-        println!();
-        println!("Kill a node, the leader too, and nobody will notice:");
+        say!("  {program} lock report --endpoints {endpoints} -- sh -c 'echo token $PALISADE_TOKEN; sleep 5'");
+        say!("  {program} status --endpoints {endpoints}");
+        say!("");
+        say!("Kill a node, the leader too, and nobody will notice:");
         for node in &self.nodes {
             let pid = node.child.id().map_or_else(String::new, |pid| pid.to_string());
-            println!(
+            say!(
                 "  kill -9 {pid:<9} # node {}, clients on {}, log in {}",
                 node.id,
                 node.client_addr,
                 node.log.display()
             );
         }
-        println!("The command that starts it again will be printed here. Ctrl-C stops the cluster.");
+        say!("The command that starts it again will be printed here. Ctrl-C stops the cluster.");
         if let Some(temporary) = &self.temporary {
-            println!("Data is in {} and goes away with the cluster; --data DIR keeps it.", temporary.path().display());
+            say!("Data is in {} and goes away with the cluster; --data DIR keeps it.", temporary.path().display());
         }
     }
 
     /// Tells of nodes that end, until the user has enough.
-    async fn watch(&mut self) -> ExitCode {
-        let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
-        let (Ok(mut interrupt), Ok(mut terminate)) = (interrupt, terminate) else {
-            complain("cannot listen for signals");
-            return ExitCode::FAILURE;
-        };
+    async fn watch(&mut self, stop: &mut StopSignals) {
         let mut told = vec![false; self.nodes.len()];
         loop {
             for (node, told) in self.nodes.iter_mut().zip(&mut told) {
@@ -163,8 +197,7 @@ impl Cluster {
                 }
             }
             tokio::select! {
-                _ = interrupt.recv() => return ExitCode::SUCCESS,
-                _ = terminate.recv() => return ExitCode::SUCCESS,
+                _ = stop.next() => return,
                 () = sleep(Duration::from_millis(100)) => {}
             }
         }
@@ -220,12 +253,19 @@ impl Node {
     }
 
     fn tell_end(&self, status: ExitStatus) {
-        println!("node {} ended ({status}); its log is {}. Start it again with", self.id, self.log.display());
-        println!("  {} serve {}", program(), self.arguments.join(" "));
+        say!("node {} ended ({status}); its log is {}. Start it again with", self.id, self.log.display());
+        let words: Vec<String> = self.arguments.iter().map(|word| quoted(word)).collect();
+        say!("  {} serve {}", program(), words.join(" "));
     }
 }
 
 /// This program, as the user would call it.
 fn program() -> String {
-    std::env::current_exe().map_or_else(|_| "palisade".to_string(), |path| path.display().to_string())
+    std::env::current_exe().map_or_else(|_| "palisade".to_string(), |path| quoted(&path.display().to_string()))
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
+    if word.chars().all(plain) { word.to_string() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }

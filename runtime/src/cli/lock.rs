@@ -5,17 +5,22 @@
 //! nobody else can be granted the lock while it still runs.
 
 use std::ffi::OsString;
+use std::future::pending;
+use std::os::unix::process::ExitStatusExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use palisade_client::wire::{Consistency, LockView};
 use palisade_client::{Client, Error, Guard, LockOptions, Options};
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
-use super::child::{self, Tied};
+use super::child::{self, Stopped, Tied};
 use super::connect::{self, Endpoints};
+use super::signals::StopSignals;
+use super::watchdog::Watchdog;
 use super::{block_on, complain};
 
 /// The lock was lost while the command ran.
@@ -58,8 +63,16 @@ enum Wait {
     Forever,
 }
 
-/// The signals that ask this process to stop: they are for the command, and end a wait.
-struct StopSignals([(Signal, Signals); 4]);
+/// How often to look whether a command that waits for the terminal can have it.
+const GLANCE: Duration = Duration::from_millis(200);
+
+/// How it ended.
+enum End {
+    /// By itself, or by a signal that was passed on; with this exit code.
+    Ended(u8),
+    /// The lock was lost, and the command was stopped.
+    Lost,
+}
 
 impl Lock {
     pub(super) fn run(self) -> ExitCode {
@@ -74,44 +87,100 @@ impl Lock {
                 return 71;
             }
         };
-        let (client, guard) = tokio::select! {
-            locked = self.lock() => match locked {
-                Ok(locked) => locked,
-                Err(error) => {
-                    complain(format!("{}: {error}", self.key));
-                    return connect::exit_code(&error);
-                }
+        let client = tokio::select! {
+            connected = self.connect() => match connected {
+                Ok(client) => client,
+                Err(error) => return self.not_locked(&error),
             },
-            signal = signals.next() => {
-                // The place in the queue is given up when its connection goes.
-                return interrupted(signal);
-            }
+            signal = signals.next() => return interrupted(signal),
         };
-        let environment = [("PALISADE_KEY", self.key.clone()), ("PALISADE_TOKEN", guard.token().to_string())];
-        let code = match Tied::start(&self.command, &environment) {
-            Ok(mut child) => watch(&mut child, &guard, self.ttl, &mut signals).await,
-            Err(error) => {
-                complain(format!("cannot run {}: {error}", self.command[0].display()));
-                126
-            }
+        let locked = tokio::select! {
+            locked = client.lock(self.key.as_str(), self.options()) => Ok(locked),
+            signal = signals.next() => Err(signal),
         };
-        if code != EXIT_LOST {
-            self.give_back(guard).await;
-        }
+        let code = match locked {
+            Ok(Ok(guard)) => self.run_under(guard, &mut signals).await,
+            Ok(Err(error)) => {
+                let code = self.not_locked(&error);
+                if let Error::TimedOut { .. } = error {
+                    self.tell_holder(&client).await;
+                }
+                code
+            }
+            Err(signal) => interrupted(signal),
+        };
+        // Whatever is still claimed is given back.
         let _ = timeout(FAREWELL, client.close()).await;
         code
     }
 
-    async fn lock(&self) -> Result<(Client, Guard), Error> {
-        let client = Client::connect(&self.endpoints.parse()?, Options::default()).await?;
+    /// Finds the cluster, for as long as the lock may be waited for.
+    async fn connect(&self) -> Result<Client, Error> {
+        let endpoints = self.endpoints.parse()?;
+        let mut told = false;
+        loop {
+            match Client::connect(&endpoints, Options::default()).await {
+                Err(error @ Error::Unreachable { .. }) if matches!(self.wait, Wait::Forever) => {
+                    if !std::mem::replace(&mut told, true) {
+                        complain(format!("{error}; trying on"));
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn options(&self) -> LockOptions {
         let options = LockOptions::default().ttl(self.ttl).owner(self.owner.clone().unwrap_or_else(default_owner));
-        let options = match self.wait {
+        match self.wait {
             Wait::AtMost(Duration::ZERO) => options,
             Wait::AtMost(time) => options.wait(time),
             Wait::Forever => options.wait_forever(),
+        }
+    }
+
+    fn not_locked(&self, error: &Error) -> u8 {
+        complain(format!("{}: {error}", self.key));
+        connect::exit_code(error)
+    }
+
+    /// Says who stood in the way.
+    async fn tell_holder(&self, client: &Client) {
+        let read = client.show_lock(self.key.as_str(), Consistency::Linearizable);
+        if let Ok(Ok(LockView { holder: Some(holder), queue, .. })) = timeout(FAREWELL, read).await {
+            let (owner, token, waiting) = (holder.owner, holder.token, queue.len());
+            complain(format!("{} is held by {owner:?} with token {token}, and {waiting} wait for it", self.key));
+        }
+    }
+
+    async fn run_under(&self, guard: Guard, signals: &mut StopSignals) -> u8 {
+        let environment = [("PALISADE_KEY", self.key.clone()), ("PALISADE_TOKEN", guard.token().to_string())];
+        // It is there before the command is.
+        let watchdog = match Watchdog::start() {
+            Ok(watchdog) => Some(watchdog),
+            Err(error) => {
+                complain(format!("cannot start the watchdog: {error}; the command runs without one"));
+                None
+            }
         };
-        let guard = client.lock(self.key.as_str(), options).await?;
-        Ok((client, guard))
+        let end = match Tied::start(&self.command, &environment) {
+            Ok(child) => self.watch(child, watchdog, &guard, signals).await,
+            Err(error) => {
+                complain(format!("cannot run {}: {error}", self.command[0].display()));
+                End::Ended(126)
+            }
+        };
+        match end {
+            End::Ended(code) => {
+                self.give_back(guard).await;
+                code
+            }
+            End::Lost => {
+                // Nobody works under it any more. If the session still lives, nobody needs to wait for its end.
+                let _ = timeout(FAREWELL, guard.release()).await;
+                EXIT_LOST
+            }
+        }
     }
 
     async fn give_back(&self, guard: Guard) {
@@ -121,27 +190,83 @@ impl Lock {
             Err(_) => complain(format!("{}: nobody answers; the lock is free when its TTL runs out", self.key)),
         }
     }
+
+    /// Waits for the command's end, and sees to it that it comes before the lock's.
+    async fn watch(
+        &self,
+        mut child: Tied,
+        mut watchdog: Option<Watchdog>,
+        guard: &Guard,
+        signals: &mut StopSignals,
+    ) -> End {
+        let mut children = signal(SignalKind::child()).ok();
+        // Handled, so that it does nothing: who suspends this process would lose the lock.
+        let _suspended = signal(SignalKind::from_raw(Signal::TSTP.as_raw())).ok();
+        let mut wants_terminal = false;
+        let status = loop {
+            if wants_terminal {
+                // A shell says nothing when it brings a running job to the foreground.
+                wants_terminal = !child.lend_terminal();
+            }
+            if let (Some(watchdog), Some(group)) = (&mut watchdog, child.group()) {
+                watchdog.allow(group, guard.remaining()).await;
+            }
+            tokio::select! {
+                status = child.wait() => break Some(status),
+                signal = signals.next() => child.signal(signal),
+                Some(()) = next(&mut children) => match child.look_after() {
+                    Some(Stopped::Suspended) => complain("a command under a lock cannot be suspended: it goes on"),
+                    Some(Stopped::WantsTerminal) => {
+                        wants_terminal = true;
+                        complain("the command wants the terminal: bring it to the foreground");
+                    }
+                    None => {}
+                },
+                () = endangered(guard, grace(self.ttl)) => break None,
+                // The watchdog hears often enough that the lease was renewed.
+                () = sleep(if wants_terminal { GLANCE.min(self.ttl / 8) } else { self.ttl / 8 }) => {}
+            }
+        };
+        let end = match status {
+            // Killed, and the lease is over: by the watchdog, while this process did not move.
+            Some(Ok(status)) if status.signal() == Some(Signal::KILL.as_raw()) && !guard.is_valid() => End::Lost,
+            Some(status) => End::Ended(ended(status)),
+            None => stop(&mut child, guard).await,
+        };
+        if let Some(watchdog) = watchdog {
+            watchdog.dismiss().await;
+        }
+        end
+    }
 }
 
-/// Waits for the command's end, and sees to it that it comes before the lock's.
-async fn watch(child: &mut Tied, guard: &Guard, ttl: Duration, signals: &mut StopSignals) -> u8 {
-    loop {
-        tokio::select! {
-            status = child.wait() => return ended(status),
-            signal = signals.next() => child.signal(signal),
-            () = endangered(guard, grace(ttl)) => break,
-        }
+/// The next signal, if they can be listened for.
+async fn next(signals: &mut Option<Signals>) -> Option<()> {
+    match signals {
+        Some(signals) => signals.recv().await,
+        None => pending().await,
     }
+}
+
+/// The lock cannot be held any longer: the command has to stop while it still is.
+async fn stop(child: &mut Tied, guard: &Guard) -> End {
     let rest = if guard.is_valid() { guard.remaining() * 3 / 4 } else { GRACE_WHEN_LOST };
-    complain(format!("the lock cannot be held any longer; the command has {} ms to stop", rest.as_millis()));
     child.signal(Signal::TERM);
-    let stopped = timeout(rest, child.wait()).await;
+    let stopped = async {
+        let _ = child.wait().await;
+    };
+    let told = async {
+        complain(format!("the lock cannot be held any longer; the command has {} ms to stop", rest.as_millis()));
+        pending().await
+    };
+    let _ = timeout(rest, async {
+        tokio::select! { biased; () = stopped => {}, () = told => {} }
+    })
+    .await;
     // Whatever the command started and left behind must not go on without the lock either.
     child.signal(Signal::KILL);
-    if stopped.is_err() {
-        let _ = child.wait().await;
-    }
-    EXIT_LOST
+    let _ = child.wait().await;
+    End::Lost
 }
 
 fn ended(status: std::io::Result<std::process::ExitStatus>) -> u8 {
@@ -171,27 +296,6 @@ async fn endangered(guard: &Guard, grace: Duration) {
         tokio::select! {
             () = &mut lost => return,
             () = sleep(spare) => {}
-        }
-    }
-}
-
-impl StopSignals {
-    fn listen() -> std::io::Result<StopSignals> {
-        Ok(StopSignals([
-            (Signal::INT, signal(SignalKind::interrupt())?),
-            (Signal::TERM, signal(SignalKind::terminate())?),
-            (Signal::HUP, signal(SignalKind::hangup())?),
-            (Signal::QUIT, signal(SignalKind::quit())?),
-        ]))
-    }
-
-    async fn next(&mut self) -> Signal {
-        let [(int, a), (term, b), (hup, c), (quit, d)] = &mut self.0;
-        tokio::select! {
-            _ = a.recv() => *int,
-            _ = b.recv() => *term,
-            _ = c.recv() => *hup,
-            _ = d.recv() => *quit,
         }
     }
 }

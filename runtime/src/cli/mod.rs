@@ -1,5 +1,10 @@
 //! The command line. Every command ends in an exit code, and every failure in a sentence on standard error.
 
+/// Prints a line, as `println!` does, but a reader that went away, such as `head`, has seen enough: that is no accident.
+macro_rules! say {
+    ($($words:tt)*) => { $crate::cli::print(format_args!($($words)*)) };
+}
+
 mod bench;
 mod child;
 mod connect;
@@ -7,7 +12,11 @@ mod dev;
 mod lock;
 mod serve;
 mod show;
+mod signals;
+mod terminal;
+mod watchdog;
 
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -33,6 +42,8 @@ enum Command {
     Bench(bench::Bench),
     #[command(hide = true)]
     RunTied(child::RunTied),
+    #[command(hide = true)]
+    WatchOver(watchdog::WatchOver),
 }
 
 /// Parses the command line and runs the command.
@@ -46,12 +57,33 @@ pub(crate) fn main() -> ExitCode {
         Command::Show(show) => show.run(),
         Command::Bench(bench) => bench.run(),
         Command::RunTied(command) => command.run(),
+        Command::WatchOver(watchdog) => watchdog.run(),
     }
 }
 
-/// Says what went wrong.
+/// Says what went wrong. Nobody who does not read standard error can hold this process up for longer than a moment:
+/// it may have a command to stop in time.
 fn complain(error: impl std::fmt::Display) {
-    eprintln!("palisade: {error}");
+    let line = format!("palisade: {error}");
+    let (done, told) = crossbeam_channel::bounded(1);
+    let write = move || {
+        let _ = writeln!(std::io::stderr(), "{line}");
+        let _ = done.send(());
+    };
+    if std::thread::Builder::new().spawn(write).is_ok() {
+        let _ = told.recv_timeout(COMPLAINT_TIMEOUT);
+    }
+}
+
+/// How long a complaint may take.
+const COMPLAINT_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// What `say!` does.
+fn print(line: std::fmt::Arguments<'_>) {
+    match writeln!(std::io::stdout(), "{line}") {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => complain(format!("cannot write: {error}")),
+        _ => {}
+    }
 }
 
 /// A tokio runtime for a command that only waits for others.

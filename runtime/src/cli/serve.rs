@@ -27,9 +27,12 @@ pub(super) struct Serve {
     /// The node's directory; made at the first start
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// HOST:PORT to serve clients on; other nodes send clients there
+    /// HOST:PORT to serve clients on
     #[arg(long, value_name = "ADDR")]
     client_addr: String,
+    /// HOST:PORT where clients reach this node, if that is not --client-addr; other nodes send clients there
+    #[arg(long, value_name = "ADDR")]
+    advertise_client_addr: Option<String>,
     /// HOST:PORT to listen on for other nodes
     #[arg(long, value_name = "ADDR")]
     peer_addr: String,
@@ -91,6 +94,7 @@ impl Serve {
             cluster: self.cluster.clone(),
             data: self.data.clone(),
             client_addr: self.client_addr.clone(),
+            advertised_client_addr: self.advertise_client_addr.as_ref().unwrap_or(&self.client_addr).clone(),
             peer_addr: self.peer_addr.clone(),
             peers: self.peers.clone(),
             timing: Timing::with_election_timeout(self.election_timeout),

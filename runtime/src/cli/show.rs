@@ -67,7 +67,11 @@ impl Status {
             for (place, endpoint) in endpoints.into_iter().enumerate() {
                 tasks.spawn(async move {
                     let answer = palisade_client::status(&endpoint, STATUS_TIMEOUT).await;
-                    let error = answer.as_ref().err().map(ToString::to_string);
+                    let error = answer.as_ref().err().map(|error| match error {
+                        // Nobody looked for a leader here.
+                        Error::Unreachable { trouble, .. } => trouble.clone(),
+                        other => other.to_string(),
+                    });
                     (place, Asked { endpoint, status: answer.ok(), error })
                 });
             }
@@ -78,17 +82,29 @@ impl Status {
         if self.json {
             print_json(&asked);
         } else {
-            println!(
+            say!(
                 "{:<22} {:>4}  {:<13} {:>6} {:>10} {:>9} {:>9}",
-                "ENDPOINT", "NODE", "ROLE", "TERM", "COMMIT", "SESSIONS", "LOCKS"
+                "ENDPOINT",
+                "NODE",
+                "ROLE",
+                "TERM",
+                "COMMIT",
+                "SESSIONS",
+                "LOCKS"
             );
             for Asked { endpoint, status, error } in &asked {
                 match status {
-                    Some(s) => println!(
+                    Some(s) => say!(
                         "{:<22} {:>4}  {:<13} {:>6} {:>10} {:>9} {:>9}",
-                        endpoint, s.node, s.role, s.term, s.commit, s.sessions, s.locks
+                        endpoint,
+                        s.node,
+                        s.role,
+                        s.term,
+                        s.commit,
+                        s.sessions,
+                        s.locks
                     ),
-                    None => println!("{endpoint:<22}    -  unreachable: {}", error.as_deref().unwrap_or("no answer")),
+                    None => say!("{endpoint:<22}    -  unreachable: {}", error.as_deref().unwrap_or("no answer")),
                 }
             }
         }
@@ -114,7 +130,7 @@ impl Locks {
                         continue;
                     }
                     if std::mem::take(&mut first) {
-                        println!("{:<32} {:>10} {:>9} {:>7}  HOLDER", "KEY", "TOKEN", "EXPIRES", "WAITING");
+                        say!("{:<32} {:>10} {:>9} {:>7}  HOLDER", "KEY", "TOKEN", "EXPIRES", "WAITING");
                     }
                     print_line(lock);
                 }
@@ -124,7 +140,7 @@ impl Locks {
                 }
             }
             if first && !self.json {
-                println!("no lock is held");
+                say!("no lock is held");
             }
             Ok(())
         });
@@ -147,15 +163,15 @@ impl Show {
             return ExitCode::SUCCESS;
         }
         match &lock.holder {
-            None => println!("{} is free", lock.key),
+            None => say!("{} is free", lock.key),
             Some(holder) => {
-                println!("{} is held by {}", lock.key, name(&holder.owner));
-                println!("  token    {}", holder.token);
-                println!("  session  {}", holder.session);
-                println!("  expires  in {}, unless it is renewed", milliseconds(holder.expires_in_ms));
-                println!("  waiting  {}", lock.queue.len());
+                say!("{} is held by {}", lock.key, name(&holder.owner));
+                say!("  token    {}", holder.token);
+                say!("  session  {}", holder.session);
+                say!("  expires  in {}, unless it is renewed", milliseconds(holder.expires_in_ms));
+                say!("  waiting  {}", lock.queue.len());
                 for (place, waiter) in lock.queue.iter().enumerate() {
-                    println!("    {:>3}. {}  {}", place + 1, name(&waiter.owner), waiter.session);
+                    say!("    {:>3}. {}  {}", place + 1, name(&waiter.owner), waiter.session);
                 }
             }
         }
@@ -166,12 +182,12 @@ impl Show {
 fn print_line(lock: &LockView) {
     let Some(holder) = &lock.holder else { return };
     let (expires, waiting) = (milliseconds(holder.expires_in_ms), lock.queue.len());
-    println!("{:<32} {:>10} {expires:>9} {waiting:>7}  {}", lock.key, holder.token, name(&holder.owner));
+    say!("{:<32} {:>10} {expires:>9} {waiting:>7}  {}", lock.key, holder.token, name(&holder.owner));
 }
 
 fn print_json(value: &impl Serialize) {
     match serde_json::to_string(value) {
-        Ok(text) => println!("{text}"),
+        Ok(text) => say!("{text}"),
         Err(error) => complain(error),
     }
 }

@@ -5,7 +5,7 @@
 //! Nothing here can break safety: an entry means the same whoever is told of it. What the desk must not do is answer
 //! before the entry is applied, or answer for an entry of another term; both stand in [`Desk::applied`].
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,14 +23,19 @@ use crate::metrics::Metrics;
 /// Everything that clients of this node wait for.
 #[derive(Debug)]
 pub(super) struct Desk {
-    /// The round's proposals, in order.
+    /// What is to be proposed, in order.
     payloads: Vec<Payload<Command>>,
-    /// Who made them.
+    /// Who asked for it.
     origins: Vec<Origin>,
+    /// Who asked for what has been proposed in this round. Apart from `origins`, for while the round is carried out,
+    /// the desk itself may ask for something: that belongs to the next round.
+    proposed: Vec<Origin>,
     /// The round's keepalives, to become one proposal.
     keepalives: Vec<(SessionId, Option<Responder>)>,
     /// The round's reads, to share one barrier.
     reads: Vec<(Query, Responder)>,
+    /// Reads that can be answered, from now on.
+    ready: VecDeque<(Query, Responder)>,
     /// Proposals in the log that are not applied yet, in the order of their indexes.
     inflight: VecDeque<Inflight>,
     waits: Waits,
@@ -55,8 +60,9 @@ enum Origin {
     Close(Responder),
     KeepAlive(Vec<(SessionId, Option<Responder>)>),
     Acquire {
+        /// `None`: one that is opened for this lock.
+        session: Option<SessionId>,
         key: Key,
-        once: bool,
         wait: Duration,
         responder: Responder,
     },
@@ -74,8 +80,10 @@ impl Desk {
         Desk {
             payloads: Vec::new(),
             origins: Vec::new(),
+            proposed: Vec::new(),
             keepalives: Vec::new(),
             reads: Vec::new(),
+            ready: VecDeque::new(),
             inflight: VecDeque::new(),
             waits: Waits::default(),
             metrics,
@@ -89,7 +97,23 @@ impl Desk {
 
     /// When the desk has something to do by itself.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.waits.next()
+        if self.ready.is_empty() { self.waits.next() } else { Some(Instant::now()) }
+    }
+
+    /// Answers the reads that can be answered. To be called when everything that the state says is durable. A round
+    /// shows so much and leaves the rest to the next, so that heartbeats do not wait for those who read long lists; a
+    /// later state serves a read as well.
+    pub(super) fn answer_reads(&mut self, node: &Node<LockTable>) {
+        let mut shown = 0;
+        while shown < limits::ROUND_CLAIMS
+            && let Some((query, responder)) = self.ready.pop_front()
+        {
+            if !responder.is_gone() {
+                let answer = read::answer(node, &query);
+                shown += answer.as_ref().map_or(1, read::claims);
+                responder.answer(answer);
+            }
+        }
     }
 
     /// Takes a request in. What cannot be proposed is answered here.
@@ -97,7 +121,9 @@ impl Desk {
         if responder.is_gone() {
             return;
         }
-        if let Err(failure) = within_limits(node.machine(), &ask) {
+        // Only a leader's table counts; who follows will say who leads.
+        let refused = if node.is_leader() { within_limits(node, &ask).err() } else { None };
+        if let Some(failure) = refused {
             responder.answer(Err(failure));
             return;
         }
@@ -114,16 +140,17 @@ impl Desk {
                 self.propose(command, Origin::Release { claim, responder });
             }
             Ask::Read(query, Consistency::Linearizable) => self.reads.push((query, responder)),
-            Ask::Read(query, Consistency::Stale) => {
-                responder.answer(read::answer(node, &query));
-            }
+            Ask::Read(query, Consistency::Stale) => self.ready.push_back((query, responder)),
         }
     }
 
     fn acquire(&mut self, session: Asker, key: Key, wait: Duration, responder: Responder) {
         let waits = !wait.is_zero();
-        let once = matches!(session, Asker::Once(_));
-        let origin = Origin::Acquire { key: key.clone(), once, wait, responder };
+        let existing = match session {
+            Asker::Session(session, _) => Some(session),
+            Asker::Once(_) => None,
+        };
+        let origin = Origin::Acquire { session: existing, key: key.clone(), wait, responder };
         let command = match session {
             Asker::Session(session, sequence) => Command::Acquire { session, sequence, key, wait: waits },
             Asker::Once(opening) => Command::AcquireOnce { opening, key, wait: waits },
@@ -136,10 +163,22 @@ impl Desk {
         self.origins.push(origin);
     }
 
-    /// A connection is gone, and with it its waits.
+    /// A connection is gone, and with it its waits. Where the same request is under way again, from elsewhere, its
+    /// place is kept for it.
     pub(super) fn disconnected(&mut self, connection: ConnectionId) {
-        for place in self.waits.disconnect(connection) {
-            self.withdraw(place);
+        let deserted = self.waits.disconnect(connection);
+        if deserted.is_empty() {
+            return;
+        }
+        let inflight = self.inflight.iter().map(|inflight| &inflight.origin);
+        let under_way = self.origins.iter().chain(&self.proposed).chain(inflight);
+        let asked: HashSet<Place> = under_way.filter_map(Origin::place).collect();
+        for place in deserted {
+            if asked.contains(&place) {
+                self.waits.keep(place);
+            } else {
+                self.withdraw(place);
+            }
         }
     }
 
@@ -173,13 +212,15 @@ impl Desk {
             self.payloads.push(Payload::Noop);
             self.origins.push(Origin::Read(std::mem::take(&mut self.reads)));
         }
+        assert!(self.proposed.is_empty(), "every round's proposals are accepted or refused in it");
+        self.proposed = std::mem::take(&mut self.origins);
         std::mem::take(&mut self.payloads)
     }
 
     /// The proposals stand in the log.
     pub(super) fn accepted(&mut self, first: Index, term: Term) {
         let proposed = Instant::now();
-        for (index, origin) in (first.0..).zip(self.origins.drain(..)) {
+        for (index, origin) in (first.0..).zip(self.proposed.drain(..)) {
             if matches!(origin, Origin::Acquire { .. }) {
                 self.metrics.acquire_attempts.inc();
             }
@@ -190,7 +231,7 @@ impl Desk {
     /// The proposals were not taken: another node leads, or none.
     pub(super) fn refused(&mut self, leader: Option<LeaderView>) {
         let failure = not_leading(leader);
-        for origin in std::mem::take(&mut self.origins) {
+        for origin in std::mem::take(&mut self.proposed) {
             origin.fail(&failure);
         }
     }
@@ -203,7 +244,11 @@ impl Desk {
 
     /// The node stops.
     pub(super) fn shut_down(&mut self) {
-        self.fail_everything(&Failure::new(Code::ShuttingDown, "this node is stopping; ask another one"));
+        let failure = Failure::new(Code::ShuttingDown, "this node is stopping; ask another one");
+        self.fail_everything(&failure);
+        for (_, responder) in self.ready.drain(..) {
+            responder.answer(Err(failure.clone()));
+        }
     }
 
     fn fail_everything(&mut self, failure: &Failure) {
@@ -244,8 +289,8 @@ impl Desk {
             (Origin::KeepAlive(keepalives), Some(Reply::KeptAlive { missing })) => {
                 kept_alive(node.machine(), keepalives, &missing);
             }
-            (Origin::Acquire { key, once, wait, responder }, Some(reply)) => {
-                self.acquire_answered(node.machine(), key, once, wait, responder, reply);
+            (Origin::Acquire { session, key, wait, responder }, Some(reply)) => {
+                self.acquire_answered(node.machine(), key, session.is_none(), wait, responder, reply);
             }
             (Origin::Release { claim, responder }, Some(reply)) => {
                 if reply == Reply::NotHolder {
@@ -254,9 +299,7 @@ impl Desk {
                 responder.answer(released(&reply, claim));
             }
             (Origin::Read(reads), None) => {
-                for (query, responder) in reads {
-                    responder.answer(read::answer(node, &query));
-                }
+                self.ready.extend(reads);
             }
             (Origin::Own, _) => {}
             (origin, reply) => unreachable!("{origin:?} was answered with {reply:?}"),
@@ -357,6 +400,16 @@ impl Desk {
 }
 
 impl Origin {
+    /// The place in a queue that somebody who is there is asking for.
+    fn place(&self) -> Option<Place> {
+        match self {
+            Origin::Acquire { session, key, wait, responder } if !wait.is_zero() && !responder.is_gone() => {
+                Some(((*session)?, key.clone()))
+            }
+            _ => None,
+        }
+    }
+
     fn fail(self, failure: &Failure) {
         let responders: Vec<Responder> = match self {
             Origin::Open { responder, .. }
@@ -375,7 +428,12 @@ impl Origin {
 
 /// What a new request may add to. Checked against what is applied: requests that are under way may exceed a limit by
 /// as many as there are of them.
-fn within_limits(table: &LockTable, ask: &Ask) -> Result<(), Failure> {
+fn within_limits(node: &Node<LockTable>, ask: &Ask) -> Result<(), Failure> {
+    if node.log().last().index.0 - node.commit().0 >= limits::UNCOMMITTED {
+        let message = "the other nodes do not keep up with this one; try again in a moment";
+        return Err(Failure::new(Code::Overloaded, message));
+    }
+    let table = node.machine();
     let reached = |what: &str, limit: usize| {
         Err(Failure::new(Code::Limit, format!("the limit of {limit} {what} is reached; try again later")))
     };
@@ -442,5 +500,126 @@ fn kept_alive(table: &LockTable, keepalives: Vec<(SessionId, Option<Responder>)>
         let alive = table.session(id).filter(|_| !missing.contains(&id));
         let lease = alive.map(|session| SessionLease { session: wire_session(id), ttl_ms: session.ttl.0 });
         responder.answer(lease.map(Answer::Session).ok_or_else(no_session));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade_client::wire;
+    use palisade_spec::raft::{Config, Durable, Input, NodeId, Output};
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    type Node = super::Node<LockTable>;
+    type Reply = oneshot::Receiver<Result<Answer, Failure>>;
+
+    /// Goal: what the desk proposes by itself, while the outputs of a round are carried out, is no part of that
+    /// round's proposals. If it were counted among them, everybody after it would get another one's answer.
+    #[test]
+    fn a_withdrawal_in_the_middle_of_a_round_shifts_nobodys_answer() {
+        let mut node = Node::recover(Config::new(NodeId(1), [NodeId(1)]), Durable::blank(LockTable::default()));
+        node.step(Input::ElectionTimeout, &mut Vec::new());
+        let mut desk = Desk::new(Metrics::new());
+
+        let mut first = acquire(&mut desk, &node, "key", 0);
+        let outputs = propose(&mut desk, &mut node);
+        carry_out(&mut desk, &node, outputs);
+        assert_eq!(granted(&mut first).key, "key");
+
+        // Somebody joins the queue, and is gone when that is applied, in the round in which somebody else asks.
+        let waiter = acquire(&mut desk, &node, "key", 60_000);
+        let mut late = propose(&mut desk, &mut node);
+        let applied = late.split_off(1);
+        carry_out(&mut desk, &node, late);
+        drop(waiter);
+        let mut second = acquire(&mut desk, &node, "second", 0);
+        let outputs = [applied, propose(&mut desk, &mut node)].concat();
+        carry_out(&mut desk, &node, outputs);
+        assert_eq!(granted(&mut second).key, "second");
+
+        let mut third = acquire(&mut desk, &node, "third", 0);
+        let outputs = propose(&mut desk, &mut node);
+        carry_out(&mut desk, &node, outputs);
+        assert_eq!(granted(&mut third).key, "third");
+        assert!(node.machine().lock(&Key::from("key")).unwrap().queue.is_empty(), "the waiter was withdrawn");
+    }
+
+    /// Goal: who asks again over another connection keeps its place, although the old connection's end is noticed in
+    /// the same round.
+    #[test]
+    fn a_place_that_is_asked_for_again_is_kept() {
+        let mut node = Node::recover(Config::new(NodeId(1), [NodeId(1)]), Durable::blank(LockTable::default()));
+        node.step(Input::ElectionTimeout, &mut Vec::new());
+        let mut desk = Desk::new(Metrics::new());
+        let mut holder = acquire(&mut desk, &node, "key", 0);
+        let opened =
+            ask(&mut desk, &node, 2, wire::Op::OpenSession(wire::OpenSession { ttl_ms: 1000, owner: String::new() }));
+        round(&mut desk, &mut node);
+        let grant = granted(&mut holder);
+        let session = answered(opened);
+
+        let again = wire::Acquire { session: Some(session), wait_ms: 60_000, ..wire::Acquire::default() };
+        let again = wire::Op::Acquire { key: "key".to_string(), options: again, number: None };
+        let _first = ask(&mut desk, &node, 2, again.clone());
+        round(&mut desk, &mut node);
+        let mut second = ask(&mut desk, &node, 3, again);
+        desk.disconnected(ConnectionId(2));
+        round(&mut desk, &mut node);
+        assert!(second.try_recv().is_err(), "it waits");
+
+        let release = wire::Release { session: grant.session, token: grant.token };
+        let _released =
+            ask(&mut desk, &node, 4, wire::Op::Release { key: "key".to_string(), grant: release, number: None });
+        round(&mut desk, &mut node);
+        assert_eq!(granted(&mut second).session, session);
+    }
+
+    fn round(desk: &mut Desk, node: &mut Node) {
+        let outputs = propose(desk, node);
+        carry_out(desk, node, outputs);
+    }
+
+    fn ask(desk: &mut Desk, node: &Node, connection: u64, op: wire::Op) -> Reply {
+        let (sender, receiver) = oneshot::channel();
+        desk.take(node, Ask::from_wire(op).unwrap(), Responder::once(ConnectionId(connection), sender));
+        receiver
+    }
+
+    fn answered(mut reply: Reply) -> wire::SessionId {
+        match reply.try_recv() {
+            Ok(Ok(Answer::Session(lease))) => lease.session,
+            other => panic!("not a session: {other:?}"),
+        }
+    }
+
+    fn acquire(desk: &mut Desk, node: &Node, key: &str, wait_ms: u64) -> Reply {
+        let options = wire::Acquire { wait_ms, ..wire::Acquire::default() };
+        ask(desk, node, 1, wire::Op::Acquire { key: key.to_string(), options, number: None })
+    }
+
+    /// The round's proposals reach the node. A node that is its whole cluster applies them at once.
+    fn propose(desk: &mut Desk, node: &mut Node) -> Vec<Output<LockTable>> {
+        let mut outputs = Vec::new();
+        node.step(Input::Propose(desk.proposals()), &mut outputs);
+        outputs.retain(|output| matches!(output, Output::Accepted { .. } | Output::Applied { .. }));
+        outputs
+    }
+
+    fn carry_out(desk: &mut Desk, node: &Node, outputs: Vec<Output<LockTable>>) {
+        for output in outputs {
+            match output {
+                Output::Accepted { first, term } => desk.accepted(first, term),
+                Output::Applied { index, term, outcome, .. } => desk.applied(node, index, term, outcome),
+                other => unreachable!("{other:?}"),
+            }
+        }
+    }
+
+    fn granted(reply: &mut Reply) -> Acquired {
+        match reply.try_recv() {
+            Ok(Ok(Answer::Acquired(grant))) => grant,
+            other => panic!("not a grant: {other:?}"),
+        }
     }
 }

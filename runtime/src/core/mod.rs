@@ -38,8 +38,6 @@ use crate::storage::{StorageError, Wal};
 /// What can reach the core.
 #[derive(Debug)]
 pub enum Event {
-    /// Messages from a peer, in the order in which it sent them.
-    Messages(Vec<Message<Command>>),
     /// A client asks for something.
     Ask(Ask, Responder),
     /// A client's connection is gone.
@@ -52,7 +50,15 @@ pub enum Event {
 #[derive(Clone, Debug)]
 pub struct Core {
     events: Sender<Event>,
+    messages: Sender<Vec<Message<Command>>>,
     view: Arc<SharedView>,
+}
+
+/// Where the core finds what comes.
+#[derive(Debug)]
+pub struct Doors {
+    events: Receiver<Event>,
+    messages: Receiver<Vec<Message<Command>>>,
 }
 
 /// Everything the core needs to begin.
@@ -77,9 +83,20 @@ pub struct Overloaded;
 
 impl Core {
     /// The way in, and where the core will find what comes.
-    pub fn channel() -> (Core, Receiver<Event>) {
-        let (events, receiver) = crossbeam_channel::bounded(limits::CORE_QUEUE);
-        (Core { events, view: Arc::new(SharedView::default()) }, receiver)
+    pub fn channel() -> (Core, Doors) {
+        let (events, asked) = crossbeam_channel::bounded(limits::CORE_QUEUE);
+        let (messages, said) = crossbeam_channel::bounded(limits::CORE_MESSAGES);
+        let core = Core { events, messages, view: Arc::new(SharedView::default()) };
+        (core, Doors { events: asked, messages: said })
+    }
+
+    /// Hands in messages from a peer, in the order in which it sent them. They have a door of their own: however many
+    /// clients there are, a leader's heartbeat does not stand in line behind them.
+    ///
+    /// # Errors
+    /// If too many wait already. They are dropped, as the network might have done.
+    pub fn receive(&self, messages: Vec<Message<Command>>) -> Result<(), Overloaded> {
+        self.messages.try_send(messages).map_err(|_| Overloaded)
     }
 
     /// Hands an event in, without waiting.
@@ -98,7 +115,7 @@ impl Core {
         let events = self.events.clone();
         let Err(TrySendError::Full(event)) = events.try_send(event) else { return };
         // Rare, and over when the core has caught up.
-        let _ = tokio::task::spawn_blocking(move || events.send(event)).await;
+        let _ = tokio::task::spawn_blocking(move || drop(events.send(event))).await;
     }
 
     /// The node as of its last round.
@@ -112,11 +129,7 @@ impl Core {
 ///
 /// # Errors
 /// If the thread cannot be started.
-pub fn start(
-    core: &Core,
-    events: Receiver<Event>,
-    parts: CoreParts,
-) -> std::io::Result<JoinHandle<Result<(), StorageError>>> {
+pub fn start(core: &Core, doors: Doors, parts: CoreParts) -> std::io::Result<JoinHandle<Result<(), StorageError>>> {
     let view = Arc::clone(&core.view);
-    std::thread::Builder::new().name("core".into()).spawn(move || round::run(&events, &view, parts))
+    std::thread::Builder::new().name("core".into()).spawn(move || round::run(&doors, &view, parts))
 }

@@ -19,6 +19,16 @@ pub(super) fn answer(node: &Node<LockTable>, query: &Query) -> Result<Answer, Fa
     }
 }
 
+/// How many holders and waiters an answer shows, which is what it costs.
+pub(super) fn claims(answer: &Answer) -> usize {
+    match answer {
+        Answer::SessionView(session) => 1 + session.keys.len(),
+        Answer::Lock(lock) => 1 + lock.queue.len(),
+        Answer::Locks(page) => page.locks.iter().map(|lock| 1 + lock.queue.len()).sum::<usize>().max(1),
+        _ => 1,
+    }
+}
+
 fn session(table: &LockTable, now: Stamp, id: SessionId) -> Result<Answer, Failure> {
     let Some(session) = table.session(id) else {
         return Err(Failure::new(Code::NoSession, "no such session: it expired, was closed, or never was"));

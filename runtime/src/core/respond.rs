@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use palisade_client::wire::{Answer, Code, Failure, Outcome, Response};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::handover::Outbox;
 
@@ -25,7 +25,7 @@ pub struct Responder {
 #[derive(Debug)]
 enum Way {
     Once(oneshot::Sender<Result<Answer, Failure>>),
-    Stream { id: u64, text: bool, outbox: Arc<Outbox<StreamReply>> },
+    Stream { id: u64, text: bool, room: Option<OwnedSemaphorePermit>, outbox: Arc<Outbox<StreamReply>> },
 }
 
 /// An answer on its way to a WebSocket.
@@ -35,6 +35,8 @@ pub struct StreamReply {
     pub response: Response,
     /// Whether the request came as text, and so the answer goes.
     pub text: bool,
+    /// The room that a large answer takes, until it is written.
+    pub room: Option<OwnedSemaphorePermit>,
 }
 
 impl Responder {
@@ -43,9 +45,15 @@ impl Responder {
         Responder { connection, asked: Instant::now(), way: Way::Once(sender) }
     }
 
-    /// For request `id` of a WebSocket.
-    pub fn stream(connection: ConnectionId, id: u64, text: bool, outbox: Arc<Outbox<StreamReply>>) -> Responder {
-        Responder { connection, asked: Instant::now(), way: Way::Stream { id, text, outbox } }
+    /// For request `id` of a WebSocket, whose answer may take this room.
+    pub fn stream(
+        connection: ConnectionId,
+        id: u64,
+        text: bool,
+        room: Option<OwnedSemaphorePermit>,
+        outbox: Arc<Outbox<StreamReply>>,
+    ) -> Responder {
+        Responder { connection, asked: Instant::now(), way: Way::Stream { id, text, room, outbox } }
     }
 
     /// Whether nobody listens any more. On a WebSocket that was refused for want of a leader this includes every
@@ -61,13 +69,13 @@ impl Responder {
     pub fn answer(self, result: Result<Answer, Failure>) -> bool {
         match self.way {
             Way::Once(sender) => sender.send(result).is_ok(),
-            Way::Stream { id, text, outbox } => {
+            Way::Stream { id, text, room, outbox } => {
                 let refused = result.as_ref().err().is_some_and(|failure| ends_connection(failure.error));
                 let result = match result {
                     Ok(answer) => Outcome::Ok(answer),
                     Err(failure) => Outcome::Error(failure),
                 };
-                let delivered = outbox.push(StreamReply { response: Response { id, result }, text }).is_ok();
+                let delivered = outbox.push(StreamReply { response: Response { id, result }, text, room }).is_ok();
                 if refused {
                     outbox.close();
                 }
@@ -80,5 +88,6 @@ impl Responder {
 /// Whether a WebSocket ends with this failure: the client has to go on at another node, from its first unanswered
 /// operation.
 fn ends_connection(code: Code) -> bool {
-    matches!(code, Code::NotLeader | Code::NoLeader | Code::LeadershipLost | Code::ShuttingDown)
+    use Code::{LeadershipLost, NoLeader, NotLeader, Overloaded, ShuttingDown};
+    matches!(code, NotLeader | NoLeader | LeadershipLost | ShuttingDown | Overloaded)
 }

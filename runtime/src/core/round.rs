@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError};
+use crossbeam_channel::select;
 use palisade_client::wire::LeaderView;
 use palisade_spec::lock::{Command, LockTable};
-use palisade_spec::raft::{Input, Node, NodeId, Output, Persist, Term};
+use palisade_spec::raft::{Input, Message, Node, NodeId, Output, Persist, Term};
 use tracing::{debug, info, warn};
 
 use super::desk::Desk;
 use super::timers::Timers;
 use super::view::SharedView;
-use super::{CoreParts, Event};
+use super::{CoreParts, Doors, Event};
 use crate::limits;
 use crate::metrics::Metrics;
 use crate::peers::Peers;
@@ -36,7 +36,7 @@ struct Round<'a> {
 }
 
 /// Runs the node until it is stopped or a write fails.
-pub(super) fn run(events: &Receiver<Event>, view: &SharedView, parts: CoreParts) -> Result<(), StorageError> {
+pub(super) fn run(doors: &Doors, view: &SharedView, parts: CoreParts) -> Result<(), StorageError> {
     let CoreParts { config, durable, wal, timing, peers, metrics } = parts;
     let now = Instant::now();
     let mut round = Round {
@@ -51,31 +51,42 @@ pub(super) fn run(events: &Receiver<Event>, view: &SharedView, parts: CoreParts)
         now,
     };
     round.view.publish(&round.node, 0);
-    let mut batch = Vec::new();
-    loop {
-        if !drain(events, &mut batch, round.next_alarm()) {
-            round.desk.shut_down();
-            return Ok(());
-        }
-        round.take(batch.drain(..))?;
+    let mut batch = Batch::default();
+    while batch.fill(doors, round.next_alarm()) {
+        round.take(&mut batch)?;
     }
+    round.desk.shut_down();
+    Ok(())
 }
 
-/// Waits for an event or the alarm, then takes all the events there are. `false` when the node is to stop.
-fn drain(events: &Receiver<Event>, batch: &mut Vec<Event>, alarm: Instant) -> bool {
-    let mut next = match events.recv_deadline(alarm) {
-        Ok(event) => Some(event),
-        Err(RecvTimeoutError::Timeout) => None,
-        Err(RecvTimeoutError::Disconnected) => return false,
-    };
-    while let Some(event) = next {
-        if matches!(event, Event::Stop) {
-            return false;
+/// What one round takes.
+#[derive(Default)]
+struct Batch {
+    messages: Vec<Message<Command>>,
+    events: Vec<Event>,
+}
+
+impl Batch {
+    /// Waits for something or for the alarm, then takes all that there is, within limits. `false` when the node is to
+    /// stop.
+    fn fill(&mut self, doors: &Doors, alarm: Instant) -> bool {
+        let first = select! {
+            recv(doors.messages) -> messages => messages.map(|messages| self.messages.extend(messages)).is_ok(),
+            recv(doors.events) -> event => event.is_ok_and(|event| self.take(event)),
+            default(alarm.saturating_duration_since(Instant::now())) => true,
+        };
+        first && {
+            let messages = doors.messages.try_iter().take(limits::CORE_BATCH);
+            messages.for_each(|messages| self.messages.extend(messages));
+            doors.events.try_iter().take(limits::CORE_BATCH).all(|event| self.take(event))
         }
-        batch.push(event);
-        next = if batch.len() < limits::CORE_BATCH { events.try_recv().ok() } else { None };
     }
-    true
+
+    fn take(&mut self, event: Event) -> bool {
+        let goes_on = !matches!(event, Event::Stop);
+        self.events.push(event);
+        goes_on
+    }
 }
 
 impl Round<'_> {
@@ -85,7 +96,7 @@ impl Round<'_> {
     }
 
     /// One round: every event is stepped, then every output is carried out.
-    fn take(&mut self, events: impl Iterator<Item = Event>) -> Result<(), StorageError> {
+    fn take(&mut self, batch: &mut Batch) -> Result<(), StorageError> {
         let led = self.leading();
         let (leader, term) = (self.node.leader(), self.node.term());
         // The clock is read after the events were taken from their channel, so it is later than the moment any client
@@ -93,13 +104,11 @@ impl Round<'_> {
         self.now = Instant::now();
         let elapsed = self.timers.elapsed(self.now);
         self.step(Input::ClockAdvanced(elapsed));
-        for event in events {
+        for message in batch.messages.drain(..) {
+            self.step(Input::Receive(message));
+        }
+        for event in batch.events.drain(..) {
             match event {
-                Event::Messages(messages) => {
-                    for message in messages {
-                        self.step(Input::Receive(message));
-                    }
-                }
                 Event::Ask(ask, responder) => self.desk.take(&self.node, ask, responder),
                 Event::Disconnected(connection) => self.desk.disconnected(connection),
                 Event::Stop => {}
@@ -120,11 +129,11 @@ impl Round<'_> {
             self.step(Input::ElectionTimeout);
         }
         self.carry_out()?;
+        self.desk.answer_reads(&self.node);
         if led.is_some() && led != self.leading() {
             self.desk.lost_leadership();
         }
         self.log_changes(leader, term);
-        self.view.publish(&self.node, self.desk.waits());
         Ok(())
     }
 
@@ -152,7 +161,10 @@ impl Round<'_> {
         let mut writes = Vec::new();
         let mut outputs = std::mem::take(&mut self.outputs);
         let barrier = outputs.iter().position(|output| matches!(output, Output::Persist(_)));
-        let mut behind = outputs.split_off(barrier.unwrap_or(outputs.len()));
+        let mut behind = outputs.split_off(barrier.unwrap_or(0));
+        if outputs.iter().any(|output| matches!(output, Output::Applied { .. })) {
+            self.publish();
+        }
         for output in outputs.drain(..) {
             self.release(output);
         }
@@ -168,11 +180,17 @@ impl Round<'_> {
             let written = self.wal.write(&writes)?;
             self.metrics.fsync_seconds.observe(written.sync.as_secs_f64());
         }
+        self.publish();
         for output in behind.drain(..) {
             self.release(output);
         }
         self.outputs = outputs;
         Ok(())
+    }
+
+    /// Shows the node's state. Before anybody is answered: who asks for the status after an answer finds what it said.
+    fn publish(&self) {
+        self.view.publish(&self.node, self.desk.waits());
     }
 
     /// Carries out one output that is not a write. Everything before it in the list is done.

@@ -24,7 +24,7 @@ impl Timing {
 }
 
 /// A timer that is looked at later than this was not late by itself: the process stood still, and what its peers said
-/// meanwhile may not have been read yet. It gets that long again.
+/// meanwhile may not have been read yet. It gets that long again, once.
 const STALL: Duration = Duration::from_millis(25);
 
 /// The timers of one node.
@@ -32,13 +32,15 @@ const STALL: Duration = Duration::from_millis(25);
 pub(super) struct Timers {
     timing: Timing,
     election: Option<Instant>,
+    /// Whether the election timer has had its grace.
+    stalled: bool,
     heartbeat: Option<Instant>,
     clock: Instant,
 }
 
 impl Timers {
     pub(super) fn start(timing: Timing, now: Instant) -> Timers {
-        let mut timers = Timers { timing, election: None, heartbeat: None, clock: now };
+        let mut timers = Timers { timing, election: None, stalled: false, heartbeat: None, clock: now };
         timers.arm_election(now);
         timers
     }
@@ -47,6 +49,7 @@ impl Timers {
     pub(super) fn arm_election(&mut self, now: Instant) {
         let jitter = rand::rng().random_range(0.0..1.0);
         self.election = Some(now + self.timing.election.mul_f64(1.0 + jitter));
+        self.stalled = false;
     }
 
     pub(super) fn arm_heartbeat(&mut self, now: Instant) {
@@ -68,8 +71,8 @@ impl Timers {
 
     pub(super) fn election_is_due(&mut self, now: Instant) -> bool {
         let Some(at) = self.election.filter(|&at| at <= now) else { return false };
-        if now - at > STALL {
-            self.election = Some(now + STALL);
+        if now - at > STALL && !self.stalled {
+            (self.election, self.stalled) = (Some(now + STALL), true);
             return false;
         }
         self.election = None;
@@ -81,5 +84,47 @@ impl Timers {
         let whole = u64::try_from(now.saturating_duration_since(self.clock).as_millis()).unwrap_or(u64::MAX);
         self.clock += Duration::from_millis(whole);
         whole
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timers(now: Instant) -> Timers {
+        Timers::start(Timing::with_election_timeout(Duration::from_millis(100)), now)
+    }
+
+    #[test]
+    fn a_timer_that_is_seen_late_gets_a_moment_more() {
+        let start = Instant::now();
+        let mut timers = timers(start);
+        let late = start + Duration::from_millis(500);
+        assert!(!timers.election_is_due(late));
+        assert!(!timers.election_is_due(late + STALL / 2));
+        assert!(timers.election_is_due(late + STALL));
+    }
+
+    /// However slow the rounds are, the timer fires: a leader that is cut off must step down some time.
+    #[test]
+    fn slow_rounds_do_not_put_it_off_for_ever() {
+        let start = Instant::now();
+        let mut timers = timers(start);
+        let mut round = start;
+        let fired = (0..).find(|_| {
+            round += 3 * STALL;
+            timers.election_is_due(round)
+        });
+        assert!(fired.is_some_and(|rounds| rounds < 10));
+        timers.arm_election(round);
+        assert!(!timers.election_is_due(round + Duration::from_secs(1)), "a new timer has its own grace");
+    }
+
+    #[test]
+    fn fractions_of_a_millisecond_are_not_lost() {
+        let start = Instant::now();
+        let mut timers = timers(start);
+        let told: u64 = (1..=10).map(|step| timers.elapsed(start + step * Duration::from_micros(1700))).sum();
+        assert_eq!(told, 17);
     }
 }

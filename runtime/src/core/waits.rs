@@ -101,6 +101,14 @@ impl Waits {
         deserted
     }
 
+    /// A deserted place is not to be withdrawn after all: somebody is about to wait there.
+    pub(super) fn keep(&mut self, place: Place) {
+        if let Some(mut wait) = self.remove_quietly(&place) {
+            wait.withdrawing = false;
+            self.put(place, wait);
+        }
+    }
+
     /// When something is due.
     pub(super) fn next(&self) -> Option<Instant> {
         self.alarms.first().map(|&(at, _)| at)

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
@@ -14,6 +16,7 @@ use tracing::{debug, warn};
 
 use super::{App, router};
 use crate::limits;
+use crate::metrics::Metrics;
 
 /// How long open connections may take to finish when the node stops.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -41,9 +44,34 @@ pub async fn listen(app: App, listener: TcpListener, mut stop: watch::Receiver<b
             debug!("the limit of {} connections is reached; one was closed", limits::CONNECTIONS);
             continue;
         };
-        connections.spawn(serve(app.clone(), stream, service.clone(), permit, stop.clone()));
+        let place = Place::take(permit, &app.metrics);
+        connections.spawn(serve(app.clone(), stream, service.clone(), place, stop.clone()));
     }
     let _ = timeout(FAREWELL, async { while connections.join_next().await.is_some() {} }).await;
+}
+
+/// A connection's place among all that may be open. A WebSocket takes it over: its connection outlives the HTTP one.
+#[derive(Clone)]
+pub(super) struct Place {
+    _seat: Arc<Seat>,
+}
+
+struct Seat {
+    _permit: OwnedSemaphorePermit,
+    metrics: Arc<Metrics>,
+}
+
+impl Place {
+    fn take(permit: OwnedSemaphorePermit, metrics: &Arc<Metrics>) -> Place {
+        metrics.connections.inc();
+        Place { _seat: Arc::new(Seat { _permit: permit, metrics: Arc::clone(metrics) }) }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.metrics.connections.dec();
+    }
 }
 
 /// Resolves when the node stops.
@@ -55,11 +83,14 @@ async fn serve(
     app: App,
     stream: TcpStream,
     service: TowerToHyperService<axum::Router>,
-    permit: OwnedSemaphorePermit,
+    place: Place,
     mut stop: watch::Receiver<bool>,
 ) {
-    app.metrics.connections.inc();
     let _ = stream.set_nodelay(true);
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(place.clone());
+        service.call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits::HEAD_TIMEOUT)
@@ -80,6 +111,4 @@ async fn serve(
         }
         debug!(%error, "a client's connection ended");
     }
-    app.metrics.connections.dec();
-    drop(permit);
 }

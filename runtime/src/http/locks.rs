@@ -38,6 +38,11 @@ pub(super) async fn show(State(app): State<App>, uri: Uri, path: PathParameter) 
     perform(&app, &uri, op()).await
 }
 
+/// Any of the paths above, with nothing in the place of the key.
+pub(super) async fn no_key(State(app): State<App>, uri: Uri) -> Response {
+    perform(&app, &uri, Ok(Op::ShowLock { key: String::new(), consistency: Consistency::Stale })).await
+}
+
 /// `GET /v1/locks`
 pub(super) async fn list(State(app): State<App>, uri: Uri) -> Response {
     perform(&app, &uri, body::query(&uri).map(Op::ListLocks)).await

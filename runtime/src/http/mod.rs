@@ -88,7 +88,7 @@ async fn perform(app: &App, uri: &Uri, op: Result<Op, Failure>) -> Response {
         Ok(op) => app.ask(op).await,
         Err(failure) => Err(failure),
     };
-    if matches!(&result, Err(failure) if failure.error == Code::Invalid) {
+    if matches!(&result, Err(Failure { error: Code::Invalid | Code::TooLarge, .. })) {
         app.metrics.frames_rejected.inc();
     }
     reply::response(result, uri)
@@ -101,6 +101,10 @@ fn router(app: App) -> Router {
         .route("/v1/locks/{key}", get(locks::show))
         .route("/v1/locks/{key}/acquire", post(locks::acquire))
         .route("/v1/locks/{key}/release", post(locks::release))
+        // An empty key matches none of these paths, but is a mistake in the key, not in the path.
+        .route("/v1/locks/", any(locks::no_key))
+        .route("/v1/locks//acquire", any(locks::no_key))
+        .route("/v1/locks//release", any(locks::no_key))
         .route("/v1/sessions", post(sessions::open))
         .route("/v1/sessions/{id}", get(sessions::show).delete(sessions::close))
         .route("/v1/sessions/{id}/keepalive", post(sessions::keep_alive))

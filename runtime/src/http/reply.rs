@@ -46,6 +46,7 @@ fn status(code: Code) -> StatusCode {
         Code::NoSession | Code::NotFound => StatusCode::NOT_FOUND,
         Code::Invalid => StatusCode::BAD_REQUEST,
         Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+        Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::Limit => StatusCode::TOO_MANY_REQUESTS,
         Code::NotLeader => StatusCode::TEMPORARY_REDIRECT,
         Code::Overloaded | Code::NoLeader | Code::LeadershipLost | Code::ShuttingDown => {

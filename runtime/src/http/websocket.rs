@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
@@ -17,8 +18,10 @@ use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use palisade_client::codec;
 use palisade_client::wire::{Answer, Code, Failure, Op, Request, Response as WireResponse};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, interval_at, timeout};
 
+use super::listen::Place;
 use super::{App, overloaded, reply};
 use crate::core::{Ask, ConnectionId, Event, Responder, StreamReply};
 use crate::handover::Outbox;
@@ -33,6 +36,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) async fn upgrade(
     State(app): State<App>,
+    Extension(place): Extension<Place>,
     uri: Uri,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
@@ -40,7 +44,12 @@ pub(super) async fn upgrade(
         Ok(upgrade) => upgrade
             .max_message_size(limits::REQUEST_BYTES)
             .max_frame_size(limits::REQUEST_BYTES)
-            .on_upgrade(move |socket| serve(app, socket)),
+            // Every connection has this much memory, also an idle one: the default is 128 KiB each.
+            .read_buffer_size(limits::REQUEST_BYTES)
+            .on_upgrade(move |socket| async move {
+                serve(app, socket).await;
+                drop(place);
+            }),
         Err(error) => {
             let message = format!("this path speaks WebSocket: {}", error.body_text());
             reply::response(Err(Failure::new(Code::Invalid, message)), &uri)
@@ -55,13 +64,16 @@ struct Connection {
     outbox: Arc<Outbox<StreamReply>>,
     /// Requests whose answers were not written yet.
     open: AtomicUsize,
+    /// Room for the answers to reads of locks.
+    reads: Arc<Semaphore>,
 }
 
 async fn serve(app: App, socket: WebSocket) {
     let id = app.new_connection();
     // Room for every answer, and for the one that says why the connection ends.
     let outbox = Arc::new(Outbox::new(limits::OPEN_REQUESTS + 1));
-    let connection = Connection { app, id, outbox, open: AtomicUsize::new(0) };
+    let reads = Arc::new(Semaphore::new(limits::OPEN_READS));
+    let connection = Connection { app, id, outbox, open: AtomicUsize::new(0), reads };
     let (mut sink, stream) = socket.split();
     let reason = tokio::select! {
         reason = receive(&connection, stream) => reason,
@@ -103,24 +115,29 @@ async fn receive(connection: &Connection, mut stream: SplitStream<WebSocket>) ->
                 connection.app.metrics.frames_rejected.inc();
                 // Whoever sent this cannot be told which request it was; 0 stands for "the last one".
                 let failure = Failure::new(Code::Invalid, format!("the request is not understood: {error}"));
-                connection.responder(0, text).answer(Err(failure));
+                connection.responder(0, text, None).answer(Err(failure));
                 // The sender ends the connection once this answer is written.
                 connection.outbox.close();
                 return pending().await;
             }
         };
-        connection.take(request, text);
+        let room = match request.op {
+            // Waiting here keeps what comes behind it in order, and in the client's hands.
+            Op::ShowLock { .. } | Op::ListLocks(_) => Arc::clone(&connection.reads).acquire_owned().await.ok(),
+            _ => None,
+        };
+        connection.take(request, text, room);
     }
 }
 
 impl Connection {
-    fn responder(&self, id: u64, text: bool) -> Responder {
-        Responder::stream(self.id, id, text, Arc::clone(&self.outbox))
+    fn responder(&self, id: u64, text: bool, room: Option<OwnedSemaphorePermit>) -> Responder {
+        Responder::stream(self.id, id, text, room, Arc::clone(&self.outbox))
     }
 
     /// Hands a request to the core, or answers it here.
-    fn take(&self, request: Request, text: bool) {
-        let responder = self.responder(request.id, text);
+    fn take(&self, request: Request, text: bool, room: Option<OwnedSemaphorePermit>) {
+        let responder = self.responder(request.id, text, room);
         if request.op == Op::Status {
             responder.answer(Ok(Answer::Status(self.app.status())));
             return;
@@ -128,7 +145,7 @@ impl Connection {
         match Ask::from_wire(request.op) {
             Ok(ask) => {
                 if self.app.core.send(Event::Ask(ask, responder)).is_err() {
-                    self.responder(request.id, text).answer(Err(overloaded()));
+                    self.responder(request.id, text, None).answer(Err(overloaded()));
                 }
             }
             Err(failure) => {

@@ -5,6 +5,8 @@
 use palisade_client::codec::{self, CodecError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
 
 use crate::limits;
 
@@ -19,6 +21,15 @@ pub(super) enum FrameError {
     Checksum,
     #[error(transparent)]
     Codec(#[from] CodecError),
+}
+
+/// Why no frame could be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReadError {
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error(transparent)]
+    Frame(#[from] FrameError),
 }
 
 /// Appends `value` to `buffer` as one frame.
@@ -48,6 +59,25 @@ pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<
     Ok(Some((codec::decode(payload)?, HEADER + length)))
 }
 
+/// Reads until one frame is there, and leaves in `bytes` what follows it. `None` if the stream ends before.
+pub(super) async fn read<T: DeserializeOwned>(
+    stream: &mut TcpStream,
+    bytes: &mut Vec<u8>,
+    limit: usize,
+) -> Result<Option<T>, ReadError> {
+    loop {
+        if let Some((value, used)) = decode(bytes, limit)? {
+            bytes.drain(..used);
+            return Ok(Some(value));
+        }
+        if stream.read_buf(bytes).await? == 0 {
+            return Ok(None);
+        }
+    }
+}
+
+/// A buffer that has grown past this is given back.
+pub(super) const BUFFER_KEPT: usize = 1 << 20;
 /// The most bytes in a frame before the handshake.
 pub(super) const HELLO_BYTES: usize = 4096;
 /// The most bytes in a frame after it.

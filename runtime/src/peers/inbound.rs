@@ -11,16 +11,15 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
-use super::frame::{self, FrameError, HELLO_BYTES, MESSAGE_BYTES};
+use super::frame::{self, BUFFER_KEPT, FrameError, HELLO_BYTES, MESSAGE_BYTES, ReadError};
 use super::{Hello, MAGIC, Peers, VERSION, Welcome};
-use crate::core::{Core, Event};
+use crate::core::Core;
+use crate::metrics::Metrics;
 
 /// How long a stranger may take to say who it is.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many strangers may be on the doorstep at once.
 const STRANGERS: usize = 256;
-/// A read buffer that has grown past this is given back.
-const BUFFER_KEPT: usize = 1 << 20;
 
 #[derive(Debug, thiserror::Error)]
 enum Ended {
@@ -83,15 +82,9 @@ struct Connection {
 async fn greet(peers: &Peers, mut stream: TcpStream) -> Result<(NodeId, Connection), Ended> {
     stream.set_nodelay(true)?;
     let mut bytes = Vec::new();
-    let (hello, used) = loop {
-        if let Some(hello) = frame::decode::<Hello>(&bytes, HELLO_BYTES)? {
-            break hello;
-        }
-        if stream.read_buf(&mut bytes).await? == 0 {
-            return Err(Ended::Closed);
-        }
+    let Some(hello) = frame::read::<Hello>(&mut stream, &mut bytes, HELLO_BYTES).await? else {
+        return Err(Ended::Closed);
     };
-    bytes.drain(..used);
     let welcome = judge(peers, &hello);
     let mut reply = Vec::new();
     frame::encode(&welcome, &mut reply);
@@ -118,12 +111,18 @@ fn judge(peers: &Peers, hello: &Hello) -> Welcome {
     if !peers.links.contains_key(&hello.from) {
         return Err(format!("node {} is not one of this node's --peers", hello.from));
     }
+    // Two majorities of different clusters need not meet.
+    if !roster.peer_addrs.keys().eq(&hello.voters) {
+        let names = |ids: &mut dyn Iterator<Item = &NodeId>| ids.map(NodeId::to_string).collect::<Vec<_>>().join(", ");
+        let (theirs, ours) = (names(&mut hello.voters.iter()), names(&mut roster.peer_addrs.keys()));
+        return Err(format!("its --peers are {theirs}, this node's {ours}: all nodes must be given the same"));
+    }
     Ok(())
 }
 
 /// Receives from a peer in a task that its next connection ends.
 async fn receive_as(peers: Arc<Peers>, peer: NodeId, connection: Connection, core: Core) -> Ended {
-    let reader = tokio::spawn(receive(peer, connection, core));
+    let reader = tokio::spawn(receive(peer, connection, core, Arc::clone(&peers.metrics)));
     let previous = peers.links[&peer].state.lock().inbound.replace(reader.abort_handle());
     if let Some(previous) = previous {
         previous.abort();
@@ -134,7 +133,7 @@ async fn receive_as(peers: Arc<Peers>, peer: NodeId, connection: Connection, cor
     ended
 }
 
-async fn receive(peer: NodeId, connection: Connection, core: Core) -> Ended {
+async fn receive(peer: NodeId, connection: Connection, core: Core, metrics: Arc<Metrics>) -> Ended {
     let Connection { mut stream, mut bytes } = connection;
     loop {
         let mut used = 0;
@@ -156,12 +155,24 @@ async fn receive(peer: NodeId, connection: Connection, core: Core) -> Ended {
         }
         if !messages.is_empty() {
             // If the core has no room they are lost, as on a bad network; the heartbeats will show it.
-            let _ = core.send(Event::Messages(messages));
+            let count = messages.len() as u64;
+            if core.receive(messages).is_err() {
+                metrics.overloaded(count);
+            }
         }
         match stream.read_buf(&mut bytes).await {
             Ok(0) => return Ended::Closed,
             Ok(_) => {}
             Err(error) => return error.into(),
+        }
+    }
+}
+
+impl From<ReadError> for Ended {
+    fn from(error: ReadError) -> Ended {
+        match error {
+            ReadError::Io(error) => error.into(),
+            ReadError::Frame(error) => error.into(),
         }
     }
 }

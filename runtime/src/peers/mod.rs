@@ -36,6 +36,8 @@ struct Hello {
     to: NodeId,
     /// Where the dialling node serves clients.
     client_addr: String,
+    /// Every voter it was told of, in increasing order.
+    voters: Vec<NodeId>,
 }
 
 /// The answer to a [`Hello`]: welcome, or why not.

@@ -9,15 +9,15 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
-use super::frame::{self, FrameError, HELLO_BYTES};
+use super::frame::{self, BUFFER_KEPT, FrameError, HELLO_BYTES, ReadError};
 use super::{Hello, MAGIC, Peers, VERSION, Welcome};
 
 /// How long a connection and its handshake may take.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long what was sent may go unacknowledged by the peer's host before it is dialled anew.
+const SILENCE: Duration = Duration::from_secs(2);
 /// The pauses between attempts: doubled from the first to the last.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
-/// A write buffer that has grown past this is given back.
-const BUFFER_KEPT: usize = 1 << 20;
 
 #[derive(Debug, thiserror::Error)]
 enum DialError {
@@ -59,6 +59,10 @@ async fn connect(peers: &Peers, peer: NodeId, address: &str) -> Result<TcpStream
     let handshake = async {
         let mut stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
+        // Otherwise a host that vanished without a word would be written to for a quarter of an hour, and one that came
+        // back elsewhere would hear nothing from its leader for as long.
+        let silence = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);
+        rustix::net::sockopt::set_tcp_user_timeout(&stream, silence).map_err(std::io::Error::from)?;
         let roster = &peers.roster;
         let hello = Hello {
             magic: MAGIC,
@@ -67,18 +71,15 @@ async fn connect(peers: &Peers, peer: NodeId, address: &str) -> Result<TcpStream
             from: roster.node,
             to: peer,
             client_addr: roster.client_addr.clone(),
+            voters: roster.peer_addrs.keys().copied().collect(),
         };
         let mut bytes = Vec::new();
         frame::encode(&hello, &mut bytes);
         stream.write_all(&bytes).await?;
         bytes.clear();
-        loop {
-            if let Some((welcome, _)) = frame::decode::<Welcome>(&bytes, HELLO_BYTES)? {
-                return welcome.map(|()| stream).map_err(DialError::Refused);
-            }
-            if stream.read_buf(&mut bytes).await? == 0 {
-                return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
-            }
+        match frame::read::<Welcome>(&mut stream, &mut bytes, HELLO_BYTES).await? {
+            Some(welcome) => welcome.map(|()| stream).map_err(DialError::Refused),
+            None => Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()),
         }
     };
     timeout(DIAL_TIMEOUT, handshake).await.map_err(|_| DialError::Timeout)?
@@ -109,5 +110,14 @@ async fn send_all(peers: &Peers, peer: NodeId, mut stream: TcpStream) -> std::io
         }
         bytes.clear();
         bytes.shrink_to(BUFFER_KEPT);
+    }
+}
+
+impl From<ReadError> for DialError {
+    fn from(error: ReadError) -> DialError {
+        match error {
+            ReadError::Io(error) => error.into(),
+            ReadError::Frame(error) => error.into(),
+        }
     }
 }

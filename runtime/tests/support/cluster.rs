@@ -1,20 +1,25 @@
 //! A cluster of real `palisade serve` processes, on free ports and in a temporary directory.
 
 use std::fs::File;
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use palisade_client::wire::StatusView;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{eventually, http};
+use super::{eventually, http, ports};
 
 /// A running cluster. Whatever happens to the test, its processes end with it: they hold the other end of a pipe.
 pub struct Cluster {
     directory: tempfile::TempDir,
     nodes: Vec<Node>,
+    /// Flags that every node gets beside the necessary ones.
+    flags: Vec<String>,
+    /// What a test changes in the command that runs a node, at every start of it.
+    adjust: Adjust,
 }
+
+type Adjust = Box<dyn Fn(u16, &mut Command) + Send + Sync>;
 
 struct Node {
     client_addr: String,
@@ -25,18 +30,36 @@ struct Node {
 impl Cluster {
     /// Starts `size` nodes and waits until all of them know a leader.
     pub fn start(size: u16) -> Cluster {
+        Cluster::start_with(size, &[])
+    }
+
+    /// A cluster whose leader stays: for tests that are not about failover, and run on a machine where a process may
+    /// stand still for longer than the usual election timeout.
+    pub fn start_calm(size: u16) -> Cluster {
+        Cluster::start_with(size, &["--election-timeout", "750ms"])
+    }
+
+    /// The same, with these flags added to every node's command line.
+    pub fn start_with(size: u16, flags: &[&str]) -> Cluster {
+        Cluster::start_adjusted(size, flags, |_, _| {})
+    }
+
+    /// The same, and every time a node is started, `adjust` may change its command.
+    pub fn start_adjusted(
+        size: u16,
+        flags: &[&str],
+        adjust: impl Fn(u16, &mut Command) + Send + Sync + 'static,
+    ) -> Cluster {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        // All ports are held until all are known, so that no two are the same.
-        let held: Vec<TcpListener> = (0..2 * size).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let mut addresses = held.iter().map(|listener| listener.local_addr().unwrap().to_string());
+        let mut addresses = ports::free(2 * usize::from(size)).into_iter().map(|port| format!("127.0.0.1:{port}"));
         let nodes = (0..size).map(|_| Node {
             client_addr: addresses.next().unwrap(),
             peer_addr: addresses.next().unwrap(),
             process: None,
         });
-        let nodes: Vec<Node> = nodes.collect();
-        drop(held);
-        let mut cluster = Cluster { directory, nodes };
+        let nodes = nodes.collect();
+        let flags = flags.iter().map(|&flag| flag.to_string()).collect();
+        let mut cluster = Cluster { directory, nodes, flags, adjust: Box::new(adjust) };
         for id in cluster.ids() {
             cluster.restart(id);
         }
@@ -47,6 +70,11 @@ impl Cluster {
     /// Every node's number.
     pub fn ids(&self) -> Vec<u16> {
         (1..).take(self.nodes.len()).collect()
+    }
+
+    /// The nodes that run.
+    pub fn running(&self) -> Vec<u16> {
+        self.ids().into_iter().filter(|&id| self.node(id).process.is_some()).collect()
     }
 
     /// Where the nodes serve clients.
@@ -90,6 +118,7 @@ impl Cluster {
             .args(["serve", "--id", &id.to_string(), "--stop-with-stdin", "--log", "debug"])
             .args(["--client-addr", &self.node(id).client_addr, "--peer-addr", &self.node(id).peer_addr])
             .args(["--peers", &peers.collect::<Vec<_>>().join(",")])
+            .args(&self.flags)
             .arg("--data")
             .arg(self.data(id));
         command
@@ -99,7 +128,9 @@ impl Cluster {
     pub fn restart(&mut self, id: u16) {
         let log = File::options().create(true).append(true).open(self.log_path(id)).expect("a log file");
         let mut command = self.command(id);
-        let process = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log).spawn().expect("the server starts");
+        (self.adjust)(id, &mut command);
+        let process =
+            command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log).spawn().expect("the server starts");
         self.nodes[usize::from(id) - 1].process = Some(process);
     }
 
@@ -145,8 +176,11 @@ impl Cluster {
 
     /// The leader that every running node knows, if they agree.
     pub fn agreed_leader(&self) -> Option<u16> {
-        let running = self.ids().into_iter().filter(|&id| self.node(id).process.is_some());
-        let leaders = running.map(|id| self.status(id)?.leader.map(|leader| leader.id)).collect::<Option<Vec<_>>>()?;
+        let leaders = self
+            .running()
+            .into_iter()
+            .map(|id| self.status(id)?.leader.map(|leader| leader.id))
+            .collect::<Option<Vec<_>>>()?;
         let leader = *leaders.first()?;
         let runs = self.node(leader).process.is_some();
         (runs && leaders.iter().all(|&other| other == leader)).then_some(leader)

@@ -23,6 +23,25 @@ impl Response {
         serde_json::from_str(&self.body).unwrap_or(Value::Null)
     }
 
+    /// The body's JSON, of an answer that must be 200.
+    #[track_caller]
+    pub fn ok(&self) -> Value {
+        assert_eq!(self.status, 200, "{}", self.body);
+        self.json()
+    }
+
+    /// Expects a refusal: this status, and a body that says which kind it is, and why in a sentence.
+    #[track_caller]
+    pub fn refused(&self, status: u16, code: &str) -> Value {
+        assert_eq!(self.status, status, "{}", self.body);
+        let body = self.json();
+        assert_eq!(body["error"], code, "{}", self.body);
+        let message = body["message"].as_str().unwrap_or_default();
+        assert!(message.contains(' '), "an error has a sentence for people: {}", self.body);
+        assert_eq!(self.header("content-type"), Some("application/json"));
+        body
+    }
+
     /// The value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| {
@@ -45,8 +64,9 @@ pub fn post(address: &str, path: &str, body: &str) -> std::io::Result<Response> 
 /// Any method. Redirects are not followed.
 pub fn send(address: &str, method: &str, path: &str, body: &str) -> std::io::Result<Response> {
     let length = body.len();
-    let request =
-        format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}");
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
     raw(address, request.as_bytes())
 }
 
@@ -54,9 +74,14 @@ pub fn send(address: &str, method: &str, path: &str, body: &str) -> std::io::Res
 pub fn raw(address: &str, request: &[u8]) -> std::io::Result<Response> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-    stream.write_all(request)?;
+    // A server that refuses a request before it has read all of it resets the connection behind its answer.
+    let sent = stream.write_all(request);
     let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes)?;
+    let received = stream.read_to_end(&mut bytes);
+    if bytes.is_empty() {
+        sent?;
+        received?;
+    }
     let text = String::from_utf8_lossy(&bytes).into_owned();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());

@@ -1,21 +1,28 @@
 //! What the tests of real processes share: clusters that clean up after themselves, and HTTP by hand.
 
-#![allow(dead_code, reason = "every test uses another part of this")]
+#![allow(dead_code, unreachable_pub, reason = "every test uses another part of this")]
 
 pub mod cluster;
 pub mod http;
+pub mod locks;
+pub mod metrics;
+pub mod ports;
+pub mod process;
+pub mod proxy;
+pub mod watch;
+pub mod websocket;
 
 use std::time::{Duration, Instant};
 
-/// Calls `probe` until it answers something; fails with `what` if it does not within 20 s. Time decides nothing here
+/// Calls `probe` until it answers something; fails with `what` if it does not within a minute. Time decides nothing here
 /// but when to give up.
 pub fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         if let Some(found) = probe() {
             return found;
         }
-        assert!(Instant::now() < deadline, "not within 20 s: {what}");
+        assert!(Instant::now() < deadline, "not within a minute: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

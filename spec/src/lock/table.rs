@@ -153,8 +153,8 @@ impl LockTable {
         true
     }
 
-    /// A live session asks for `key`. A claim that it has already is found again, and
-    /// answers to the number of this request from now on.
+    /// A live session asks for `key`. A claim that it has already is found again, and answers to the number of this
+    /// request from now on. Who does not want to wait does not: a place that it has in the queue is given up.
     fn acquire(
         &mut self,
         at: Stamp,
@@ -174,13 +174,15 @@ impl LockTable {
             self.renew(at, id);
             return Reply::Granted { session: id, token };
         }
-        if !wait {
-            let lock = &self.locks[key];
-            return self.held(lock);
-        }
         let session = self.sessions.get_mut(&id).expect("who acquires was admitted");
         // Only a session that claims the key can stand in the queue: no need to search it for the others.
         let place = if session.claims_key(key) { lock.place_of(id) } else { None };
+        if !wait {
+            if let Some(place) = place {
+                self.withdraw(at, id, key, place, events);
+            }
+            return self.held(&self.locks[key]);
+        }
         let ahead = match place {
             Some(place) => {
                 let waiter = &mut lock.queue[place];
@@ -227,18 +229,29 @@ impl LockTable {
             }
             self.drop_claim(id, key);
             self.pass_on(at, key, events);
+            self.end_if_done(at, id, events);
         } else {
             let place = lock.place_of(id);
             let (Some(place), Claim::Waiting | Claim::Either) = (place, claim) else { return Reply::NotHolder };
-            lock.queue.remove(place);
-            self.drop_claim(id, key);
-            events.push(Event::Withdrawn { key: key.clone(), session: id });
+            self.withdraw(at, id, key, place, events);
         }
+        Reply::Released
+    }
+
+    /// A waiter gives up its place.
+    fn withdraw(&mut self, at: Stamp, id: SessionId, key: &Key, place: usize, events: &mut Vec<Event>) {
+        self.locks.get_mut(key).expect("who waits, waits for a held lock").queue.remove(place);
+        self.drop_claim(id, key);
+        events.push(Event::Withdrawn { key: key.clone(), session: id });
+        self.end_if_done(at, id, events);
+    }
+
+    /// A session that was opened for one lock ends with its last claim.
+    fn end_if_done(&mut self, at: Stamp, id: SessionId, events: &mut Vec<Event>) {
         let session = &self.sessions[&id];
         if session.once && session.claims.is_empty() {
             self.end(at, &[id], |session, _| Event::Closed { session }, events);
         }
-        Reply::Released
     }
 
     fn drop_claim(&mut self, id: SessionId, key: &Key) {

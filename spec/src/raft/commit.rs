@@ -32,8 +32,9 @@ impl<S: StateMachine> Node<S> {
         }
     }
 
-    /// The node's clock advanced. Cluster time passes only at a leader; when it has passed a deadline of the state
-    /// machine that no entry in the log is late enough to meet, the leader appends a no-op that is.
+    /// The node's clock advanced. Cluster time passes only at a leader. It appends a no-op when its clock has passed a
+    /// deadline of the state machine that no entry in the log is late enough to meet; and, while any deadline is
+    /// pending, when the log's last stamp has fallen too far behind: that much a crash of all would forget.
     pub(super) fn on_clock(&mut self, milliseconds: u64, out: &mut Vec<Output<S>>) {
         if !self.is_leader() {
             return;

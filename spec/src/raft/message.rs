@@ -22,7 +22,7 @@ pub struct Message<C> {
 /// What a message says. Requests and replies are separate messages; nobody waits for one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Body<C> {
-    /// "Would you vote for me in the next term?" Changes nobody's term or vote (§9.6).
+    /// "Would you vote for me in the next term?" Begins no term, and promises nothing (§9.6).
     PreVote {
         /// The end of the asker's log.
         last: Position,

@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Body, Clock, Config, DropReason, Durable, HardState, Index, Input, Log, Message, NodeId, Output, Persist, Role,
-    StateMachine, Term,
+    Body, Clock, Config, DropReason, Durable, HardState, Hint, Index, Input, Log, Message, NodeId, Output, Persist,
+    Role, StateMachine, Term,
 };
 
 /// One voter of a cluster.
@@ -155,7 +155,8 @@ impl<S: StateMachine> Node<S> {
             Body::PreVote { .. } => self.send(from, Body::PreVoteReply { granted: false }, out),
             Body::RequestVote { .. } => self.send(from, Body::RequestVoteReply { granted: false }, out),
             Body::AppendEntries { prev, .. } => {
-                let hint = self.hint(prev.index);
+                // Whoever leads the earlier term only needs to hear of this one; it does not look at the hint.
+                let hint = Hint::Short { next: self.log.last().index.next() };
                 self.send(from, Body::AppendRejected { prev: prev.index, hint }, out);
             }
             Body::PreVoteReply { .. }

@@ -1,0 +1,160 @@
+//! The port for nodes: strangers, nodes of another cluster or version, and damaged frames.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use palisade_client::codec;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::{MIB, Victim, send_and_finish};
+
+const SEED: u64 = 0x7065_6572;
+
+/// A frame between nodes: length, CRC-32C, payload.
+fn frame(payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap();
+    [&length.to_le_bytes(), &crc32c::crc32c(payload).to_le_bytes(), payload].concat()
+}
+
+/// The first frame of a connection, as `runtime/src/peers` has it.
+#[derive(Clone)]
+struct Hello {
+    magic: [u8; 8],
+    version: u16,
+    cluster: u64,
+    from: u16,
+    to: u16,
+    voters: Vec<u16>,
+}
+
+impl Hello {
+    /// One that the victim takes for its peer's.
+    fn good(victim: &Victim) -> Hello {
+        let from = victim.cluster.ids().into_iter().find(|&id| id != victim.leader).unwrap();
+        // FNV-1a of the cluster's name.
+        let cluster = b"palisade"
+            .iter()
+            .fold(0xCBF2_9CE4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3));
+        Hello { magic: *b"PALISADE", version: 1, cluster, from, to: victim.leader, voters: victim.cluster.ids() }
+    }
+
+    fn frame(&self) -> Vec<u8> {
+        let mut payload = Vec::new();
+        let Hello { magic, version, cluster, from, to, voters } = self;
+        codec::encode_into(&(magic, version, cluster, from, to, "127.0.0.1:1", voters), &mut payload);
+        frame(&payload)
+    }
+}
+
+/// What the node answered to a hello.
+fn welcome(answer: &[u8]) -> Result<(), String> {
+    codec::decode(answer.get(8..).unwrap_or_default()).expect("the node answers a hello before it closes")
+}
+
+/// Noise where a frame should be: refused by its length, its checksum or its content, and counted each time.
+#[test]
+fn noise_on_the_peer_port_is_counted() {
+    let victim = Victim::start();
+    let port = victim.cluster.peer_addr(victim.leader);
+    let mut rng = StdRng::seed_from_u64(SEED);
+    let before = victim.rejected();
+    for round in 0..100 {
+        let mut bytes = vec![0; rng.random_range(8..5000)];
+        rng.fill(bytes.as_mut_slice());
+        send_and_finish(&port, &bytes);
+        // A length that is allowed, and noise behind it: the checksum does not match.
+        let length = u32::try_from(bytes.len() - 8).unwrap().min(4096);
+        bytes[..4].copy_from_slice(&length.to_le_bytes());
+        send_and_finish(&port, &bytes);
+        // A checksum that matches, of noise: no hello.
+        send_and_finish(&port, &frame(&bytes[8..bytes.len().min(4000)]));
+        if round % 25 == 0 {
+            victim.expect_honest_service();
+        }
+    }
+    victim.expect_rejected(before, 300);
+    victim.expect_memory_within(8 * MIB);
+    victim.expect_unharmed();
+}
+
+/// A hello that stops in the middle was nobody: not refused, not counted, and soon forgotten.
+#[test]
+fn a_hello_that_breaks_off_is_forgotten() {
+    let victim = Victim::start();
+    let port = victim.cluster.peer_addr(victim.leader);
+    let before = victim.rejected();
+    let hello = Hello::good(&victim).frame();
+    for cut in 0..hello.len() {
+        assert_eq!(send_and_finish(&port, &hello[..cut]), b"");
+    }
+    // Many that say nothing at all take up the doorstep, but not for long, and not the nodes that are inside.
+    let silent: Vec<TcpStream> = (0..400).map(|_| TcpStream::connect(&port).unwrap()).collect();
+    victim.expect_honest_service();
+    for mut stream in silent {
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let ended = stream.read(&mut [0]);
+        assert!(!matches!(ended, Ok(1..)), "nobody is told anything");
+        assert!(
+            !matches!(&ended, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock),
+            "it is closed in time"
+        );
+    }
+    victim.expect_rejected(before, 0);
+    victim.expect_unharmed();
+}
+
+/// Nodes that do not belong here are told so, in a sentence for their operator, and counted.
+#[test]
+fn a_node_of_another_kind_is_refused_with_the_reason() {
+    let victim = Victim::start();
+    let port = victim.cluster.peer_addr(victim.leader);
+    let before = victim.rejected();
+    let good = Hello::good(&victim);
+    let strangers = [
+        (Hello { magic: *b"REDISCLI", ..good.clone() }, "not Palisade's protocol"),
+        (Hello { version: 2, ..good.clone() }, "version 2"),
+        (Hello { cluster: good.cluster ^ 1, ..good.clone() }, "cluster"),
+        (Hello { to: good.to + 1, ..good.clone() }, "check --peers"),
+        (Hello { from: 9, ..good.clone() }, "node 9 is not one of"),
+        (Hello { from: good.to, ..good.clone() }, "is not one of"),
+        (Hello { voters: vec![1, 2, 3, 4, 5], ..good.clone() }, "its --peers are 1, 2, 3, 4, 5, this node's 1, 2, 3"),
+    ];
+    for (hello, reason) in &strangers {
+        let refusal = welcome(&send_and_finish(&port, &hello.frame())).expect_err("it is refused");
+        assert!(refusal.contains(reason), "{refusal}");
+    }
+    victim.expect_rejected(before, strangers.len());
+    victim.expect_unharmed();
+}
+
+/// Who knows how to greet is taken for a peer; its broken frames end the connection and are counted, and the true
+/// peer, whose place it took, comes back by itself.
+#[test]
+fn a_broken_frame_after_a_good_hello_ends_the_connection() {
+    let victim = Victim::start();
+    let port = victim.cluster.peer_addr(victim.leader);
+    let before = victim.rejected();
+    let hello = Hello::good(&victim).frame();
+    let mut damaged = frame(b"a message that was hit on its way");
+    damaged[20] ^= 1;
+    let too_long = [(64_u32 * 1024 * 1024 + 1).to_le_bytes(), [0; 4]].concat();
+    let broken = [damaged, too_long, u32::MAX.to_le_bytes().repeat(2), frame(b"no message at all"), frame(b"")];
+    for bytes in &broken {
+        let answer = send_and_finish(&port, &[hello.clone(), bytes.clone()].concat());
+        assert_eq!(welcome(&answer), Ok(()));
+    }
+    victim.expect_rejected(before, broken.len());
+    // A frame that is announced to be huge takes no memory before its bytes come.
+    let mut waiting = TcpStream::connect(&port).unwrap();
+    waiting.write_all(&[hello, (64_u32 * 1024 * 1024).to_le_bytes().to_vec(), vec![0; 4 + 4096]].concat()).unwrap();
+    victim.expect_honest_service();
+    victim.expect_memory_within(8 * MIB);
+    drop(waiting);
+    victim.expect_unharmed();
+    super::eventually("all peers are connected again", || {
+        let status = victim.cluster.status(victim.leader)?;
+        status.members.iter().all(|member| member.connected).then_some(())
+    });
+}

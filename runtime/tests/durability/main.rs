@@ -1,0 +1,9 @@
+//! What was acknowledged is there after any crash, and a node that cannot be sure of it does not start.
+
+mod crashes;
+mod journal;
+mod load;
+mod refusals;
+
+#[path = "../support/mod.rs"]
+mod support;

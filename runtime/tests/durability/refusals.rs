@@ -1,0 +1,172 @@
+//! Nodes that do not start: each says why, names the place, and ends with the exit code for it; the others go on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::support::cluster::Cluster;
+use crate::support::process::output;
+use crate::support::{locks, ports};
+
+/// The disk is not to be trusted, or not this node's.
+const STORAGE: i32 = 74;
+/// The command line contradicts itself.
+const CONFIG: i32 = 78;
+
+/// Starts a node that must not start, and returns what it says. If it does start, it stops at once, with another code:
+/// its standard input is at its end.
+fn refusal(command: &mut Command, code: i32) -> String {
+    let output = output(command.stdin(Stdio::null()));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    said
+}
+
+/// The one segment of a short log.
+fn segment(data: &Path) -> PathBuf {
+    data.join(format!("wal-{:020}.log", 1))
+}
+
+/// Where the frames of a segment begin: after the first sector, one behind the other, until there are only zeros.
+/// The format stands in src/storage/frame.rs.
+fn frames(segment: &[u8]) -> Vec<usize> {
+    let mut frames = vec![];
+    let mut at = 512;
+    while segment[at..].starts_with(b"PLFR") {
+        frames.push(at);
+        let payload = u32::from_le_bytes(segment[at + 4..at + 8].try_into().unwrap());
+        at += 29 + usize::try_from(payload).unwrap() + 1;
+    }
+    frames
+}
+
+/// Takes a lock as a client of the whole cluster.
+fn take(cluster: &Cluster, key: &str) -> (String, u64) {
+    let session = locks::open_session(cluster, "", Duration::from_secs(3600));
+    let grant = locks::acquire(cluster, key, session);
+    (key.to_string(), grant.token)
+}
+
+/// The cluster goes on, and has forgotten none of these.
+fn assert_serves(cluster: &Cluster, taken: &mut Vec<(String, u64)>) {
+    taken.push(take(cluster, &format!("key-{}", taken.len())));
+    for (key, token) in taken {
+        let holder = locks::lock(cluster, key).holder.expect("it is held");
+        assert_eq!(holder.token, *token, "{key}");
+    }
+}
+
+/// Goal: one bit of one frame in the middle of one node's log has flipped. That node refuses to start, names the
+/// file and the frame, and leaves the file as it is; the other two go on without it. With the bit back it
+/// starts, and the cluster is whole.
+#[test]
+fn a_node_whose_log_is_damaged_does_not_start() {
+    let mut cluster = Cluster::start_calm(3);
+    let mut taken = Vec::new();
+    for _ in 0..5 {
+        assert_serves(&cluster, &mut taken);
+    }
+    // A follower and the leader are alike in this: damage is damage.
+    let follower = cluster.wait_ready() % 3 + 1;
+    cluster.kill(follower);
+    let path = segment(&cluster.data(follower));
+    let sound = fs::read(&path).unwrap();
+    let frames = frames(&sound);
+    assert!(frames.len() > 10, "{} frames: there is no middle", frames.len());
+    let frame = frames[frames.len() / 2];
+    // In the frame's payload, its checksum, its sequence number.
+    for byte in [frame + 29, frame + 22, frame + 8] {
+        let mut damaged = sound.clone();
+        damaged[byte] ^= 0x10;
+        fs::write(&path, &damaged).unwrap();
+        for _ in 0..2 {
+            let said = refusal(&mut cluster.command(follower), STORAGE);
+            let place = format!("{} is damaged at byte {frame}:", path.display());
+            assert!(said.contains(&place), "{said}");
+        }
+        assert!(fs::read(&path).unwrap() == damaged, "the damaged file was written to");
+        assert_serves(&cluster, &mut taken);
+    }
+    fs::write(&path, &sound).unwrap();
+    cluster.restart(follower);
+    cluster.wait_ready();
+    assert_serves(&cluster, &mut taken);
+}
+
+/// Goal: a directory belongs to one node of one cluster with one set of voters, and to nobody else, whatever the
+/// command line says. Who is refused leaves it as it was: its node starts from it as if nothing had happened.
+#[test]
+fn a_data_directory_is_one_nodes_for_ever() {
+    let mut cluster = Cluster::start_calm(3);
+    let mut taken = Vec::new();
+    assert_serves(&cluster, &mut taken);
+    let node = cluster.wait_ready() % 3 + 1;
+    let other = node % 3 + 1;
+    cluster.kill(node);
+    let identity = cluster.data(node).join("identity.json");
+    let refused = |command: &mut Command, complaint: &str| {
+        let said = refusal(command, STORAGE);
+        assert!(said.contains(&format!("{} {complaint}", identity.display())), "{said}");
+    };
+
+    refused(cluster.command(node).args(["--cluster", "elsewhere"]), "belongs to cluster");
+    // The other node's own command, but for the directory. It does not run.
+    cluster.kill(other);
+    let complaint = format!("belongs to node {node}, but this is node {other}.");
+    refused(&mut with(&cluster.command(other), "--data", &cluster.data(node).display().to_string()), &complaint);
+    cluster.restart(other);
+    let [port, another] = ports::free(2)[..] else { unreachable!() };
+    let peers = format!("{node}=127.0.0.1:{port},9=127.0.0.1:{another}");
+    let complaint = "says that the cluster's voters are [1, 2, 3], but this node was started with";
+    refused(&mut with(&cluster.command(node), "--peers", &peers), complaint);
+    // Peers without this node are wrong in themselves; no directory is looked at.
+    let peers = format!("9=127.0.0.1:{another}");
+    let said = refusal(&mut with(&cluster.command(node), "--peers", &peers), CONFIG);
+    assert!(said.contains(&format!("--peers does not name this node, {node}")), "{said}");
+
+    cluster.restart(node);
+    cluster.wait_ready();
+    assert_serves(&cluster, &mut taken);
+}
+
+/// Goal: while a node runs, nobody else gets into its directory, also not by other addresses: the second process
+/// says who is there, and the first does not notice.
+#[test]
+fn a_data_directory_is_used_by_one_process_at_a_time() {
+    let mut cluster = Cluster::start_calm(3);
+    let mut taken = Vec::new();
+    assert_serves(&cluster, &mut taken);
+    for node in cluster.ids() {
+        let [clients, peers] = ports::free(2)[..] else { unreachable!() };
+        let elsewhere = with(&cluster.command(node), "--client-addr", &format!("127.0.0.1:{clients}"));
+        let mut elsewhere = with(&elsewhere, "--peer-addr", &format!("127.0.0.1:{peers}"));
+        let said = refusal(&mut elsewhere, STORAGE);
+        let pid = cluster.pid(node).as_raw_nonzero();
+        let complaint = format!("{} is in use by process {pid}.", cluster.data(node).display());
+        assert!(said.contains(&complaint), "{said}");
+        let status = cluster.status(node).expect("the first process answers as before");
+        assert_eq!(status.node, node);
+    }
+    assert_serves(&cluster, &mut taken);
+    // The lock goes with its process, however that ends.
+    cluster.kill(1);
+    cluster.restart(1);
+    cluster.wait_ready();
+    assert_serves(&cluster, &mut taken);
+}
+
+/// The same command with another value for one flag.
+fn with(command: &Command, flag: &str, value: &str) -> Command {
+    let mut changed = Command::new(command.get_program());
+    let mut replace = false;
+    for argument in command.get_args() {
+        if replace {
+            changed.arg(value);
+        } else {
+            changed.arg(argument);
+        }
+        replace = argument == flag;
+    }
+    changed
+}

@@ -1,0 +1,31 @@
+//! Shell scripts that say when they were alive, on a clock that they share with the test.
+//!
+//! Who wants to know when a process died cannot look at it all the time; but a process that writes down the time again
+//! and again was alive at the last time that it wrote. The clock is `/proc/uptime`: one clock for all processes, in
+//! hundredths of a second, that a shell can read by itself.
+
+use std::time::Duration;
+
+use super::Stage;
+
+/// A shell command that writes the time to `name` for ever.
+pub(crate) fn beat(name: &str) -> String {
+    format!("while :; do read now idle < /proc/uptime; echo $now >> {name}; sleep 0.02; done")
+}
+
+/// When it was written, in the order of writing.
+pub(crate) fn beats(stage: &Stage, name: &str) -> Vec<Duration> {
+    // The last line may have been cut off in the middle by the writer's death.
+    let text = stage.read(name);
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    whole.lines().map(|line| parse(line).unwrap_or_else(|| panic!("{line} is no time"))).collect()
+}
+
+/// The time now.
+pub(crate) fn now() -> Duration {
+    parse(&std::fs::read_to_string("/proc/uptime").expect("there is a /proc")).expect("a time")
+}
+
+fn parse(text: &str) -> Option<Duration> {
+    text.split(' ').next()?.trim().parse().ok().map(Duration::from_secs_f64)
+}

@@ -1,0 +1,250 @@
+//! What threads share in the server, under every interleaving that its locks allow.
+//!
+//! The structure under test is the source file of the server itself, built here on loom's lock instead of
+//! parking_lot's. Loom runs each test again and again, each time with another order of what the threads do; a thread
+//! that sleeps and is woken by nobody is a deadlock, which loom reports. One producer and the taker meet in every order
+//! there is; with a third thread in the game, in every order with at most [`PREEMPTIONS`].
+//!
+//! Of what else threads share, nothing is an algorithm of ours: the status view and a link's state are plain values
+//! behind a lock, written and read as a whole; the core's door is crossbeam's channel; numbers are single atomics.
+
+/// Loom's lock under the interface of the server's (src/sync.rs).
+mod sync {
+    #[derive(Debug)]
+    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Mutex<T> {
+            Mutex(loom::sync::Mutex::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
+            self.0.lock().expect("no thread panics here and lets the others go on")
+        }
+    }
+}
+
+#[allow(dead_code, unreachable_pub, reason = "the server's file, of which each test uses its part")]
+#[path = "../src/handover.rs"]
+mod handover;
+
+use std::pin::pin;
+use std::task::{Context, Poll, Wake, Waker};
+
+use handover::{Outbox, Rejected};
+use loom::sync::{Arc, Condvar};
+use loom::thread::{self, JoinHandle};
+
+/// So often may a thread be interrupted where it would have gone on. All orders of three threads take minutes; the
+/// faults that this structure could have need one or two.
+const PREEMPTIONS: usize = 4;
+
+/// Runs a story of three threads.
+fn explore(story: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(PREEMPTIONS);
+    builder.check(story);
+}
+
+/// Wakes a thread that sleeps in [`block_on`].
+struct Bell {
+    rung: sync::Mutex<bool>,
+    ringing: Condvar,
+}
+
+impl Bell {
+    fn new() -> std::sync::Arc<Bell> {
+        std::sync::Arc::new(Bell { rung: sync::Mutex::new(false), ringing: Condvar::new() })
+    }
+
+    fn wait(&self) {
+        let mut rung = self.rung.lock();
+        while !*rung {
+            rung = self.ringing.wait(rung).expect("no thread panics here and lets the others go on");
+        }
+        *rung = false;
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: std::sync::Arc<Bell>) {
+        *self.rung.lock() = true;
+        self.ringing.notify_one();
+    }
+}
+
+/// The smallest executor there is: it polls when it is woken, and never otherwise.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let bell = Bell::new();
+    let waker = Waker::from(std::sync::Arc::clone(&bell));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => bell.wait(),
+        }
+    }
+}
+
+/// An item: who pushed it, and its number there.
+type Item = (u8, u8);
+
+/// A thread that pushes items 0 to `count`, and returns those that were taken in, and why another one was not.
+fn produce(outbox: &Arc<Outbox<Item>>, producer: u8, count: u8) -> JoinHandle<(Vec<Item>, Vec<Rejected>)> {
+    let outbox = Arc::clone(outbox);
+    thread::spawn(move || {
+        let (mut accepted, mut rejected) = (Vec::new(), Vec::new());
+        for number in 0..count {
+            match outbox.push((producer, number)) {
+                Ok(()) => accepted.push((producer, number)),
+                Err(why) => rejected.push(why),
+            }
+        }
+        (accepted, rejected)
+    })
+}
+
+/// What one producer pushed, in the order in which it was taken.
+fn of(producer: u8, taken: &[Item]) -> Vec<Item> {
+    taken.iter().copied().filter(|&(from, _)| from == producer).collect()
+}
+
+/// Goal: one thread pushes and closes while the other takes, in every order there is. Every item arrives, once and in
+/// order, then the end; and the taker is always woken, or this would never end.
+#[test]
+fn one_producer_and_the_taker_in_every_order() {
+    loom::model(|| {
+        let outbox = Arc::new(Outbox::new(2));
+        let producer = {
+            let outbox = Arc::clone(&outbox);
+            thread::spawn(move || {
+                assert_eq!(outbox.push(0), Ok(()));
+                assert_eq!(outbox.push(1), Ok(()));
+                outbox.close();
+                assert_eq!(outbox.push(2), Err(Rejected::Closed));
+            })
+        };
+        let mut taken = Vec::new();
+        while block_on(outbox.take(&mut taken)) {}
+        assert_eq!(taken, [0, 1]);
+        producer.join().unwrap();
+    });
+}
+
+/// Goal: two threads push while the taker goes to sleep again and again. It gets everything, each item once, each
+/// producer's in order; and it is always woken, or this would never end.
+#[test]
+fn nothing_is_lost_repeated_or_reordered_and_the_taker_is_always_woken() {
+    explore(|| {
+        let outbox = Arc::new(Outbox::new(8));
+        let producers = [produce(&outbox, 0, 2), produce(&outbox, 1, 1)];
+        let mut taken = Vec::new();
+        while taken.len() < 3 {
+            let before = taken.len();
+            assert!(block_on(outbox.take(&mut taken)), "the end of an outbox that nobody closed");
+            assert!(taken.len() > before, "the taker was woken for nothing");
+        }
+        for (producer, pushing) in (0..).zip(producers) {
+            let (accepted, rejected) = pushing.join().unwrap();
+            assert_eq!(rejected, []);
+            assert_eq!(of(producer, &taken), accepted);
+        }
+    });
+}
+
+/// Goal: an outbox never holds more than it may. Whoever finds it full is told so, and what was taken in is what is
+/// taken out.
+#[test]
+fn the_bound_holds() {
+    explore(|| {
+        let outbox = Arc::new(Outbox::new(2));
+        let producers = [produce(&outbox, 0, 2), produce(&outbox, 1, 2)];
+        let mut taken = Vec::new();
+        assert!(block_on(outbox.take(&mut taken)));
+        assert!(taken.len() <= 2, "{taken:?} were in an outbox for two");
+        let [first, second] = producers.map(|pushing| pushing.join().unwrap());
+        outbox.close();
+        let already = taken.len();
+        while block_on(outbox.take(&mut taken)) {}
+        assert!(taken.len() - already <= 2, "{taken:?} after {already} were in an outbox for two");
+        for (producer, (accepted, rejected)) in [(0, first), (1, second)] {
+            assert_eq!(of(producer, &taken), accepted);
+            assert!(rejected.iter().all(|&why| why == Rejected::Full), "{rejected:?}");
+        }
+        // Four do not fit in two and what one take makes room for, unless that take came late enough.
+        assert!(taken.len() >= 2, "an empty outbox refused {taken:?}");
+    });
+}
+
+/// Goal: closing races with pushing and with a taker that sleeps. The taker gets exactly what was taken in before,
+/// then the end; whoever comes later is told that it is closed, and so is everybody after that.
+#[test]
+fn a_closed_outbox_is_emptied_and_then_ends() {
+    explore(|| {
+        let outbox = Arc::new(Outbox::new(8));
+        let producer = produce(&outbox, 0, 2);
+        let closer = {
+            let outbox = Arc::clone(&outbox);
+            thread::spawn(move || outbox.close())
+        };
+        let mut taken = Vec::new();
+        while block_on(outbox.take(&mut taken)) {}
+        // The end is the end: nothing comes after it, not even from a push that began before.
+        assert!(outbox.is_closed());
+        assert_eq!(outbox.push((9, 9)), Err(Rejected::Closed));
+        let (accepted, rejected) = producer.join().unwrap();
+        closer.join().unwrap();
+        assert_eq!(taken, accepted, "taken, and accepted");
+        assert!(rejected.iter().all(|&why| why == Rejected::Closed), "{rejected:?}");
+        assert_eq!(accepted, [(0, 0), (0, 1)][..accepted.len()], "pushed after a push that was refused");
+        assert!(!block_on(outbox.take(&mut taken)));
+    });
+}
+
+/// Goal: a `take` that is dropped half-way, as `select!` drops it when a ping is due, takes nothing along: the next
+/// one gets everything, and is woken though the waker that a push finds may be that of the dropped one.
+#[test]
+fn a_take_that_is_dropped_half_way_loses_nothing() {
+    loom::model(|| {
+        let outbox = Arc::new(Outbox::new(8));
+        let producer = produce(&outbox, 0, 2);
+        let mut taken = Vec::new();
+        {
+            let waker = Waker::from(Bell::new());
+            let mut dropped = pin!(outbox.take(&mut taken));
+            let _ = dropped.as_mut().poll(&mut Context::from_waker(&waker));
+        }
+        while taken.len() < 2 {
+            assert!(block_on(outbox.take(&mut taken)));
+        }
+        assert_eq!(taken, producer.join().unwrap().0);
+    });
+}
+
+/// Goal: throwing away what is there, as a new connection to a peer does, leaves an outbox that works: what comes
+/// later is taken, in order, and wakes the taker.
+#[test]
+fn a_cleared_outbox_goes_on() {
+    explore(|| {
+        let outbox = Arc::new(Outbox::new(2));
+        let producer = produce(&outbox, 0, 2);
+        let late = {
+            let outbox = Arc::clone(&outbox);
+            thread::spawn(move || {
+                outbox.clear();
+                // The producer may fill the outbox after the clearing; then this one has no place in it.
+                let pushed = outbox.push((1, 0));
+                outbox.close();
+                pushed
+            })
+        };
+        let mut taken = Vec::new();
+        while block_on(outbox.take(&mut taken)) {}
+        let (accepted, _) = producer.join().unwrap();
+        let pushed = late.join().unwrap();
+        let left = of(0, &taken);
+        let mut rest = accepted.iter();
+        assert!(left.iter().all(|item| rest.any(|other| other == item)), "{left:?} of {accepted:?}");
+        assert_eq!(of(1, &taken).len(), usize::from(pushed.is_ok()));
+    });
+}

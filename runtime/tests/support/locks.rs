@@ -1,0 +1,79 @@
+//! Locks as anybody sees them: over plain HTTP, at whichever node answers.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use palisade_client::wire::{Acquired, LockView, SessionId, SessionLease};
+use serde_json::{Value, json};
+
+use super::cluster::Cluster;
+use super::eventually;
+use super::http::{self, Response};
+
+/// The lock on `key`, as the leader has it.
+pub fn lock(cluster: &Cluster, key: &str) -> LockView {
+    let path = format!("/v1/locks/{key}");
+    let read = || {
+        let answers = cluster.endpoints().into_iter().filter_map(|endpoint| http::get(&endpoint, &path).ok());
+        answers.into_iter().find(|response| response.status == 200)
+    };
+    let response = eventually("a leader shows the lock", read);
+    serde_json::from_str(&response.body).expect("a lock")
+}
+
+/// The lock on `key`, as node `id` has it, if it answers. Nothing is written into the log for that.
+pub fn lock_at(cluster: &Cluster, id: u16, key: &str) -> Option<LockView> {
+    let path = format!("/v1/locks/{key}?consistency=stale");
+    let response = http::get(&cluster.client_addr(id), &path).ok().filter(|response| response.status == 200)?;
+    serde_json::from_str(&response.body).ok()
+}
+
+/// Who holds the lock under which token, and who waits for it, in order.
+pub fn places(lock: &LockView) -> (Option<(SessionId, u64)>, Vec<SessionId>) {
+    let holder = lock.holder.as_ref().map(|holder| (holder.session, holder.token));
+    (holder, lock.queue.iter().map(|waiter| waiter.session).collect())
+}
+
+/// Posts to one endpoint after the other, and where they send it, until a leader answers. That may take long, if the
+/// request waits; it is repeated then.
+pub fn post_to_leader(endpoints: &[String], path: &str, body: &Value) -> Response {
+    let body = body.to_string();
+    let mut next = endpoints.iter().cycle();
+    let mut named = None;
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(60) {
+        let endpoint = named.take().unwrap_or_else(|| next.next().expect("there is an endpoint").clone());
+        match http::post(&endpoint, path, &body) {
+            Ok(response) if response.status == 307 => {
+                let place = response.header("location").expect("a redirect says where to");
+                named = place.strip_prefix("http://").and_then(|place| place.split('/').next()).map(str::to_owned);
+            }
+            Ok(response) if response.status != 503 => return response,
+            // No leader, or nobody there, or nobody any more.
+            _ => {}
+        }
+        sleep(Duration::from_millis(10));
+    }
+    panic!("no leader answered a POST to {path}");
+}
+
+/// Opens a session that nobody keeps alive.
+pub fn open_session(cluster: &Cluster, owner: &str, ttl: Duration) -> SessionId {
+    let body = json!({"owner": owner, "ttl_ms": ttl.as_millis()});
+    let response = post_to_leader(&cluster.endpoints(), "/v1/sessions", &body);
+    let lease: SessionLease = serde_json::from_value(response.ok()).expect("a session");
+    lease.session
+}
+
+/// Takes the lock on `key` for a session; it must be free.
+pub fn acquire(cluster: &Cluster, key: &str, session: SessionId) -> Acquired {
+    let path = format!("/v1/locks/{key}/acquire");
+    let response = post_to_leader(&cluster.endpoints(), &path, &json!({"session": session}));
+    serde_json::from_value(response.ok()).expect("a grant")
+}
+
+/// Gives it back.
+pub fn release(cluster: &Cluster, key: &str, session: SessionId, token: u64) {
+    let path = format!("/v1/locks/{key}/release");
+    post_to_leader(&cluster.endpoints(), &path, &json!({"session": session, "token": token})).ok();
+}

@@ -1,0 +1,51 @@
+//! A WebSocket that speaks JSON, a frame at a time.
+
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::client::client;
+use tokio_tungstenite::tungstenite::{self, Message};
+
+/// An open WebSocket to a node.
+pub struct WebSocket(pub tungstenite::WebSocket<TcpStream>);
+
+impl WebSocket {
+    /// Opens one.
+    pub fn open(address: &str) -> WebSocket {
+        let stream = TcpStream::connect(address).expect("the node accepts connections");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let (socket, _) = client(format!("ws://{address}/v1/ws"), stream).expect("the node speaks WebSocket");
+        WebSocket(socket)
+    }
+
+    /// Sends a request.
+    pub fn send(&mut self, id: u64, op: &Value) {
+        self.send_text(&json!({ "id": id, "op": op }).to_string());
+    }
+
+    /// Sends any text.
+    pub fn send_text(&mut self, text: &str) {
+        self.0.send(Message::text(text)).expect("the node reads");
+    }
+
+    /// The next answer; `None` when the node has closed the connection.
+    pub fn receive(&mut self) -> Option<Value> {
+        loop {
+            match self.0.read() {
+                Ok(Message::Text(text)) => return Some(serde_json::from_str(&text).expect("answers are JSON")),
+                Ok(Message::Close(_)) | Err(tungstenite::Error::ConnectionClosed) => return None,
+                Ok(Message::Ping(_) | Message::Pong(_)) => {}
+                other => panic!("neither an answer nor the end: {other:?}"),
+            }
+        }
+    }
+
+    /// Asks, and returns the result of this very request; no other answer may come first.
+    pub fn ask(&mut self, id: u64, op: &Value) -> Value {
+        self.send(id, op);
+        let answer = self.receive().expect("the connection stays");
+        assert_eq!(answer["id"], id, "an answer carries its request's id: {answer}");
+        answer["result"].clone()
+    }
+}
