@@ -41,7 +41,7 @@ fn locks() {
 fn cluster() {
     use palisade_model::cluster::{Around, Surroundings};
     let a: Vec<u64> = std::env::args().skip(2).map(|x| x.parse().unwrap()).collect();
-    let bounds = Bounds { servers: a[0] as u16, terms: a[1], log: a[2], crashes: a[3] as u8, network: a[4] as usize, symmetry: a[5] == 1, seeded: true, answers: palisade_model::world::Answers::AtOnce, ..Bounds::default() };
+    let bounds = Bounds { servers: a[0] as u16, terms: a[1], log: a[2], crashes: a[3] as u8, network: a[4] as usize, symmetry: a[5] == 1, seeded: true, prompt: a.get(12) == Some(&1), heartbeats: a.get(11).map(|&x| x as u8), answers: palisade_model::world::Answers::AtOnce, ..Bounds::default() };
     let around = Around { clients: a[6], ticks: a[7], ttl: a[8], arrivals: a[9] as u8, keepalives: a[10] as u8, log: a[2] };
     let world = World::new(bounds, Surroundings::table(&around), Surroundings::new(around));
     let begun = std::time::Instant::now();

@@ -14,9 +14,14 @@ pub struct Bounds {
     pub crashes: u8,
     /// How many messages may arrive once more.
     pub repeats: Repeats,
+    /// How many heartbeats there may be; without a number, as many as the adversary likes.
+    pub heartbeats: Option<u8>,
     /// How many messages may be on their way at once. Where there is no room for what is to be said, something that is
     /// on its way is lost first: whatever it is.
     pub network: usize,
+    /// Whether messages between servers arrive before anything else happens, or never. What comes of late ones is for
+    /// configurations that have less around the servers.
+    pub prompt: bool,
     /// How many AppendEntries may be on their way from one server to another, and how many answers.
     pub appends: usize,
     /// How answers travel.
@@ -66,7 +71,9 @@ impl Default for Bounds {
             log: 2,
             crashes: 0,
             repeats: Repeats::AtMost(0),
+            heartbeats: None,
             network: 4,
+            prompt: false,
             appends: 1,
             answers: Answers::Messages,
             elections: Elections::AtWill,

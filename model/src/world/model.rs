@@ -37,7 +37,8 @@ struct Kept<E: Environment> {
     ghosts: Interner<Ghost<E::Machine>>,
     environments: Interner<E>,
     steps: Memo<Stepped<E>>,
-    /// What environments see of steps, and what comes of their moves.
+    /// What history and environments make of steps, and what comes of their moves.
+    histories: Memo<Result<Ref<Ghost<E::Machine>>, &'static Violation>>,
     sights: Memo<Result<Ref<E>, &'static Violation>>,
     moves: Memo<Moved<E>>,
     judgements: Memo<Option<&'static Violation>>,
@@ -135,6 +136,7 @@ impl<E: Environment> World<E> {
             ghosts: Interner::default(),
             environments: Interner::default(),
             steps: Memo::new(MEMO),
+            histories: Memo::new(MEMO),
             sights: Memo::new(MEMO),
             moves: Memo::new(MEMO),
             judgements: Memo::new(MEMO),
@@ -154,6 +156,7 @@ impl<E: Environment> World<E> {
             environment: kept.environments.intern(environment, &kept.renamings),
             crashes: bounds.crashes,
             repeats,
+            heartbeats: bounds.heartbeats.unwrap_or(0),
             violation: None,
             canonical: None,
         };
@@ -169,6 +172,7 @@ impl<E: Environment> World<E> {
         let mut state = self.initial[0].clone();
         let network = std::mem::replace(&mut self.bounds.network, usize::MAX);
         let appends = std::mem::replace(&mut self.bounds.appends, usize::MAX);
+        let heartbeats = self.bounds.heartbeats.take();
         let step = |server, stimulus| Action::Step { server, stimulus, again: false, unheard: false, crash: None };
         let go = |state: &State<E>, action| self.next_state(state, action).expect("every step is possible");
         let first = NodeId(1);
@@ -183,7 +187,7 @@ impl<E: Environment> World<E> {
             }
         }
         assert!(state.violation.is_none(), "the first election went wrong: {:?}", state.violation);
-        (self.bounds.network, self.bounds.appends) = (network, appends);
+        (self.bounds.network, self.bounds.appends, self.bounds.heartbeats) = (network, appends, heartbeats);
         self.initial = vec![state];
     }
 
@@ -248,9 +252,17 @@ impl<E: Environment> World<E> {
             }
             _ => {}
         }
-        if node.is_leader() {
+        if node.is_leader() && (self.bounds.heartbeats.is_none() || state.heartbeats > 0) {
             self.push(state, server, Stimulus::HeartbeatTimeout, false, actions);
         }
+    }
+
+    /// Where messages are prompt: what becomes of the first one.
+    fn prompt_actions(&self, state: &State<E>, message: Ref<Message<CommandOf<E>>>, actions: &mut Vec<Action<E>>) {
+        if state.environment.may_act(&state.server(message.to).node) {
+            self.push(state, message.to, Stimulus::Deliver(message), false, actions);
+        }
+        actions.push(Action::Lose(message));
     }
 
     fn network_actions(&self, state: &State<E>, actions: &mut Vec<Action<E>>) {
@@ -397,19 +409,11 @@ impl<E: Environment> World<E> {
         }
         let elected = new.node.is_leader() && !(old.node.is_leader() && old.node.term() == new.node.term());
         if elected || !applied.is_empty() {
-            let mut ghost = (*state.ghost).clone();
-            if elected {
-                ghost.elected(&new.node).map_err(keep)?;
+            let before = state.ghost;
+            state.ghost = self.kept.remembered(before, old, new, elected)?;
+            if state.ghost.committed.len() > before.committed.len() {
+                state.servers.iter().try_for_each(|seat| state.ghost.completeness(&seat.node)).map_err(keep)?;
             }
-            if !applied.is_empty() {
-                ghost.applied(&new.node).map_err(keep)?;
-                if ghost.committed.len() > state.ghost.committed.len() {
-                    state.servers.iter().try_for_each(|seat| ghost.completeness(&seat.node)).map_err(keep)?;
-                    let known = state.ghost.committed.len() as u64;
-                    (known + 1..=ghost.committed.len() as u64).try_for_each(|index| E::committed(&ghost, Index(index))).map_err(keep)?;
-                }
-            }
-            state.ghost = self.kept.ghost(ghost);
         }
         state.environment = self.kept.seen(state.environment, old, new, applied)?;
         self.kept.judged(state.environment, state.ghost)
@@ -427,6 +431,30 @@ impl<E: Environment> Kept<E> {
             forget_leader(&mut node);
         }
         self.seat(Seat { node, disk })
+    }
+
+    /// History after a step in which a server was elected, or applied something.
+    fn remembered(
+        &self,
+        ghost: Ref<Ghost<E::Machine>>,
+        old: Ref<Seat<E::Machine>>,
+        new: Ref<Seat<E::Machine>>,
+        elected: bool,
+    ) -> Result<Ref<Ghost<E::Machine>>, &'static Violation> {
+        let key = mix(old.address() as u64, new.address() as u64);
+        *self.histories.get((ghost.address(), key), || {
+            let mut history = (*ghost).clone();
+            if elected {
+                history.elected(&new.node).map_err(keep)?;
+            }
+            if new.node.commit() > old.node.commit() {
+                history.applied(&new.node).map_err(keep)?;
+                let known = ghost.committed.len() as u64;
+                let committed = known + 1..=history.committed.len() as u64;
+                committed.map(Index).try_for_each(|index| E::committed(&history, index)).map_err(keep)?;
+            }
+            Ok(self.ghost(history))
+        })
     }
 
     /// What the environment sees of a step.
@@ -517,6 +545,9 @@ impl<E: Environment> Model for World<E> {
         if state.violation.is_some() {
             return;
         }
+        if let Some(&message) = state.network.first().filter(|_| self.bounds.prompt) {
+            return self.prompt_actions(state, message, actions);
+        }
         for server in (1..=self.bounds.servers).map(NodeId) {
             self.server_actions(state, server, actions);
         }
@@ -545,6 +576,9 @@ impl<E: Environment> Model for World<E> {
                     } else if self.bounds.repeats != Repeats::Unlimited {
                         state.repeats -= 1;
                     }
+                }
+                if matches!(stimulus, Stimulus::HeartbeatTimeout) && self.bounds.heartbeats.is_some() {
+                    state.heartbeats -= 1;
                 }
                 let stepped = self.step_of(&state, server, stimulus);
                 self.accept(&mut state, server, &stepped, unheard, crash)?;

@@ -32,6 +32,8 @@ pub struct State<E: Environment> {
     pub crashes: u8,
     /// How many more messages may arrive again.
     pub repeats: u8,
+    /// How many more heartbeats there may be, if they are counted.
+    pub heartbeats: u8,
     /// What went wrong. Nothing happens after that.
     pub violation: Option<&'static Violation>,
     /// The representative's digest, if this state stands for all that can be renamed into it.
@@ -50,7 +52,7 @@ impl<E: Environment> PartialEq for State<E> {
             && self.network == other.network
             && self.ghost == other.ghost
             && self.environment == other.environment
-            && (self.crashes, self.repeats) == (other.crashes, other.repeats)
+            && (self.crashes, self.repeats, self.heartbeats) == (other.crashes, other.repeats, other.heartbeats)
             && self.violation == other.violation
     }
 }
@@ -74,7 +76,7 @@ impl<E: Environment> State<E> {
         let network = self.network.iter().map(|message| message.digest(renaming));
         let parts = servers.chain(network).fold(0, u64::wrapping_add);
         let rest = self.ghost.digest(renaming).wrapping_add(self.environment.digest(renaming));
-        let budgets = u64::from(self.crashes) << 9 | u64::from(self.repeats) << 1 | u64::from(self.violation.is_some());
+        let budgets = u64::from(self.heartbeats) << 17 | u64::from(self.crashes) << 9 | u64::from(self.repeats) << 1 | u64::from(self.violation.is_some());
         parts.wrapping_add(rest).wrapping_add(mix(budgets, 1))
     }
 
