@@ -140,7 +140,9 @@ impl Surroundings {
     /// Whether a client may still rely on its lease: it was told of a grant, has not given it back, and by its own
     /// count its TTL has not passed.
     pub fn relies(&self, client: &Client) -> bool {
-        client.token.is_some() && client.arrivals[Request::Release as usize] == 0 && self.now <= client.lease + self.around.ttl
+        client.token.is_some()
+            && client.arrivals[Request::Release as usize] == 0
+            && self.now <= client.lease + self.around.ttl
     }
 
     fn write(&mut self, number: usize) {

@@ -50,7 +50,13 @@ pub fn judge(
 }
 
 /// A release drops no other claim than the one that it means.
-fn release_is_ones_own(before: &LockTable, at: Stamp, command: &Command, outcome: &Outcome, after: &LockTable) -> Check {
+fn release_is_ones_own(
+    before: &LockTable,
+    at: Stamp,
+    command: &Command,
+    outcome: &Outcome,
+    after: &LockTable,
+) -> Check {
     let Command::Release { session, key, claim, .. } = command else { return Ok(()) };
     let mut waited = before.clone();
     waited.advance(at);

@@ -29,9 +29,7 @@ pub(super) fn properties() -> Vec<Property<Locks>> {
         Property::sometimes("a waiter was granted the lock", |_, state: &State| {
             state.table.locks().values().any(|lock| lock.holder.token.0 > 1)
         }),
-        Property::sometimes("a session expired", |_, state: &State| {
-            state.table.sessions().len() < state.clients.len()
-        }),
+        Property::sometimes("a session expired", |_, state: &State| state.table.sessions().len() < state.clients.len()),
     ]);
     all
 }

@@ -49,7 +49,8 @@ impl Environment for Proposals {
 
     fn moves(&self, servers: &[Ref<Seat<Tape>>], moves: &mut Vec<NodeId>) {
         if self.made < self.most {
-            let open = servers.iter().filter(|seat| seat.node.is_leader() && seat.node.log().last().index < Index(self.log));
+            let open =
+                servers.iter().filter(|seat| seat.node.is_leader() && seat.node.log().last().index < Index(self.log));
             moves.extend(open.map(|seat| seat.node.id()));
         }
     }

@@ -32,7 +32,9 @@ pub fn consensus<E: Environment>() -> Vec<Property<World<E>>> {
 pub(super) fn properties() -> Vec<Property<World<Proposals>>> {
     let mut all = consensus();
     all.extend([
-        Property::sometimes("a leader is elected", |_, state: &S| state.servers.iter().any(|seat| seat.node.is_leader())),
+        Property::sometimes("a leader is elected", |_, state: &S| {
+            state.servers.iter().any(|seat| seat.node.is_leader())
+        }),
         Property::sometimes("two servers think they lead", |_, state: &S| {
             state.servers.iter().filter(|seat| seat.node.is_leader()).count() > 1
         }),

@@ -22,7 +22,10 @@ pub fn renamings(servers: u16) -> Vec<Renaming> {
         all = all
             .into_iter()
             .flat_map(|begun: Renaming| {
-                (1..=servers).filter(|id| !begun.contains(id)).map(|id| [begun.as_slice(), &[id]].concat()).collect::<Vec<_>>()
+                (1..=servers)
+                    .filter(|id| !begun.contains(id))
+                    .map(|id| [begun.as_slice(), &[id]].concat())
+                    .collect::<Vec<_>>()
             })
             .collect();
     }
@@ -327,5 +330,40 @@ impl ser::SerializeMap for Parts<'_, '_> {
 
     fn end(self) -> Result<(), Never> {
         Parts::end(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use palisade_spec::raft::{NodeId, Role, Term};
+
+    use super::*;
+
+    #[test]
+    fn every_renaming_is_there_once_and_the_identity_first() {
+        let all = renamings(3);
+        assert_eq!(all[0], [1, 2, 3]);
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 6);
+    }
+
+    #[test]
+    fn a_renamed_value_has_the_digest_of_what_it_is_renamed_into() {
+        let names = [2, 3, 1];
+        let grants = |ids: [u16; 2]| Role::PreCandidate { grants: ids.map(NodeId).into_iter().collect() };
+        // 1 is called 2 and 3 is called 1, which changes their order in the set.
+        assert_eq!(digest(&grants([1, 3]), &names), digest(&grants([1, 2]), &[1, 2, 3]));
+        assert_ne!(digest(&grants([1, 3]), &names), digest(&grants([1, 3]), &[1, 2, 3]));
+        let led = |ids: [u16; 2]| BTreeMap::from([(NodeId(ids[0]), Term(4)), (NodeId(ids[1]), Term(5))]);
+        assert_eq!(digest(&led([1, 3]), &names), digest(&led([2, 1]), &[1, 2, 3]));
+        assert_ne!(digest(&led([1, 3]), &names), digest(&led([1, 2]), &[1, 2, 3]));
+    }
+
+    #[test]
+    fn order_and_kind_matter_where_they_do() {
+        assert_ne!(digest(&[1u8, 2][..], &[]), digest(&[2u8, 1][..], &[]));
+        assert_ne!(digest(&Some(0u8), &[]), digest(&None::<u8>, &[]));
+        assert_ne!(digest(&[0u8][..], &[]), digest(&[0u8, 0][..], &[]));
     }
 }

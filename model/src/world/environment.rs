@@ -74,7 +74,10 @@ pub enum Asked<S: StateMachine> {
 }
 
 /// A state machine whose states can be told apart, kept, and moved between threads.
-pub trait Machine: StateMachine<Command: Serialize + Send + Sync, Outcome: Send + Sync> + Serialize + Send + Sync + 'static {}
+pub trait Machine:
+    StateMachine<Command: Serialize + Send + Sync, Outcome: Send + Sync> + Serialize + Send + Sync + 'static
+{
+}
 
 impl<S> Machine for S where
     S: StateMachine<Command: Serialize + Send + Sync, Outcome: Send + Sync> + Serialize + Send + Sync + 'static

@@ -44,8 +44,12 @@ impl<S: StateMachine> Ghost<S> {
     /// A leader has whatever was committed in terms before its own.
     pub fn completeness(&self, leader: &Node<S>) -> Check {
         let before = |index: &Index| self.committed_in.get(index).is_some_and(|&term| term < leader.term());
-        let due: Committed<S::Command> =
-            self.committed.iter().filter(|(index, _)| before(index)).map(|(&index, entry)| (index, entry.clone())).collect();
+        let due: Committed<S::Command> = self
+            .committed
+            .iter()
+            .filter(|(index, _)| before(index))
+            .map(|(&index, entry)| (index, entry.clone()))
+            .collect();
         leader_completeness(&due, leader)
     }
 

@@ -111,7 +111,7 @@ impl<T: Eq + Serialize> Interner<T> {
     }
 
     /// How many parts there are.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().values().map(Vec::len).sum::<usize>()).sum()
     }
 }

@@ -10,8 +10,10 @@ use parking_lot::Mutex;
 
 /// Remembers results by a pair of numbers.
 pub struct Memo<V> {
-    slots: Box<[Mutex<Option<(Key, Arc<V>)>>]>,
+    slots: Box<[Mutex<Slot<V>>]>,
 }
+
+type Slot<V> = Option<(Key, Arc<V>)>;
 
 type Key = (usize, u64);
 

@@ -59,7 +59,6 @@ struct Stepped<E: Environment> {
 struct Crashed<E: Environment> {
     seat: Ref<Seat<E::Machine>>,
     said: usize,
-    place: (usize, usize),
 }
 
 /// What the adversary does.
@@ -200,7 +199,7 @@ impl<E: Environment> World<E> {
     /// How many different parts there are: servers, messages, histories, environments.
     pub fn parts(&self) -> [usize; 4] {
         let kept = &self.kept;
-        [kept.seats.len(), kept.messages.len(), kept.ghosts.len(), kept.environments.len()]
+        [kept.seats.count(), kept.messages.count(), kept.ghosts.count(), kept.environments.count()]
     }
 
     /// The state that stands for all that can be renamed into it.
@@ -213,7 +212,14 @@ impl<E: Environment> World<E> {
         self.kept.step(state.server(server), stimulus)
     }
 
-    fn push(&self, state: &State<E>, server: NodeId, stimulus: Stimulus<CommandOf<E>>, again: bool, to: &mut Vec<Action<E>>) {
+    fn push(
+        &self,
+        state: &State<E>,
+        server: NodeId,
+        stimulus: Stimulus<CommandOf<E>>,
+        again: bool,
+        to: &mut Vec<Action<E>>,
+    ) {
         let travels = self.bounds.answers == Answers::Messages;
         if travels && state.crashes == 0 {
             return to.push(Action::Step { server, stimulus, again, unheard: false, crash: None });
@@ -227,7 +233,13 @@ impl<E: Environment> World<E> {
             let heard = self.step_of(state, answer.to, Stimulus::Deliver(*answer));
             let all = own + places(&heard.crashes);
             to.push(Action::Step { server, stimulus, again, unheard: false, crash: None });
-            to.extend((own..all).map(|place| Action::Step { server, stimulus, again, unheard: false, crash: Some(place) }));
+            to.extend((own..all).map(|place| Action::Step {
+                server,
+                stimulus,
+                again,
+                unheard: false,
+                crash: Some(place),
+            }));
         }
         let unheard = answer.is_some();
         to.push(Action::Step { server, stimulus, again, unheard, crash: None });
@@ -310,9 +322,8 @@ impl<E: Environment> World<E> {
         crash: Option<usize>,
     ) -> Option<()> {
         let own = stepped.crashes.len();
-        let (crash, later) = crash.map_or((None, None), |place| {
-            if place < own { (Some(place), None) } else { (None, Some(place - own)) }
-        });
+        let (crash, later) = crash
+            .map_or((None, None), |place| if place < own { (Some(place), None) } else { (None, Some(place - own)) });
         let old = state.server(server);
         let place = usize::from(server.0) - 1;
         let crashed = match crash {
@@ -385,7 +396,13 @@ impl<E: Environment> World<E> {
     }
 
     /// Everything that is true of histories and of pairs of servers.
-    fn observe(&self, state: &mut State<E>, old: Ref<Seat<E::Machine>>, server: NodeId, applied: &[Applied<E::Machine>]) {
+    fn observe(
+        &self,
+        state: &mut State<E>,
+        old: Ref<Seat<E::Machine>>,
+        server: NodeId,
+        applied: &[Applied<E::Machine>],
+    ) {
         let new = state.server(server);
         if let Err(violation) = self.observed(state, old, new, applied) {
             state.violation = Some(violation);
@@ -487,11 +504,10 @@ impl<E: Environment> Kept<E> {
     fn step(&self, seat: Ref<Seat<E::Machine>>, stimulus: Stimulus<CommandOf<E>>) -> Arc<Stepped<E>> {
         self.steps.get((seat.address(), stimulus.key()), || {
             let taken = take(&seat, stimulus, self.elections);
-            let crashes = taken.crashes.into_iter().map(|crash| Crashed {
-                seat: self.recover(seat.node.config().clone(), crash.disk),
-                said: crash.said,
-                place: crash.place,
-            });
+            let crashes = taken
+                .crashes
+                .into_iter()
+                .map(|crash| Crashed { seat: self.recover(seat.node.config().clone(), crash.disk), said: crash.said });
             Stepped {
                 crashes: crashes.collect(),
                 seat: self.seat(taken.seat),

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use palisade_spec::invariants::{Violation, leader_append_only, node_is_sound};
 use palisade_spec::raft::{
-    Body, Durable, Entry, Index, Input, Message, Node, Output, Payload, Persist, Role, StateMachine, Term,
+    Body, Durable, Index, Input, Message, Node, Output, Payload, Persist, Role, StateMachine, Term,
 };
 use serde::Serialize;
 
@@ -102,19 +102,12 @@ pub struct Crash<S: StateMachine> {
     pub disk: Durable<S>,
     /// How many of the messages had been sent.
     pub said: usize,
-    /// How many outputs had been carried out, and of the next one how many entries.
-    pub place: (usize, usize),
 }
 
 /// Hands `stimulus` to the server and carries out what it asks for.
 pub fn take<S: StateMachine>(before: &Seat<S>, stimulus: Stimulus<S::Command>, elections: Elections) -> Taken<S> {
-    let mut taken = Taken {
-        seat: before.clone(),
-        said: Vec::new(),
-        applied: Vec::new(),
-        crashes: Vec::new(),
-        violation: None,
-    };
+    let mut taken =
+        Taken { seat: before.clone(), said: Vec::new(), applied: Vec::new(), crashes: Vec::new(), violation: None };
     // A failed assertion is how a node stops itself. In a sound protocol none ever fails.
     let stepped = catch_unwind(AssertUnwindSafe(|| {
         run(&mut taken, stimulus);
@@ -192,10 +185,10 @@ fn let_timer_run_out<S: StateMachine>(node: &mut Node<S>) {
 fn step<S: StateMachine>(taken: &mut Taken<S>, input: Input<S::Command>) {
     let mut outputs = Vec::new();
     taken.seat.node.step(input, &mut outputs);
-    for (place, output) in outputs.into_iter().enumerate() {
+    for output in outputs {
         match output {
             Output::Persist(write) => {
-                note_crashes(taken, &write, place);
+                note_crashes(taken, &write);
                 taken.seat.disk.apply(&write);
             }
             Output::Send(message) => taken.said.push(message),
@@ -211,19 +204,19 @@ fn step<S: StateMachine>(taken: &mut Taken<S>, input: Input<S::Command>) {
 
 /// A crash right before a write, with everything before it sent, and crashes after any proper prefix of its entries.
 /// A crash anywhere else is one of these, or one after the whole step, with some messages lost.
-fn note_crashes<S: StateMachine>(taken: &mut Taken<S>, write: &Persist<S::Command>, place: usize) {
+fn note_crashes<S: StateMachine>(taken: &mut Taken<S>, write: &Persist<S::Command>) {
     let said = taken.said.len();
-    taken.crashes.push(Crash { disk: taken.seat.disk.clone(), said, place: (place, 0) });
+    taken.crashes.push(Crash { disk: taken.seat.disk.clone(), said });
     if let Persist::Entries(entries) = write {
         let mut disk = taken.seat.disk.clone();
         disk.log.truncate(entries[0].index);
         let removes = disk != taken.seat.disk;
         if removes {
-            taken.crashes.push(Crash { disk: disk.clone(), said, place: (place, 0) });
+            taken.crashes.push(Crash { disk: disk.clone(), said });
         }
-        for (written, entry) in entries[..entries.len() - 1].iter().enumerate() {
+        for entry in &entries[..entries.len() - 1] {
             disk.log.push(entry.clone());
-            taken.crashes.push(Crash { disk: disk.clone(), said, place: (place, written + 1) });
+            taken.crashes.push(Crash { disk: disk.clone(), said });
         }
     }
 }
@@ -252,11 +245,6 @@ fn judge<S: StateMachine>(before: &Seat<S>, after: &Seat<S>) -> Option<Violation
         }
         None
     })
-}
-
-/// The entries of a server's log, for whoever compares logs.
-pub fn entries<S: StateMachine>(seat: &Seat<S>) -> &[Entry<S::Command>] {
-    seat.node.log().entries()
 }
 
 fn message(panic: &(dyn std::any::Any + Send)) -> String {

@@ -76,7 +76,10 @@ impl<E: Environment> State<E> {
         let network = self.network.iter().map(|message| message.digest(renaming));
         let parts = servers.chain(network).fold(0, u64::wrapping_add);
         let rest = self.ghost.digest(renaming).wrapping_add(self.environment.digest(renaming));
-        let budgets = u64::from(self.heartbeats) << 17 | u64::from(self.crashes) << 9 | u64::from(self.repeats) << 1 | u64::from(self.violation.is_some());
+        let budgets = u64::from(self.heartbeats) << 17
+            | u64::from(self.crashes) << 9
+            | u64::from(self.repeats) << 1
+            | u64::from(self.violation.is_some());
         parts.wrapping_add(rest).wrapping_add(mix(budgets, 1))
     }
 
