@@ -12,6 +12,9 @@ use crate::route::Route;
 use crate::wire::{Answer, Code, Consistency, Failure, ListLocks, LockPage, LockView, Op};
 use crate::{Error, Guard, LockOptions, Options, endpoints, task};
 
+/// In bytes.
+const LONGEST_KEY: usize = 512;
+
 /// A client of one cluster. Cheap to clone; all clones share one connection, which is kept to the leader and made anew
 /// as long as there is a request or a guard that needs it.
 #[derive(Clone)]
@@ -40,8 +43,7 @@ impl Client {
         let (commands, inbox) = mpsc::unbounded_channel();
         tokio::spawn(task::run(Engine::new(options.clone(), Instant::now()), Route::new(endpoints), inbox));
         let client = Client { commands, next_claim: Arc::new(AtomicU64::new(0)), options };
-        // A small read that only a leader answers.
-        client.list_locks(ListLocks { limit: Some(1), ..ListLocks::default() }).await?;
+        client.list_locks(nothing()).await?;
         Ok(client)
     }
 
@@ -89,7 +91,7 @@ impl Client {
         }
     }
 
-    /// Ends the client, for all its clones: calls that wait and new calls get [`Error::Closed`], idle sessions are closed,
+    /// Ends the client, for all its clones: calls that wait for a lock or an answer, and new calls, get [`Error::Closed`], idle sessions are closed,
     /// and the releases and withdrawals that are under way in the background are waited for. Guards that live are kept alive until they are
     /// released or dropped. Gives up after [`Options::request_timeout`]; what is left then expires by itself.
     pub async fn close(&self) {
@@ -126,6 +128,12 @@ impl Drop for Abandon<'_> {
             let _ = self.client.commands.send(Command::Abandon { claim: self.claim });
         }
     }
+}
+
+/// A read that only a leader answers, and that has a small answer whatever locks there are: no key is so long that it
+/// could begin like this.
+fn nothing() -> ListLocks {
+    ListLocks { prefix: "\u{10ffff}".repeat(LONGEST_KEY / 4 + 1), limit: Some(1), ..ListLocks::default() }
 }
 
 /// The failure that stands for an answer of the wrong kind, which only a broken server gives.

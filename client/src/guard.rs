@@ -9,12 +9,13 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::Error;
 use crate::engine::Command;
-use crate::lease::Lease;
+use crate::lease::{self, Lease};
 use crate::wire::SessionId;
 
 /// A held lock. Its session is kept alive in the background until the guard is released, dropped or lost.
 ///
 /// Dropping it releases the lock in the background, without blocking; [`Guard::release`] also tells what came of it.
+#[must_use = "the lock is held as long as its guard lives: a guard that is dropped releases it at once"]
 pub struct Guard {
     pub(crate) claim: u64,
     pub(crate) key: String,
@@ -44,14 +45,19 @@ impl Guard {
 
     /// Whether the lock is certainly still held: the clock is compared now, so the answer is right even after the
     /// process was stopped and all timers are late.
+    ///
+    /// Not after the *machine* was asleep: the clock that programs are given (`CLOCK_MONOTONIC`) stands still meanwhile,
+    /// and the lease does not. The token protects from that, see [`Guard::token`].
     pub fn is_valid(&self) -> bool {
         !self.remaining().is_zero()
     }
 
     /// How long the lock is certainly still held if nobody can be reached from now on; zero once it is lost. What is left
     /// of the lease after that is the safety margin: a tenth of the time-to-live, at least 20 ms, at most 1 s.
+    ///
+    /// A sleep of the machine is not counted, see [`Guard::is_valid`].
     pub fn remaining(&self) -> Duration {
-        self.lease.borrow().remaining(Instant::now())
+        lease::left(&self.lease)
     }
 
     /// Resolves when the lock can no longer be trusted: a safety margin (see [`Guard::remaining`]) before the lease
@@ -62,15 +68,18 @@ impl Guard {
         let mut lease = self.lease.clone();
         async move {
             loop {
-                let now = *lease.borrow_and_update();
-                if now.remaining(Instant::now()).is_zero() {
-                    return;
-                }
+                let trusted_until = {
+                    let lease = lease.borrow_and_update();
+                    if lease.remaining(Instant::now()).is_zero() {
+                        return;
+                    }
+                    lease.trusted_until
+                };
                 tokio::select! {
-                    () = sleep_until(now.trusted_until) => {}
+                    () = sleep_until(trusted_until) => {}
                     changed = lease.changed() => if changed.is_err() {
                         // The background task is gone: nobody extends the lease any more.
-                        sleep_until(now.trusted_until).await;
+                        sleep_until(trusted_until).await;
                     }
                 }
             }

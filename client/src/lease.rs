@@ -38,11 +38,20 @@ impl Lease {
     }
 }
 
+/// How long a guard may trust its lock.
+pub(crate) fn left(lease: &watch::Receiver<Lease>) -> Duration {
+    let lease = lease.borrow();
+    lease.remaining(Instant::now())
+}
+
 /// A renewal reaches a guard, unless it comes too late: what is lost stays lost.
-pub(crate) fn extend(lease: &watch::Sender<Lease>, trusted_until: Instant, now: Instant) {
+///
+/// The clock is read while nobody else can look at the lease, and who looks reads it while nobody can change the lease
+/// ([`left`]). So either the guard has not seen the end yet, or this sees it too.
+pub(crate) fn extend(lease: &watch::Sender<Lease>, trusted_until: Instant) {
     lease.send_if_modified(|lease| {
         let before = *lease;
-        lease.lost |= now >= lease.trusted_until;
+        lease.lost |= Instant::now() >= lease.trusted_until;
         lease.trusted_until = lease.trusted_until.max(trusted_until);
         *lease != before
     });
@@ -51,4 +60,21 @@ pub(crate) fn extend(lease: &watch::Sender<Lease>, trusted_until: Instant, now: 
 /// Tells a guard that it is lost.
 pub(crate) fn lose(lease: &watch::Sender<Lease>) {
     lease.send_modify(|lease| lease.lost = true);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(5);
+
+    /// Goal: an answer that comes after the end changes nothing, however long it lay there unread.
+    #[test]
+    fn a_late_renewal_does_not_bring_a_guard_back() {
+        let (lease, guard) = watch::channel(Lease { trusted_until: Instant::now() + SHORT, lost: false });
+        std::thread::sleep(2 * SHORT);
+        assert_eq!(left(&guard), Duration::ZERO);
+        extend(&lease, Instant::now() + Duration::from_secs(60));
+        assert_eq!(left(&guard), Duration::ZERO);
+    }
 }

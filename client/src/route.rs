@@ -67,15 +67,24 @@ impl Route {
 
 /// A random pause that grows with the number of disappointments in a row.
 pub(crate) fn backoff(row: u32) -> Duration {
-    let ceiling = SHORTEST.saturating_mul(1 << row.min(4)).min(LONGEST);
-    rand::rng().random_range(SHORTEST..=ceiling)
+    rand::rng().random_range(SHORTEST..=grown(row, LONGEST))
+}
+
+/// The same, up to another length, and never less than half of what it has grown to.
+pub(crate) fn backoff_within(row: u32, longest: Duration) -> Duration {
+    let ceiling = grown(row, longest.max(SHORTEST));
+    rand::rng().random_range((ceiling / 2).max(SHORTEST)..=ceiling)
+}
+
+fn grown(row: u32, longest: Duration) -> Duration {
+    SHORTEST.saturating_mul(1 << row.min(16)).min(longest)
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::{LONGEST, Route, SHORTEST};
+    use super::{LONGEST, Route, SHORTEST, backoff_within};
 
     fn route() -> Route {
         let mut route = Route::new(vec!["a:1".into(), "b:2".into()]);
@@ -107,6 +116,16 @@ mod tests {
         route.arrived();
         route.redirected(Some("d:4".into()));
         assert_eq!(route.next(), ("d:4".into(), Duration::ZERO));
+    }
+
+    #[test]
+    fn pauses_grow_as_far_as_they_may() {
+        let longest = Duration::from_secs(1);
+        for (row, ceiling) in [(0, 20), (1, 40), (2, 80), (5, 640), (6, 1000), (u32::MAX, 1000)] {
+            let ceiling = Duration::from_millis(ceiling);
+            assert!((ceiling / 2..=ceiling).contains(&backoff_within(row, longest)), "{row}");
+        }
+        assert_eq!(backoff_within(9, Duration::ZERO), SHORTEST);
     }
 
     #[test]

@@ -31,7 +31,7 @@ async fn a_dropped_wait_is_withdrawn() {
     assert_eq!(withdrawals(&cluster), 1);
 
     let sessions = cluster.state().table.sessions.len();
-    client.lock("other", LockOptions::default()).await.unwrap();
+    drop(client.lock("other", LockOptions::default()).await.unwrap());
     assert_eq!(cluster.state().table.sessions.len(), sessions, "the session is used again");
     holder.release().await.unwrap();
 }

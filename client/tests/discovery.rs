@@ -27,6 +27,19 @@ async fn a_follower_names_the_leader() {
     assert_eq!(first_at_leader, 1, "one question at the follower, everything else at the leader");
 }
 
+/// Goal: looking for the leader costs little, whatever locks there are and however many wait for them.
+#[tokio::test]
+async fn connecting_reads_no_queue() {
+    let cluster = Cluster::start(3).await;
+    let client = cluster.client().await;
+    let mut guards = Vec::new();
+    for key in ["key", "\u{10ffff}", &"\u{10ffff}".repeat(128)] {
+        guards.push(client.lock(key, LockOptions::default()).await.unwrap());
+    }
+    Client::connect(&cluster.endpoints, options()).await.unwrap();
+    assert_eq!(cluster.state().listed, 0);
+}
+
 /// Goal: nodes that are down or know no leader are passed over, until one leads.
 #[tokio::test]
 async fn endpoints_are_tried_in_turn() {
@@ -34,7 +47,7 @@ async fn endpoints_are_tried_in_turn() {
     cluster.state().faults.nameless = true;
     let mut endpoints = vec![nobody().await];
     endpoints.extend(cluster.endpoints.iter().rev().cloned());
-    Client::connect(&endpoints, options()).await.unwrap().lock("key", LockOptions::default()).await.unwrap();
+    drop(Client::connect(&endpoints, options()).await.unwrap().lock("key", LockOptions::default()).await.unwrap());
 }
 
 /// Goal: while there is no leader, a request waits for one.
@@ -49,7 +62,7 @@ async fn a_request_waits_for_an_election() {
     });
     cluster.until("the client has asked around", |state| state.connections > 4).await;
     cluster.state().leader = Some(2);
-    asked.await.unwrap().unwrap();
+    drop(asked.await.unwrap().unwrap());
 }
 
 /// Goal: a client that is connected to a leader follows the office to the next one.
@@ -77,7 +90,7 @@ async fn a_leader_that_does_not_answer_is_left() {
     let before = cluster.state().connections;
     cluster.until("the client has tried elsewhere", |state| state.connections > before + 1).await;
     cluster.state().faults.mute = false;
-    asked.await.unwrap().unwrap();
+    drop(asked.await.unwrap().unwrap());
 }
 
 /// Goal: who cannot be reached is told so in time, with the reason.

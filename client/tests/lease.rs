@@ -4,6 +4,7 @@ mod support;
 
 use std::time::Duration;
 
+use palisade_client::wire::Op;
 use palisade_client::{Client, Error, LockOptions, Options};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -86,6 +87,29 @@ async fn the_session_is_gone() {
     let guard = client.lock("key", LockOptions::default()).await.unwrap();
     cluster.state().table.close(guard.session());
     assert_eq!(guard.release().await, Err(Error::Lost), "even if nobody noticed before");
+}
+
+/// Goal: a node that has too much to do is asked less and less often to keep a session alive, and still often enough.
+#[tokio::test]
+async fn refused_keepalives_are_asked_for_less_and_less_often() {
+    let cluster = Cluster::start(1).await;
+    let client = cluster.client().await;
+    let guard = client.lock("key", short()).await.unwrap();
+    cluster.state().faults.refuse_keepalives = true;
+    let asked = || cluster.seen(|op| matches!(op, Op::KeepAlive { .. }).then_some(())).len();
+    while asked() < 4 {
+        sleep(Duration::from_millis(5)).await;
+    }
+    cluster.state().faults.refuse_keepalives = false;
+    sleep(guard.remaining()).await;
+    assert!(guard.is_valid(), "the refusals did not cost the lock");
+
+    cluster.state().faults.refuse_keepalives = true;
+    let before = asked();
+    guard.lost().await;
+    // Over a lease of 2 s, of which two thirds were left when it began: 20 + 40 + 80 + 160 + 250 + 250 ms and so on, or
+    // half of each.
+    assert!(asked() - before <= 16, "asked {} times", asked() - before);
 }
 
 /// Goal: an acquire whose answer came so late that the lease must have ended by the client's reckoning is renewed before

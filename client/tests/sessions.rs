@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use palisade_client::wire::Op;
+use palisade_client::wire::{Consistency, Op};
 use palisade_client::{Error, LockOptions};
 
 use support::Cluster;
@@ -59,8 +59,23 @@ async fn idle_sessions_that_are_gone_are_replaced() {
     client.lock("key", short.clone()).await.unwrap().release().await.unwrap();
     let before = opened(&cluster);
     tokio::time::sleep(Duration::from_millis(700)).await;
-    client.lock("key", short).await.unwrap();
+    drop(client.lock("key", short).await.unwrap());
     assert_eq!(opened(&cluster), before + 1);
+}
+
+/// Goal: whoever waits for the answer to a read when the client is closed is told, at once.
+#[tokio::test]
+async fn close_ends_reads_under_way() {
+    let cluster = Cluster::start(1).await;
+    let client = cluster.client().await;
+    cluster.state().faults.hold = true;
+    let reading = tokio::spawn({
+        let client = client.clone();
+        async move { client.show_lock("key", Consistency::Linearizable).await }
+    });
+    cluster.until("it is asked", |state| !state.held.is_empty()).await;
+    client.close().await;
+    assert_eq!(reading.await.unwrap(), Err(Error::Closed));
 }
 
 /// Goal: closing a client ends its idle sessions and its waits, refuses new calls, and lets guards live.

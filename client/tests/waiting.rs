@@ -87,6 +87,27 @@ async fn a_lost_grant_is_asked_for_again() {
     assert_eq!(cluster.state().connections, connections);
 }
 
+/// Goal: a node that has too much to do does not cost anybody the place in the queue, or the wait.
+#[tokio::test]
+async fn a_wait_outlasts_an_overloaded_node() {
+    let cluster = Cluster::start(1).await;
+    let client = cluster.client().await;
+    let holder = client.lock("key", LockOptions::default()).await.unwrap();
+    cluster.state().faults.refuse_acquires = vec![Code::Overloaded; 3];
+    let first = wait_for(&client, "key", LockOptions::default().wait_forever());
+    cluster.until("it waits, at the fourth attempt", |state| state.table.queue("key") == 1).await;
+    let _second = wait_for(&client, "key", LockOptions::default().wait(LONG));
+    cluster.until("another waits", |state| state.table.queue("key") == 2).await;
+    let queue = cluster.state().table.locks["key"].queue.clone();
+
+    // From now on its repetitions are refused.
+    cluster.state().faults.refuse_acquires = vec![Code::Overloaded; 6];
+    cluster.until("they are asked again", |state| state.faults.refuse_acquires.is_empty()).await;
+    assert_eq!(cluster.state().table.locks["key"].queue, queue);
+    holder.release().await.unwrap();
+    assert_eq!(first.await.unwrap().unwrap().session(), queue[0].0);
+}
+
 /// Goal: without a wait, a held lock is an error that says by whom.
 #[tokio::test]
 async fn held() {

@@ -10,5 +10,6 @@ pub mod limits;
 pub mod metrics;
 pub mod peers;
 pub mod server;
+mod sockets;
 pub mod storage;
 mod sync;

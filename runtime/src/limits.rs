@@ -28,8 +28,15 @@ pub const PAGE_CLAIMS: usize = 10_000;
 pub const REQUEST_BYTES: usize = 16 * 1024;
 /// The most bytes in an HTTP request's head.
 pub const HEAD_BYTES: usize = 16 * 1024;
-/// The most requests of one WebSocket that may be unanswered; past it the connection is closed.
+/// How many requests a WebSocket may have unanswered before nothing more is read from it. An acquire that stands in
+/// a queue does not count: its answer may be hours away, and must not hold up what comes behind it.
 pub const OPEN_REQUESTS: usize = 1_024;
+/// In how many queues one connection may stand.
+pub const CONNECTION_WAITS: usize = 10_000;
+/// The most answers that may wait for a WebSocket's client to read them: to all that it may have asked at once, waits
+/// that were under way when their limit was reached included, and the one that says why the connection ends. Past it
+/// the connection is closed.
+pub const UNREAD_ANSWERS: usize = CONNECTION_WAITS + 2 * OPEN_REQUESTS + 1;
 /// How many reads of locks a WebSocket may have unanswered before nothing more is read from it: their answers can be
 /// large, a MiB and more.
 pub const OPEN_READS: usize = 4;
@@ -37,7 +44,8 @@ pub const OPEN_READS: usize = 4;
 pub const CONNECTIONS: usize = 20_000;
 /// How long a client may take to send an HTTP request's head.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a client may take to read an answer before its connection is closed.
+/// How long a client may take to read the answers on a WebSocket, or go without reading any of an answer over HTTP,
+/// before its connection is closed.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How many requests may stand before the core.
 pub const CORE_QUEUE: usize = 65_536;

@@ -128,7 +128,7 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     tokio::select! {
         () = stop => {
             info!("stopping");
-            core.deliver(Event::Stop).await;
+            core.deliver(Event::Stop);
             let _ = stopping.send(true);
             let _ = listening.await;
             outcome(ended.await)

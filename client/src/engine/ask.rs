@@ -56,6 +56,12 @@ impl Ask {
         });
     }
 
+    /// The client is closed, and this is not needed any more.
+    pub(super) fn close(&mut self, now: Instant) {
+        self.finish(Err(Error::Closed));
+        self.fail_at = now;
+    }
+
     fn finish(&mut self, result: Result<Answer, Error>) {
         if let Some(reply) = self.reply.take() {
             // Whoever asked may have gone.

@@ -2,6 +2,11 @@
 //!
 //! An exchange is sent when there is a connection, sent again when an answer is late, and sent once more on every new
 //! connection. Who owns it says what is sent (the same operation under the same number each time) and at which pace.
+//!
+//! A prompt exchange is under way in the link's window, or stands in line before it. A patient one, which may stand in
+//! a queue at the server for hours, does not: the server does not count it either. Its repetition takes the place of
+//! what was sent before, there and here, so that it costs one request however long it waits. A keep-alive never
+//! stands in line.
 
 use std::time::Duration;
 
@@ -32,8 +37,12 @@ pub(super) enum Pace {
 pub(super) struct Exchange {
     first_sent: Option<Instant>,
     attempts: u32,
-    /// The attempts on this connection that are not answered.
+    /// The attempts on this connection that are not answered; of a patient exchange only the last.
     open: Vec<u64>,
+    /// How often it was sent on this connection.
+    sent_here: u32,
+    /// Whether it is under way in the link's window.
+    in_window: bool,
     /// When the first of those was sent.
     open_since: Option<Instant>,
     /// Not before; `None`: as soon as there is a connection.
@@ -75,6 +84,12 @@ impl Exchange {
         }
         let pause = match pace {
             Pace::Prompt(pause) => {
+                if part == Part::Step && !self.in_window {
+                    if !link.enter(task) {
+                        return;
+                    }
+                    self.in_window = true;
+                }
                 let silent = |since: Instant| link.last_answer() <= since && now >= since + SHORTEST_SILENCE;
                 if self.open_since.is_some_and(silent) && self.open.len() >= SILENT_ATTEMPTS {
                     link.doubt("the node does not answer");
@@ -82,12 +97,13 @@ impl Exchange {
                 pause
             }
             Pace::Patient(pause) => {
-                let doublings = u32::try_from(self.open.len()).unwrap_or(u32::MAX).min(16);
-                pause.saturating_mul(1 << doublings).min(LONGEST_PAUSE.max(pause))
+                self.open.drain(..).for_each(|id| link.forget(id));
+                pause.saturating_mul(1 << self.sent_here.min(16)).min(LONGEST_PAUSE.max(pause))
             }
         };
         self.open.push(link.send(now, task, part, op()));
         self.attempts = self.attempts.saturating_add(1);
+        self.sent_here = self.sent_here.saturating_add(1);
         self.first_sent.get_or_insert(now);
         self.open_since.get_or_insert(now);
         self.again_at = Some(now + pause);
@@ -96,13 +112,68 @@ impl Exchange {
     /// The connection is gone: whatever was on its way is sent again on the next one.
     pub(super) fn disconnected(&mut self) {
         self.open.clear();
+        self.sent_here = 0;
+        self.in_window = false;
         self.open_since = None;
         self.again_at = None;
+    }
+
+    /// The server refused it for the moment. It is sent again, not before `not_before`, and remains the same exchange:
+    /// an earlier attempt may still be done.
+    pub(super) fn put_off(&mut self, link: &mut Link, not_before: Instant) {
+        let kept = (self.first_sent, self.attempts, self.sent_here);
+        self.restart(link, Some(not_before));
+        (self.first_sent, self.attempts, self.sent_here) = kept;
     }
 
     /// Ends the attempts under way. What follows is a new exchange, sent not before `not_before`.
     pub(super) fn restart(&mut self, link: &mut Link, not_before: Option<Instant>) {
         self.open.iter().for_each(|&id| link.forget(id));
+        if self.in_window {
+            link.leave();
+        }
         *self = Exchange { again_at: not_before, ..Exchange::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TASK: (Task, Part) = (Task::Claim(1), Part::Step);
+
+    /// Goal: who waits for days, and asks again and again, has one open request, not one of each attempt; and a grant
+    /// still counts from the first.
+    #[test]
+    fn a_patient_exchange_has_one_open_request() {
+        let start = Instant::now();
+        let mut link = Link::new(start);
+        link.connected(start);
+        let mut exchange = Exchange::default();
+        let (mut now, mut pauses) = (start, Vec::new());
+        for _ in 0..1000 {
+            exchange.send_if_due(now, &mut link, TASK, Pace::Patient(Duration::from_secs(2)), || Op::Status);
+            assert_eq!(link.open_flights(), 1);
+            let again_at = exchange.again_at().expect("it was sent");
+            pauses.push(again_at - now);
+            now = again_at;
+        }
+        assert_eq!((exchange.first_sent(), exchange.attempts()), (Some(start), 1000));
+        assert_eq!(pauses[..4], [2, 4, 8, 16].map(Duration::from_secs));
+        assert_eq!(pauses.last(), Some(&LONGEST_PAUSE));
+    }
+
+    /// Goal: an exchange that is put off keeps what counts for the lease, and its place in the window goes to the next.
+    #[test]
+    fn an_exchange_that_is_put_off_remains_the_same() {
+        let start = Instant::now();
+        let mut link = Link::new(start);
+        link.connected(start);
+        let mut exchange = Exchange::default();
+        exchange.send_if_due(start, &mut link, TASK, Pace::Prompt(Duration::from_secs(1)), || Op::Status);
+        let later = start + Duration::from_secs(5);
+        exchange.put_off(&mut link, later);
+        assert_eq!((exchange.first_sent(), exchange.attempts(), exchange.is_open()), (Some(start), 1, false));
+        assert_eq!((exchange.again_at(), link.open_flights(), link.under_way()), (Some(later), 0, 0));
     }
 }

@@ -2,8 +2,13 @@
 //!
 //! Requests get ids that are never used again, so an answer to a request that nobody waits for any more, or a second
 //! answer to the same request, finds no open flight and is dropped.
+//!
+//! So many exchanges may be under way at once, the **window**; the others stand in line, first come, first served. So
+//! a program that asks for ten thousand locks at once does not have its ten thousand requests answered so late that
+//! they are repeated, and the keep-alives of its guards, which do not stand in line, never come behind more than a
+//! window's worth of requests.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use tokio::time::Instant;
 
@@ -11,6 +16,10 @@ use super::Task;
 use crate::connection::Outgoing;
 use crate::wire::{Op, Request};
 use crate::{Options, codec};
+
+/// How many exchanges may be under way. Below the 1,024 requests after which the server reads no more, so that there is
+/// always room for keep-alives.
+const WINDOW: usize = 900;
 
 /// Which of a task's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +44,11 @@ pub(crate) struct Link {
     up: bool,
     next_id: u64,
     flights: HashMap<u64, Flight>,
+    /// How many exchanges are in the window.
+    under_way: usize,
+    /// Tasks that wait for room in it, in order; the set has the same.
+    line: VecDeque<Task>,
+    in_line: HashSet<Task>,
     outbox: VecDeque<Outgoing>,
     last_answer: Instant,
     last_heard: Instant,
@@ -48,6 +62,9 @@ impl Link {
             up: false,
             next_id: 0,
             flights: HashMap::new(),
+            under_way: 0,
+            line: VecDeque::new(),
+            in_line: HashSet::new(),
             outbox: VecDeque::new(),
             last_answer: now,
             last_heard: now,
@@ -70,9 +87,35 @@ impl Link {
     pub(super) fn disconnected(&mut self) {
         self.up = false;
         self.flights.clear();
+        self.under_way = 0;
+        self.line.clear();
+        self.in_line.clear();
         self.outbox.clear();
         self.probed = None;
         self.doubt = None;
+    }
+
+    /// Takes an exchange of `task` into the window, or puts the task in line.
+    pub(super) fn enter(&mut self, task: Task) -> bool {
+        let room = self.under_way < WINDOW;
+        if room {
+            self.under_way += 1;
+        } else if self.in_line.insert(task) {
+            self.line.push_back(task);
+        }
+        room
+    }
+
+    /// An exchange in the window has ended.
+    pub(super) fn leave(&mut self) {
+        self.under_way -= 1;
+    }
+
+    /// The first in line, if there is room in the window: to be driven, so that it enters.
+    pub(super) fn next_in_line(&mut self) -> Option<Task> {
+        let task = if self.under_way < WINDOW { self.line.pop_front() } else { None }?;
+        self.in_line.remove(&task);
+        Some(task)
     }
 
     /// Puts a request into the outbox.
@@ -141,5 +184,16 @@ impl Link {
 
     pub(super) fn outbox(&mut self) -> &mut VecDeque<Outgoing> {
         &mut self.outbox
+    }
+}
+
+#[cfg(test)]
+impl Link {
+    pub(super) fn open_flights(&self) -> usize {
+        self.flights.len()
+    }
+
+    pub(super) fn under_way(&self) -> usize {
+        self.under_way
     }
 }

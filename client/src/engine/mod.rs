@@ -84,7 +84,7 @@ pub(crate) enum Verdict {
 }
 
 /// What is driven: a claim or an ask, by its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Task {
     Claim(u64),
     Ask(u64),
@@ -179,17 +179,19 @@ impl Engine {
         if !self.is_idle() {
             self.link.probe(now, &self.around.options);
         }
+        self.let_in(now);
         self.tell_closers();
     }
 
-    /// There is a connection: everything that is unanswered is sent on it. The operations of one session stay in order,
-    /// for a session has at most one under way.
+    /// There is a connection: everything that is unanswered is sent on it, what concerns guards first, for their time
+    /// runs. The operations of one session stay in order, for a session has at most one under way.
     pub(crate) fn connected(&mut self, now: Instant, endpoint: &str) {
         self.link.connected(now);
         self.around.trouble = format!("{endpoint} accepted a connection, but has not answered");
         let claims = self.claims.keys().map(|&id| Task::Claim(id));
         let mut tasks: Vec<Task> = claims.chain(self.asks.keys().map(|&id| Task::Ask(id))).collect();
-        tasks.sort_unstable();
+        let guarded = |task: &Task| matches!(task, Task::Claim(id) if self.claims[id].is_guarded());
+        tasks.sort_unstable_by_key(|task| (!guarded(task), *task));
         tasks.into_iter().for_each(|task| self.drive(now, task));
     }
 
@@ -211,7 +213,7 @@ impl Engine {
                 return Verdict::Leave { leader: None, why: format!("an answer was not understood: {error}") };
             }
         };
-        let Some(flight) = self.link.land(now, id) else { return Verdict::Stay };
+        let flight = self.link.land(now, id);
         if let Outcome::Error(failure) = &result
             && let Code::NotLeader | Code::NoLeader | Code::LeadershipLost | Code::ShuttingDown = failure.error
         {
@@ -219,6 +221,7 @@ impl Engine {
             let leader = leader.filter(|leader| endpoints::check(leader).is_ok());
             return Verdict::Leave { leader, why: failure.message.clone() };
         }
+        let Some(flight) = flight else { return Verdict::Stay };
         match flight.task {
             Task::Claim(id) => {
                 if let Some(claim) = self.claims.get_mut(&id) {
@@ -237,6 +240,7 @@ impl Engine {
             }
         }
         self.drive(now, flight.task);
+        self.let_in(now);
         Verdict::Leader
     }
 
@@ -282,12 +286,21 @@ impl Engine {
                 self.close(now);
             }
         }
+        self.let_in(now);
         self.tell_closers();
     }
 
-    /// No handle is left, or the client is closed: nothing new begins, and idle sessions end.
+    /// No handle is left, or the client is closed: nothing new begins, whoever waits for an answer is told, and idle
+    /// sessions end.
     pub(crate) fn close(&mut self, now: Instant) {
         self.closing = true;
+        let reads: Vec<u64> = self.asks.iter().filter(|(_, ask)| ask.reply.is_some()).map(|(&id, _)| id).collect();
+        for id in reads {
+            if let Some(ask) = self.asks.get_mut(&id) {
+                ask.close(now);
+                self.drive(now, Task::Ask(id));
+            }
+        }
         let tasks: Vec<u64> = self.claims.keys().copied().collect();
         for id in tasks {
             if let Some(claim) = self.claims.get_mut(&id) {
@@ -339,6 +352,13 @@ impl Engine {
                     }
                 }
             }
+        }
+    }
+
+    /// Those who stood in line for the window go in, as far as there is room.
+    fn let_in(&mut self, now: Instant) {
+        while let Some(task) = self.link.next_in_line() {
+            self.drive(now, task);
         }
     }
 

@@ -37,6 +37,10 @@ pub struct Faults {
     pub lose_every: u64,
     /// So many grants' answers are lost.
     pub lose_grants: u32,
+    /// So many answers to releases are lost.
+    pub lose_releases: u32,
+    /// Nothing is answered until [`Cluster::let_go`], though everything is done.
+    pub hold: bool,
     /// Nodes read nothing and say nothing, though their sockets are open.
     pub frozen: bool,
     /// Requests are not answered, but the WebSocket lives.
@@ -47,6 +51,8 @@ pub struct Faults {
     pub refuse_acquires: Vec<Code>,
     /// The next releases and withdrawals are refused with this, before they are done.
     pub refuse_releases: Vec<Code>,
+    /// Every keep-alive is refused, for there is too much to do.
+    pub refuse_keepalives: bool,
 }
 
 /// The state of the cluster.
@@ -57,6 +63,12 @@ pub struct State {
     /// Every operation that arrived, and at which node.
     pub seen: Vec<(usize, Op)>,
     pub connections: u64,
+    /// How many holders and waiters lists have shown.
+    pub listed: usize,
+    /// Answers that are held.
+    pub held: Vec<(u64, Response)>,
+    /// The table's changes that those who wait have been told of.
+    settled: u64,
     answers: u64,
     endpoints: Vec<String>,
     lines: HashMap<u64, Line>,
@@ -110,6 +122,9 @@ impl Cluster {
             faults: Faults::default(),
             seen: Vec::new(),
             connections: 0,
+            listed: 0,
+            held: Vec::new(),
+            settled: 0,
             answers: 0,
             endpoints: endpoints.clone(),
             lines: HashMap::new(),
@@ -157,6 +172,17 @@ impl Cluster {
         }
     }
 
+    /// The answers that were held go out.
+    pub fn let_go(&self) {
+        let mut state = self.state();
+        state.faults.hold = false;
+        for (line, response) in std::mem::take(&mut state.held) {
+            if let Some(line) = state.lines.get(&line) {
+                let _ = line.answers.send(Some(response));
+            }
+        }
+    }
+
     /// The operations that arrived so far and that `pick` picks.
     pub fn seen<T>(&self, pick: impl FnMut(&Op) -> Option<T>) -> Vec<T> {
         let mut pick = pick;
@@ -174,6 +200,7 @@ impl Cluster {
 
     async fn accept(self, node: usize, listener: TcpListener) {
         while let Ok((socket, _)) = listener.accept().await {
+            socket.set_nodelay(true).unwrap();
             let line = {
                 let mut state = self.state();
                 state.connections += 1;
@@ -291,7 +318,8 @@ impl State {
             Op::Release { .. } | Op::Withdraw { .. } => Some(&mut self.faults.refuse_releases),
             _ => None,
         };
-        if let Some(code) = refusals.and_then(Vec::pop) {
+        let overloaded = self.faults.refuse_keepalives && matches!(op, Op::KeepAlive { .. });
+        if let Some(code) = refusals.and_then(Vec::pop).or(overloaded.then_some(Code::Overloaded)) {
             return self.answer(line, id, Err(Failure::new(code, "refused by the test")));
         }
         let no_session = || Failure::new(Code::NoSession, "there is no such session");
@@ -314,6 +342,8 @@ impl State {
                     Found::Granted { token, ttl_ms } => Ok(Answer::Acquired(Acquired { key, token, session, ttl_ms })),
                     Found::Queued => {
                         let until = now.checked_add(Duration::from_millis(options.wait_ms));
+                        // A repetition takes the place of the request before it.
+                        self.waiting.retain(|w| (w.line, w.session, &w.key) != (line, session, &key));
                         return self.waiting.push(Waiting { line, id, key, session, until });
                     }
                     Found::Refused(failure) => Err(failure),
@@ -334,7 +364,11 @@ impl State {
                 }
             },
             Op::ShowLock { key, .. } => Ok(Answer::Lock(self.table.show(&key))),
-            Op::ListLocks(_) => Ok(Answer::Locks(LockPage { locks: self.table.list(), next_after: None })),
+            Op::ListLocks(query) => {
+                let locks = self.table.list(&query.prefix);
+                self.listed += locks.iter().map(|lock| 1 + lock.queue.len()).sum::<usize>();
+                Ok(Answer::Locks(LockPage { locks, next_after: None }))
+            }
             Op::Status => Ok(Answer::Status(self.status(node))),
             Op::ShowSession { .. } => Err(Failure::new(Code::Invalid, "the client never asks for this")),
         };
@@ -342,8 +376,11 @@ impl State {
         self.settle();
     }
 
-    /// Tells who waits what has become of their claims.
+    /// Tells who waits what has become of their claims, if anything can have.
     fn settle(&mut self) {
+        if std::mem::replace(&mut self.settled, self.table.changes) == self.table.changes {
+            return;
+        }
         for Waiting { line, id, key, session, until } in std::mem::take(&mut self.waiting) {
             if self.table.holds(&key, session) {
                 self.settle_one(line, id, &key, session);
@@ -368,13 +405,20 @@ impl State {
             Err(failure) => Outcome::Error(failure),
         };
         self.answers += 1;
-        let Faults { lose_every, lose_grants, mute, .. } = &mut self.faults;
+        let Faults { lose_every, lose_grants, lose_releases, mute, hold, .. } = &mut self.faults;
         if *mute || *lose_every > 0 && self.answers.is_multiple_of(*lose_every) {
             return;
         }
         if *lose_grants > 0 && matches!(result, Outcome::Ok(Answer::Acquired(_))) {
             *lose_grants -= 1;
             return;
+        }
+        if *lose_releases > 0 && matches!(result, Outcome::Ok(Answer::Released)) {
+            *lose_releases -= 1;
+            return;
+        }
+        if *hold {
+            return self.held.push((line, Response { id, result }));
         }
         if let Some(line) = self.lines.get(&line) {
             let _ = line.answers.send(Some(Response { id, result }));

@@ -14,6 +14,8 @@ pub struct Table {
     pub grants: Vec<(String, SessionId, u64)>,
     /// Every release of a held lock, by its token.
     pub releases: Vec<u64>,
+    /// How often a claim was granted or ended.
+    pub changes: u64,
 }
 
 pub struct Session {
@@ -101,6 +103,7 @@ impl Table {
     ) -> u64 {
         let token = self.grants.len() as u64 + 1;
         self.renew(now, holder);
+        self.changes += 1;
         self.grants.push((key.to_owned(), holder, token));
         self.locks.insert(key.to_owned(), Lock { holder, number, token, queue });
         token
@@ -127,6 +130,7 @@ impl Table {
 
     /// Drops a place in the queue, but not a lock.
     pub fn withdraw(&mut self, key: &str, session: SessionId) {
+        self.changes += 1;
         if let Some(lock) = self.locks.get_mut(key) {
             lock.queue.retain(|(waiter, _)| *waiter != session);
         }
@@ -147,6 +151,7 @@ impl Table {
     }
 
     pub fn close(&mut self, session: SessionId) {
+        self.changes += 1;
         self.sessions.remove(&session);
         let held: Vec<String> =
             self.locks.iter().filter(|(_, lock)| lock.holder == session).map(|(key, _)| key.clone()).collect();
@@ -196,7 +201,7 @@ impl Table {
         }
     }
 
-    pub fn list(&self) -> Vec<LockView> {
-        self.locks.keys().map(|key| self.show(key)).collect()
+    pub fn list(&self, prefix: &str) -> Vec<LockView> {
+        self.locks.keys().filter(|key| key.starts_with(prefix)).map(|key| self.show(key)).collect()
     }
 }

@@ -1,13 +1,13 @@
 //! How commands find the cluster.
 
 use clap::Args;
-use palisade_client::{Error, parse_endpoints};
+use palisade_client::{DEFAULT_ENDPOINTS, Error, parse_endpoints};
 
 /// Where the cluster is.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Endpoints {
     /// Nodes to ask, HOST:PORT,…; after a comma, a port alone repeats the host
-    #[arg(long, value_name = "LIST", env = "PALISADE_ENDPOINTS", default_value = "127.0.0.1:7401,7402,7403")]
+    #[arg(long, value_name = "LIST", env = "PALISADE_ENDPOINTS", default_value = DEFAULT_ENDPOINTS)]
     endpoints: String,
 }
 

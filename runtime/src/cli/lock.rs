@@ -100,13 +100,12 @@ impl Lock {
         };
         let code = match locked {
             Ok(Ok(guard)) => self.run_under(guard, &mut signals).await,
-            Ok(Err(error)) => {
-                let code = self.not_locked(&error);
-                if let Error::TimedOut { .. } = error {
-                    self.tell_holder(&client).await;
-                }
-                code
+            Ok(Err(error @ Error::TimedOut { .. })) => {
+                let holder = self.holder(&client).await;
+                complain(format!("{}: {error}{holder}", self.key));
+                connect::exit_code(&error)
             }
+            Ok(Err(error)) => self.not_locked(&error),
             Err(signal) => interrupted(signal),
         };
         // Whatever is still claimed is given back.
@@ -144,13 +143,13 @@ impl Lock {
         connect::exit_code(error)
     }
 
-    /// Says who stood in the way.
-    async fn tell_holder(&self, client: &Client) {
+    /// Who stands in the way, if that can be learned.
+    async fn holder(&self, client: &Client) -> String {
         let read = client.show_lock(self.key.as_str(), Consistency::Linearizable);
-        if let Ok(Ok(LockView { holder: Some(holder), queue, .. })) = timeout(FAREWELL, read).await {
-            let (owner, token, waiting) = (holder.owner, holder.token, queue.len());
-            complain(format!("{} is held by {owner:?} with token {token}, and {waiting} wait for it", self.key));
-        }
+        let Ok(Ok(LockView { holder: Some(holder), queue, .. })) = timeout(FAREWELL, read).await else {
+            return String::new();
+        };
+        format!("; it is held by {:?} with token {}, and {} wait for it", holder.owner, holder.token, queue.len())
     }
 
     async fn run_under(&self, guard: Guard, signals: &mut StopSignals) -> u8 {

@@ -14,6 +14,7 @@ use palisade_spec::lock::{Claim, Command, Event, Key, LockTable, Outcome, Reply,
 use palisade_spec::raft::{Index, Node, Payload, Term};
 
 use super::ask::{Ask, Asker, Query, wire_session};
+use super::bounds::within_limits;
 use super::read;
 use super::respond::{ConnectionId, Responder};
 use super::waits::{Due, Place, Waits};
@@ -122,8 +123,8 @@ impl Desk {
             return;
         }
         // Only a leader's table counts; who follows will say who leads.
-        let refused = if node.is_leader() { within_limits(node, &ask).err() } else { None };
-        if let Some(failure) = refused {
+        let within = || within_limits(node, &self.waits, &ask, responder.connection);
+        if let Some(failure) = if node.is_leader() { within().err() } else { None } {
             responder.answer(Err(failure));
             return;
         }
@@ -221,9 +222,6 @@ impl Desk {
     pub(super) fn accepted(&mut self, first: Index, term: Term) {
         let proposed = Instant::now();
         for (index, origin) in (first.0..).zip(self.proposed.drain(..)) {
-            if matches!(origin, Origin::Acquire { .. }) {
-                self.metrics.acquire_attempts.inc();
-            }
             self.inflight.push_back(Inflight { index: Index(index), term, proposed, origin });
         }
     }
@@ -266,7 +264,7 @@ impl Desk {
             let Some(inflight) = self.inflight.pop_front() else { break };
             if inflight.index == index && inflight.term == term {
                 self.metrics.commit_seconds.observe(inflight.proposed.elapsed().as_secs_f64());
-                self.answer(node, inflight.origin, outcome.reply.clone());
+                self.answer(node, inflight.origin, outcome.reply.clone(), &outcome.events);
             } else {
                 // Another leader's entry took the place of ours.
                 inflight.origin.fail(&not_leading(None));
@@ -277,7 +275,7 @@ impl Desk {
         }
     }
 
-    fn answer(&mut self, node: &Node<LockTable>, origin: Origin, reply: Option<Reply>) {
+    fn answer(&mut self, node: &Node<LockTable>, origin: Origin, reply: Option<Reply>, events: &[Event]) {
         match (origin, reply) {
             (Origin::Open { ttl_ms, responder }, Some(Reply::Opened { session })) => {
                 let lease = SessionLease { session: wire_session(session), ttl_ms };
@@ -290,10 +288,11 @@ impl Desk {
                 kept_alive(node.machine(), keepalives, &missing);
             }
             (Origin::Acquire { session, key, wait, responder }, Some(reply)) => {
+                self.count_acquire(&key, &reply, events, &responder);
                 self.acquire_answered(node.machine(), key, session.is_none(), wait, responder, reply);
             }
             (Origin::Release { claim, responder }, Some(reply)) => {
-                if reply == Reply::NotHolder {
+                if matches!(claim, Claim::Held(_)) && matches!(reply, Reply::NotHolder | Reply::NoSession) {
                     self.metrics.releases_by_non_owner.inc();
                 }
                 responder.answer(released(&reply, claim));
@@ -304,6 +303,32 @@ impl Desk {
             (Origin::Own, _) => {}
             (origin, reply) => unreachable!("{origin:?} was answered with {reply:?}"),
         }
+    }
+
+    /// Counts an acquire once, however often it is repeated: a repetition finds the wait or the grant of the first, or
+    /// what is left of it.
+    fn count_acquire(&self, key: &Key, reply: &Reply, events: &[Event], responder: &Responder) {
+        let is_first = match reply {
+            Reply::Granted { session, token } => {
+                let granted = Event::Granted { key: key.clone(), session: *session, token: *token };
+                let is_first = events.contains(&granted);
+                if is_first {
+                    self.count_grant(responder.asked);
+                }
+                is_first
+            }
+            Reply::Queued { session, .. } => !self.waits.stands(&(*session, key.clone())),
+            Reply::Gone => false,
+            _ => true,
+        };
+        if is_first {
+            self.metrics.acquire_attempts.inc();
+        }
+    }
+
+    fn count_grant(&self, asked: Instant) {
+        self.metrics.acquire_seconds.observe(asked.elapsed().as_secs_f64());
+        self.metrics.grants.inc();
     }
 
     fn acquire_answered(
@@ -353,8 +378,6 @@ impl Desk {
     /// Tells a client that it holds a lock. If nobody is there any more to hear it, and nobody else can know the
     /// session, the lock goes on to the next.
     fn grant(&mut self, responder: Responder, session: SessionId, once: bool, acquired: Result<Answer, Failure>) {
-        self.metrics.acquire_seconds.observe(responder.asked.elapsed().as_secs_f64());
-        self.metrics.grants.inc();
         let delivered = responder.answer(acquired);
         if !delivered && once {
             self.propose(Command::Close { session }, Origin::Own);
@@ -369,7 +392,9 @@ impl Desk {
                 let Some(wait) = self.waits.remove(&place) else { return };
                 let once = table.session(session).is_some_and(|session| session.once);
                 let acquired = acquired(table, &place.1, session, token);
-                if wait.responders.is_empty() && once {
+                if !wait.responders.is_empty() {
+                    self.count_grant(wait.asked);
+                } else if once {
                     self.propose(Command::Close { session }, Origin::Own);
                 }
                 for responder in wait.responders {
@@ -379,9 +404,11 @@ impl Desk {
             Event::Withdrawn { key, session } => {
                 let Some(wait) = self.waits.remove(&(session, key)) else { return };
                 let ran_out = wait.ran_out();
+                if ran_out && !wait.responders.is_empty() {
+                    self.metrics.acquire_timeouts.inc();
+                }
                 for responder in wait.responders {
                     let failure = if ran_out {
-                        self.metrics.acquire_timeouts.inc();
                         Failure::new(Code::Timeout, "the wait ended before the lock was free")
                     } else if table.session(session).is_none() {
                         no_session()
@@ -424,38 +451,6 @@ impl Origin {
             responder.answer(Err(failure.clone()));
         }
     }
-}
-
-/// What a new request may add to. Checked against what is applied: requests that are under way may exceed a limit by
-/// as many as there are of them.
-fn within_limits(node: &Node<LockTable>, ask: &Ask) -> Result<(), Failure> {
-    if node.log().last().index.0 - node.commit().0 >= limits::UNCOMMITTED {
-        let message = "the other nodes do not keep up with this one; try again in a moment";
-        return Err(Failure::new(Code::Overloaded, message));
-    }
-    let table = node.machine();
-    let reached = |what: &str, limit: usize| {
-        Err(Failure::new(Code::Limit, format!("the limit of {limit} {what} is reached; try again later")))
-    };
-    let opens = matches!(ask, Ask::Open(_) | Ask::Acquire { session: Asker::Once(_), .. });
-    if opens && table.sessions().len() >= limits::SESSIONS {
-        return reached("sessions", limits::SESSIONS);
-    }
-    if let Ask::Acquire { session, key, wait } = ask {
-        let claims = match session {
-            Asker::Session(id, _) => table.session(*id).filter(|session| !session.claims_key(key)),
-            Asker::Once(_) => None,
-        };
-        if claims.is_some_and(|session| session.claims().len() >= limits::CLAIMS) {
-            return reached("locks of one session", limits::CLAIMS);
-        }
-        let is_new = claims.is_some() || matches!(session, Asker::Once(_));
-        let full = table.lock(key).is_some_and(|lock| lock.queue.len() >= limits::QUEUE);
-        if is_new && full && !wait.is_zero() {
-            return reached("waiters for one lock", limits::QUEUE);
-        }
-    }
-    Ok(())
 }
 
 /// The answer to every request that only a leader can serve.
@@ -504,122 +499,4 @@ fn kept_alive(table: &LockTable, keepalives: Vec<(SessionId, Option<Responder>)>
 }
 
 #[cfg(test)]
-mod tests {
-    use palisade_client::wire;
-    use palisade_spec::raft::{Config, Durable, Input, NodeId, Output};
-    use tokio::sync::oneshot;
-
-    use super::*;
-
-    type Node = super::Node<LockTable>;
-    type Reply = oneshot::Receiver<Result<Answer, Failure>>;
-
-    /// Goal: what the desk proposes by itself, while the outputs of a round are carried out, is no part of that
-    /// round's proposals. If it were counted among them, everybody after it would get another one's answer.
-    #[test]
-    fn a_withdrawal_in_the_middle_of_a_round_shifts_nobodys_answer() {
-        let mut node = Node::recover(Config::new(NodeId(1), [NodeId(1)]), Durable::blank(LockTable::default()));
-        node.step(Input::ElectionTimeout, &mut Vec::new());
-        let mut desk = Desk::new(Metrics::new());
-
-        let mut first = acquire(&mut desk, &node, "key", 0);
-        let outputs = propose(&mut desk, &mut node);
-        carry_out(&mut desk, &node, outputs);
-        assert_eq!(granted(&mut first).key, "key");
-
-        // Somebody joins the queue, and is gone when that is applied, in the round in which somebody else asks.
-        let waiter = acquire(&mut desk, &node, "key", 60_000);
-        let mut late = propose(&mut desk, &mut node);
-        let applied = late.split_off(1);
-        carry_out(&mut desk, &node, late);
-        drop(waiter);
-        let mut second = acquire(&mut desk, &node, "second", 0);
-        let outputs = [applied, propose(&mut desk, &mut node)].concat();
-        carry_out(&mut desk, &node, outputs);
-        assert_eq!(granted(&mut second).key, "second");
-
-        let mut third = acquire(&mut desk, &node, "third", 0);
-        let outputs = propose(&mut desk, &mut node);
-        carry_out(&mut desk, &node, outputs);
-        assert_eq!(granted(&mut third).key, "third");
-        assert!(node.machine().lock(&Key::from("key")).unwrap().queue.is_empty(), "the waiter was withdrawn");
-    }
-
-    /// Goal: who asks again over another connection keeps its place, although the old connection's end is noticed in
-    /// the same round.
-    #[test]
-    fn a_place_that_is_asked_for_again_is_kept() {
-        let mut node = Node::recover(Config::new(NodeId(1), [NodeId(1)]), Durable::blank(LockTable::default()));
-        node.step(Input::ElectionTimeout, &mut Vec::new());
-        let mut desk = Desk::new(Metrics::new());
-        let mut holder = acquire(&mut desk, &node, "key", 0);
-        let opened =
-            ask(&mut desk, &node, 2, wire::Op::OpenSession(wire::OpenSession { ttl_ms: 1000, owner: String::new() }));
-        round(&mut desk, &mut node);
-        let grant = granted(&mut holder);
-        let session = answered(opened);
-
-        let again = wire::Acquire { session: Some(session), wait_ms: 60_000, ..wire::Acquire::default() };
-        let again = wire::Op::Acquire { key: "key".to_string(), options: again, number: None };
-        let _first = ask(&mut desk, &node, 2, again.clone());
-        round(&mut desk, &mut node);
-        let mut second = ask(&mut desk, &node, 3, again);
-        desk.disconnected(ConnectionId(2));
-        round(&mut desk, &mut node);
-        assert!(second.try_recv().is_err(), "it waits");
-
-        let release = wire::Release { session: grant.session, token: grant.token };
-        let _released =
-            ask(&mut desk, &node, 4, wire::Op::Release { key: "key".to_string(), grant: release, number: None });
-        round(&mut desk, &mut node);
-        assert_eq!(granted(&mut second).session, session);
-    }
-
-    fn round(desk: &mut Desk, node: &mut Node) {
-        let outputs = propose(desk, node);
-        carry_out(desk, node, outputs);
-    }
-
-    fn ask(desk: &mut Desk, node: &Node, connection: u64, op: wire::Op) -> Reply {
-        let (sender, receiver) = oneshot::channel();
-        desk.take(node, Ask::from_wire(op).unwrap(), Responder::once(ConnectionId(connection), sender));
-        receiver
-    }
-
-    fn answered(mut reply: Reply) -> wire::SessionId {
-        match reply.try_recv() {
-            Ok(Ok(Answer::Session(lease))) => lease.session,
-            other => panic!("not a session: {other:?}"),
-        }
-    }
-
-    fn acquire(desk: &mut Desk, node: &Node, key: &str, wait_ms: u64) -> Reply {
-        let options = wire::Acquire { wait_ms, ..wire::Acquire::default() };
-        ask(desk, node, 1, wire::Op::Acquire { key: key.to_string(), options, number: None })
-    }
-
-    /// The round's proposals reach the node. A node that is its whole cluster applies them at once.
-    fn propose(desk: &mut Desk, node: &mut Node) -> Vec<Output<LockTable>> {
-        let mut outputs = Vec::new();
-        node.step(Input::Propose(desk.proposals()), &mut outputs);
-        outputs.retain(|output| matches!(output, Output::Accepted { .. } | Output::Applied { .. }));
-        outputs
-    }
-
-    fn carry_out(desk: &mut Desk, node: &Node, outputs: Vec<Output<LockTable>>) {
-        for output in outputs {
-            match output {
-                Output::Accepted { first, term } => desk.accepted(first, term),
-                Output::Applied { index, term, outcome, .. } => desk.applied(node, index, term, outcome),
-                other => unreachable!("{other:?}"),
-            }
-        }
-    }
-
-    fn granted(reply: &mut Reply) -> Acquired {
-        match reply.try_recv() {
-            Ok(Ok(Answer::Acquired(grant))) => grant,
-            other => panic!("not a grant: {other:?}"),
-        }
-    }
-}
+mod tests;

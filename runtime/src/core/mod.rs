@@ -10,6 +10,7 @@
 //! [`palisade_spec::raft::interface`], and is kept in [`round`].
 
 pub mod ask;
+mod bounds;
 mod desk;
 mod read;
 mod respond;
@@ -26,7 +27,7 @@ use palisade_spec::lock::{Command, LockTable};
 use palisade_spec::raft::{Config, Durable, Message};
 
 pub use ask::{Ask, Asker, Query};
-pub use respond::{ConnectionId, Responder, StreamReply};
+pub use respond::{ConnectionId, Responder, Room, StreamReply};
 pub use timers::Timing;
 pub use view::{SharedView, View};
 
@@ -59,6 +60,14 @@ pub struct Core {
 pub struct Doors {
     events: Receiver<Event>,
     messages: Receiver<Vec<Message<Command>>>,
+}
+
+#[cfg(test)]
+impl Doors {
+    /// What the core would find next.
+    pub(crate) fn next_event(&self) -> Option<Event> {
+        self.events.recv_timeout(std::time::Duration::from_secs(20)).ok()
+    }
 }
 
 /// Everything the core needs to begin.
@@ -102,7 +111,8 @@ impl Core {
     /// Hands an event in, without waiting.
     ///
     /// # Errors
-    /// If too many wait already. The event is dropped: the network may do that to a message, and a client is told.
+    /// If too many wait already. The event is dropped, and a client that asks is told. That a connection is gone must
+    /// not be dropped: see [`Core::deliver`].
     pub fn send(&self, event: Event) -> Result<(), Overloaded> {
         match self.events.try_send(event) {
             Ok(()) => Ok(()),
@@ -110,12 +120,18 @@ impl Core {
         }
     }
 
-    /// Hands in an event that must not be lost, waiting for room if need be.
-    pub async fn deliver(&self, event: Event) {
+    /// Hands in an event that must not be lost, and returns at once: if there is no room, somebody waits for it aside.
+    /// A connection's end is such an event. Without it, whoever waited there would stand in the queue until its wait is
+    /// over, renewed by this node.
+    pub fn deliver(&self, event: Event) {
+        let Err(TrySendError::Full(event)) = self.events.try_send(event) else { return };
         let events = self.events.clone();
-        let Err(TrySendError::Full(event)) = events.try_send(event) else { return };
-        // Rare, and over when the core has caught up.
-        let _ = tokio::task::spawn_blocking(move || drop(events.send(event))).await;
+        // Rare, and over when the core has caught up. If the core has ended, there is nobody to tell.
+        let wait = move || drop(events.send(event));
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(wait)),
+            Err(_) => wait(),
+        }
     }
 
     /// The node as of its last round.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use palisade_client::wire::{Answer, Code, Failure, Outcome, Response};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use crate::handover::Outbox;
+use crate::handover::{Outbox, Rejected};
 
 /// A client's connection, or for plain HTTP one request: what has to go away for its waiting acquires to be withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,7 +25,16 @@ pub struct Responder {
 #[derive(Debug)]
 enum Way {
     Once(oneshot::Sender<Result<Answer, Failure>>),
-    Stream { id: u64, text: bool, room: Option<OwnedSemaphorePermit>, outbox: Arc<Outbox<StreamReply>> },
+    Stream { id: u64, text: bool, room: Option<Room>, outbox: Arc<Outbox<StreamReply>> },
+}
+
+/// What a request takes of the bounds of its WebSocket.
+#[derive(Debug)]
+pub struct Room {
+    /// One of the requests that may be open.
+    pub request: OwnedSemaphorePermit,
+    /// One of the reads that may be open.
+    pub read: Option<OwnedSemaphorePermit>,
 }
 
 /// An answer on its way to a WebSocket.
@@ -35,8 +44,8 @@ pub struct StreamReply {
     pub response: Response,
     /// Whether the request came as text, and so the answer goes.
     pub text: bool,
-    /// The room that a large answer takes, until it is written.
-    pub room: Option<OwnedSemaphorePermit>,
+    /// The room that the request takes, until its answer is written.
+    pub room: Option<Room>,
 }
 
 impl Responder {
@@ -45,12 +54,12 @@ impl Responder {
         Responder { connection, asked: Instant::now(), way: Way::Once(sender) }
     }
 
-    /// For request `id` of a WebSocket, whose answer may take this room.
+    /// For request `id` of a WebSocket, which takes this room.
     pub fn stream(
         connection: ConnectionId,
         id: u64,
         text: bool,
-        room: Option<OwnedSemaphorePermit>,
+        room: Option<Room>,
         outbox: Arc<Outbox<StreamReply>>,
     ) -> Responder {
         Responder { connection, asked: Instant::now(), way: Way::Stream { id, text, room, outbox } }
@@ -65,6 +74,14 @@ impl Responder {
         }
     }
 
+    /// The request stands in a queue from now on, for nobody knows how long: it gives its room back. Waits have a limit
+    /// of their own, and small answers.
+    pub fn stands_in_queue(&mut self) {
+        if let Way::Stream { room, .. } = &mut self.way {
+            *room = None;
+        }
+    }
+
     /// Answers. Says whether somebody may still read it.
     pub fn answer(self, result: Result<Answer, Failure>) -> bool {
         match self.way {
@@ -75,11 +92,12 @@ impl Responder {
                     Ok(answer) => Outcome::Ok(answer),
                     Err(failure) => Outcome::Error(failure),
                 };
-                let delivered = outbox.push(StreamReply { response: Response { id, result }, text, room }).is_ok();
-                if refused {
+                let pushed = outbox.push(StreamReply { response: Response { id, result }, text, room });
+                // An answer must not be missing in the middle: who reads so slowly that there is no room loses the rest.
+                if refused || pushed == Err(Rejected::Full) {
                     outbox.close();
                 }
-                delivered
+                pushed.is_ok()
             }
         }
     }

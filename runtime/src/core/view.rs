@@ -40,7 +40,7 @@ impl SharedView {
         self.0.lock().clone()
     }
 
-    /// Whether this node leads, and otherwise who does.
+    /// Who leads, as far as this node knows; it may be this node itself.
     pub fn leader(&self) -> Option<NodeId> {
         self.0.lock().leader
     }

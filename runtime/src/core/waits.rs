@@ -1,7 +1,8 @@
 //! The open waits: clients that stand in a queue, and the requests that are to be answered when they get the lock.
 //!
 //! The queue itself is replicated; a wait is only this node's memory of whom to tell. A claim has at most one wait; a
-//! repetition of the request joins it. When a wait runs out, or its last connection is gone, the desk proposes to
+//! repetition of the request joins it, and takes the place of an earlier one of the same connection: so a client that
+//! asks again and again costs no more than one that asks once. When a wait runs out, or its last connection is gone, the desk proposes to
 //! withdraw the claim, and answers when that is decided: a grant that comes first still counts.
 
 use std::collections::{BTreeSet, HashMap};
@@ -17,8 +18,10 @@ pub(super) type Place = (SessionId, Key);
 /// One wait.
 #[derive(Debug)]
 pub(super) struct Wait {
-    /// Whom to tell.
+    /// Whom to tell: one of each connection that asked.
     pub(super) responders: Vec<Responder>,
+    /// When it was asked for first.
+    pub(super) asked: Instant,
     /// When the last of them gives up.
     ends: Instant,
     /// How often the desk renews the session: one that the acquire opened for itself, whose identity nobody else
@@ -42,7 +45,7 @@ pub(super) enum Due {
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     waits: HashMap<Place, Wait>,
-    by_connection: HashMap<ConnectionId, Vec<Place>>,
+    by_connection: HashMap<ConnectionId, BTreeSet<Place>>,
     alarms: BTreeSet<(Instant, Place)>,
 }
 
@@ -58,19 +61,32 @@ impl Waits {
         self.waits.len()
     }
 
+    /// In how many places a connection waits.
+    pub(super) fn of(&self, connection: ConnectionId) -> usize {
+        self.by_connection.get(&connection).map_or(0, BTreeSet::len)
+    }
+
+    /// Whether somebody waits at this place.
+    pub(super) fn stands(&self, place: &Place) -> bool {
+        self.waits.contains_key(place)
+    }
+
     /// `responder` waits at `place` until `ends`; its session is renewed every so often, if the desk has to.
-    pub(super) fn add(&mut self, place: Place, responder: Responder, ends: Instant, renew_every: Option<Duration>) {
+    pub(super) fn add(&mut self, place: Place, mut responder: Responder, ends: Instant, renew_every: Option<Duration>) {
         let now = Instant::now();
-        self.by_connection.entry(responder.connection).or_default().push(place.clone());
+        responder.stands_in_queue();
+        self.by_connection.entry(responder.connection).or_default().insert(place.clone());
         let mut wait = self.remove_quietly(&place).unwrap_or_else(|| Wait {
             responders: Vec::new(),
+            asked: responder.asked,
             ends,
             renew_every,
             renew_at: renew_every.map(|every| now + every),
             withdrawing: false,
         });
+        wait.responders.retain(|earlier| earlier.connection != responder.connection);
+        wait.ends = if wait.responders.is_empty() { ends } else { wait.ends.max(ends) };
         wait.responders.push(responder);
-        wait.ends = wait.ends.max(ends);
         wait.withdrawing = false;
         self.put(place, wait);
     }
@@ -155,7 +171,7 @@ impl Waits {
 
     fn forget(&mut self, connection: ConnectionId, place: &Place) {
         if let Some(places) = self.by_connection.get_mut(&connection) {
-            places.retain(|other| other != place);
+            places.remove(place);
             if places.is_empty() {
                 self.by_connection.remove(&connection);
             }

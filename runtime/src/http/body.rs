@@ -84,6 +84,6 @@ pub(super) fn session(path: PathParameter) -> Result<SessionId, Failure> {
     id.parse().map_err(|error| invalid(format!("the session is not a UUID: {error}")))
 }
 
-fn invalid(message: String) -> Failure {
+pub(super) fn invalid(message: String) -> Failure {
     Failure::new(Code::Invalid, message)
 }

@@ -14,9 +14,10 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
+use super::impatient::Impatient;
 use super::{App, router};
-use crate::limits;
 use crate::metrics::Metrics;
+use crate::{limits, sockets};
 
 /// How long open connections may take to finish when the node stops.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -87,6 +88,9 @@ async fn serve(
     mut stop: watch::Receiver<bool>,
 ) {
     let _ = stream.set_nodelay(true);
+    if let Err(error) = sockets::notice_silence(&stream) {
+        debug!(%error, "a client's connection cannot be watched");
+    }
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(place.clone());
         service.call(request)
@@ -95,7 +99,7 @@ async fn serve(
         .timer(TokioTimer::new())
         .header_read_timeout(limits::HEAD_TIMEOUT)
         .max_buf_size(limits::HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection(TokioIo::new(Impatient::new(stream)), service)
         .with_upgrades();
     tokio::pin!(connection);
     let ended = tokio::select! {

@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::body::{self, PathParameter};
 use super::{App, perform};
+use crate::limits;
 
 /// `POST /v1/locks/{key}/acquire`
 pub(super) async fn acquire(State(app): State<App>, uri: Uri, path: PathParameter, body: Body) -> Response {
@@ -40,7 +41,8 @@ pub(super) async fn show(State(app): State<App>, uri: Uri, path: PathParameter) 
 
 /// Any of the paths above, with nothing in the place of the key.
 pub(super) async fn no_key(State(app): State<App>, uri: Uri) -> Response {
-    perform(&app, &uri, Ok(Op::ShowLock { key: String::new(), consistency: Consistency::Stale })).await
+    perform(&app, &uri, Err(body::invalid(format!("the key has 0 bytes; it may have 1 to {}", limits::KEY_BYTES))))
+        .await
 }
 
 /// `GET /v1/locks`

@@ -4,6 +4,7 @@
 //! the protocol. docs/api.md is the reference.
 
 mod body;
+mod impatient;
 mod listen;
 mod locks;
 mod node;
@@ -15,7 +16,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::Router;
+use axum::extract::{Request, State};
 use axum::http::Uri;
+use axum::http::header::ORIGIN;
+use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{any, get, post};
 use palisade_client::wire::{Answer, Code, Failure, Op};
@@ -72,8 +76,7 @@ struct Presence<'a> {
 impl Drop for Presence<'_> {
     fn drop(&mut self) {
         if let Some(connection) = self.connection {
-            // If there is no room, the core will find out when it tries to answer.
-            let _ = self.core.send(Event::Disconnected(connection));
+            self.core.deliver(Event::Disconnected(connection));
         }
     }
 }
@@ -92,6 +95,17 @@ async fn perform(app: &App, uri: &Uri, op: Result<Op, Failure>) -> Response {
         app.metrics.frames_rejected.inc();
     }
     reply::response(result, uri)
+}
+
+/// Refuses what a web page makes a browser send: any page that somebody looks at beside a node could take and end locks
+/// otherwise. Browsers say where such a request comes from, and cannot be made not to; no other client does.
+async fn no_web_pages(State(app): State<App>, request: Request, next: Next) -> Response {
+    if !request.headers().contains_key(ORIGIN) {
+        return next.run(request).await;
+    }
+    app.metrics.frames_rejected.inc();
+    let message = "the request has an Origin header: it comes from a web page, and locks are for programs";
+    reply::response(Err(Failure::new(Code::Invalid, message)), request.uri())
 }
 
 /// Every path.
@@ -115,5 +129,28 @@ fn router(app: App) -> Router {
         .route("/metrics", get(node::metrics))
         .fallback(reply::not_found)
         .method_not_allowed_fallback(reply::method_not_allowed)
+        .layer(middleware::from_fn_with_state(app.clone(), no_web_pages))
         .with_state(app)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits;
+
+    /// Goal: the core learns that a connection is gone, also when it had no room for the news at that moment. Who waited
+    /// on it would otherwise stand in the queue for up to a day.
+    #[tokio::test]
+    async fn the_end_of_a_connection_is_not_lost() {
+        let (core, doors) = Core::channel();
+        for _ in 0..limits::CORE_QUEUE {
+            core.send(Event::Disconnected(ConnectionId(1))).expect("there is room");
+        }
+        drop(Presence { core: &core, connection: Some(ConnectionId(7)) });
+        let gone = tokio::task::spawn_blocking(move || {
+            let mut events = (0..=limits::CORE_QUEUE).map(|_| doors.next_event());
+            events.any(|event| matches!(event, Some(Event::Disconnected(ConnectionId(7)))))
+        });
+        assert!(gone.await.unwrap(), "the core was not told");
+    }
 }

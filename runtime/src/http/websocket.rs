@@ -5,7 +5,6 @@
 
 use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Extension;
@@ -18,12 +17,12 @@ use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use palisade_client::codec;
 use palisade_client::wire::{Answer, Code, Failure, Op, Request, Response as WireResponse};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, interval_at, timeout};
 
 use super::listen::Place;
 use super::{App, overloaded, reply};
-use crate::core::{Ask, ConnectionId, Event, Responder, StreamReply};
+use crate::core::{Ask, ConnectionId, Event, Responder, Room, StreamReply};
 use crate::handover::Outbox;
 use crate::limits;
 
@@ -62,25 +61,25 @@ struct Connection {
     app: App,
     id: ConnectionId,
     outbox: Arc<Outbox<StreamReply>>,
-    /// Requests whose answers were not written yet.
-    open: AtomicUsize,
-    /// Room for the answers to reads of locks.
+    /// Room for requests whose answers are not written yet.
+    requests: Arc<Semaphore>,
+    /// Room for reads of locks whose answers are not written yet.
     reads: Arc<Semaphore>,
 }
 
 async fn serve(app: App, socket: WebSocket) {
     let id = app.new_connection();
-    // Room for every answer, and for the one that says why the connection ends.
-    let outbox = Arc::new(Outbox::new(limits::OPEN_REQUESTS + 1));
+    let outbox = Arc::new(Outbox::new(limits::UNREAD_ANSWERS));
+    let requests = Arc::new(Semaphore::new(limits::OPEN_REQUESTS));
     let reads = Arc::new(Semaphore::new(limits::OPEN_READS));
-    let connection = Connection { app, id, outbox, open: AtomicUsize::new(0), reads };
+    let connection = Connection { app, id, outbox, requests, reads };
     let (mut sink, stream) = socket.split();
     let reason = tokio::select! {
         reason = receive(&connection, stream) => reason,
         reason = send(&connection, &mut sink) => reason,
     };
     connection.outbox.close();
-    connection.app.core.deliver(Event::Disconnected(id)).await;
+    connection.app.core.deliver(Event::Disconnected(id));
     let close = Message::Close(Some(CloseFrame { code: reason.0, reason: reason.1.into() }));
     let _ = timeout(CLOSE_TIMEOUT, sink.send(close)).await;
 }
@@ -106,9 +105,6 @@ async fn receive(connection: &Connection, mut stream: SplitStream<WebSocket>) ->
             Message::Ping(_) | Message::Pong(_) => continue,
             Message::Close(_) => return Reason(close_code::NORMAL, "goodbye"),
         };
-        if connection.open.fetch_add(1, Ordering::Relaxed) >= limits::OPEN_REQUESTS {
-            return Reason(close_code::POLICY, "too many requests without reading the answers");
-        }
         let request: Request = match request {
             Ok(request) => request,
             Err(error) => {
@@ -121,22 +117,29 @@ async fn receive(connection: &Connection, mut stream: SplitStream<WebSocket>) ->
                 return pending().await;
             }
         };
-        let room = match request.op {
-            // Waiting here keeps what comes behind it in order, and in the client's hands.
-            Op::ShowLock { .. } | Op::ListLocks(_) => Arc::clone(&connection.reads).acquire_owned().await.ok(),
-            _ => None,
-        };
+        let room = connection.room(&request.op).await;
         connection.take(request, text, room);
     }
 }
 
 impl Connection {
-    fn responder(&self, id: u64, text: bool, room: Option<OwnedSemaphorePermit>) -> Responder {
+    /// Waits until there is room for a request. That keeps what comes behind it in order, and in the client's hands. It
+    /// ends: what has room is answered by and by or stands in a queue, or the client does not read and is cut off.
+    async fn room(&self, op: &Op) -> Option<Room> {
+        let request = Arc::clone(&self.requests).acquire_owned().await.ok()?;
+        let read = match op {
+            Op::ShowLock { .. } | Op::ListLocks(_) => Arc::clone(&self.reads).acquire_owned().await.ok(),
+            _ => None,
+        };
+        Some(Room { request, read })
+    }
+
+    fn responder(&self, id: u64, text: bool, room: Option<Room>) -> Responder {
         Responder::stream(self.id, id, text, room, Arc::clone(&self.outbox))
     }
 
     /// Hands a request to the core, or answers it here.
-    fn take(&self, request: Request, text: bool, room: Option<OwnedSemaphorePermit>) {
+    fn take(&self, request: Request, text: bool, room: Option<Room>) {
         let responder = self.responder(request.id, text, room);
         if request.op == Op::Status {
             responder.answer(Ok(Answer::Status(self.app.status())));
@@ -163,7 +166,6 @@ async fn send(connection: &Connection, sink: &mut SplitSink<WebSocket, Message>)
         let more = tokio::select! {
             more = connection.outbox.take(&mut replies) => more,
             _ = ping.tick() => {
-                replies.clear();
                 match timeout(limits::WRITE_TIMEOUT, sink.send(Message::Ping(Vec::new().into()))).await {
                     Ok(Ok(())) => continue,
                     _ => return Reason(close_code::POLICY, "no sign of life"),
@@ -173,7 +175,6 @@ async fn send(connection: &Connection, sink: &mut SplitSink<WebSocket, Message>)
         if !more {
             return Reason(close_code::AGAIN, "the last answer says why");
         }
-        connection.open.fetch_sub(replies.len(), Ordering::Relaxed);
         let write = async {
             for reply in replies.drain(..) {
                 sink.feed(encode(&reply.response, reply.text)).await?;

@@ -15,6 +15,7 @@ use super::frame::{self, BUFFER_KEPT, FrameError, HELLO_BYTES, MESSAGE_BYTES, Re
 use super::{Hello, MAGIC, Peers, VERSION, Welcome};
 use crate::core::Core;
 use crate::metrics::Metrics;
+use crate::sockets;
 
 /// How long a stranger may take to say who it is.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -81,6 +82,7 @@ struct Connection {
 /// Reads the hello and answers it.
 async fn greet(peers: &Peers, mut stream: TcpStream) -> Result<(NodeId, Connection), Ended> {
     stream.set_nodelay(true)?;
+    sockets::keep_alive(&stream).map_err(std::io::Error::from)?;
     let mut bytes = Vec::new();
     let Some(hello) = frame::read::<Hello>(&mut stream, &mut bytes, HELLO_BYTES).await? else {
         return Err(Ended::Closed);

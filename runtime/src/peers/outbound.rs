@@ -11,6 +11,7 @@ use tracing::{debug, info, warn};
 
 use super::frame::{self, BUFFER_KEPT, FrameError, HELLO_BYTES, ReadError};
 use super::{Hello, MAGIC, Peers, VERSION, Welcome};
+use crate::sockets;
 
 /// How long a connection and its handshake may take.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -59,6 +60,7 @@ async fn connect(peers: &Peers, peer: NodeId, address: &str) -> Result<TcpStream
     let handshake = async {
         let mut stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
+        sockets::keep_alive(&stream).map_err(std::io::Error::from)?;
         // Otherwise a host that vanished without a word would be written to for a quarter of an hour, and one that came
         // back elsewhere would hear nothing from its leader for as long.
         let silence = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);

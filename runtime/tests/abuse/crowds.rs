@@ -96,6 +96,39 @@ fn thousands_of_idle_websockets_do_no_harm() {
     victim.expect_unharmed();
 }
 
+/// A host that vanishes says nothing, like a client that waits for a lock. So the system is told to ask: it has a timer
+/// that runs for every connection of a client that is silent, and for what nodes say to one another.
+#[test]
+fn silent_connections_are_watched() {
+    let victim = Victim::start();
+    let silent = TcpStream::connect(&victim.address).unwrap();
+    eventually("a silent client's connection is watched", || {
+        watched(&victim.address, silent.local_addr().unwrap().port())
+    });
+    let node = victim.cluster.peer_addr(victim.leader);
+    eventually("what a node hears the others say is watched", || watched(&node, 0));
+}
+
+/// Whether the connections that were accepted at `address`, of a client's port or (0) of all, have a timer for
+/// keep-alives that rings within 10 s; from `/proc/net/tcp`.
+fn watched(address: &str, client: u16) -> Option<()> {
+    let port = |address: &str| u16::from_str_radix(address.split_once(':')?.1, 16).ok();
+    let server = address.rsplit_once(':')?.1.parse().ok();
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("there is a /proc");
+    let lines = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    // Connections that stand (01).
+    let open = lines.filter(|line| line[3] == "01" && port(line[1]) == server);
+    let timers: Vec<(u64, u64)> = open
+        .filter(|line| client == 0 || port(line[2]) == Some(client))
+        .filter_map(|line| {
+            let (kind, ticks) = line[5].split_once(':')?;
+            Some((kind.parse().ok()?, u64::from_str_radix(ticks, 16).ok()?))
+        })
+        .collect();
+    // 2 is the timer for keep-alives; a tick is 10 ms.
+    (!timers.is_empty() && timers.iter().all(|&(kind, ticks)| kind == 2 && ticks <= 1_001)).then_some(())
+}
+
 /// Heads that arrive a byte at a time: each connection is closed when its time is up, however it drips.
 #[test]
 fn slow_heads_are_cut_off() {

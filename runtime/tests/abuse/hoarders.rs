@@ -1,7 +1,7 @@
 //! Clients that ask for more than their share: answers that nobody reads, and sessions without end.
 
 use std::io::Write;
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 use palisade_client::codec;
@@ -48,7 +48,7 @@ fn a_client_that_never_reads_is_cut_off() {
         never_read(&victim, &op);
         victim.expect_all_gone();
     }
-    // At most 1,024 unanswered requests and their answers of less than a KiB; the log has the sessions that were opened.
+    // At most 1,024 unanswered requests, after which nothing more is read, and their answers of less than a KiB; the log has the sessions that were opened.
     victim.expect_memory_within(32 * MIB);
     victim.expect_unharmed();
 }
@@ -58,13 +58,7 @@ fn a_client_that_never_reads_is_cut_off() {
 #[test]
 fn a_client_that_never_reads_large_answers_is_cut_off() {
     let victim = Victim::start();
-    let mut socket = WebSocket::open(&victim.address);
-    let opened = socket.ask(1, &json!({ "open_session": { "ttl_ms": 600_000, "owner": "o".repeat(256) } }));
-    let session = &opened["ok"]["session"]["session"];
-    for number in 0..1000 {
-        let acquire = json!({ "key": format!("{number:0512}"), "options": { "session": session } });
-        assert!(socket.ask(2, &json!({ "acquire": acquire }))["ok"].is_object());
-    }
+    let _socket = hold_a_full_page(&victim);
     let list = json!({ "list_locks": { "limit": 1000 } });
     let mut hoarder = upgrade(&victim.address);
     let request = frame(TEXT, json!({ "id": 7, "op": list }).to_string().as_bytes());
@@ -76,6 +70,37 @@ fn a_client_that_never_reads_large_answers_is_cut_off() {
     victim.expect_all_gone_but(1);
     victim.expect_memory_within(64 * MIB);
     victim.expect_unharmed();
+}
+
+/// The same over plain HTTP: a client that sends request after request and reads no answer is cut off when its time to
+/// read is over; its connection and its answers would be there for ever otherwise.
+#[test]
+fn a_client_that_never_reads_large_answers_over_http_is_cut_off() {
+    let victim = Victim::start();
+    let _socket = hold_a_full_page(&victim);
+    let mut hoarders: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(&victim.address).unwrap()).collect();
+    for hoarder in &mut hoarders {
+        let request = b"GET /v1/locks?limit=1000&consistency=stale HTTP/1.1\r\nHost: test\r\n\r\n";
+        // More than the system takes in for an application that does not read.
+        hoarder.write_all(&request.repeat(100)).unwrap();
+    }
+    victim.expect_honest_service();
+    victim.expect_all_gone_but(1);
+    // An answer of 1.5 MiB each, as it is put together and as it is written.
+    victim.expect_memory_within(128 * MIB);
+    victim.expect_unharmed();
+}
+
+/// A thousand locks with long keys and a holder with a long name, held over the connection that is returned.
+fn hold_a_full_page(victim: &Victim) -> WebSocket {
+    let mut socket = WebSocket::open(&victim.address);
+    let opened = socket.ask(1, &json!({ "open_session": { "ttl_ms": 600_000, "owner": "o".repeat(256) } }));
+    let session = &opened["ok"]["session"]["session"];
+    for number in 0..1000 {
+        let acquire = json!({ "key": format!("{number:0512}"), "options": { "session": session } });
+        assert!(socket.ask(2, &json!({ "acquire": acquire }))["ok"].is_object());
+    }
+    socket
 }
 
 /// Opens sessions until there is no room for another one. Then only the opener of sessions is turned away.

@@ -65,6 +65,51 @@ fn the_whole_way_of_a_lock_over_one_connection() {
     assert_eq!(socket.ask(17, &json!({ "show_session": { "session": second } }))["error"]["error"], "no_session");
 }
 
+/// More requests than may be open are not refused: the rest is read when those are answered.
+#[test]
+fn many_requests_at_once_are_answered_by_and_by() {
+    let (_cluster, node) = calm();
+    let session = node.open_session("busy");
+    let mut socket = WebSocket::open(&node.0);
+    for id in 1..=3_000 {
+        socket.send(id, &json!({ "keep_alive": { "session": session } }));
+    }
+    let mut answered: Vec<u64> = (1..=3_000)
+        .map(|_| {
+            let answer = socket.receive().expect("the connection stays");
+            assert_eq!(answer["result"]["ok"]["session"]["session"], session);
+            answer["id"].as_u64().unwrap()
+        })
+        .collect();
+    answered.sort_unstable();
+    assert!(answered.into_iter().eq(1..=3_000), "each is answered once");
+}
+
+/// Thousands of waiting acquires may stand on one connection, for they do not count among the open requests; and an
+/// acquire that is asked again on the same connection takes the place of the request before, also for the answer.
+#[test]
+fn waits_do_not_count_and_repeated_ones_are_answered_once() {
+    const WAITS: u64 = 1_500;
+    let (_cluster, node) = calm();
+    let grant = node.acquire("k", &json!({ "owner": "holder" })).ok();
+    let sessions: Vec<Value> = (0..WAITS).map(|_| node.open_session("waiter")).collect();
+    let mut socket = WebSocket::open(&node.0);
+    let wait = |session: &Value| json!({ "acquire": { "key": "k", "options": { "session": session, "wait_ms": 600_000 }, "number": 1 } });
+    for id in (1..).take(3) {
+        for (session, place) in sessions.iter().zip(0..) {
+            socket.send(id * WAITS + place, &wait(session));
+        }
+    }
+    let queue = node.wait_for_queue("k", sessions.len());
+    assert!(queue.iter().map(|waiter| &waiter["session"]).eq(&sessions), "they stand in the order in which they came");
+    assert_eq!(socket.ask(1, &json!("status"))["ok"]["status"]["role"], "leader", "the connection goes on");
+
+    node.release("k", &grant["session"], &grant["token"]).ok();
+    let first = socket.receive().expect("the first in the queue has the lock");
+    assert_eq!((&first["id"], &first["result"]["ok"]["acquired"]["session"]), (&json!(3 * WAITS), &sessions[0]));
+    assert_eq!(socket.ask(2, &json!("status"))["ok"]["status"]["role"], "leader", "nothing else is said");
+}
+
 /// A value out of bounds is that request's failure: the connection goes on.
 #[test]
 fn a_refused_request_leaves_the_connection_open() {

@@ -5,13 +5,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::sending::patience;
 use super::{Asker, Claim, DAY_MS, Doing, Leftover, State, begin};
 use crate::client::unexpected;
 use crate::engine::Surroundings;
 use crate::engine::link::Link;
 use crate::engine::pool::Session;
 use crate::lease::{self, Lease};
-use crate::route::backoff;
+use crate::route::{backoff, backoff_within};
 use crate::wire::{Answer, Code, Failure, Outcome};
 use crate::{Error, Guard};
 
@@ -22,8 +23,9 @@ impl Claim {
             (State::With(session, doing), Outcome::Ok(Answer::Session(_))) => {
                 session.renewed(sent);
                 self.keepalive.restart(link, None);
+                self.refusals = 0;
                 match doing {
-                    Doing::Held { lease, .. } => lease::extend(lease, session.trusted_until(), now),
+                    Doing::Held { lease, .. } => lease::extend(lease, session.trusted_until()),
                     Doing::Acquiring { granted: Some(_) } => self.hand_over(now),
                     _ => {}
                 }
@@ -31,8 +33,14 @@ impl Claim {
             (State::With(..), Outcome::Error(Failure { error: Code::NoSession, .. })) => {
                 self.session_is_gone(now, link)
             }
-            // Refused for now, or nonsense: either way another attempt is all that can be done.
-            _ => self.keepalive.restart(link, Some(now + backoff(0))),
+            // Refused for now, or nonsense: either way another attempt is all that can be done. Several fit into what is
+            // left of the lease, but a node that has too much to do is not asked ever faster.
+            (State::With(session, _), _) => {
+                let pause = backoff_within(self.refusals, patience(session.ttl));
+                self.refusals = self.refusals.saturating_add(1);
+                self.keepalive.restart(link, Some(now + pause));
+            }
+            _ => self.keepalive.restart(link, None),
         }
     }
 
@@ -107,6 +115,13 @@ impl Claim {
                 }
                 self.try_anew(now, link);
             }
+            // Who waits can wait for a node that has too much to do, too, and keeps the number: with it goes the place in
+            // the queue, if an earlier attempt has got one.
+            Code::Overloaded if self.waits && !wait_is_over => {
+                let pause = backoff(self.setbacks);
+                self.setbacks = self.setbacks.saturating_add(1);
+                self.step.put_off(link, now + pause);
+            }
             // It was not done; but another attempt may still be.
             _ if self.step.attempts() > 1 => {
                 self.tell(Err(Error::Refused(failure)));
@@ -119,7 +134,7 @@ impl Claim {
     /// A release or a withdrawal was answered.
     fn drop_answered(&mut self, now: Instant, outcome: Outcome, link: &mut Link) {
         self.step.restart(link, None);
-        let State::With(mut session, doing) = self.take_state() else { return };
+        let State::With(session, doing) = self.take_state() else { return };
         let (result, leftover) = match outcome {
             Outcome::Ok(Answer::Released | Answer::Withdrawn) => (Ok(()), Leftover::Reusable(session)),
             Outcome::Ok(other) => (Err(Error::Refused(unexpected(&other))), Leftover::Unclear(session.id)),
@@ -127,8 +142,8 @@ impl Claim {
                 Code::NotHolder | Code::Gone => (Err(Error::Lost), Leftover::Reusable(session)),
                 Code::NoSession => (Err(Error::Lost), Leftover::Nothing),
                 Code::Overloaded | Code::Limit => {
-                    // Refused, not done: the next attempt is another operation.
-                    session.number += 1;
+                    // The node refused it, and the number is not used up. It must not be another operation: an earlier
+                    // attempt may still be done, and then this one would find nothing to give back.
                     self.state = State::With(session, doing);
                     return self.try_anew(now, link);
                 }

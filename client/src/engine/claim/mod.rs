@@ -102,6 +102,8 @@ pub(in crate::engine) struct Claim {
     keepalive: Exchange,
     /// How often the lock had to be asked for anew, for reasons that a pause may help against.
     setbacks: u32,
+    /// How often in a row the keep-alive was refused.
+    refusals: u32,
     /// When it stands in the engine's timers.
     pub(in crate::engine) wake: Option<Instant>,
 }
@@ -143,6 +145,7 @@ impl Claim {
             step: Exchange::default(),
             keepalive: Exchange::default(),
             setbacks: 0,
+            refusals: 0,
             wake: None,
         }
     }

@@ -111,9 +111,7 @@ impl Claim {
         }
         let State::With(Session { id, ttl, .. }, _) = &self.state else { return };
         let session = *id;
-        // Several attempts must fit into the lease.
-        let patience = (*ttl / 8).clamp(Duration::from_millis(20), Duration::from_secs(1));
-        let pace = Pace::Prompt(patience.min(around.options.attempt_timeout));
+        let pace = Pace::Prompt(patience(*ttl).min(around.options.attempt_timeout));
         let task = (Task::Claim(self.id), Part::KeepAlive);
         self.keepalive.send_if_due(now, link, task, pace, || Op::KeepAlive { session });
     }
@@ -133,4 +131,9 @@ impl Claim {
         };
         wakes.into_iter().flatten().min()
     }
+}
+
+/// How long a keep-alive is waited for, or with: several attempts must fit into the lease.
+pub(super) fn patience(ttl: Duration) -> Duration {
+    (ttl / 8).clamp(Duration::from_millis(20), Duration::from_secs(1))
 }

@@ -1,0 +1,99 @@
+//! One client in a process of thousands of tasks: they share its one connection, and nobody starves.
+
+mod support;
+
+use std::time::Duration;
+
+use palisade_client::wire::Op;
+use palisade_client::{Client, Guard, LockOptions, Options};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use support::{Cluster, options};
+
+const CROWD: usize = 2_000;
+/// The client's window, `WINDOW` in `client/src/engine/link.rs`.
+const WINDOW: usize = 900;
+
+fn lock(client: &Client, key: String, options: LockOptions) -> JoinHandle<Guard> {
+    let client = client.clone();
+    tokio::spawn(async move { client.lock(key, options).await.expect("everybody gets a lock") })
+}
+
+/// Locks of their own for many, held.
+async fn hold(client: &Client) -> Vec<Guard> {
+    let asked: Vec<_> =
+        (0..CROWD).map(|number| lock(client, format!("guard-{number}"), LockOptions::default())).collect();
+    let mut guards = Vec::new();
+    for guard in asked {
+        guards.push(guard.await.unwrap());
+    }
+    guards
+}
+
+/// Patient with a machine that is busy.
+fn patient() -> Options {
+    let patience = Duration::from_secs(60);
+    Options { request_timeout: patience, attempt_timeout: patience, ..options() }
+}
+
+/// Goal: of thousands who ask at once, so many are under way, the others stand in line; keep-alives do not.
+#[tokio::test]
+async fn many_who_ask_at_once_stand_in_line() {
+    let cluster = Cluster::start(1).await;
+    let client = Client::connect(&cluster.endpoints, patient()).await.unwrap();
+    let ttl = LockOptions::default().ttl(Duration::from_secs(3));
+    let _guard = client.lock("key", ttl).await.unwrap();
+    cluster.state().faults.hold = true;
+    let asked = tokio::spawn({
+        let client = client.clone();
+        async move { hold(&client).await }
+    });
+    let opened = || cluster.seen(|op| matches!(op, Op::OpenSession(_)).then_some(())).len() - 1;
+    while opened() < WINDOW {
+        sleep(Duration::from_millis(10)).await;
+    }
+    let kept_alive = |op: &Op| matches!(op, Op::KeepAlive { .. }).then_some(());
+    while cluster.seen(kept_alive).is_empty() {
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(opened(), WINDOW, "nobody else has asked meanwhile");
+    cluster.let_go();
+    assert_eq!(asked.await.unwrap().len(), CROWD);
+}
+
+/// Goal: thousands who wait, and ask again and again, keep their order, and cost no guard of the same client its lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thousands_wait_and_thousands_hold() {
+    let cluster = Cluster::start(1).await;
+    let client = Client::connect(&cluster.endpoints, patient()).await.unwrap();
+    let guards = hold(&client).await;
+    let holder = client.lock("key", LockOptions::default()).await.unwrap();
+    let waiting: Vec<_> = (0..CROWD)
+        .map(|_| {
+            let guard = lock(&client, "key".to_owned(), LockOptions::default().wait_forever());
+            tokio::spawn(async move { guard.await.unwrap().release().await })
+        })
+        .collect();
+    cluster.until("they all wait", |state| state.table.queue("key") == CROWD).await;
+
+    let queue = |cluster: &Cluster| cluster.state().table.locks["key"].queue.clone();
+    let (before, connections) = (queue(&cluster), cluster.state().connections);
+    let acquires = || cluster.seen(|op| matches!(op, Op::Acquire { .. }).then_some(())).len();
+    let asked = acquires();
+    while acquires() < asked + 3 * CROWD {
+        sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(queue(&cluster), before, "everybody has kept the place");
+
+    // One after the other, in their order.
+    holder.release().await.unwrap();
+    for turn in waiting {
+        turn.await.unwrap().unwrap();
+    }
+    let state = cluster.state();
+    let turns = state.table.grants.iter().filter(|(key, ..)| key == "key").map(|(_, session, _)| session);
+    assert!(turns.skip(1).eq(before.iter().map(|(session, _)| session)), "not in the order of the queue");
+    assert!(guards.iter().all(Guard::is_valid));
+    assert_eq!(state.connections, connections, "one connection for all of it");
+}

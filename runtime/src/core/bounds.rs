@@ -1,0 +1,52 @@
+//! What a new request may add to. Checked against what is applied: requests that are under way may exceed a limit by as
+//! many as there are of them. To ask again for a place that one has adds nothing, and meets no limit.
+
+use palisade_client::wire::{Code, Failure};
+use palisade_spec::lock::LockTable;
+use palisade_spec::raft::Node;
+
+use super::ask::{Ask, Asker};
+use super::respond::ConnectionId;
+use super::waits::Waits;
+use crate::limits;
+
+/// Refuses what would exceed a limit, and names it.
+pub(super) fn within_limits(
+    node: &Node<LockTable>,
+    waits: &Waits,
+    ask: &Ask,
+    connection: ConnectionId,
+) -> Result<(), Failure> {
+    if node.log().last().index.0 - node.commit().0 >= limits::UNCOMMITTED {
+        let message = "the other nodes do not keep up with this one; try again in a moment";
+        return Err(Failure::new(Code::Overloaded, message));
+    }
+    let table = node.machine();
+    let opens = matches!(ask, Ask::Open(_) | Ask::Acquire { session: Asker::Once(_), .. });
+    if opens && table.sessions().len() >= limits::SESSIONS {
+        return reached("sessions", limits::SESSIONS);
+    }
+    let Ask::Acquire { session, key, wait } = ask else { return Ok(()) };
+    let claims = match session {
+        Asker::Session(id, _) => table.session(*id).filter(|session| !session.claims_key(key)),
+        Asker::Once(_) => None,
+    };
+    if claims.is_some_and(|session| session.claims().len() >= limits::CLAIMS) {
+        return reached("locks of one session", limits::CLAIMS);
+    }
+    let is_new = claims.is_some() || matches!(session, Asker::Once(_));
+    if !is_new || wait.is_zero() {
+        return Ok(());
+    }
+    if table.lock(key).is_some_and(|lock| lock.queue.len() >= limits::QUEUE) {
+        return reached("waiters for one lock", limits::QUEUE);
+    }
+    if waits.of(connection) >= limits::CONNECTION_WAITS {
+        return reached("waiting acquires of one connection", limits::CONNECTION_WAITS);
+    }
+    Ok(())
+}
+
+fn reached(what: &str, limit: usize) -> Result<(), Failure> {
+    Err(Failure::new(Code::Limit, format!("the limit of {limit} {what} is reached; try again later")))
+}

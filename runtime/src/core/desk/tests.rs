@@ -1,0 +1,198 @@
+use palisade_client::wire::{self, Op, SessionId};
+use palisade_spec::raft::{Config, Durable, Input, NodeId, Output};
+use tokio::sync::oneshot;
+
+use super::*;
+
+type Reply = oneshot::Receiver<Result<Answer, Failure>>;
+
+/// A desk at a node that is its whole cluster: it applies at once what is proposed.
+struct Office {
+    node: Node<LockTable>,
+    desk: Desk,
+}
+
+impl Office {
+    fn open() -> Office {
+        let mut node = Node::recover(Config::new(NodeId(1), [NodeId(1)]), Durable::blank(LockTable::default()));
+        node.step(Input::ElectionTimeout, &mut Vec::new());
+        Office { node, desk: Desk::new(Metrics::new()) }
+    }
+
+    /// A request is taken in, to be proposed in the next round.
+    fn take(&mut self, connection: u64, op: Op) -> Reply {
+        let (sender, receiver) = oneshot::channel();
+        let responder = Responder::once(ConnectionId(connection), sender);
+        self.desk.take(&self.node, Ask::from_wire(op).unwrap(), responder);
+        receiver
+    }
+
+    /// The round's proposals reach the node.
+    fn propose(&mut self) -> Vec<Output<LockTable>> {
+        let mut outputs = Vec::new();
+        self.node.step(Input::Propose(self.desk.proposals()), &mut outputs);
+        outputs.retain(|output| matches!(output, Output::Accepted { .. } | Output::Applied { .. }));
+        outputs
+    }
+
+    fn carry_out(&mut self, outputs: Vec<Output<LockTable>>) {
+        for output in outputs {
+            match output {
+                Output::Accepted { first, term } => self.desk.accepted(first, term),
+                Output::Applied { index, term, outcome, .. } => self.desk.applied(&self.node, index, term, outcome),
+                other => unreachable!("{other:?}"),
+            }
+        }
+    }
+
+    fn round(&mut self) {
+        let outputs = self.propose();
+        self.carry_out(outputs);
+    }
+
+    /// A request in a round of its own.
+    fn ask(&mut self, connection: u64, op: Op) -> Reply {
+        let reply = self.take(connection, op);
+        self.round();
+        reply
+    }
+
+    fn open_session(&mut self) -> SessionId {
+        let open = wire::OpenSession { ttl_ms: 60_000, owner: String::new() };
+        match self.ask(1, Op::OpenSession(open)).try_recv() {
+            Ok(Ok(Answer::Session(lease))) => lease.session,
+            other => panic!("no session: {other:?}"),
+        }
+    }
+
+    /// Acquires asked for, granted, and run out of time.
+    fn counted(&self) -> (u64, u64, u64) {
+        let Metrics { acquire_attempts, grants, acquire_timeouts, .. } = &*self.desk.metrics;
+        (acquire_attempts.get(), grants.get(), acquire_timeouts.get())
+    }
+}
+
+/// An acquire that opens a session for itself.
+fn acquire(key: &str, wait_ms: u64) -> Op {
+    let options = wire::Acquire { wait_ms, ..wire::Acquire::default() };
+    Op::Acquire { key: key.to_string(), options, number: None }
+}
+
+/// A session's first operation, which may be repeated.
+fn first_acquire(session: SessionId, wait_ms: u64) -> Op {
+    let options = wire::Acquire { session: Some(session), wait_ms, ..wire::Acquire::default() };
+    Op::Acquire { key: "key".to_string(), options, number: Some(1) }
+}
+
+fn release(session: SessionId, token: u64) -> Op {
+    Op::Release { key: "key".to_string(), grant: wire::Release { session, token }, number: None }
+}
+
+fn granted(reply: &mut Reply) -> Acquired {
+    match reply.try_recv() {
+        Ok(Ok(Answer::Acquired(grant))) => grant,
+        other => panic!("not a grant: {other:?}"),
+    }
+}
+
+/// Goal: what the desk proposes by itself, while the outputs of a round are carried out, is no part of that round's
+/// proposals. If it were counted among them, everybody after it would get another one's answer.
+#[test]
+fn a_withdrawal_in_the_middle_of_a_round_shifts_nobodys_answer() {
+    let mut office = Office::open();
+    let mut first = office.ask(1, acquire("key", 0));
+    assert_eq!(granted(&mut first).key, "key");
+
+    // Somebody joins the queue, and is gone when that is applied, in the round in which somebody else asks.
+    let waiter = office.take(1, acquire("key", 60_000));
+    let mut late = office.propose();
+    let applied = late.split_off(1);
+    office.carry_out(late);
+    drop(waiter);
+    let mut second = office.take(1, acquire("second", 0));
+    let outputs = [applied, office.propose()].concat();
+    office.carry_out(outputs);
+    assert_eq!(granted(&mut second).key, "second");
+
+    let mut third = office.ask(1, acquire("third", 0));
+    assert_eq!(granted(&mut third).key, "third");
+    assert!(office.node.machine().lock(&Key::from("key")).unwrap().queue.is_empty(), "the waiter was withdrawn");
+}
+
+/// Goal: who asks again over another connection keeps its place, although the old connection's end is noticed in the
+/// same round.
+#[test]
+fn a_place_that_is_asked_for_again_is_kept() {
+    let mut office = Office::open();
+    let [holder, session] = [(); 2].map(|()| office.open_session());
+    let grant = granted(&mut office.ask(1, first_acquire(holder, 0)));
+    let _first = office.ask(2, first_acquire(session, 60_000));
+    let mut second = office.take(3, first_acquire(session, 60_000));
+    office.desk.disconnected(ConnectionId(2));
+    office.round();
+    assert!(second.try_recv().is_err(), "it waits");
+    drop(office.ask(4, release(holder, grant.token)));
+    assert_eq!(granted(&mut second).session, session);
+}
+
+/// Goal: what is counted is acquires, not requests. Who asks again, on the same connection or on another one, and gets a
+/// lock or runs out of time, has done so once.
+#[test]
+fn an_acquire_that_is_repeated_counts_once() {
+    let mut office = Office::open();
+    let [holder, waiter, late] = [(); 3].map(|()| office.open_session());
+    let grants = [1, 1, 2].map(|connection| granted(&mut office.ask(connection, first_acquire(holder, 0))));
+    assert_eq!(office.counted(), (1, 1, 0));
+
+    let mut waiting = [1, 1, 2, 2].map(|connection| office.ask(connection, first_acquire(waiter, 60_000)));
+    let mut overdue = [1, 2].map(|connection| office.ask(connection, first_acquire(late, 1)));
+    assert_eq!((office.counted(), office.desk.waits()), ((3, 1, 0), 2));
+    office.desk.tick(Instant::now() + Duration::from_secs(1));
+    office.round();
+    for reply in &mut overdue {
+        assert!(matches!(reply.try_recv(), Ok(Err(Failure { error: Code::Timeout, .. }))));
+    }
+    assert_eq!(office.counted(), (3, 1, 1));
+
+    drop(office.ask(1, release(holder, grants[0].token)));
+    assert_eq!(office.counted(), (3, 2, 1));
+    // Of each connection the last request is answered: it took the place of those before it.
+    let answered = waiting.each_mut().map(|reply| matches!(reply.try_recv(), Ok(Ok(Answer::Acquired(_)))));
+    assert_eq!(answered, [false, true, false, true]);
+}
+
+/// Goal: a release by somebody who does not hold the lock is counted, also if its session is gone. A withdrawal that
+/// finds nothing is not: it claims to hold nothing.
+#[test]
+fn releases_by_those_who_do_not_hold_the_lock_are_counted() {
+    let mut office = Office::open();
+    let (session, nobody) = (office.open_session(), SessionId::from_u128(7));
+    let withdraw = |session| Op::Withdraw { key: "key".to_string(), session, number: None };
+    let asked = [(release(session, 1), 1), (release(nobody, 1), 2), (withdraw(session), 2), (withdraw(nobody), 2)];
+    for (op, counted) in asked {
+        drop(office.ask(1, op.clone()));
+        assert_eq!(office.desk.metrics.releases_by_non_owner.get(), counted, "{op:?}");
+    }
+}
+
+/// Goal: one connection may stand in so many queues and no more, and is told so. Others go on, and so does who asks
+/// again for a place that it has.
+#[test]
+fn the_waits_of_one_connection_have_a_limit() {
+    let mut office = Office::open();
+    let [holder, patient] = [(); 2].map(|()| office.open_session());
+    granted(&mut office.ask(2, first_acquire(holder, 0)));
+    let mut waiting = vec![office.ask(1, first_acquire(patient, 60_000))];
+    waiting.extend((1..limits::CONNECTION_WAITS).map(|_| office.take(1, acquire("key", 60_000))));
+    office.round();
+    assert_eq!(office.desk.waits(), limits::CONNECTION_WAITS);
+
+    let refused = office.ask(1, acquire("other", 60_000)).try_recv().unwrap().unwrap_err();
+    assert_eq!(refused.error, Code::Limit);
+    assert!(refused.message.contains("waiting acquires of one connection"), "{refused}");
+    granted(&mut office.ask(1, acquire("not waiting", 0)));
+    granted(&mut office.ask(2, acquire("other", 60_000)));
+    let mut again = office.ask(1, first_acquire(patient, 60_000));
+    drop(office.ask(2, release(holder, 1)));
+    granted(&mut again);
+}
