@@ -1,0 +1,317 @@
+//! Everything together: the nodes, the lock table, clients that pause past their TTL, real time, and a resource.
+//!
+//! Real time passes in ticks, for everybody alike. A leader looks at its clock before it does anything, as the server
+//! does, and may stand still for as long as the adversary likes. A client asks for the lock, may ask again at another
+//! server, is told, writes to the resource at any time after that, however late, and gives the lock back. It counts its
+//! lease from the moment at which it sent what was answered.
+//!
+//! A request is sent at the moment at which it first arrives, and an answer is heard at once or not needed: a client
+//! that sent earlier, or heard later, relies on its lease for a part of the time only. It may act on it as late as ever.
+
+mod properties;
+
+use std::collections::BTreeMap;
+
+use palisade_spec::invariants::{Check, Violation};
+use palisade_spec::lock::{
+    Claim, Command, Event, Key, LockTable, Opening, Owner, Reply, Sequence, SessionId, Token, Ttl,
+};
+use palisade_spec::raft::{Index, Node, NodeId, Payload, Stamp, StateMachine};
+use serde::Serialize;
+use stateright::Property;
+
+use crate::locks::{execute, judge};
+use crate::world::{Applied, Asked, Environment, Ghost, Ref, Seat, World};
+
+/// What is explored of the surroundings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Around {
+    /// How many clients there are.
+    pub clients: u64,
+    /// How many ticks pass.
+    pub ticks: u64,
+    /// The sessions' time-to-live, in ticks.
+    pub ttl: u64,
+    /// How often a request may reach a server: more than once is a retry, or a late duplicate.
+    pub arrivals: u8,
+    /// How many keepalives a client sends.
+    pub keepalives: u8,
+    /// How long a log may become.
+    pub log: u64,
+}
+
+/// The clients, the time, and the resource.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Surroundings {
+    around: Around,
+    /// Real time, in ticks.
+    pub now: u64,
+    /// When each leader last looked at its clock.
+    pub looked: BTreeMap<NodeId, u64>,
+    /// The clients. Client `i` has session `i + 1`.
+    pub clients: Vec<Client>,
+    /// What the lock protects.
+    pub resource: Resource,
+}
+
+/// A client that takes the lock once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Client {
+    /// How often each of its requests arrived at a server.
+    pub arrivals: [u8; 3],
+    /// When it first asked for the lock.
+    pub asked: u64,
+    /// The grant that it was told of.
+    pub token: Option<Token>,
+    /// The moment from which its lease counts.
+    pub lease: u64,
+    /// When it sent the keepalive that is not answered yet.
+    pub keepalive: Option<u64>,
+    /// Whether it has written.
+    pub wrote: bool,
+}
+
+/// What the lock protects: once with a check of tokens, and once without.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Resource {
+    /// The highest token seen, and whose.
+    pub highest: Option<(Token, u64)>,
+    /// Whether two clients wrote with one token.
+    pub shared_token: bool,
+    /// Whether a write was refused for its token.
+    pub refused: bool,
+    /// Whether a client wrote after another one that was granted the lock later: what the check refuses.
+    pub overtaken: bool,
+}
+
+/// What happens around the servers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Move {
+    /// Time passes.
+    Tick,
+    /// A leader looks at its clock.
+    Look(NodeId),
+    /// A request arrives at a leader: in time, late, or again.
+    Arrive(usize, Request, NodeId),
+    /// A client writes to the resource, with the token that it was told.
+    Write(usize),
+}
+
+/// What a client can ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// The lock.
+    Acquire = 0,
+    /// To give it back.
+    Release = 1,
+    /// A longer life.
+    KeepAlive = 2,
+}
+
+impl Surroundings {
+    /// Clients that have a session each, and have asked for nothing yet.
+    pub fn new(around: Around) -> Surroundings {
+        let clients = vec![Client::default(); usize::try_from(around.clients).expect("few clients")];
+        Surroundings { around, now: 0, looked: BTreeMap::new(), clients, resource: Resource::default() }
+    }
+
+    /// The table that the clients' sessions were opened in.
+    pub fn table(around: &Around) -> LockTable {
+        let mut table = LockTable::default();
+        for _ in 0..around.clients {
+            let opening = Opening { nonce: 0, owner: Owner::from(""), ttl: Ttl(around.ttl) };
+            table.apply(Stamp(0), &Command::Open { opening });
+        }
+        table
+    }
+
+    fn command(&self, number: usize, request: Request) -> Command {
+        let (session, key) = (session(number), key());
+        match request {
+            Request::Acquire => Command::Acquire { session, sequence: Some(Sequence(1)), key, wait: true },
+            Request::Release => {
+                let token = self.clients[number].token.expect("who releases was granted the lock");
+                Command::Release { session, sequence: Some(Sequence(2)), key, claim: Claim::Held(token) }
+            }
+            Request::KeepAlive => Command::KeepAlive { sessions: vec![session] },
+        }
+    }
+
+    /// Whether a client may still rely on its lease: it was told of a grant, has not given it back, and by its own
+    /// count its TTL has not passed.
+    pub fn relies(&self, client: &Client) -> bool {
+        client.token.is_some()
+            && client.arrivals[Request::Release as usize] == 0
+            && self.now <= client.lease + self.around.ttl
+    }
+
+    fn write(&mut self, number: usize) {
+        let client = &mut self.clients[number];
+        client.wrote = true;
+        let token = client.token.expect("who writes was granted the lock");
+        let writer = number as u64;
+        let resource = &mut self.resource;
+        match resource.highest {
+            Some((highest, _)) if token < highest => (resource.refused, resource.overtaken) = (true, true),
+            Some((highest, other)) if token == highest && other != writer => resource.shared_token = true,
+            _ => resource.highest = Some((token, writer)),
+        }
+    }
+}
+
+fn session(number: usize) -> SessionId {
+    SessionId { number: number as u64 + 1, nonce: 0 }
+}
+
+/// The only key.
+pub fn key() -> Key {
+    Key::from("k")
+}
+
+impl Environment for Surroundings {
+    type Machine = LockTable;
+    type Move = Move;
+
+    fn properties() -> Vec<Property<World<Surroundings>>> {
+        properties::properties()
+    }
+
+    fn moves(&self, servers: &[Ref<Seat<LockTable>>], moves: &mut Vec<Move>) {
+        if self.now < self.around.ticks {
+            moves.push(Move::Tick);
+        }
+        let leaders = servers.iter().filter(|seat| seat.node.is_leader());
+        let awake = |node: &Node<LockTable>| self.may_act(node);
+        moves.extend(leaders.clone().filter(|seat| !awake(&seat.node)).map(|seat| Move::Look(seat.node.id())));
+        let room = leaders.filter(|seat| awake(&seat.node) && seat.node.log().last().index < Index(self.around.log));
+        let open: Vec<NodeId> = room.map(|seat| seat.node.id()).collect();
+        for (number, client) in self.clients.iter().enumerate() {
+            let around = &self.around;
+            let arrives = [
+                (Request::Acquire, true, around.arrivals),
+                (Request::Release, client.token.is_some(), around.arrivals),
+                (Request::KeepAlive, client.arrivals[0] > 0, around.keepalives),
+            ];
+            for (request, possible, most) in arrives {
+                if possible && client.arrivals[request as usize] < most {
+                    moves.extend(open.iter().map(|&server| Move::Arrive(number, request, server)));
+                }
+            }
+            if client.token.is_some() && !client.wrote {
+                moves.push(Move::Write(number));
+            }
+        }
+    }
+
+    fn key(chosen: &Move) -> u64 {
+        match *chosen {
+            Move::Tick => 0,
+            Move::Look(server) => 1 | u64::from(server.0) << 3,
+            Move::Arrive(number, request, server) => {
+                2 | u64::from(server.0) << 3 | (request as u64) << 19 | (number as u64) << 21
+            }
+            Move::Write(number) => 3 | (number as u64) << 3,
+        }
+    }
+
+    fn play(&mut self, chosen: &Move) -> Option<Asked<LockTable>> {
+        match *chosen {
+            Move::Tick => self.now += 1,
+            Move::Look(server) => {
+                let looked = self.looked.insert(server, self.now).expect("a leader has looked at its clock before");
+                return Some(Asked::Clock(server, self.now - looked));
+            }
+            Move::Arrive(number, request, server) => {
+                let command = self.command(number, request);
+                let client = &mut self.clients[number];
+                match request {
+                    Request::Acquire if client.arrivals[0] == 0 => client.asked = self.now,
+                    Request::KeepAlive => client.keepalive = Some(self.now),
+                    Request::Acquire | Request::Release => {}
+                }
+                client.arrivals[request as usize] += 1;
+                return Some(Asked::Propose(server, vec![Payload::Command(command)]));
+            }
+            Move::Write(number) => self.write(number),
+        }
+        None
+    }
+
+    fn see(&mut self, node: &Node<LockTable>, applied: &Applied<LockTable>) -> Check {
+        // Only the leader that proposed an entry answers for it.
+        if !(node.is_leader() && node.term() == applied.term) {
+            return Ok(());
+        }
+        let reply = applied.outcome.reply.iter().filter_map(|reply| match reply {
+            Reply::Granted { session, token } => Some((*session, *token)),
+            _ => None,
+        });
+        let events = applied.outcome.events.iter().filter_map(|event| match event {
+            Event::Granted { session, token, .. } => Some((*session, *token)),
+            _ => None,
+        });
+        for (granted, token) in reply.chain(events) {
+            for (number, client) in self.clients.iter_mut().enumerate() {
+                if session(number) == granted && client.token.is_none() {
+                    (client.token, client.lease) = (Some(token), client.lease.max(client.asked));
+                }
+            }
+        }
+        let entry = node.log().get(applied.index);
+        if let (Some(Reply::KeptAlive { missing }), Some(Payload::Command(Command::KeepAlive { sessions }))) =
+            (&applied.outcome.reply, entry.map(|entry| &entry.payload))
+        {
+            for (number, client) in self.clients.iter_mut().enumerate() {
+                let id = session(number);
+                // Which of its keepalives was answered it knows by their order; the earlier one is the safe guess.
+                if sessions.contains(&id)
+                    && !missing.contains(&id)
+                    && let Some(sent) = client.keepalive.take()
+                {
+                    client.lease = client.lease.max(sent);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn stepped(&mut self, node: &Node<LockTable>) {
+        if node.is_leader() {
+            self.looked.entry(node.id()).or_insert(self.now);
+        } else {
+            self.looked.remove(&node.id());
+        }
+    }
+
+    fn may_act(&self, node: &Node<LockTable>) -> bool {
+        !node.is_leader() || self.looked.get(&node.id()) == Some(&self.now)
+    }
+
+    fn committed(ghost: &Ghost<LockTable>, index: Index) -> Check {
+        let place = usize::try_from(index.0).expect("logs are short");
+        let (before, after) = (&ghost.machines[place - 1], &ghost.machines[place]);
+        let entry = &ghost.committed[&index];
+        let earlier = ghost.machines[..place].iter().flat_map(|table| table.locks().values());
+        let mut greatest = earlier.map(|lock| lock.holder.token).max().unwrap_or_default();
+        let mut table = before.clone();
+        let outcome = execute(&mut table, entry.stamp, &entry.payload);
+        judge(before, entry.stamp, &entry.payload, &outcome, after, &mut greatest)
+    }
+
+    fn judge(&self, ghost: &Ghost<LockTable>) -> Check {
+        let table = ghost.machines.last().expect("there is a first state");
+        let holder = table.lock(&key()).map(|lock| (lock.holder.session, lock.holder.token));
+        for (number, client) in self.clients.iter().enumerate() {
+            let own = client.token.map(|token| (session(number), token));
+            if self.relies(client) && holder != own {
+                let detail = format!("client {number} relies on {own:?}, but {holder:?} holds the lock");
+                return Err(Violation { property: "leases are honoured", detail });
+            }
+        }
+        if self.resource.shared_token {
+            let detail = "two clients wrote with one token".to_string();
+            return Err(Violation { property: "one token, one holder", detail });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,21 @@
+//! Palisade's protocol, explored by [stateright](https://docs.rs/stateright).
+//!
+//! The models execute the functions of `palisade-spec` that the server executes: one step of a model is one step of
+//! the spec, its outputs carried out in their order, and the adversary chooses what happens next, and where a server
+//! crashes.
+//!
+//! | module | what is explored |
+//! |---|---|
+//! | [`raft`] | consensus, over a state machine that only remembers |
+//! | [`locks`] | the lock table behind a perfect log: late, repeated and lost requests, expiry at any moment |
+//! | [`cluster`] | everything together, with real time, clients that pause, and a resource |
+//! | [`world`] | what the layers share: servers, network, disks, crashes, history |
+//! | [`models`] | the models by name, with their bounds |
+//! | [`check`] | running a model to its end, and the verdict |
+
+pub mod check;
+pub mod cluster;
+pub mod locks;
+pub mod models;
+pub mod raft;
+pub mod world;

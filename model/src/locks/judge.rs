@@ -1,0 +1,110 @@
+//! What must be true of every entry that a lock table applies.
+
+use std::collections::BTreeMap;
+
+use palisade_spec::invariants::{
+    Check, Holders, Violation, exactly_once, fifo_order, mutual_exclusion, no_early_expiry, table_is_sound,
+    token_monotonicity,
+};
+use palisade_spec::lock::{Claim, Command, LockTable, Outcome, Reply, Token};
+use palisade_spec::raft::{Payload, Stamp, StateMachine};
+
+/// Lets `table` do what an entry says.
+pub fn execute(table: &mut LockTable, at: Stamp, payload: &Payload<Command>) -> Outcome {
+    match payload {
+        Payload::Noop => table.advance(at),
+        Payload::Command(command) => table.apply(at, command),
+    }
+}
+
+/// Judges one entry by the table before and after it. `greatest` is the greatest token that was ever granted before.
+pub fn judge(
+    before: &LockTable,
+    at: Stamp,
+    payload: &Payload<Command>,
+    outcome: &Outcome,
+    after: &LockTable,
+    greatest: &mut Token,
+) -> Check {
+    let mut holders: Holders = before
+        .locks()
+        .iter()
+        .map(|(key, lock)| (key.clone(), (lock.holder.session, lock.holder.token)))
+        .collect::<BTreeMap<_, _>>();
+    mutual_exclusion(&mut holders, &outcome.events)?;
+    let told_all = after.locks().iter().map(|(key, lock)| (key, (lock.holder.session, lock.holder.token)));
+    if !told_all.eq(holders.iter().map(|(key, &holder)| (key, holder))) {
+        let detail = format!("the events leave the holders {holders:?}");
+        return Err(Violation { property: "mutual exclusion", detail });
+    }
+    token_monotonicity(greatest, &outcome.events)?;
+    fifo_order(before, after)?;
+    no_early_expiry(before, at, &outcome.events, after)?;
+    table_is_sound(after)?;
+    if let Payload::Command(command) = payload {
+        exactly_once(before, at, command, after)?;
+        release_is_ones_own(before, at, command, outcome, after)?;
+        answer_is_true(command, outcome, after)?;
+    }
+    Ok(())
+}
+
+/// A release drops no other claim than the one that it means.
+fn release_is_ones_own(
+    before: &LockTable,
+    at: Stamp,
+    command: &Command,
+    outcome: &Outcome,
+    after: &LockTable,
+) -> Check {
+    let Command::Release { session, key, claim, .. } = command else { return Ok(()) };
+    let mut waited = before.clone();
+    waited.advance(at);
+    let Some(was) = waited.lock(key) else { return Ok(()) };
+    let holder = was.holder.clone();
+    let freed = after.lock(key).is_none_or(|lock| lock.holder.token != holder.token);
+    let meant = holder.session == *session
+        && match claim {
+            Claim::Held(token) => *token == holder.token,
+            Claim::Waiting => false,
+            Claim::Either => true,
+        };
+    if freed && !meant {
+        let detail = format!("{command:?} freed the grant {} of {}: {outcome:?}", holder.token, holder.session);
+        return Err(Violation { property: "release is one's own", detail });
+    }
+    Ok(())
+}
+
+/// What an acquire is told is what the table has.
+fn answer_is_true(command: &Command, outcome: &Outcome, after: &LockTable) -> Check {
+    let Command::Acquire { session: asks, sequence, key, .. } = command else { return Ok(()) };
+    let lock = after.lock(key);
+    let (says, is) = match &outcome.reply {
+        Some(Reply::Granted { session, token }) => {
+            let holder = lock.map(|lock| &lock.holder);
+            let own = holder.is_some_and(|holder| {
+                (holder.session, holder.token) == (*session, *token)
+                    && (sequence.is_none() || holder.sequence == *sequence)
+            });
+            ("granted", own && session == asks)
+        }
+        Some(Reply::Queued { session, ahead }) => {
+            let waiter = usize::try_from(*ahead).ok().and_then(|place| lock?.queue.get(place));
+            let own = waiter.is_some_and(|waiter| {
+                waiter.session == *session && (sequence.is_none() || waiter.sequence == *sequence)
+            });
+            ("queued", own && session == asks)
+        }
+        Some(Reply::Held { holder, token, .. }) => {
+            ("held", lock.is_some_and(|lock| (lock.holder.session, lock.holder.token) == (*holder, *token)))
+        }
+        Some(Reply::NoSession) => ("without a session", after.session(*asks).is_none()),
+        _ => return Ok(()),
+    };
+    if is {
+        return Ok(());
+    }
+    let detail = format!("{command:?} was told that it is {says}: {:?}", outcome.reply);
+    Err(Violation { property: "answers are true", detail })
+}

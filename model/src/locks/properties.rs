@@ -1,0 +1,35 @@
+//! What is checked of the lock table.
+
+use stateright::Property;
+
+use super::{Locks, State};
+
+macro_rules! always {
+    ($($name:literal),* $(,)?) => { [$(Property::always($name, |model: &Locks, state| !model.violates(state, $name))),*] };
+}
+
+/// Every property of the layer.
+pub(super) fn properties() -> Vec<Property<Locks>> {
+    let mut all = always![
+        "mutual exclusion",
+        "token monotonicity",
+        "FIFO order",
+        "no early expiry",
+        "exactly once",
+        "release is one's own",
+        "answers are true",
+        "table soundness",
+    ]
+    .to_vec();
+    all.extend([
+        Property::sometimes("a lock is held", |_, state: &State| !state.table.locks().is_empty()),
+        Property::sometimes("two wait for a lock", |_, state: &State| {
+            state.table.locks().values().any(|lock| lock.queue.len() > 1)
+        }),
+        Property::sometimes("a waiter was granted the lock", |_, state: &State| {
+            state.table.locks().values().any(|lock| lock.holder.token.0 > 1)
+        }),
+        Property::sometimes("a session expired", |_, state: &State| state.table.sessions().len() < state.clients.len()),
+    ]);
+    all
+}

@@ -1,0 +1,84 @@
+//! What a run explores. Bounds are the model's, never the protocol's.
+
+/// The limits of one configuration. Within them every behaviour is explored.
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    /// How many servers there are.
+    pub servers: u16,
+    /// The last term in which anybody may campaign.
+    pub terms: u64,
+    /// How long a log may become, the no-ops of new leaders included.
+    pub log: u64,
+    /// How many crashes may happen, each at any place in a step. A server comes back at once: that it was away shows
+    /// as messages that arrive late.
+    pub crashes: u8,
+    /// How many messages may arrive once more.
+    pub repeats: Repeats,
+    /// How many heartbeats there may be; without a number, as many as the adversary likes.
+    pub heartbeats: Option<u8>,
+    /// How many messages may be on their way at once. Where there is no room for what is to be said, something that is
+    /// on its way is lost first: whatever it is.
+    pub network: usize,
+    /// Whether messages between servers arrive before anything else happens, or never. What comes of late ones is for
+    /// configurations that have less around the servers.
+    pub prompt: bool,
+    /// How many AppendEntries may be on their way from one server to another, and how many answers.
+    pub appends: usize,
+    /// How answers travel.
+    pub answers: Answers,
+    /// How elections go.
+    pub elections: Elections,
+    /// Whether server 1 leads term 1 at the beginning, with its no-op committed everywhere.
+    pub seeded: bool,
+    /// Whether states that differ only in the servers' names count as one.
+    pub symmetry: bool,
+}
+
+/// How many messages arrive more than once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeats {
+    /// So many in a run.
+    AtMost(u8),
+    /// Every message may arrive as often as the network likes.
+    Unlimited,
+}
+
+/// How the answers to AppendEntries and to requests for votes travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answers {
+    /// As messages of their own, which arrive whenever they do.
+    Messages,
+    /// At once or not at all. Whoever waits for an answer cannot tell a late one from a request that arrived late, but
+    /// for what the other one did in between.
+    AtOnce,
+}
+
+/// How elections go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Elections {
+    /// A campaign begins whenever the adversary likes, as if a majority had answered the PreVote, and whoever is asked
+    /// for a vote has stopped hearing from its leader. That is more than the protocol allows, and fewer messages.
+    AtWill,
+    /// Every PreVote is a message, and election timers run out one by one.
+    StepByStep,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds {
+            servers: 3,
+            terms: 2,
+            log: 2,
+            crashes: 0,
+            repeats: Repeats::AtMost(0),
+            heartbeats: None,
+            network: 4,
+            prompt: false,
+            appends: 1,
+            answers: Answers::Messages,
+            elections: Elections::AtWill,
+            seeded: false,
+            symmetry: false,
+        }
+    }
+}

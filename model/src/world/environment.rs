@@ -1,0 +1,85 @@
+//! Whatever is around the servers: clients, clocks, resources.
+
+use std::fmt::Debug;
+
+use palisade_spec::invariants::Check;
+use palisade_spec::raft::{Index, Node, NodeId, Payload, StateMachine};
+use serde::Serialize;
+use stateright::Property;
+
+use super::World;
+use super::ghost::Ghost;
+use super::intern::Ref;
+use super::seat::{Applied, Seat};
+
+/// What surrounds the servers of a model, as a part of its state.
+pub trait Environment: Clone + Eq + Debug + Serialize + Send + Sync + 'static {
+    /// What the servers replicate.
+    type Machine: Machine;
+    /// What the environment can do.
+    type Move: Clone + Debug + PartialEq + Send + Sync + 'static;
+
+    /// What must always hold of the cluster, and what must be possible.
+    fn properties() -> Vec<Property<World<Self>>>;
+
+    /// Everything it can do now, in an order that depends on nothing but the state.
+    fn moves(&self, servers: &[Ref<Seat<Self::Machine>>], moves: &mut Vec<Self::Move>);
+
+    /// A number that tells moves apart.
+    fn key(chosen: &Self::Move) -> u64;
+
+    /// Does it. What it asks of a server is returned.
+    fn play(&mut self, chosen: &Self::Move) -> Option<Asked<Self::Machine>>;
+
+    /// Sees a server that applied an entry.
+    ///
+    /// # Errors
+    /// If somebody in the environment must not see this.
+    fn see(&mut self, _node: &Node<Self::Machine>, _applied: &Applied<Self::Machine>) -> Check {
+        Ok(())
+    }
+
+    /// Sees a server after any step.
+    fn stepped(&mut self, _node: &Node<Self::Machine>) {}
+
+    /// Judges an entry that was committed for the first time.
+    ///
+    /// # Errors
+    /// If it must not do what it did.
+    fn committed(_ghost: &Ghost<Self::Machine>, _index: Index) -> Check {
+        Ok(())
+    }
+
+    /// Judges the environment by what was committed.
+    ///
+    /// # Errors
+    /// If they do not agree.
+    fn judge(&self, _ghost: &Ghost<Self::Machine>) -> Check {
+        Ok(())
+    }
+
+    /// Whether a server may do anything but what a move of the environment asks of it.
+    fn may_act(&self, _node: &Node<Self::Machine>) -> bool {
+        true
+    }
+}
+
+/// What the environment asks of a server.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Asked<S: StateMachine> {
+    /// To append these to the log.
+    Propose(NodeId, Vec<Payload<S::Command>>),
+    /// To look at its clock: so many milliseconds have passed since it last did.
+    Clock(NodeId, u64),
+}
+
+/// A state machine whose states can be told apart, kept, and moved between threads.
+pub trait Machine:
+    StateMachine<Command: Serialize + Send + Sync, Outcome: Send + Sync> + Serialize + Send + Sync + 'static
+{
+}
+
+impl<S> Machine for S where
+    S: StateMachine<Command: Serialize + Send + Sync, Outcome: Send + Sync> + Serialize + Send + Sync + 'static
+{
+}

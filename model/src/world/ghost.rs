@@ -1,0 +1,83 @@
+//! What an observer who sees everything remembers, so that a state can be judged by what was.
+//!
+//! It has no influence on what happens. All of it but the leaders follows from what was committed.
+
+use std::collections::BTreeMap;
+
+use palisade_spec::invariants::{
+    Check, Committed, Leaders, Violation, election_safety, leader_completeness, state_machine_safety,
+};
+use palisade_spec::raft::{Index, Node, Payload, Stamp, StateMachine, Term};
+use serde::Serialize;
+
+/// The history of a cluster.
+#[derive(Clone, PartialEq, Eq, Serialize)]
+#[serde(bound(serialize = "S: Serialize, S::Command: Serialize"))]
+pub struct Ghost<S: StateMachine> {
+    /// Who led which term.
+    pub leaders: Leaders,
+    /// Every entry that a leader took for committed.
+    pub committed: Committed<S::Command>,
+    /// The term in which it was committed.
+    pub committed_in: BTreeMap<Index, Term>,
+    /// The state machine after each of these entries, the state before the first one first.
+    pub machines: Vec<S>,
+}
+
+impl<S: StateMachine> Ghost<S> {
+    /// Nothing has happened.
+    pub fn new(machine: S) -> Ghost<S> {
+        Ghost {
+            leaders: Leaders::new(),
+            committed: Committed::new(),
+            committed_in: BTreeMap::new(),
+            machines: vec![machine],
+        }
+    }
+
+    /// A server has been elected: no other one led its term, and it has whatever was committed in earlier terms.
+    pub fn elected(&mut self, leader: &Node<S>) -> Check {
+        election_safety(&mut self.leaders, leader.term(), leader.id())?;
+        self.completeness(leader)
+    }
+
+    /// A leader has whatever was committed in terms before its own.
+    pub fn completeness(&self, leader: &Node<S>) -> Check {
+        let before = |index: &Index| self.committed_in.get(index).is_some_and(|&term| term < leader.term());
+        let due: Committed<S::Command> = self
+            .committed
+            .iter()
+            .filter(|(index, _)| before(index))
+            .map(|(&index, entry)| (index, entry.clone()))
+            .collect();
+        leader_completeness(&due, leader)
+    }
+
+    /// A server has applied entries: nobody ever applies others in their place, and everybody gets the same state.
+    pub fn applied(&mut self, node: &Node<S>) -> Check {
+        state_machine_safety(&mut self.committed, node)?;
+        let mut stamp = Stamp(0);
+        for (&index, entry) in &self.committed {
+            if entry.stamp < stamp {
+                let detail = format!("entry {index} happened at {}, after {stamp}", entry.stamp);
+                return Err(Violation { property: "stamps only grow", detail });
+            }
+            stamp = entry.stamp;
+            self.committed_in.entry(index).or_insert(node.term());
+            if self.machines.len() as u64 == index.0 {
+                let mut machine = self.machines.last().expect("there is a first state").clone();
+                match &entry.payload {
+                    Payload::Noop => machine.advance(entry.stamp),
+                    Payload::Command(command) => machine.apply(entry.stamp, command),
+                };
+                self.machines.push(machine);
+            }
+        }
+        let place = usize::try_from(node.commit().0).expect("logs are short");
+        if self.machines.get(place) != Some(node.machine()) {
+            let detail = format!("server {}'s state after {} is not everybody's", node.id(), node.commit());
+            return Err(Violation { property: "applied alike", detail });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,40 @@
+//! What a server does with an input, remembered.
+//!
+//! A step is a pure function of a server's state and its input, and of the same few of both all the time. A memo is a
+//! table of fixed size in which a newer result takes the place of an older one, so it needs no more memory the longer
+//! it runs. It changes nothing but the time that a run takes.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// Remembers results by a pair of numbers.
+pub struct Memo<V> {
+    slots: Box<[Mutex<Slot<V>>]>,
+}
+
+type Slot<V> = Option<(Key, Arc<V>)>;
+
+type Key = (usize, u64);
+
+impl<V> Memo<V> {
+    /// Room for `size` results, a power of two.
+    pub fn new(size: usize) -> Memo<V> {
+        assert!(size.is_power_of_two(), "places are found by masking");
+        Memo { slots: (0..size).map(|_| Mutex::new(None)).collect() }
+    }
+
+    /// The result for `key`, from memory or made now.
+    pub fn get(&self, key: Key, make: impl FnOnce() -> V) -> Arc<V> {
+        #[expect(clippy::cast_possible_truncation, reason = "any bits will do")]
+        let place = super::digest::mix(key.0 as u64, key.1) as usize & (self.slots.len() - 1);
+        if let Some((known, value)) = &*self.slots[place].lock()
+            && *known == key
+        {
+            return Arc::clone(value);
+        }
+        let value = Arc::new(make());
+        *self.slots[place].lock() = Some((key, Arc::clone(&value)));
+        value
+    }
+}

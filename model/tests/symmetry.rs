@@ -1,0 +1,46 @@
+//! Symmetry merges exactly the states that can be renamed into one another, no more and no fewer.
+
+use std::collections::{HashMap, HashSet};
+
+use palisade_model::check::exhaust;
+use palisade_model::raft::{Proposals, Tape};
+use palisade_model::world::{Bounds, World};
+use stateright::Model;
+
+fn world(symmetry: bool) -> World<Proposals> {
+    let bounds = Bounds { terms: 1, log: 1, crashes: 1, network: 2, symmetry, ..Bounds::default() };
+    World::new(bounds, Tape::default(), Proposals { made: 0, most: 0, log: 1 })
+}
+
+/// Every reachable state, by its digest under each renaming.
+fn reachable() -> Vec<Vec<u64>> {
+    let world = world(true);
+    let digests = |state: &<World<Proposals> as Model>::State| -> Vec<u64> {
+        (0..state.ghost.renamings()).map(|renaming| state.digest(renaming)).collect()
+    };
+    let mut found = HashMap::new();
+    let mut todo = world.init_states();
+    while let Some(state) = todo.pop() {
+        if found.insert(state.digest(0), digests(&state)).is_none() {
+            todo.extend(world.next_states(&state));
+        }
+    }
+    found.into_values().collect()
+}
+
+#[test]
+fn representatives_are_exact() {
+    let all = reachable();
+    assert_eq!(all.len(), exhaust(world(false).checker(), 1).states.1, "every state is found");
+    let known: HashSet<u64> = all.iter().map(|digests| digests[0]).collect();
+    let mut orbits: HashMap<u64, usize> = HashMap::new();
+    for digests in &all {
+        // Whatever a state is renamed into can be reached, too: the servers are interchangeable.
+        assert!(digests.iter().all(|digest| known.contains(digest)));
+        *orbits.entry(*digests.iter().min().unwrap()).or_default() += 1;
+        let different = digests.iter().collect::<HashSet<_>>().len();
+        assert!([1, 2, 3, 6].contains(&different), "an orbit's size divides the number of renamings");
+    }
+    let merged = exhaust(world(true).checker().symmetry_fn(World::representative), 1);
+    assert_eq!(merged.states.1, orbits.len(), "one representative for each orbit");
+}
