@@ -37,7 +37,7 @@ pub const CONNECTION_WAITS: usize = 10_000;
 /// that were under way when their limit was reached included, and the one that says why the connection ends. Past it
 /// the connection is closed.
 pub const UNREAD_ANSWERS: usize = CONNECTION_WAITS + 2 * OPEN_REQUESTS + 1;
-/// How many reads of locks a WebSocket may have unanswered before nothing more is read from it: their answers can be
+/// How many reads of locks and sessions a WebSocket may have unanswered before nothing more is read from it: their answers can be
 /// large, a MiB and more.
 pub const OPEN_READS: usize = 4;
 /// How many connections from clients may be open.

@@ -128,7 +128,9 @@ impl Connection {
     async fn room(&self, op: &Op) -> Option<Room> {
         let request = Arc::clone(&self.requests).acquire_owned().await.ok()?;
         let read = match op {
-            Op::ShowLock { .. } | Op::ListLocks(_) => Arc::clone(&self.reads).acquire_owned().await.ok(),
+            Op::ShowLock { .. } | Op::ListLocks(_) | Op::ShowSession { .. } => {
+                Arc::clone(&self.reads).acquire_owned().await.ok()
+            }
             _ => None,
         };
         Some(Room { request, read })
