@@ -47,6 +47,8 @@ pub struct Metrics {
     pub messages_unsent: Counter,
     /// Connections from clients that are open.
     pub connections: Gauge,
+    /// Connections from clients that were accepted since the start.
+    pub accepted: Counter,
     dropped: Family<Reason, Counter>,
 }
 
@@ -90,6 +92,7 @@ impl Metrics {
             frames_rejected: Counter::default(),
             messages_unsent: Counter::default(),
             connections: Gauge::default(),
+            accepted: Counter::default(),
             dropped: Family::default(),
         };
         metrics.register();
@@ -130,6 +133,8 @@ impl Metrics {
         r.register("frames_rejected", "Frames and requests not understood", self.frames_rejected.clone());
         r.register("messages_unsent", "Messages to peers that found no room", self.messages_unsent.clone());
         r.register("client_connections", "Open connections from clients", self.connections.clone());
+        let accepted = self.accepted.clone();
+        r.register("client_connections_accepted", "Connections from clients since the start", accepted);
         r.register("messages_dropped", "Messages from peers that were dropped", self.dropped.clone());
     }
 

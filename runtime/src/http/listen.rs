@@ -66,6 +66,7 @@ struct Seat {
 impl Place {
     fn take(permit: OwnedSemaphorePermit, metrics: &Arc<Metrics>) -> Place {
         metrics.connections.inc();
+        metrics.accepted.inc();
         Place { _seat: Arc::new(Seat { _permit: permit, metrics: Arc::clone(metrics) }) }
     }
 }

@@ -31,6 +31,7 @@ fn the_page_has_every_number() {
         "palisade_frames_rejected_total",
         "palisade_messages_unsent_total",
         "palisade_client_connections",
+        "palisade_client_connections_accepted_total",
     ];
     for id in cluster.ids() {
         let node = Node(cluster.client_addr(id));
