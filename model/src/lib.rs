@@ -12,10 +12,14 @@
 //! | [`world`] | what the layers share: servers, network, disks, crashes, history |
 //! | [`models`] | the models by name, with their bounds |
 //! | [`check`] | running a model to its end, and the verdict |
+//! | [`trace`] | shortest paths to violations and witnesses |
+//! | [`readable`] | what people and programs read of a model |
 
 pub mod check;
 pub mod cluster;
 pub mod locks;
 pub mod models;
 pub mod raft;
+pub mod readable;
+pub mod trace;
 pub mod world;

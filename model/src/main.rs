@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use palisade_model::models::{MODELS, Named};
+use palisade_model::models::{Named, Tier, models};
 
 /// Explores the models of Palisade's protocol
 #[derive(Debug, Parser)]
@@ -33,8 +33,8 @@ enum Command {
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::List => {
-            for Named { name, about, deep, .. } in &MODELS {
-                println!("{name:<18} {about}{}", if *deep { " (deep)" } else { "" });
+            for Named { name, about, tier, .. } in models() {
+                println!("{name:<18} {about}{}", if tier == Tier::Deep { " (deep)" } else { "" });
             }
             ExitCode::SUCCESS
         }
@@ -43,17 +43,18 @@ fn main() -> ExitCode {
 }
 
 fn check(names: &[String], deep: bool, threads: usize) -> ExitCode {
-    if let Some(unknown) = names.iter().find(|name| MODELS.iter().all(|model| model.name != **name)) {
+    let models = models();
+    if let Some(unknown) = names.iter().find(|name| models.iter().all(|model| model.name != **name)) {
         eprintln!("palisade-model: there is no model {unknown}; `palisade-model list` names them all");
         return ExitCode::from(64);
     }
     let chosen = |model: &&Named| match names {
-        [] => deep || !model.deep,
+        [] => deep || model.tier != Tier::Deep,
         names => names.iter().any(|name| name == model.name),
     };
     let mut passes = true;
-    for model in MODELS.iter().filter(chosen) {
-        let verdict = (model.check)(threads);
+    for model in models.iter().filter(chosen) {
+        let verdict = model.model.check(threads);
         println!("{:<18} {verdict}", model.name);
         passes &= verdict.passes();
     }

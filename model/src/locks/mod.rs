@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 use stateright::{Model, Property};
 
 pub use self::judge::{execute, judge};
-use crate::world::Shown;
+use crate::readable::Readable;
 use crate::world::digest::{Renaming, mix};
 use crate::world::intern::{Interner, Ref};
 use crate::world::memo::Memo;
@@ -128,7 +128,6 @@ pub struct Locks {
     clients: Interner<Client>,
     payloads: Interner<Payload<Command>>,
     entries: Memo<Entry>,
-    shown: Shown,
 }
 
 /// What an entry did.
@@ -166,18 +165,12 @@ impl Locks {
             clients: Interner::default(),
             payloads: Interner::default(),
             entries: Memo::new(1 << 18),
-            shown: Shown::default(),
         }
     }
 
     /// The session of a client.
     pub fn session(client: usize) -> SessionId {
         SessionId { number: client as u64 + 1, nonce: 0 }
-    }
-
-    /// Whether the state violates `property`, once.
-    pub fn violates(&self, state: &State, property: &'static str) -> bool {
-        self.shown.violates(state.violation, property)
     }
 
     fn entry(&self, state: &State, payload: Ref<Payload<Command>>) -> Arc<Entry> {
@@ -321,3 +314,5 @@ impl Model for Locks {
         (next != *last).then_some(next)
     }
 }
+
+impl Readable for Locks {}

@@ -3,9 +3,10 @@
 use stateright::Property;
 
 use super::{Locks, State};
+use crate::world::violates;
 
 macro_rules! always {
-    ($($name:literal),* $(,)?) => { [$(Property::always($name, |model: &Locks, state| !model.violates(state, $name))),*] };
+    ($($name:literal),* $(,)?) => { [$(Property::always($name, |_: &Locks, state: &State| !violates(state.violation, $name))),*] };
 }
 
 /// Every property of the layer.

@@ -4,121 +4,28 @@
 use std::sync::Arc;
 
 use palisade_spec::invariants::{Violation, log_matching};
-use palisade_spec::raft::{Body, Config, Durable, Index, Message, Node, NodeId, Payload, Term};
+use palisade_spec::raft::{Body, Config, Durable, Message, NodeId, Term};
 use smallvec::SmallVec;
 use stateright::{Model, Property};
 
-use super::Shown;
+use super::action::Action;
 use super::bounds::{Answers, Bounds, Elections, Repeats};
-use super::digest::{Renaming, mix, renamings};
-use super::environment::{Asked, Environment};
+use super::digest::renamings;
+use super::environment::Environment;
 use super::ghost::Ghost;
-use super::intern::{Interner, Ref};
-use super::memo::Memo;
-use super::seat::{Applied, Seat, Stimulus, forget_leader, take};
+use super::intern::Ref;
+use super::kept::{Crashed, Kept, Stepped, keep};
+use super::seat::{Applied, Seat, Stimulus};
 use super::state::{CommandOf, State};
+use crate::readable::Readable;
 
 /// A model of a cluster in an environment.
 pub struct World<E: Environment> {
     /// What is explored.
     pub bounds: Bounds,
     initial: Vec<State<E>>,
-    kept: Arc<Kept<E>>,
-    shown: Shown,
+    kept: Kept<E>,
 }
-
-/// Everything that states refer to.
-struct Kept<E: Environment> {
-    elections: Elections,
-    renamings: Vec<Renaming>,
-    seats: Interner<Seat<E::Machine>>,
-    messages: Interner<Message<CommandOf<E>>>,
-    proposals: Interner<Vec<Payload<CommandOf<E>>>>,
-    ghosts: Interner<Ghost<E::Machine>>,
-    environments: Interner<E>,
-    steps: Memo<Stepped<E>>,
-    /// What history and environments make of steps, and what comes of their moves.
-    histories: Memo<Result<Ref<Ghost<E::Machine>>, &'static Violation>>,
-    sights: Memo<Result<Ref<E>, &'static Violation>>,
-    moves: Memo<Moved<E>>,
-    judgements: Memo<Option<&'static Violation>>,
-}
-
-/// An environment after a move, and what it asks of a server.
-type Moved<E> = (Ref<E>, Option<(NodeId, Stimulus<CommandOf<E>>)>);
-
-/// What comes of a stimulus, in parts that are kept.
-struct Stepped<E: Environment> {
-    seat: Ref<Seat<E::Machine>>,
-    said: SmallVec<[Ref<Message<CommandOf<E>>>; 4]>,
-    applied: Vec<Applied<E::Machine>>,
-    crashes: Vec<Crashed<E>>,
-    violation: Option<&'static Violation>,
-}
-
-struct Crashed<E: Environment> {
-    seat: Ref<Seat<E::Machine>>,
-    said: usize,
-}
-
-/// What the adversary does.
-pub enum Action<E: Environment> {
-    /// Something happens to a server.
-    Step {
-        /// To which.
-        server: NodeId,
-        /// What.
-        stimulus: Stimulus<CommandOf<E>>,
-        /// Whether the message stays on its way, to arrive again.
-        again: bool,
-        /// Whether its answer is lost, where answers do not travel by themselves.
-        unheard: bool,
-        /// Where the server crashes on the way, if it does: the how-manieth of the possible places.
-        crash: Option<usize>,
-    },
-    /// A server crashes and comes back.
-    Crash(NodeId),
-    /// A message is lost, to make room.
-    Lose(Ref<Message<CommandOf<E>>>),
-    /// The environment moves.
-    Move {
-        /// How.
-        chosen: E::Move,
-        /// Where the server that is asked for something crashes, if it does.
-        crash: Option<usize>,
-    },
-}
-
-impl<E: Environment> Clone for Action<E> {
-    fn clone(&self) -> Action<E> {
-        match self {
-            Action::Step { server, stimulus, again, unheard, crash } => {
-                Action::Step { server: *server, stimulus: *stimulus, again: *again, unheard: *unheard, crash: *crash }
-            }
-            Action::Crash(server) => Action::Crash(*server),
-            Action::Lose(message) => Action::Lose(*message),
-            Action::Move { chosen, crash } => Action::Move { chosen: chosen.clone(), crash: *crash },
-        }
-    }
-}
-
-impl<E: Environment> PartialEq for Action<E> {
-    fn eq(&self, other: &Action<E>) -> bool {
-        match (self, other) {
-            (
-                Action::Step { server: a, stimulus: b, again: c, unheard: d, crash: e },
-                Action::Step { server: v, stimulus: w, again: x, unheard: y, crash: z },
-            ) => (a, b, c, d, e) == (v, w, x, y, z),
-            (Action::Crash(a), Action::Crash(b)) => a == b,
-            (Action::Lose(a), Action::Lose(b)) => a == b,
-            (Action::Move { chosen: a, crash: x }, Action::Move { chosen: b, crash: y }) => (a, x) == (b, y),
-            _ => false,
-        }
-    }
-}
-
-/// How many steps are remembered.
-const MEMO: usize = 1 << 20;
 
 impl<E: Environment> World<E> {
     /// A cluster of blank servers (or one that has a leader already), in an environment.
@@ -126,20 +33,7 @@ impl<E: Environment> World<E> {
         let ids: Vec<NodeId> = (1..=bounds.servers).map(NodeId).collect();
         let all = renamings(bounds.servers);
         let renamings = if bounds.symmetry { all } else { all[..1].to_vec() };
-        let kept = Arc::new(Kept {
-            elections: bounds.elections,
-            renamings,
-            seats: Interner::default(),
-            messages: Interner::default(),
-            proposals: Interner::default(),
-            ghosts: Interner::default(),
-            environments: Interner::default(),
-            steps: Memo::new(MEMO),
-            histories: Memo::new(MEMO),
-            sights: Memo::new(MEMO),
-            moves: Memo::new(MEMO),
-            judgements: Memo::new(MEMO),
-        });
+        let kept = Kept::new(bounds.elections, renamings);
         let seats = ids.iter().map(|&id| {
             let disk = Durable::blank(machine.clone());
             kept.recover(Config::new(id, ids.clone()), disk)
@@ -159,7 +53,7 @@ impl<E: Environment> World<E> {
             violation: None,
             canonical: None,
         };
-        let mut world = World { bounds, initial: vec![state], kept, shown: Shown::default() };
+        let mut world = World { bounds, initial: vec![state], kept };
         if world.bounds.seeded {
             world.elect_first();
         }
@@ -188,12 +82,6 @@ impl<E: Environment> World<E> {
         assert!(state.violation.is_none(), "the first election went wrong: {:?}", state.violation);
         (self.bounds.network, self.bounds.appends, self.bounds.heartbeats) = (network, appends, heartbeats);
         self.initial = vec![state];
-    }
-
-    /// Whether the state violates `property`. Says so once: whoever looks for the shortest path to a violation must
-    /// not have it replaced by a later one.
-    pub fn violates(&self, state: &State<E>, property: &'static str) -> bool {
-        self.shown.violates(state.violation, property)
     }
 
     /// How many different parts there are: servers, messages, histories, environments.
@@ -296,20 +184,6 @@ impl<E: Environment> World<E> {
                 actions.push(Action::Lose(message));
             }
         }
-    }
-
-    fn asked(&self, chosen: &E::Move, state: &State<E>) -> Arc<Moved<E>> {
-        let kept = &self.kept;
-        kept.moves.get((state.environment.address(), E::key(chosen)), || {
-            let mut environment = (*state.environment).clone();
-            let asked = environment.play(chosen).map(|asked| match asked {
-                Asked::Propose(server, payloads) => {
-                    (server, Stimulus::Propose(kept.proposals.intern(payloads, &kept.renamings)))
-                }
-                Asked::Clock(server, milliseconds) => (server, Stimulus::Clock(milliseconds)),
-            });
-            (kept.environments.intern(environment, &kept.renamings), asked)
-        })
     }
 
     /// The server has taken a step: its new seat, and what it said, become part of the state.
@@ -437,93 +311,6 @@ impl<E: Environment> World<E> {
     }
 }
 
-impl<E: Environment> Kept<E> {
-    fn seat(&self, seat: Seat<E::Machine>) -> Ref<Seat<E::Machine>> {
-        self.seats.intern(seat, &self.renamings)
-    }
-
-    fn recover(&self, config: Config, disk: Durable<E::Machine>) -> Ref<Seat<E::Machine>> {
-        let mut node = Node::recover(config, disk.clone());
-        if self.elections == Elections::AtWill {
-            forget_leader(&mut node);
-        }
-        self.seat(Seat { node, disk })
-    }
-
-    /// History after a step in which a server was elected, or applied something.
-    fn remembered(
-        &self,
-        ghost: Ref<Ghost<E::Machine>>,
-        old: Ref<Seat<E::Machine>>,
-        new: Ref<Seat<E::Machine>>,
-        elected: bool,
-    ) -> Result<Ref<Ghost<E::Machine>>, &'static Violation> {
-        let key = mix(old.address() as u64, new.address() as u64);
-        *self.histories.get((ghost.address(), key), || {
-            let mut history = (*ghost).clone();
-            if elected {
-                history.elected(&new.node).map_err(keep)?;
-            }
-            if new.node.commit() > old.node.commit() {
-                history.applied(&new.node).map_err(keep)?;
-                let known = ghost.committed.len() as u64;
-                let committed = known + 1..=history.committed.len() as u64;
-                committed.map(Index).try_for_each(|index| E::committed(&history, index)).map_err(keep)?;
-            }
-            Ok(self.ghost(history))
-        })
-    }
-
-    /// What the environment sees of a step.
-    fn seen(
-        &self,
-        environment: Ref<E>,
-        old: Ref<Seat<E::Machine>>,
-        new: Ref<Seat<E::Machine>>,
-        applied: &[Applied<E::Machine>],
-    ) -> Result<Ref<E>, &'static Violation> {
-        let key = mix(mix(old.address() as u64, new.address() as u64), applied.len() as u64);
-        *self.sights.get((environment.address(), key), || {
-            let mut changed = (*environment).clone();
-            changed.stepped(&new.node);
-            applied.iter().try_for_each(|applied| changed.see(&new.node, applied)).map_err(keep)?;
-            Ok(self.environments.intern(changed, &self.renamings))
-        })
-    }
-
-    /// Whether environment and history agree.
-    fn judged(&self, environment: Ref<E>, ghost: Ref<Ghost<E::Machine>>) -> Result<(), &'static Violation> {
-        let key = (environment.address(), ghost.address() as u64);
-        self.judgements.get(key, || environment.judge(&ghost).err().map(keep)).map_or(Ok(()), Err)
-    }
-
-    fn ghost(&self, ghost: Ghost<E::Machine>) -> Ref<Ghost<E::Machine>> {
-        self.ghosts.intern(ghost, &self.renamings)
-    }
-
-    fn step(&self, seat: Ref<Seat<E::Machine>>, stimulus: Stimulus<CommandOf<E>>) -> Arc<Stepped<E>> {
-        self.steps.get((seat.address(), stimulus.key()), || {
-            let taken = take(&seat, stimulus, self.elections);
-            let crashes = taken
-                .crashes
-                .into_iter()
-                .map(|crash| Crashed { seat: self.recover(seat.node.config().clone(), crash.disk), said: crash.said });
-            Stepped {
-                crashes: crashes.collect(),
-                seat: self.seat(taken.seat),
-                said: taken.said.into_iter().map(|message| self.messages.intern(message, &self.renamings)).collect(),
-                applied: taken.applied,
-                violation: taken.violation.map(keep),
-            }
-        })
-    }
-}
-
-/// A violation ends a run: it may stay.
-fn keep(violation: Violation) -> &'static Violation {
-    Box::leak(Box::new(violation))
-}
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     Vote,
@@ -573,7 +360,7 @@ impl<E: Environment> Model for World<E> {
         for chosen in moves {
             actions.push(Action::Move { chosen: chosen.clone(), crash: None });
             if state.crashes > 0
-                && let Some((server, stimulus)) = self.asked(&chosen, state).1
+                && let Some((server, stimulus)) = self.kept.moved(state.environment, &chosen).1
             {
                 let places = self.step_of(state, server, stimulus).crashes.len();
                 actions.extend((0..places).map(|place| Action::Move { chosen: chosen.clone(), crash: Some(place) }));
@@ -615,7 +402,7 @@ impl<E: Environment> Model for World<E> {
                 state.network.remove(place);
             }
             Action::Move { chosen, crash } => {
-                let moved = self.asked(&chosen, &state);
+                let moved = self.kept.moved(state.environment, &chosen);
                 let asked = moved.1;
                 state.environment = moved.0;
                 state.violation = self.kept.judged(state.environment, state.ghost).err();
@@ -627,4 +414,8 @@ impl<E: Environment> Model for World<E> {
         }
         (state != *last).then_some(state)
     }
+}
+
+impl<E: Environment> Readable for World<E> {
+    const REPRESENTATIVE: Option<fn(&State<E>) -> State<E>> = Some(World::representative);
 }

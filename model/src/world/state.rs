@@ -1,5 +1,6 @@
 //! A cluster at one moment.
 
+use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use palisade_spec::invariants::Violation;
@@ -88,5 +89,12 @@ impl<E: Environment> State<E> {
         let digest = message.digest(0);
         let place = self.network.partition_point(|other| other.digest(0) <= digest);
         self.network.insert(place, message);
+    }
+}
+
+impl<E: Environment> fmt::Debug for State<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} servers, {} messages", self.servers.len(), self.network.len())?;
+        write!(f, "{:?}", &*self.environment)
     }
 }
