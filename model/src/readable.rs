@@ -8,6 +8,9 @@ use std::hash::Hash;
 
 use stateright::Model;
 
+/// The state that stands for all that differ from it in names only.
+pub type Representative<S> = fn(&S) -> S;
+
 /// A model that can be explored, traced and shown.
 pub trait Readable:
     Model<
@@ -18,8 +21,8 @@ pub trait Readable:
     + Sized
     + 'static
 {
-    /// The state that stands for all that differ from it in names only.
-    const REPRESENTATIVE: Option<fn(&Self::State) -> Self::State> = None;
+    /// How it counts states that differ in names only as one, if it does.
+    const REPRESENTATIVE: Option<Representative<Self::State>> = None;
 
     /// What an action does to a state, for programs. The sentence by itself, if there is nothing more exact to say.
     fn event(&self, _last: &Self::State, action: &Self::Action) -> serde_json::Value {

@@ -17,7 +17,7 @@ use super::intern::Ref;
 use super::kept::{Crashed, Kept, Stepped, keep};
 use super::seat::{Applied, Seat, Stimulus};
 use super::state::{CommandOf, State};
-use crate::readable::Readable;
+use crate::readable::{Readable, Representative};
 
 /// A model of a cluster in an environment.
 pub struct World<E: Environment> {
@@ -417,5 +417,5 @@ impl<E: Environment> Model for World<E> {
 }
 
 impl<E: Environment> Readable for World<E> {
-    const REPRESENTATIVE: Option<fn(&State<E>) -> State<E>> = Some(World::representative);
+    const REPRESENTATIVE: Option<Representative<State<E>>> = Some(World::representative);
 }
