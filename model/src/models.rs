@@ -5,7 +5,7 @@ use crate::locks::{self, Deed, Locks};
 use crate::raft::{Proposals, Tape};
 use crate::readable::Readable;
 use crate::trace::{Trace, shortest};
-use crate::world::{Bounds, World};
+use crate::world::{Answers, Bounds, Delivery, World};
 
 /// A model with its bounds.
 pub struct Named {
@@ -94,13 +94,13 @@ pub fn models() -> Vec<Named> {
             Tier::Quick,
             "raft",
             "3 servers, 2 terms, logs of 2, a crash at any output, 2 messages on their way",
-            || raft(Bounds { crashes: 1, network: 2, ..Bounds::default() }),
+            || raft(Bounds { crashes: 1, delivery: late(2), ..Bounds::default() }),
         ),
         holds(
             Tier::Quick,
             "raft-late",
             "3 servers, 2 terms, logs of 2, 3 messages on their way: late and stale ones",
-            || raft(Bounds { network: 3, ..Bounds::default() }),
+            || raft(Bounds { delivery: late(3), ..Bounds::default() }),
         ),
         holds(
             Tier::Quick,
@@ -112,7 +112,7 @@ pub fn models() -> Vec<Named> {
             Tier::Deep,
             "raft-three-terms",
             "3 servers, 3 terms, logs of 3, a crash at any output, 2 messages on their way",
-            || raft(Bounds { terms: 3, log: 3, crashes: 1, network: 2, ..Bounds::default() }),
+            || raft(Bounds { terms: 3, log: 3, crashes: 1, delivery: late(2), ..Bounds::default() }),
         ),
         holds(Tier::Deep, "locks-all", "3 sessions, 1 key, 2 operations of every kind each", || Locks::new(LOCKS)),
     ]
@@ -127,6 +127,11 @@ const LOCKS: locks::Bounds = locks::Bounds {
     ticks: 2,
     alphabet: &[Deed::Wait, Deed::Try, Deed::Release, Deed::Withdraw],
 };
+
+/// Messages that arrive whenever they do, so many on their way at once.
+fn late(most: usize) -> Delivery {
+    Delivery::AnyTime { most, answers: Answers::Messages }
+}
 
 fn raft(bounds: Bounds) -> World<Proposals> {
     let bounds = Bounds { symmetry: true, ..bounds };

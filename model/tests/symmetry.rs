@@ -4,11 +4,18 @@ use std::collections::{HashMap, HashSet};
 
 use palisade_model::check::exhaust;
 use palisade_model::raft::{Proposals, Tape};
-use palisade_model::world::{Bounds, World};
+use palisade_model::world::{Answers, Bounds, Delivery, World};
 use stateright::Model;
 
 fn world(symmetry: bool) -> World<Proposals> {
-    let bounds = Bounds { terms: 1, log: 1, crashes: 1, network: 2, symmetry, ..Bounds::default() };
+    let bounds = Bounds {
+        terms: 1,
+        log: 1,
+        crashes: 1,
+        delivery: Delivery::AnyTime { most: 2, answers: Answers::Messages },
+        symmetry,
+        ..Bounds::default()
+    };
     World::new(bounds, Tape::default(), Proposals { made: 0, most: 0, log: 1 })
 }
 

@@ -181,9 +181,8 @@ impl Environment for Surroundings {
             moves.push(Move::Tick);
         }
         let leaders = servers.iter().filter(|seat| seat.node.is_leader());
-        let awake = |node: &Node<LockTable>| self.may_act(node);
-        moves.extend(leaders.clone().filter(|seat| !awake(&seat.node)).map(|seat| Move::Look(seat.node.id())));
-        let room = leaders.filter(|seat| awake(&seat.node) && seat.node.log().last().index < Index(self.around.log));
+        moves.extend(leaders.clone().filter_map(|seat| self.before(&seat.node)));
+        let room = leaders.filter(|seat| seat.node.log().last().index < Index(self.around.log));
         let open: Vec<NodeId> = room.map(|seat| seat.node.id()).collect();
         for (number, client) in self.clients.iter().enumerate() {
             let around = &self.around;
@@ -283,8 +282,8 @@ impl Environment for Surroundings {
         }
     }
 
-    fn may_act(&self, node: &Node<LockTable>) -> bool {
-        !node.is_leader() || self.looked.get(&node.id()) == Some(&self.now)
+    fn before(&self, node: &Node<LockTable>) -> Option<Move> {
+        (node.is_leader() && self.looked[&node.id()] < self.now).then(|| Move::Look(node.id()))
     }
 
     fn committed(ghost: &Ghost<LockTable>, index: Index) -> Check {

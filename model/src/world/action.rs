@@ -19,33 +19,53 @@ pub enum Action<E: Environment> {
         stimulus: Stimulus<CommandOf<E>>,
         /// Whether the message stays on its way, to arrive again.
         again: bool,
-        /// Whether its answer is lost, where answers do not travel by themselves.
-        unheard: bool,
-        /// Where the server crashes on the way, if it does: the how-manieth of the possible places.
-        crash: Option<usize>,
+        /// What goes wrong, if anything does.
+        fault: Option<Fault>,
+    },
+    /// The environment moves.
+    Move {
+        /// How.
+        chosen: E::Move,
+        /// What goes wrong, if it asks a server for something.
+        fault: Option<Fault>,
     },
     /// A server crashes and comes back.
     Crash(NodeId),
     /// A message is lost, to make room.
     Lose(Ref<Message<CommandOf<E>>>),
-    /// The environment moves.
-    Move {
-        /// How.
-        chosen: E::Move,
-        /// Where the server that is asked for something crashes, if it does.
-        crash: Option<usize>,
-    },
+    /// A server is cut off from all others.
+    Cut(NodeId),
+    /// It is connected again.
+    Heal(NodeId),
+}
+
+/// What goes wrong within a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A server crashes at this one of all the places of the step where one could.
+    Crash(usize),
+    /// This one of the messages that would arrive within the step is lost.
+    Lose(usize),
+}
+
+impl<E: Environment> Action<E> {
+    /// Whether a heartbeat timer runs out.
+    pub fn is_heartbeat(&self) -> bool {
+        matches!(self, Action::Step { stimulus: Stimulus::HeartbeatTimeout, .. })
+    }
 }
 
 impl<E: Environment> Clone for Action<E> {
     fn clone(&self) -> Action<E> {
         match self {
-            Action::Step { server, stimulus, again, unheard, crash } => {
-                Action::Step { server: *server, stimulus: *stimulus, again: *again, unheard: *unheard, crash: *crash }
+            Action::Step { server, stimulus, again, fault } => {
+                Action::Step { server: *server, stimulus: *stimulus, again: *again, fault: *fault }
             }
+            Action::Move { chosen, fault } => Action::Move { chosen: chosen.clone(), fault: *fault },
             Action::Crash(server) => Action::Crash(*server),
             Action::Lose(message) => Action::Lose(*message),
-            Action::Move { chosen, crash } => Action::Move { chosen: chosen.clone(), crash: *crash },
+            Action::Cut(server) => Action::Cut(*server),
+            Action::Heal(server) => Action::Heal(*server),
         }
     }
 }
@@ -54,12 +74,14 @@ impl<E: Environment> PartialEq for Action<E> {
     fn eq(&self, other: &Action<E>) -> bool {
         match (self, other) {
             (
-                Action::Step { server: a, stimulus: b, again: c, unheard: d, crash: e },
-                Action::Step { server: v, stimulus: w, again: x, unheard: y, crash: z },
-            ) => (a, b, c, d, e) == (v, w, x, y, z),
-            (Action::Crash(a), Action::Crash(b)) => a == b,
+                Action::Step { server: a, stimulus: b, again: c, fault: d },
+                Action::Step { server: v, stimulus: w, again: x, fault: y },
+            ) => (a, b, c, d) == (v, w, x, y),
+            (Action::Move { chosen: a, fault: b }, Action::Move { chosen: v, fault: w }) => (a, b) == (v, w),
+            (Action::Crash(a), Action::Crash(b))
+            | (Action::Cut(a), Action::Cut(b))
+            | (Action::Heal(a), Action::Heal(b)) => a == b,
             (Action::Lose(a), Action::Lose(b)) => a == b,
-            (Action::Move { chosen: a, crash: x }, Action::Move { chosen: b, crash: y }) => (a, x) == (b, y),
             _ => false,
         }
     }
@@ -68,12 +90,14 @@ impl<E: Environment> PartialEq for Action<E> {
 impl<E: Environment> fmt::Debug for Action<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Action::Step { server, stimulus, again, unheard, crash } => {
-                write!(f, "Step {server} {:?} {again} {unheard} {crash:?}", stimulus)
+            Action::Step { server, stimulus, again, fault } => {
+                write!(f, "Step {server} {stimulus:?} {again} {fault:?}")
             }
+            Action::Move { chosen, fault } => write!(f, "Move {chosen:?} {fault:?}"),
             Action::Crash(server) => write!(f, "Crash {server}"),
             Action::Lose(message) => write!(f, "Lose {message:?}"),
-            Action::Move { chosen, crash } => write!(f, "Move {chosen:?} {crash:?}"),
+            Action::Cut(server) => write!(f, "Cut {server}"),
+            Action::Heal(server) => write!(f, "Heal {server}"),
         }
     }
 }

@@ -16,16 +16,10 @@ pub struct Bounds {
     pub repeats: Repeats,
     /// How many heartbeats there may be; without a number, as many as the adversary likes.
     pub heartbeats: Option<u8>,
-    /// How many messages may be on their way at once. Where there is no room for what is to be said, something that is
-    /// on its way is lost first: whatever it is.
-    pub network: usize,
-    /// Whether messages between servers arrive before anything else happens, or never. What comes of late ones is for
-    /// configurations that have less around the servers.
-    pub prompt: bool,
+    /// How messages between servers travel.
+    pub delivery: Delivery,
     /// How many AppendEntries may be on their way from one server to another, and how many answers.
     pub appends: usize,
-    /// How answers travel.
-    pub answers: Answers,
     /// How elections go.
     pub elections: Elections,
     /// Whether server 1 leads term 1 at the beginning, with its no-op committed everywhere.
@@ -41,6 +35,27 @@ pub enum Repeats {
     AtMost(u8),
     /// Every message may arrive as often as the network likes.
     Unlimited,
+}
+
+/// How messages between servers travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// Each arrives whenever it does, or never.
+    AnyTime {
+        /// How many may be on their way at once. Where there is no room for what is to be said, something that is on
+        /// its way is lost first: whatever it is.
+        most: usize,
+        /// How the answers travel.
+        answers: Answers,
+    },
+    /// Each arrives at once, in the order in which they are sent, with all that it brings about. What comes of late
+    /// messages is for configurations that have less around the servers.
+    Prompt {
+        /// How many may be lost.
+        losses: u8,
+        /// How often a server may be cut off from the others, for as long as the adversary likes; one at a time.
+        cuts: u8,
+    },
 }
 
 /// How the answers to AppendEntries and to requests for votes travel.
@@ -72,10 +87,8 @@ impl Default for Bounds {
             crashes: 0,
             repeats: Repeats::AtMost(0),
             heartbeats: None,
-            network: 4,
-            prompt: false,
+            delivery: Delivery::AnyTime { most: 3, answers: Answers::Messages },
             appends: 1,
-            answers: Answers::Messages,
             elections: Elections::AtWill,
             seeded: false,
             symmetry: false,

@@ -58,9 +58,9 @@ pub trait Environment: Clone + Eq + Debug + Serialize + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Whether a server may do anything but what a move of the environment asks of it.
-    fn may_act(&self, _node: &Node<Self::Machine>) -> bool {
-        true
+    /// What comes before a server does anything, if something does: a leader looks at its clock first.
+    fn before(&self, _node: &Node<Self::Machine>) -> Option<Self::Move> {
+        None
     }
 }
 

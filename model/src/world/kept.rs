@@ -71,16 +71,16 @@ impl<E: Environment> Kept<E> {
         }
     }
 
-    fn seat(&self, seat: Seat<E::Machine>) -> Ref<Seat<E::Machine>> {
+    pub(super) fn seat(&self, seat: Seat<E::Machine>) -> Ref<Seat<E::Machine>> {
         self.seats.intern(seat, &self.renamings)
     }
 
-    pub(super) fn recover(&self, config: Config, disk: Durable<E::Machine>) -> Ref<Seat<E::Machine>> {
+    pub(super) fn recover(&self, config: Config, disk: Durable<E::Machine>, cut: bool) -> Ref<Seat<E::Machine>> {
         let mut node = Node::recover(config, disk.clone());
         if self.elections == Elections::AtWill {
             forget_leader(&mut node);
         }
-        self.seat(Seat { node, disk })
+        self.seat(Seat { node, disk, cut })
     }
 
     /// History after a step in which a server was elected, or applied something.
@@ -137,10 +137,10 @@ impl<E: Environment> Kept<E> {
     pub(super) fn step(&self, seat: Ref<Seat<E::Machine>>, stimulus: Stimulus<CommandOf<E>>) -> Arc<Stepped<E>> {
         self.steps.get((seat.address(), stimulus.key()), || {
             let taken = take(&seat, stimulus, self.elections);
-            let crashes = taken
-                .crashes
-                .into_iter()
-                .map(|crash| Crashed { seat: self.recover(seat.node.config().clone(), crash.disk), said: crash.said });
+            let crashes = taken.crashes.into_iter().map(|crash| Crashed {
+                seat: self.recover(seat.node.config().clone(), crash.disk, seat.cut),
+                said: crash.said,
+            });
             Stepped {
                 crashes: crashes.collect(),
                 seat: self.seat(taken.seat),

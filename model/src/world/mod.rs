@@ -11,6 +11,7 @@ macro_rules! always {
 pub(crate) use always;
 
 mod action;
+mod adversary;
 pub mod bounds;
 pub mod digest;
 pub mod environment;
@@ -19,11 +20,13 @@ pub mod intern;
 mod kept;
 pub mod memo;
 mod model;
+mod network;
 pub mod seat;
 pub mod state;
+mod step;
 
-pub use action::Action;
-pub use bounds::{Answers, Bounds, Elections, Repeats};
+pub use action::{Action, Fault};
+pub use bounds::{Answers, Bounds, Delivery, Elections, Repeats};
 pub use environment::{Asked, Environment, Machine};
 pub use ghost::Ghost;
 pub use intern::Ref;

@@ -22,6 +22,8 @@ pub struct Seat<S: StateMachine> {
     pub node: Node<S>,
     /// What a crash leaves.
     pub disk: Durable<S>,
+    /// Whether it neither hears the others nor is heard.
+    pub cut: bool,
 }
 
 /// Something that happens to a server.

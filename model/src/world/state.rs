@@ -33,6 +33,10 @@ pub struct State<E: Environment> {
     pub crashes: u8,
     /// How many more messages may arrive again.
     pub repeats: u8,
+    /// How many more messages may be lost, where they are prompt.
+    pub losses: u8,
+    /// How often a server may still be cut off.
+    pub cuts: u8,
     /// How many more heartbeats there may be, if they are counted.
     pub heartbeats: u8,
     /// What went wrong. Nothing happens after that.
@@ -53,7 +57,7 @@ impl<E: Environment> PartialEq for State<E> {
             && self.network == other.network
             && self.ghost == other.ghost
             && self.environment == other.environment
-            && (self.crashes, self.repeats, self.heartbeats) == (other.crashes, other.repeats, other.heartbeats)
+            && self.budgets() == other.budgets()
             && self.violation == other.violation
     }
 }
@@ -71,17 +75,17 @@ impl<E: Environment> State<E> {
         self.servers[usize::from(id.0) - 1]
     }
 
+    fn budgets(&self) -> u64 {
+        u64::from_le_bytes([self.crashes, self.repeats, self.losses, self.cuts, self.heartbeats, 0, 0, 0])
+    }
+
     /// The state's digest under a renaming. A server's digest has its own number in it, so the sum forgets nothing.
     pub fn digest(&self, renaming: usize) -> u64 {
         let servers = self.servers.iter().map(|seat| seat.digest(renaming));
         let network = self.network.iter().map(|message| message.digest(renaming));
         let parts = servers.chain(network).fold(0, u64::wrapping_add);
         let rest = self.ghost.digest(renaming).wrapping_add(self.environment.digest(renaming));
-        let budgets = u64::from(self.heartbeats) << 17
-            | u64::from(self.crashes) << 9
-            | u64::from(self.repeats) << 1
-            | u64::from(self.violation.is_some());
-        parts.wrapping_add(rest).wrapping_add(mix(budgets, 1))
+        parts.wrapping_add(rest).wrapping_add(mix(self.budgets(), u64::from(self.violation.is_some())))
     }
 
     /// Puts a message on its way.

@@ -1,0 +1,114 @@
+//! Everything that can happen next.
+
+use palisade_spec::raft::{NodeId, Term};
+
+use super::action::{Action, Fault};
+use super::bounds::{Delivery, Elections, Repeats};
+use super::environment::Environment;
+use super::model::World;
+use super::seat::Stimulus;
+use super::state::{CommandOf, State};
+use super::step::Perils;
+
+impl<E: Environment> World<E> {
+    /// In an order that depends on nothing but the state.
+    pub(super) fn all_actions(&self, state: &State<E>, actions: &mut Vec<Action<E>>) {
+        for server in (1..=self.bounds.servers).map(NodeId) {
+            self.server_actions(state, server, actions);
+        }
+        self.network_actions(state, actions);
+        self.environment_actions(state, actions);
+    }
+
+    fn server_actions(&self, state: &State<E>, server: NodeId, actions: &mut Vec<Action<E>>) {
+        let seat = state.server(server);
+        let node = &seat.node;
+        if state.crashes > 0 {
+            actions.push(Action::Crash(server));
+        }
+        if seat.cut {
+            actions.push(Action::Heal(server));
+        } else if state.cuts > 0 && state.servers.iter().all(|seat| !seat.cut) {
+            actions.push(Action::Cut(server));
+        }
+        let term_left = node.term() < Term(self.bounds.terms) && node.log().last().index.0 < self.bounds.log;
+        match self.bounds.elections {
+            Elections::AtWill if term_left && !node.is_leader() => {
+                self.step_actions(state, server, Stimulus::Campaign, false, actions);
+            }
+            Elections::StepByStep if term_left || node.is_leader() => {
+                self.step_actions(state, server, Stimulus::ElectionTimeout, false, actions);
+            }
+            _ => {}
+        }
+        if node.is_leader() && (self.bounds.heartbeats.is_none() || state.heartbeats > 0) {
+            self.step_actions(state, server, Stimulus::HeartbeatTimeout, false, actions);
+        }
+    }
+
+    fn network_actions(&self, state: &State<E>, actions: &mut Vec<Action<E>>) {
+        for (place, &message) in state.network.iter().enumerate() {
+            if place > 0 && state.network[place - 1] == message {
+                continue;
+            }
+            let stimulus = Stimulus::Deliver(message);
+            let unlimited = self.bounds.repeats == Repeats::Unlimited;
+            self.step_actions(state, message.to, stimulus, unlimited, actions);
+            if state.repeats > 0 {
+                self.step_actions(state, message.to, stimulus, true, actions);
+            }
+            if self.may_matter_lost(state, message) {
+                actions.push(Action::Lose(message));
+            }
+        }
+    }
+
+    fn environment_actions(&self, state: &State<E>, actions: &mut Vec<Action<E>>) {
+        let mut moves = Vec::new();
+        state.environment.moves(&state.servers, &mut moves);
+        for chosen in moves {
+            let asked = self.kept.moved(state.environment, &chosen);
+            if let Some((server, stimulus)) = asked.1 {
+                let moved = State { environment: asked.0, ..state.clone() };
+                let faults = self.faults(&moved, server, stimulus);
+                actions.extend(faults.map(|fault| Action::Move { chosen: chosen.clone(), fault: Some(fault) }));
+            }
+            actions.push(Action::Move { chosen, fault: None });
+        }
+    }
+
+    fn step_actions(
+        &self,
+        state: &State<E>,
+        server: NodeId,
+        stimulus: Stimulus<CommandOf<E>>,
+        again: bool,
+        actions: &mut Vec<Action<E>>,
+    ) {
+        actions.push(Action::Step { server, stimulus, again, fault: None });
+        let faults = self.faults(state, server, stimulus);
+        actions.extend(faults.map(|fault| Action::Step { server, stimulus, again, fault: Some(fault) }));
+    }
+
+    /// What can go wrong when `stimulus` happens to `server`, as far as the budgets go.
+    fn faults(
+        &self,
+        state: &State<E>,
+        server: NodeId,
+        stimulus: Stimulus<CommandOf<E>>,
+    ) -> impl Iterator<Item = Fault> + use<E> {
+        let may_crash = state.crashes > 0;
+        let may_lose = match self.bounds.delivery {
+            Delivery::Prompt { .. } => state.losses > 0,
+            // Losing an answer costs nothing.
+            Delivery::AnyTime { answers, .. } => answers == super::Answers::AtOnce,
+        };
+        let perils = if may_crash || may_lose {
+            self.step(&mut state.clone(), server, stimulus, None)
+        } else {
+            Perils::default()
+        };
+        let crashes = (0..if may_crash { perils.crashes } else { 0 }).map(Fault::Crash);
+        crashes.chain((0..if may_lose { perils.carried } else { 0 }).map(Fault::Lose))
+    }
+}

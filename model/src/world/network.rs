@@ -1,0 +1,93 @@
+//! What is on its way, where messages take their time.
+
+use palisade_spec::raft::{Body, Message};
+
+use super::bounds::{Answers, Delivery};
+use super::environment::Environment;
+use super::intern::Ref;
+use super::model::World;
+use super::seat::{Seat, Stimulus};
+use super::state::{CommandOf, State};
+
+impl<E: Environment> World<E> {
+    /// Whether a message arrives (or is lost) within the step in which it is sent.
+    pub(super) fn is_prompt(&self, body: &Body<CommandOf<E>>) -> bool {
+        match self.bounds.delivery {
+            Delivery::Prompt { .. } => true,
+            Delivery::AnyTime { answers, .. } => answers == Answers::AtOnce && is_answer(body),
+        }
+    }
+
+    /// Puts a message on its way. Where a link has room for one AppendEntries, and for one answer, a newer one takes
+    /// the place of an older one, which is lost: had it arrived, it could as well have done so before.
+    pub(super) fn send(&self, state: &mut State<E>, message: Ref<Message<CommandOf<E>>>) {
+        let class = class(&message.body);
+        if class != Class::Vote && self.bounds.appends == 1 {
+            state.network.retain(|other| {
+                (other.from, other.to) != (message.from, message.to) || self::class(&other.body) != class
+            });
+        }
+        state.send(message);
+    }
+
+    /// Whether logs are no longer than they may be, and what is on its way is no more.
+    pub(super) fn fits(&self, state: &State<E>) -> bool {
+        let log = |seat: &Ref<Seat<E::Machine>>| seat.node.log().last().index.0;
+        if state.servers.iter().any(|seat| log(seat) > self.bounds.log) {
+            return false;
+        }
+        let Delivery::AnyTime { most, .. } = self.bounds.delivery else { return true };
+        let limit = self.bounds.appends;
+        let crowds = |message: &Ref<Message<CommandOf<E>>>| {
+            let class = class(&message.body);
+            let alike = state.network.iter().filter(|other| {
+                (other.from, other.to) == (message.from, message.to) && self::class(&other.body) == class
+            });
+            class != Class::Vote && alike.count() > limit
+        };
+        state.network.len() <= most && !state.network.iter().any(crowds)
+    }
+
+    /// Whether it can make a difference that a message is lost: loss makes room. Without that, a message that never
+    /// arrives is one that is still on its way at the end.
+    pub(super) fn may_matter_lost(&self, state: &State<E>, message: Ref<Message<CommandOf<E>>>) -> bool {
+        let Delivery::AnyTime { most, .. } = self.bounds.delivery else { return false };
+        let crowded = state.network.len() + usize::from(self.bounds.servers) > most + 1;
+        crowded || (class(&message.body) != Class::Vote && self.bounds.appends > 1)
+    }
+
+    /// Replies that would change nothing where they go. An answer that means nothing now never will: it is to a
+    /// question of a term, and a server does not return to a term, nor to a role in it.
+    pub(super) fn discard_spent(&self, state: &mut State<E>) {
+        let servers = &state.servers;
+        let spent = |message: &mut Ref<Message<CommandOf<E>>>| {
+            let seat = servers[usize::from(message.to.0) - 1];
+            is_answer(&message.body) && message.term <= seat.disk.hard.term && {
+                let stepped = self.kept.step(seat, Stimulus::Deliver(*message));
+                stepped.seat == seat && stepped.said.is_empty() && stepped.violation.is_none()
+            }
+        };
+        state.network.retain(|message| !spent(message));
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Vote,
+    Append,
+    Answer,
+}
+
+fn is_answer<C>(body: &Body<C>) -> bool {
+    !matches!(body, Body::PreVote { .. } | Body::RequestVote { .. } | Body::AppendEntries { .. })
+}
+
+fn class<C>(body: &Body<C>) -> Class {
+    match body {
+        Body::PreVote { .. } | Body::PreVoteReply { .. } | Body::RequestVote { .. } | Body::RequestVoteReply { .. } => {
+            Class::Vote
+        }
+        Body::AppendEntries { .. } => Class::Append,
+        Body::AppendAccepted { .. } | Body::AppendRejected { .. } => Class::Answer,
+    }
+}

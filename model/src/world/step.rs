@@ -1,0 +1,134 @@
+//! One step of the adversary's choosing: something happens to a server, and to whoever it speaks to within the step.
+//!
+//! Where messages take their time, a step ends when the server has carried out its outputs. Where they are prompt, they
+//! arrive within the step, in the order in which they were sent, and so does what they bring about, until nobody has
+//! anything more to say. A step has at most one [`Fault`].
+
+use std::collections::VecDeque;
+
+use palisade_spec::invariants::{Violation, log_matching};
+use palisade_spec::raft::NodeId;
+
+use super::action::Fault;
+use super::environment::Environment;
+use super::intern::Ref;
+use super::kept::keep;
+use super::model::World;
+use super::seat::{Applied, Seat, Stimulus};
+use super::state::{CommandOf, State};
+
+/// What could have gone wrong in a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Perils {
+    /// How many messages arrived within it.
+    pub(super) carried: usize,
+    /// At how many places servers could have crashed.
+    pub(super) crashes: usize,
+}
+
+impl<E: Environment> World<E> {
+    /// Lets `stimulus` happen to `server`, with all that follows within the step, and says what could have gone wrong.
+    pub(super) fn step(
+        &self,
+        state: &mut State<E>,
+        server: NodeId,
+        stimulus: Stimulus<CommandOf<E>>,
+        fault: Option<Fault>,
+    ) -> Perils {
+        let mut perils = Perils::default();
+        let mut todo = VecDeque::from([(server, stimulus)]);
+        while let Some((server, stimulus)) = todo.pop_front() {
+            if state.violation.is_some() {
+                break;
+            }
+            if let Some(look) = state.environment.before(&state.server(server).node) {
+                let moved = self.kept.moved(state.environment, &look);
+                state.environment = moved.0;
+                todo.push_front((server, stimulus));
+                if let Some(asked) = moved.1 {
+                    todo.push_front(asked);
+                }
+                continue;
+            }
+            self.step_one(state, server, stimulus, fault, &mut perils, &mut todo);
+        }
+        self.discard_spent(state);
+        perils
+    }
+
+    fn step_one(
+        &self,
+        state: &mut State<E>,
+        server: NodeId,
+        stimulus: Stimulus<CommandOf<E>>,
+        fault: Option<Fault>,
+        perils: &mut Perils,
+        todo: &mut VecDeque<(NodeId, Stimulus<CommandOf<E>>)>,
+    ) {
+        let old = state.server(server);
+        let stepped = self.kept.step(old, stimulus);
+        let crash = match fault {
+            Some(Fault::Crash(place)) => place.checked_sub(perils.crashes).and_then(|at| stepped.crashes.get(at)),
+            _ => None,
+        };
+        perils.crashes += stepped.crashes.len();
+        state.servers[usize::from(server.0) - 1] = crash.map_or(stepped.seat, |crash| crash.seat);
+        for &message in &stepped.said[..crash.map_or(stepped.said.len(), |crash| crash.said)] {
+            if !self.is_prompt(&message.body) {
+                self.send(state, message);
+            } else if !(old.cut || state.server(message.to).cut) {
+                if fault != Some(Fault::Lose(perils.carried)) {
+                    todo.push_back((message.to, Stimulus::Deliver(message)));
+                }
+                perils.carried += 1;
+            }
+        }
+        if crash.is_none() {
+            state.violation = stepped.violation;
+        }
+        if state.violation.is_none() {
+            self.observe(state, old, server, if crash.is_none() { &stepped.applied } else { &[] });
+        }
+    }
+
+    /// Everything that is true of histories and of pairs of servers.
+    pub(super) fn observe(
+        &self,
+        state: &mut State<E>,
+        old: Ref<Seat<E::Machine>>,
+        server: NodeId,
+        applied: &[Applied<E::Machine>],
+    ) {
+        let new = state.server(server);
+        if let Err(violation) = self.observed(state, old, new, applied) {
+            state.violation = Some(violation);
+        }
+    }
+
+    fn observed(
+        &self,
+        state: &mut State<E>,
+        old: Ref<Seat<E::Machine>>,
+        new: Ref<Seat<E::Machine>>,
+        applied: &[Applied<E::Machine>],
+    ) -> Result<(), &'static Violation> {
+        if old == new && applied.is_empty() {
+            return Ok(());
+        }
+        if old.node.log() != new.node.log() {
+            for other in state.servers.iter().filter(|other| **other != new) {
+                log_matching(new.node.log(), other.node.log()).map_err(keep)?;
+            }
+        }
+        let elected = new.node.is_leader() && !(old.node.is_leader() && old.node.term() == new.node.term());
+        if elected || !applied.is_empty() {
+            let before = state.ghost;
+            state.ghost = self.kept.remembered(before, old, new, elected)?;
+            if state.ghost.committed.len() > before.committed.len() {
+                state.servers.iter().try_for_each(|seat| state.ghost.completeness(&seat.node)).map_err(keep)?;
+            }
+        }
+        state.environment = self.kept.seen(state.environment, old, new, applied)?;
+        self.kept.judged(state.environment, state.ghost)
+    }
+}
