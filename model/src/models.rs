@@ -1,11 +1,12 @@
 //! Every model there is, by name, with its bounds.
 
 use crate::check::{Verdict, exhaust};
+use crate::cluster::{Around, Surroundings};
 use crate::locks::{self, Deed, Locks};
 use crate::raft::{Proposals, Tape};
 use crate::readable::Readable;
 use crate::trace::{Trace, shortest};
-use crate::world::{Answers, Bounds, Delivery, World};
+use crate::world::{Answers, Bounds, Delivery, Elections, Repeats, World};
 
 /// A model with its bounds.
 pub struct Named {
@@ -89,34 +90,109 @@ fn holds<M: Readable>(
 
 /// All of them, the quick ones first.
 pub fn models() -> Vec<Named> {
+    let mut models = consensus();
+    models.extend(lock_table());
+    models.extend(whole());
+    models.sort_by_key(|model| model.tier);
+    models
+}
+
+fn consensus() -> Vec<Named> {
     vec![
+        holds(Tier::Quick, "raft", "3 servers, 2 terms, logs of 2, a crash, 2 messages on their way", || {
+            raft(0, Bounds { crashes: 1, delivery: late(2), ..Bounds::default() })
+        }),
+        holds(Tier::Quick, "raft-late", "3 servers, 2 terms, logs of 2, 3 messages on their way", || {
+            raft(0, Bounds { delivery: late(3), ..Bounds::default() })
+        }),
+        holds(Tier::Quick, "raft-repeats", "the same, and every message may arrive any number of times", || {
+            raft(0, Bounds { delivery: late(3), repeats: Repeats::Unlimited, ..Bounds::default() })
+        }),
         holds(
-            Tier::Quick,
-            "raft",
-            "3 servers, 2 terms, logs of 2, a crash at any output, 2 messages on their way",
-            || raft(Bounds { crashes: 1, delivery: late(2), ..Bounds::default() }),
+            Tier::Full,
+            "raft-elections",
+            "3 servers, 2 terms, logs of 2, a crash, 2 messages: PreVote and CheckQuorum step by step",
+            || {
+                let elections = Elections::StepByStep;
+                raft(0, Bounds { crashes: 1, delivery: late(2), elections, ..Bounds::default() })
+            },
         ),
         holds(
-            Tier::Quick,
-            "raft-late",
-            "3 servers, 2 terms, logs of 2, 3 messages on their way: late and stale ones",
-            || raft(Bounds { delivery: late(3), ..Bounds::default() }),
+            Tier::Full,
+            "raft-clocks",
+            "3 servers, 2 terms, logs of 2, 2 messages, 2 ticks of leaders' clocks",
+            || raft(2, Bounds { delivery: late(2), ..Bounds::default() }),
         ),
+        holds(
+            Tier::Full,
+            "raft-five",
+            "5 servers, 2 terms, logs of 3, a crash, 2 lost messages, a server cut off",
+            || {
+                let delivery = Delivery::Prompt { losses: 2, cuts: 1 };
+                raft(0, Bounds { servers: 5, log: 3, crashes: 1, delivery, ..Bounds::default() })
+            },
+        ),
+        holds(
+            Tier::Full,
+            "raft-three-terms",
+            "3 servers, 3 terms, logs of 3, a crash, 2 messages on their way",
+            || raft(0, Bounds { terms: 3, log: 3, crashes: 1, delivery: late(2), ..Bounds::default() }),
+        ),
+    ]
+}
+
+fn lock_table() -> Vec<Named> {
+    vec![
         holds(
             Tier::Quick,
             "locks",
             "3 sessions, 1 key, 2 operations each, late, repeated and lost; keepalives, closes, expiry at any moment",
             || Locks::new(locks::Bounds { alphabet: &[Deed::Wait, Deed::Release], ..LOCKS }),
         ),
-        holds(
-            Tier::Deep,
-            "raft-three-terms",
-            "3 servers, 3 terms, logs of 3, a crash at any output, 2 messages on their way",
-            || raft(Bounds { terms: 3, log: 3, crashes: 1, delivery: late(2), ..Bounds::default() }),
-        ),
         holds(Tier::Deep, "locks-all", "3 sessions, 1 key, 2 operations of every kind each", || Locks::new(LOCKS)),
     ]
 }
+
+fn whole() -> Vec<Named> {
+    vec![
+        holds(
+            Tier::Quick,
+            "cluster",
+            "3 servers, 2 clients, 1 key, 2 terms, logs of 5, 2 ticks, a crash, a resource",
+            || cluster(AROUND, Bounds { crashes: 1, ..CLUSTER }),
+        ),
+        holds(Tier::Full, "cluster-cut", "the same, with a server cut off instead of the crash", || {
+            cluster(AROUND, Bounds { delivery: Delivery::Prompt { losses: 0, cuts: 1 }, ..CLUSTER })
+        }),
+        holds(Tier::Full, "cluster-loss", "the same, with a crash and a message lost between servers", || {
+            cluster(AROUND, Bounds { crashes: 1, delivery: Delivery::Prompt { losses: 1, cuts: 0 }, ..CLUSTER })
+        }),
+        holds(Tier::Full, "cluster-renewals", "the same, with keepalives, logs of 6, 3 ticks, and a crash", || {
+            cluster(Around { keepalives: 1, log: 6, ticks: 3, ..AROUND }, Bounds { crashes: 1, log: 6, ..CLUSTER })
+        }),
+        holds(Tier::Full, "cluster-retries", "the same, with every request late or twice, and a crash", || {
+            cluster(Around { arrivals: 2, ..AROUND }, Bounds { crashes: 1, ..CLUSTER })
+        }),
+    ]
+}
+
+/// Two clients that take a lock with a time-to-live of one tick.
+const AROUND: Around = Around { clients: 2, ticks: 2, ttl: 1, arrivals: 1, keepalives: 0, log: CLUSTER.log };
+
+/// A cluster whose first leader is elected: what comes of late messages is for the models of consensus.
+const CLUSTER: Bounds = Bounds {
+    servers: 3,
+    terms: 2,
+    log: 5,
+    crashes: 0,
+    repeats: Repeats::AtMost(0),
+    heartbeats: None,
+    delivery: Delivery::Prompt { losses: 0, cuts: 0 },
+    appends: 1,
+    elections: Elections::AtWill,
+    seeded: true,
+    symmetry: false,
+};
 
 const LOCKS: locks::Bounds = locks::Bounds {
     sessions: 3,
@@ -133,9 +209,13 @@ fn late(most: usize) -> Delivery {
     Delivery::AnyTime { most, answers: Answers::Messages }
 }
 
-fn raft(bounds: Bounds) -> World<Proposals> {
-    let bounds = Bounds { symmetry: true, ..bounds };
-    let most = u8::try_from(bounds.log).expect("logs are short");
-    let proposals = Proposals { made: 0, most, log: bounds.log };
-    World::new(bounds, Tape::default(), proposals)
+/// States that differ in the servers' names only count as one, unless that is not exact or gains nothing.
+fn raft(ticks: u8, bounds: Bounds) -> World<Proposals> {
+    let symmetry = matches!(bounds.delivery, Delivery::AnyTime { .. });
+    let proposals = Proposals::new(bounds.log, ticks);
+    World::new(Bounds { symmetry, ..bounds }, Tape::default(), proposals)
+}
+
+fn cluster(around: Around, bounds: Bounds) -> World<Surroundings> {
+    World::new(bounds, Surroundings::table(&around), Surroundings::new(around))
 }

@@ -4,7 +4,13 @@
 use palisade_model::models::{Tier, models};
 
 /// Name and unique states.
-const PINNED: [(&str, usize); 3] = [("raft", 610_096), ("raft-late", 2_175_526), ("locks", 902_637)];
+const PINNED: [(&str, usize); 5] = [
+    ("raft", 610_096),
+    ("raft-late", 2_175_526),
+    ("raft-repeats", 2_248_194),
+    ("locks", 902_637),
+    ("cluster", 137_651),
+];
 
 #[test]
 fn quick_models_are_exhausted() {

@@ -16,7 +16,7 @@ fn world(symmetry: bool) -> World<Proposals> {
         symmetry,
         ..Bounds::default()
     };
-    World::new(bounds, Tape::default(), Proposals { made: 0, most: 0, log: 1 })
+    World::new(bounds, Tape::default(), Proposals::new(1, 0))
 }
 
 /// Every reachable state, by its digest under each renaming.

@@ -65,7 +65,7 @@ pub struct Client {
     pub token: Option<Token>,
     /// The moment from which its lease counts.
     pub lease: u64,
-    /// When it sent the keepalive that is not answered yet.
+    /// When it sent the first of the keepalives that are not answered yet.
     pub keepalive: Option<u64>,
     /// Whether it has written.
     pub wrote: bool,
@@ -225,7 +225,7 @@ impl Environment for Surroundings {
                 let client = &mut self.clients[number];
                 match request {
                     Request::Acquire if client.arrivals[0] == 0 => client.asked = self.now,
-                    Request::KeepAlive => client.keepalive = Some(self.now),
+                    Request::KeepAlive => client.keepalive = client.keepalive.or(Some(self.now)),
                     Request::Acquire | Request::Release => {}
                 }
                 client.arrivals[request as usize] += 1;
@@ -234,6 +234,10 @@ impl Environment for Surroundings {
             Move::Write(number) => self.write(number),
         }
         None
+    }
+
+    fn watches(old: &Node<LockTable>, new: &Node<LockTable>, applied: &[Applied<LockTable>]) -> bool {
+        old.is_leader() != new.is_leader() || (new.is_leader() && !applied.is_empty())
     }
 
     fn see(&mut self, node: &Node<LockTable>, applied: &Applied<LockTable>) -> Check {
@@ -262,7 +266,7 @@ impl Environment for Surroundings {
         {
             for (number, client) in self.clients.iter_mut().enumerate() {
                 let id = session(number);
-                // Which of its keepalives was answered it knows by their order; the earlier one is the safe guess.
+                // Whichever was answered, it was sent no earlier than the first of them.
                 if sessions.contains(&id)
                     && !missing.contains(&id)
                     && let Some(sent) = client.keepalive.take()

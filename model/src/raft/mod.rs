@@ -28,39 +28,71 @@ impl StateMachine for Tape {
     }
 }
 
-/// Clients who propose one entry after the other, each to any server that thinks it leads.
+/// Clients that propose one entry after the other, each to any server that thinks it leads, and clocks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Proposals {
     /// How many were made.
     pub made: u8,
     /// How many may be made.
     pub most: u8,
+    /// How often a leader's clock may still advance, by a millisecond each.
+    pub ticks: u8,
     /// How long a log may become.
     pub log: u64,
 }
 
+impl Proposals {
+    /// Clients that propose until the log is full, and so many ticks of leaders' clocks.
+    pub fn new(log: u64, ticks: u8) -> Proposals {
+        Proposals { made: 0, most: u8::try_from(log).expect("logs are short"), ticks, log }
+    }
+}
+
+/// What happens around the servers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Move {
+    /// A client proposes an entry to a leader.
+    Propose(NodeId),
+    /// A leader's clock advances.
+    Tick(NodeId),
+}
+
 impl Environment for Proposals {
     type Machine = Tape;
-    type Move = NodeId;
+    type Move = Move;
 
     fn properties() -> Vec<Property<World<Proposals>>> {
         properties::properties()
     }
 
-    fn moves(&self, servers: &[Ref<Seat<Tape>>], moves: &mut Vec<NodeId>) {
+    fn moves(&self, servers: &[Ref<Seat<Tape>>], moves: &mut Vec<Move>) {
+        let leaders = servers.iter().filter(|seat| seat.node.is_leader());
         if self.made < self.most {
-            let open =
-                servers.iter().filter(|seat| seat.node.is_leader() && seat.node.log().last().index < Index(self.log));
-            moves.extend(open.map(|seat| seat.node.id()));
+            let open = leaders.clone().filter(|seat| seat.node.log().last().index < Index(self.log));
+            moves.extend(open.map(|seat| Move::Propose(seat.node.id())));
+        }
+        if self.ticks > 0 {
+            moves.extend(leaders.map(|seat| Move::Tick(seat.node.id())));
         }
     }
 
-    fn key(server: &NodeId) -> u64 {
-        server.0.into()
+    fn key(chosen: &Move) -> u64 {
+        match *chosen {
+            Move::Propose(server) => u64::from(server.0) << 1,
+            Move::Tick(server) => u64::from(server.0) << 1 | 1,
+        }
     }
 
-    fn play(&mut self, &server: &NodeId) -> Option<Asked<Tape>> {
-        self.made += 1;
-        Some(Asked::Propose(server, vec![Payload::Command(self.made)]))
+    fn play(&mut self, chosen: &Move) -> Option<Asked<Tape>> {
+        Some(match *chosen {
+            Move::Propose(server) => {
+                self.made += 1;
+                Asked::Propose(server, vec![Payload::Command(self.made)])
+            }
+            Move::Tick(server) => {
+                self.ticks -= 1;
+                Asked::Clock(server, 1)
+            }
+        })
     }
 }

@@ -24,7 +24,8 @@ pub struct Bounds {
     pub elections: Elections,
     /// Whether server 1 leads term 1 at the beginning, with its no-op committed everywhere.
     pub seeded: bool,
-    /// Whether states that differ only in the servers' names count as one.
+    /// Whether states that differ only in the servers' names count as one. Exact only where messages take their time:
+    /// prompt ones arrive in an order that depends on names.
     pub symmetry: bool,
 }
 

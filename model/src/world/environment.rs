@@ -31,7 +31,12 @@ pub trait Environment: Clone + Eq + Debug + Serialize + Send + Sync + 'static {
     /// Does it. What it asks of a server is returned.
     fn play(&mut self, chosen: &Self::Move) -> Option<Asked<Self::Machine>>;
 
-    /// Sees a server that applied an entry.
+    /// Whether it can see anything of a step that a server took.
+    fn watches(_old: &Node<Self::Machine>, _new: &Node<Self::Machine>, _applied: &[Applied<Self::Machine>]) -> bool {
+        false
+    }
+
+    /// Sees a server that applied an entry, in a step that it [watches](Environment::watches).
     ///
     /// # Errors
     /// If somebody in the environment must not see this.
@@ -39,7 +44,7 @@ pub trait Environment: Clone + Eq + Debug + Serialize + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Sees a server after any step.
+    /// Sees a server after such a step.
     fn stepped(&mut self, _node: &Node<Self::Machine>) {}
 
     /// Judges an entry that was committed for the first time.

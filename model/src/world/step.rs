@@ -120,15 +120,20 @@ impl<E: Environment> World<E> {
                 log_matching(new.node.log(), other.node.log()).map_err(keep)?;
             }
         }
+        let before = (state.environment, state.ghost);
         let elected = new.node.is_leader() && !(old.node.is_leader() && old.node.term() == new.node.term());
         if elected || !applied.is_empty() {
-            let before = state.ghost;
-            state.ghost = self.kept.remembered(before, old, new, elected)?;
-            if state.ghost.committed.len() > before.committed.len() {
+            state.ghost = self.kept.remembered(state.ghost, old, new, elected)?;
+            if state.ghost.committed.len() > before.1.committed.len() {
                 state.servers.iter().try_for_each(|seat| state.ghost.completeness(&seat.node)).map_err(keep)?;
             }
         }
-        state.environment = self.kept.seen(state.environment, old, new, applied)?;
+        if E::watches(&old.node, &new.node, applied) {
+            state.environment = self.kept.seen(state.environment, old, new, applied)?;
+        }
+        if (state.environment, state.ghost) == before {
+            return Ok(());
+        }
         self.kept.judged(state.environment, state.ghost)
     }
 }
