@@ -14,9 +14,12 @@
 //! | [`check`] | running a model to its end, and the verdict |
 //! | [`trace`] | shortest paths to violations and witnesses |
 //! | [`readable`] | what people and programs read of a model |
+//! | [`facts`], [`diagram`] | states as tables and as what changed, paths as sequence diagrams |
 
 pub mod check;
 pub mod cluster;
+pub mod diagram;
+pub mod facts;
 pub mod locks;
 pub mod models;
 pub mod raft;
