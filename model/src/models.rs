@@ -33,6 +33,17 @@ pub enum Tier {
     Deep,
 }
 
+impl Tier {
+    /// The tier's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Tier::Quick => "quick",
+            Tier::Full => "full",
+            Tier::Deep => "deep",
+        }
+    }
+}
+
 /// What must come of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {

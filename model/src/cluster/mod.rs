@@ -9,6 +9,7 @@
 //! that sent earlier, or heard later, relies on its lease for a part of the time only. It may act on it as late as ever.
 
 mod properties;
+mod show;
 
 use std::collections::BTreeMap;
 

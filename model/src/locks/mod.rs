@@ -7,6 +7,7 @@
 
 mod judge;
 mod properties;
+mod show;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -19,10 +20,12 @@ use palisade_spec::lock::{
 use palisade_spec::raft::{Payload, Stamp, StateMachine};
 use serde::Serialize;
 use smallvec::SmallVec;
-use stateright::{Model, Property};
+use stateright::{Model, Path, Property};
 
 pub use self::judge::{execute, judge};
-use crate::readable::Readable;
+use crate::diagram::Diagram;
+use crate::readable::{Readable, Way};
+use crate::world::Legible;
 use crate::world::digest::{Renaming, mix};
 use crate::world::intern::{Interner, Ref};
 use crate::world::memo::Memo;
@@ -147,9 +150,10 @@ impl Hash for State {
     }
 }
 
+/// A table, for people.
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "t={} {:?} {:?} {:?}", self.now, *self.table, self.clients, self.violation)
+        fmt::Display::fmt(&show::facts(self), f)
     }
 }
 
@@ -313,6 +317,34 @@ impl Model for Locks {
         };
         (next != *last).then_some(next)
     }
+
+    fn format_action(&self, action: &Action) -> String {
+        self.tell(action)
+    }
+
+    fn format_step(&self, last: &State, action: Action) -> Option<String> {
+        Some(show::facts(&self.next_state(last, action)?).since(&show::facts(last)).join("\n"))
+    }
+
+    fn as_svg(&self, path: Path<State, Action>) -> Option<String> {
+        self.draw(&path.into_vec()).map(|diagram| diagram.svg())
+    }
 }
 
-impl Readable for Locks {}
+impl Readable for Locks {
+    fn sentence(&self, last: &State, action: &Action) -> String {
+        self.tell_in(last, action)
+    }
+
+    fn event(&self, last: &State, action: &Action) -> serde_json::Value {
+        self.recount(last, action)
+    }
+
+    fn setting(&self, initial: &State) -> serde_json::Value {
+        serde_json::json!({ "bounds": format!("{:?}", self.bounds), "table": initial.table.data() })
+    }
+
+    fn diagram(&self, way: &Way<Locks>) -> Option<Diagram> {
+        self.draw(way)
+    }
+}

@@ -1,6 +1,7 @@
 //! Consensus by itself: the nodes of `palisade_spec::raft` over a state machine that only remembers.
 
 mod properties;
+mod show;
 
 use palisade_spec::raft::{Index, NodeId, Payload, Stamp, StateMachine};
 use serde::{Deserialize, Serialize};

@@ -11,13 +11,15 @@ use super::World;
 use super::ghost::Ghost;
 use super::intern::Ref;
 use super::seat::{Applied, Seat};
+use super::show::{Shown, Told};
+use super::words::Legible;
 
 /// What surrounds the servers of a model, as a part of its state.
-pub trait Environment: Clone + Eq + Debug + Serialize + Send + Sync + 'static {
+pub trait Environment: Clone + Eq + Debug + Shown + Serialize + Send + Sync + 'static {
     /// What the servers replicate.
     type Machine: Machine;
     /// What the environment can do.
-    type Move: Clone + Debug + PartialEq + Send + Sync + 'static;
+    type Move: Clone + Debug + PartialEq + Told + Send + Sync + 'static;
 
     /// What must always hold of the cluster, and what must be possible.
     fn properties() -> Vec<Property<World<Self>>>;
@@ -80,11 +82,11 @@ pub enum Asked<S: StateMachine> {
 
 /// A state machine whose states can be told apart, kept, and moved between threads.
 pub trait Machine:
-    StateMachine<Command: Serialize + Send + Sync, Outcome: Send + Sync> + Serialize + Send + Sync + 'static
+    Legible<Command: Serialize + Send + Sync, Outcome: Send + Sync> + Serialize + Send + Sync + 'static
 {
 }
 
 impl<S> Machine for S where
-    S: StateMachine<Command: Serialize + Send + Sync, Outcome: Send + Sync> + Serialize + Send + Sync + 'static
+    S: Legible<Command: Serialize + Send + Sync, Outcome: Send + Sync> + Serialize + Send + Sync + 'static
 {
 }

@@ -15,15 +15,22 @@ mod adversary;
 pub mod bounds;
 pub mod digest;
 pub mod environment;
+mod event;
 pub mod ghost;
 pub mod intern;
 mod kept;
 pub mod memo;
 mod model;
 mod network;
+mod picture;
+mod replay;
 pub mod seat;
+mod show;
 pub mod state;
 mod step;
+mod tell;
+mod turns;
+mod words;
 
 pub use action::{Action, Fault};
 pub use bounds::{Answers, Bounds, Delivery, Elections, Repeats};
@@ -32,7 +39,9 @@ pub use ghost::Ghost;
 pub use intern::Ref;
 pub use model::World;
 pub use seat::{Applied, Seat, Stimulus};
+pub use show::{Shown, Told};
 pub use state::State;
+pub use words::Legible;
 
 use palisade_spec::invariants::Violation;
 

@@ -3,7 +3,7 @@
 
 use palisade_spec::raft::{Config, Durable, NodeId};
 use smallvec::SmallVec;
-use stateright::{Model, Property};
+use stateright::{Model, Path, Property};
 
 use super::action::{Action, Fault};
 use super::bounds::{Bounds, Delivery, Repeats};
@@ -13,7 +13,9 @@ use super::ghost::Ghost;
 use super::kept::Kept;
 use super::seat::{Seat, Stimulus};
 use super::state::State;
-use crate::readable::{Readable, Representative};
+use super::tell;
+use crate::diagram::Diagram;
+use crate::readable::{Readable, Representative, Way};
 
 /// A model of a cluster in an environment.
 pub struct World<E: Environment> {
@@ -169,8 +171,36 @@ impl<E: Environment> Model for World<E> {
         }
         (state != *last && self.fits(&state)).then_some(state)
     }
+
+    fn format_action(&self, action: &Action<E>) -> String {
+        tell::action(action)
+    }
+
+    fn format_step(&self, last: &State<E>, action: Action<E>) -> Option<String> {
+        self.outcome(last, action)
+    }
+
+    fn as_svg(&self, path: Path<State<E>, Action<E>>) -> Option<String> {
+        self.draw(&path.into_vec()).map(|diagram| diagram.svg())
+    }
 }
 
 impl<E: Environment> Readable for World<E> {
     const REPRESENTATIVE: Option<Representative<State<E>>> = Some(World::representative);
+
+    fn sentence(&self, last: &State<E>, action: &Action<E>) -> String {
+        self.tell(last, action)
+    }
+
+    fn event(&self, last: &State<E>, action: &Action<E>) -> serde_json::Value {
+        self.recount(last, action)
+    }
+
+    fn setting(&self, initial: &State<E>) -> serde_json::Value {
+        self.begin(initial)
+    }
+
+    fn diagram(&self, way: &Way<World<E>>) -> Option<Diagram> {
+        self.draw(way)
+    }
 }

@@ -12,6 +12,7 @@ use super::environment::Environment;
 use super::ghost::Ghost;
 use super::intern::Ref;
 use super::seat::Seat;
+use super::show::facts;
 
 /// The messages on their way, in the order of their digests: a message's age plays no part.
 pub type Network<C> = SmallVec<[Ref<Message<C>>; 6]>;
@@ -96,9 +97,9 @@ impl<E: Environment> State<E> {
     }
 }
 
+/// A table, for people.
 impl<E: Environment> fmt::Debug for State<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} servers, {} messages", self.servers.len(), self.network.len())?;
-        write!(f, "{:?}", &*self.environment)
+        fmt::Display::fmt(&facts(self), f)
     }
 }

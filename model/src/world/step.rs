@@ -56,7 +56,8 @@ impl<E: Environment> World<E> {
         perils
     }
 
-    fn step_one(
+    /// What happens to one server, and what it brings about.
+    pub(super) fn step_one(
         &self,
         state: &mut State<E>,
         server: NodeId,

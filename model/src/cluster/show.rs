@@ -1,0 +1,130 @@
+//! How clients, their leases, the time and the resource are shown.
+
+use serde_json::{Value, json};
+
+use super::{Client, Move, Request, Surroundings};
+use crate::diagram::Tone;
+use crate::facts::{Facts, Field};
+use crate::world::{Shown, Told};
+
+impl Shown for Surroundings {
+    fn facts(&self, facts: &mut Facts) {
+        for (number, client) in self.clients.iter().enumerate() {
+            facts.fields(name(number), self.client(client));
+        }
+        let resource = &self.resource;
+        let highest = resource.highest.map(|(token, writer)| format!("{token} of client {writer}"));
+        let refused = if resource.refused { "yes" } else { "" }.to_string();
+        facts.fields("resource", [("highest token", highest.unwrap_or_default()), ("refused a write", refused)]);
+        let looked = self.looked.iter().map(|(server, at)| format!("{server} at {at}")).collect::<Vec<_>>();
+        facts.fields("time", [("", self.now.to_string()), ("leaders looked", looked.join(", "))]);
+    }
+
+    fn lifelines(&self) -> Vec<String> {
+        (0..self.clients.len()).map(name).chain(["resource".to_string()]).collect()
+    }
+
+    fn notes(&self, before: &Surroundings) -> Vec<(usize, String, Tone)> {
+        let mut notes = Vec::new();
+        for (number, (was, is)) in before.clients.iter().zip(&self.clients).enumerate() {
+            if let (None, Some(token)) = (was.token, is.token) {
+                notes.push((number, format!("token {token}"), Tone::Good));
+            }
+            if before.relies(was) && !self.relies(is) && is.arrivals[1] == 0 {
+                notes.push((number, "lease over".to_string(), Tone::Bad));
+            }
+        }
+        if self.resource.refused && !before.resource.refused {
+            notes.push((self.clients.len(), "refused".to_string(), Tone::Bad));
+        }
+        if let (Some((token, _)), true) = (self.resource.highest, self.resource.highest != before.resource.highest) {
+            notes.push((self.clients.len(), format!("takes token {token}"), Tone::Good));
+        }
+        notes
+    }
+}
+
+impl Surroundings {
+    fn client(&self, client: &Client) -> Vec<Field> {
+        let count = |request: Request| match client.arrivals[request as usize] {
+            0 => String::new(),
+            count => format!("{count}×"),
+        };
+        let token = client.token.map_or(String::new(), |token| token.to_string());
+        let lease = match (client.token, self.relies(client)) {
+            (None, _) => String::new(),
+            (Some(_), true) => format!("relied on, from {}", client.lease),
+            (Some(_), false) => format!("over, from {}", client.lease),
+        };
+        vec![
+            ("asked", count(Request::Acquire)),
+            ("at", if client.arrivals[0] > 0 { client.asked.to_string() } else { String::new() }),
+            ("token", token),
+            ("lease", lease),
+            ("kept alive", count(Request::KeepAlive)),
+            ("unanswered since", client.keepalive.map_or(String::new(), |sent| sent.to_string())),
+            ("released", count(Request::Release)),
+            ("", if client.wrote { "wrote" } else { "" }.to_string()),
+        ]
+    }
+}
+
+/// Clients are counted from 0, as the violations count them.
+fn name(number: usize) -> String {
+    format!("client {number}")
+}
+
+impl Told for Move {
+    fn sentence(&self) -> String {
+        match self {
+            Move::Tick => "time passes".to_string(),
+            Move::Look(server) => format!("server {server} looks at its clock"),
+            Move::Arrive(number, request, server) => {
+                let request = match request {
+                    Request::Acquire => "the request for the lock",
+                    Request::Release => "the release",
+                    Request::KeepAlive => "a keepalive",
+                };
+                format!("{request} of {} arrives at server {server}", name(*number))
+            }
+            Move::Write(number) => format!("{} writes to the resource with its token", name(*number)),
+        }
+    }
+
+    fn event(&self) -> Value {
+        match self {
+            Move::Tick => json!({ "tick": 1 }),
+            Move::Look(server) => json!({ "look": server }),
+            Move::Arrive(number, request, server) => {
+                json!({ "arrive": { "client": number, "request": request.name(), "server": server } })
+            }
+            Move::Write(number) => json!({ "write": { "client": number } }),
+        }
+    }
+
+    fn doer(&self) -> Option<usize> {
+        match self {
+            Move::Tick | Move::Look(_) => None,
+            Move::Arrive(number, ..) | Move::Write(number) => Some(*number),
+        }
+    }
+
+    fn label(&self) -> String {
+        match self {
+            Move::Tick => "time passes".to_string(),
+            Move::Look(_) => "looks at its clock".to_string(),
+            Move::Arrive(_, request, _) => request.name().to_string(),
+            Move::Write(_) => "writes".to_string(),
+        }
+    }
+}
+
+impl Request {
+    fn name(self) -> &'static str {
+        match self {
+            Request::Acquire => "acquire",
+            Request::Release => "release",
+            Request::KeepAlive => "keepalive",
+        }
+    }
+}

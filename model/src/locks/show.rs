@@ -1,0 +1,246 @@
+//! How the lock table, its clients and what they do are shown.
+
+use palisade_spec::lock::{Claim, Command, Lock, LockTable, Opening, Sequence, SessionId};
+use palisade_spec::raft::Payload;
+use serde_json::{Value, json};
+use stateright::Model;
+
+use super::{Action, Deed, Locks, State};
+use crate::diagram::{Diagram, Fate, Tone};
+use crate::facts::Facts;
+use crate::world::Legible;
+
+/// A session as its number, which is enough where nonces are the same for all.
+fn session(id: SessionId) -> String {
+    if id.nonce == 0 { format!("s{}", id.number) } else { format!("s{id}") }
+}
+
+fn numbered(sequence: Option<Sequence>) -> String {
+    sequence.map_or(String::new(), |sequence| format!("#{sequence}"))
+}
+
+impl Legible for LockTable {
+    fn command(command: &Command) -> String {
+        let waits = |wait: bool| if wait { "" } else { "?" };
+        match command {
+            Command::Open { opening: Opening { ttl, .. } } => format!("open(ttl {ttl})"),
+            Command::Close { session: id } => format!("close({})", session(*id)),
+            Command::KeepAlive { sessions } => {
+                format!("keepalive({})", sessions.iter().copied().map(session).collect::<Vec<_>>().join(" "))
+            }
+            Command::Acquire { session: id, sequence, key, wait } => {
+                format!("acquire{}({key} {}{})", waits(*wait), session(*id), numbered(*sequence))
+            }
+            Command::AcquireOnce { key, wait, .. } => format!("acquire{}({key} by a new session)", waits(*wait)),
+            Command::Release { session: id, sequence, key, claim } => {
+                let claim = match claim {
+                    Claim::Held(token) if token.0 == u64::MAX => "a token it never had".to_string(),
+                    Claim::Held(token) => format!("token {token}"),
+                    Claim::Waiting => "its place".to_string(),
+                    Claim::Either => "any claim".to_string(),
+                };
+                format!("release({key} {}{} {claim})", session(*id), numbered(*sequence))
+            }
+        }
+    }
+
+    fn content(&self) -> String {
+        let lock = |lock: &Lock| {
+            let holder = &lock.holder;
+            let waiters = lock.queue.iter().map(|waiter| session(waiter.session)).collect::<Vec<_>>().join(" ");
+            let queue = if waiters.is_empty() { String::new() } else { format!(", then {waiters}") };
+            format!("{} with token {}{queue}", session(holder.session), holder.token)
+        };
+        let locks = self.locks().iter().map(|(key, held)| format!("{key}: {}", lock(held)));
+        let until = self.deadlines().iter().map(|(deadline, id)| format!("{} until {deadline}", session(*id)));
+        let sessions = until.collect::<Vec<_>>().join(", ");
+        let locks = locks.collect::<Vec<_>>().join("; ");
+        if locks.is_empty() { sessions } else { format!("{locks}; {sessions}") }
+    }
+    /// Maps are told as lists: in JSON a session's identity cannot be a key.
+    fn data(&self) -> Value {
+        let sessions = self.sessions().iter().map(|(id, session)| json!({ "id": id, "session": session }));
+        let locks = self.locks().iter().map(|(key, lock)| json!({ "key": key, "lock": lock }));
+        json!({
+            "next_token": self.next_token(),
+            "sessions": sessions.collect::<Vec<_>>(),
+            "locks": locks.collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// Everything that is worth saying of a table and its clients.
+pub(super) fn facts(state: &State) -> Facts {
+    let mut facts = Facts::default();
+    let table = &*state.table;
+    facts.items(
+        "locks",
+        table.locks().iter().map(|(key, lock)| {
+            let waiters =
+                lock.queue.iter().map(|waiter| format!("{}{}", session(waiter.session), numbered(waiter.sequence)));
+            let (holder, waiters) = (&lock.holder, waiters.collect::<Vec<_>>().join(" "));
+            let queue = if waiters.is_empty() { String::new() } else { format!(", {waiters} waiting") };
+            format!(
+                "{key} held by {}{}, token {}{queue}",
+                session(holder.session),
+                numbered(holder.sequence),
+                holder.token
+            )
+        }),
+    );
+    for (id, known) in table.sessions() {
+        let last = numbered(known.last);
+        facts.fields(session(*id), [("until", known.deadline.to_string()), ("did", last)]);
+    }
+    for (number, client) in state.clients.iter().enumerate() {
+        let sent = client
+            .sent
+            .iter()
+            .map(|sent| format!("{}{}", words(&sent.command), if sent.applied { "" } else { " (not applied)" }));
+        let told = client.granted.iter().flatten().map(|token| format!("token {token}")).collect::<Vec<_>>();
+        let fields = [("was told", told.join(", ")), ("sent", sent.collect::<Vec<_>>().join(", "))];
+        facts.fields(format!("client {}", number + 1), fields);
+    }
+    facts.items("without a session", state.once.iter().map(|payload| words(payload)));
+    facts.fields("cluster time", [("", state.now.to_string())]);
+    facts.fields("greatest token", [("", state.greatest.to_string())]);
+    let violation = state.violation.map_or(String::new(), |violation| violation.to_string());
+    facts.fields("VIOLATED", [("", violation)]);
+    facts
+}
+
+fn words(payload: &Payload<Command>) -> String {
+    match payload {
+        Payload::Noop => "noop".to_string(),
+        Payload::Command(command) => LockTable::command(command),
+    }
+}
+
+fn deed(deed: Deed, key: &str) -> String {
+    match deed {
+        Deed::Wait => format!("acquire {key}, and wait for it"),
+        Deed::Try => format!("acquire {key} if it is free"),
+        Deed::Release => format!("release {key}"),
+        Deed::Withdraw => format!("drop its claim on {key}"),
+    }
+}
+
+impl Locks {
+    /// What an action is by itself.
+    pub(super) fn tell(&self, action: &Action) -> String {
+        let key = |place: &usize| self.keys[*place].as_str();
+        match action {
+            Action::Send(client, what, place) => {
+                format!("client {} sends a request: {}", client + 1, deed(*what, key(place)))
+            }
+            Action::SendOnce(place) => format!("somebody without a session sends a request: acquire {}", key(place)),
+            Action::Apply(client, operation) => {
+                format!("operation {} of client {} is applied", operation + 1, client + 1)
+            }
+            Action::ApplyOnce(place) => format!("acquire {} without a session is applied", place + 1),
+            Action::KeepAlive(client) => format!("a keepalive of client {} is applied", client + 1),
+            Action::Close(client) => format!("client {}'s session is closed", client + 1),
+            Action::Tick => "time passes".to_string(),
+            Action::Noop => "an idle leader's no-op is applied".to_string(),
+        }
+    }
+
+    /// What an action is in the state in which it is taken.
+    pub(super) fn tell_in(&self, last: &State, action: &Action) -> String {
+        let applied = |payload: &Payload<Command>, again: &str| format!("{} is applied{again}", words(payload));
+        match action {
+            Action::Apply(client, operation) => {
+                let sent = &last.clients[*client].sent[*operation];
+                applied(&sent.command, if sent.applied { " again" } else { "" })
+            }
+            Action::ApplyOnce(place) => applied(&last.once[*place], ""),
+            other => self.tell(other),
+        }
+    }
+
+    /// The entry that is applied, and when.
+    pub(super) fn recount(&self, last: &State, action: &Action) -> Value {
+        let next = self.next_state(last, action.clone());
+        let apply = |payload: &Payload<Command>| json!({ "kind": "apply", "stamp": last.now, "payload": payload });
+        let sent = next.as_ref().map_or(last, |next| next);
+        match action {
+            Action::Send(client, ..) => {
+                let command = sent.clients[*client].sent.last().map(|sent| &*sent.command);
+                json!({ "kind": "send", "client": client + 1, "payload": command })
+            }
+            Action::SendOnce(_) => json!({ "kind": "send", "payload": sent.once.last().map(|command| &**command) }),
+            Action::Apply(client, operation) => apply(&last.clients[*client].sent[*operation].command),
+            Action::ApplyOnce(place) => apply(&last.once[*place]),
+            Action::KeepAlive(client) => {
+                apply(&Payload::Command(Command::KeepAlive { sessions: vec![Locks::session(*client)] }))
+            }
+            Action::Close(client) => apply(&Payload::Command(Command::Close { session: Locks::session(*client) })),
+            Action::Tick => json!({ "kind": "tick", "milliseconds": 1 }),
+            Action::Noop => apply(&Payload::Noop),
+        }
+    }
+
+    /// What went on along a path: the table on the left, a lifeline for each client, and one for all without a session.
+    pub(super) fn draw(&self, way: &[(State, Option<Action>)]) -> Option<Diagram> {
+        let (first, _) = way.first()?;
+        let clients = first.clients.len();
+        let names = (1..=clients).map(|number| format!("client {number}"));
+        let others = (self.bounds.once > 0).then(|| "without a session".to_string());
+        let mut diagram = Diagram::new(std::iter::once("lock table".to_string()).chain(names).chain(others));
+        // Where each client's requests were sent.
+        let mut sent = vec![Vec::new(); clients + 1];
+        for (number, steps) in way.windows(2).enumerate() {
+            let [(last, Some(action)), (next, _)] = steps else { continue };
+            let row = diagram.row((number + 1).to_string());
+            let words = self.tell_in(last, action);
+            match action {
+                Action::Send(client, what, place) => {
+                    sent[*client].push(row);
+                    diagram.note((client + 1, row), deed(*what, self.keys[*place].as_str()), Tone::Plain);
+                }
+                Action::SendOnce(_) => sent[clients].push(row),
+                Action::Apply(client, operation) => {
+                    let from = (client + 1, sent[*client][*operation]);
+                    let label = label(&last.clients[*client].sent[*operation].command);
+                    diagram.detailed_arrow(from, (0, row), label, words, Fate::Arrives);
+                }
+                Action::ApplyOnce(place) => {
+                    let from = (clients + 1, sent[clients][*place]);
+                    diagram.detailed_arrow(from, (0, row), "acquire", words, Fate::Arrives);
+                }
+                Action::KeepAlive(client) => diagram.arrow((client + 1, row), (0, row), "keepalive", Fate::Arrives),
+                Action::Close(client) => diagram.arrow((client + 1, row), (0, row), "close", Fate::Arrives),
+                Action::Tick => diagram.line(row, format!("cluster time {}", next.now), Tone::Plain),
+                Action::Noop => diagram.note((0, row), "noop", Tone::Plain),
+            }
+            notes(&mut diagram, row, last, next);
+        }
+        Some(diagram)
+    }
+}
+
+fn label(payload: &Payload<Command>) -> &'static str {
+    match payload {
+        Payload::Command(Command::Acquire { wait: true, .. }) => "acquire",
+        Payload::Command(Command::Acquire { wait: false, .. }) => "acquire, no wait",
+        Payload::Command(Command::Release { .. }) => "release",
+        _ => "request",
+    }
+}
+
+/// What came of a step: who is told of a grant, whose session is gone, what is wrong.
+fn notes(diagram: &mut Diagram, row: usize, last: &State, next: &State) {
+    for (key, lock) in next.table.locks() {
+        if last.table.lock(key).is_none_or(|was| was.holder.token != lock.holder.token) {
+            let text = format!("{key}: token {} to {}", lock.holder.token, session(lock.holder.session));
+            diagram.note((0, row), text, Tone::Good);
+        }
+    }
+    for id in last.table.sessions().keys().filter(|id| next.table.session(**id).is_none()) {
+        diagram.note((0, row), format!("{} is gone", session(*id)), Tone::Bad);
+    }
+    if let Some(violation) = next.violation {
+        let row = diagram.row("");
+        diagram.line(row, format!("violated: {}", violation.property), Tone::Bad);
+    }
+}

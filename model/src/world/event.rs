@@ -1,0 +1,113 @@
+//! What the adversary does, as data: enough to do it again with live servers.
+//!
+//! A turn is what happens to one server: the `inputs` of its node, in order, each in the form that
+//! [`Input`](palisade_spec::raft::Input) has in JSON; whether what the node asks for is `done` (if not, it asks only to
+//! send messages, and they are lost); and how many outputs it asks for. A `crash` says at which input it happens,
+//! counted from 0, after how many of that input's outputs, how many entries of the write that is next had been written
+//! (null: nothing of it), and what the disk has then. A server comes back from that disk at once. `sends` says what
+//! becomes of each message: it travels, it arrives in a later turn of the same step, it is lost, or somebody is cut off.
+
+use palisade_spec::raft::{Durable, Snapshot};
+use serde_json::{Value, json};
+
+use super::action::Action;
+use super::environment::{Environment, Machine};
+use super::model::World;
+use super::seat::{Seat, Stimulus};
+use super::show::Told;
+use super::state::State;
+use super::turns::{Fortune, Turn};
+
+impl<E: Environment> World<E> {
+    /// How a path begins: what each server is, what its disk has, what is on its way and what is around. A server whose
+    /// state is not that of one which has just recovered from its disk leads from the beginning, or follows who does.
+    pub(super) fn begin(&self, initial: &State<E>) -> Value {
+        let servers = initial.servers.iter().map(|seat| server(seat));
+        let network = initial.network.iter().map(|message| json!(**message));
+        json!({
+            "bounds": format!("{:?}", self.bounds),
+            "servers": servers.collect::<Vec<_>>(),
+            "network": network.collect::<Vec<_>>(),
+            "environment": *initial.environment,
+        })
+    }
+
+    /// What an action does.
+    pub(super) fn recount(&self, last: &State<E>, action: &Action<E>) -> Value {
+        let turns: Vec<Value> = self.turns(last, action).iter().map(turn).collect();
+        match action {
+            Action::Step { server, stimulus, again, .. } => {
+                json!({ "kind": kind(stimulus), "server": server, "again": again, "turns": turns })
+            }
+            Action::Crash(server) => {
+                json!({ "kind": "crash", "server": server, "disk": disk(&last.server(*server).disk) })
+            }
+            Action::Lose(message) => json!({ "kind": "lose", "message": **message }),
+            Action::Move { chosen, .. } => json!({ "kind": "move", "move": chosen.event(), "turns": turns }),
+            Action::Cut(server) => json!({ "kind": "cut", "server": server }),
+            Action::Heal(server) => json!({ "kind": "heal", "server": server }),
+        }
+    }
+}
+
+fn server<S: Machine>(seat: &Seat<S>) -> Value {
+    let node = &seat.node;
+    json!({
+        "id": node.id(),
+        "role": node.role(),
+        "commit": node.commit(),
+        "clock": node.clock(),
+        "machine": node.machine().data(),
+        "disk": disk(&seat.disk),
+        "cut": seat.cut,
+    })
+}
+
+fn disk<S: Machine>(disk: &Durable<S>) -> Value {
+    let Snapshot { last, stamp, machine } = &disk.snapshot;
+    let snapshot = json!({ "last": last, "stamp": stamp, "machine": machine.data() });
+    json!({ "hard": disk.hard, "snapshot": snapshot, "log": disk.log })
+}
+
+fn kind<C>(stimulus: &Stimulus<C>) -> &'static str {
+    match stimulus {
+        Stimulus::Deliver(_) => "deliver",
+        Stimulus::Campaign => "campaign",
+        Stimulus::ElectionTimeout => "election timeout",
+        Stimulus::HeartbeatTimeout => "heartbeat timeout",
+        Stimulus::Propose(_) => "propose",
+        Stimulus::Clock(_) => "clock",
+    }
+}
+
+fn fortune(fortune: Fortune) -> &'static str {
+    match fortune {
+        Fortune::Travels => "travels",
+        Fortune::Arrives => "arrives",
+        Fortune::Lost => "lost",
+        Fortune::CutOff => "cut off",
+    }
+}
+
+fn turn<E: Environment>(turn: &Turn<E>) -> Value {
+    let inputs = turn
+        .fed
+        .iter()
+        .map(|fed| json!({ "input": fed.input, "done": fed.done, "outputs": fed.outputs.len() }))
+        .collect::<Vec<_>>();
+    let crash = turn.crash.as_ref().map(
+        |crash| json!({ "input": crash.input, "outputs": crash.outputs, "entries": crash.entries, "disk": disk(&crash.disk) }),
+    );
+    let sends: Vec<Value> = turn
+        .sent
+        .iter()
+        .map(|(message, fortune)| json!({ "message": **message, "fortune": self::fortune(*fortune) }))
+        .collect();
+    json!({
+        "server": turn.server,
+        "stimulus": kind(&turn.stimulus),
+        "inputs": inputs,
+        "crash": crash,
+        "sends": sends,
+    })
+}

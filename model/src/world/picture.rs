@@ -1,0 +1,191 @@
+//! A path as a sequence diagram: a lifeline for every server and for whoever is around them.
+
+use palisade_spec::raft::{Message, Role};
+
+use super::action::Action;
+use super::environment::Environment;
+use super::intern::Ref;
+use super::model::World;
+use super::seat::{Seat, Stimulus};
+use super::show::Told;
+use super::state::{CommandOf, State};
+use super::turns::{Fortune, Turn};
+use super::words;
+use crate::diagram::{Diagram, Fate, Place, Tone};
+
+/// A message that is on its way, and where it was sent.
+struct Flight<E: Environment> {
+    message: Ref<Message<CommandOf<E>>>,
+    sent: Place,
+}
+
+struct Drawing<'a, E: Environment> {
+    world: &'a World<E>,
+    diagram: Diagram,
+    flights: Vec<Flight<E>>,
+    servers: usize,
+    row: usize,
+}
+
+impl<E: Environment> World<E> {
+    /// What went on along a path.
+    pub(super) fn draw(&self, way: &[(State<E>, Option<Action<E>>)]) -> Option<Diagram> {
+        let (first, _) = way.first()?;
+        let servers = first.servers.iter().map(|seat| format!("server {}", seat.node.id()));
+        let mut diagram = Diagram::new(servers.chain(first.environment.lifelines()));
+        let row = diagram.row("");
+        let mut drawing = Drawing { world: self, diagram, flights: Vec::new(), servers: first.servers.len(), row };
+        drawing.begin(first);
+        for (number, steps) in way.windows(2).enumerate() {
+            let [(last, Some(action)), (next, _)] = steps else { continue };
+            drawing.row = drawing.diagram.row((number + 1).to_string());
+            drawing.step(last, action, next);
+        }
+        drawing.end(&way.last()?.0);
+        Some(drawing.diagram)
+    }
+}
+
+impl<E: Environment> Drawing<'_, E> {
+    fn here(&self, server: palisade_spec::raft::NodeId) -> Place {
+        (usize::from(server.0) - 1, self.row)
+    }
+
+    fn begin(&mut self, state: &State<E>) {
+        for seat in &state.servers {
+            if let Some((text, tone)) = standing(seat) {
+                self.diagram.note(self.here(seat.node.id()), text, tone);
+            }
+        }
+        self.send(&state.network);
+    }
+
+    fn send(&mut self, messages: &[Ref<Message<CommandOf<E>>>]) {
+        let flights = messages.iter().map(|&message| Flight { message, sent: self.here(message.from) });
+        let flights: Vec<_> = flights.collect();
+        self.flights.extend(flights);
+    }
+
+    fn step(&mut self, last: &State<E>, action: &Action<E>, next: &State<E>) {
+        let turns = self.world.turns(last, action);
+        match action {
+            Action::Step { stimulus: Stimulus::Deliver(message), again, .. } => self.deliver(*message, *again),
+            Action::Step { .. } | Action::Lose(_) => {}
+            Action::Crash(server) => self.diagram.note(self.here(*server), "✕ crash", Tone::Bad),
+            Action::Cut(server) => self.diagram.note(self.here(*server), "cut off", Tone::Bad),
+            Action::Heal(server) => self.diagram.note(self.here(*server), "connected", Tone::Plain),
+            Action::Move { chosen, .. } => match (chosen.doer(), turns.first()) {
+                (Some(doer), Some(turn)) => {
+                    let from = (self.servers + doer, self.row);
+                    self.diagram.arrow(from, self.here(turn.server), chosen.label(), Fate::Arrives);
+                }
+                (Some(doer), None) => {
+                    self.diagram.note((self.servers + doer, self.row), chosen.label(), Tone::Plain);
+                }
+                (None, Some(turn)) => self.diagram.note(self.here(turn.server), chosen.label(), Tone::Plain),
+                (None, None) => self.diagram.line(self.row, chosen.label(), Tone::Plain),
+            },
+        }
+        let mut rows = Vec::new();
+        for (place, turn) in turns.iter().enumerate() {
+            if place > 0 {
+                self.row = self.diagram.row("");
+            }
+            rows.push(self.row);
+            if let (Some(cause), Stimulus::Deliver(message)) = (turn.cause, turn.stimulus) {
+                let sent = (usize::from(message.from.0) - 1, rows[cause]);
+                self.arrow(message, sent, self.here(message.to), Fate::Arrives);
+            }
+            self.turn(turn);
+        }
+        self.discard(action, &turns, next);
+        for (doer, text, tone) in next.environment.notes(&last.environment) {
+            self.diagram.note((self.servers + doer, self.row), text, tone);
+        }
+        if let Some(violation) = next.violation {
+            self.row = self.diagram.row("");
+            self.diagram.line(self.row, format!("violated: {}", violation.property), Tone::Bad);
+        }
+    }
+
+    fn deliver(&mut self, message: Ref<Message<CommandOf<E>>>, again: bool) {
+        let place = self.flights.iter().position(|flight| flight.message == message);
+        let sent = place.map_or((usize::from(message.from.0) - 1, 0), |place| self.flights[place].sent);
+        self.arrow(message, sent, self.here(message.to), Fate::Arrives);
+        if let Some(place) = place.filter(|_| !again) {
+            self.flights.remove(place);
+        }
+    }
+
+    fn arrow(&mut self, message: Ref<Message<CommandOf<E>>>, from: Place, to: Place, fate: Fate) {
+        let detail = super::show::on_its_way::<E>(&message);
+        self.diagram.detailed_arrow(from, to, words::label(&message), detail, fate);
+    }
+
+    /// What a server became, what it sent and answered.
+    fn turn(&mut self, turn: &Turn<E>) {
+        let here = self.here(turn.server);
+        let (before, after) = (&turn.before, &turn.after);
+        if turn.crash.is_some() {
+            self.diagram.note(here, "✕ crash", Tone::Bad);
+        } else {
+            if standing(before) != standing(after)
+                && let Some((text, tone)) = standing(after)
+            {
+                self.diagram.note(here, text, tone);
+            } else if before.node.is_leader() && !after.node.is_leader() {
+                self.diagram.note(here, format!("leads no more, t{}", after.node.term()), Tone::Plain);
+            }
+            if after.node.commit() > before.node.commit() {
+                self.diagram.note(here, format!("commit {}", after.node.commit()), Tone::Good);
+            }
+        }
+        for &(message, fortune) in &turn.sent {
+            match fortune {
+                Fortune::Travels => self.send(&[message]),
+                Fortune::Arrives => {}
+                Fortune::Lost | Fortune::CutOff => self.arrow(message, here, self.here(message.to), Fate::Lost),
+            }
+        }
+    }
+
+    /// What is not on its way any more, and did not arrive.
+    fn discard(&mut self, action: &Action<E>, turns: &[Turn<E>], next: &State<E>) {
+        let mut left: Vec<_> = next.network.to_vec();
+        let flights = std::mem::take(&mut self.flights);
+        // Later ones are matched first: of equal messages it is the earlier one that went.
+        let mut kept = Vec::new();
+        for flight in flights.into_iter().rev() {
+            if let Some(place) = left.iter().position(|message| *message == flight.message) {
+                left.swap_remove(place);
+                kept.push(flight);
+                continue;
+            }
+            let message = flight.message;
+            let link = |sent: &Ref<Message<CommandOf<E>>>| (sent.from, sent.to) == (message.from, message.to);
+            let is_lost = *action == Action::Lose(message)
+                || turns.iter().flat_map(|turn| &turn.sent).any(|(sent, _)| link(sent) && *sent != message);
+            let fate = if is_lost { Fate::Lost } else { Fate::Spent };
+            self.arrow(message, flight.sent, self.here(message.to), fate);
+        }
+        kept.reverse();
+        self.flights = kept;
+    }
+
+    fn end(&mut self, last: &State<E>) {
+        for flight in std::mem::take(&mut self.flights) {
+            let fate = if last.violation.is_some() { Fate::Spent } else { Fate::OnItsWay };
+            self.arrow(flight.message, flight.sent, self.here(flight.message.to), fate);
+        }
+    }
+}
+
+/// What is worth a note of a server that is no follower.
+fn standing<S: palisade_spec::raft::StateMachine>(seat: &Seat<S>) -> Option<(String, Tone)> {
+    let term = seat.node.term();
+    match seat.node.role() {
+        Role::Follower { .. } | Role::PreCandidate { .. } => None,
+        Role::Candidate { .. } => Some((format!("campaigns, t{term}"), Tone::Plain)),
+        Role::Leader(_) => Some((format!("leads t{term}"), Tone::Good)),
+    }
+}

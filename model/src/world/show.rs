@@ -1,0 +1,128 @@
+//! What is to be seen of a cluster, and of what surrounds it.
+
+use std::collections::BTreeSet;
+
+use palisade_spec::raft::{Log, Message, Node, NodeId, Pace, Progress, Role};
+
+use super::environment::Environment;
+use super::seat::Seat;
+use super::state::{CommandOf, State};
+use super::words::{self, Legible};
+use crate::diagram::Tone;
+use crate::facts::{Facts, Field};
+
+/// What people see of an environment.
+pub trait Shown {
+    /// Says how things are.
+    fn facts(&self, facts: &mut Facts);
+
+    /// Who, beside the servers, takes part: the lifelines on a diagram.
+    fn lifelines(&self) -> Vec<String>;
+
+    /// What somebody there has come to know or to do since `before`: the lifeline, counted from 0, and a note.
+    fn notes(&self, before: &Self) -> Vec<(usize, String, Tone)>;
+}
+
+/// What an environment does, for people and for programs.
+pub trait Told {
+    /// As a sentence.
+    fn sentence(&self) -> String;
+
+    /// As data.
+    fn event(&self) -> serde_json::Value;
+
+    /// Whose doing it is: the lifeline of the environment, counted from 0. Nobody's, if it concerns everybody.
+    fn doer(&self) -> Option<usize>;
+
+    /// In a few words, for an arrow or a note.
+    fn label(&self) -> String {
+        self.sentence()
+    }
+}
+
+/// Everything that is worth saying of a cluster.
+pub(super) fn facts<E: Environment>(state: &State<E>) -> Facts {
+    let mut facts = Facts::default();
+    for seat in &state.servers {
+        facts.fields(format!("server {}", seat.node.id()), server(seat));
+        facts.aside("  sends", followers(&seat.node));
+    }
+    facts.items("network", state.network.iter().map(|message| on_its_way::<E>(message)));
+    state.environment.facts(&mut facts);
+    let ghost = &*state.ghost;
+    let led = ghost.leaders.iter().map(|(term, leader)| format!("{term} by {leader}")).collect::<Vec<_>>();
+    let committed = words::entries::<E::Machine>(ghost.committed.values());
+    facts.fields("history", [("led", led.join(", ")), ("committed", committed)]);
+    let left = [
+        ("crashes", state.crashes),
+        ("repeats", state.repeats),
+        ("losses", state.losses),
+        ("cuts", state.cuts),
+        ("heartbeats", state.heartbeats),
+    ];
+    facts.fields("left", left.map(|(name, count)| (name, count.to_string())));
+    let violation = state.violation.map_or(String::new(), |violation| violation.to_string());
+    facts.fields("VIOLATED", [("", violation)]);
+    facts
+}
+
+pub(super) fn on_its_way<E: Environment>(message: &Message<CommandOf<E>>) -> String {
+    format!("{} → {} {}", message.from, message.to, words::message::<E::Machine>(message))
+}
+
+fn server<S: Legible>(seat: &Seat<S>) -> Vec<Field> {
+    let Seat { node, disk, cut } = seat;
+    let hard = node.hard_state();
+    let clock = node.clock();
+    vec![
+        ("term", hard.term.to_string()),
+        ("vote", hard.vote.map_or(String::new(), |vote| vote.to_string())),
+        ("", role(node)),
+        ("network", if *cut { "cut off" } else { "" }.to_string()),
+        ("log", log::<S>(node.log())),
+        ("commit", node.commit().to_string()),
+        ("applied", node.machine().content()),
+        ("clock", if clock.now.0 > 0 { format!("{}@{}", clock.now, clock.term) } else { String::new() }),
+        ("disk", if disk.hard == hard && disk.log == *node.log() { String::new() } else { self::disk(seat) }),
+    ]
+}
+
+fn log<S: Legible>(log: &Log<S::Command>) -> String {
+    let base = if log.base().index.0 > 0 { format!("…{} ", log.base().index) } else { String::new() };
+    let entries = words::entries::<S>(log.entries());
+    if base.is_empty() && entries.is_empty() { "empty".to_string() } else { format!("{base}{entries}") }
+}
+
+fn role<S: Legible>(node: &Node<S>) -> String {
+    match node.role() {
+        Role::Follower { leader: None } => "follower".to_string(),
+        Role::Follower { leader: Some(leader) } => format!("follower of {leader}"),
+        Role::PreCandidate { grants } => asks("pre-candidate", grants, node.id()),
+        Role::Candidate { votes } => asks("candidate", votes, node.id()),
+        Role::Leader(_) => "LEADER".to_string(),
+    }
+}
+
+/// Who asks for votes, and whose it has beside its own.
+fn asks(what: &str, votes: &BTreeSet<NodeId>, own: NodeId) -> String {
+    let others: Vec<String> = votes.iter().filter(|id| **id != own).map(ToString::to_string).collect();
+    if others.is_empty() { what.to_string() } else { format!("{what} with {}", others.join(", ")) }
+}
+
+/// How a leader goes on with its followers: what each is known to have, and from where it would be sent more.
+fn followers<S: Legible>(node: &Node<S>) -> String {
+    let Role::Leader(leadership) = node.role() else { return String::new() };
+    let follower = |progress: &Progress| {
+        let guess = if progress.pace == Pace::Probe { "?" } else { "" };
+        let heard = if progress.active { ", heard" } else { "" };
+        format!("from {}{guess} (has {}{heard})", progress.next, progress.matched)
+    };
+    let all = leadership.progress.iter().map(|(id, progress)| format!("{id} {}", follower(progress)));
+    all.collect::<Vec<_>>().join("; ")
+}
+
+fn disk<S: Legible>(seat: &Seat<S>) -> String {
+    let hard = seat.disk.hard;
+    let vote = hard.vote.map_or(String::new(), |vote| format!(", vote {vote}"));
+    format!("term {}{vote}, log {}", hard.term, log::<S>(&seat.disk.log))
+}

@@ -1,0 +1,143 @@
+//! What the adversary does, in sentences.
+
+use palisade_spec::raft::{HardState, Output, Persist};
+use stateright::Model;
+
+use super::action::{Action, Fault};
+use super::environment::{Environment, Machine};
+use super::model::World;
+use super::replay::CrashPoint;
+use super::seat::Stimulus;
+use super::show::{Told, facts, on_its_way};
+use super::state::State;
+use super::turns::{Fortune, Turn};
+use super::words;
+
+/// What an action is by itself.
+pub(super) fn action<E: Environment>(action: &Action<E>) -> String {
+    let (what, fault) = match action {
+        Action::Step { server, stimulus: Stimulus::Deliver(message), again, fault } => {
+            let words = words::message::<E::Machine>(message);
+            (format!("server {server} receives {words} from server {}{}", message.from, comes_again(*again)), fault)
+        }
+        Action::Step { server, stimulus, fault, .. } => (happens(*stimulus, &format!("server {server}")), fault),
+        Action::Move { chosen, fault } => (chosen.sentence(), fault),
+        Action::Crash(server) => return format!("server {server} crashes, and comes back with what its disk has"),
+        Action::Lose(message) => return format!("the network loses {}", on_its_way::<E>(message)),
+        Action::Cut(server) => return format!("server {server} is cut off from the others"),
+        Action::Heal(server) => return format!("server {server} is connected again"),
+    };
+    match fault {
+        None => what,
+        Some(Fault::Crash(_)) => format!("{what}; a server crashes on the way"),
+        Some(Fault::Lose(_)) => format!("{what}; a message is lost on the way"),
+    }
+}
+
+fn comes_again(again: bool) -> &'static str {
+    if again { " (and will again)" } else { "" }
+}
+
+fn happens<C>(stimulus: Stimulus<C>, server: &str) -> String {
+    match stimulus {
+        Stimulus::Deliver(message) => format!("{server} receives {}", message.body.name()),
+        Stimulus::Campaign => format!("{server} campaigns"),
+        Stimulus::ElectionTimeout => format!("{server}'s election timer runs out"),
+        Stimulus::HeartbeatTimeout => format!("{server} sends heartbeats"),
+        Stimulus::Propose(_) => format!("{server} is asked to append an entry"),
+        Stimulus::Clock(milliseconds) => format!("{server}'s clock advances by {milliseconds}"),
+    }
+}
+
+impl<E: Environment> World<E> {
+    /// What is different after an action. That a message is not on its way any more which arrives is not worth saying.
+    pub(super) fn outcome(&self, last: &State<E>, action: Action<E>) -> Option<String> {
+        let mut before = last.clone();
+        if let Action::Step { stimulus: Stimulus::Deliver(message), again: false, .. } | Action::Lose(message) = &action
+        {
+            let place = before.network.iter().position(|other| other == message)?;
+            before.network.remove(place);
+        }
+        let after = self.next_state(last, action)?;
+        Some(facts(&after).since(&facts(&before)).join("\n"))
+    }
+
+    /// What an action is in the state in which it is taken.
+    pub(super) fn tell(&self, last: &State<E>, action: &Action<E>) -> String {
+        let turns = self.turns(last, action);
+        let Some(first) = turns.first() else { return self::action(action) };
+        let mut told = match action {
+            Action::Move { chosen, .. } => chosen.sentence(),
+            Action::Step { again, .. } => format!("{}{}", begins(first), comes_again(*again)),
+            Action::Crash(_) | Action::Lose(_) | Action::Cut(_) | Action::Heal(_) => self::action(action),
+        };
+        for (place, turn) in turns.iter().enumerate() {
+            if let Some(crash) = &turn.crash {
+                let own = place == 0 && matches!(action, Action::Step { .. });
+                let who = if own { ", but".to_string() } else { format!("; server {}", turn.server) };
+                told.push_str(&format!("{who} {}", crashes(turn, crash)));
+            }
+            for (message, _) in turn.sent.iter().filter(|(_, fortune)| *fortune == Fortune::Lost) {
+                told.push_str(&format!("; the network loses {}", on_its_way::<E>(message)));
+            }
+        }
+        told
+    }
+}
+
+fn begins<E: Environment>(turn: &Turn<E>) -> String {
+    let server = format!("server {}", turn.server);
+    match turn.stimulus {
+        Stimulus::Deliver(message) => {
+            let words = words::message::<E::Machine>(&message);
+            format!("{server} receives {words} from server {}", message.from)
+        }
+        Stimulus::Campaign => format!("{server} campaigns for term {}", turn.before.node.term().next()),
+        other => happens(other, &server),
+    }
+}
+
+/// Where a server crashes: what it has written of what it was to write, and what it has said.
+fn crashes<E: Environment>(turn: &Turn<E>, crash: &CrashPoint<E::Machine>) -> String {
+    let done = turn.fed[..crash.input].iter().filter(|fed| fed.done).flat_map(|fed| &fed.outputs);
+    let done: Vec<_> = done.chain(&turn.fed[crash.input].outputs[..crash.outputs]).collect();
+    let mut written: Vec<String> = done.iter().filter_map(|output| write::<E::Machine>(output)).collect();
+    let next = write::<E::Machine>(&turn.fed[crash.input].outputs[crash.outputs]).expect("a crash is at a write");
+    let before = match crash.entries {
+        None => format!(" before it writes {next}"),
+        Some(0) => format!(" when it has removed what stands in the place of {next}"),
+        Some(1) => format!(" when it has written the first of {next}"),
+        Some(count) => format!(" when it has written the first {count} of {next}"),
+    };
+    let said = done.iter().filter(|output| matches!(output, Output::Send(_))).count();
+    match said {
+        0 => {}
+        1 => written.insert(0, "has sent a message".to_string()),
+        many => written.insert(0, format!("has sent {many} messages")),
+    }
+    let after = match (said, written.as_slice()) {
+        (_, []) => String::new(),
+        (0, all) => format!(" after it has written {}", all.join(" and ")),
+        (_, [said]) => format!(" after it {said}"),
+        (_, [said, all @ ..]) => format!(" after it {said} and has written {}", all.join(" and ")),
+    };
+    let comma = if after.is_empty() { "" } else { "," };
+    format!("crashes{after}{comma}{before}")
+}
+
+/// What a write changes.
+fn write<S: Machine>(output: &Output<S>) -> Option<String> {
+    let Output::Persist(write) = output else { return None };
+    Some(match write {
+        Persist::HardState(HardState { term, vote: None }) => format!("term {term}"),
+        Persist::HardState(HardState { term, vote: Some(vote) }) => format!("its vote for {vote} in term {term}"),
+        Persist::Entries(entries) => {
+            let words = words::entries::<S>(entries);
+            match entries.as_slice() {
+                [one] => format!("entry {} ({words})", one.index),
+                [first, .., last] => format!("entries {} to {} ({words})", first.index, last.index),
+                [] => unreachable!("a write of entries is never empty"),
+            }
+        }
+    })
+}

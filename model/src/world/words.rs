@@ -1,0 +1,85 @@
+//! Entries, positions and messages as people read them.
+//!
+//! An entry is written `term:payload`, with `@stamp` where it has one; a position `index@term`.
+
+use palisade_spec::raft::{Body, Entry, Hint, Message, Payload, Position, StateMachine};
+
+/// A state machine whose commands and states people can read.
+pub trait Legible: StateMachine {
+    /// A command, tersely.
+    fn command(command: &Self::Command) -> String;
+
+    /// What the machine holds, tersely; empty if it holds nothing.
+    fn content(&self) -> String;
+
+    /// What the machine holds, for programs.
+    fn data(&self) -> serde_json::Value;
+}
+
+pub(super) fn payload<S: Legible>(payload: &Payload<S::Command>) -> String {
+    match payload {
+        Payload::Noop => "noop".to_string(),
+        Payload::Command(command) => S::command(command),
+    }
+}
+
+pub(super) fn entry<S: Legible>(entry: &Entry<S::Command>) -> String {
+    let stamp = if entry.stamp.0 > 0 { format!("@{}", entry.stamp) } else { String::new() };
+    format!("{}:{}{stamp}", entry.term, payload::<S>(&entry.payload))
+}
+
+/// Entries in their order; nothing for none.
+pub(super) fn entries<'a, S: Legible>(entries: impl IntoIterator<Item = &'a Entry<S::Command>>) -> String
+where
+    S::Command: 'a,
+{
+    entries.into_iter().map(entry::<S>).collect::<Vec<_>>().join(" ")
+}
+
+fn position(position: Position) -> String {
+    format!("{}@{}", position.index, position.term)
+}
+
+/// What is said, without by whom and to whom.
+pub(super) fn message<S: Legible>(message: &Message<S::Command>) -> String {
+    let (name, term) = (message.body.name(), message.term);
+    let rest = match &message.body {
+        Body::PreVote { last } | Body::RequestVote { last } => format!("last {}", position(*last)),
+        Body::PreVoteReply { granted } | Body::RequestVoteReply { granted } => {
+            if *granted { "granted" } else { "refused" }.to_string()
+        }
+        Body::AppendEntries { prev, entries, commit, stamp } => {
+            let entries = match entries.as_slice() {
+                [] => "no entries".to_string(),
+                entries => format!("entries {}", self::entries::<S>(entries)),
+            };
+            let stamp = if stamp.0 > 0 { format!(", stamp {stamp}") } else { String::new() };
+            format!("prev {}, {entries}, commit {commit}{stamp}", position(*prev))
+        }
+        Body::AppendAccepted { matched } => format!("matched {matched}"),
+        Body::AppendRejected { prev, hint } => match hint {
+            Hint::Short { next } => format!("prev {prev}, the log ends before {next}"),
+            Hint::Conflict { term, first } => format!("prev {prev}, term {term} there, since {first}"),
+        },
+    };
+    format!("{name}(term {term}, {rest})")
+}
+
+/// What is said, in a few letters: a label for an arrow.
+pub(super) fn label<C>(message: &Message<C>) -> String {
+    let name = message.body.name();
+    match &message.body {
+        Body::PreVote { .. } | Body::RequestVote { .. } => format!("{name} t{}", message.term),
+        Body::PreVoteReply { granted } => if *granted { "would vote" } else { "would not vote" }.to_string(),
+        Body::RequestVoteReply { granted: true } => format!("vote t{}", message.term),
+        Body::RequestVoteReply { granted: false } => format!("no vote t{}", message.term),
+        Body::AppendEntries { entries, commit, .. } if entries.is_empty() => {
+            format!("Append t{} c{commit}", message.term)
+        }
+        Body::AppendEntries { entries, commit, .. } => {
+            format!("Append t{} +{} c{commit}", message.term, entries.len())
+        }
+        Body::AppendAccepted { matched } => format!("has {matched} t{}", message.term),
+        Body::AppendRejected { prev, .. } => format!("not {prev} t{}", message.term),
+    }
+}
