@@ -1,14 +1,30 @@
 //! Running the checker to its end, and saying honestly what came of it.
 //!
 //! stateright's own report says "done" also of a run that was cut short, and prints violations without failing. So the
-//! verdict is made here: a run is exhaustive if the checker ended by itself, without any limit; it passes if it is, no
-//! property that must hold was violated, and every property that must be possible was met.
+//! verdict is made here: a run passes if the checker came to its end before any limit, no property that must hold was
+//! violated, and every property that must be possible was met.
 
-use std::fmt;
+use std::fmt::{self, Debug};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 use stateright::{Checker, CheckerBuilder, Expectation, Model};
+
+use crate::models::Expected;
+use crate::progress::{Memory, Watch};
+
+/// How much is explored, and with how much.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Effort {
+    /// With how many threads.
+    pub threads: usize,
+    /// At most about so many states are generated.
+    pub states: Option<usize>,
+    /// It takes at most about so long.
+    pub time: Option<Duration>,
+    /// Under this name it is said from time to time how far the run is; without a name, never.
+    pub name: Option<&'static str>,
+}
 
 /// What came of a run.
 #[derive(Clone, Debug)]
@@ -19,16 +35,42 @@ pub struct Verdict {
     pub depth: usize,
     /// How long it took.
     pub elapsed: Duration,
-    /// Properties that must hold and do not, with the length of the path that shows it.
+    /// Properties that must hold and do not, with the length of a path that shows it.
     pub violated: Vec<(&'static str, usize)>,
     /// Properties that must be possible and were not met.
     pub unmet: Vec<&'static str>,
+    /// Why the run ended.
+    pub end: End,
+    /// How much memory it took, if that is known.
+    pub memory: Option<Memory>,
+}
+
+/// Why a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// There was nothing left to explore.
+    Exhausted,
+    /// Every property had been violated or met: there was nothing left to find out.
+    Decided,
+    /// A limit was reached. What was not seen may still be there.
+    Cut,
 }
 
 impl Verdict {
     /// Whether everything is as it must be.
     pub fn passes(&self) -> bool {
-        self.violated.is_empty() && self.unmet.is_empty()
+        self.is_as(Expected::Holds)
+    }
+
+    /// Whether everything is as expected: nothing but the expected property is violated, everything that must be possible
+    /// was met, and the run was not cut short.
+    pub fn is_as(&self, expected: Expected) -> bool {
+        let violated: Vec<&str> = self.violated.iter().map(|(property, _)| *property).collect();
+        let as_told = match expected {
+            Expected::Holds => violated.is_empty(),
+            Expected::Violates(property) => violated == [property],
+        };
+        as_told && self.unmet.is_empty() && self.end != End::Cut
     }
 }
 
@@ -39,13 +81,20 @@ impl fmt::Display for Verdict {
         let rate = generated as f64 / self.elapsed.as_secs_f64() / 1e6;
         let (depth, seconds) = (self.depth, self.elapsed.as_secs_f64());
         write!(f, "{generated} generated, {unique} unique, depth {depth}, {seconds:.1} s, {rate:.2} M/s")?;
+        if let Some(memory) = self.memory {
+            write!(f, ", peak {}, {} B per unique state", memory.peak, memory.growth.0 / unique.max(1) as u64)?;
+        }
         for (property, steps) in &self.violated {
             write!(f, "; VIOLATED after {steps} steps: {property}")?;
         }
         for property in &self.unmet {
             write!(f, "; never met: {property}")?;
         }
-        if self.violated.is_empty() { write!(f, "; exhaustive") } else { Ok(()) }
+        match self.end {
+            End::Exhausted => write!(f, "; exhaustive"),
+            End::Decided => write!(f, "; ended when all was decided"),
+            End::Cut => write!(f, "; INCOMPLETE: a limit was reached, what was not seen may still be there"),
+        }
     }
 }
 
@@ -53,13 +102,35 @@ impl fmt::Display for Verdict {
 pub fn exhaust<M>(checker: CheckerBuilder<M>, threads: usize) -> Verdict
 where
     M: Model + Send + Sync + 'static,
-    M::State: Clone + PartialEq + Hash + Send + Sync + 'static,
-    M::Action: Clone + PartialEq + Send + Sync + 'static,
+    M::State: Clone + Debug + PartialEq + Hash + Send + Sync + 'static,
+    M::Action: Clone + Debug + PartialEq + Send + Sync + 'static,
 {
+    explore(checker, &Effort { threads, ..Effort::default() })
+}
+
+/// Explores, depth first, until nothing is left or a limit is reached.
+///
+/// # Panics
+/// If the model does.
+pub fn explore<M>(checker: CheckerBuilder<M>, effort: &Effort) -> Verdict
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Clone + Debug + PartialEq + Hash + Send + Sync + 'static,
+    M::Action: Clone + Debug + PartialEq + Send + Sync + 'static,
+{
+    let mut checker = checker.threads(effort.threads);
+    if let Some(states) = effort.states {
+        checker = checker.target_state_count(states);
+    }
+    if let Some(time) = effort.time {
+        // A single thread never looks at the clock: it would run to its end.
+        checker = checker.timeout(time).threads(effort.threads.max(2));
+    }
     let begun = Instant::now();
-    // No limit of any kind is set: when this returns, there is nothing left (or everything is already known).
-    let checker = checker.threads(threads).spawn_dfs().join();
-    let elapsed = begun.elapsed();
+    let mut watch = Watch::new(effort.name, begun);
+    // Unlike `report`, this panics if a thread did.
+    let checker = checker.spawn_dfs().join_and_report(&mut watch);
+    let elapsed = watch.ended().unwrap_or_else(Instant::now) - begun;
     let discoveries = checker.discoveries();
     let (mut violated, mut unmet) = (Vec::new(), Vec::new());
     for property in checker.model().properties() {
@@ -70,5 +141,11 @@ where
         }
     }
     let states = (checker.state_count(), checker.unique_state_count());
-    Verdict { states, depth: checker.max_depth(), elapsed, violated, unmet }
+    let cut = effort.states.is_some_and(|limit| states.0 >= limit) || effort.time.is_some_and(|limit| elapsed >= limit);
+    let end = match cut {
+        true => End::Cut,
+        false if discoveries.len() == checker.model().properties().len() => End::Decided,
+        false => End::Exhausted,
+    };
+    Verdict { states, depth: checker.max_depth(), elapsed, violated, unmet, end, memory: watch.memory() }
 }

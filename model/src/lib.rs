@@ -11,17 +11,20 @@
 //! | [`cluster`] | everything together, with real time, clients that pause, and a resource |
 //! | [`world`] | what the layers share: servers, network, disks, crashes, history |
 //! | [`models`] | the models by name, with their bounds |
-//! | [`check`] | running a model to its end, and the verdict |
+//! | [`check`], [`progress`] | running a model to its end, how far it is, and the verdict |
 //! | [`trace`] | shortest paths to violations and witnesses |
+//! | [`explore`] | stateright's Explorer in a browser |
 //! | [`readable`] | what people and programs read of a model |
 //! | [`facts`], [`diagram`] | states as tables and as what changed, paths as sequence diagrams |
 
 pub mod check;
 pub mod cluster;
 pub mod diagram;
+pub mod explore;
 pub mod facts;
 pub mod locks;
 pub mod models;
+pub mod progress;
 pub mod raft;
 pub mod readable;
 pub mod trace;

@@ -1,10 +1,14 @@
 //! `palisade-model`: the models of Palisade's protocol, explored to the end.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use palisade_model::check::Effort;
+use palisade_model::explore::free_address;
 use palisade_model::facts::columns;
-use palisade_model::models::{Named, Tier, models};
+use palisade_model::models::{Expected, Named, Tier, models};
+use palisade_model::trace::Trace;
 
 /// Explores the models of Palisade's protocol
 #[derive(Debug, Parser)]
@@ -16,9 +20,9 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Name every model and what it explores
+    /// Name every model, how long it takes and what it explores
     List,
-    /// Explore models to their end; without names, all that are quick
+    /// Explore models to their end; without names, all that are not deep
     Check {
         /// Which models
         names: Vec<String>,
@@ -26,8 +30,14 @@ enum Command {
         #[arg(long)]
         deep: bool,
         /// How many threads
-        #[arg(long, value_name = "N", default_value_t = 2)]
+        #[arg(long, value_name = "N", default_value_t = 2, value_parser = positive)]
         threads: usize,
+        /// Stop after about so many states, to try something out: an incomplete run fails
+        #[arg(long, value_name = "STATES", value_parser = positive)]
+        limit: Option<usize>,
+        /// Stop after about so many seconds, likewise
+        #[arg(long, value_name = "SECONDS")]
+        time: Option<u64>,
     },
     /// Tell a shortest path to where a property is violated, or met if it is about what must be possible
     Trace {
@@ -40,69 +50,139 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Look at a model in a browser, step by step
+    Explore {
+        /// Which model
+        #[arg(default_value = "cluster")]
+        name: String,
+        /// Where the page is served
+        #[arg(long, default_value = "127.0.0.1:3000")]
+        address: String,
+        /// Find a shortest path to where this property is violated, or met, and begin there
+        #[arg(long)]
+        property: Option<String>,
+    },
 }
 
 /// A command that cannot be carried out as it was given.
 const USAGE: u8 = 64;
+/// Something that is needed cannot be had.
+const UNAVAILABLE: u8 = 69;
+
+fn positive(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|number| *number > 0).ok_or_else(|| "a number from 1 on is needed".to_string())
+}
 
 fn main() -> ExitCode {
-    match Arguments::parse().command {
-        Command::List => {
-            let rows = models().into_iter().map(|model| [model.name, model.tier.name(), model.about].map(String::from));
-            println!("{}", columns(&rows.collect::<Vec<_>>()));
-            ExitCode::SUCCESS
+    let done = match Arguments::parse().command {
+        Command::List => list(),
+        Command::Check { names, deep, threads, limit, time } => {
+            let effort = Effort { threads, states: limit, time: time.map(Duration::from_secs), name: None };
+            check(&names, deep, &effort)
         }
-        Command::Check { names, deep, threads } => check(&names, deep, threads),
         Command::Trace { name, property, json } => trace(&name, property.as_deref(), json),
-    }
+        Command::Explore { name, address, property } => explore(&name, &address, property.as_deref()),
+    };
+    done.unwrap_or_else(|failure| {
+        eprintln!("palisade-model: {}", failure.message);
+        ExitCode::from(failure.code)
+    })
 }
 
-fn refuse(message: &str) -> ExitCode {
-    eprintln!("palisade-model: {message}");
-    ExitCode::from(USAGE)
+/// Why a command was not carried out.
+struct Failure {
+    message: String,
+    code: u8,
 }
 
-fn unknown_model(name: &str) -> ExitCode {
-    let known: Vec<_> = models().iter().map(|model| model.name).collect();
-    refuse(&format!("there is no model {name}; there are {}", known.join(", ")))
+type Done = Result<ExitCode, Failure>;
+
+fn find<'a>(models: &'a [Named], name: &str) -> Result<&'a Named, Failure> {
+    models.iter().find(|model| model.name == name).ok_or_else(|| {
+        let known: Vec<_> = models.iter().map(|model| model.name).collect();
+        Failure { message: format!("there is no model {name}; there are {}", known.join(", ")), code: USAGE }
+    })
 }
 
-fn check(names: &[String], deep: bool, threads: usize) -> ExitCode {
+fn list() -> Done {
+    let rows = models().into_iter().map(|model| [model.name, model.tier.name(), model.about].map(String::from));
+    println!("{}", columns(&rows.collect::<Vec<_>>()));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(names: &[String], deep: bool, effort: &Effort) -> Done {
     let models = models();
-    if let Some(unknown) = names.iter().find(|name| models.iter().all(|model| model.name != **name)) {
-        return unknown_model(unknown);
+    for name in names {
+        find(&models, name)?;
     }
     let chosen = |model: &&Named| match names {
         [] => deep || model.tier != Tier::Deep,
         names => names.iter().any(|name| name == model.name),
     };
+    let width = models.iter().filter(chosen).map(|model| model.name.len()).max().unwrap_or(0);
     let mut passes = true;
     for model in models.iter().filter(chosen) {
-        let verdict = model.model.check(threads);
-        println!("{:<18} {verdict}", model.name);
-        passes &= verdict.passes();
+        let verdict = model.model.attempt(&Effort { name: Some(model.name), ..effort.clone() });
+        let mut told = verdict.to_string();
+        let is_as_told = verdict.is_as(model.expected);
+        if let Expected::Violates(property) = model.expected {
+            told.push_str("; ");
+            told.push_str(&if is_as_told { as_told(model, property) } else { not_as_told(property) });
+        }
+        println!("{:<width$}  {told}", model.name);
+        passes &= is_as_told;
     }
-    if passes { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    Ok(if passes { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn trace(name: &str, property: Option<&str>, json: bool) -> ExitCode {
-    let models = models();
-    let Some(model) = models.iter().find(|model| model.name == name) else { return unknown_model(name) };
+fn as_told(model: &Named, property: &str) -> String {
+    let steps = model.model.trace(property).map_or(0, |trace| trace.steps.len());
+    format!("as told: \"{property}\" is violated after {steps} steps")
+}
+
+fn not_as_told(property: &str) -> String {
+    format!("NOT AS TOLD: \"{property}\" should be violated, and nothing else be amiss")
+}
+
+/// A shortest path to where `property` is violated or met.
+fn find_trace(model: &Named, property: Option<&str>) -> Result<Trace, Failure> {
+    let name = model.name;
     let properties = model.model.properties();
     let Some(&(property, possible)) = properties.iter().find(|(known, _)| Some(*known) == property) else {
         let asked = property.map_or(String::new(), |asked| format!("{name} has no property \"{asked}\"; "));
         let known: Vec<_> = properties.iter().map(|(known, _)| format!("\n  {known}")).collect();
-        return refuse(&format!("{asked}name one with --property; the properties of {name} are{}", known.concat()));
+        let message = format!("{asked}name one with --property; the properties of {name} are{}", known.concat());
+        return Err(Failure { message, code: USAGE });
     };
-    let Some(trace) = model.model.trace(property) else {
+    model.model.trace(property).ok_or_else(|| {
         let never = if possible { "is never met" } else { "is never violated" };
-        eprintln!("palisade-model: {name}: \"{property}\" {never}, in no state that the model can reach");
-        return ExitCode::FAILURE;
-    };
+        Failure { message: format!("{name}: \"{property}\" {never}, in no state that the model can reach"), code: 1 }
+    })
+}
+
+fn trace(name: &str, property: Option<&str>, json: bool) -> Done {
+    let models = models();
+    let trace = find_trace(find(&models, name)?, property)?;
     if json {
         trace.lines(name).iter().for_each(|line| println!("{line}"));
     } else {
-        println!("{name}: {}\n\n{}\n\n{trace}", trace.title(), trace.initial);
+        print!("{name}: {}\n\n{}\n\n{trace}", trace.title(), trace.initial);
     }
-    ExitCode::SUCCESS
+    Ok(ExitCode::SUCCESS)
+}
+
+fn explore(name: &str, address: &str, property: Option<&str>) -> Done {
+    let models = models();
+    let model = find(&models, name)?;
+    let address = free_address(address).map_err(|error| Failure {
+        message: format!("the page cannot be served at {address}: {error}; choose another place with --address"),
+        code: UNAVAILABLE,
+    })?;
+    let place = match property {
+        Some(_) => format!("#/steps{}", find_trace(model, property)?.place),
+        None => String::new(),
+    };
+    println!("{}: http://{address}/{place}\nCtrl-C ends it.", model.name);
+    model.model.explore(address);
+    Ok(ExitCode::SUCCESS)
 }

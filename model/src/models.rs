@@ -1,7 +1,10 @@
 //! Every model there is, by name, with its bounds.
 
-use crate::check::{Verdict, exhaust};
+use std::net::SocketAddr;
+
+use crate::check::{Effort, Verdict, explore};
 use crate::cluster::{Around, Surroundings};
+use crate::explore::serve;
 use crate::locks::{self, Deed, Locks};
 use crate::raft::{Proposals, Tape};
 use crate::readable::Readable;
@@ -56,7 +59,11 @@ pub enum Expected {
 /// What can be done with a model, whatever its states are. Each call begins with a new one.
 pub trait Run: Send + Sync {
     /// Explores it to its end.
-    fn check(&self, threads: usize) -> Verdict;
+    fn check(&self, threads: usize) -> Verdict {
+        self.attempt(&Effort { threads, ..Effort::default() })
+    }
+    /// Explores it, within limits.
+    fn attempt(&self, effort: &Effort) -> Verdict;
     /// The names of its properties, and whether each is about what must be possible (and not about what must hold).
     fn properties(&self) -> Vec<(&'static str, bool)>;
     /// A shortest path to where a property is violated, or met if it is about what must be possible.
@@ -64,19 +71,24 @@ pub trait Run: Send + Sync {
     /// # Panics
     /// If the model has no such property.
     fn trace(&self, property: &str) -> Option<Trace>;
+    /// Serves its Explorer, for as long as the process lives.
+    ///
+    /// # Panics
+    /// If somebody listens at the address.
+    fn explore(&self, address: SocketAddr);
 }
 
 /// Makes a model.
 struct Make<F>(F);
 
 impl<M: Readable, F: Fn() -> M + Send + Sync> Run for Make<F> {
-    fn check(&self, threads: usize) -> Verdict {
+    fn attempt(&self, effort: &Effort) -> Verdict {
         let checker = self.0().checker();
         let checker = match M::REPRESENTATIVE {
             Some(representative) => checker.symmetry_fn(representative),
             None => checker,
         };
-        exhaust(checker, threads)
+        explore(checker, effort)
     }
 
     fn properties(&self) -> Vec<(&'static str, bool)> {
@@ -86,6 +98,10 @@ impl<M: Readable, F: Fn() -> M + Send + Sync> Run for Make<F> {
 
     fn trace(&self, property: &str) -> Option<Trace> {
         shortest(self.0(), property)
+    }
+
+    fn explore(&self, address: SocketAddr) {
+        serve(self.0(), address);
     }
 }
 

@@ -8,6 +8,7 @@ use std::fmt;
 use serde_json::{Value, json};
 use stateright::{Checker, Expectation, Model, Path, Property};
 
+use crate::explore::place;
 use crate::readable::Readable;
 
 /// A path, told.
@@ -22,6 +23,8 @@ pub struct Trace {
     pub initial: String,
     /// The state in which it begins, for programs.
     pub setting: Value,
+    /// Where stateright's Explorer shows it: what follows `#/steps` in the page's address.
+    pub place: String,
     /// Its steps.
     pub steps: Vec<Step>,
 }
@@ -157,6 +160,7 @@ fn tell<M: Readable>(model: &M, property: &Property<M>, path: Path<M::State, M::
         possible: matches!(property.expectation, Expectation::Sometimes),
         initial: format!("{initial:?}"),
         setting: model.setting(initial),
+        place: place(model, &path),
         steps: steps.collect(),
     }
 }

@@ -1,9 +1,8 @@
 //! How proposals and what became of them are shown.
 
-use palisade_spec::raft::NodeId;
 use serde_json::{Value, json};
 
-use super::{Proposals, Tape};
+use super::{Move, Proposals, Tape};
 use crate::diagram::Tone;
 use crate::facts::Facts;
 use crate::world::{Legible, Shown, Told};
@@ -25,6 +24,8 @@ impl Legible for Tape {
 impl Shown for Proposals {
     fn facts(&self, facts: &mut Facts) {
         facts.fields("clients", [("proposed", format!("{} of {}", self.made, self.most))]);
+        let ticks = if self.ticks > 0 { format!("{}×", self.ticks) } else { String::new() };
+        facts.fields("clocks", [("may advance", ticks)]);
     }
 
     fn lifelines(&self) -> Vec<String> {
@@ -36,21 +37,32 @@ impl Shown for Proposals {
     }
 }
 
-/// The server to which a proposal is made.
-impl Told for NodeId {
+impl Told for Move {
     fn sentence(&self) -> String {
-        format!("a client's proposal arrives at server {self}")
+        match self {
+            Move::Propose(server) => format!("a client's proposal arrives at server {server}"),
+            Move::Tick(server) => format!("the clock of server {server} advances"),
+        }
     }
 
     fn event(&self) -> Value {
-        json!({ "propose": self })
+        match self {
+            Move::Propose(server) => json!({ "propose": server }),
+            Move::Tick(server) => json!({ "tick": server }),
+        }
     }
 
     fn doer(&self) -> Option<usize> {
-        Some(0)
+        match self {
+            Move::Propose(_) => Some(0),
+            Move::Tick(_) => None,
+        }
     }
 
     fn label(&self) -> String {
-        "propose".to_string()
+        match self {
+            Move::Propose(_) => "propose".to_string(),
+            Move::Tick(_) => "its clock advances".to_string(),
+        }
     }
 }

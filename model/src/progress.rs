@@ -1,0 +1,147 @@
+//! How far a run is, how fast it goes and how much memory it takes.
+
+use std::fmt;
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use stateright::Model;
+use stateright::report::{ReportData, ReportDiscovery, Reporter};
+
+/// How often it is looked how far the run is.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bytes(pub u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mebibytes = self.0 >> 20;
+        if mebibytes < 10_000 { write!(f, "{mebibytes} MiB") } else { write!(f, "{} GiB", mebibytes >> 10) }
+    }
+}
+
+/// How much memory a run took, as seen ten times a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// The most that was resident: the whole process, with what was there before.
+    pub peak: Bytes,
+    /// By how much that is more than what was resident when the run began.
+    pub growth: Bytes,
+}
+
+/// Watches a run.
+pub(crate) struct Watch {
+    name: Option<&'static str>,
+    begun: Instant,
+    ended: Option<Instant>,
+    before: Option<Bytes>,
+    peak: Option<Bytes>,
+    on_terminal: bool,
+    next: Duration,
+}
+
+impl Watch {
+    /// A run begins. With a name it is told how far it is: at a terminal all the time, elsewhere every ten seconds.
+    pub(crate) fn new(name: Option<&'static str>, begun: Instant) -> Watch {
+        let on_terminal = std::io::stderr().is_terminal();
+        let before = resident();
+        let mut watch = Watch { name, begun, ended: None, before, peak: before, on_terminal, next: Duration::ZERO };
+        watch.next = watch.pause();
+        watch
+    }
+
+    /// When the checker had come to its end.
+    pub(crate) fn ended(&self) -> Option<Instant> {
+        self.ended
+    }
+
+    /// What it took, where that can be known.
+    pub(crate) fn memory(&self) -> Option<Memory> {
+        let (before, peak) = (self.before?, self.peak?);
+        Some(Memory { peak, growth: Bytes(peak.0 - before.0) })
+    }
+
+    fn pause(&self) -> Duration {
+        if self.on_terminal { Duration::from_secs(1) } else { Duration::from_secs(10) }
+    }
+
+    fn tell(&self, name: &str, data: &ReportData) {
+        let line = line(name, data, resident());
+        let mut to = std::io::stderr().lock();
+        // Whether anybody reads it is not the run's concern.
+        let _ = if self.on_terminal { write!(to, "\r\x1b[2K{line}") } else { writeln!(to, "{line}") };
+        let _ = to.flush();
+    }
+}
+
+fn line(name: &str, data: &ReportData, resident: Option<Bytes>) -> String {
+    let seconds = data.duration.as_secs_f64();
+    #[expect(clippy::cast_precision_loss, reason = "a rate, for people")]
+    let rate = data.total_states as f64 / seconds.max(0.001) / 1e6;
+    let (generated, unique, depth) = (data.total_states, data.unique_states, data.max_depth);
+    let memory = resident.map_or(String::new(), |bytes| format!(", {bytes}"));
+    format!("{name}: {generated} generated, {unique} unique, depth {depth}, {seconds:.0} s, {rate:.2} M/s{memory}")
+}
+
+impl<M: Model> Reporter<M> for Watch {
+    fn report_checking(&mut self, data: ReportData) {
+        self.peak = self.peak.max(resident());
+        if data.done {
+            self.ended = Some(Instant::now());
+            if self.name.is_some() && self.on_terminal {
+                let _ = write!(std::io::stderr(), "\r\x1b[2K");
+            }
+        } else if let Some(name) = self.name.filter(|_| self.begun.elapsed() >= self.next) {
+            self.tell(name, &data);
+            self.next = self.begun.elapsed() + self.pause();
+        }
+    }
+
+    fn report_discoveries(&mut self, _: &M, _: std::collections::BTreeMap<&'static str, ReportDiscovery<M>>) {
+        // What was found is in the verdict.
+    }
+
+    fn delay(&self) -> Duration {
+        LOOK
+    }
+}
+
+/// How much memory of this process is resident, where the system tells.
+fn resident() -> Option<Bytes> {
+    kibibytes(&std::fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
+}
+
+fn kibibytes(status: &str, field: &str) -> Option<Bytes> {
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+    Some(Bytes(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_from_what_the_system_tells() {
+        let status = "Name:\tx\nVmHWM:\t    9000 kB\nVmRSS:\t    2048 kB\n";
+        assert_eq!(kibibytes(status, "VmRSS:"), Some(Bytes(2 << 20)));
+        assert_eq!(kibibytes(status, "VmSwap:"), None);
+        assert_eq!(kibibytes("VmRSS:\t many", "VmRSS:"), None);
+        assert_eq!(Bytes(5 << 20).to_string(), "5 MiB");
+        assert_eq!(Bytes(20 << 30).to_string(), "20 GiB");
+    }
+
+    #[test]
+    fn a_line_tells_how_far_how_fast_and_how_big() {
+        let data = ReportData {
+            total_states: 3_000_000,
+            unique_states: 1_000_000,
+            max_depth: 17,
+            duration: Duration::from_secs(2),
+            done: false,
+        };
+        let told = "m: 3000000 generated, 1000000 unique, depth 17, 2 s, 1.50 M/s";
+        assert_eq!(line("m", &data, None), told);
+        assert_eq!(line("m", &data, Some(Bytes(64 << 20))), format!("{told}, 64 MiB"));
+    }
+}
