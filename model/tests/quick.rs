@@ -8,7 +8,7 @@ const PINNED: [(&str, usize); 5] = [
     ("raft", 610_096),
     ("raft-late", 2_175_526),
     ("raft-repeats", 2_248_194),
-    ("locks", 902_637),
+    ("locks", 522_750),
     ("cluster", 137_651),
 ];
 

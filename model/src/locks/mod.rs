@@ -1,9 +1,8 @@
 //! The lock table by itself, behind a perfect log: what clients do to it, in every order, with every request late,
 //! repeated or lost, and sessions that expire at any moment.
 //!
-//! A request that was ever sent may be applied at any later time and any number of times; one that never is was lost.
-//! The only order that is kept is the one that clients keep: an operation is applied for the first time after the
-//! client's operation before it.
+//! A request that was ever sent may be applied at any later time and any number of times; one that never is was lost. No
+//! order is kept: a client's later operation may overtake an earlier one, which then arrives late.
 
 mod judge;
 mod properties;
@@ -62,20 +61,11 @@ pub enum Deed {
     Withdraw,
 }
 
-/// An operation that a client has sent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Sent {
-    /// The command, with its number.
-    pub command: Ref<Payload<Command>>,
-    /// Whether it was applied.
-    pub applied: bool,
-}
-
 /// A client: its operations, in the order of their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Client {
     /// What it sent.
-    pub sent: Vec<Sent>,
+    pub sent: Vec<Ref<Payload<Command>>>,
     /// The last grant it was told of, on each key.
     pub granted: Vec<Option<Token>>,
 }
@@ -267,8 +257,7 @@ impl Model for Locks {
                     actions.extend(self.bounds.alphabet.iter().map(|&deed| Action::Send(number, deed, key)));
                 }
             }
-            let next = client.sent.iter().position(|sent| !sent.applied).map_or(client.sent.len(), |next| next + 1);
-            actions.extend((0..next).map(|operation| Action::Apply(number, operation)));
+            actions.extend((0..client.sent.len()).map(|operation| Action::Apply(number, operation)));
             actions.extend([Action::KeepAlive(number), Action::Close(number)]);
         }
         if state.once.len() < self.bounds.once {
@@ -286,7 +275,7 @@ impl Model for Locks {
             Action::Send(number, deed, key) => {
                 let mut next = last.clone();
                 let command = self.payload(Payload::Command(self.command(number, &last.clients[number], deed, key)));
-                self.change(&mut next, number, |client| client.sent.push(Sent { command, applied: false }));
+                self.change(&mut next, number, |client| client.sent.push(command));
                 next
             }
             Action::SendOnce(key) => {
@@ -296,11 +285,7 @@ impl Model for Locks {
                 next.once.push(self.payload(Payload::Command(command)));
                 next
             }
-            Action::Apply(number, operation) => {
-                let mut next = self.apply(last, last.clients[number].sent[operation].command);
-                self.change(&mut next, number, |client| client.sent[operation].applied = true);
-                next
-            }
+            Action::Apply(number, operation) => self.apply(last, last.clients[number].sent[operation]),
             // Each repetition opens another session; the table's own bound is how often that is followed.
             Action::ApplyOnce(_) if last.table.sessions().len() >= SESSIONS => return None,
             Action::ApplyOnce(place) => self.apply(last, last.once[place]),

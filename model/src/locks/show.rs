@@ -93,10 +93,7 @@ pub(super) fn facts(state: &State) -> Facts {
         facts.fields(session(*id), [("until", known.deadline.to_string()), ("did", last)]);
     }
     for (number, client) in state.clients.iter().enumerate() {
-        let sent = client
-            .sent
-            .iter()
-            .map(|sent| format!("{}{}", words(&sent.command), if sent.applied { "" } else { " (not applied)" }));
+        let sent = client.sent.iter().map(|sent| words(sent));
         let told = client.granted.iter().flatten().map(|token| format!("token {token}")).collect::<Vec<_>>();
         let fields = [("was told", told.join(", ")), ("sent", sent.collect::<Vec<_>>().join(", "))];
         facts.fields(format!("client {}", number + 1), fields);
@@ -147,13 +144,10 @@ impl Locks {
 
     /// What an action is in the state in which it is taken.
     pub(super) fn tell_in(&self, last: &State, action: &Action) -> String {
-        let applied = |payload: &Payload<Command>, again: &str| format!("{} is applied{again}", words(payload));
+        let applied = |payload: &Payload<Command>| format!("{} is applied", words(payload));
         match action {
-            Action::Apply(client, operation) => {
-                let sent = &last.clients[*client].sent[*operation];
-                applied(&sent.command, if sent.applied { " again" } else { "" })
-            }
-            Action::ApplyOnce(place) => applied(&last.once[*place], ""),
+            Action::Apply(client, operation) => applied(&last.clients[*client].sent[*operation]),
+            Action::ApplyOnce(place) => applied(&last.once[*place]),
             other => self.tell(other),
         }
     }
@@ -165,11 +159,11 @@ impl Locks {
         let sent = next.as_ref().map_or(last, |next| next);
         match action {
             Action::Send(client, ..) => {
-                let command = sent.clients[*client].sent.last().map(|sent| &*sent.command);
+                let command = sent.clients[*client].sent.last().map(|sent| &**sent);
                 json!({ "kind": "send", "client": client + 1, "payload": command })
             }
             Action::SendOnce(_) => json!({ "kind": "send", "payload": sent.once.last().map(|command| &**command) }),
-            Action::Apply(client, operation) => apply(&last.clients[*client].sent[*operation].command),
+            Action::Apply(client, operation) => apply(&last.clients[*client].sent[*operation]),
             Action::ApplyOnce(place) => apply(&last.once[*place]),
             Action::KeepAlive(client) => {
                 apply(&Payload::Command(Command::KeepAlive { sessions: vec![Locks::session(*client)] }))
@@ -201,7 +195,7 @@ impl Locks {
                 Action::SendOnce(_) => sent[clients].push(row),
                 Action::Apply(client, operation) => {
                     let from = (client + 1, sent[*client][*operation]);
-                    let label = label(&last.clients[*client].sent[*operation].command);
+                    let label = label(&last.clients[*client].sent[*operation]);
                     diagram.detailed_arrow(from, (0, row), label, words, Fate::Arrives);
                 }
                 Action::ApplyOnce(place) => {
