@@ -12,6 +12,7 @@
 //! | [`world`] | what the layers share: servers, network, disks, crashes, history |
 //! | [`models`] | the models by name, with their bounds |
 //! | [`check`], [`progress`] | running a model to its end, how far it is, and the verdict |
+//! | [`simulate`] | random walks, far past those bounds |
 //! | [`trace`] | shortest paths to violations and witnesses |
 //! | [`explore`] | stateright's Explorer in a browser |
 //! | [`readable`] | what people and programs read of a model |
@@ -27,5 +28,6 @@ pub mod models;
 pub mod progress;
 pub mod raft;
 pub mod readable;
+pub mod simulate;
 pub mod trace;
 pub mod world;

@@ -1,13 +1,15 @@
 //! `palisade-model`: the models of Palisade's protocol, explored to the end.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
 use palisade_model::check::Effort;
 use palisade_model::explore::free_address;
 use palisade_model::facts::columns;
 use palisade_model::models::{Expected, Named, Tier, models};
+use palisade_model::simulate::Walks;
 use palisade_model::trace::Trace;
 
 /// Explores the models of Palisade's protocol
@@ -38,6 +40,26 @@ enum Command {
         /// Stop after about so many seconds, likewise
         #[arg(long, value_name = "SECONDS")]
         time: Option<u64>,
+    },
+    /// Walk through models at random, far past what can be explored; without names, those that are made for it
+    Simulate {
+        /// Which models
+        names: Vec<String>,
+        /// For about how many seconds each
+        #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+        seconds: u64,
+        /// The first seed: each further round of walks takes the next one
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// About how many states a round has, before it begins anew in a new process
+        #[arg(long, value_name = "STATES", default_value_t = 50_000, value_parser = positive)]
+        states: usize,
+        /// How many threads
+        #[arg(long, value_name = "N", default_value_t = 2, value_parser = positive)]
+        threads: usize,
+        /// One round of one model, told as JSON
+        #[arg(long, hide = true)]
+        round: bool,
     },
     /// Tell a shortest path to where a property is violated, or met if it is about what must be possible
     Trace {
@@ -80,6 +102,12 @@ fn main() -> ExitCode {
             let effort = Effort { threads, states: limit, time: time.map(Duration::from_secs), name: None };
             check(&names, deep, &effort)
         }
+        Command::Simulate { names, seconds, seed, states, threads, round: false } => {
+            simulate(&names, Duration::from_secs(seconds), seed, &Round { states, threads })
+        }
+        Command::Simulate { names, seed, states, threads, round: true, .. } => {
+            round(&names, seed, &Round { states, threads })
+        }
         Command::Trace { name, property, json } => trace(&name, property.as_deref(), json),
         Command::Explore { name, address, property } => explore(&name, &address, property.as_deref()),
     };
@@ -116,7 +144,7 @@ fn check(names: &[String], deep: bool, effort: &Effort) -> Done {
         find(&models, name)?;
     }
     let chosen = |model: &&Named| match names {
-        [] => deep || model.tier != Tier::Deep,
+        [] => model.tier <= if deep { Tier::Deep } else { Tier::Full },
         names => names.iter().any(|name| name == model.name),
     };
     let width = models.iter().filter(chosen).map(|model| model.name.len()).max().unwrap_or(0);
@@ -142,6 +170,80 @@ fn as_told(model: &Named, property: &str) -> String {
 
 fn not_as_told(property: &str) -> String {
     format!("NOT AS TOLD: \"{property}\" should be violated, and nothing else be amiss")
+}
+
+/// How far one process walks.
+struct Round {
+    states: usize,
+    threads: usize,
+}
+
+/// One round of walks, in this process.
+fn round(names: &[String], seed: u64, round: &Round) -> Done {
+    let models = models();
+    let [name] = names else {
+        return Err(Failure { message: "a round is of one model".to_string(), code: USAGE });
+    };
+    let walks = find(&models, name)?.model.walk(seed, round.states, round.threads);
+    println!("{}", serde_json::to_string(&walks).expect("walks are plain values"));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn simulate(names: &[String], time: Duration, seed: u64, round: &Round) -> Done {
+    let models = models();
+    for name in names {
+        find(&models, name)?;
+    }
+    let chosen = |model: &&Named| match names {
+        [] => model.tier == Tier::Random,
+        names => names.iter().any(|name| name == model.name),
+    };
+    let mut passes = true;
+    for model in models.iter().filter(chosen) {
+        let begun = Instant::now();
+        let (mut states, mut longest, mut met) = (0, 0, BTreeSet::new());
+        let mut seeds = seed..;
+        while let Some(seed) = seeds.next() {
+            let walks = walk_elsewhere(model.name, seed, round)?;
+            states += walks.states;
+            longest = longest.max(walks.longest);
+            met.extend(walks.met);
+            for (property, trace) in &walks.violated {
+                println!("{}  VIOLATED with seed {seed}: {property}\n\n{trace}", model.name);
+            }
+            passes &= walks.violated.is_empty();
+            if begun.elapsed() >= time || !walks.violated.is_empty() {
+                break;
+            }
+        }
+        let unmet = model.model.properties().into_iter().filter(|(name, possible)| *possible && !met.contains(*name));
+        let unmet: Vec<_> = unmet.map(|(name, _)| format!("; not met: {name}")).collect();
+        println!(
+            "{:<20} {states} states of random walks of up to {longest} steps, seeds {seed} to {}, {:.1} s{}",
+            model.name,
+            seeds.start - 1,
+            begun.elapsed().as_secs_f64(),
+            unmet.concat()
+        );
+    }
+    Ok(if passes { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// One round of walks, in a process of its own: the parts of a model's states are kept as long as their process lives.
+fn walk_elsewhere(name: &str, seed: u64, round: &Round) -> Result<Walks, Failure> {
+    let failed = |message: String| Failure { message: format!("{name}, seed {seed}: {message}"), code: 1 };
+    let program = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
+    let numbers = [("--seed", seed), ("--states", round.states as u64), ("--threads", round.threads as u64)];
+    let output = std::process::Command::new(program)
+        .args(["simulate", name, "--round"])
+        .args(numbers.iter().flat_map(|(option, number)| [(*option).to_string(), number.to_string()]))
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() {
+        return Err(failed(format!("the walks ended with {}", output.status)));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))
 }
 
 /// A shortest path to where `property` is violated or met.

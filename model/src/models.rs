@@ -8,6 +8,7 @@ use crate::explore::serve;
 use crate::locks::{self, Deed, Locks};
 use crate::raft::{Proposals, Tape};
 use crate::readable::Readable;
+use crate::simulate::{Walks, walk};
 use crate::trace::{Trace, shortest};
 use crate::world::{Answers, Bounds, Delivery, Elections, Repeats, World};
 
@@ -34,6 +35,8 @@ pub enum Tier {
     Full,
     /// With `just check-deep`.
     Deep,
+    /// Never to its end: by random walks.
+    Random,
 }
 
 impl Tier {
@@ -43,6 +46,7 @@ impl Tier {
             Tier::Quick => "quick",
             Tier::Full => "full",
             Tier::Deep => "deep",
+            Tier::Random => "random",
         }
     }
 }
@@ -71,6 +75,8 @@ pub trait Run: Send + Sync {
     /// # Panics
     /// If the model has no such property.
     fn trace(&self, property: &str) -> Option<Trace>;
+    /// Walks through it at random, until about so many states were seen.
+    fn walk(&self, seed: u64, states: usize, threads: usize) -> Walks;
     /// Serves its Explorer, for as long as the process lives.
     ///
     /// # Panics
@@ -100,6 +106,10 @@ impl<M: Readable, F: Fn() -> M + Send + Sync> Run for Make<F> {
         shortest(self.0(), property)
     }
 
+    fn walk(&self, seed: u64, states: usize, threads: usize) -> Walks {
+        walk(self.0(), seed, states, threads)
+    }
+
     fn explore(&self, address: SocketAddr) {
         serve(self.0(), address);
     }
@@ -120,6 +130,7 @@ pub fn models() -> Vec<Named> {
     let mut models = consensus();
     models.extend(lock_table());
     models.extend(whole());
+    models.extend(wide());
     models.sort_by_key(|model| model.tier);
     models
 }
@@ -176,6 +187,18 @@ fn lock_table() -> Vec<Named> {
             "3 sessions, 1 key, 2 operations each, late, repeated and lost; keepalives, closes, expiry at any moment",
             || Locks::new(locks::Bounds { alphabet: &[Deed::Wait, Deed::Release], ..LOCKS }),
         ),
+        holds(
+            Tier::Full,
+            "locks-two-keys",
+            "3 sessions, 2 keys, 2 operations each, as above; they expire together",
+            || {
+                let alphabet = &[Deed::Wait, Deed::Release];
+                Locks::new(locks::Bounds { keys: 2, ttl: 0, ticks: 1, alphabet, ..LOCKS })
+            },
+        ),
+        holds(Tier::Full, "locks-without-session", "2 sessions, and 2 acquires without one, as above", || {
+            Locks::new(locks::Bounds { sessions: 2, once: 2, alphabet: &[Deed::Wait, Deed::Release], ..LOCKS })
+        }),
         holds(Tier::Deep, "locks-all", "3 sessions, 1 key, 2 operations of every kind each", || Locks::new(LOCKS)),
     ]
 }
@@ -200,6 +223,63 @@ fn whole() -> Vec<Named> {
         holds(Tier::Full, "cluster-retries", "the same, with every request late or twice, and a crash", || {
             cluster(Around { arrivals: 2, ..AROUND }, Bounds { crashes: 1, ..CLUSTER })
         }),
+    ]
+}
+
+/// What random walks go through.
+fn wide() -> Vec<Named> {
+    let raft = |bounds: Bounds| World::new(bounds.clone(), Tape::default(), Proposals::new(bounds.log, 6));
+    vec![
+        holds(
+            Tier::Random,
+            "raft-wide",
+            "5 servers, 6 terms, logs of 12, 3 crashes, 5 repeats, 16 messages, 3 AppendEntries on a link",
+            move || {
+                let (repeats, delivery) = (Repeats::AtMost(5), late(16));
+                raft(Bounds {
+                    servers: 5,
+                    terms: 6,
+                    log: 12,
+                    crashes: 3,
+                    repeats,
+                    delivery,
+                    appends: 3,
+                    ..Bounds::default()
+                })
+            },
+        ),
+        holds(
+            Tier::Random,
+            "raft-wide-elections",
+            "3 servers, 8 terms, logs of 12, 3 crashes, 5 repeats, 10 messages, PreVote and CheckQuorum step by step",
+            move || {
+                let (repeats, delivery, elections) = (Repeats::AtMost(5), late(10), Elections::StepByStep);
+                raft(Bounds {
+                    terms: 8,
+                    log: 12,
+                    crashes: 3,
+                    repeats,
+                    delivery,
+                    appends: 2,
+                    elections,
+                    ..Bounds::default()
+                })
+            },
+        ),
+        holds(Tier::Random, "locks-wide", "4 sessions and 1 without one, 3 keys, 5 operations each, 9 ticks", || {
+            Locks::new(locks::Bounds { sessions: 4, keys: 3, operations: 5, once: 1, ttl: 3, ticks: 9, ..LOCKS })
+        }),
+        holds(
+            Tier::Random,
+            "cluster-wide",
+            "3 servers, 3 clients, 5 terms, logs of 16, 9 ticks, 3 crashes, 3 repeats, 10 messages, every request thrice",
+            || {
+                let around = Around { clients: 3, ticks: 9, ttl: 3, arrivals: 3, keepalives: 3, log: 16 };
+                let (repeats, delivery) = (Repeats::AtMost(3), late(10));
+                let bounds = Bounds { terms: 5, log: 16, crashes: 3, repeats, delivery, appends: 2, ..CLUSTER };
+                cluster(around, bounds)
+            },
+        ),
     ]
 }
 

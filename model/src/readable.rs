@@ -30,6 +30,11 @@ pub trait Readable:
     /// How it counts states that differ in names only as one, if it does.
     const REPRESENTATIVE: Option<Representative<Self::State>> = None;
 
+    /// How likely an action is in a random walk, beside the others that are possible. More than nothing.
+    fn weight(_action: &Self::Action) -> u32 {
+        1
+    }
+
     /// What happens when an action is taken in a state, as a sentence.
     fn sentence(&self, _last: &Self::State, action: &Self::Action) -> String {
         self.format_action(action)

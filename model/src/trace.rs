@@ -144,7 +144,7 @@ pub(crate) fn with_shortest<M: Readable, T>(
     Some(then(model, property, path))
 }
 
-fn tell<M: Readable>(model: &M, property: &Property<M>, path: Path<M::State, M::Action>) -> Trace {
+pub(crate) fn tell<M: Readable>(model: &M, property: &Property<M>, path: Path<M::State, M::Action>) -> Trace {
     let path = path.into_vec();
     let (initial, _) = path.first().expect("a path has a beginning");
     let steps = path.iter().filter_map(|(state, action)| {

@@ -49,6 +49,19 @@ pub enum Fault {
 }
 
 impl<E: Environment> Action<E> {
+    /// How likely it is in a random walk: what brings a cluster on is likelier than what disturbs it.
+    pub fn weight(&self) -> u32 {
+        match self {
+            Action::Step { fault: Some(_), .. } | Action::Move { fault: Some(_), .. } | Action::Crash(_) => 1,
+            Action::Step { again: true, .. } | Action::Lose(_) | Action::Cut(_) => 2,
+            Action::Step { stimulus: Stimulus::Campaign | Stimulus::ElectionTimeout, .. } => 2,
+            Action::Heal(_) => 6,
+            Action::Step { stimulus: Stimulus::HeartbeatTimeout, .. } => 12,
+            Action::Move { .. } => 30,
+            Action::Step { .. } => 60,
+        }
+    }
+
     /// Whether a heartbeat timer runs out.
     pub fn is_heartbeat(&self) -> bool {
         matches!(self, Action::Step { stimulus: Stimulus::HeartbeatTimeout, .. })

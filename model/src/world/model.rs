@@ -188,6 +188,10 @@ impl<E: Environment> Model for World<E> {
 impl<E: Environment> Readable for World<E> {
     const REPRESENTATIVE: Option<Representative<State<E>>> = Some(World::representative);
 
+    fn weight(action: &Action<E>) -> u32 {
+        action.weight()
+    }
+
     fn sentence(&self, last: &State<E>, action: &Action<E>) -> String {
         self.tell(last, action)
     }

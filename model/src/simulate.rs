@@ -1,0 +1,148 @@
+//! Random walks, far past the bounds within which everything can be explored.
+//!
+//! A walk ends where nothing more can happen, at a state that it was in before, or after [`LONGEST`] steps. Which step
+//! is next is drawn by weight ([`Readable::weight`]): drawn evenly, elections and faults would use up their budgets
+//! before anything was committed. A walk shows what it comes upon, and nothing of what it does not.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde::{Deserialize, Serialize};
+use stateright::{Checker, Chooser, Expectation, Model, Property};
+
+use crate::readable::Readable;
+use crate::trace::tell;
+
+/// How many steps a walk has at most.
+pub const LONGEST: usize = 400;
+
+/// What random walks came upon.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Walks {
+    /// The seed that repeats them.
+    pub seed: u64,
+    /// How many states they came through, not all different.
+    pub states: usize,
+    /// The longest.
+    pub longest: usize,
+    /// How long they took, in seconds.
+    pub seconds: f64,
+    /// What must hold and was violated, with the path, told.
+    pub violated: Vec<(String, String)>,
+    /// What must be possible, and was met.
+    pub met: Vec<String>,
+}
+
+/// A model on whose every state all its properties are looked at.
+struct Watched<M: Model> {
+    model: M,
+    properties: Vec<(Property<M>, AtomicBool)>,
+}
+
+impl<M: Model> Watched<M> {
+    /// Whether nothing is amiss in a state. Notes which properties were violated, or met.
+    fn look(&self, state: &M::State) -> bool {
+        let mut sound = true;
+        for (property, shown) in &self.properties {
+            let must_hold = matches!(property.expectation, Expectation::Always);
+            if (property.condition)(&self.model, state) != must_hold {
+                shown.store(true, Ordering::Relaxed);
+                sound &= !must_hold;
+            }
+        }
+        sound
+    }
+
+    /// The properties that were violated, or those that were met.
+    fn shown(&self, must_hold: bool) -> impl Iterator<Item = &Property<M>> {
+        let all =
+            self.properties.iter().filter(|(_, shown)| shown.load(Ordering::Relaxed)).map(|(property, _)| property);
+        all.filter(move |property| matches!(property.expectation, Expectation::Always) == must_hold)
+    }
+}
+
+impl<M: Readable> Model for Watched<M> {
+    type State = M::State;
+    type Action = M::Action;
+
+    fn init_states(&self) -> Vec<M::State> {
+        self.model.init_states()
+    }
+
+    fn actions(&self, state: &M::State, actions: &mut Vec<M::Action>) {
+        let begin = actions.len();
+        self.model.actions(state, actions);
+        // Only those that do something: the checker could not find its way again along one that was tried in vain.
+        let mut last = actions.split_off(begin);
+        last.retain(|action| self.model.next_state(state, action.clone()).is_some());
+        actions.append(&mut last);
+    }
+
+    fn next_state(&self, last: &M::State, action: M::Action) -> Option<M::State> {
+        self.model.next_state(last, action)
+    }
+
+    fn properties(&self) -> Vec<Property<Watched<M>>> {
+        vec![Property::always(NOTHING_AMISS, Watched::look)]
+    }
+}
+
+const NOTHING_AMISS: &str = "nothing is amiss";
+
+/// Draws the next step by weight.
+#[derive(Clone)]
+struct ByWeight;
+
+impl<M: Readable> Chooser<Watched<M>> for ByWeight {
+    type State = StdRng;
+
+    fn new_state(&self, seed: u64) -> StdRng {
+        StdRng::seed_from_u64(seed)
+    }
+
+    fn choose_initial_state(&self, random: &mut StdRng, initial: &[M::State]) -> usize {
+        random.random_range(0..initial.len())
+    }
+
+    fn choose_action(&self, random: &mut StdRng, _: &M::State, actions: &[M::Action]) -> usize {
+        let mut left = random.random_range(0..actions.iter().map(M::weight).sum());
+        let chosen = actions.iter().position(|action| {
+            let weight = M::weight(action);
+            let found = left < weight;
+            left = left.saturating_sub(weight);
+            found
+        });
+        chosen.expect("the weights add up")
+    }
+}
+
+/// Walks at random until about so many states were seen, or something is amiss. A model keeps the parts of its states
+/// for as long as its process lives: whoever wants to walk on begins anew, in another process and with another seed.
+pub fn walk<M: Readable>(model: M, seed: u64, states: usize, threads: usize) -> Walks {
+    let properties = model.properties().into_iter().map(|property| (property, AtomicBool::new(false))).collect();
+    let begun = Instant::now();
+    let checker = Watched { model, properties }
+        .checker()
+        .threads(threads)
+        .target_state_count(states)
+        .target_max_depth(LONGEST)
+        .spawn_simulation(seed, ByWeight)
+        .join();
+    let seconds = begun.elapsed().as_secs_f64();
+    let watched = checker.model();
+    let path = checker.discoveries().remove(NOTHING_AMISS);
+    let violated = watched.shown(true).zip(path).map(|(property, path)| {
+        let trace = tell(&watched.model, property, path);
+        (property.name.to_string(), trace.to_string())
+    });
+    Walks {
+        seed,
+        states: checker.state_count(),
+        longest: checker.max_depth(),
+        seconds,
+        violated: violated.collect(),
+        met: watched.shown(false).map(|property| property.name.to_string()).collect(),
+    }
+}
