@@ -203,7 +203,7 @@ fn simulate(names: &[String], time: Duration, seed: u64, round: &Round) -> Done 
         let begun = Instant::now();
         let (mut states, mut longest, mut met) = (0, 0, BTreeSet::new());
         let mut seeds = seed..;
-        while let Some(seed) = seeds.next() {
+        for seed in seeds.by_ref() {
             let walks = walk_elsewhere(model.name, seed, round)?;
             states += walks.states;
             longest = longest.max(walks.longest);
