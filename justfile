@@ -30,6 +30,10 @@ bless:
 bench *ARGS:
     cargo run --release -- bench {{ ARGS }}
 
+# A model in a browser, step by step: stateright's Explorer (docs/explorer.md).
+explore NAME='cluster' *ARGS:
+    cargo run --release -p palisade-model -- explore {{ NAME }} {{ ARGS }}
+
 # The project's own documentation, in a browser's form.
 doc:
     cargo doc --workspace --no-deps --document-private-items

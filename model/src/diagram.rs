@@ -313,7 +313,7 @@ impl Page<'_> {
 }
 
 /// Keeps a text readable where lines pass below it.
-const HALO: &str = "stroke=\"#fbfcfd\" stroke-width=\"3\" paint-order=\"stroke\"";
+const HALO: &str = "stroke=\"#fbfcfd\" stroke-width=\"4\" paint-order=\"stroke\"";
 
 fn colour(tone: Tone) -> &'static str {
     match tone {

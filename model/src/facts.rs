@@ -96,9 +96,19 @@ fn changed(before: &[Field], field: &Field) -> Option<String> {
     match (old, new.as_str()) {
         (old, new) if old == new => None,
         ("", _) => Some(cell(field)),
+        (old, new) if grows(old, new).is_some() => Some(cell(&(name, format!("+ {}", grows(old, new)?)))),
+        (old, new) if grows(new, old).is_some() => Some(cell(&(name, format!("− {}", grows(new, old)?)))),
         (old, new) => Some(cell(&(name, format!("{} → {}", none(old), none(new))))),
     }
 }
+
+/// By what a list is longer that was `old`.
+fn grows<'a>(old: &str, new: &'a str) -> Option<&'a str> {
+    new.strip_prefix(old)?.strip_prefix(LIST)
+}
+
+/// What stands between the items of a list that is a field's value. A list that has grown tells only what is new.
+pub const LIST: &str = "  ";
 
 /// The items of `all` that are not among `others`, each as often as it is more often there.
 fn without<'a>(all: &'a [String], others: &[String]) -> Vec<&'a String> {
@@ -181,6 +191,8 @@ mod tests {
         let changes = ["server 1: vote 2, a → a b", "network: + z", "network: − x", "network: − y"];
         assert_eq!(after.since(&before), changes);
         assert_eq!(before.since(&after)[0], "server 1: vote 2 → –, a b → a");
+        assert_eq!(facts("", "a  b  c", &[]).since(&facts("", "a", &[])), ["server 1: + b  c"]);
+        assert_eq!(facts("", "a", &[]).since(&facts("", "a  b  c", &[])), ["server 1: − b  c"]);
         assert!(after.since(&after).is_empty());
         assert_eq!(Facts::default().since(&after), ["server 1: gone", "server 2: gone", "network: gone"]);
         let mut aside = after.clone();

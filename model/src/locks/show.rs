@@ -7,7 +7,7 @@ use stateright::Model;
 
 use super::{Action, Deed, Locks, State};
 use crate::diagram::{Diagram, Fate, Tone};
-use crate::facts::Facts;
+use crate::facts::{Facts, Field};
 use crate::world::Legible;
 
 /// A session as its number, which is enough where nonces are the same for all.
@@ -44,19 +44,19 @@ impl Legible for LockTable {
         }
     }
 
-    fn content(&self) -> String {
+    fn content(&self) -> Vec<Field> {
         let lock = |lock: &Lock| {
             let holder = &lock.holder;
             let waiters = lock.queue.iter().map(|waiter| session(waiter.session)).collect::<Vec<_>>().join(" ");
             let queue = if waiters.is_empty() { String::new() } else { format!(", then {waiters}") };
-            format!("{} with token {}{queue}", session(holder.session), holder.token)
+            format!("{} token {}{queue}", session(holder.session), holder.token)
         };
         let locks = self.locks().iter().map(|(key, held)| format!("{key}: {}", lock(held)));
         let until = self.deadlines().iter().map(|(deadline, id)| format!("{} until {deadline}", session(*id)));
-        let sessions = until.collect::<Vec<_>>().join(", ");
         let locks = locks.collect::<Vec<_>>().join("; ");
-        if locks.is_empty() { sessions } else { format!("{locks}; {sessions}") }
+        vec![("locks", locks), ("sessions", until.collect::<Vec<_>>().join(", "))]
     }
+
     /// Maps are told as lists: in JSON a session's identity cannot be a key.
     fn data(&self) -> Value {
         let sessions = self.sessions().iter().map(|(id, session)| json!({ "id": id, "session": session }));
@@ -228,6 +228,12 @@ fn notes(diagram: &mut Diagram, row: usize, last: &State, next: &State) {
         if last.table.lock(key).is_none_or(|was| was.holder.token != lock.holder.token) {
             let text = format!("{key}: token {} to {}", lock.holder.token, session(lock.holder.session));
             diagram.note((0, row), text, Tone::Good);
+        }
+    }
+    for (key, lock) in next.table.locks() {
+        let waited = |id| last.table.lock(key).is_some_and(|was| was.place_of(id).is_some());
+        for waiter in lock.queue.iter().filter(|waiter| !waited(waiter.session)) {
+            diagram.note((0, row), format!("{} waits for {key}", session(waiter.session)), Tone::Plain);
         }
     }
     for id in last.table.sessions().keys().filter(|id| next.table.session(**id).is_none()) {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Move, Proposals, Tape};
 use crate::diagram::Tone;
-use crate::facts::Facts;
+use crate::facts::{Facts, Field, LIST};
 use crate::world::{Legible, Shown, Told};
 
 impl Legible for Tape {
@@ -12,8 +12,8 @@ impl Legible for Tape {
         command.to_string()
     }
 
-    fn content(&self) -> String {
-        self.0.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    fn content(&self) -> Vec<Field> {
+        vec![("applied", self.0.iter().map(ToString::to_string).collect::<Vec<_>>().join(LIST))]
     }
 
     fn data(&self) -> Value {

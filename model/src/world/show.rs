@@ -9,7 +9,7 @@ use super::seat::Seat;
 use super::state::{CommandOf, State};
 use super::words::{self, Legible};
 use crate::diagram::Tone;
-use crate::facts::{Facts, Field};
+use crate::facts::{Facts, Field, LIST};
 
 /// What people see of an environment.
 pub trait Shown {
@@ -74,21 +74,23 @@ fn server<S: Legible>(seat: &Seat<S>) -> Vec<Field> {
     let Seat { node, disk, cut } = seat;
     let hard = node.hard_state();
     let clock = node.clock();
-    vec![
+    let before = [
         ("term", hard.term.to_string()),
         ("vote", hard.vote.map_or(String::new(), |vote| vote.to_string())),
         ("", role(node)),
         ("network", if *cut { "cut off" } else { "" }.to_string()),
         ("log", log::<S>(node.log())),
         ("commit", node.commit().to_string()),
-        ("applied", node.machine().content()),
+    ];
+    let after = [
         ("clock", if clock.now.0 > 0 { format!("{}@{}", clock.now, clock.term) } else { String::new() }),
         ("disk", if disk.hard == hard && disk.log == *node.log() { String::new() } else { self::disk(seat) }),
-    ]
+    ];
+    before.into_iter().chain(node.machine().content()).chain(after).collect()
 }
 
 fn log<S: Legible>(log: &Log<S::Command>) -> String {
-    let base = if log.base().index.0 > 0 { format!("…{} ", log.base().index) } else { String::new() };
+    let base = if log.base().index.0 > 0 { format!("…{}{LIST}", log.base().index) } else { String::new() };
     let entries = words::entries::<S>(log.entries());
     if base.is_empty() && entries.is_empty() { "empty".to_string() } else { format!("{base}{entries}") }
 }

@@ -121,3 +121,135 @@ impl<E: Environment> World<E> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use palisade_spec::raft::Node;
+    use stateright::Model;
+
+    use super::*;
+    use crate::raft::{Proposals, Tape};
+    use crate::world::{Answers, Bounds, Delivery, Elections};
+
+    fn world(bounds: Bounds) -> World<Proposals> {
+        let bounds = Bounds { terms: 1, log: 2, ..bounds };
+        World::new(bounds, Tape::default(), Proposals::new(2, 1))
+    }
+
+    /// Asks about every action in at most so many reachable states, and says how many there were.
+    fn everywhere(
+        world: &World<Proposals>,
+        most: usize,
+        mut ask: impl FnMut(&State<Proposals>, &Action<Proposals>, &State<Proposals>),
+    ) -> usize {
+        let mut known = HashSet::new();
+        let mut todo = VecDeque::from(world.init_states());
+        while let Some(state) = todo.pop_front().filter(|_| known.len() < most) {
+            if known.insert(state.digest(0)) {
+                for (action, next) in world.next_steps(&state) {
+                    ask(&state, &action, &next);
+                    todo.push_back(next);
+                }
+            }
+        }
+        known.len()
+    }
+
+    /// What a turn says happened is what happens: its inputs make the node what it is, and a crash leaves that disk.
+    fn is_true(turn: &Turn<Proposals>) {
+        let mut node: Node<Tape> = turn.before.node.clone();
+        let mut disk = turn.before.disk.clone();
+        for (place, fed) in turn.fed.iter().enumerate() {
+            let mut outputs = Vec::new();
+            node.step(fed.input.clone(), &mut outputs);
+            assert_eq!(outputs, fed.outputs);
+            let cut = turn.crash.as_ref().filter(|crash| crash.input == place);
+            for output in &outputs[..cut.map_or(outputs.len(), |crash| crash.outputs)] {
+                if let palisade_spec::raft::Output::Persist(write) = output {
+                    assert!(fed.done, "only messages are lost");
+                    disk.apply(write);
+                }
+            }
+            if let Some(crash) = cut {
+                if crash.entries.is_none() {
+                    assert_eq!(crash.disk, disk);
+                }
+                assert_eq!(turn.after.disk, crash.disk);
+                return;
+            }
+        }
+        assert!(turn.crash.is_none() && node == turn.after.node && disk == turn.after.disk);
+    }
+
+    fn turns_are_true(bounds: Bounds) {
+        let world = world(bounds);
+        let (mut turns_seen, mut crashes, mut longest) = (0, 0, 0);
+        let states = everywhere(&world, 3_000, |last, action, next| {
+            let turns = world.turns(last, action);
+            let mut servers = last.servers.clone();
+            for turn in &turns {
+                is_true(turn);
+                let place = usize::from(turn.server.0) - 1;
+                assert!(servers[place] == turn.before, "turns follow one another");
+                servers[place] = turn.after;
+                crashes += usize::from(turn.crash.is_some());
+            }
+            let others = matches!(action, Action::Crash(_) | Action::Cut(_) | Action::Heal(_));
+            assert!(others || servers == next.servers, "{}", world.tell(last, action));
+            turns_seen += turns.len();
+            longest = longest.max(turns.len());
+            // Whatever can happen can be told, recounted and drawn.
+            assert!(world.tell(last, action).starts_with(|letter: char| letter.is_alphabetic()));
+            world.recount(last, action);
+            assert!(world.draw(&[(last.clone(), Some(action.clone())), (next.clone(), None)]).is_some());
+        });
+        assert!(states > 500 && turns_seen > 1_000 && crashes > 100, "{states} {turns_seen} {crashes}");
+        let prompt = !matches!(world.bounds.delivery, Delivery::AnyTime { answers: Answers::Messages, .. });
+        assert_eq!(longest > 1, prompt);
+    }
+
+    #[test]
+    fn turns_are_what_happens_where_messages_take_their_time() {
+        turns_are_true(Bounds { crashes: 1, ..Bounds::default() });
+    }
+
+    #[test]
+    fn turns_are_what_happens_where_answers_are_at_once() {
+        let delivery = Delivery::AnyTime { most: 4, answers: Answers::AtOnce };
+        turns_are_true(Bounds { crashes: 1, delivery, ..Bounds::default() });
+    }
+
+    #[test]
+    fn turns_are_what_happens_where_messages_are_prompt() {
+        let delivery = Delivery::Prompt { losses: 1, cuts: 1 };
+        turns_are_true(Bounds { crashes: 1, delivery, ..Bounds::default() });
+    }
+
+    #[test]
+    fn turns_are_what_happens_in_elections_step_by_step() {
+        turns_are_true(Bounds { crashes: 1, elections: Elections::StepByStep, ..Bounds::default() });
+    }
+
+    #[test]
+    fn sentences_say_where_a_server_crashes_and_what_is_lost() {
+        let delivery = Delivery::Prompt { losses: 1, cuts: 1 };
+        let world = world(Bounds { crashes: 1, delivery, ..Bounds::default() });
+        let mut told = HashSet::new();
+        everywhere(&world, 200, |last, action, _| {
+            told.insert(world.tell(last, action));
+        });
+        for sentence in [
+            "server 1 campaigns for term 1",
+            "server 1 campaigns for term 1, but crashes before it writes its vote for 1 in term 1",
+            "server 1 campaigns for term 1; server 2 crashes before it writes its vote for 1 in term 1",
+            "server 1 campaigns for term 1; server 1 crashes after it has sent 2 messages, before it writes entry 1 (1:noop)",
+            "server 1 campaigns for term 1; the network loses 1 → 2 RequestVote(term 1, last 0@0)",
+            "a client's proposal arrives at server 1",
+            "server 3 is cut off from the others",
+        ] {
+            assert!(told.contains(sentence), "nobody says {sentence:?}, but {told:#?}");
+        }
+    }
+}

@@ -4,13 +4,15 @@
 
 use palisade_spec::raft::{Body, Entry, Hint, Message, Payload, Position, StateMachine};
 
+use crate::facts::{Field, LIST};
+
 /// A state machine whose commands and states people can read.
 pub trait Legible: StateMachine {
     /// A command, tersely.
     fn command(command: &Self::Command) -> String;
 
-    /// What the machine holds, tersely; empty if it holds nothing.
-    fn content(&self) -> String;
+    /// What the machine holds, tersely.
+    fn content(&self) -> Vec<Field>;
 
     /// What the machine holds, for programs.
     fn data(&self) -> serde_json::Value;
@@ -33,7 +35,7 @@ pub(super) fn entries<'a, S: Legible>(entries: impl IntoIterator<Item = &'a Entr
 where
     S::Command: 'a,
 {
-    entries.into_iter().map(entry::<S>).collect::<Vec<_>>().join(" ")
+    entries.into_iter().map(entry::<S>).collect::<Vec<_>>().join(LIST)
 }
 
 fn position(position: Position) -> String {

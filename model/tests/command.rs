@@ -1,0 +1,105 @@
+//! The command line: what it prints, and how it ends.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Output, Stdio};
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_palisade-model"));
+    command.args(arguments);
+    command
+}
+
+fn run(arguments: &[&str]) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = command(arguments).output().unwrap();
+    (status.code().unwrap(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+#[test]
+fn a_run_that_was_cut_short_says_so_and_fails() {
+    let (code, told, _) = run(&["check", "locks", "--limit", "20000"]);
+    assert_eq!(code, 1, "{told}");
+    assert!(told.starts_with("locks  ") && told.contains("INCOMPLETE"), "{told}");
+}
+
+#[test]
+fn a_list_has_a_line_for_each_model_in_columns() {
+    let (code, told, _) = run(&["list"]);
+    assert_eq!(code, 0);
+    let tier = |line: &str| ["quick", "full", "deep"].iter().find_map(|tier| line.find(&format!("  {tier}")));
+    let places: Vec<_> = told.lines().map(tier).collect();
+    assert!(places.len() > 3 && places.iter().all(|place| place.is_some() && *place == places[0]), "{told}");
+}
+
+#[test]
+fn a_trace_is_told_in_numbered_sentences_with_what_changed() {
+    let (code, told, _) = run(&["trace", "raft", "--property", "a leader is elected"]);
+    assert_eq!(code, 0);
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(lines[0], "raft: \"a leader is elected\" is met after 4 steps");
+    assert!(lines.contains(&"  1. server 1 campaigns for term 1"), "{told}");
+    assert!(lines.contains(&"       server 1: term 0 → 1, vote 1, pre-candidate → candidate"), "{told}");
+    assert!(told.contains("candidate → LEADER, log empty → 1:noop"), "{told}");
+}
+
+#[test]
+fn a_trace_for_programs_has_what_each_node_was_given() {
+    let (code, told, _) = run(&["trace", "raft", "--property", "a leader is elected", "--json"]);
+    assert_eq!(code, 0);
+    let lines: Vec<serde_json::Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((lines.len(), &lines[0]["format"], &lines[0]["shows"]), (5, &1.into(), &"witness".into()));
+    let turn = &lines[4]["event"]["turns"][0];
+    assert_eq!(turn["inputs"][0]["input"]["Receive"]["body"]["RequestVoteReply"]["granted"], true);
+    assert_eq!(turn["sends"][0]["message"]["body"]["AppendEntries"]["entries"][0]["payload"], "Noop");
+}
+
+#[test]
+fn what_there_is_not_is_an_error_that_names_what_there_is() {
+    let (code, _, told) = run(&["trace", "rft", "--property", "x"]);
+    assert_eq!(code, 64);
+    assert!(told.contains("no model rft") && told.contains("raft-late"), "{told}");
+    let (code, _, told) = run(&["trace", "raft", "--property", "x"]);
+    assert_eq!(code, 64);
+    assert!(told.contains("no property \"x\"") && told.contains("\n  election safety\n"), "{told}");
+    let (code, _, told) = run(&["check", "raft", "rft"]);
+    assert_eq!(code, 64, "{told}");
+}
+
+#[test]
+fn a_port_in_use_is_a_sentence() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let (code, _, told) = run(&["explore", "locks", "--address", &address]);
+    assert_eq!(code, 69);
+    assert!(told.contains(&address) && !told.contains("panicked"), "{told}");
+}
+
+/// A process that ends with the test.
+struct Serving(Child);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn the_explorer_shows_sentences_changes_tables_and_diagrams() {
+    let mut explore = command(&["explore", "raft", "--address", "127.0.0.1:0"]);
+    let mut serving = Serving(explore.stdout(Stdio::piped()).spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(serving.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix("raft: http://").unwrap().trim_end_matches('/');
+    // The address is told before anybody listens there.
+    let mut page = std::iter::repeat_with(|| TcpStream::connect(address)).find_map(Result::ok).unwrap();
+    write!(page, "GET /.states/0 HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    page.read_to_string(&mut answer).unwrap();
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    let steps: Vec<serde_json::Value> = serde_json::from_str(body).unwrap();
+    let step = steps.iter().find(|step| step["action"] == "server 1 campaigns for term 1").unwrap();
+    assert!(step["outcome"].as_str().unwrap().contains("server 1: term 0 → 1, vote 1"), "{step}");
+    assert!(step["state"].as_str().unwrap().contains("server 2  term 0"), "{step}");
+    assert!(step["svg"].as_str().unwrap().starts_with("<svg"), "{step}");
+}
