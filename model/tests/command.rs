@@ -26,9 +26,15 @@ fn a_run_that_was_cut_short_says_so_and_fails() {
 fn a_list_has_a_line_for_each_model_in_columns() {
     let (code, told, _) = run(&["list"]);
     assert_eq!(code, 0);
-    let tier = |line: &str| ["quick", "full", "deep"].iter().find_map(|tier| line.find(&format!("  {tier}")));
-    let places: Vec<_> = told.lines().map(tier).collect();
-    assert!(places.len() > 3 && places.iter().all(|place| place.is_some() && *place == places[0]), "{told}");
+    // A line is a name, a tier, and a sentence; the first two are single words.
+    let columns = |line: &str| {
+        let name = line.find(' ')?;
+        let tier = name + line[name..].find(|letter| letter != ' ')?;
+        let gap = tier + line[tier..].find(' ')?;
+        Some((tier, gap + line[gap..].find(|letter| letter != ' ')?))
+    };
+    let places: Vec<_> = told.lines().map(columns).collect();
+    assert!(places.len() > 3 && places[0].is_some() && places.iter().all(|place| *place == places[0]), "{told}");
 }
 
 #[test]
