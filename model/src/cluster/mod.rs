@@ -72,17 +72,16 @@ pub struct Client {
     pub wrote: bool,
 }
 
-/// What the lock protects: once with a check of tokens, and once without.
+/// What the lock protects. It refuses a write whose token is lower than one that it has seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Resource {
-    /// The highest token seen, and whose.
-    pub highest: Option<(Token, u64)>,
-    /// Whether two clients wrote with one token.
-    pub shared_token: bool,
-    /// Whether a write was refused for its token.
+    /// The highest token seen.
+    pub highest: Option<Token>,
+    /// Who wrote, in order.
+    pub accepted: Vec<u64>,
+    /// Whether a write was refused. A resource without a check of tokens would have done it: after another client that
+    /// was granted the lock later.
     pub refused: bool,
-    /// Whether a client wrote after another one that was granted the lock later: what the check refuses.
-    pub overtaken: bool,
 }
 
 /// What happens around the servers.
@@ -150,12 +149,12 @@ impl Surroundings {
         let client = &mut self.clients[number];
         client.wrote = true;
         let token = client.token.expect("who writes was granted the lock");
-        let writer = number as u64;
         let resource = &mut self.resource;
-        match resource.highest {
-            Some((highest, _)) if token < highest => (resource.refused, resource.overtaken) = (true, true),
-            Some((highest, other)) if token == highest && other != writer => resource.shared_token = true,
-            _ => resource.highest = Some((token, writer)),
+        if resource.highest > Some(token) {
+            resource.refused = true;
+        } else {
+            resource.highest = Some(token);
+            resource.accepted.push(number as u64);
         }
     }
 }
@@ -173,7 +172,7 @@ impl Environment for Surroundings {
     type Machine = LockTable;
     type Move = Move;
 
-    fn properties() -> Vec<Property<World<Surroundings>>> {
+    fn properties(_: &World<Surroundings>) -> Vec<Property<World<Surroundings>>> {
         properties::properties()
     }
 
@@ -312,10 +311,23 @@ impl Environment for Surroundings {
                 return Err(Violation { property: "leases are honoured", detail });
             }
         }
-        if self.resource.shared_token {
-            let detail = "two clients wrote with one token".to_string();
-            return Err(Violation { property: "one token, one holder", detail });
+        self.writes_in_order(ghost)
+    }
+}
+
+impl Surroundings {
+    /// A resource that checks tokens accepts writes in the order in which the lock was granted.
+    fn writes_in_order(&self, ghost: &Ghost<LockTable>) -> Check {
+        let granted = |&writer: &u64| {
+            let holds =
+                |table: &LockTable| table.lock(&key()).is_some_and(|lock| lock.holder.session.number == writer + 1);
+            ghost.machines.iter().position(holds)
+        };
+        if self.resource.accepted.iter().map(granted).is_sorted() {
+            return Ok(());
         }
-        Ok(())
+        let detail =
+            format!("clients wrote in the order {:?}, which is not that of their grants", self.resource.accepted);
+        Err(Violation { property: "no stale write", detail })
     }
 }

@@ -20,7 +20,7 @@ pub(super) fn properties() -> Vec<Property<World<Surroundings>>> {
         "answers are true",
         "table soundness",
         "leases are honoured",
-        "one token, one holder",
+        "no stale write",
     ]);
     all.extend([
         Property::sometimes("a client is told of its grant", |_, state: &S| {
@@ -40,8 +40,11 @@ pub(super) fn properties() -> Vec<Property<World<Surroundings>>> {
             let surroundings = &*state.environment;
             state.ghost.leaders.len() > 1 && surroundings.clients.iter().any(|client| surroundings.relies(client))
         }),
+        Property::sometimes("both clients wrote, one after the other", |_, state: &S| {
+            state.environment.resource.accepted.len() > 1
+        }),
         Property::sometimes("a stale write is refused; without fencing it would be done", |_, state: &S| {
-            state.environment.resource.overtaken
+            state.environment.resource.refused
         }),
     ]);
     all

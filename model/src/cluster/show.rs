@@ -13,9 +13,15 @@ impl Shown for Surroundings {
             facts.fields(name(number), self.client(client));
         }
         let resource = &self.resource;
-        let highest = resource.highest.map(|(token, writer)| format!("{token} of client {writer}"));
+        let highest = resource.highest.map(|token| token.to_string());
+        let writers = resource.accepted.iter().map(|&writer| name(usize::try_from(writer).expect("few clients")));
         let refused = if resource.refused { "yes" } else { "" }.to_string();
-        facts.fields("resource", [("highest token", highest.unwrap_or_default()), ("refused a write", refused)]);
+        let fields = [
+            ("highest token", highest.unwrap_or_default()),
+            ("written by", writers.collect::<Vec<_>>().join(", ")),
+            ("refused a write", refused),
+        ];
+        facts.fields("resource", fields);
         let looked = self.looked.iter().map(|(server, at)| format!("{server} at {at}")).collect::<Vec<_>>();
         facts.fields("time", [("", self.now.to_string()), ("leaders looked", looked.join(", "))]);
     }
@@ -37,7 +43,7 @@ impl Shown for Surroundings {
         if self.resource.refused && !before.resource.refused {
             notes.push((self.clients.len(), "refused".to_string(), Tone::Bad));
         }
-        if let (Some((token, _)), true) = (self.resource.highest, self.resource.highest != before.resource.highest) {
+        if let (Some(token), true) = (self.resource.highest, self.resource.highest != before.resource.highest) {
             notes.push((self.clients.len(), format!("takes token {token}"), Tone::Good));
         }
         notes

@@ -1,5 +1,7 @@
 //! What is checked of the lock table.
 
+use palisade_spec::lock::{Command, Sequence};
+use palisade_spec::raft::Payload;
 use stateright::Property;
 
 use super::{Locks, State};
@@ -31,6 +33,18 @@ pub(super) fn properties() -> Vec<Property<Locks>> {
             state.table.locks().values().any(|lock| lock.holder.token.0 > 1)
         }),
         Property::sometimes("a session expired", |_, state: &State| state.table.sessions().len() < state.clients.len()),
+        Property::sometimes("a request may still arrive after a later one was done", |_, state: &State| {
+            state.table.sessions().values().any(|session| session.last > Some(Sequence(1)))
+        }),
+        Property::sometimes("a release may arrive when the lock is another's", |_, state: &State| {
+            let stale = |request: &Payload<Command>| match request {
+                Payload::Command(Command::Release { session, key, .. }) => {
+                    state.table.lock(key).is_some_and(|lock| lock.holder.session != *session)
+                }
+                _ => false,
+            };
+            state.clients.iter().any(|client| client.sent.iter().any(|request| stale(request)))
+        }),
     ]);
     all
 }

@@ -62,8 +62,8 @@ impl Environment for Proposals {
     type Machine = Tape;
     type Move = Move;
 
-    fn properties() -> Vec<Property<World<Proposals>>> {
-        properties::properties()
+    fn properties(world: &World<Proposals>) -> Vec<Property<World<Proposals>>> {
+        properties::properties(world)
     }
 
     fn moves(&self, servers: &[Ref<Seat<Tape>>], moves: &mut Vec<Move>) {

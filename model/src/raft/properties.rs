@@ -1,9 +1,10 @@
 //! What is checked of consensus. Figure 3.2's names where it has one.
 
+use palisade_spec::raft::{HardState, Node, Stamp};
 use stateright::Property;
 
-use super::Proposals;
-use crate::world::{Environment, State, World, always};
+use super::{Proposals, Tape};
+use crate::world::{Environment, Ref, Seat, State, World, always};
 
 type S = State<Proposals>;
 
@@ -29,14 +30,21 @@ pub fn consensus<E: Environment>() -> Vec<Property<World<E>>> {
 }
 
 /// Every property of the layer.
-pub(super) fn properties() -> Vec<Property<World<Proposals>>> {
+pub(super) fn properties(world: &World<Proposals>) -> Vec<Property<World<Proposals>>> {
     let mut all = consensus();
     all.extend([
-        Property::sometimes("a leader is elected", |_, state: &S| {
-            state.servers.iter().any(|seat| seat.node.is_leader())
+        Property::sometimes("a leader is elected", |_, state: &S| leaders(state).count() > 0),
+        Property::sometimes("two servers think they lead", |_, state: &S| leaders(state).count() > 1),
+        Property::sometimes("two servers gave their votes to different candidates", |_, state: &S| {
+            let hard = |seat: &Ref<Seat<Tape>>| seat.node.hard_state();
+            let differ = |a: HardState, b: HardState| {
+                a.term == b.term && a.vote.is_some() && b.vote.is_some() && a.vote != b.vote
+            };
+            state.servers.iter().any(|a| state.servers.iter().any(|b| differ(hard(a), hard(b))))
         }),
-        Property::sometimes("two servers think they lead", |_, state: &S| {
-            state.servers.iter().filter(|seat| seat.node.is_leader()).count() > 1
+        Property::sometimes("a leader inherits a committed entry", |_, state: &S| {
+            let inherits = |node: &Node<Tape>| state.ghost.committed_in.values().any(|&term| term < node.term());
+            leaders(state).any(|seat| inherits(&seat.node))
         }),
         Property::sometimes("a proposal is committed", |_, state: &S| {
             state.ghost.machines.last().is_some_and(|tape| !tape.0.is_empty())
@@ -52,5 +60,19 @@ pub(super) fn properties() -> Vec<Property<World<Proposals>>> {
             state.ghost.committed.values().any(|entry| state.ghost.committed_in[&entry.index] > entry.term)
         }),
     ]);
+    if world.bounds.crashes > 0 {
+        all.push(Property::sometimes("a cluster goes on after a crash", |world, state: &S| {
+            state.crashes < world.bounds.crashes && state.ghost.machines.last().is_some_and(|tape| !tape.0.is_empty())
+        }));
+    }
+    if world.surroundings().ticks > 0 {
+        all.push(Property::sometimes("an entry has a later stamp than the one before", |_, state: &S| {
+            state.ghost.committed.values().any(|entry| entry.stamp > Stamp(0))
+        }));
+    }
     all
+}
+
+fn leaders(state: &S) -> impl Iterator<Item = &Ref<Seat<Tape>>> {
+    state.servers.iter().filter(|seat| seat.node.is_leader())
 }

@@ -21,8 +21,8 @@ pub trait Environment: Clone + Eq + Debug + Shown + Serialize + Send + Sync + 's
     /// What the environment can do.
     type Move: Clone + Debug + PartialEq + Told + Send + Sync + 'static;
 
-    /// What must always hold of the cluster, and what must be possible.
-    fn properties() -> Vec<Property<World<Self>>>;
+    /// What must always hold of the cluster, and what must be possible within the bounds of `world`.
+    fn properties(world: &World<Self>) -> Vec<Property<World<Self>>>;
 
     /// Everything it can do now, in an order that depends on nothing but the state.
     fn moves(&self, servers: &[Ref<Seat<Self::Machine>>], moves: &mut Vec<Self::Move>);

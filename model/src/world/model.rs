@@ -90,6 +90,11 @@ impl<E: Environment> World<E> {
         state.servers[usize::from(server.0) - 1] = self.kept.seat(seat);
     }
 
+    /// The surroundings at the beginning.
+    pub fn surroundings(&self) -> &E {
+        &self.initial[0].environment
+    }
+
     /// How many different parts there are: servers, messages, histories, environments.
     pub fn parts(&self) -> [usize; 4] {
         let kept = &self.kept;
@@ -108,7 +113,7 @@ impl<E: Environment> Model for World<E> {
     type Action = Action<E>;
 
     fn properties(&self) -> Vec<Property<World<E>>> {
-        E::properties()
+        E::properties(self)
     }
 
     fn init_states(&self) -> Vec<State<E>> {
