@@ -164,10 +164,10 @@ fn consensus() -> Vec<Named> {
         holds(
             Tier::Full,
             "raft-five",
-            "5 servers, 2 terms, logs of 3, a crash, 2 lost messages, a server cut off",
+            "5 servers, 2 terms, logs of 2, a crash, a lost message, a server cut off",
             || {
-                let delivery = Delivery::Prompt { losses: 2, cuts: 1 };
-                raft(0, Bounds { servers: 5, log: 3, crashes: 1, delivery, ..Bounds::default() })
+                let delivery = Delivery::Prompt { losses: 1, cuts: 1 };
+                raft(0, Bounds { servers: 5, log: 2, crashes: 1, delivery, ..Bounds::default() })
             },
         ),
         holds(
@@ -208,7 +208,7 @@ fn whole() -> Vec<Named> {
         holds(
             Tier::Quick,
             "cluster",
-            "3 servers, 2 clients, 1 key, 2 terms, logs of 5, 2 ticks, a crash, a resource",
+            "3 servers, 2 clients, 1 key, 2 terms, logs of 5, 2 ticks, keepalives, a crash, a resource",
             || cluster(AROUND, Bounds { crashes: 1, ..CLUSTER }),
         ),
         holds(Tier::Full, "cluster-cut", "the same, with a server cut off instead of the crash", || {
@@ -217,8 +217,8 @@ fn whole() -> Vec<Named> {
         holds(Tier::Full, "cluster-loss", "the same, with a crash and a message lost between servers", || {
             cluster(AROUND, Bounds { crashes: 1, delivery: Delivery::Prompt { losses: 1, cuts: 0 }, ..CLUSTER })
         }),
-        holds(Tier::Full, "cluster-renewals", "the same, with keepalives, logs of 6, 3 ticks, and a crash", || {
-            cluster(Around { keepalives: 1, log: 6, ticks: 3, ..AROUND }, Bounds { crashes: 1, log: 6, ..CLUSTER })
+        holds(Tier::Deep, "cluster-longer", "the same, with logs of 6, 3 ticks, and a crash", || {
+            cluster(Around { log: 6, ticks: 3, ..AROUND }, Bounds { crashes: 1, log: 6, ..CLUSTER })
         }),
         holds(Tier::Full, "cluster-retries", "the same, with every request late or twice, and a crash", || {
             cluster(Around { arrivals: 2, ..AROUND }, Bounds { crashes: 1, ..CLUSTER })
@@ -284,7 +284,7 @@ fn wide() -> Vec<Named> {
 }
 
 /// Two clients that take a lock with a time-to-live of one tick.
-const AROUND: Around = Around { clients: 2, ticks: 2, ttl: 1, arrivals: 1, keepalives: 0, log: CLUSTER.log };
+const AROUND: Around = Around { clients: 2, ticks: 2, ttl: 1, arrivals: 1, keepalives: 1, log: CLUSTER.log };
 
 /// A cluster whose first leader is elected: what comes of late messages is for the models of consensus.
 const CLUSTER: Bounds = Bounds {

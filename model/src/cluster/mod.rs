@@ -2,7 +2,7 @@
 //!
 //! Real time passes in ticks, for everybody alike. A leader looks at its clock before it does anything, as the server
 //! does, and may stand still for as long as the adversary likes. A client asks for the lock, may ask again at another
-//! server, is told, writes to the resource at any time after that, however late, and gives the lock back. It counts its
+//! server, is told, writes to the resource at any time after that, however late, unless it has given the lock back. It counts its
 //! lease from the moment at which it sent what was answered.
 //!
 //! A request is sent at the moment at which it first arrives, and an answer is heard at once or not needed: a client
@@ -196,7 +196,8 @@ impl Environment for Surroundings {
                     moves.extend(open.iter().map(|&server| Move::Arrive(number, request, server)));
                 }
             }
-            if client.token.is_some() && !client.wrote {
+            let released = client.arrivals[Request::Release as usize] > 0;
+            if client.token.is_some() && !client.wrote && !released {
                 moves.push(Move::Write(number));
             }
         }
@@ -307,7 +308,7 @@ impl Environment for Surroundings {
         for (number, client) in self.clients.iter().enumerate() {
             let own = client.token.map(|token| (session(number), token));
             if self.relies(client) && holder != own {
-                let detail = format!("client {number} relies on {own:?}, but {holder:?} holds the lock");
+                let detail = format!("client {} relies on {own:?}, but {holder:?} holds the lock", number + 1);
                 return Err(Violation { property: "leases are honoured", detail });
             }
         }

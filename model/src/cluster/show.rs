@@ -77,7 +77,7 @@ impl Surroundings {
 
 /// Clients are counted from 0, as the violations count them.
 fn name(number: usize) -> String {
-    format!("client {number}")
+    format!("client {}", number + 1)
 }
 
 impl Told for Move {
