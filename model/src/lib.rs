@@ -9,6 +9,7 @@
 //! | [`raft`] | consensus, over a state machine that only remembers |
 //! | [`locks`] | the lock table behind a perfect log: late, repeated and lost requests, expiry at any moment |
 //! | [`cluster`] | everything together, with real time, clients that pause, and a resource |
+//! | [`gallery`] | the designs that Palisade replaces: their flaws, and what repairs them |
 //! | [`world`] | what the layers share: servers, network, disks, crashes, history |
 //! | [`models`] | the models by name, with their bounds |
 //! | [`check`], [`progress`] | running a model to its end, how far it is, and the verdict |
@@ -23,6 +24,7 @@ pub mod cluster;
 pub mod diagram;
 pub mod explore;
 pub mod facts;
+pub mod gallery;
 pub mod locks;
 pub mod models;
 pub mod progress;

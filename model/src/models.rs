@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use crate::check::{Effort, Verdict, explore};
 use crate::cluster::{Around, Surroundings};
 use crate::explore::serve;
+use crate::gallery;
 use crate::locks::{self, Deed, Locks};
 use crate::raft::{Proposals, Tape};
 use crate::readable::Readable;
@@ -116,7 +117,7 @@ impl<M: Readable, F: Fn() -> M + Send + Sync> Run for Make<F> {
 }
 
 /// A model that must hold.
-fn holds<M: Readable>(
+pub(crate) fn holds<M: Readable>(
     tier: Tier,
     name: &'static str,
     about: &'static str,
@@ -125,12 +126,24 @@ fn holds<M: Readable>(
     Named { name, about, tier, expected: Expected::Holds, model: Box::new(Make(make)) }
 }
 
-/// All of them, the quick ones first.
+/// A model whose design must be found to violate `property`, and nothing else.
+pub(crate) fn violates<M: Readable>(
+    tier: Tier,
+    name: &'static str,
+    about: &'static str,
+    property: &'static str,
+    make: impl Fn() -> M + Send + Sync + 'static,
+) -> Named {
+    Named { name, about, tier, expected: Expected::Violates(property), model: Box::new(Make(make)) }
+}
+
+/// All of them, the gallery too, the quick ones first.
 pub fn models() -> Vec<Named> {
     let mut models = consensus();
     models.extend(lock_table());
     models.extend(whole());
     models.extend(wide());
+    models.extend(gallery::models());
     models.sort_by_key(|model| model.tier);
     models
 }

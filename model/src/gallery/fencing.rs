@@ -1,0 +1,164 @@
+//! A lock with a time-to-live at a service that is always right, and clients that pause: with a resource that trusts
+//! whoever writes, and with one that compares fencing tokens.
+//!
+//! The service grants the lock to one client at a time, numbers its grants, and never fails. A lease runs out for the
+//! client when it does for the service. A client that pauses does not notice, and writes when it wakes up.
+
+use std::fmt;
+
+use stateright::{Model, Property};
+
+use super::Resource;
+use super::show::{self, Client, Parts};
+use crate::readable::Readable;
+
+/// The design.
+pub struct Fencing {
+    /// Which rule is in force.
+    pub resource: Resource,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Stage {
+    Idle,
+    /// With the token of its grant. It has not written yet.
+    Granted(u8),
+}
+
+/// The service, the clients and the resource.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct State {
+    /// Whose lease runs.
+    holder: Option<Client>,
+    /// How many grants there were: the token of the latest.
+    grants: u8,
+    clients: [Stage; 2],
+    /// The token of the latest holder that has written.
+    latest: u8,
+    /// Whether a write was done after that of a later holder.
+    stale: bool,
+    /// Whether a write was refused.
+    refused: bool,
+}
+
+/// What happens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Action {
+    /// The lock is free and a client is granted it.
+    Grant(Client),
+    /// The lease of the holder runs out.
+    Expire(Client),
+    /// A client writes and gives the lock back, if it still has it.
+    Write(Client),
+    /// A client writes and is refused.
+    Refuse(Client),
+}
+
+const MOST_GRANTS: u8 = 4;
+
+impl Model for Fencing {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let clients = [Stage::Idle; 2];
+        vec![State { holder: None, grants: 0, clients, latest: 0, stale: false, refused: false }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        actions.extend(state.holder.map(Action::Expire));
+        for client in Client::TWO {
+            match state.clients[client.place()] {
+                Stage::Idle if state.holder.is_none() && state.grants < MOST_GRANTS => {
+                    actions.push(Action::Grant(client));
+                }
+                Stage::Idle => {}
+                Stage::Granted(token) if self.resource == Resource::ChecksTokens && token < state.latest => {
+                    actions.push(Action::Refuse(client));
+                }
+                Stage::Granted(_) => actions.push(Action::Write(client)),
+            }
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut next = last.clone();
+        match action {
+            Action::Grant(client) => {
+                next.holder = Some(client);
+                next.grants += 1;
+                next.clients[client.place()] = Stage::Granted(next.grants);
+            }
+            Action::Expire(_) => next.holder = None,
+            Action::Write(client) => {
+                let Stage::Granted(token) = last.clients[client.place()] else { return None };
+                next.stale |= token < last.latest;
+                next.latest = last.latest.max(token);
+                next.clients[client.place()] = Stage::Idle;
+                next.holder = last.holder.filter(|&holder| holder != client);
+            }
+            Action::Refuse(client) => {
+                next.refused = true;
+                next.clients[client.place()] = Stage::Idle;
+            }
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Fencing>> {
+        let mut all = vec![
+            Property::always("no stale write", |_, state: &State| !state.stale),
+            Property::sometimes(
+                "a client pauses past its time-to-live while another one holds the lock",
+                |_, state: &State| {
+                    state.holder.is_some() && state.clients.iter().all(|stage| matches!(stage, Stage::Granted(_)))
+                },
+            ),
+            Property::sometimes("two holders write, one after the other", |_, state: &State| {
+                state.latest == 2 && state.clients == [Stage::Idle; 2] && !state.stale && !state.refused
+            }),
+        ];
+        if self.resource == Resource::ChecksTokens {
+            all.push(Property::sometimes("a write is refused", |_, state: &State| state.refused));
+        }
+        all
+    }
+
+    fn format_action(&self, action: &Action) -> String {
+        match action {
+            Action::Grant(client) => format!("client {client:?} asks for the lock and is granted it"),
+            Action::Expire(client) => format!("client {client:?} pauses until its lease has run out"),
+            Action::Write(client) => format!("client {client:?} writes, as it believes under the lock"),
+            Action::Refuse(client) => format!("client {client:?} writes and is refused: its token is too old"),
+        }
+    }
+
+    fn format_step(&self, last: &State, action: Action) -> Option<String> {
+        self.next_state(last, action).map(|next| show::changes(last, &next))
+    }
+}
+
+impl Readable for Fencing {}
+
+impl Parts for State {
+    fn parts(&self) -> Vec<String> {
+        let client = |client: Client| match self.clients[client.place()] {
+            Stage::Idle => format!("{client:?} idle"),
+            Stage::Granted(token) if self.holder == Some(client) => format!("{client:?} holds grant {token}"),
+            Stage::Granted(token) => format!("{client:?} believes in grant {token}"),
+        };
+        let resource = match (self.latest, self.stale) {
+            (_, true) => "resource: overwritten by an earlier holder".to_string(),
+            (0, false) => "resource: untouched".to_string(),
+            (latest, false) => format!("resource: written under grant {latest}"),
+        };
+        let lock = format!("lock: {}", show::key(self.holder));
+        [lock].into_iter().chain(Client::TWO.map(client)).chain([resource]).collect()
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show::write(self, f)
+    }
+}

@@ -1,0 +1,200 @@
+//! A replicated lock table whose fencing token is read when the request arrives, before its place in the log is known.
+//!
+//! The log is perfect: every entry is committed, in order, and applied some time later. The leader reads the counter of
+//! its table, which is the result of the entries applied so far, and writes what it read into the entry.
+
+use std::fmt;
+
+use stateright::{Model, Property};
+
+use super::show::{self, Client, Parts};
+use crate::readable::Readable;
+
+/// Where a grant's token comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Token {
+    /// From the entry, into which the leader wrote what its counter was when the request arrived.
+    FromRequest,
+    /// From the counter at the moment at which the lock is granted, while an entry is applied.
+    FromGrant,
+}
+
+/// The design.
+pub struct RaftEarlyToken {
+    /// Which rule is in force.
+    pub token: Token,
+}
+
+const MOST_REQUESTS: u8 = 4;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Entry {
+    /// With the counter as it was when the request arrived.
+    Acquire(Client, u8),
+    Release(Client),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Stage {
+    Idle,
+    Asked,
+    /// With its token.
+    Holds(u8),
+}
+
+/// The log, the table and the clients.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct State {
+    /// The entries that are not applied yet.
+    log: Vec<Entry>,
+    holder: Option<Client>,
+    /// Who waits, with the counter as it was when its request arrived.
+    queue: Vec<(Client, u8)>,
+    /// The next token, as the table has it.
+    counter: u8,
+    /// The greatest token that was granted.
+    greatest: u8,
+    grants: u8,
+    clients: [Stage; 2],
+    requests: u8,
+    /// Whether a token was not greater than all before it.
+    repeated: bool,
+}
+
+/// What happens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Action {
+    /// A client's request for the lock arrives and is appended to the log.
+    Ask(Client),
+    /// A client gives the lock back, which is appended to the log.
+    Release(Client),
+    /// The next entry is applied.
+    Apply,
+}
+
+impl RaftEarlyToken {
+    fn grant(&self, state: &mut State, client: Client, read: u8) {
+        let token = match self.token {
+            Token::FromRequest => read,
+            Token::FromGrant => state.counter,
+        };
+        state.repeated |= token <= state.greatest;
+        state.greatest = state.greatest.max(token);
+        state.grants += 1;
+        state.counter = token + 1;
+        state.holder = Some(client);
+        state.clients[client.place()] = Stage::Holds(token);
+    }
+}
+
+impl Model for RaftEarlyToken {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let clients = [Stage::Idle; 2];
+        let (log, queue) = (Vec::new(), Vec::new());
+        vec![State {
+            log,
+            holder: None,
+            queue,
+            counter: 1,
+            greatest: 0,
+            grants: 0,
+            clients,
+            requests: 0,
+            repeated: false,
+        }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        for client in Client::TWO {
+            match state.clients[client.place()] {
+                Stage::Idle if state.requests < MOST_REQUESTS => actions.push(Action::Ask(client)),
+                Stage::Holds(_) => actions.push(Action::Release(client)),
+                Stage::Idle | Stage::Asked => {}
+            }
+        }
+        if !state.log.is_empty() {
+            actions.push(Action::Apply);
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut next = last.clone();
+        match action {
+            Action::Ask(client) => {
+                next.log.push(Entry::Acquire(client, last.counter));
+                next.clients[client.place()] = Stage::Asked;
+                next.requests += 1;
+            }
+            Action::Release(client) => {
+                next.log.push(Entry::Release(client));
+                next.clients[client.place()] = Stage::Idle;
+            }
+            Action::Apply => match next.log.remove(0) {
+                Entry::Acquire(client, read) if last.holder.is_none() => self.grant(&mut next, client, read),
+                Entry::Acquire(client, read) => next.queue.push((client, read)),
+                Entry::Release(_) => {
+                    next.holder = None;
+                    if !next.queue.is_empty() {
+                        let (client, read) = next.queue.remove(0);
+                        self.grant(&mut next, client, read);
+                    }
+                }
+            },
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<RaftEarlyToken>> {
+        vec![
+            Property::always("token monotonicity", |_, state: &State| !state.repeated),
+            Property::sometimes("two requests are in the log at once", |_, state: &State| {
+                state.log.iter().filter(|entry| matches!(entry, Entry::Acquire(..))).count() == 2
+            }),
+            Property::sometimes("a client waits in the queue", |_, state: &State| !state.queue.is_empty()),
+            Property::sometimes("the lock is granted three times", |_, state: &State| state.grants == 3),
+        ]
+    }
+
+    fn format_action(&self, action: &Action) -> String {
+        match action {
+            Action::Ask(client) => {
+                format!("client {client:?} asks for the lock, and the request is appended to the log")
+            }
+            Action::Release(client) => format!("client {client:?} gives the lock back, which is appended to the log"),
+            Action::Apply => "the next entry is committed and applied".to_string(),
+        }
+    }
+
+    fn format_step(&self, last: &State, action: Action) -> Option<String> {
+        self.next_state(last, action).map(|next| show::changes(last, &next))
+    }
+}
+
+impl Readable for RaftEarlyToken {}
+
+impl Parts for State {
+    fn parts(&self) -> Vec<String> {
+        let entry = |entry: &Entry| match entry {
+            Entry::Acquire(client, read) => format!("acquire {client:?} (read {read})"),
+            Entry::Release(client) => format!("release {client:?}"),
+        };
+        let client = |client: Client| match self.clients[client.place()] {
+            Stage::Idle => format!("{client:?} idle"),
+            Stage::Asked => format!("{client:?} waits"),
+            Stage::Holds(token) => format!("{client:?} holds the lock with token {token}"),
+        };
+        let log = self.log.iter().map(entry).collect::<Vec<_>>().join(", ");
+        let queue = self.queue.iter().map(|(client, _)| format!("{client:?}")).collect::<Vec<_>>().join(", ");
+        let table = format!("lock: {}, queue [{queue}], next token {}", show::key(self.holder), self.counter);
+        [format!("to be applied: [{log}]"), table].into_iter().chain(Client::TWO.map(client)).collect()
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show::write(self, f)
+    }
+}

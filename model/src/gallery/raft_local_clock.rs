@@ -1,0 +1,167 @@
+//! A replicated lock table whose replicas look at their own clocks when they apply an entry.
+//!
+//! Every replica applies the same entries in the same order, each in its own time. The clocks are *perfect*: all of
+//! them show the same time. An acquire finds the lock held unless the lease of the holder has run out.
+
+use std::fmt;
+
+use stateright::{Model, Property};
+
+use super::show::{self, Client, Parts};
+use crate::readable::Readable;
+
+/// At what time an entry happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Time {
+    /// When the replica applies it, by the replica's clock.
+    WhenApplied,
+    /// When the leader appended it, by the leader's clock: the entry says so.
+    WhenAppended,
+}
+
+/// The design.
+pub struct RaftLocalClock {
+    /// Which rule is in force.
+    pub time: Time,
+}
+
+const REPLICAS: usize = 3;
+const TTL: u8 = 1;
+const LATEST: u8 = 3;
+const LONGEST_LOG: usize = 3;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Entry {
+    client: Client,
+    stamp: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Replica {
+    applied: usize,
+    holder: Option<Client>,
+    /// When the holder's lease runs out.
+    deadline: u8,
+}
+
+/// The log, the replicas and the time.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct State {
+    now: u8,
+    log: Vec<Entry>,
+    replicas: [Replica; REPLICAS],
+}
+
+/// What happens. Replicas are named by their places.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Action {
+    /// Time passes, for all alike.
+    Tick,
+    /// A client asks for the lock, and its request is committed.
+    Ask(Client),
+    /// A replica applies the next entry.
+    Apply(usize),
+}
+
+impl Model for RaftLocalClock {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let replica = Replica { applied: 0, holder: None, deadline: 0 };
+        vec![State { now: 0, log: Vec::new(), replicas: [replica; REPLICAS] }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let behind = state.replicas.iter().enumerate().filter(|(_, replica)| replica.applied < state.log.len());
+        actions.extend(behind.map(|(place, _)| Action::Apply(place)));
+        if state.log.len() < LONGEST_LOG {
+            actions.extend(Client::TWO.map(Action::Ask));
+        }
+        if state.now < LATEST {
+            actions.push(Action::Tick);
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut next = last.clone();
+        match action {
+            Action::Tick => next.now += 1,
+            Action::Ask(client) => next.log.push(Entry { client, stamp: last.now }),
+            Action::Apply(place) => {
+                let replica = &mut next.replicas[place];
+                let Entry { client, stamp } = last.log[replica.applied];
+                let time = match self.time {
+                    Time::WhenApplied => last.now,
+                    Time::WhenAppended => stamp,
+                };
+                if replica.holder.is_none() || replica.deadline <= time {
+                    (replica.holder, replica.deadline) = (Some(client), time + TTL);
+                }
+                replica.applied += 1;
+            }
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<RaftLocalClock>> {
+        vec![
+            Property::always("replicas agree", |_, state: &State| {
+                let replicas = &state.replicas;
+                let agree = |a: &Replica, b: &Replica| a.applied != b.applied || a.holder == b.holder;
+                replicas.iter().all(|a| replicas.iter().all(|b| agree(a, b)))
+            }),
+            Property::sometimes("an acquire finds the lock held", |_, state: &State| {
+                let refused = |replica: &Replica| {
+                    replica.applied == 2 && state.log[1].client == Client::B && replica.holder == Some(Client::A)
+                };
+                state.replicas.iter().all(refused)
+            }),
+            Property::sometimes("a lease runs out and the next client is granted the lock", |_, state: &State| {
+                let granted = |replica: &Replica| {
+                    replica.applied == 2 && state.log[0].client == Client::A && replica.holder == Some(Client::B)
+                };
+                state.replicas.iter().all(granted)
+            }),
+            Property::sometimes("time passes between one replica's apply and another's", |_, state: &State| {
+                let behind = |replica: &Replica| replica.applied == 0;
+                let late = state.log.first().is_some_and(|entry| entry.stamp + TTL < state.now);
+                late && state.replicas.iter().any(behind) && !state.replicas.iter().all(behind)
+            }),
+        ]
+    }
+
+    fn format_action(&self, action: &Action) -> String {
+        match action {
+            Action::Tick => "time passes".to_string(),
+            Action::Ask(client) => format!("client {client:?} asks for the lock, and the entry is committed"),
+            Action::Apply(place) => format!("replica {} applies its next entry", place + 1),
+        }
+    }
+
+    fn format_step(&self, last: &State, action: Action) -> Option<String> {
+        self.next_state(last, action).map(|next| show::changes(last, &next))
+    }
+}
+
+impl Readable for RaftLocalClock {}
+
+impl Parts for State {
+    fn parts(&self) -> Vec<String> {
+        let log = self.log.iter().map(|entry| format!("{:?} at {}", entry.client, entry.stamp));
+        let log = format!("log: [{}]", log.collect::<Vec<_>>().join(", "));
+        let replica = |(place, replica): (usize, &Replica)| {
+            let deadline = replica.holder.map_or(String::new(), |_| format!(" until {}", replica.deadline));
+            let applied = replica.applied;
+            format!("replica {}: {applied} applied, lock {}{deadline}", place + 1, show::key(replica.holder))
+        };
+        let replicas = self.replicas.iter().enumerate().map(replica);
+        [format!("time: {}", self.now), log].into_iter().chain(replicas).collect()
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show::write(self, f)
+    }
+}

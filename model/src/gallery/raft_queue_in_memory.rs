@@ -1,0 +1,161 @@
+//! A replicated lock whose holder is in the log, and whose queue is only in the leader's memory.
+//!
+//! Each step is one committed entry: whatever is replicated is there after a change of leader. A client that waits asks
+//! again when it finds that the new leader does not know of it.
+
+use std::fmt;
+
+use stateright::{Model, Property};
+
+use super::show::{self, Client, Parts};
+use crate::readable::Readable;
+
+/// Where the waiters are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// In the leader's memory.
+    InMemory,
+    /// In the replicated state, like the holder.
+    Replicated,
+}
+
+/// The design.
+pub struct RaftQueueInMemory {
+    /// Which rule is in force.
+    pub queue: Queue,
+}
+
+const LEADERS: u8 = 3;
+
+/// The lock, the leader and the clients.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct State {
+    leader: u8,
+    holder: Option<Client>,
+    queue: Vec<Client>,
+    /// Who was told to wait and still does, in the order in which they were told first.
+    waiting: Vec<Client>,
+    /// Whether somebody was granted the lock before those who had waited longer.
+    overtook: bool,
+}
+
+/// What happens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Action {
+    /// A client asks for the lock, which is free, and nobody waits.
+    Grant(Client),
+    /// A client asks for the lock and is told to wait.
+    Wait(Client),
+    /// The holder gives the lock back, and nobody is next.
+    Free(Client),
+    /// The holder gives the lock back, and the first of the queue is granted it.
+    Pass(Client, Client),
+    /// The leader crashes and another server takes over.
+    Crash(u8),
+}
+
+impl State {
+    fn grant(&mut self, client: Client) {
+        self.overtook |= self.waiting.first().is_some_and(|&first| first != client);
+        self.waiting.retain(|&waits| waits != client);
+        self.queue.retain(|&waits| waits != client);
+        self.holder = Some(client);
+    }
+}
+
+impl Model for RaftQueueInMemory {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State { leader: 1, holder: None, queue: Vec::new(), waiting: Vec::new(), overtook: false }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let others = Client::THREE.into_iter().filter(|&client| state.holder != Some(client));
+        match state.holder {
+            None => actions.extend(others.map(Action::Grant)),
+            Some(holder) => {
+                actions.extend(others.filter(|client| !state.queue.contains(client)).map(Action::Wait));
+                actions.push(match state.queue.first() {
+                    Some(&next) => Action::Pass(holder, next),
+                    None => Action::Free(holder),
+                });
+            }
+        }
+        if state.leader < LEADERS {
+            actions.push(Action::Crash(state.leader));
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut next = last.clone();
+        match action {
+            Action::Grant(client) | Action::Pass(_, client) => next.grant(client),
+            Action::Wait(client) => {
+                next.queue.push(client);
+                if !last.waiting.contains(&client) {
+                    next.waiting.push(client);
+                }
+            }
+            Action::Free(_) => next.holder = None,
+            Action::Crash(_) => {
+                next.leader += 1;
+                if self.queue == Queue::InMemory {
+                    next.queue.clear();
+                }
+            }
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<RaftQueueInMemory>> {
+        vec![
+            Property::always("FIFO order", |_, state: &State| !state.overtook),
+            Property::sometimes("two wait", |_, state: &State| state.queue.len() == 2),
+            Property::sometimes("the leader changes while two wait", |_, state: &State| {
+                state.leader > 1 && state.waiting.len() == 2
+            }),
+            Property::sometimes("a later leader grants the lock in the order of the queue", |_, state: &State| {
+                state.leader > 1 && state.holder == Some(Client::B) && state.queue == [Client::C]
+            }),
+        ]
+    }
+
+    fn format_action(&self, action: &Action) -> String {
+        match action {
+            Action::Grant(client) => format!("client {client:?} asks for the lock and is granted it"),
+            Action::Wait(client) => format!("client {client:?} asks for the lock and is told to wait"),
+            Action::Free(holder) => format!("client {holder:?} gives the lock back"),
+            Action::Pass(holder, next) => {
+                format!("client {holder:?} gives the lock back, and client {next:?} is granted it")
+            }
+            Action::Crash(leader) => format!("server {leader} crashes, and server {} leads", leader + 1),
+        }
+    }
+
+    fn format_step(&self, last: &State, action: Action) -> Option<String> {
+        self.next_state(last, action).map(|next| show::changes(last, &next))
+    }
+}
+
+impl Readable for RaftQueueInMemory {}
+
+impl Parts for State {
+    fn parts(&self) -> Vec<String> {
+        let list =
+            |clients: &[Client]| clients.iter().map(|client| format!("{client:?}")).collect::<Vec<_>>().join(", ");
+        vec![
+            format!("leader: server {}", self.leader),
+            format!("lock: {}", show::key(self.holder)),
+            format!("queue: [{}]", list(&self.queue)),
+            format!("who waits: [{}]", list(&self.waiting)),
+        ]
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show::write(self, f)
+    }
+}

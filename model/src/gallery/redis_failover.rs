@@ -1,0 +1,238 @@
+//! A lock as a key on a Redis server with two replicas: `SET key value NX PX ttl`, and a failover.
+//!
+//! A key that is set is copied to the replicas some time later. A failover promotes a replica; the old primary may be
+//! dead or only cut off from its replicas, and then goes on answering whoever still reaches it. No lease runs out
+//! here, and clients give a lock back by a correct compare-and-delete: what goes wrong is not a matter of time.
+
+use std::fmt;
+
+use stateright::{Model, Property};
+
+use super::show::{self, Client, Parts};
+use crate::readable::Readable;
+
+/// When a client is told of its grant, and which replica is promoted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// At once; either replica.
+    Asynchronous,
+    /// When a replica has copied it, as with `WAIT 1`; either replica.
+    WaitForOne,
+    /// When a majority of the servers has it; the replica that has copied more. So one of any two majorities knows of
+    /// every grant that was told. A failover needs both replicas.
+    Majority,
+}
+
+/// The design.
+pub struct RedisFailover {
+    /// Which rule is in force.
+    pub rule: Rule,
+}
+
+/// What a server has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Data {
+    /// How many writes it has seen: the replication offset.
+    offset: u8,
+    key: Option<Client>,
+}
+
+/// What a client knows. Servers are named by their places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Stage {
+    Idle,
+    /// The key is set, the client is not told yet; whether a replica has acknowledged it.
+    Pending {
+        server: usize,
+        offset: u8,
+        copied: bool,
+    },
+    Holds {
+        server: usize,
+        offset: u8,
+    },
+}
+
+/// The servers and the clients.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct State {
+    servers: [Data; 3],
+    /// The primary since the last failover. Server 1 takes itself for the primary for ever.
+    primary: usize,
+    clients: [Stage; 2],
+}
+
+/// What happens. Servers are named by their places.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Action {
+    /// A client asks a server that has no key, which sets it.
+    Set(Client, usize),
+    /// A replica copies what the primary has.
+    Copy(usize),
+    /// A server tells a client of its grant.
+    Tell(Client),
+    /// A client gives the lock back at a server.
+    Delete(Client, usize),
+    /// A replica is promoted.
+    Failover(usize),
+}
+
+const MOST_WRITES: u8 = 4;
+
+impl State {
+    fn holders(&self) -> usize {
+        self.clients.iter().filter(|stage| matches!(stage, Stage::Holds { .. })).count()
+    }
+
+    fn serves(&self, server: usize) -> bool {
+        server == 0 || server == self.primary
+    }
+
+    fn failed_over(&self) -> bool {
+        self.primary != 0
+    }
+}
+
+impl RedisFailover {
+    fn may_promote(&self, state: &State, replica: usize) -> bool {
+        let newest = state.servers[1].offset.max(state.servers[2].offset);
+        !state.failed_over() && (self.rule != Rule::Majority || state.servers[replica].offset == newest)
+    }
+}
+
+impl Model for RedisFailover {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State { servers: [Data { offset: 0, key: None }; 3], primary: 0, clients: [Stage::Idle; 2] }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        for client in Client::TWO {
+            let stage = state.clients[client.place()];
+            for server in (0..3).filter(|&server| state.serves(server)) {
+                let Data { offset, key } = state.servers[server];
+                if stage == Stage::Idle && key.is_none() && offset < MOST_WRITES {
+                    actions.push(Action::Set(client, server));
+                }
+                if matches!(stage, Stage::Holds { .. }) {
+                    actions.push(Action::Delete(client, server));
+                }
+            }
+            if matches!(stage, Stage::Pending { copied: true, .. }) {
+                actions.push(Action::Tell(client));
+            }
+        }
+        for replica in [1, 2] {
+            if replica != state.primary && state.servers[replica] != state.servers[state.primary] {
+                actions.push(Action::Copy(replica));
+            }
+            if self.may_promote(state, replica) {
+                actions.push(Action::Failover(replica));
+            }
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut next = last.clone();
+        match action {
+            Action::Set(client, server) => {
+                let offset = last.servers[server].offset + 1;
+                next.servers[server] = Data { offset, key: Some(client) };
+                next.clients[client.place()] = match self.rule {
+                    Rule::Asynchronous => Stage::Holds { server, offset },
+                    Rule::WaitForOne | Rule::Majority => Stage::Pending { server, offset, copied: false },
+                };
+            }
+            Action::Copy(replica) => {
+                next.servers[replica] = last.servers[last.primary];
+                for stage in &mut next.clients {
+                    if let Stage::Pending { server, copied, .. } = stage {
+                        *copied |= *server == last.primary;
+                    }
+                }
+            }
+            Action::Tell(client) => {
+                let stage = &mut next.clients[client.place()];
+                if let Stage::Pending { server, offset, .. } = *stage {
+                    *stage = Stage::Holds { server, offset };
+                }
+            }
+            Action::Delete(client, server) => {
+                next.clients[client.place()] = Stage::Idle;
+                let data = &mut next.servers[server];
+                if data.key == Some(client) {
+                    *data = Data { offset: data.offset + 1, key: None };
+                }
+            }
+            Action::Failover(replica) => next.primary = replica,
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<RedisFailover>> {
+        vec![
+            Property::always("mutual exclusion", |_, state: &State| state.holders() <= 1),
+            Property::sometimes("the lock is granted again after it was given back", |_, state: &State| {
+                state.clients.iter().any(|stage| matches!(stage, Stage::Holds { offset: 3.., .. }))
+            }),
+            Property::sometimes("a failover happens while the lock is held", |_, state: &State| {
+                state.failed_over() && state.clients.iter().any(|stage| matches!(stage, Stage::Holds { server: 0, .. }))
+            }),
+            Property::sometimes("the new primary grants the lock", |_, state: &State| {
+                state.failed_over()
+                    && state.clients.iter().any(|stage| matches!(stage, Stage::Holds { server: 1.., .. }))
+            }),
+        ]
+    }
+
+    fn format_action(&self, action: &Action) -> String {
+        match *action {
+            Action::Set(client, server) => {
+                let then = match self.rule {
+                    Rule::Asynchronous => "grants it",
+                    Rule::WaitForOne | Rule::Majority => "sets the key and waits for a replica",
+                };
+                format!("client {client:?} asks server {} for the lock, which {then}", server + 1)
+            }
+            Action::Copy(replica) => format!("server {} copies what the primary has", replica + 1),
+            Action::Tell(client) => format!("client {client:?} is told that it holds the lock"),
+            Action::Delete(client, server) => format!("client {client:?} gives the lock back at server {}", server + 1),
+            Action::Failover(replica) => {
+                format!("server 1 does not answer the replicas any more: server {} is promoted", replica + 1)
+            }
+        }
+    }
+
+    fn format_step(&self, last: &State, action: Action) -> Option<String> {
+        self.next_state(last, action).map(|next| show::changes(last, &next))
+    }
+}
+
+impl Readable for RedisFailover {}
+
+impl Parts for State {
+    fn parts(&self) -> Vec<String> {
+        let server = |place: usize| {
+            let role = if place == self.primary { "primary" } else { "replica" };
+            let role = if place == 0 && self.failed_over() { "old primary" } else { role };
+            format!("server {} ({role}): {}", place + 1, show::key(self.servers[place].key))
+        };
+        let client = |client: Client| match self.clients[client.place()] {
+            Stage::Idle => format!("{client:?} idle"),
+            Stage::Pending { server, copied, .. } => {
+                let copied = if copied { ", copied" } else { "" };
+                format!("{client:?} waits for server {}{copied}", server + 1)
+            }
+            Stage::Holds { .. } => format!("{client:?} holds the lock"),
+        };
+        (0..3).map(server).chain(Client::TWO.map(client)).collect()
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show::write(self, f)
+    }
+}

@@ -1,0 +1,167 @@
+//! How a key is given back: `GET`, a look at the value, and `DEL`, against one script that does both at once.
+//!
+//! The server never fails, and a lease runs out for the client when it does for the server. Time passes between `GET`
+//! and `DEL`, and a lease may run out in it.
+
+use std::fmt;
+
+use stateright::{Model, Property};
+
+use super::show::{self, Client, Parts};
+use crate::readable::Readable;
+
+/// How a client gives the lock back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// It gets the value, and if it is its own sends a `DEL`.
+    GetThenDel,
+    /// It sends a script that deletes the key if the value is its own; nothing happens in between.
+    CompareAndDelete,
+}
+
+/// The design.
+pub struct RedisRelease {
+    /// Which rule is in force.
+    pub release: Release,
+}
+
+/// What a client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Stage {
+    Idle,
+    Holds,
+    /// Its lease ran out before it gave the lock back, which it still means to do.
+    Late,
+    /// It has seen its own value and has sent the `DEL`.
+    Deleting,
+}
+
+/// The key and the clients.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct State {
+    key: Option<Client>,
+    clients: [Stage; 2],
+}
+
+/// What happens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Action {
+    /// The key is free and a client sets it.
+    Set(Client),
+    /// The key's time-to-live has passed.
+    Expire(Client),
+    /// A client gets the value, which is its own.
+    GetOwn(Client),
+    /// A client gets the value, which is not its own.
+    GetOther(Client),
+    /// The `DEL` of a client arrives.
+    Del(Client),
+    /// A client's script runs.
+    Script(Client),
+}
+
+impl Model for RedisRelease {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State { key: None, clients: [Stage::Idle; 2] }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        actions.extend(state.key.map(Action::Expire));
+        for client in Client::TWO {
+            match (state.clients[client.place()], self.release) {
+                (Stage::Idle, _) if state.key.is_none() => actions.push(Action::Set(client)),
+                (Stage::Idle, _) => {}
+                (Stage::Holds | Stage::Late, Release::CompareAndDelete) => actions.push(Action::Script(client)),
+                (Stage::Holds | Stage::Late, Release::GetThenDel) => {
+                    let own = state.key == Some(client);
+                    actions.push(if own { Action::GetOwn(client) } else { Action::GetOther(client) });
+                }
+                (Stage::Deleting, _) => actions.push(Action::Del(client)),
+            }
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut next = last.clone();
+        let mut becomes = |client: Client, stage| next.clients[client.place()] = stage;
+        match action {
+            Action::Set(client) => {
+                becomes(client, Stage::Holds);
+                next.key = Some(client);
+            }
+            Action::Expire(client) => {
+                if last.clients[client.place()] == Stage::Holds {
+                    becomes(client, Stage::Late);
+                }
+                next.key = None;
+            }
+            Action::GetOwn(client) => becomes(client, Stage::Deleting),
+            Action::GetOther(client) => becomes(client, Stage::Idle),
+            Action::Del(client) => {
+                becomes(client, Stage::Idle);
+                next.key = None;
+            }
+            Action::Script(client) => {
+                becomes(client, Stage::Idle);
+                next.key = last.key.filter(|&holder| holder != client);
+            }
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<RedisRelease>> {
+        vec![
+            Property::always("mutual exclusion", |_, state: &State| {
+                state.clients.iter().filter(|&&stage| stage == Stage::Holds).count() <= 1
+            }),
+            Property::sometimes("a lease runs out before the lock is given back", |_, state: &State| {
+                state.clients.contains(&Stage::Late)
+            }),
+            Property::sometimes("a client gives the lock back while another one holds it", |_, state: &State| {
+                state.clients.contains(&Stage::Late) && state.clients.contains(&Stage::Holds)
+            }),
+        ]
+    }
+
+    fn format_action(&self, action: &Action) -> String {
+        match action {
+            Action::Set(client) => format!("client {client:?} asks for the lock and is granted it"),
+            Action::Expire(client) => format!("the lease of client {client:?} runs out"),
+            Action::GetOwn(client) => {
+                format!("client {client:?} gets the value, sees that it is its own, and sends DEL")
+            }
+            Action::GetOther(client) => format!("client {client:?} gets the value, which is not its own"),
+            Action::Del(client) => format!("the DEL of client {client:?} arrives"),
+            Action::Script(client) => {
+                format!("client {client:?}'s script deletes the key if its value is that client's")
+            }
+        }
+    }
+
+    fn format_step(&self, last: &State, action: Action) -> Option<String> {
+        self.next_state(last, action).map(|next| show::changes(last, &next))
+    }
+}
+
+impl Readable for RedisRelease {}
+
+impl Parts for State {
+    fn parts(&self) -> Vec<String> {
+        let client = |client: Client| match self.clients[client.place()] {
+            Stage::Idle => format!("{client:?} idle"),
+            Stage::Holds => format!("{client:?} holds the lock"),
+            Stage::Late => format!("{client:?} is late"),
+            Stage::Deleting => format!("{client:?} deletes"),
+        };
+        [format!("key: {}", show::key(self.key))].into_iter().chain(Client::TWO.map(client)).collect()
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show::write(self, f)
+    }
+}

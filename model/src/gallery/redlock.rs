@@ -1,0 +1,244 @@
+//! Redlock over five instances, and what happens when one of them forgets a key: because its clock jumps, or because it
+//! crashes before the key is on its disk.
+//!
+//! A client asks the instances in any order, holds the lock with three of them, and counts its lease from before the
+//! first request. So all of its keys outlive its lease, where clocks run as they should. A client that gives the lock
+//! back, or gives up, is one whose lease is over: its keys go at any time after that. Each client tries once.
+
+use std::fmt;
+
+use stateright::{Model, Property};
+
+use super::show::{self, Client, Parts};
+use crate::readable::Readable;
+
+/// What goes wrong, once, and what an instance makes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The wall clock of an instance is set forward by more than the time-to-live.
+    ClockJump(Clock),
+    /// An instance crashes. It had not synced its file.
+    Crash(Restart),
+}
+
+/// The clock by which keys expire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// The time of day, which somebody can set.
+    Wall,
+    /// The time since the start, which nobody can.
+    Monotonic,
+}
+
+/// When an instance that crashed serves again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restart {
+    /// As soon as it can.
+    AtOnce,
+    /// When the longest time-to-live has passed since the crash, so that no lease runs any more that it forgot.
+    Delayed,
+}
+
+/// The design.
+pub struct Redlock {
+    /// What happens, and which rule is in force.
+    pub fault: Fault,
+}
+
+const INSTANCES: usize = 5;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Instance {
+    Up(Option<Client>),
+    /// With the key that it had.
+    Down(Option<Client>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Attempt {
+    /// Which instances have granted it their key.
+    granted: [bool; INSTANCES],
+    /// Whether its lease is over.
+    over: bool,
+}
+
+/// The instances and the clients.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct State {
+    instances: [Instance; INSTANCES],
+    clients: [Attempt; 2],
+    /// Whether the fault has happened.
+    struck: bool,
+}
+
+/// What happens. Instances are named by their places.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Action {
+    /// A free instance sets the key for a client.
+    Set(Client, usize),
+    /// A client's lease runs out, or it gives the lock back, or gives up.
+    Over(Client),
+    /// An instance drops a key whose lease is over.
+    Expire(usize),
+    /// The wall clock of an instance is set forward.
+    Jump(usize),
+    /// An instance crashes.
+    Crash(usize),
+    /// An instance that crashed serves again.
+    Restart(usize),
+}
+
+impl Attempt {
+    fn has_majority(&self) -> bool {
+        self.granted.iter().filter(|granted| **granted).count() > INSTANCES / 2
+    }
+
+    fn holds(&self) -> bool {
+        self.has_majority() && !self.over
+    }
+}
+
+impl State {
+    fn is_over(&self, client: Client) -> bool {
+        self.clients[client.place()].over
+    }
+
+    fn holders(&self) -> usize {
+        self.clients.iter().filter(|client| client.holds()).count()
+    }
+}
+
+impl Redlock {
+    fn attempt(state: &State, client: Client, actions: &mut Vec<Action>) {
+        let Attempt { granted, over } = state.clients[client.place()];
+        if !over {
+            let free = (0..INSTANCES).filter(|&place| state.instances[place] == Instance::Up(None) && !granted[place]);
+            actions.extend(free.map(|place| Action::Set(client, place)));
+            actions.push(Action::Over(client));
+        }
+    }
+
+    fn may_restart(&self, state: &State, lost: Option<Client>) -> bool {
+        self.fault != Fault::Crash(Restart::Delayed) || lost.is_none_or(|client| state.is_over(client))
+    }
+}
+
+impl Model for Redlock {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let attempt = Attempt { granted: [false; INSTANCES], over: false };
+        vec![State { instances: [Instance::Up(None); INSTANCES], clients: [attempt; 2], struck: false }]
+    }
+
+    /// In the order in which a trace is read best: the second client comes after what happened to the first.
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let [first, second] = Client::TWO;
+        Redlock::attempt(state, first, actions);
+        for (place, instance) in state.instances.iter().enumerate() {
+            match *instance {
+                Instance::Up(Some(client)) if state.is_over(client) => actions.push(Action::Expire(place)),
+                Instance::Down(lost) if self.may_restart(state, lost) => actions.push(Action::Restart(place)),
+                Instance::Up(_) | Instance::Down(_) => {}
+            }
+            if !state.struck {
+                actions.push(match self.fault {
+                    Fault::ClockJump(_) => Action::Jump(place),
+                    Fault::Crash(_) => Action::Crash(place),
+                });
+            }
+        }
+        Redlock::attempt(state, second, actions);
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut next = last.clone();
+        match action {
+            Action::Set(client, place) => {
+                next.instances[place] = Instance::Up(Some(client));
+                next.clients[client.place()].granted[place] = true;
+            }
+            Action::Over(client) => next.clients[client.place()].over = true,
+            Action::Expire(place) | Action::Restart(place) => next.instances[place] = Instance::Up(None),
+            Action::Jump(place) => {
+                next.struck = true;
+                if self.fault == Fault::ClockJump(Clock::Wall) {
+                    next.instances[place] = Instance::Up(None);
+                }
+            }
+            Action::Crash(place) => {
+                next.struck = true;
+                let (Instance::Up(key) | Instance::Down(key)) = last.instances[place];
+                next.instances[place] = Instance::Down(key);
+            }
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Redlock>> {
+        vec![
+            Property::always("mutual exclusion", |_, state: &State| state.holders() <= 1),
+            Property::sometimes("both clients hold the lock, one after the other", |_, state: &State| {
+                state.holders() == 1 && state.clients.iter().any(|client| client.over && client.has_majority())
+            }),
+            Property::sometimes("one client holds the lock, and the other one has given up", |_, state: &State| {
+                state.holders() == 1 && state.clients.iter().any(|client| client.over && !client.has_majority())
+            }),
+            Property::sometimes(
+                "the fault strikes while the lock is held, and the next client gets it",
+                |_, state: &State| {
+                    let [first, second] = state.clients;
+                    state.struck && first.has_majority() && first.over && second.holds()
+                },
+            ),
+        ]
+    }
+
+    fn format_action(&self, action: &Action) -> String {
+        match *action {
+            Action::Set(client, place) => format!("instance {} sets the key for client {client:?}", place + 1),
+            Action::Over(client) => format!("the lease of client {client:?} is over"),
+            Action::Expire(place) => format!("instance {} drops the key", place + 1),
+            Action::Jump(place) => match self.fault {
+                Fault::ClockJump(Clock::Wall) => {
+                    format!("the clock of instance {} jumps ahead: for it, the time-to-live has passed", place + 1)
+                }
+                _ => format!("the wall clock of instance {} jumps ahead, by which no key expires", place + 1),
+            },
+            Action::Crash(place) => format!("instance {} crashes before it has synced its file", place + 1),
+            Action::Restart(place) => format!("instance {} serves again, without any key", place + 1),
+        }
+    }
+
+    fn format_step(&self, last: &State, action: Action) -> Option<String> {
+        self.next_state(last, action).map(|next| show::changes(last, &next))
+    }
+}
+
+impl Readable for Redlock {}
+
+impl Parts for State {
+    fn parts(&self) -> Vec<String> {
+        let instances = self.instances.iter().enumerate().map(|(place, instance)| match *instance {
+            Instance::Up(key) => format!("instance {}: {}", place + 1, show::key(key)),
+            Instance::Down(_) => format!("instance {}: down", place + 1),
+        });
+        let clients = Client::TWO.map(|client| {
+            let attempt = &self.clients[client.place()];
+            let count = attempt.granted.iter().filter(|granted| **granted).count();
+            match (attempt.holds(), attempt.over) {
+                (true, _) => format!("{client:?} holds the lock"),
+                (false, true) => format!("{client:?} is done"),
+                (false, false) => format!("{client:?} has {count} of {INSTANCES}"),
+            }
+        });
+        instances.chain(clients).collect()
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show::write(self, f)
+    }
+}

@@ -1,0 +1,236 @@
+//! Redlock over five instances whose clocks are right and which never fail, and a client that pauses.
+//!
+//! Before it writes, a client looks at its clock and goes on only if its lease is still valid. It may pause after that,
+//! for any time. What is left is a resource that looks for itself. The token comes from a counter outside of Redlock,
+//! because instances that count for themselves do not agree on the next number; and it is fetched *before* the look at
+//! the clock, so that it was given out while the client held the lock.
+
+use std::fmt;
+
+use stateright::{Model, Property};
+
+use super::Resource;
+use super::show::{self, Client, Parts};
+use crate::readable::Readable;
+
+/// The design.
+pub struct RedlockPause {
+    /// Which rule is in force.
+    pub resource: Resource,
+}
+
+const INSTANCES: usize = 5;
+const MAJORITY: u8 = 3;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Stage {
+    /// Collecting keys, with how many.
+    Asks(u8),
+    HasToken,
+    /// It has looked at its clock and found its lease valid.
+    Valid,
+    Wrote,
+    Refused,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Attempt {
+    stage: Stage,
+    /// Whether its lease is over.
+    over: bool,
+    /// Which holder of the lock it was: the first, the second.
+    turn: u8,
+    token: u8,
+}
+
+/// The instances, the clients, the counter and the resource.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct State {
+    instances: [Option<Client>; INSTANCES],
+    clients: [Attempt; 2],
+    /// How many have held the lock.
+    turns: u8,
+    /// The counter.
+    tokens: u8,
+    /// The greatest token that the resource has seen.
+    seen: u8,
+    /// The turn of the last of those who have written.
+    latest: u8,
+    /// Whether a write was done after that of a later holder.
+    stale: bool,
+}
+
+/// What happens. Instances are named by their places.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Action {
+    /// A free instance sets the key for a client.
+    Set(Client, usize),
+    /// A client with a majority fetches a token.
+    Fetch(Client),
+    /// A client looks at its clock: its lease is valid.
+    Look(Client),
+    /// A client's lease runs out.
+    Over(Client),
+    /// An instance drops a key whose lease is over.
+    Expire(usize),
+    /// The write of a client arrives, and is done.
+    Write(Client),
+    /// The write of a client arrives, and is refused.
+    Refuse(Client),
+}
+
+impl Attempt {
+    fn holds(&self) -> bool {
+        !self.over && !matches!(self.stage, Stage::Asks(..MAJORITY))
+    }
+}
+
+impl RedlockPause {
+    fn attempt(&self, state: &State, client: Client, actions: &mut Vec<Action>) {
+        let Attempt { stage, over, token, .. } = state.clients[client.place()];
+        if matches!(stage, Stage::Asks(_)) && !over {
+            let free = (0..INSTANCES).filter(|&place| state.instances[place].is_none());
+            actions.extend(free.map(|place| Action::Set(client, place)));
+        }
+        actions.extend(match (stage, self.resource) {
+            (Stage::Asks(MAJORITY..), Resource::ChecksTokens) => Some(Action::Fetch(client)),
+            (Stage::Asks(MAJORITY..) | Stage::HasToken, _) if !over => Some(Action::Look(client)),
+            (Stage::Valid, Resource::ChecksTokens) if token < state.seen => Some(Action::Refuse(client)),
+            (Stage::Valid, _) => Some(Action::Write(client)),
+            _ => None,
+        });
+        if !over {
+            actions.push(Action::Over(client));
+        }
+    }
+}
+
+impl Model for RedlockPause {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let attempt = Attempt { stage: Stage::Asks(0), over: false, turn: 0, token: 0 };
+        let instances = [None; INSTANCES];
+        vec![State { instances, clients: [attempt; 2], turns: 0, tokens: 0, seen: 0, latest: 0, stale: false }]
+    }
+
+    /// In the order in which a trace is read best: the second client comes after what happened to the first.
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let [first, second] = Client::TWO;
+        self.attempt(state, first, actions);
+        for (place, key) in state.instances.iter().enumerate() {
+            if key.is_some_and(|client| state.clients[client.place()].over) {
+                actions.push(Action::Expire(place));
+            }
+        }
+        self.attempt(state, second, actions);
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut next = last.clone();
+        match action {
+            Action::Set(client, place) => {
+                let attempt = &mut next.clients[client.place()];
+                let Stage::Asks(keys) = &mut attempt.stage else { return None };
+                *keys += 1;
+                if *keys == MAJORITY {
+                    next.turns += 1;
+                    attempt.turn = next.turns;
+                }
+                next.instances[place] = Some(client);
+            }
+            Action::Fetch(client) => {
+                next.tokens += 1;
+                let attempt = &mut next.clients[client.place()];
+                (attempt.stage, attempt.token) = (Stage::HasToken, next.tokens);
+            }
+            Action::Look(client) => next.clients[client.place()].stage = Stage::Valid,
+            Action::Over(client) => next.clients[client.place()].over = true,
+            Action::Expire(place) => next.instances[place] = None,
+            Action::Write(client) => {
+                let attempt = &mut next.clients[client.place()];
+                attempt.stage = Stage::Wrote;
+                next.stale |= attempt.turn < last.latest;
+                next.latest = last.latest.max(attempt.turn);
+                next.seen = last.seen.max(attempt.token);
+            }
+            Action::Refuse(client) => next.clients[client.place()].stage = Stage::Refused,
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<RedlockPause>> {
+        let mut all = vec![
+            Property::always("no stale write", |_, state: &State| !state.stale),
+            Property::always("mutual exclusion", |_, state: &State| {
+                state.clients.iter().filter(|client| client.holds()).count() <= 1
+            }),
+            Property::sometimes("both clients write, one after the other", |_, state: &State| {
+                !state.stale && state.clients.iter().all(|client| client.stage == Stage::Wrote)
+            }),
+            Property::sometimes(
+                "a client pauses until its lease is over and another one has written",
+                |_, state: &State| {
+                    let paused = state.clients.iter().any(|client| client.over && client.stage == Stage::Valid);
+                    paused && state.clients.iter().any(|client| client.stage == Stage::Wrote)
+                },
+            ),
+        ];
+        if self.resource == Resource::ChecksTokens {
+            all.push(Property::sometimes("a write is refused", |_, state: &State| {
+                state.clients.iter().any(|client| client.stage == Stage::Refused)
+            }));
+        }
+        all
+    }
+
+    fn format_action(&self, action: &Action) -> String {
+        match *action {
+            Action::Set(client, place) => format!("instance {} sets the key for client {client:?}", place + 1),
+            Action::Fetch(client) => format!("client {client:?} has a majority and fetches a token"),
+            Action::Look(client) => format!("client {client:?} looks at its clock: its lease is valid"),
+            Action::Over(client) => format!("the lease of client {client:?} is over"),
+            Action::Expire(place) => format!("instance {} drops the key", place + 1),
+            Action::Write(client) => format!("the write of client {client:?} arrives and is done"),
+            Action::Refuse(client) => format!("the write of client {client:?} arrives and is refused"),
+        }
+    }
+
+    fn format_step(&self, last: &State, action: Action) -> Option<String> {
+        self.next_state(last, action).map(|next| show::changes(last, &next))
+    }
+}
+
+impl Readable for RedlockPause {}
+
+impl Parts for State {
+    fn parts(&self) -> Vec<String> {
+        let key = |(place, key): (usize, &Option<Client>)| format!("instance {}: {}", place + 1, show::key(*key));
+        let clients = Client::TWO.map(|client| {
+            let attempt = self.clients[client.place()];
+            let does = match attempt.stage {
+                Stage::Asks(keys) if keys < MAJORITY => format!("has {keys} of {INSTANCES}"),
+                Stage::Asks(_) => "has a majority".to_string(),
+                Stage::HasToken => format!("has token {}", attempt.token),
+                Stage::Valid => "is about to write".to_string(),
+                Stage::Wrote => "has written".to_string(),
+                Stage::Refused => "was refused".to_string(),
+            };
+            format!("{client:?} {does}{}", if attempt.over { ", its lease is over" } else { "" })
+        });
+        let resource = match (self.seen, self.stale) {
+            (_, true) => "resource: overwritten by an earlier holder".to_string(),
+            (0, false) if self.latest == 0 => "resource: untouched".to_string(),
+            (0, false) => format!("resource: written by holder {} of the lock", self.latest),
+            (seen, false) => format!("resource: written, has seen token {seen}"),
+        };
+        self.instances.iter().enumerate().map(key).chain(clients).chain([resource]).collect()
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show::write(self, f)
+    }
+}
