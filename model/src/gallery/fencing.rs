@@ -9,8 +9,11 @@ use std::fmt;
 use stateright::{Model, Property};
 
 use super::Resource;
-use super::show::{self, Client, Parts};
-use crate::readable::Readable;
+use super::picture::{self, Pictured, Row, Who};
+use super::show::{self, Client, Told};
+use crate::diagram::Diagram;
+use crate::facts::Facts;
+use crate::readable::{Readable, Way};
 
 /// The design.
 pub struct Fencing {
@@ -138,27 +141,61 @@ impl Model for Fencing {
     }
 }
 
-impl Readable for Fencing {}
+impl Readable for Fencing {
+    fn diagram(&self, way: &Way<Fencing>) -> Option<Diagram> {
+        picture::diagram(self, way)
+    }
+}
 
-impl Parts for State {
-    fn parts(&self) -> Vec<String> {
-        let client = |client: Client| match self.clients[client.place()] {
-            Stage::Idle => format!("{client:?} idle"),
-            Stage::Granted(token) if self.holder == Some(client) => format!("{client:?} holds grant {token}"),
-            Stage::Granted(token) => format!("{client:?} believes in grant {token}"),
+impl Pictured for Fencing {
+    fn servers(&self) -> Vec<String> {
+        ["lock service", "resource"].map(String::from).into()
+    }
+
+    fn draw(&self, _: &State, action: &Action, after: &State, row: &mut Row<'_>) {
+        let (service, resource) = (Who::Server(0), Who::Server(1));
+        match *action {
+            Action::Grant(client) => {
+                row.message(Who::Client(client), service, "acquire");
+                row.good(Who::Client(client), &format!("grant {}", after.grants));
+            }
+            Action::Expire(client) => {
+                row.note(service, "the lease is over");
+                row.sends(Who::Client(client));
+            }
+            Action::Write(client) => row.message(Who::Client(client), resource, "write"),
+            Action::Refuse(client) => {
+                row.message(Who::Client(client), resource, "write");
+                row.note(resource, "refused");
+            }
+        }
+    }
+}
+
+impl Told for State {
+    fn facts(&self) -> Facts {
+        let mut facts = Facts::default();
+        facts.fields("lock", [("", show::key(self.holder))]);
+        for client in Client::TWO {
+            let does = match self.clients[client.place()] {
+                Stage::Idle => "idle".to_string(),
+                Stage::Granted(token) if self.holder == Some(client) => format!("holds grant {token}"),
+                Stage::Granted(token) => format!("believes in grant {token}"),
+            };
+            facts.fields(client.name(), [("", does)]);
+        }
+        let written = match (self.latest, self.stale) {
+            (_, true) => "overwritten by an earlier holder".to_string(),
+            (0, false) => "untouched".to_string(),
+            (latest, false) => format!("written under grant {latest}"),
         };
-        let resource = match (self.latest, self.stale) {
-            (_, true) => "resource: overwritten by an earlier holder".to_string(),
-            (0, false) => "resource: untouched".to_string(),
-            (latest, false) => format!("resource: written under grant {latest}"),
-        };
-        let lock = format!("lock: {}", show::key(self.holder));
-        [lock].into_iter().chain(Client::TWO.map(client)).chain([resource]).collect()
+        facts.fields("resource", [("", written)]);
+        facts
     }
 }
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        show::write(self, f)
+        write!(f, "{}", self.facts())
     }
 }

@@ -17,7 +17,9 @@
 //! | [`raft_queue_in_memory`] | Raft, with a queue that only the leader knows |
 //! | [`raft_local_clock`] | Raft, with replicas that look at their own clocks |
 
+mod coarse_raft;
 pub mod fencing;
+mod picture;
 pub mod raft_early_apply;
 pub mod raft_early_token;
 pub mod raft_local_clock;

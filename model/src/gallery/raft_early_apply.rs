@@ -1,15 +1,17 @@
 //! A lock table replicated by Raft, whose followers apply an entry when they receive it, and tell the client.
 //!
-//! Five servers, each with a log; a leader for each term; clients that are told by whichever server they are connected
-//! to. An election is one step, with the votes of as many servers as it needs. A leader sends a follower the whole of
-//! its log, and what a follower acknowledged counts at once.
+//! Clients are told by whichever server they are connected to.
 
 use std::fmt;
 
 use stateright::{Model, Property};
 
-use super::show::{self, Client, Parts};
-use crate::readable::Readable;
+use super::coarse_raft::{Command, Entry, Raft, SERVERS, Server};
+use super::picture::{self, Pictured, Row, Who};
+use super::show::{self, Client, Told};
+use crate::diagram::Diagram;
+use crate::facts::Facts;
+use crate::readable::{Readable, Way};
 
 /// When a follower applies an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,30 +28,6 @@ pub struct RaftEarlyApply {
     pub apply: Apply,
 }
 
-const SERVERS: usize = 5;
-const MAJORITY: usize = 3;
-const TERMS: u8 = 2;
-const LONGEST_LOG: usize = 3;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Command {
-    Acquire(Client),
-    Release(Client),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Entry {
-    term: u8,
-    command: Command,
-}
-
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Server {
-    term: u8,
-    leads: bool,
-    log: Vec<Entry>,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Stage {
     Idle,
@@ -61,9 +39,7 @@ enum Stage {
 /// The servers and the clients.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct State {
-    servers: [Server; SERVERS],
-    /// What is committed. A server may come to know of it at any time.
-    committed: Vec<Entry>,
+    raft: Raft,
     clients: [Stage; 2],
 }
 
@@ -96,47 +72,12 @@ fn grants(log: &[Entry], client: Client) -> bool {
     })
 }
 
-impl State {
-    /// How up to date a server's log is (dissertation, §3.6.1).
-    fn progress(&self, server: usize) -> (u8, usize) {
-        let log = &self.servers[server].log;
-        (log.last().map_or(0, |entry| entry.term), log.len())
-    }
-
-    fn append(&mut self, leader: usize, command: Command) {
-        let server = &mut self.servers[leader];
-        server.log.push(Entry { term: server.term, command });
-    }
-
-    fn may_commit(&self, leader: usize) -> bool {
-        let Server { term, log, .. } = &self.servers[leader];
-        let have = self.servers.iter().filter(|server| server.log.starts_with(log)).count();
-        let own_term = log.last().is_some_and(|entry| entry.term == *term);
-        own_term && have >= MAJORITY && !self.committed.starts_with(log)
-    }
-}
-
 impl RaftEarlyApply {
     /// What a server has applied, at most.
-    fn applied<'a>(&self, state: &'a State, server: usize) -> &'a [Entry] {
-        let Server { leads, log, .. } = &state.servers[server];
-        let committed = log.iter().zip(&state.committed).take_while(|(mine, known)| mine == known).count();
+    fn applied<'a>(&self, raft: &'a Raft, server: usize) -> &'a [Entry] {
         match self.apply {
-            Apply::AtReceipt if !leads => log,
-            Apply::AtReceipt | Apply::AtCommit => &log[..committed],
-        }
-    }
-
-    fn elections(state: &State, candidate: usize, actions: &mut Vec<Action>) {
-        let term = state.servers[candidate].term + 1;
-        let votes = |voter: &usize| {
-            *voter != candidate
-                && state.servers[*voter].term < term
-                && state.progress(*voter) <= state.progress(candidate)
-        };
-        let voters: Vec<usize> = (0..SERVERS).filter(votes).collect();
-        for (place, &first) in voters.iter().enumerate() {
-            actions.extend(voters[place + 1..].iter().map(|&second| Action::Elect(candidate, [first, second])));
+            Apply::AtReceipt if !raft.servers[server].leads => &raft.servers[server].log,
+            Apply::AtReceipt | Apply::AtCommit => raft.known(server),
         }
     }
 }
@@ -146,64 +87,46 @@ impl Model for RaftEarlyApply {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let mut servers = std::array::from_fn(|_| Server { term: 1, leads: false, log: Vec::new() });
-        servers[0].leads = true;
-        vec![State { servers, committed: Vec::new(), clients: [Stage::Idle; 2] }]
+        vec![State { raft: Raft::new(), clients: [Stage::Idle; 2] }]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let raft = &state.raft;
         for place in 0..SERVERS {
-            let Server { term, leads, ref log } = state.servers[place];
             for client in Client::TWO {
                 match state.clients[client.place()] {
-                    Stage::Idle if leads && log.len() < LONGEST_LOG => actions.push(Action::Ask(client, place)),
-                    Stage::Asked if grants(self.applied(state, place), client) => {
+                    Stage::Idle if raft.accepts(place) => actions.push(Action::Ask(client, place)),
+                    Stage::Asked if grants(self.applied(raft, place), client) => {
                         actions.push(Action::Tell(place, client));
                     }
-                    Stage::Holds if leads && log.len() < LONGEST_LOG => actions.push(Action::Release(client, place)),
+                    Stage::Holds if raft.accepts(place) => actions.push(Action::Release(client, place)),
                     _ => {}
                 }
             }
-            if leads {
-                let behind = |&other: &usize| {
-                    let follower = &state.servers[other];
-                    follower.term < term || (follower.term == term && follower.log != *log)
-                };
-                let followers = (0..SERVERS).filter(|other| *other != place).filter(behind);
-                actions.extend(followers.map(|follower| Action::Receive(follower, place)));
-                if state.may_commit(place) {
+            if raft.servers[place].leads {
+                actions.extend(raft.followers(place).into_iter().map(|follower| Action::Receive(follower, place)));
+                if raft.may_commit(place) {
                     actions.push(Action::Commit(place));
                 }
-            } else if term < TERMS {
-                RaftEarlyApply::elections(state, place, actions);
             }
+            actions.extend(raft.elections(place).into_iter().map(|voters| Action::Elect(place, voters)));
         }
     }
 
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
         let mut next = last.clone();
         match action {
-            Action::Elect(candidate, voters) => {
-                let term = last.servers[candidate].term + 1;
-                for voter in voters {
-                    let server = &mut next.servers[voter];
-                    (server.term, server.leads) = (term, false);
-                }
-                let leader = &mut next.servers[candidate];
-                (leader.term, leader.leads) = (term, true);
-            }
+            Action::Elect(candidate, voters) => next.raft.elect(candidate, voters),
             Action::Ask(client, leader) => {
-                next.append(leader, Command::Acquire(client));
+                next.raft.append(leader, Command::Acquire(client));
                 next.clients[client.place()] = Stage::Asked;
             }
             Action::Release(client, leader) => {
-                next.append(leader, Command::Release(client));
+                next.raft.append(leader, Command::Release(client));
                 next.clients[client.place()] = Stage::Done;
             }
-            Action::Receive(follower, leader) => {
-                next.servers[follower] = Server { leads: false, ..last.servers[leader].clone() };
-            }
-            Action::Commit(leader) => next.committed.clone_from(&last.servers[leader].log),
+            Action::Receive(follower, leader) => next.raft.receive(follower, leader),
+            Action::Commit(leader) => next.raft.commit(leader),
             Action::Tell(_, client) => next.clients[client.place()] = Stage::Holds,
         }
         Some(next)
@@ -218,14 +141,14 @@ impl Model for RaftEarlyApply {
                 state.clients.contains(&Stage::Done) && state.clients.contains(&Stage::Holds)
             }),
             Property::sometimes("the leader changes while the lock is held", |_, state: &State| {
-                let later = state.servers.iter().any(|server| server.leads && server.term > 1);
+                let later = state.raft.servers.iter().any(|server| server.leads && server.term > 1);
                 later && state.clients.contains(&Stage::Holds)
             }),
             Property::sometimes("an entry that a follower has received is overwritten", |_, state: &State| {
                 let entry = |server: &Server| server.log.first().copied();
                 let lost = |server: &Server| server.term > 1 && entry(server).is_some_and(|entry| entry.term > 1);
                 let kept = |server: &Server| !server.leads && entry(server).is_some_and(|entry| entry.term == 1);
-                state.servers.iter().any(lost) && state.servers.iter().any(kept)
+                state.raft.servers.iter().any(lost) && state.raft.servers.iter().any(kept)
             }),
         ]
     }
@@ -260,35 +183,71 @@ impl Model for RaftEarlyApply {
     }
 }
 
-impl Readable for RaftEarlyApply {}
+impl Readable for RaftEarlyApply {
+    fn diagram(&self, way: &Way<RaftEarlyApply>) -> Option<Diagram> {
+        picture::diagram(self, way)
+    }
+}
 
-impl Parts for State {
-    fn parts(&self) -> Vec<String> {
-        let server = |(place, server): (usize, &Server)| {
-            let role = if server.leads { "leads" } else { "in" };
+impl Pictured for RaftEarlyApply {
+    fn servers(&self) -> Vec<String> {
+        (1..=SERVERS).map(|number| format!("server {number}")).collect()
+    }
+
+    fn draw(&self, _: &State, action: &Action, after: &State, row: &mut Row<'_>) {
+        match *action {
+            Action::Elect(candidate, voters) => {
+                for voter in voters {
+                    row.message(Who::Server(voter), Who::Server(candidate), "vote");
+                }
+                row.good(Who::Server(candidate), &format!("leads term {}", after.raft.servers[candidate].term));
+            }
+            Action::Ask(client, leader) => row.message(Who::Client(client), Who::Server(leader), "acquire"),
+            Action::Release(client, leader) => row.message(Who::Client(client), Who::Server(leader), "release"),
+            Action::Receive(follower, leader) => {
+                row.message(Who::Server(leader), Who::Server(follower), "append");
+            }
+            Action::Commit(leader) => row.good(Who::Server(leader), "committed"),
+            Action::Tell(server, client) => {
+                row.message(Who::Server(server), Who::Client(client), "granted");
+                row.good(Who::Client(client), "holds the lock");
+            }
+        }
+    }
+}
+
+impl Told for State {
+    fn facts(&self) -> Facts {
+        let mut facts = Facts::default();
+        for (place, server) in self.raft.servers.iter().enumerate() {
             let entry = |entry: &Entry| match entry.command {
                 Command::Acquire(client) => format!("acquire {client:?} @{}", entry.term),
                 Command::Release(client) => format!("release {client:?} @{}", entry.term),
             };
             let log = server.log.iter().map(entry).collect::<Vec<_>>().join(", ");
-            format!("server {} {role} term {}: [{log}]", place + 1, server.term)
-        };
-        let clients = Client::TWO.map(|client| {
+            let role = if server.leads { "leader" } else { "follower" };
+            let term = server.term.to_string();
+            facts.fields(
+                format!("server {}", place + 1),
+                [("", role.to_string()), ("term", term), ("log", format!("[{log}]"))],
+            );
+        }
+        facts.fields("committed", [("", self.raft.committed.len().to_string())]);
+        for client in Client::TWO {
             let does = match self.clients[client.place()] {
                 Stage::Idle => "idle",
                 Stage::Asked => "waits",
                 Stage::Holds => "holds the lock",
-                Stage::Done => "is done",
+                Stage::Done => "done",
             };
-            format!("{client:?} {does}")
-        });
-        let committed = format!("committed: {}", self.committed.len());
-        self.servers.iter().enumerate().map(server).chain([committed]).chain(clients).collect()
+            facts.fields(client.name(), [("", does.to_string())]);
+        }
+        facts
     }
 }
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        show::write(self, f)
+        write!(f, "{}", self.facts())
     }
 }

@@ -7,8 +7,11 @@ use std::fmt;
 
 use stateright::{Model, Property};
 
-use super::show::{self, Client, Parts};
-use crate::readable::Readable;
+use super::picture::{self, Pictured, Row, Who};
+use super::show::{self, Client, Told};
+use crate::diagram::Diagram;
+use crate::facts::Facts;
+use crate::readable::{Readable, Way};
 
 /// Where a grant's token comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,28 +176,66 @@ impl Model for RaftEarlyToken {
     }
 }
 
-impl Readable for RaftEarlyToken {}
+impl Readable for RaftEarlyToken {
+    fn diagram(&self, way: &Way<RaftEarlyToken>) -> Option<Diagram> {
+        picture::diagram(self, way)
+    }
+}
 
-impl Parts for State {
-    fn parts(&self) -> Vec<String> {
+impl Pictured for RaftEarlyToken {
+    fn servers(&self) -> Vec<String> {
+        vec!["leader".to_string()]
+    }
+
+    fn draw(&self, before: &State, action: &Action, after: &State, row: &mut Row<'_>) {
+        let leader = Who::Server(0);
+        match *action {
+            Action::Ask(client) => {
+                row.message(Who::Client(client), leader, "acquire");
+                row.note(leader, &format!("reads {}", before.counter));
+            }
+            Action::Release(client) => row.message(Who::Client(client), leader, "release"),
+            Action::Apply => {
+                row.note(leader, "applies an entry");
+                for client in Client::TWO {
+                    let stage = after.clients[client.place()];
+                    if let (Stage::Holds(token), true) = (stage, stage != before.clients[client.place()]) {
+                        row.message(leader, Who::Client(client), "granted");
+                        row.good(Who::Client(client), &format!("token {token}"));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Told for State {
+    fn facts(&self) -> Facts {
+        let mut facts = Facts::default();
         let entry = |entry: &Entry| match entry {
             Entry::Acquire(client, read) => format!("acquire {client:?} (read {read})"),
             Entry::Release(client) => format!("release {client:?}"),
         };
-        let client = |client: Client| match self.clients[client.place()] {
-            Stage::Idle => format!("{client:?} idle"),
-            Stage::Asked => format!("{client:?} waits"),
-            Stage::Holds(token) => format!("{client:?} holds the lock with token {token}"),
-        };
-        let log = self.log.iter().map(entry).collect::<Vec<_>>().join(", ");
         let queue = self.queue.iter().map(|(client, _)| format!("{client:?}")).collect::<Vec<_>>().join(", ");
-        let table = format!("lock: {}, queue [{queue}], next token {}", show::key(self.holder), self.counter);
-        [format!("to be applied: [{log}]"), table].into_iter().chain(Client::TWO.map(client)).collect()
+        facts.items("log", self.log.iter().map(entry));
+        facts.fields(
+            "table",
+            [("lock", show::key(self.holder)), ("queue", queue), ("next token", self.counter.to_string())],
+        );
+        for client in Client::TWO {
+            let does = match self.clients[client.place()] {
+                Stage::Idle => "idle".to_string(),
+                Stage::Asked => "waits".to_string(),
+                Stage::Holds(token) => format!("holds the lock with token {token}"),
+            };
+            facts.fields(client.name(), [("", does)]);
+        }
+        facts
     }
 }
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        show::write(self, f)
+        write!(f, "{}", self.facts())
     }
 }

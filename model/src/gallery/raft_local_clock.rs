@@ -7,8 +7,11 @@ use std::fmt;
 
 use stateright::{Model, Property};
 
-use super::show::{self, Client, Parts};
-use crate::readable::Readable;
+use super::picture::{self, Pictured, Row, Who};
+use super::show::{self, Client, Told};
+use crate::diagram::Diagram;
+use crate::facts::Facts;
+use crate::readable::{Readable, Way};
 
 /// At what time an entry happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,24 +147,50 @@ impl Model for RaftLocalClock {
     }
 }
 
-impl Readable for RaftLocalClock {}
+impl Readable for RaftLocalClock {
+    fn diagram(&self, way: &Way<RaftLocalClock>) -> Option<Diagram> {
+        picture::diagram(self, way)
+    }
+}
 
-impl Parts for State {
-    fn parts(&self) -> Vec<String> {
-        let log = self.log.iter().map(|entry| format!("{:?} at {}", entry.client, entry.stamp));
-        let log = format!("log: [{}]", log.collect::<Vec<_>>().join(", "));
-        let replica = |(place, replica): (usize, &Replica)| {
-            let deadline = replica.holder.map_or(String::new(), |_| format!(" until {}", replica.deadline));
-            let applied = replica.applied;
-            format!("replica {}: {applied} applied, lock {}{deadline}", place + 1, show::key(replica.holder))
-        };
-        let replicas = self.replicas.iter().enumerate().map(replica);
-        [format!("time: {}", self.now), log].into_iter().chain(replicas).collect()
+impl Pictured for RaftLocalClock {
+    fn servers(&self) -> Vec<String> {
+        let replicas = (1..=REPLICAS).map(|number| format!("replica {number}"));
+        ["log".to_string()].into_iter().chain(replicas).collect()
+    }
+
+    fn draw(&self, _: &State, action: &Action, after: &State, row: &mut Row<'_>) {
+        let log = Who::Server(0);
+        match *action {
+            Action::Tick => row.line(&format!("time: {}", after.now)),
+            Action::Ask(client) => row.message(Who::Client(client), log, "acquire"),
+            Action::Apply(place) => {
+                let Replica { applied, holder, .. } = after.replicas[place];
+                row.message(log, Who::Server(1 + place), &format!("entry {applied}"));
+                row.good(Who::Server(1 + place), &format!("lock: {}", show::key(holder)));
+            }
+        }
+    }
+}
+
+impl Told for State {
+    fn facts(&self) -> Facts {
+        let mut facts = Facts::default();
+        facts.fields("time", [("", self.now.to_string())]);
+        facts.items("log", self.log.iter().map(|entry| format!("{:?} at {}", entry.client, entry.stamp)));
+        for (place, replica) in self.replicas.iter().enumerate() {
+            let deadline = replica.holder.map_or(String::new(), |_| replica.deadline.to_string());
+            facts.fields(
+                format!("replica {}", place + 1),
+                [("applied", replica.applied.to_string()), ("lock", show::key(replica.holder)), ("until", deadline)],
+            );
+        }
+        facts
     }
 }
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        show::write(self, f)
+        write!(f, "{}", self.facts())
     }
 }

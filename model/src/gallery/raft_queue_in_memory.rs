@@ -7,8 +7,11 @@ use std::fmt;
 
 use stateright::{Model, Property};
 
-use super::show::{self, Client, Parts};
-use crate::readable::Readable;
+use super::picture::{self, Pictured, Row, Who};
+use super::show::{self, Client, Told};
+use crate::diagram::Diagram;
+use crate::facts::Facts;
+use crate::readable::{Readable, Way};
 
 /// Where the waiters are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,23 +142,59 @@ impl Model for RaftQueueInMemory {
     }
 }
 
-impl Readable for RaftQueueInMemory {}
+impl Readable for RaftQueueInMemory {
+    fn diagram(&self, way: &Way<RaftQueueInMemory>) -> Option<Diagram> {
+        picture::diagram(self, way)
+    }
+}
 
-impl Parts for State {
-    fn parts(&self) -> Vec<String> {
+impl Pictured for RaftQueueInMemory {
+    const CLIENTS: usize = 3;
+
+    fn servers(&self) -> Vec<String> {
+        (1..=LEADERS).map(|number| format!("server {number}")).collect()
+    }
+
+    fn draw(&self, before: &State, action: &Action, _: &State, row: &mut Row<'_>) {
+        let leader = Who::Server(usize::from(before.leader) - 1);
+        match *action {
+            Action::Grant(client) => {
+                row.message(Who::Client(client), leader, "acquire");
+                row.good(Who::Client(client), "holds the lock");
+            }
+            Action::Wait(client) => {
+                row.message(Who::Client(client), leader, "acquire");
+                row.note(Who::Client(client), "waits");
+            }
+            Action::Free(holder) => row.message(Who::Client(holder), leader, "release"),
+            Action::Pass(holder, next) => {
+                row.message(Who::Client(holder), leader, "release");
+                row.message(leader, Who::Client(next), "granted");
+                row.good(Who::Client(next), "holds the lock");
+            }
+            Action::Crash(_) => {
+                row.bad(leader, "crashes");
+                row.note(Who::Server(usize::from(before.leader)), "leads");
+            }
+        }
+    }
+}
+
+impl Told for State {
+    fn facts(&self) -> Facts {
+        let mut facts = Facts::default();
         let list =
             |clients: &[Client]| clients.iter().map(|client| format!("{client:?}")).collect::<Vec<_>>().join(", ");
-        vec![
-            format!("leader: server {}", self.leader),
-            format!("lock: {}", show::key(self.holder)),
-            format!("queue: [{}]", list(&self.queue)),
-            format!("who waits: [{}]", list(&self.waiting)),
-        ]
+        facts.fields("leader", [("", format!("server {}", self.leader))]);
+        facts.fields("lock", [("", show::key(self.holder))]);
+        facts.fields("queue", [("", format!("[{}]", list(&self.queue)))]);
+        facts.fields("was told to wait", [("", format!("[{}]", list(&self.waiting)))]);
+        facts
     }
 }
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        show::write(self, f)
+        write!(f, "{}", self.facts())
     }
 }

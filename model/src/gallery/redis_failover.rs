@@ -8,8 +8,11 @@ use std::fmt;
 
 use stateright::{Model, Property};
 
-use super::show::{self, Client, Parts};
-use crate::readable::Readable;
+use super::picture::{self, Pictured, Row, Who};
+use super::show::{self, Client, Told};
+use crate::diagram::Diagram;
+use crate::facts::Facts;
+use crate::readable::{Readable, Way};
 
 /// When a client is told of its grant, and which replica is promoted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,29 +213,67 @@ impl Model for RedisFailover {
     }
 }
 
-impl Readable for RedisFailover {}
+impl Readable for RedisFailover {
+    fn diagram(&self, way: &Way<RedisFailover>) -> Option<Diagram> {
+        picture::diagram(self, way)
+    }
+}
 
-impl Parts for State {
-    fn parts(&self) -> Vec<String> {
-        let server = |place: usize| {
-            let role = if place == self.primary { "primary" } else { "replica" };
-            let role = if place == 0 && self.failed_over() { "old primary" } else { role };
-            format!("server {} ({role}): {}", place + 1, show::key(self.servers[place].key))
-        };
-        let client = |client: Client| match self.clients[client.place()] {
-            Stage::Idle => format!("{client:?} idle"),
-            Stage::Pending { server, copied, .. } => {
-                let copied = if copied { ", copied" } else { "" };
-                format!("{client:?} waits for server {}{copied}", server + 1)
+impl Pictured for RedisFailover {
+    fn servers(&self) -> Vec<String> {
+        (1..=3).map(|number| format!("server {number}")).collect()
+    }
+
+    fn draw(&self, before: &State, action: &Action, after: &State, row: &mut Row<'_>) {
+        match *action {
+            Action::Set(client, server) => {
+                row.message(Who::Client(client), Who::Server(server), "SET NX");
+                if matches!(after.clients[client.place()], Stage::Holds { .. }) {
+                    row.good(Who::Client(client), "holds the lock");
+                }
             }
-            Stage::Holds { .. } => format!("{client:?} holds the lock"),
-        };
-        (0..3).map(server).chain(Client::TWO.map(client)).collect()
+            Action::Copy(replica) => row.message(Who::Server(before.primary), Who::Server(replica), "copy"),
+            Action::Tell(client) => {
+                if let Stage::Pending { server, .. } = before.clients[client.place()] {
+                    row.message(Who::Server(server), Who::Client(client), "granted");
+                    row.good(Who::Client(client), "holds the lock");
+                }
+            }
+            Action::Delete(client, server) => row.message(Who::Client(client), Who::Server(server), "delete"),
+            Action::Failover(replica) => {
+                row.bad(Who::Server(0), "gone, or cut off");
+                row.note(Who::Server(replica), "promoted");
+            }
+        }
+    }
+}
+
+impl Told for State {
+    fn facts(&self) -> Facts {
+        let mut facts = Facts::default();
+        for (place, data) in self.servers.iter().enumerate() {
+            let role = match place {
+                0 if self.failed_over() => "old primary",
+                place if place == self.primary => "primary",
+                _ => "replica",
+            };
+            facts.fields(format!("server {}", place + 1), [("", role.to_string()), ("key", show::key(data.key))]);
+        }
+        for client in Client::TWO {
+            let does = match self.clients[client.place()] {
+                Stage::Idle => "idle".to_string(),
+                Stage::Pending { server, copied: false, .. } => format!("waits for server {}", server + 1),
+                Stage::Pending { server, copied: true, .. } => format!("waits for server {}, copied", server + 1),
+                Stage::Holds { .. } => "holds the lock".to_string(),
+            };
+            facts.fields(client.name(), [("", does)]);
+        }
+        facts
     }
 }
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        show::write(self, f)
+        write!(f, "{}", self.facts())
     }
 }

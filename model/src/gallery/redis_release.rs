@@ -7,8 +7,11 @@ use std::fmt;
 
 use stateright::{Model, Property};
 
-use super::show::{self, Client, Parts};
-use crate::readable::Readable;
+use super::picture::{self, Pictured, Row, Who};
+use super::show::{self, Client, Told};
+use crate::diagram::Diagram;
+use crate::facts::Facts;
+use crate::readable::{Readable, Way};
 
 /// How a client gives the lock back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,22 +149,55 @@ impl Model for RedisRelease {
     }
 }
 
-impl Readable for RedisRelease {}
+impl Readable for RedisRelease {
+    fn diagram(&self, way: &Way<RedisRelease>) -> Option<Diagram> {
+        picture::diagram(self, way)
+    }
+}
 
-impl Parts for State {
-    fn parts(&self) -> Vec<String> {
-        let client = |client: Client| match self.clients[client.place()] {
-            Stage::Idle => format!("{client:?} idle"),
-            Stage::Holds => format!("{client:?} holds the lock"),
-            Stage::Late => format!("{client:?} is late"),
-            Stage::Deleting => format!("{client:?} deletes"),
-        };
-        [format!("key: {}", show::key(self.key))].into_iter().chain(Client::TWO.map(client)).collect()
+impl Pictured for RedisRelease {
+    fn servers(&self) -> Vec<String> {
+        vec!["server".to_string()]
+    }
+
+    fn draw(&self, _: &State, action: &Action, _: &State, row: &mut Row<'_>) {
+        let server = Who::Server(0);
+        match *action {
+            Action::Set(client) => {
+                row.message(Who::Client(client), server, "SET NX PX");
+                row.good(Who::Client(client), "holds the lock");
+            }
+            Action::Expire(_) => row.note(server, "the key expires"),
+            Action::GetOwn(client) => {
+                row.message(Who::Client(client), server, "GET: its own");
+                row.sends(Who::Client(client));
+            }
+            Action::GetOther(client) => row.message(Who::Client(client), server, "GET: not its own"),
+            Action::Del(client) => row.message(Who::Client(client), server, "DEL"),
+            Action::Script(client) => row.message(Who::Client(client), server, "compare and delete"),
+        }
+    }
+}
+
+impl Told for State {
+    fn facts(&self) -> Facts {
+        let mut facts = Facts::default();
+        facts.fields("key", [("", show::key(self.key))]);
+        for client in Client::TWO {
+            let does = match self.clients[client.place()] {
+                Stage::Idle => "idle",
+                Stage::Holds => "holds the lock",
+                Stage::Late => "late",
+                Stage::Deleting => "deletes",
+            };
+            facts.fields(client.name(), [("", does.to_string())]);
+        }
+        facts
     }
 }
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        show::write(self, f)
+        write!(f, "{}", self.facts())
     }
 }

@@ -9,8 +9,11 @@ use std::fmt;
 
 use stateright::{Model, Property};
 
-use super::show::{self, Client, Parts};
-use crate::readable::Readable;
+use super::picture::{self, Pictured, Row, Who};
+use super::show::{self, Client, Told};
+use crate::diagram::Diagram;
+use crate::facts::Facts;
+use crate::readable::{Readable, Way};
 
 /// What goes wrong, once, and what an instance makes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,29 +219,60 @@ impl Model for Redlock {
     }
 }
 
-impl Readable for Redlock {}
+impl Readable for Redlock {
+    fn diagram(&self, way: &Way<Redlock>) -> Option<Diagram> {
+        picture::diagram(self, way)
+    }
+}
 
-impl Parts for State {
-    fn parts(&self) -> Vec<String> {
-        let instances = self.instances.iter().enumerate().map(|(place, instance)| match *instance {
-            Instance::Up(key) => format!("instance {}: {}", place + 1, show::key(key)),
-            Instance::Down(_) => format!("instance {}: down", place + 1),
-        });
-        let clients = Client::TWO.map(|client| {
+impl Pictured for Redlock {
+    fn servers(&self) -> Vec<String> {
+        (1..=INSTANCES).map(|number| format!("instance {number}")).collect()
+    }
+
+    fn draw(&self, _: &State, action: &Action, after: &State, row: &mut Row<'_>) {
+        match *action {
+            Action::Set(client, place) => {
+                row.message(Who::Client(client), Who::Server(place), "SET NX PX");
+                if after.clients[client.place()].holds() {
+                    row.good(Who::Client(client), "holds the lock");
+                }
+            }
+            Action::Over(client) => row.note(Who::Client(client), "lease over"),
+            Action::Expire(place) => row.note(Who::Server(place), "drops the key"),
+            Action::Jump(place) => row.bad(Who::Server(place), "the clock jumps"),
+            Action::Crash(place) => row.bad(Who::Server(place), "crashes"),
+            Action::Restart(place) => row.note(Who::Server(place), "serves again"),
+        }
+    }
+}
+
+impl Told for State {
+    fn facts(&self) -> Facts {
+        let mut facts = Facts::default();
+        for (place, instance) in self.instances.iter().enumerate() {
+            let content = match *instance {
+                Instance::Up(key) => show::key(key),
+                Instance::Down(_) => "down".to_string(),
+            };
+            facts.fields(format!("instance {}", place + 1), [("", content)]);
+        }
+        for client in Client::TWO {
             let attempt = &self.clients[client.place()];
             let count = attempt.granted.iter().filter(|granted| **granted).count();
-            match (attempt.holds(), attempt.over) {
-                (true, _) => format!("{client:?} holds the lock"),
-                (false, true) => format!("{client:?} is done"),
-                (false, false) => format!("{client:?} has {count} of {INSTANCES}"),
-            }
-        });
-        instances.chain(clients).collect()
+            let does = match (attempt.holds(), attempt.over) {
+                (true, _) => "holds the lock".to_string(),
+                (false, true) => "done".to_string(),
+                (false, false) => format!("{count} of {INSTANCES}"),
+            };
+            facts.fields(client.name(), [("", does)]);
+        }
+        facts
     }
 }
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        show::write(self, f)
+        write!(f, "{}", self.facts())
     }
 }

@@ -10,8 +10,11 @@ use std::fmt;
 use stateright::{Model, Property};
 
 use super::Resource;
-use super::show::{self, Client, Parts};
-use crate::readable::Readable;
+use super::picture::{self, Pictured, Row, Who};
+use super::show::{self, Client, Told};
+use crate::diagram::Diagram;
+use crate::facts::Facts;
+use crate::readable::{Readable, Way};
 
 /// The design.
 pub struct RedlockPause {
@@ -202,35 +205,77 @@ impl Model for RedlockPause {
     }
 }
 
-impl Readable for RedlockPause {}
+impl Readable for RedlockPause {
+    fn diagram(&self, way: &Way<RedlockPause>) -> Option<Diagram> {
+        picture::diagram(self, way)
+    }
+}
 
-impl Parts for State {
-    fn parts(&self) -> Vec<String> {
-        let key = |(place, key): (usize, &Option<Client>)| format!("instance {}: {}", place + 1, show::key(*key));
-        let clients = Client::TWO.map(|client| {
+impl Pictured for RedlockPause {
+    fn servers(&self) -> Vec<String> {
+        let instances = (1..=INSTANCES).map(|number| format!("instance {number}"));
+        instances.chain(["counter".to_string(), "resource".to_string()]).collect()
+    }
+
+    fn draw(&self, _: &State, action: &Action, after: &State, row: &mut Row<'_>) {
+        let (counter, resource) = (Who::Server(INSTANCES), Who::Server(INSTANCES + 1));
+        match *action {
+            Action::Set(client, place) => {
+                row.message(Who::Client(client), Who::Server(place), "SET NX PX");
+                if after.clients[client.place()].holds() {
+                    row.good(Who::Client(client), "holds the lock");
+                }
+            }
+            Action::Fetch(client) => {
+                row.message(counter, Who::Client(client), &format!("token {}", after.tokens));
+            }
+            Action::Look(client) => {
+                row.note(Who::Client(client), "lease valid");
+                row.sends(Who::Client(client));
+            }
+            Action::Over(client) => row.note(Who::Client(client), "lease over"),
+            Action::Expire(place) => row.note(Who::Server(place), "drops the key"),
+            Action::Write(client) => row.message(Who::Client(client), resource, "write"),
+            Action::Refuse(client) => {
+                row.message(Who::Client(client), resource, "write");
+                row.note(resource, "refused");
+            }
+        }
+    }
+}
+
+impl Told for State {
+    fn facts(&self) -> Facts {
+        let mut facts = Facts::default();
+        for (place, key) in self.instances.iter().enumerate() {
+            facts.fields(format!("instance {}", place + 1), [("", show::key(*key))]);
+        }
+        for client in Client::TWO {
             let attempt = self.clients[client.place()];
             let does = match attempt.stage {
-                Stage::Asks(keys) if keys < MAJORITY => format!("has {keys} of {INSTANCES}"),
+                Stage::Asks(keys) if keys < MAJORITY => format!("{keys} of {INSTANCES}"),
                 Stage::Asks(_) => "has a majority".to_string(),
                 Stage::HasToken => format!("has token {}", attempt.token),
-                Stage::Valid => "is about to write".to_string(),
+                Stage::Valid => "about to write".to_string(),
                 Stage::Wrote => "has written".to_string(),
                 Stage::Refused => "was refused".to_string(),
             };
-            format!("{client:?} {does}{}", if attempt.over { ", its lease is over" } else { "" })
-        });
-        let resource = match (self.seen, self.stale) {
-            (_, true) => "resource: overwritten by an earlier holder".to_string(),
-            (0, false) if self.latest == 0 => "resource: untouched".to_string(),
-            (0, false) => format!("resource: written by holder {} of the lock", self.latest),
-            (seen, false) => format!("resource: written, has seen token {seen}"),
+            let lease = if attempt.over { "over" } else { "runs" };
+            facts.fields(client.name(), [("", does), ("lease", lease.to_string())]);
+        }
+        let written = match (self.latest, self.stale) {
+            (0, _) => "untouched".to_string(),
+            (latest, false) => format!("written by holder {latest}"),
+            (latest, true) => format!("written by holder {latest}, then by holder 1"),
         };
-        self.instances.iter().enumerate().map(key).chain(clients).chain([resource]).collect()
+        let seen = if self.seen == 0 { String::new() } else { self.seen.to_string() };
+        facts.fields("resource", [("", written), ("greatest token", seen)]);
+        facts
     }
 }
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        show::write(self, f)
+        write!(f, "{}", self.facts())
     }
 }

@@ -1,6 +1,6 @@
-//! What the stories share to be read: the names of clients, and a state as a short list of its parts.
+//! What the stories share to be read: the names of clients, and what a step changes.
 
-use std::fmt;
+use crate::facts::Facts;
 
 /// A client of the lock service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,27 +19,26 @@ impl Client {
     /// Those of a story with three clients.
     pub const THREE: [Client; 3] = [Client::A, Client::B, Client::C];
 
+    /// What it is called.
+    pub fn name(self) -> String {
+        format!("client {self:?}")
+    }
+
     /// Its place in a list of clients.
     pub fn place(self) -> usize {
         self as usize
     }
 }
 
-/// A state that is read as a list of its parts, always the same ones in the same order.
-pub(super) trait Parts {
-    /// What each part is now, in a few words.
-    fn parts(&self) -> Vec<String>;
+/// A state that can be told.
+pub(super) trait Told {
+    /// Everything that is worth saying of it.
+    fn facts(&self) -> Facts;
 }
 
-/// A state in one line, or with a line for each part in the alternate form, which the Explorer shows.
-pub(super) fn write(state: &impl Parts, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    f.write_str(&state.parts().join(if f.alternate() { "\n" } else { "; " }))
-}
-
-/// The parts of `after` that are not as they were in `before`.
-pub(super) fn changes(before: &impl Parts, after: &impl Parts) -> String {
-    let pairs = before.parts().into_iter().zip(after.parts());
-    pairs.filter(|(old, new)| old != new).map(|(_, new)| new).collect::<Vec<_>>().join("; ")
+/// What is different in `after` from what was in `before`, with a line for each.
+pub(super) fn changes(before: &impl Told, after: &impl Told) -> String {
+    after.facts().since(&before.facts()).join("\n")
 }
 
 /// Who has a key, in a word.

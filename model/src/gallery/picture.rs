@@ -1,0 +1,108 @@
+//! Sequence diagrams of the stories: client A on the left, then whatever serves, then the other clients.
+
+use std::collections::HashMap;
+
+use stateright::Expectation;
+
+use super::show::Client;
+use crate::diagram::{Diagram, Fate, Tone};
+use crate::readable::{Readable, Way};
+
+/// A model whose paths can be drawn.
+pub(super) trait Pictured: Readable {
+    /// Who serves, from left to right.
+    fn servers(&self) -> Vec<String>;
+    /// How many clients there are.
+    const CLIENTS: usize = 2;
+    /// Draws what `action` did.
+    fn draw(&self, before: &Self::State, action: &Self::Action, after: &Self::State, row: &mut Row<'_>);
+}
+
+/// A lifeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Who {
+    /// A client's.
+    Client(Client),
+    /// A server's, by its place among them.
+    Server(usize),
+}
+
+/// What happens in one step.
+pub(super) struct Row<'a> {
+    diagram: &'a mut Diagram,
+    number: usize,
+    servers: usize,
+    /// Messages that were sent in an earlier row and have not arrived.
+    sent: &'a mut HashMap<Who, usize>,
+}
+
+impl Row<'_> {
+    /// A message. If its sender has sent it in an earlier row, it comes from there.
+    pub(super) fn message(&mut self, from: Who, to: Who, label: &str) {
+        let sent = self.sent.remove(&from).unwrap_or(self.number);
+        let (from, to) = (self.lifeline(from), self.lifeline(to));
+        self.diagram.arrow((from, sent), (to, self.number), label, Fate::Arrives);
+    }
+
+    /// The next message from here is sent now, and arrives later.
+    pub(super) fn sends(&mut self, from: Who) {
+        self.sent.insert(from, self.number);
+    }
+
+    /// Something that happens at one place.
+    pub(super) fn note(&mut self, at: Who, text: &str) {
+        self.mark(at, text, Tone::Plain);
+    }
+
+    /// Something that is settled.
+    pub(super) fn good(&mut self, at: Who, text: &str) {
+        self.mark(at, text, Tone::Good);
+    }
+
+    /// Something that goes wrong.
+    pub(super) fn bad(&mut self, at: Who, text: &str) {
+        self.mark(at, text, Tone::Bad);
+    }
+
+    /// Something that concerns everybody.
+    pub(super) fn line(&mut self, text: &str) {
+        self.diagram.line(self.number, text, Tone::Plain);
+    }
+
+    fn mark(&mut self, at: Who, text: &str, tone: Tone) {
+        let lifeline = self.lifeline(at);
+        self.diagram.note((lifeline, self.number), text, tone);
+    }
+
+    fn lifeline(&self, who: Who) -> usize {
+        match who {
+            Who::Client(Client::A) => 0,
+            Who::Server(place) => 1 + place,
+            Who::Client(client) => self.servers + client.place(),
+        }
+    }
+}
+
+/// Draws a path, and what is violated at its end.
+pub(super) fn diagram<M: Pictured>(model: &M, way: &Way<M>) -> Option<Diagram> {
+    let servers = model.servers();
+    let count = servers.len();
+    let mut clients = Client::THREE[..M::CLIENTS].iter().map(|client| client.name());
+    let first = clients.next();
+    let mut diagram = Diagram::new(first.into_iter().chain(servers).chain(clients));
+    let mut sent = HashMap::new();
+    for (place, pair) in way.windows(2).enumerate() {
+        let [(before, Some(action)), (after, _)] = pair else { continue };
+        let number = diagram.row((place + 1).to_string());
+        model.draw(before, action, after, &mut Row { diagram: &mut diagram, number, servers: count, sent: &mut sent });
+    }
+    if let Some((last, _)) = way.last() {
+        for property in model.properties() {
+            if property.expectation == Expectation::Always && !(property.condition)(model, last) {
+                let row = diagram.row("");
+                diagram.line(row, format!("{} is violated", property.name), Tone::Bad);
+            }
+        }
+    }
+    Some(diagram)
+}
