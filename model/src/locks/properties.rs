@@ -1,6 +1,6 @@
 //! What is checked of the lock table.
 
-use palisade_spec::lock::{Command, Sequence};
+use palisade_spec::lock::{Command, Sequence, SessionId};
 use palisade_spec::raft::Payload;
 use stateright::Property;
 
@@ -29,10 +29,17 @@ pub(super) fn properties() -> Vec<Property<Locks>> {
         Property::sometimes("two wait for a lock", |_, state: &State| {
             state.table.locks().values().any(|lock| lock.queue.len() > 1)
         }),
-        Property::sometimes("a waiter was granted the lock", |_, state: &State| {
-            state.table.locks().values().any(|lock| lock.holder.token.0 > 1)
+        Property::sometimes("a session is due to expire", |_, state: &State| {
+            state.table.sessions().values().any(|session| session.deadline < state.now)
         }),
-        Property::sometimes("a session expired", |_, state: &State| state.table.sessions().len() < state.clients.len()),
+        Property::sometimes("a waiter is due to be granted an expired holder's lock", |_, state: &State| {
+            let lives = |id: SessionId| state.table.session(id).is_some_and(|session| session.deadline >= state.now);
+            state
+                .table
+                .locks()
+                .values()
+                .any(|lock| !lives(lock.holder.session) && lock.queue.iter().any(|waiter| lives(waiter.session)))
+        }),
         Property::sometimes("a request may still arrive after a later one was done", |_, state: &State| {
             state.table.sessions().values().any(|session| session.last > Some(Sequence(1)))
         }),
