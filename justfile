@@ -14,9 +14,21 @@ check-fast:
     cargo clippy --workspace --all-targets -- -D warnings
     cargo test --workspace --lib --bins
 
-# What must hold beside the tests: lints, documentation.
+# What must hold beside the tests: every model explored to its end, every seeded bug found, lints, documentation.
 check: check-fast
+    cargo run --release -p palisade-model -- check
+    cargo run --release -p palisade-model -- seeded
+    cargo run --release -p palisade-model -- simulate --seconds 5
     RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --document-private-items --quiet
+
+# The models that take an hour, and random walks for as long as one likes.
+check-deep SECONDS='600':
+    cargo run --release -p palisade-model -- check --deep
+    cargo run --release -p palisade-model -- simulate --seconds {{ SECONDS }}
+
+# States a second, beside stateright's own raft example.
+bench-model:
+    cargo bench -p palisade-model
 
 # All tests: unit tests, scenario scripts, real processes, documentation examples.
 test:

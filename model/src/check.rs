@@ -82,7 +82,11 @@ impl fmt::Display for Verdict {
         let (depth, seconds) = (self.depth, self.elapsed.as_secs_f64());
         write!(f, "{generated} generated, {unique} unique, depth {depth}, {seconds:.1} s, {rate:.2} M/s")?;
         if let Some(memory) = self.memory {
-            write!(f, ", peak {}, {} B per unique state", memory.peak, memory.growth.0 / unique.max(1) as u64)?;
+            write!(f, ", peak {}", memory.peak)?;
+            // Of fewer it would say what the process needs by itself.
+            if unique >= 100_000 {
+                write!(f, ", {} B per unique state", memory.growth.0 / unique as u64)?;
+            }
         }
         for (property, steps) in &self.violated {
             write!(f, "; VIOLATED after {steps} steps: {property}")?;

@@ -186,9 +186,18 @@ fn consensus() -> Vec<Named> {
         holds(
             Tier::Full,
             "raft-three-terms",
-            "3 servers, 3 terms, logs of 3, a crash, 2 messages on their way",
-            || raft(0, Bounds { terms: 3, log: 3, crashes: 1, delivery: late(2), ..Bounds::default() }),
+            "3 servers, 3 terms, logs of 3, a crash, 2 messages on their way, answers at once or never",
+            || {
+                let delivery = Delivery::AnyTime { most: 2, answers: Answers::AtOnce };
+                raft(0, Bounds { terms: 3, log: 3, crashes: 1, delivery, ..Bounds::default() })
+            },
         ),
+        holds(Tier::Deep, "raft-three-terms-late", "the same, with answers that arrive at any time", || {
+            raft(0, Bounds { terms: 3, log: 3, crashes: 1, delivery: late(2), ..Bounds::default() })
+        }),
+        holds(Tier::Deep, "raft-two-crashes", "the same, with two crashes", || {
+            raft(0, Bounds { terms: 3, log: 3, crashes: 2, delivery: late(2), ..Bounds::default() })
+        }),
     ]
 }
 
