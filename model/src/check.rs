@@ -62,6 +62,11 @@ impl Verdict {
         self.is_as(Expected::Holds)
     }
 
+    /// Whether the number of different states is the one that is pinned. A run that ended early does not know it.
+    pub fn is_pinned(&self, unique: usize) -> bool {
+        self.end != End::Exhausted || self.states.1 == unique
+    }
+
     /// Whether everything is as expected: nothing but the expected property is violated, everything that must be possible
     /// was met, and the run was not cut short.
     pub fn is_as(&self, expected: Expected) -> bool {

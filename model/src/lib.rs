@@ -12,6 +12,7 @@
 //! | [`gallery`] | the designs that Palisade replaces: their flaws, and what repairs them |
 //! | [`world`] | what the layers share: servers, network, disks, crashes, history |
 //! | [`models`] | the models by name, with their bounds |
+//! | [`pinned`] | how many states each has |
 //! | [`check`], [`progress`] | running a model to its end, how far it is, and the verdict |
 //! | [`simulate`] | random walks, far past those bounds |
 //! | [`trace`] | shortest paths to violations and witnesses |
@@ -27,6 +28,7 @@ pub mod facts;
 pub mod gallery;
 pub mod locks;
 pub mod models;
+pub mod pinned;
 pub mod progress;
 pub mod raft;
 pub mod readable;

@@ -9,6 +9,7 @@ use palisade_model::check::Effort;
 use palisade_model::explore::free_address;
 use palisade_model::facts::columns;
 use palisade_model::models::{Expected, Named, Tier, models};
+use palisade_model::pinned;
 use palisade_model::simulate::Walks;
 use palisade_model::trace::Trace;
 
@@ -157,8 +158,12 @@ fn check(names: &[String], deep: bool, effort: &Effort) -> Done {
             told.push_str("; ");
             told.push_str(&if is_as_told { as_told(model, property) } else { not_as_told(property) });
         }
+        let is_as_pinned = pinned::unique(model.name).is_none_or(|unique| verdict.is_pinned(unique));
+        if !is_as_pinned {
+            told.push_str("; NOT AS PINNED: a change of the protocol or of the model changed its number of states");
+        }
         println!("{:<width$}  {told}", model.name);
-        passes &= is_as_told;
+        passes &= is_as_told && is_as_pinned;
     }
     Ok(if passes { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
