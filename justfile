@@ -30,6 +30,10 @@ check-deep SECONDS='600':
 bench-model:
     cargo bench -p palisade-model
 
+# Known bugs, put into the protocol one at a time: a model must find each.
+seeded *NAMES:
+    cargo run --release -p palisade-model -- seeded {{ NAMES }}
+
 # All tests: unit tests, scenario scripts, real processes, documentation examples.
 test:
     cargo test --workspace

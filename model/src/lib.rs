@@ -16,6 +16,7 @@
 //! | [`check`], [`progress`] | running a model to its end, how far it is, and the verdict |
 //! | [`simulate`] | random walks, far past those bounds |
 //! | [`trace`] | shortest paths to violations and witnesses |
+//! | [`seeded`] | known bugs, put into the protocol one at a time: each must be found |
 //! | [`explore`] | stateright's Explorer in a browser |
 //! | [`readable`] | what people and programs read of a model |
 //! | [`facts`], [`diagram`] | states as tables and as what changed, paths as sequence diagrams |
@@ -32,6 +33,7 @@ pub mod pinned;
 pub mod progress;
 pub mod raft;
 pub mod readable;
+pub mod seeded;
 pub mod simulate;
 pub mod trace;
 pub mod world;

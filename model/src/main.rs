@@ -10,6 +10,7 @@ use palisade_model::explore::free_address;
 use palisade_model::facts::columns;
 use palisade_model::models::{Expected, Named, Tier, models};
 use palisade_model::pinned;
+use palisade_model::seeded;
 use palisade_model::simulate::Walks;
 use palisade_model::trace::Trace;
 
@@ -85,6 +86,8 @@ enum Command {
         #[arg(long)]
         property: Option<String>,
     },
+    /// Put known bugs into the protocol, one at a time, and see that a model finds each
+    Seeded(seeded::Arguments),
 }
 
 /// A command that cannot be carried out as it was given.
@@ -111,6 +114,7 @@ fn main() -> ExitCode {
         }
         Command::Trace { name, property, json } => trace(&name, property.as_deref(), json),
         Command::Explore { name, address, property } => explore(&name, &address, property.as_deref()),
+        Command::Seeded(arguments) => Ok(seeded::run(&arguments)),
     };
     done.unwrap_or_else(|failure| {
         eprintln!("palisade-model: {}", failure.message);

@@ -144,6 +144,7 @@ pub fn models() -> Vec<Named> {
     models.extend(whole());
     models.extend(wide());
     models.extend(gallery::models());
+    models.extend(crate::seeded::models::models());
     models.sort_by_key(|model| model.tier);
     models
 }
@@ -323,7 +324,7 @@ const CLUSTER: Bounds = Bounds {
     symmetry: false,
 };
 
-const LOCKS: locks::Bounds = locks::Bounds {
+pub(crate) const LOCKS: locks::Bounds = locks::Bounds {
     sessions: 3,
     keys: 1,
     operations: 2,
@@ -339,7 +340,7 @@ fn late(most: usize) -> Delivery {
 }
 
 /// States that differ in the servers' names only count as one, unless that is not exact or gains nothing.
-fn raft(ticks: u8, bounds: Bounds) -> World<Proposals> {
+pub(crate) fn raft(ticks: u8, bounds: Bounds) -> World<Proposals> {
     let symmetry = matches!(bounds.delivery, Delivery::AnyTime { .. });
     let proposals = Proposals::new(bounds.log, ticks);
     World::new(Bounds { symmetry, ..bounds }, Tape::default(), proposals)

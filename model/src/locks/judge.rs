@@ -6,7 +6,7 @@ use palisade_spec::invariants::{
     Check, Holders, Violation, exactly_once, fifo_order, mutual_exclusion, no_early_expiry, table_is_sound,
     token_monotonicity,
 };
-use palisade_spec::lock::{Claim, Command, LockTable, Outcome, Reply, Token};
+use palisade_spec::lock::{Claim, Command, Event, LockTable, Outcome, Reply, Token};
 use palisade_spec::raft::{Payload, Stamp, StateMachine};
 
 /// Lets `table` do what an entry says.
@@ -41,12 +41,48 @@ pub fn judge(
     fifo_order(before, after)?;
     no_early_expiry(before, at, &outcome.events, after)?;
     table_is_sound(after)?;
+    signs_of_life_count(at, payload, outcome, after)?;
     if let Payload::Command(command) = payload {
         exactly_once(before, at, command, after)?;
+        number_is_remembered(command, after)?;
         release_is_ones_own(before, at, command, outcome, after)?;
-        answer_is_true(command, outcome, after)?;
+        answer_is_true(before, command, outcome, after)?;
     }
     Ok(())
+}
+
+/// Who was granted a lock, or kept alive, has a full time-to-live from now on.
+fn signs_of_life_count(at: Stamp, payload: &Payload<Command>, outcome: &Outcome, after: &LockTable) -> Check {
+    let granted = outcome.events.iter().filter_map(|event| match event {
+        Event::Granted { session, .. } => Some(*session),
+        _ => None,
+    });
+    let kept = match (payload, &outcome.reply) {
+        (Payload::Command(Command::KeepAlive { sessions }), Some(Reply::KeptAlive { missing })) => {
+            sessions.iter().copied().filter(|session| !missing.contains(session)).collect()
+        }
+        _ => Vec::new(),
+    };
+    for id in granted.chain(kept) {
+        let Some(session) = after.session(id) else { continue };
+        if session.deadline != at.plus(session.ttl.0) {
+            let detail = format!("session {id} gave a sign of life at {at}, and lives until {}", session.deadline);
+            return Err(Violation { property: "no early expiry", detail });
+        }
+    }
+    Ok(())
+}
+
+/// After an operation its session knows its number, or a greater one: else nobody could tell a repetition.
+fn number_is_remembered(command: &Command, after: &LockTable) -> Check {
+    let (Command::Acquire { session, sequence, .. } | Command::Release { session, sequence, .. }) = command else {
+        return Ok(());
+    };
+    if after.session(*session).is_none_or(|session| session.last >= *sequence) {
+        return Ok(());
+    }
+    let detail = format!("session {session} has forgotten its operation {sequence:?}");
+    Err(Violation { property: "exactly once", detail })
 }
 
 /// A release drops no other claim than the one that it means.
@@ -69,6 +105,11 @@ fn release_is_ones_own(
             Claim::Waiting => false,
             Claim::Either => true,
         };
+    let waits = |table: &LockTable| table.lock(key).is_some_and(|lock| lock.place_of(*session).is_some());
+    if matches!(claim, Claim::Held(_)) && waits(&waited) && !waits(after) {
+        let detail = format!("{command:?} gave up the place in the queue: {outcome:?}");
+        return Err(Violation { property: "release is one's own", detail });
+    }
     if freed && !meant {
         let detail = format!("{command:?} freed the grant {} of {}: {outcome:?}", holder.token, holder.session);
         return Err(Violation { property: "release is one's own", detail });
@@ -77,8 +118,10 @@ fn release_is_ones_own(
 }
 
 /// What an acquire is told is what the table has.
-fn answer_is_true(command: &Command, outcome: &Outcome, after: &LockTable) -> Check {
+fn answer_is_true(before: &LockTable, command: &Command, outcome: &Outcome, after: &LockTable) -> Check {
     let Command::Acquire { session: asks, sequence, key, .. } = command else { return Ok(()) };
+    let claims = || after.session(*asks).is_some_and(|session| session.claims_key(key));
+    let is_its_last = || before.session(*asks).is_some_and(|session| session.last == *sequence);
     let lock = after.lock(key);
     let (says, is) = match &outcome.reply {
         Some(Reply::Granted { session, token }) => {
@@ -97,8 +140,11 @@ fn answer_is_true(command: &Command, outcome: &Outcome, after: &LockTable) -> Ch
             ("queued", own && session == asks)
         }
         Some(Reply::Held { holder, token, .. }) => {
-            ("held", lock.is_some_and(|lock| (lock.holder.session, lock.holder.token) == (*holder, *token)))
+            let is_held = lock.is_some_and(|lock| (lock.holder.session, lock.holder.token) == (*holder, *token));
+            ("held by another", is_held && holder != asks && !claims())
         }
+        // If it did nothing else since, whatever claim it has is that of this very acquire.
+        Some(Reply::Gone) => ("gone", !(is_its_last() && claims())),
         Some(Reply::NoSession) => ("without a session", after.session(*asks).is_none()),
         _ => return Ok(()),
     };

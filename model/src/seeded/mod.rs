@@ -1,0 +1,196 @@
+//! Seeded bugs: every rule of the protocol is load-bearing.
+//!
+//! A model that finds nothing shows something only if it would have found a bug. So there is a list of bugs
+//! (`model/seeded/`, a file for each area): each a rule of `spec` that is left out, or turned into one that looks just
+//! as good, with the property that then must fail and the model that must find it. [`run`] puts one after the other into
+//! a copy of the sources, builds it, and lets the built binary look for a shortest path to the violation. A bug that is
+//! not found *survives*: either the rule is not needed, or the model does not see what it is for.
+//!
+//! The protocol itself has no switch for any of this. Each bug is a replacement of a text, which must stand exactly
+//! once in the source, so the list cannot rot unnoticed.
+
+mod bug;
+pub(crate) mod models;
+mod mutants;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant};
+
+pub use self::bug::{Bug, Claims, bugs};
+pub use self::mutants::{Mutant, Mutants};
+use crate::models::models as registry;
+
+/// What went wrong with a list, a source, a build or a search. A bug that survives is no error: it is a result.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file or folder cannot be read or written.
+    #[error("{path}: {source}", path = .path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("{path}: {source}", path = .path.display())]
+    Toml {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<toml::de::Error>,
+    },
+    /// A bug does not fit the source or the models.
+    #[error("{bug}: {detail}")]
+    Unfit {
+        /// Which.
+        bug: String,
+        /// What does not fit.
+        detail: String,
+    },
+    /// The mutated source does not build.
+    #[error("{bug} does not build:\n{output}")]
+    Build {
+        /// Which bug.
+        bug: String,
+        /// What the compiler says.
+        output: String,
+    },
+    /// The search did not come to its end.
+    #[error("{bug}: the search broke off:\n{output}")]
+    Search {
+        /// Which bug.
+        bug: String,
+        /// What was said last.
+        output: String,
+    },
+}
+
+/// The content of a file.
+fn read(path: &Path) -> Result<String, Error> {
+    in_place(path, std::fs::read_to_string(path))
+}
+
+/// Says where it happened.
+fn in_place<T>(path: &Path, result: std::io::Result<T>) -> Result<T, Error> {
+    result.map_err(|source| Error::File { path: path.to_path_buf(), source })
+}
+
+/// What is asked of [`run`].
+#[derive(Clone, Debug, clap::Args)]
+pub struct Arguments {
+    /// Which bugs; without names, all of them
+    names: Vec<String>,
+    /// The folder with the lists of bugs
+    #[arg(long, value_name = "DIR", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/seeded"))]
+    lists: PathBuf,
+    /// The workspace whose sources are mutated
+    #[arg(long, value_name = "DIR", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/.."))]
+    workspace: PathBuf,
+    /// Search the model of that name in this very binary for a violation of the property given as name, and print its
+    /// length: what the mutated binary is asked to do
+    #[arg(long, value_name = "MODEL", hide = true)]
+    search: Option<String>,
+}
+
+/// How long a search may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Exit codes of a binary that is asked to search.
+const FOUND: u8 = 0;
+const SURVIVED: u8 = 3;
+
+/// The command `palisade-model seeded`.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    if let Some(model) = &arguments.search {
+        return search(model, arguments.names.first().map_or("", String::as_str));
+    }
+    let chosen = match choose(arguments) {
+        Ok(chosen) => chosen,
+        Err(error) => {
+            eprintln!("palisade-model: {error}");
+            return ExitCode::from(64);
+        }
+    };
+    match hunt_all(&arguments.workspace, &chosen) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("palisade-model: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Looks for a shortest violation, in this binary's own models.
+fn search(model: &str, property: &str) -> ExitCode {
+    let known = registry();
+    let named = known.iter().find(|known| known.name == model).expect("the list was checked against the models");
+    // With a bug in it, a protocol may go on for ever within a single step.
+    std::thread::spawn(|| {
+        std::thread::sleep(PATIENCE);
+        eprintln!("it has not come to its end after {PATIENCE:?}");
+        std::process::abort();
+    });
+    match named.model.trace(property) {
+        Some(trace) => {
+            println!("{}", trace.steps.len());
+            ExitCode::from(FOUND)
+        }
+        None => ExitCode::from(SURVIVED),
+    }
+}
+
+/// The bugs that are asked for, each of which fits the sources and the models.
+fn choose(arguments: &Arguments) -> Result<Vec<Bug>, Error> {
+    let mut chosen = bugs(&arguments.lists)?;
+    let known: BTreeSet<&str> = chosen.iter().map(|bug| bug.name.as_str()).collect();
+    if let Some(unknown) = arguments.names.iter().find(|name| !known.contains(name.as_str())) {
+        return Err(Error::Unfit { bug: unknown.clone(), detail: "no list has a bug of that name".to_string() });
+    }
+    chosen.retain(|bug| arguments.names.is_empty() || arguments.names.contains(&bug.name));
+    let claims = Claims::of(&chosen);
+    for bug in &chosen {
+        bug.fits(&arguments.workspace, &claims)?;
+    }
+    Ok(chosen)
+}
+
+/// Builds every mutant, and searches each while the next is built. Says whether all were caught.
+fn hunt_all(workspace: &Path, chosen: &[Bug]) -> Result<bool, Error> {
+    let begun = Instant::now();
+    let mutants = &Mutants::of(workspace)?;
+    let (built, ready) = sync_channel(1);
+    let caught = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for bug in chosen {
+                let begun = Instant::now();
+                let mutant = mutants.build(bug);
+                if built.send((bug, mutant, begun.elapsed())).is_err() {
+                    return;
+                }
+            }
+        });
+        let told = ready.iter().map(|(bug, mutant, building)| {
+            let begun = Instant::now();
+            let verdict = mutant.and_then(|mutant| mutant.hunt(bug));
+            let Bug { name, property, model, .. } = bug;
+            let (built, hunted) = (building.as_secs_f64(), begun.elapsed().as_secs_f64());
+            let seconds = format!("built in {built:.1} s, searched in {hunted:.1} s");
+            match &verdict {
+                Ok(Some(1)) => println!("{name}: caught by \"{property}\" after 1 step in {model} ({seconds})"),
+                Ok(Some(steps)) => {
+                    println!("{name}: caught by \"{property}\" after {steps} steps in {model} ({seconds})")
+                }
+                Ok(None) => println!("{name}: SURVIVES; \"{property}\" holds in {model} ({seconds})"),
+                Err(error) => println!("{error}"),
+            }
+            matches!(verdict, Ok(Some(_)))
+        });
+        told.filter(|caught| *caught).count()
+    });
+    println!("{caught} of {} caught in {:.0} s", chosen.len(), begun.elapsed().as_secs_f64());
+    Ok(caught == chosen.len())
+}

@@ -1,0 +1,108 @@
+//! Small models, each made to find some of the bugs fast.
+//!
+//! They are explored to the end like all others, without a bug in them, so that what they find is the bug's doing. What
+//! must be possible is shown by the larger models: most of these have no room for it.
+
+use std::net::SocketAddr;
+
+use crate::check::{Effort, Verdict};
+use crate::locks::{self, Deed, Locks};
+use crate::models::{LOCKS, Named, Run, Tier, holds, raft};
+use crate::simulate::Walks;
+use crate::trace::Trace;
+use crate::world::{Answers, Bounds, Delivery};
+
+/// A model that is asked only what must hold.
+struct Small(Box<dyn Run>);
+
+impl Run for Small {
+    fn attempt(&self, effort: &Effort) -> Verdict {
+        Verdict { unmet: Vec::new(), ..self.0.attempt(effort) }
+    }
+
+    fn properties(&self) -> Vec<(&'static str, bool)> {
+        self.0.properties().into_iter().filter(|(_, possible)| !possible).collect()
+    }
+
+    fn trace(&self, property: &str) -> Option<Trace> {
+        self.0.trace(property)
+    }
+
+    fn walk(&self, seed: u64, states: usize, threads: usize) -> Walks {
+        self.0.walk(seed, states, threads)
+    }
+
+    fn explore(&self, address: SocketAddr) {
+        self.0.explore(address);
+    }
+}
+
+/// All of them.
+pub(crate) fn models() -> Vec<Named> {
+    let models = [
+        consensus(
+            "raft-votes",
+            "3 servers, 1 term, logs of 1, a crash at any output, 3 messages on their way",
+            Bounds { terms: 1, log: 1, crashes: 1, ..Bounds::default() },
+        ),
+        consensus(
+            "raft-even",
+            "4 servers, 1 term, logs of 1, 4 messages on their way, answers at once",
+            Bounds { servers: 4, terms: 1, log: 1, delivery: heard(4), ..Bounds::default() },
+        ),
+        consensus(
+            "raft-prompt",
+            "3 servers, 3 terms, logs of 3, 2 messages lost, one server at a time cut off, twice",
+            Bounds { terms: 3, log: 3, delivery: prompt(2, 2), ..Bounds::default() },
+        ),
+        consensus(
+            "raft-pipelined",
+            "a leader and 2 followers, 2 terms, logs of 3, a heartbeat, a link has room for 2 AppendEntries",
+            Bounds { log: 3, appends: 2, seeded: true, heartbeats: Some(1), ..Bounds::default() },
+        ),
+        consensus(
+            "raft-stale",
+            "3 servers, 3 terms, logs of 2, 3 messages on their way, answers at once, no heartbeats",
+            Bounds { terms: 3, heartbeats: Some(0), delivery: heard(3), ..Bounds::default() },
+        ),
+        consensus(
+            "raft-heartbeat",
+            "3 servers, 3 terms, logs of 2, 2 messages on their way, answers at once, a heartbeat",
+            Bounds { terms: 3, heartbeats: Some(1), delivery: heard(2), ..Bounds::default() },
+        ),
+        lock_table(
+            "locks-try",
+            "2 sessions, 1 key, 2 acquires each, that wait or do not",
+            locks::Bounds { sessions: 2, alphabet: &[Deed::Wait, Deed::Try], ..LOCKS },
+        ),
+        lock_table(
+            "locks-withdraw",
+            "2 sessions, 1 key, 2 operations each: acquires that wait, and releases of whatever there is",
+            locks::Bounds { sessions: 2, alphabet: &[Deed::Wait, Deed::Withdraw], ..LOCKS },
+        ),
+        lock_table(
+            "locks-once",
+            "a session with 2 operations, and 2 acquires without a session, each any number of times",
+            locks::Bounds { sessions: 1, once: 2, alphabet: &[Deed::Wait, Deed::Release], ..LOCKS },
+        ),
+    ];
+    models.into_iter().map(|named| Named { model: Box::new(Small(named.model)), ..named }).collect()
+}
+
+fn consensus(name: &'static str, about: &'static str, bounds: Bounds) -> Named {
+    holds(Tier::Full, name, about, move || raft(0, bounds.clone()))
+}
+
+fn lock_table(name: &'static str, about: &'static str, bounds: locks::Bounds) -> Named {
+    holds(Tier::Full, name, about, move || Locks::new(bounds.clone()))
+}
+
+/// Messages that arrive whenever they do, so many on their way at once, and answers that arrive at once or never.
+fn heard(most: usize) -> Delivery {
+    Delivery::AnyTime { most, answers: Answers::AtOnce }
+}
+
+/// Messages that arrive at once, but for some that are lost, or go from or to a server that is cut off.
+fn prompt(losses: u8, cuts: u8) -> Delivery {
+    Delivery::Prompt { losses, cuts }
+}
