@@ -157,7 +157,7 @@ fn consensus() -> Vec<Named> {
         holds(Tier::Quick, "raft-late", "3 servers, 2 terms, logs of 2, 3 messages on their way", || {
             raft(0, Bounds { delivery: late(3), ..Bounds::default() })
         }),
-        holds(Tier::Quick, "raft-repeats", "the same, and every message may arrive any number of times", || {
+        holds(Tier::Quick, "raft-repeats", "as raft-late, and every message may arrive any number of times", || {
             raft(0, Bounds { delivery: late(3), repeats: Repeats::Unlimited, ..Bounds::default() })
         }),
         holds(
@@ -193,10 +193,10 @@ fn consensus() -> Vec<Named> {
                 raft(0, Bounds { terms: 3, log: 3, crashes: 1, delivery, ..Bounds::default() })
             },
         ),
-        holds(Tier::Deep, "raft-three-terms-late", "the same, with answers that arrive at any time", || {
+        holds(Tier::Deep, "raft-three-terms-late", "as raft-three-terms, with answers that arrive at any time", || {
             raft(0, Bounds { terms: 3, log: 3, crashes: 1, delivery: late(2), ..Bounds::default() })
         }),
-        holds(Tier::Deep, "raft-two-crashes", "the same, with two crashes", || {
+        holds(Tier::Deep, "raft-two-crashes", "as raft-three-terms-late, with two crashes", || {
             raft(0, Bounds { terms: 3, log: 3, crashes: 2, delivery: late(2), ..Bounds::default() })
         }),
     ]
@@ -210,19 +210,14 @@ fn lock_table() -> Vec<Named> {
             "3 sessions, 1 key, 2 operations each, late, repeated and lost; keepalives, closes, expiry at any moment",
             || Locks::new(locks::Bounds { alphabet: &[Deed::Wait, Deed::Release], ..LOCKS }),
         ),
-        holds(
-            Tier::Full,
-            "locks-two-keys",
-            "3 sessions, 2 keys, 2 operations each, as above; they expire together",
-            || {
-                let alphabet = &[Deed::Wait, Deed::Release];
-                Locks::new(locks::Bounds { keys: 2, ttl: 0, ticks: 1, alphabet, ..LOCKS })
-            },
-        ),
-        holds(Tier::Full, "locks-without-session", "2 sessions, and 2 acquires without one, as above", || {
+        holds(Tier::Full, "locks-two-keys", "as locks, with 2 keys, and sessions that expire together", || {
+            let alphabet = &[Deed::Wait, Deed::Release];
+            Locks::new(locks::Bounds { keys: 2, ttl: 0, ticks: 1, alphabet, ..LOCKS })
+        }),
+        holds(Tier::Full, "locks-without-session", "as locks, with 2 sessions and 2 acquires without one", || {
             Locks::new(locks::Bounds { sessions: 2, once: 2, alphabet: &[Deed::Wait, Deed::Release], ..LOCKS })
         }),
-        holds(Tier::Deep, "locks-all", "3 sessions, 1 key, 2 operations of every kind each", || Locks::new(LOCKS)),
+        holds(Tier::Deep, "locks-all", "as locks, with operations of every kind", || Locks::new(LOCKS)),
     ]
 }
 
@@ -234,16 +229,16 @@ fn whole() -> Vec<Named> {
             "3 servers, 2 clients, 1 key, 2 terms, logs of 5, 2 ticks, keepalives, a crash, a resource",
             || cluster(AROUND, Bounds { crashes: 1, ..CLUSTER }),
         ),
-        holds(Tier::Full, "cluster-cut", "the same, with a server cut off instead of the crash", || {
+        holds(Tier::Full, "cluster-cut", "as cluster, with a server cut off instead of the crash", || {
             cluster(AROUND, Bounds { delivery: Delivery::Prompt { losses: 0, cuts: 1 }, ..CLUSTER })
         }),
-        holds(Tier::Full, "cluster-loss", "the same, with a crash and a message lost between servers", || {
+        holds(Tier::Full, "cluster-loss", "as cluster, and a message lost between servers", || {
             cluster(AROUND, Bounds { crashes: 1, delivery: Delivery::Prompt { losses: 1, cuts: 0 }, ..CLUSTER })
         }),
-        holds(Tier::Deep, "cluster-longer", "the same, with logs of 6, 3 ticks, and a crash", || {
+        holds(Tier::Deep, "cluster-longer", "as cluster, with logs of 6 and 3 ticks", || {
             cluster(Around { log: 6, ticks: 3, ..AROUND }, Bounds { crashes: 1, log: 6, ..CLUSTER })
         }),
-        holds(Tier::Full, "cluster-retries", "the same, with every request late or twice, and a crash", || {
+        holds(Tier::Full, "cluster-retries", "as cluster, and every request may arrive twice", || {
             cluster(Around { arrivals: 2, ..AROUND }, Bounds { crashes: 1, ..CLUSTER })
         }),
     ]
