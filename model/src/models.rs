@@ -302,10 +302,10 @@ fn wide() -> Vec<Named> {
 }
 
 /// Two clients that take a lock with a time-to-live of one tick.
-const AROUND: Around = Around { clients: 2, ticks: 2, ttl: 1, arrivals: 1, keepalives: 1, log: CLUSTER.log };
+pub(crate) const AROUND: Around = Around { clients: 2, ticks: 2, ttl: 1, arrivals: 1, keepalives: 1, log: CLUSTER.log };
 
 /// A cluster whose first leader is elected: what comes of late messages is for the models of consensus.
-const CLUSTER: Bounds = Bounds {
+pub(crate) const CLUSTER: Bounds = Bounds {
     servers: 3,
     terms: 2,
     log: 5,
@@ -341,6 +341,7 @@ pub(crate) fn raft(ticks: u8, bounds: Bounds) -> World<Proposals> {
     World::new(Bounds { symmetry, ..bounds }, Tape::default(), proposals)
 }
 
-fn cluster(around: Around, bounds: Bounds) -> World<Surroundings> {
+/// The whole within these bounds.
+pub(crate) fn cluster(around: Around, bounds: Bounds) -> World<Surroundings> {
     World::new(bounds, Surroundings::table(&around), Surroundings::new(around))
 }

@@ -6,8 +6,9 @@
 use std::net::SocketAddr;
 
 use crate::check::{Effort, Verdict};
+use crate::cluster::Around;
 use crate::locks::{self, Deed, Locks};
-use crate::models::{LOCKS, Named, Run, Tier, holds, raft};
+use crate::models::{AROUND, CLUSTER, LOCKS, Named, Run, Tier, cluster, holds, raft};
 use crate::simulate::Walks;
 use crate::trace::Trace;
 use crate::world::{Answers, Bounds, Delivery};
@@ -70,6 +71,17 @@ pub(crate) fn models() -> Vec<Named> {
             "3 servers, 3 terms, logs of 2, 2 messages on their way, answers at once, a heartbeat",
             Bounds { terms: 3, heartbeats: Some(1), delivery: heard(2), ..Bounds::default() },
         ),
+        clocks(
+            "raft-clocks-overtaken",
+            "a leader and 2 followers, 1 term, logs of 2, a tick, 2 heartbeats, a link has room for 2 AppendEntries",
+            Bounds { terms: 1, appends: 2, seeded: true, heartbeats: Some(2), ..Bounds::default() },
+        ),
+        whole(
+            "cluster-deposed",
+            "3 servers, a client, 3 terms, logs of 5, 2 ticks, a server cut off",
+            Around { clients: 1, keepalives: 0, ..AROUND },
+            Bounds { terms: 3, delivery: prompt(0, 1), ..CLUSTER },
+        ),
         lock_table(
             "locks-try",
             "2 sessions, 1 key, 2 acquires each, that wait or do not",
@@ -91,6 +103,14 @@ pub(crate) fn models() -> Vec<Named> {
 
 fn consensus(name: &'static str, about: &'static str, bounds: Bounds) -> Named {
     holds(Tier::Full, name, about, move || raft(0, bounds.clone()))
+}
+
+fn clocks(name: &'static str, about: &'static str, bounds: Bounds) -> Named {
+    holds(Tier::Full, name, about, move || raft(1, bounds.clone()))
+}
+
+fn whole(name: &'static str, about: &'static str, around: Around, bounds: Bounds) -> Named {
+    holds(Tier::Full, name, about, move || cluster(around.clone(), bounds.clone()))
 }
 
 fn lock_table(name: &'static str, about: &'static str, bounds: locks::Bounds) -> Named {
