@@ -136,7 +136,7 @@ impl Hash for State {
         state.write_u64(self.table.digest(0));
         self.clients.iter().for_each(|client| state.write_u64(client.digest(0)));
         self.once.iter().for_each(|command| state.write_u64(command.digest(0)));
-        (self.now, self.greatest, self.violation.is_some()).hash(state);
+        (self.now, self.greatest, self.violation.map(|violation| violation.property)).hash(state);
     }
 }
 
@@ -225,7 +225,7 @@ impl Model for Locks {
     type Action = Action;
 
     fn properties(&self) -> Vec<Property<Locks>> {
-        properties::properties()
+        properties::properties(self)
     }
 
     fn init_states(&self) -> Vec<State> {
@@ -300,6 +300,11 @@ impl Model for Locks {
             Action::Tick => State { now: last.now.plus(1), ..last.clone() },
             Action::Noop => self.apply(last, self.payload(Payload::Noop)),
         };
+        if let Some(violation) = next.violation {
+            // Nothing happens after a violation: one that no property asks for would hide all that lies behind it.
+            let named = self.properties().iter().any(|property| property.name == violation.property);
+            assert!(named, "no property asks for {violation}");
+        }
         (next != *last).then_some(next)
     }
 

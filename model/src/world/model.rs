@@ -1,6 +1,7 @@
 //! A cluster as a [`stateright::Model`]: every step of the model is one step of the spec, its outputs carried out in
 //! order, and the adversary chooses which.
 
+use palisade_spec::invariants::Violation;
 use palisade_spec::raft::{Config, Durable, NodeId};
 use smallvec::SmallVec;
 use stateright::{Model, Path, Property};
@@ -90,6 +91,14 @@ impl<E: Environment> World<E> {
         state.servers[usize::from(server.0) - 1] = self.kept.seat(seat);
     }
 
+    /// Nothing happens after a violation: one that no property asks for would hide all that lies behind it.
+    fn assert_named(&self, violation: Option<&Violation>) {
+        if let Some(violation) = violation {
+            let named = self.properties().iter().any(|property| property.name == violation.property);
+            assert!(named, "no property asks for {violation}");
+        }
+    }
+
     /// The surroundings at the beginning.
     pub fn surroundings(&self) -> &E {
         &self.initial[0].environment
@@ -174,7 +183,9 @@ impl<E: Environment> Model for World<E> {
             }
             Action::Heal(server) => self.connect(&mut state, server, true),
         }
-        (state != *last && self.fits(&state)).then_some(state)
+        self.assert_named(state.violation);
+        // What goes wrong counts, whether or not there is room for what comes of it.
+        (state != *last && (state.violation.is_some() || self.fits(&state))).then_some(state)
     }
 
     fn format_action(&self, action: &Action<E>) -> String {

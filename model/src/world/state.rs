@@ -7,7 +7,7 @@ use palisade_spec::invariants::Violation;
 use palisade_spec::raft::{Message, NodeId, StateMachine};
 use smallvec::SmallVec;
 
-use super::digest::mix;
+use super::digest::{digest, mix};
 use super::environment::Environment;
 use super::ghost::Ghost;
 use super::intern::Ref;
@@ -86,7 +86,9 @@ impl<E: Environment> State<E> {
         let network = self.network.iter().map(|message| message.digest(renaming));
         let parts = servers.chain(network).fold(0, u64::wrapping_add);
         let rest = self.ghost.digest(renaming).wrapping_add(self.environment.digest(renaming));
-        parts.wrapping_add(rest).wrapping_add(mix(self.budgets(), u64::from(self.violation.is_some())))
+        parts
+            .wrapping_add(rest)
+            .wrapping_add(mix(self.budgets(), self.violation.map_or(0, |violation| digest(violation.property, &[]))))
     }
 
     /// Puts a message on its way.
