@@ -41,7 +41,7 @@ fn options() -> Options {
         request_timeout: Duration::from_secs(60),
         attempt_timeout: Duration::from_millis(150),
         dial_timeout: Duration::from_secs(2),
-        ask_again: Duration::from_millis(150),
+        ask_again: Duration::from_millis(50),
         probe_after: Duration::from_secs(1),
     }
 }

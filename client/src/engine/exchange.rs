@@ -20,15 +20,16 @@ use crate::wire::Op;
 const SILENT_ATTEMPTS: usize = 2;
 /// But a disk that stalls for so long is no reason to give a connection up.
 const SHORTEST_SILENCE: Duration = Duration::from_millis(100);
-/// The longest pause between two attempts of a patient exchange.
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// How often the pause between two attempts of a patient exchange is doubled. More would save little, and who has
+/// waited for long would learn of its grant so much later if the answer was lost, with everybody in line behind it.
+const DOUBLINGS: u32 = 4;
 
 /// How soon an answer is expected.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pace {
     /// Within this time; silence speaks against the connection.
     Prompt(Duration),
-    /// Perhaps much later. It is asked again after this time, then after twice as long, and so on.
+    /// Perhaps much later. It is asked again after this time, then after twice as long, up to 16 times as long.
     Patient(Duration),
 }
 
@@ -98,7 +99,7 @@ impl Exchange {
             }
             Pace::Patient(pause) => {
                 self.open.drain(..).for_each(|id| link.forget(id));
-                pause.saturating_mul(1 << self.sent_here.min(16)).min(LONGEST_PAUSE.max(pause))
+                pause.saturating_mul(1 << self.sent_here.min(DOUBLINGS))
             }
         };
         self.open.push(link.send(now, task, part, op()));
@@ -159,8 +160,8 @@ mod tests {
             now = again_at;
         }
         assert_eq!((exchange.first_sent(), exchange.attempts()), (Some(start), 1000));
-        assert_eq!(pauses[..4], [2, 4, 8, 16].map(Duration::from_secs));
-        assert_eq!(pauses.last(), Some(&LONGEST_PAUSE));
+        assert_eq!(pauses[..6], [2, 4, 8, 16, 32, 32].map(Duration::from_secs));
+        assert_eq!(pauses.last(), Some(&Duration::from_secs(32)));
     }
 
     /// Goal: an exchange that is put off keeps what counts for the lease, and its place in the window goes to the next.
