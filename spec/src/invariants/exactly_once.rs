@@ -23,3 +23,54 @@ pub fn exactly_once(before: &LockTable, at: Stamp, command: &Command, after: &Lo
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::exactly_once;
+    use crate::invariants::states::{acquire, complaint, id, table};
+    use crate::lock::{Command, LockTable, Token};
+    use crate::raft::{Stamp, StateMachine};
+
+    /// What is complained of if `asked` were executed as `done`.
+    fn judge(before: &LockTable, asked: &Command, done: &Command) -> alloc::string::String {
+        let mut after = before.clone();
+        after.apply(Stamp(50), done);
+        complaint(exactly_once(before, Stamp(50), asked, &after))
+    }
+
+    #[test]
+    fn operation_that_is_done_again_is_seen() {
+        let mut before = table(2);
+        before.apply(Stamp(0), &acquire(1, 5, "k"));
+        let new = acquire(1, 6, "l");
+        for sequence in [4, 5] {
+            let repeated = acquire(1, sequence, "l");
+            assert_eq!(judge(&before, &repeated, &repeated), "");
+            assert!(judge(&before, &repeated, &new).ends_with("of session 1.0 was done again"));
+            let release = Command::Release {
+                session: id(1),
+                sequence: Some(crate::lock::Sequence(sequence)),
+                key: "k".into(),
+                claim: crate::lock::Claim::Held(Token(1)),
+            };
+            assert!(judge(&before, &release, &new).ends_with("of session 1.0 was done again"));
+        }
+    }
+
+    #[test]
+    fn operation_that_is_new_may_change_the_table() {
+        let mut before = table(2);
+        before.apply(Stamp(0), &acquire(1, 5, "k"));
+        for new in [acquire(1, 6, "l"), acquire(1, 0, "l"), acquire(2, 1, "l"), Command::Close { session: id(1) }] {
+            assert_eq!(judge(&before, &new, &new), "");
+        }
+    }
+
+    /// Of a session that does not live there is no window.
+    #[test]
+    fn operation_of_nobody_is_not_judged() {
+        let before = table(2);
+        assert_eq!(judge(&before, &acquire(3, 1, "k"), &acquire(1, 1, "k")), "");
+        assert_eq!(judge(&before, &acquire(3, 0, "k"), &acquire(1, 1, "k")), "");
+    }
+}

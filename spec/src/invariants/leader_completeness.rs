@@ -24,3 +24,35 @@ pub fn leader_completeness<S: StateMachine>(committed: &Committed<S::Command>, l
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::leader_completeness;
+    use crate::invariants::Committed;
+    use crate::invariants::states::{complaint, follower, leader, noop};
+    use crate::raft::Index;
+
+    fn committed(terms: &[u64]) -> Committed<crate::lock::Command> {
+        (1..).zip(terms).map(|(index, &term)| (Index(index), noop(index, term))).collect()
+    }
+
+    #[test]
+    fn leader_without_a_committed_entry_is_seen() {
+        assert_eq!(complaint(leader_completeness(&committed(&[1, 1]), &leader(3, &[1, 1]))), "");
+        let lacks = "leader 1 of term 3 lacks the committed entry 2";
+        assert_eq!(complaint(leader_completeness(&committed(&[1, 1]), &leader(3, &[1]))), lacks);
+        assert_eq!(complaint(leader_completeness(&committed(&[1, 2]), &leader(3, &[1, 1]))), lacks);
+    }
+
+    #[test]
+    fn only_what_was_committed_in_an_earlier_term_is_asked_of_a_leader() {
+        for terms in [[1, 3], [1, 4]] {
+            assert_eq!(complaint(leader_completeness(&committed(&terms), &leader(3, &[1]))), "");
+        }
+    }
+
+    #[test]
+    fn follower_may_lack_anything() {
+        assert_eq!(complaint(leader_completeness(&committed(&[1, 1]), &follower(3, &[1]))), "");
+    }
+}

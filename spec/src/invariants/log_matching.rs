@@ -27,3 +27,70 @@ pub fn log_matching<C: Clone + Eq + Debug>(a: &Log<C>, b: &Log<C>) -> Check {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::log_matching;
+    use crate::invariants::states::{complaint, noop};
+    use crate::lock::Command;
+    use crate::raft::{Index, Log, Position, Stamp, Term};
+
+    /// A log after `base`, with entries of these terms and stamps.
+    fn log(base: u64, entries: &[(u64, u64)]) -> Log<Command> {
+        let mut log = Log::starting_at(Position { term: Term(base), index: Index(base) }, Stamp(0));
+        for (index, &(term, stamp)) in (base + 1..).zip(entries) {
+            let mut entry = noop(index, term);
+            entry.stamp = Stamp(stamp);
+            log.push(entry);
+        }
+        log
+    }
+
+    /// What is complained of, whichever of the two comes first.
+    fn compare(a: &Log<Command>, b: &Log<Command>) -> alloc::string::String {
+        let complaints = [complaint(log_matching(a, b)), complaint(log_matching(b, a))];
+        assert_eq!(complaints[0], complaints[1]);
+        complaints[0].clone()
+    }
+
+    #[test]
+    fn logs_that_agree_on_a_term_and_differ_there_or_before_are_seen() {
+        let whole = log(0, &[(1, 0), (1, 5), (2, 5)]);
+        assert_eq!(
+            compare(&whole, &log(0, &[(1, 0), (1, 5), (2, 6)])),
+            "the logs agree on the term at 3 but not on the entry at 3"
+        );
+        assert_eq!(
+            compare(&whole, &log(0, &[(1, 0), (1, 4), (2, 5), (3, 5)])),
+            "the logs agree on the term at 3 but not on the entry at 2"
+        );
+        assert_eq!(
+            compare(&log(0, &[(1, 0), (2, 5), (3, 5)]), &log(0, &[(1, 1), (2, 5), (4, 5)])),
+            "the logs agree on the term at 2 but not on the entry at 1"
+        );
+        assert_eq!(
+            compare(&log(0, &[(1, 0)]), &log(0, &[(1, 1)])),
+            "the logs agree on the term at 1 but not on the entry at 1"
+        );
+    }
+
+    #[test]
+    fn logs_may_part() {
+        let whole = log(0, &[(1, 0), (1, 5), (2, 5)]);
+        for other in [log(0, &[]), log(0, &[(1, 0)]), log(0, &[(1, 0), (2, 0), (3, 7)])] {
+            assert_eq!(compare(&whole, &other), "");
+        }
+    }
+
+    /// What a snapshot replaced is not there to be compared.
+    #[test]
+    fn logs_are_compared_where_both_reach() {
+        let whole = log(0, &[(1, 0), (1, 5), (2, 5)]);
+        assert_eq!(compare(&whole, &log(1, &[(1, 5), (2, 5), (2, 6)])), "");
+        assert_eq!(compare(&whole, &log(3, &[(3, 6)])), "");
+        assert_eq!(
+            compare(&whole, &log(1, &[(1, 4), (2, 5)])),
+            "the logs agree on the term at 3 but not on the entry at 2"
+        );
+    }
+}

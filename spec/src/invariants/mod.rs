@@ -15,6 +15,8 @@ mod mutual_exclusion;
 mod no_early_expiry;
 mod node_is_sound;
 mod state_machine_safety;
+#[cfg(test)]
+mod states;
 mod table_is_sound;
 mod token_monotonicity;
 
@@ -67,3 +69,20 @@ macro_rules! require {
     };
 }
 use require;
+
+#[cfg(test)]
+mod tests {
+    use super::Check;
+
+    #[test]
+    fn violation_says_which_property_and_what_was_seen() {
+        let check = |number: u32| -> Check {
+            require!("evenness", number.is_multiple_of(2), "{number} is odd");
+            Ok(())
+        };
+        assert_eq!(check(4), Ok(()));
+        let violation = check(7).unwrap_err();
+        assert_eq!(alloc::format!("{violation}"), "evenness is violated: 7 is odd");
+        assert_eq!(alloc::format!("{violation:?}"), "evenness is violated: 7 is odd");
+    }
+}

@@ -31,3 +31,44 @@ pub fn mutual_exclusion(holders: &mut Holders, events: &[Event]) -> Check {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Holders, mutual_exclusion};
+    use crate::invariants::states::{complaint, id, key};
+    use crate::lock::{Event, Token};
+
+    fn granted(session: u64, token: u64) -> Event {
+        Event::Granted { key: key("k"), session: id(session), token: Token(token) }
+    }
+
+    fn released(session: u64, token: u64) -> Event {
+        Event::Released { key: key("k"), session: id(session), token: Token(token) }
+    }
+
+    fn follow(events: &[Event]) -> alloc::string::String {
+        complaint(mutual_exclusion(&mut Holders::new(), events))
+    }
+
+    #[test]
+    fn second_holder_is_seen() {
+        assert_eq!(follow(&[granted(1, 1), released(1, 1), granted(2, 2), released(2, 2)]), "");
+        assert!(follow(&[granted(1, 1), granted(2, 2)]).starts_with("k went to session 2.0 while"));
+    }
+
+    #[test]
+    fn release_by_another_is_seen() {
+        for released in [released(2, 1), released(1, 2)] {
+            assert!(follow(&[granted(1, 1), released]).starts_with("k was released by"));
+        }
+        assert!(follow(&[released(1, 1)]).starts_with("k was released by"));
+    }
+
+    #[test]
+    fn holders_are_remembered_from_entry_to_entry() {
+        let mut holders = Holders::new();
+        let closed = Event::Closed { session: id(1) };
+        assert_eq!(complaint(mutual_exclusion(&mut holders, &[granted(1, 1), closed])), "");
+        assert!(complaint(mutual_exclusion(&mut holders, &[granted(2, 2)])).starts_with("k went to session 2.0 while"));
+    }
+}

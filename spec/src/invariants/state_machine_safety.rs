@@ -25,3 +25,34 @@ pub fn state_machine_safety<S: StateMachine>(committed: &mut Committed<S::Comman
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Committed, state_machine_safety};
+    use crate::invariants::states::{complaint, follower, noop, with_appended};
+    use crate::raft::Index;
+
+    #[test]
+    fn different_entries_at_an_index_are_seen() {
+        let mut committed = Committed::new();
+        let mut note = |terms: &[u64], commit| {
+            let node = with_appended(&follower(2, &[]), 2, terms, commit);
+            complaint(state_machine_safety(&mut committed, &node))
+        };
+        assert_eq!(note(&[1, 1, 1], 2), "");
+        assert_eq!(note(&[1, 1, 2], 2), "");
+        assert_eq!(note(&[1, 2, 2], 1), "");
+        assert!(note(&[1, 2, 2], 2).starts_with("node 1 applied Noop at 2, where Noop was applied before"));
+        assert_eq!(note(&[1, 1, 2], 3), "");
+        assert_eq!(committed.into_values().collect::<alloc::vec::Vec<_>>(), [noop(1, 1), noop(2, 1), noop(3, 2)]);
+    }
+
+    /// What a node has not applied is nobody's business yet.
+    #[test]
+    fn only_what_is_applied_is_noted() {
+        let mut committed = Committed::new();
+        let node = with_appended(&follower(1, &[]), 1, &[1, 1, 1], 1);
+        assert_eq!(complaint(state_machine_safety(&mut committed, &node)), "");
+        assert!(committed.keys().eq([&Index(1)]));
+    }
+}

@@ -31,3 +31,81 @@ pub fn table_is_sound(table: &LockTable) -> Check {
     require!(name, table.deadlines().len() == table.sessions().len(), "a deadline without a session");
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::table_is_sound;
+    use crate::invariants::states::{acquire, complaint, id, key, table};
+    use crate::lock::{LockTable, Token, Waiter};
+    use crate::raft::{Stamp, StateMachine};
+
+    /// Three sessions: 1 holds a and k, 2 and 3 wait for k.
+    fn sound() -> LockTable {
+        let mut table = table(3);
+        for command in [acquire(1, 0, "k"), acquire(1, 0, "a"), acquire(2, 0, "k"), acquire(3, 0, "k")] {
+            table.apply(Stamp(0), &command);
+        }
+        assert_eq!(complaint(table_is_sound(&table)), "");
+        table
+    }
+
+    #[test]
+    fn session_that_stands_twice_is_seen() {
+        for twice in [1, 2] {
+            let mut table = sound();
+            let lock = table.parts().locks.get_mut(&key("k")).unwrap();
+            lock.queue.push_back(Waiter { session: id(twice), sequence: None });
+            assert_eq!(complaint(table_is_sound(&table)), alloc::format!("session {twice}.0 stands twice at k"));
+        }
+    }
+
+    #[test]
+    fn lock_of_the_dead_is_seen() {
+        for (dead, name) in [(1, "a"), (3, "k")] {
+            let mut table = sound();
+            table.parts().sessions.remove(&id(dead));
+            assert_eq!(complaint(table_is_sound(&table)), alloc::format!("session {dead}.0 at {name} does not live"));
+        }
+    }
+
+    #[test]
+    fn claim_that_its_session_does_not_know_is_seen() {
+        for session in [1, 2] {
+            let mut table = sound();
+            table.parts().claims(id(session)).retain(|claimed| *claimed != key("k"));
+            let complaint = complaint(table_is_sound(&table));
+            assert_eq!(complaint, alloc::format!("session {session}.0 does not know of its claim on k"));
+        }
+    }
+
+    #[test]
+    fn claim_that_its_lock_does_not_know_is_seen() {
+        for (session, name) in [(1, "free"), (2, "a")] {
+            let mut table = sound();
+            table.parts().claims(id(session)).insert(0, key(name));
+            let complaint = complaint(table_is_sound(&table));
+            assert_eq!(complaint, alloc::format!("session {session}.0 claims {name}, which knows nothing of it"));
+        }
+    }
+
+    #[test]
+    fn token_that_will_come_again_is_seen() {
+        let mut table = sound();
+        assert_eq!(table.next_token(), Token(3));
+        *table.parts().next_token = Token(2);
+        assert_eq!(complaint(table_is_sound(&table)), "the token of a was never drawn");
+    }
+
+    #[test]
+    fn deadline_without_a_session_or_the_other_way_round_is_seen() {
+        let mut table = sound();
+        table.parts().deadlines.insert((Stamp(100), id(9)));
+        assert_eq!(complaint(table_is_sound(&table)), "a deadline without a session");
+        let mut table = sound();
+        table.parts().deadlines.remove(&(Stamp(100), id(2)));
+        assert_eq!(complaint(table_is_sound(&table)), "session 2.0 has no deadline");
+        let mut table = sound();
+        table.parts().sessions.get_mut(&id(2)).unwrap().deadline = Stamp(99);
+        assert_eq!(complaint(table_is_sound(&table)), "session 2.0 has no deadline");
+    }
+}

@@ -90,6 +90,13 @@ impl LockTable {
         self.next_token
     }
 
+    /// Its parts, for tests that put it into states that no command leads to.
+    #[cfg(test)]
+    pub(crate) fn parts(&mut self) -> Parts<'_> {
+        let LockTable { next_token, sessions, deadlines, locks, .. } = self;
+        Parts { next_token, sessions, deadlines, locks }
+    }
+
     fn execute(&mut self, at: Stamp, command: &Command, events: &mut Vec<Event>) -> Reply {
         match command {
             Command::Open { opening } => Reply::Opened { session: self.open(at, opening, false) },
@@ -334,4 +341,20 @@ enum Admission {
     Repeated(Sequence),
     /// Nobody lives who could do it.
     NoSession,
+}
+
+/// What [`table_is_sound`](crate::invariants::table_is_sound) holds together.
+#[cfg(test)]
+pub(crate) struct Parts<'a> {
+    pub(crate) next_token: &'a mut Token,
+    pub(crate) sessions: &'a mut BTreeMap<SessionId, Session>,
+    pub(crate) deadlines: &'a mut BTreeSet<(Stamp, SessionId)>,
+    pub(crate) locks: &'a mut BTreeMap<Key, Lock>,
+}
+
+#[cfg(test)]
+impl Parts<'_> {
+    pub(crate) fn claims(&mut self, session: SessionId) -> &mut Vec<Key> {
+        &mut self.sessions.get_mut(&session).expect("it lives").claims
+    }
 }

@@ -150,6 +150,12 @@ impl<C> Log<C> {
         self.entries.truncate(keep);
     }
 
+    /// The entries, to be put into an order that no log has.
+    #[cfg(test)]
+    pub(super) fn entries_mut(&mut self) -> &mut Vec<Entry<C>> {
+        &mut self.entries
+    }
+
     /// How many entries stand before `index`.
     fn offset(&self, index: Index) -> usize {
         let count = index.0.saturating_sub(self.base.index.0 + 1);

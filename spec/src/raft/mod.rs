@@ -33,6 +33,8 @@ mod log;
 mod machine;
 mod message;
 mod node;
+#[cfg(test)]
+pub(crate) mod parts;
 pub mod progress;
 pub mod replication;
 mod role;

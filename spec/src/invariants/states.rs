@@ -1,0 +1,90 @@
+//! States for the tests of the invariants: sound ones, which steps lead to, and their parts, to be broken.
+//!
+//! An invariant that never fails looks like one that always holds. So each has a test of its own that shows it a state
+//! in which it must fail, and the states next to it in which it must not.
+
+use alloc::vec::Vec;
+
+use crate::invariants::Check;
+use crate::lock::{Command, Key, LockTable, Opening, Owner, Sequence, SessionId, Ttl};
+use crate::raft::{
+    Body, Config, Durable, Entry, HardState, Index, Input, Message, Node, NodeId, Payload, Position, Stamp,
+    StateMachine, Term,
+};
+
+/// What `check` complains of, or nothing.
+pub(crate) fn complaint(check: Check) -> alloc::string::String {
+    check.map_or_else(|violation| violation.detail, |()| "".into())
+}
+
+/// Node 1 of three, in `term`, with no-ops of these terms in its log.
+pub(crate) fn follower(term: u64, terms: &[u64]) -> Node<LockTable> {
+    let mut durable = Durable::blank(LockTable::default());
+    durable.hard = HardState { term: Term(term), vote: None };
+    (1..).zip(terms).for_each(|(index, &term)| durable.log.push(noop(index, term)));
+    Node::recover(Config::new(NodeId(1), [1, 2, 3].map(NodeId)), durable)
+}
+
+/// Node 1 of three, elected in `term` with the vote of node 2; before its own no-op its log has some of these terms.
+pub(crate) fn leader(term: u64, terms: &[u64]) -> Node<LockTable> {
+    let mut node = follower(term - 1, terms);
+    step(&mut node, Input::ElectionTimeout);
+    hear(&mut node, term - 1, Body::PreVoteReply { granted: true });
+    hear(&mut node, term, Body::RequestVoteReply { granted: true });
+    assert!(node.is_leader());
+    node
+}
+
+/// The node after a proposal of commands that all look alike but for the session.
+pub(crate) fn with_proposals(node: &Node<LockTable>, sessions: &[u64]) -> Node<LockTable> {
+    let mut node = node.clone();
+    let payloads = sessions.iter().map(|&number| Payload::Command(Command::Close { session: id(number) })).collect();
+    step(&mut node, Input::Propose(payloads));
+    node
+}
+
+/// The node after an AppendEntries of node 2, the leader of `term`, with no-ops of these terms from index 1 on.
+pub(crate) fn with_appended(node: &Node<LockTable>, term: u64, terms: &[u64], commit: u64) -> Node<LockTable> {
+    let mut node = node.clone();
+    let entries = (1..).zip(terms).map(|(index, &term)| noop(index, term)).collect();
+    let body =
+        Body::AppendEntries { prev: Position::default(), entries, commit: Index(commit), stamp: Stamp::default() };
+    hear(&mut node, term, body);
+    node
+}
+
+pub(crate) fn noop(index: u64, term: u64) -> Entry<Command> {
+    Entry { term: Term(term), index: Index(index), stamp: Stamp(0), payload: Payload::Noop }
+}
+
+fn hear(node: &mut Node<LockTable>, term: u64, body: Body<Command>) {
+    step(node, Input::Receive(Message { from: NodeId(2), to: NodeId(1), term: Term(term), body }));
+}
+
+fn step(node: &mut Node<LockTable>, input: Input<Command>) {
+    node.step(input, &mut Vec::new());
+}
+
+pub(crate) fn id(number: u64) -> SessionId {
+    SessionId { number, nonce: 0 }
+}
+
+pub(crate) fn key(name: &str) -> Key {
+    Key::from(name)
+}
+
+/// A table with so many sessions, numbered from 1, all of which live to the moment 100.
+pub(crate) fn table(sessions: u64) -> LockTable {
+    let mut table = LockTable::default();
+    for _ in 0..sessions {
+        let opening = Opening { nonce: 0, owner: Owner::from("a"), ttl: Ttl(100) };
+        table.apply(Stamp(0), &Command::Open { opening });
+    }
+    table
+}
+
+/// Session `number` acquires the key, or stands in its queue; `sequence` 0 is none.
+pub(crate) fn acquire(number: u64, sequence: u64, name: &str) -> Command {
+    let sequence = (sequence > 0).then_some(Sequence(sequence));
+    Command::Acquire { session: id(number), sequence, key: key(name), wait: true }
+}
