@@ -38,11 +38,15 @@ pub fn judge(
         return Err(Violation { property: "mutual exclusion", detail });
     }
     token_monotonicity(greatest, &outcome.events)?;
-    fifo_order(before, after)?;
-    no_early_expiry(before, at, &outcome.events, after)?;
+    let command = match payload {
+        Payload::Command(command) => Some(command),
+        Payload::Noop => None,
+    };
+    fifo_order(before, command, &outcome.events, after)?;
+    no_early_expiry(before, at, command, &outcome.events, after)?;
     table_is_sound(after)?;
     signs_of_life_count(at, payload, outcome, after)?;
-    if let Payload::Command(command) = payload {
+    if let Some(command) = command {
         exactly_once(before, at, command, after)?;
         number_is_remembered(command, after)?;
         release_is_ones_own(before, at, command, outcome, after)?;

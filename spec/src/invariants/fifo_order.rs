@@ -1,30 +1,243 @@
-//! FIFO order: a released lock goes to whoever has waited longest and still lives, and a queue keeps its order.
+//! FIFO order: a released lock goes to whoever has waited longest and still lives; a queue keeps its order, and nobody
+//! vanishes from it.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::{Check, require};
-use crate::lock::{LockTable, SessionId};
+use crate::lock::{Command, Event, Key, LockTable, SessionId};
 
-/// Compares a table before and after one entry. Of the line at each key, the holder first, those who are still there
-/// must stand in the same order, before everybody who is new.
-pub fn fifo_order(before: &LockTable, after: &LockTable) -> Check {
-    for (key, lock) in after.locks() {
-        let line = |table: &LockTable| -> Vec<(SessionId, bool)> {
-            let Some(lock) = table.lock(key) else { return Vec::new() };
-            let queue = lock.queue.iter().map(|waiter| (waiter.session, false));
-            core::iter::once((lock.holder.session, true)).chain(queue).collect()
-        };
-        let old = line(before);
-        let new: Vec<SessionId> = line(after).into_iter().map(|(session, _)| session).collect();
-        // Whoever held the lock before and was granted it again went to the back in between.
-        let regranted = before.lock(key).is_some_and(|before| before.holder.token != lock.holder.token);
-        let stayed: Vec<SessionId> = old
-            .into_iter()
-            .filter(|&(session, held)| new.contains(&session) && !(held && regranted))
-            .map(|(session, _)| session)
-            .collect();
-        let kept = new.starts_with(&stayed);
-        require!("FIFO order", kept, "the line at {key} was {stayed:?} and became {new:?}");
+const NAME: &str = "FIFO order";
+
+/// Compares a table before and after one entry, which did `command` (a no-op does none) and told `events`.
+///
+/// Of the line at each key, the holder first, whoever is still there stands in the same order, before everybody who is
+/// new, and holds what it held. Whoever is new has just asked. Whoever is gone gave it up by this very command, or its
+/// session ended; and the events say so.
+pub fn fifo_order(before: &LockTable, command: Option<&Command>, events: &[Event], after: &LockTable) -> Check {
+    let keys: BTreeSet<&Key> = before.locks().keys().chain(after.locks().keys()).collect();
+    for key in keys {
+        let (old, new) = (line(before, key), line(after, key));
+        let stayed: Vec<SessionId> = old.iter().copied().filter(|session| new.contains(session)).collect();
+        require!(NAME, new.starts_with(&stayed), "the line at {key} was {old:?} and became {new:?}");
+        let token = |table: &LockTable| table.lock(key).map(|lock| lock.holder.token);
+        let stays = !new.is_empty() && new.first() == old.first();
+        require!(NAME, !stays || token(before) == token(after), "the holder of {key} was granted it again");
+        for (place, session) in new.iter().enumerate().skip(stayed.len()) {
+            let asked = has_asked(before, command, key, *session, place);
+            require!(NAME, asked, "session {session} stands at {key} and has not asked for it");
+        }
+        for session in old.iter().filter(|session| !new.contains(session)) {
+            let ended = after.session(*session).is_none();
+            let gave_up = ended || gave_up(command, key, *session);
+            require!(NAME, gave_up, "session {session} lost its place at {key} to nobody's wish");
+            let told = events.iter().any(|event| leaves(event, key, *session));
+            require!(NAME, told, "nobody was told that session {session} is no longer at {key}");
+        }
+    }
+    withdrawn_once(before, events, after)
+}
+
+/// Who holds a lock and who waits for it, in order.
+fn line(table: &LockTable, key: &Key) -> Vec<SessionId> {
+    let Some(lock) = table.lock(key) else { return Vec::new() };
+    core::iter::once(lock.holder.session).chain(lock.queue.iter().map(|waiter| waiter.session)).collect()
+}
+
+/// Whether the command takes this place, for this session: who does not want to wait does not queue.
+fn has_asked(before: &LockTable, command: Option<&Command>, key: &Key, id: SessionId, place: usize) -> bool {
+    match command {
+        Some(Command::Acquire { session, key: asked, wait, .. }) => {
+            (*session, asked) == (id, key) && (*wait || place == 0)
+        }
+        Some(Command::AcquireOnce { key: asked, wait, .. }) => {
+            before.session(id).is_none() && asked == key && (*wait || place == 0)
+        }
+        _ => false,
+    }
+}
+
+/// Whether the command is the session's own wish to have no claim on the key, or not to wait for it.
+fn gave_up(command: Option<&Command>, key: &Key, id: SessionId) -> bool {
+    match command {
+        Some(Command::Release { session, key: dropped, .. }) => (*session, dropped) == (id, key),
+        Some(Command::Acquire { session, key: asked, wait, .. }) => (*session, asked) == (id, key) && !wait,
+        _ => false,
+    }
+}
+
+/// Whether the event says that the session has no claim on the key any more.
+fn leaves(event: &Event, key: &Key, id: SessionId) -> bool {
+    match event {
+        Event::Released { key: left, session, .. } | Event::Withdrawn { key: left, session } => {
+            (left, *session) == (key, id)
+        }
+        Event::Granted { .. } | Event::Expired { .. } | Event::Closed { .. } => false,
+    }
+}
+
+/// Whoever is said to have lost a place had one, has none, and is said so once.
+fn withdrawn_once(before: &LockTable, events: &[Event], after: &LockTable) -> Check {
+    let mut told = BTreeSet::new();
+    for event in events {
+        let Event::Withdrawn { key, session } = event else { continue };
+        let waited = before.lock(key).is_some_and(|lock| lock.place_of(*session).is_some());
+        require!(NAME, waited, "session {session} lost a place at {key} that it never had");
+        require!(NAME, !line(after, key).contains(session), "session {session} lost its place at {key} and is there");
+        require!(NAME, told.insert((key, session)), "session {session} lost its place at {key} twice");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+    use alloc::vec;
+
+    use super::*;
+    use crate::lock::{Claim, Opening, Owner, Token, Ttl};
+    use crate::raft::{Stamp, StateMachine};
+
+    fn id(number: u64) -> SessionId {
+        SessionId { number, nonce: 0 }
+    }
+
+    fn key() -> Key {
+        Key::from("k")
+    }
+
+    fn acquire(number: u64, wait: bool) -> Command {
+        Command::Acquire { session: id(number), sequence: None, key: key(), wait }
+    }
+
+    fn release(number: u64) -> Command {
+        Command::Release { session: id(number), sequence: None, key: key(), claim: Claim::Either }
+    }
+
+    fn opening() -> Opening {
+        Opening { nonce: 0, owner: Owner::from(""), ttl: Ttl(10) }
+    }
+
+    fn opened(sessions: u64) -> LockTable {
+        let mut table = LockTable::default();
+        for _ in 0..sessions {
+            table.apply(Stamp(0), &Command::Open { opening: opening() });
+        }
+        table
+    }
+
+    /// Five sessions; those that are named asked for the lock, in this order.
+    fn in_line(sessions: &[u64]) -> LockTable {
+        let mut table = opened(5);
+        for &number in sessions {
+            table.apply(Stamp(0), &acquire(number, true));
+        }
+        table
+    }
+
+    /// Applies an entry, and judges what it did as if it had been `told`, with these events or with its own.
+    fn judged(before: &LockTable, done: &Command, told: Option<&Command>, events: Option<&[Event]>) -> Check {
+        let mut after = before.clone();
+        let outcome = after.apply(Stamp(0), done);
+        fifo_order(before, told, events.unwrap_or(&outcome.events), &after)
+    }
+
+    #[track_caller]
+    fn refused(check: Check, words: &str) {
+        let violation = check.expect_err("this is no order").to_string();
+        assert!(violation.starts_with("FIFO order is violated") && violation.contains(words), "{violation}");
+    }
+
+    #[test]
+    fn what_the_table_does_is_in_order() {
+        let before = in_line(&[1, 2, 3]);
+        let once = Command::AcquireOnce { opening: opening(), key: key(), wait: true };
+        let close = Command::Close { session: id(1) };
+        for command in [acquire(4, true), acquire(4, false), acquire(2, false), release(1), release(3), once, close] {
+            assert_eq!(judged(&before, &command, Some(&command), None), Ok(()), "{command:?}");
+        }
+        let free = in_line(&[]);
+        assert_eq!(judged(&free, &acquire(4, false), Some(&acquire(4, false)), None), Ok(()));
+        assert_eq!(fifo_order(&before, None, &[], &before), Ok(()));
+    }
+
+    #[test]
+    fn a_queue_keeps_its_order_and_a_newcomer_stands_last() {
+        let (before, asks) = (in_line(&[1, 2, 3]), acquire(4, true));
+        for other in [&[1, 3, 2][..], &[2, 1, 3], &[1, 4, 2, 3], &[4, 1, 2, 3], &[1, 2, 4, 3]] {
+            refused(fifo_order(&before, Some(&asks), &[], &in_line(other)), "and became");
+        }
+    }
+
+    #[test]
+    fn who_is_new_has_asked() {
+        let before = in_line(&[1]);
+        for told in [None, Some(&acquire(3, true)), Some(&acquire(2, false)), Some(&release(2))] {
+            refused(judged(&before, &acquire(2, true), told, None), "has not asked");
+        }
+        let elsewhere = Command::Acquire { session: id(2), sequence: None, key: Key::from("l"), wait: true };
+        refused(judged(&before, &acquire(2, true), Some(&elsewhere), None), "has not asked");
+    }
+
+    #[test]
+    fn a_session_that_is_opened_for_a_lock_stands_there_and_no_other() {
+        let before = in_line(&[1]);
+        let once = |key, wait| Command::AcquireOnce { opening: opening(), key, wait };
+        let asks = once(key(), true);
+        for told in [once(key(), false), once(Key::from("l"), true)] {
+            refused(judged(&before, &asks, Some(&told), None), "has not asked");
+        }
+        refused(judged(&before, &acquire(2, true), Some(&asks), None), "has not asked");
+        assert_eq!(judged(&in_line(&[]), &once(key(), false), Some(&once(key(), false)), None), Ok(()));
+        refused(judged(&in_line(&[]), &acquire(2, true), Some(&once(key(), false)), None), "has not asked");
+    }
+
+    #[test]
+    fn nobody_loses_a_place_or_the_lock_to_nobodys_wish() {
+        let before = in_line(&[1, 2, 3]);
+        let elsewhere = Command::Release { session: id(2), sequence: None, key: Key::from("l"), claim: Claim::Either };
+        let elsewhere_now = Command::Acquire { session: id(2), sequence: None, key: Key::from("l"), wait: false };
+        for told in [None, Some(&release(1)), Some(&acquire(2, true)), Some(&elsewhere), Some(&elsewhere_now)] {
+            refused(judged(&before, &release(2), told, None), "nobody's wish");
+        }
+        refused(judged(&before, &release(1), Some(&release(2)), None), "nobody's wish");
+        refused(judged(&before, &acquire(2, false), Some(&acquire(3, false)), None), "nobody's wish");
+        refused(fifo_order(&before, None, &[], &in_line(&[])), "nobody's wish");
+    }
+
+    #[test]
+    fn a_holder_that_stays_holds_what_it_held() {
+        let before = in_line(&[1, 2]);
+        let mut after = opened(5);
+        for command in [acquire(1, true), release(1), acquire(1, true), acquire(2, true)] {
+            after.apply(Stamp(0), &command);
+        }
+        refused(fifo_order(&before, None, &[], &after), "granted it again");
+    }
+
+    #[test]
+    fn who_is_no_longer_there_is_told() {
+        let (before, key) = (in_line(&[1, 2, 3]), key());
+        refused(judged(&before, &release(2), Some(&release(2)), Some(&[])), "nobody was told");
+        let granted = [Event::Granted { key: key.clone(), session: id(2), token: Token(2) }];
+        refused(judged(&before, &release(2), Some(&release(2)), Some(&granted)), "nobody was told");
+        let other = [Event::Released { key: key.clone(), session: id(3), token: Token(1) }];
+        refused(judged(&before, &release(2), Some(&release(2)), Some(&other)), "nobody was told");
+        let elsewhere = [Event::Released { key: Key::from("l"), session: id(2), token: Token(1) }];
+        refused(judged(&before, &release(2), Some(&release(2)), Some(&elsewhere)), "nobody was told");
+        let closed = Command::Close { session: id(2) };
+        refused(judged(&before, &closed, Some(&closed), Some(&[])), "nobody was told");
+    }
+
+    #[test]
+    fn a_place_is_lost_once_by_whoever_had_it() {
+        let before = in_line(&[1, 2]);
+        let lost = |number| Event::Withdrawn { key: key(), session: id(number) };
+        let released = Event::Released { key: key(), session: id(1), token: Token(1) };
+        let twice = vec![lost(2), lost(2)];
+        refused(judged(&before, &release(2), Some(&release(2)), Some(&twice)), "twice");
+        refused(fifo_order(&before, None, &[lost(2)], &before), "and is there");
+        refused(fifo_order(&before, None, &[lost(3)], &before), "never had");
+        refused(judged(&before, &release(1), Some(&release(1)), Some(&[released, lost(1)])), "never had");
+    }
 }

@@ -109,9 +109,13 @@ impl Scripted for LockTable {
         table_is_sound(after)?;
         mutual_exclusion(&mut watch.holders, &outcome.events)?;
         token_monotonicity(&mut watch.greatest, &outcome.events)?;
-        fifo_order(before, after)?;
-        no_early_expiry(before, at, &outcome.events, after)?;
-        if let Payload::Command(command) = payload {
+        let command = match payload {
+            Payload::Command(command) => Some(command),
+            Payload::Noop => None,
+        };
+        fifo_order(before, command, &outcome.events, after)?;
+        no_early_expiry(before, at, command, &outcome.events, after)?;
+        if let Some(command) = command {
             exactly_once(before, at, command, after)?;
         }
         Ok(())
