@@ -167,3 +167,106 @@ impl<C> Log<C> {
 pub(crate) fn follows<C>(last: Position, stamp: Stamp, entry: &Entry<C>) -> bool {
     entry.index == last.index.next() && entry.term >= last.term && entry.stamp >= stamp
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use alloc::vec::Vec;
+
+    use super::{Entry, Log, Payload, Position};
+    use crate::raft::{Index, Stamp, Term};
+
+    fn entry(index: u64, term: u64, stamp: u64) -> Entry<()> {
+        Entry { term: Term(term), index: Index(index), stamp: Stamp(stamp), payload: Payload::Noop }
+    }
+
+    fn base() -> Position {
+        Position { term: Term(2), index: Index(10) }
+    }
+
+    /// After a base at 10@2: 11@2, 12@4, 13@4, 14@6, each stamped ten times its index.
+    fn log() -> Log<()> {
+        let mut log = Log::starting_at(base(), Stamp(100));
+        for (index, term) in [(11, 2), (12, 4), (13, 4), (14, 6)] {
+            log.push(entry(index, term, index * 10));
+        }
+        log
+    }
+
+    #[test]
+    fn empty_log_ends_at_its_base() {
+        let log = Log::<()>::starting_at(base(), Stamp(100));
+        assert_eq!((log.base(), log.last(), log.last_stamp()), (base(), base(), Stamp(100)));
+        assert_eq!(Log::<()>::default().last(), Position::default());
+    }
+
+    #[test]
+    fn entries_are_counted_from_the_base() {
+        let log = log();
+        assert_eq!((log.base(), log.last(), log.last_stamp()), (base(), entry(14, 6, 140).position(), Stamp(140)));
+        for nowhere in [0, 1, 9, 10, 15] {
+            assert_eq!(log.get(Index(nowhere)), None);
+        }
+        for (place, index) in (11..15).enumerate() {
+            assert_eq!(log.get(Index(index)), Some(&log.entries()[place]));
+        }
+    }
+
+    #[test]
+    fn terms_are_known_from_the_base_on() {
+        let log = log();
+        let terms = [9, 10, 11, 12, 14, 15].map(|index| log.term_at(Index(index)).map(|term| term.0));
+        assert_eq!(terms, [None, Some(2), Some(2), Some(4), Some(6), None]);
+    }
+
+    #[test]
+    fn slice_stays_within_the_log() {
+        let log = log();
+        let slice = |from, limit| log.slice(Index(from), limit).iter().map(|entry| entry.index.0).collect::<Vec<_>>();
+        assert_eq!(slice(11, 2), [11, 12]);
+        assert_eq!(slice(13, 9), [13, 14]);
+        assert_eq!(slice(12, usize::MAX), [12, 13, 14]);
+        for (from, limit) in [(0, 9), (10, 9), (11, 0), (15, 9), (99, 9)] {
+            assert_eq!(slice(from, limit), []);
+        }
+    }
+
+    /// The base may be of the same term, but it is no entry that could be asked for.
+    #[test]
+    fn run_of_a_term_is_found_from_both_ends() {
+        let log = log();
+        let firsts = [10, 11, 12, 13, 14].map(|index| log.first_index_of_term_at(Index(index)).0);
+        assert_eq!(firsts, [10, 11, 12, 12, 14]);
+        let lasts = [1, 2, 3, 4, 5, 6, 7].map(|term| log.last_index_of_term(Term(term)).map(|index| index.0));
+        assert_eq!(lasts, [None, Some(11), None, Some(13), None, Some(14), None]);
+        let blank = Log::<()>::starting_at(base(), Stamp(100));
+        assert_eq!(blank.last_index_of_term(Term(2)), Some(Index(10)));
+        assert_eq!(blank.last_index_of_term(Term(1)), None);
+    }
+
+    #[test]
+    fn truncation_keeps_what_is_before() {
+        for (from, kept) in [(11, 0), (12, 1), (14, 3), (15, 4), (99, 4)] {
+            let mut log = log();
+            log.truncate(Index(from));
+            assert_eq!(log.entries(), &self::log().entries()[..kept]);
+        }
+    }
+
+    #[test]
+    #[should_panic = "what a snapshot covers is committed"]
+    fn truncation_stops_at_the_base() {
+        log().truncate(Index(10));
+    }
+
+    #[test]
+    fn entry_follows_with_the_next_index_and_no_earlier_term_or_stamp() {
+        let pushed = |next: Entry<()>| std::panic::catch_unwind(|| log().push(next)).is_ok();
+        assert!(pushed(entry(15, 6, 140)));
+        assert!(pushed(entry(15, 9, 999)));
+        for next in [entry(14, 6, 140), entry(16, 6, 140), entry(15, 5, 140), entry(15, 6, 139)] {
+            assert!(!pushed(next));
+        }
+    }
+}

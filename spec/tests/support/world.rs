@@ -197,9 +197,13 @@ impl<S: Scripted> World<S> {
         let flight = std::mem::take(&mut self.flight);
         let reachable = |other: &NodeId| !self.cut.contains(&(id, *other)) && self.seats[other].node.is_some();
         for other in self.seats.keys().copied().filter(reachable).collect::<Vec<_>>() {
-            while other != id && self.node(other).leader().is_some() {
-                self.step(other, Input::ElectionTimeout)?;
+            // A leader that has heard from its followers steps down at the second.
+            for _ in 0..2 {
+                if other != id && self.node(other).leader().is_some() {
+                    self.step(other, Input::ElectionTimeout)?;
+                }
             }
+            assert!(other == id || self.node(other).leader().is_none(), "n{other} does not forget its leader");
         }
         self.flight = flight;
         Ok(())
