@@ -198,3 +198,70 @@ fn contiguous<C>(prev: Position, entries: &[Entry<C>]) -> bool {
         fits
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use crate::lock::{Command, LockTable};
+    use crate::raft::{
+        Body, Config, Durable, Entry, HardState, Index, Input, Log, Message, Node, NodeId, Output, Payload, Persist,
+        Position, Snapshot, Stamp, Term,
+    };
+
+    fn at(index: u64, term: u64) -> Position {
+        Position { term: Term(term), index: Index(index) }
+    }
+
+    fn entry(index: u64, term: u64) -> Entry<Command> {
+        Entry { term: Term(term), index: Index(index), stamp: Stamp(100), payload: Payload::Noop }
+    }
+
+    /// What node 1, whose log begins after a snapshot up to 10@2, does with these entries of the leader of term 3: the
+    /// indexes that it writes, the answer, and how far it has applied then.
+    fn append(prev: Position, entries: &[Entry<Command>]) -> (Vec<u64>, Body<Command>, u64) {
+        let (last, stamp) = (at(10, 2), Stamp(100));
+        let mut node = Node::recover(
+            Config::new(NodeId(1), [1, 2, 3].map(NodeId)),
+            Durable {
+                hard: HardState { term: Term(3), vote: None },
+                snapshot: Snapshot { last, stamp, machine: LockTable::default() },
+                log: Log::starting_at(last, stamp),
+            },
+        );
+        let body = Body::AppendEntries { prev, entries: entries.to_vec(), commit: Index(11), stamp };
+        let mut out = Vec::new();
+        node.step(Input::Receive(Message { from: NodeId(2), to: NodeId(1), term: Term(3), body }), &mut out);
+        let (mut written, mut answer) = (Vec::new(), None);
+        for output in out {
+            match output {
+                Output::Persist(Persist::Entries(entries)) => written.extend(entries.iter().map(|entry| entry.index.0)),
+                Output::Send(message) => answer = Some(message.body),
+                _ => {}
+            }
+        }
+        (written, answer.expect("an AppendEntries is answered"), node.commit().0)
+    }
+
+    #[test]
+    fn what_a_snapshot_covers_is_skipped() {
+        let accepted = |matched| Body::AppendAccepted { matched: Index(matched) };
+        let many = [entry(9, 2), entry(10, 2), entry(11, 2), entry(12, 3)];
+        assert_eq!(append(at(8, 1), &many), (vec![11, 12], accepted(12), 11));
+        assert_eq!(append(at(9, 2), &many[1..]), (vec![11, 12], accepted(12), 11));
+        assert_eq!(append(at(10, 2), &many[2..]), (vec![11, 12], accepted(12), 11));
+        // The snapshot itself stands for what is equal up to its end, however early the leader's entries end.
+        assert_eq!(append(at(8, 1), &many[..1]), (vec![], accepted(10), 10));
+        assert_eq!(append(at(10, 2), &[]), (vec![], accepted(10), 10));
+    }
+
+    #[test]
+    fn only_what_is_before_the_snapshots_end_goes_uncompared() {
+        for prev in [at(10, 1), at(11, 2)] {
+            let (written, answer, applied) = append(prev, &[]);
+            assert!(matches!(answer, Body::AppendRejected { .. }));
+            assert_eq!((written, applied), (vec![], 10));
+        }
+    }
+}
