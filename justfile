@@ -37,6 +37,11 @@ bench-model:
 seeded *NAMES:
     cargo run --release -p palisade-model -- seeded {{ NAMES }}
 
+# Every rule of the protocol changed, one after the other: a unit test or a scenario script must notice. Half an hour, with
+# `cargo install cargo-mutants`.
+mutants *ARGS:
+    cargo mutants -p palisade-spec {{ ARGS }}
+
 # All tests: unit tests, scenario scripts, real processes, documentation examples.
 test:
     cargo test --workspace

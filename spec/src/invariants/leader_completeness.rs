@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn only_what_was_committed_in_an_earlier_term_is_asked_of_a_leader() {
-        for terms in [[1, 3], [1, 4]] {
+        for terms in [[1, 3, 3], [1, 3, 4]] {
             assert_eq!(complaint(leader_completeness(&committed(&terms), &leader(3, &[1]))), "");
         }
     }
