@@ -16,7 +16,7 @@ mod no_early_expiry;
 mod node_is_sound;
 mod state_machine_safety;
 #[cfg(test)]
-mod states;
+pub(crate) mod states;
 mod table_is_sound;
 mod token_monotonicity;
 

@@ -45,3 +45,33 @@ impl Config {
         self.voters.len() / 2 + 1
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::{Config, NodeId};
+
+    fn config(id: u16, voters: &[u16]) -> Config {
+        Config::new(NodeId(id), voters.iter().copied().map(NodeId))
+    }
+
+    #[test]
+    fn voters_are_put_in_order_and_count_once() {
+        let config = config(2, &[3, 1, 2, 3, 1]);
+        assert_eq!(config.voters, [1, 2, 3].map(NodeId));
+        assert_eq!(config.peers().collect::<Vec<_>>(), [1, 3].map(NodeId));
+    }
+
+    #[test]
+    fn majority_is_more_than_half() {
+        let majorities = [1, 2, 3, 4, 5].map(|count| config(1, &(1..=count).collect::<Vec<_>>()).majority());
+        assert_eq!(majorities, [1, 2, 2, 3, 3]);
+    }
+
+    #[test]
+    #[should_panic = "a node is one of its cluster's voters"]
+    fn node_is_one_of_the_voters() {
+        config(4, &[1, 2, 3]);
+    }
+}

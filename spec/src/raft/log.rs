@@ -156,10 +156,10 @@ impl<C> Log<C> {
         &mut self.entries
     }
 
-    /// How many entries stand before `index`.
+    /// How many entries stand before `index`, if the log reaches so far.
     fn offset(&self, index: Index) -> usize {
         let count = index.0.saturating_sub(self.base.index.0 + 1);
-        usize::try_from(count).unwrap_or(usize::MAX).min(self.entries.len())
+        usize::try_from(count).unwrap_or(usize::MAX)
     }
 }
 

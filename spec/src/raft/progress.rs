@@ -65,3 +65,81 @@ impl Progress {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Index, Pace, Progress};
+
+    fn probe(matched: u64, next: u64) -> Progress {
+        Progress { matched: Index(matched), next: Index(next), pace: Pace::Probe, active: false }
+    }
+
+    fn replicate(matched: u64, next: u64) -> Progress {
+        Progress { pace: Pace::Replicate, ..probe(matched, next) }
+    }
+
+    fn accepted(mut progress: Progress, matched: u64) -> Progress {
+        progress.accepted(Index(matched));
+        progress
+    }
+
+    /// The progress after a refusal of `prev`, if it was news.
+    fn rejected(mut progress: Progress, prev: u64, next: u64) -> Option<Progress> {
+        let before = progress;
+        let news = progress.rejected(Index(prev), Index(next));
+        assert!(news || progress == before, "what is no news changes nothing");
+        news.then_some(progress)
+    }
+
+    #[test]
+    fn acknowledgement_ends_the_probe_and_goes_on_behind_it() {
+        assert_eq!(accepted(probe(0, 5), 7), replicate(7, 8));
+        assert_eq!(accepted(probe(0, 5), 4), replicate(4, 5));
+        // One that comes late, from before the leader went back. What is behind it may be lost, and is sent again.
+        assert_eq!(accepted(probe(2, 7), 4), replicate(4, 5));
+        assert_eq!(accepted(probe(4, 7), 2), replicate(4, 5));
+    }
+
+    #[test]
+    fn acknowledgement_in_the_pipeline_leaves_what_is_in_flight() {
+        assert_eq!(accepted(replicate(2, 9), 6), replicate(6, 9));
+        assert_eq!(accepted(replicate(6, 9), 2), replicate(6, 9));
+        // One of entries that were in flight when the leader went back: they need not be sent again.
+        assert_eq!(accepted(replicate(2, 4), 6), replicate(6, 7));
+    }
+
+    #[test]
+    fn refusal_starts_a_probe_where_the_follower_says() {
+        assert_eq!(rejected(probe(0, 9), 8, 4), Some(probe(0, 4)));
+        assert_eq!(rejected(replicate(2, 9), 6, 4), Some(probe(2, 4)));
+    }
+
+    #[test]
+    fn leader_goes_back_at_each_refusal_but_not_behind_what_was_acknowledged() {
+        // A follower that does not say where would be asked the same again, or what the leader does not have.
+        assert_eq!(rejected(probe(0, 9), 8, 20), Some(probe(0, 8)));
+        assert_eq!(rejected(replicate(2, 9), 6, 20), Some(probe(2, 6)));
+        // One that was overtaken by the acknowledgement of entries that the follower lacked then.
+        assert_eq!(rejected(replicate(5, 9), 7, 3), Some(probe(5, 6)));
+        assert_eq!(rejected(probe(5, 8), 7, 3), Some(probe(5, 6)));
+    }
+
+    #[test]
+    fn refusal_of_anything_but_what_is_asked_is_no_news() {
+        for prev in [0, 7, 9, 10] {
+            assert_eq!(rejected(probe(0, 9), prev, 1), None);
+        }
+        for prev in [0, 2, 9, 10] {
+            assert_eq!(rejected(replicate(2, 9), prev, 1), None);
+        }
+        for prev in [3, 8] {
+            assert!(rejected(replicate(2, 9), prev, 1).is_some());
+        }
+    }
+
+    #[test]
+    fn window_is_what_the_limit_leaves_in_the_pipeline() {
+        assert_eq!(probe(2, 3).window(8), 0);
+        assert_eq!([3, 4, 10, 11, 20].map(|next| replicate(2, next).window(8)), [8, 7, 1, 0, 0]);
+    }
+}

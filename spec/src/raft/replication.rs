@@ -204,6 +204,7 @@ mod tests {
     use alloc::vec;
     use alloc::vec::Vec;
 
+    use crate::invariants::states;
     use crate::lock::{Command, LockTable};
     use crate::raft::{
         Body, Config, Durable, Entry, HardState, Index, Input, Log, Message, Node, NodeId, Output, Payload, Persist,
@@ -254,6 +255,14 @@ mod tests {
         // The snapshot itself stands for what is equal up to its end, however early the leader's entries end.
         assert_eq!(append(at(8, 1), &many[..1]), (vec![], accepted(10), 10));
         assert_eq!(append(at(10, 2), &[]), (vec![], accepted(10), 10));
+    }
+
+    /// No correct leader asks for that. If one does, the logs have parted for good, and going on would hide it.
+    #[test]
+    #[should_panic = "a committed entry is never replaced"]
+    fn node_stops_rather_than_replace_what_is_committed() {
+        let node = states::with_appended(&states::follower(1, &[]), 1, &[1, 1], 2);
+        states::with_appended(&node, 2, &[1, 2], 0);
     }
 
     #[test]
