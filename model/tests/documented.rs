@@ -25,7 +25,7 @@ fn table(heading: &str) -> Vec<Vec<String>> {
 
 /// Everything that is explored to its end, but for the gallery, which has a document of its own.
 fn exhausted() -> Vec<Named> {
-    models().into_iter().filter(|model| model.tier <= Tier::Deep && !model.name.starts_with("gallery-")).collect()
+    models().into_iter().filter(|model| model.tier <= Tier::Deep && !model.is_of_the_gallery()).collect()
 }
 
 fn digits(text: &str) -> usize {
@@ -38,7 +38,7 @@ fn the_table_says_of_models_what_they_say() {
         .into_iter()
         .map(|row| (row[0].clone(), row[1].clone(), row[2].clone(), Some(digits(&row[4]))))
         .collect();
-    let explored = exhausted().into_iter().filter(|model| pinned::unique(model.name).is_some()).map(|model| {
+    let explored = exhausted().into_iter().map(|model| {
         let texts = [model.name, model.tier.name(), model.about].map(String::from);
         let [name, tier, about] = texts;
         (name, tier, about, pinned::unique(model.name))

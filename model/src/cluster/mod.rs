@@ -8,19 +8,21 @@
 //! A request is sent at the moment at which it first arrives, and an answer is heard at once or not needed: a client
 //! that sent earlier, or heard later, relies on its lease for a part of the time only. It may act on it as late as ever.
 
+mod client;
 mod properties;
+mod resource;
 mod show;
 
 use std::collections::BTreeMap;
 
 use palisade_spec::invariants::{Check, Violation};
-use palisade_spec::lock::{
-    Claim, Command, Event, Key, LockTable, Opening, Owner, Reply, Sequence, SessionId, Token, Ttl,
-};
+use palisade_spec::lock::{Command, Key, LockTable, Opening, Owner, SessionId, Ttl};
 use palisade_spec::raft::{Index, Node, NodeId, Payload, Stamp, StateMachine};
 use serde::Serialize;
 use stateright::Property;
 
+pub use self::client::{Client, Request};
+pub use self::resource::Resource;
 use crate::locks::{execute, judge};
 use crate::world::{Applied, Asked, Environment, Ghost, Ref, Seat, World};
 
@@ -55,35 +57,6 @@ pub struct Surroundings {
     pub resource: Resource,
 }
 
-/// A client that takes the lock once.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Client {
-    /// How often each of its requests arrived at a server.
-    pub arrivals: [u8; 3],
-    /// When it first asked for the lock.
-    pub asked: u64,
-    /// The grant that it was told of.
-    pub token: Option<Token>,
-    /// The moment from which its lease counts.
-    pub lease: u64,
-    /// When it sent the first of the keepalives that are not answered yet.
-    pub keepalive: Option<u64>,
-    /// Whether it has written.
-    pub wrote: bool,
-}
-
-/// What the lock protects. It refuses a write whose token is lower than one that it has seen.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Resource {
-    /// The highest token seen.
-    pub highest: Option<Token>,
-    /// Who wrote, in order.
-    pub accepted: Vec<u64>,
-    /// Whether a write was refused. A resource without a check of tokens would have done it: after another client that
-    /// was granted the lock later.
-    pub refused: bool,
-}
-
 /// What happens around the servers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Move {
@@ -95,17 +68,6 @@ pub enum Move {
     Arrive(usize, Request, NodeId),
     /// A client writes to the resource, with the token that it was told.
     Write(usize),
-}
-
-/// What a client can ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
-    /// The lock.
-    Acquire = 0,
-    /// To give it back.
-    Release = 1,
-    /// A longer life.
-    KeepAlive = 2,
 }
 
 impl Surroundings {
@@ -125,37 +87,15 @@ impl Surroundings {
         table
     }
 
-    fn command(&self, number: usize, request: Request) -> Command {
-        let (session, key) = (session(number), key());
-        match request {
-            Request::Acquire => Command::Acquire { session, sequence: Some(Sequence(1)), key, wait: true },
-            Request::Release => {
-                let token = self.clients[number].token.expect("who releases was granted the lock");
-                Command::Release { session, sequence: Some(Sequence(2)), key, claim: Claim::Held(token) }
-            }
-            Request::KeepAlive => Command::KeepAlive { sessions: vec![session] },
-        }
-    }
-
-    /// Whether a client may still rely on its lease: it was told of a grant, has not given it back, and by its own
-    /// count its TTL has not passed.
+    /// Whether a client may still rely on its lease.
     pub fn relies(&self, client: &Client) -> bool {
-        client.token.is_some()
-            && client.arrivals[Request::Release as usize] == 0
-            && self.now <= client.lease + self.around.ttl
+        client.relies(self.now, self.around.ttl)
     }
 
     fn write(&mut self, number: usize) {
         let client = &mut self.clients[number];
         client.wrote = true;
-        let token = client.token.expect("who writes was granted the lock");
-        let resource = &mut self.resource;
-        if resource.highest > Some(token) {
-            resource.refused = true;
-        } else {
-            resource.highest = Some(token);
-            resource.accepted.push(number as u64);
-        }
+        self.resource.write(number, client.token.expect("who writes was granted the lock"));
     }
 }
 
@@ -222,14 +162,7 @@ impl Environment for Surroundings {
                 return Some(Asked::Clock(server, self.now - looked));
             }
             Move::Arrive(number, request, server) => {
-                let command = self.command(number, request);
-                let client = &mut self.clients[number];
-                match request {
-                    Request::Acquire if client.arrivals[0] == 0 => client.asked = self.now,
-                    Request::KeepAlive => client.keepalive = client.keepalive.or(Some(self.now)),
-                    Request::Acquire | Request::Release => {}
-                }
-                client.arrivals[request as usize] += 1;
+                let command = self.clients[number].ask(session(number), request, self.now);
                 return Some(Asked::Propose(server, vec![Payload::Command(command)]));
             }
             Move::Write(number) => self.write(number),
@@ -243,37 +176,10 @@ impl Environment for Surroundings {
 
     fn see(&mut self, node: &Node<LockTable>, applied: &Applied<LockTable>) -> Check {
         // Only the leader that proposed an entry answers for it.
-        if !(node.is_leader() && node.term() == applied.term) {
-            return Ok(());
-        }
-        let reply = applied.outcome.reply.iter().filter_map(|reply| match reply {
-            Reply::Granted { session, token } => Some((*session, *token)),
-            _ => None,
-        });
-        let events = applied.outcome.events.iter().filter_map(|event| match event {
-            Event::Granted { session, token, .. } => Some((*session, *token)),
-            _ => None,
-        });
-        for (granted, token) in reply.chain(events) {
+        if node.is_leader() && node.term() == applied.term {
+            let entry = node.log().get(applied.index).map(|entry| &entry.payload);
             for (number, client) in self.clients.iter_mut().enumerate() {
-                if session(number) == granted && client.token.is_none() {
-                    (client.token, client.lease) = (Some(token), client.lease.max(client.asked));
-                }
-            }
-        }
-        let entry = node.log().get(applied.index);
-        if let (Some(Reply::KeptAlive { missing }), Some(Payload::Command(Command::KeepAlive { sessions }))) =
-            (&applied.outcome.reply, entry.map(|entry| &entry.payload))
-        {
-            for (number, client) in self.clients.iter_mut().enumerate() {
-                let id = session(number);
-                // Whichever was answered, it was sent no earlier than the first of them.
-                if sessions.contains(&id)
-                    && !missing.contains(&id)
-                    && let Some(sent) = client.keepalive.take()
-                {
-                    client.lease = client.lease.max(sent);
-                }
+                client.hear(session(number), entry, &applied.outcome);
             }
         }
         Ok(())
@@ -312,23 +218,6 @@ impl Environment for Surroundings {
                 return Err(Violation { property: "leases are honoured", detail });
             }
         }
-        self.writes_in_order(ghost)
-    }
-}
-
-impl Surroundings {
-    /// A resource that checks tokens accepts writes in the order in which the lock was granted.
-    fn writes_in_order(&self, ghost: &Ghost<LockTable>) -> Check {
-        let granted = |&writer: &u64| {
-            let holds =
-                |table: &LockTable| table.lock(&key()).is_some_and(|lock| lock.holder.session.number == writer + 1);
-            ghost.machines.iter().position(holds)
-        };
-        if self.resource.accepted.iter().map(granted).is_sorted() {
-            return Ok(());
-        }
-        let detail =
-            format!("clients wrote in the order {:?}, which is not that of their grants", self.resource.accepted);
-        Err(Violation { property: "no stale write", detail })
+        self.resource.writes_in_order(ghost)
     }
 }

@@ -1,9 +1,11 @@
 //! What is checked of the whole.
 
+use palisade_spec::lock::{LockTable, Token};
+use palisade_spec::raft::{Index, Term};
 use stateright::Property;
 
-use super::Surroundings;
-use crate::world::{State, World, always};
+use super::{Client, Surroundings, key};
+use crate::world::{Ghost, State, World, always};
 
 type S = State<Surroundings>;
 
@@ -38,7 +40,11 @@ pub(super) fn properties() -> Vec<Property<World<Surroundings>>> {
         }),
         Property::sometimes("a lease outlives a leader", |_, state: &S| {
             let surroundings = &*state.environment;
-            state.ghost.leaders.len() > 1 && surroundings.clients.iter().any(|client| surroundings.relies(client))
+            let last = state.ghost.leaders.keys().next_back().copied();
+            let outlives = |client: &Client| {
+                surroundings.relies(client) && client.token.and_then(|token| granted_in(&state.ghost, token)) < last
+            };
+            surroundings.clients.iter().any(outlives)
         }),
         Property::sometimes("both clients wrote, one after the other", |_, state: &S| {
             state.environment.resource.accepted.len() > 1
@@ -48,4 +54,11 @@ pub(super) fn properties() -> Vec<Property<World<Surroundings>>> {
         }),
     ]);
     all
+}
+
+/// The term in which a grant was committed.
+fn granted_in(ghost: &Ghost<LockTable>, token: Token) -> Option<Term> {
+    let holds = |table: &LockTable| table.lock(&key()).is_some_and(|lock| lock.holder.token == token);
+    let place = ghost.machines.iter().position(holds)?;
+    ghost.committed_in.get(&Index(place as u64)).copied()
 }

@@ -25,7 +25,7 @@ pub use self::judge::{execute, judge};
 use crate::diagram::Diagram;
 use crate::readable::{Readable, Way};
 use crate::world::Legible;
-use crate::world::digest::{Renaming, mix};
+use crate::world::digest::Renaming;
 use crate::world::intern::{Interner, Ref};
 use crate::world::memo::Memo;
 
@@ -168,8 +168,7 @@ impl Locks {
     }
 
     fn entry(&self, state: &State, payload: Ref<Payload<Command>>) -> Arc<Entry> {
-        let key = mix(mix(payload.address() as u64, state.now.0), state.greatest.0);
-        self.entries.get((state.table.address(), key), || {
+        self.entries.get([state.table.key(), payload.key(), state.now.0, state.greatest.0], || {
             let mut table = (*state.table).clone();
             let mut greatest = state.greatest;
             let outcome = execute(&mut table, state.now, &payload);

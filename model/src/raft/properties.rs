@@ -1,6 +1,6 @@
 //! What is checked of consensus. Figure 3.2's names where it has one.
 
-use palisade_spec::raft::{HardState, Node, Stamp};
+use palisade_spec::raft::{Body, HardState, Message, Node, Stamp};
 use stateright::Property;
 
 use super::{Proposals, Tape};
@@ -61,8 +61,18 @@ pub(super) fn properties(world: &World<Proposals>) -> Vec<Property<World<Proposa
         }),
     ]);
     if world.bounds.crashes > 0 {
+        // Who crashes has applied nothing when it is back: what it has applied, it applied after that.
         all.push(Property::sometimes("a cluster goes on after a crash", |world, state: &S| {
-            state.crashes < world.bounds.crashes && state.ghost.machines.last().is_some_and(|tape| !tape.0.is_empty())
+            state.crashes < world.bounds.crashes && state.servers.iter().all(|seat| !seat.node.machine().0.is_empty())
+        }));
+    }
+    if world.bounds.appends > 1 {
+        all.push(Property::sometimes("an AppendEntries is on its way beside an older one", |_, state: &S| {
+            let alike = |a: &Message<u8>, b: &Message<u8>| {
+                let appends = |message: &Message<u8>| matches!(message.body, Body::AppendEntries { .. });
+                a != b && (a.from, a.to, a.term) == (b.from, b.to, b.term) && appends(a) && appends(b)
+            };
+            state.network.iter().any(|a| state.network.iter().any(|b| alike(a, b)))
         }));
     }
     if world.surroundings().ticks > 0 {

@@ -42,10 +42,22 @@ pub enum Action<E: Environment> {
 /// What goes wrong within a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A server crashes at this one of all the places of the step where one could.
+    /// A server crashes at this one of all the places of the step where one could, and is back at once.
     Crash(usize),
+    /// So it does, but it stays away: it is cut off until it is connected again.
+    Leave(usize),
     /// This one of the messages that would arrive within the step is lost.
     Lose(usize),
+}
+
+impl Fault {
+    /// At which place a server crashes.
+    pub(super) fn crash(self) -> Option<usize> {
+        match self {
+            Fault::Crash(place) | Fault::Leave(place) => Some(place),
+            Fault::Lose(_) => None,
+        }
+    }
 }
 
 impl<E: Environment> Action<E> {

@@ -28,12 +28,12 @@ impl<E: Environment> World<E> {
         }
         if seat.cut {
             actions.push(Action::Heal(server));
-        } else if state.cuts > 0 && state.servers.iter().all(|seat| !seat.cut) {
+        } else if self.may_cut(state) {
             actions.push(Action::Cut(server));
         }
-        let term_left = node.term() < Term(self.bounds.terms) && node.log().last().index.0 < self.bounds.log;
+        let term_left = node.term() < Term(self.bounds.terms);
         match self.bounds.elections {
-            Elections::AtWill if term_left && !node.is_leader() => {
+            Elections::AtWill if term_left => {
                 self.step_actions(state, server, Stimulus::Campaign, false, actions);
             }
             Elections::StepByStep if term_left || node.is_leader() => {
@@ -44,6 +44,11 @@ impl<E: Environment> World<E> {
         if node.is_leader() && (self.bounds.heartbeats.is_none() || state.heartbeats > 0) {
             self.step_actions(state, server, Stimulus::HeartbeatTimeout, false, actions);
         }
+    }
+
+    /// One server at a time is cut off.
+    fn may_cut(&self, state: &State<E>) -> bool {
+        state.cuts > 0 && state.servers.iter().all(|seat| !seat.cut)
     }
 
     fn network_actions(&self, state: &State<E>, actions: &mut Vec<Action<E>>) {
@@ -108,7 +113,9 @@ impl<E: Environment> World<E> {
         } else {
             Perils::default()
         };
-        let crashes = (0..if may_crash { perils.crashes } else { 0 }).map(Fault::Crash);
-        crashes.chain((0..if may_lose { perils.carried } else { 0 }).map(Fault::Lose))
+        let up_to = |most: usize, may: bool| 0..if may { most } else { 0 };
+        let crashes = up_to(perils.crashes, may_crash).map(Fault::Crash);
+        let leaves = up_to(perils.crashes, may_crash && self.may_cut(state)).map(Fault::Leave);
+        crashes.chain(leaves).chain(up_to(perils.carried, may_lose).map(Fault::Lose))
     }
 }

@@ -20,6 +20,8 @@ pub struct Bounds {
     pub delivery: Delivery,
     /// How many AppendEntries may be on their way from one server to another, and how many answers.
     pub appends: usize,
+    /// How many entries an AppendEntries may have.
+    pub batch: usize,
     /// How elections go.
     pub elections: Elections,
     /// Whether server 1 leads term 1 at the beginning, with its no-op committed everywhere.
@@ -90,6 +92,7 @@ impl Default for Bounds {
             heartbeats: None,
             delivery: Delivery::AnyTime { most: 3, answers: Answers::Messages },
             appends: 1,
+            batch: usize::MAX,
             elections: Elections::AtWill,
             seeded: false,
             symmetry: false,

@@ -8,9 +8,10 @@ use serde::Serialize;
 use stateright::Property;
 
 use super::World;
+use super::driver::Applied;
 use super::ghost::Ghost;
 use super::intern::Ref;
-use super::seat::{Applied, Seat};
+use super::seat::Seat;
 use super::show::{Shown, Told};
 use super::words::Legible;
 

@@ -75,8 +75,8 @@ impl<T> Ref<T> {
 
     /// A number that tells parts of one run apart.
     #[inline]
-    pub(crate) fn address(self) -> usize {
-        std::ptr::from_ref(self.0).addr()
+    pub(crate) fn key(self) -> u64 {
+        std::ptr::from_ref(self.0).addr() as u64
     }
 }
 

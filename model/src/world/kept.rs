@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use palisade_spec::invariants::Violation;
-use palisade_spec::raft::{Config, Durable, Index, Message, Node, NodeId, Payload};
+use palisade_spec::raft::{Index, Message, NodeId, Payload};
 use smallvec::SmallVec;
 
-use super::bounds::Elections;
-use super::digest::{Renaming, mix};
+use super::digest::Renaming;
+use super::driver::{Applied, Driver};
 use super::environment::{Asked, Environment};
 use super::ghost::Ghost;
 use super::intern::{Interner, Ref};
 use super::memo::Memo;
-use super::seat::{Applied, Seat, Stimulus, forget_leader, take};
+use super::seat::{Seat, Stimulus};
 use super::state::CommandOf;
 
 /// How many results each memo keeps.
@@ -20,7 +20,7 @@ const MEMO: usize = 1 << 20;
 
 /// Everything that states refer to.
 pub(super) struct Kept<E: Environment> {
-    pub(super) elections: Elections,
+    pub(super) driver: Driver,
     pub(super) renamings: Vec<Renaming>,
     pub(super) seats: Interner<Seat<E::Machine>>,
     pub(super) messages: Interner<Message<CommandOf<E>>>,
@@ -47,16 +47,21 @@ pub(super) struct Stepped<E: Environment> {
     pub(super) violation: Option<&'static Violation>,
 }
 
+/// A crash on the way.
 pub(super) struct Crashed<E: Environment> {
+    /// The server when it is back.
     pub(super) seat: Ref<Seat<E::Machine>>,
+    /// The server right before, if it was as it was going to be.
+    pub(super) before: Option<Ref<Seat<E::Machine>>>,
     pub(super) said: usize,
+    pub(super) applied: usize,
 }
 
 impl<E: Environment> Kept<E> {
     /// Nothing is kept yet.
-    pub(super) fn new(elections: Elections, renamings: Vec<Renaming>) -> Kept<E> {
+    pub(super) fn new(driver: Driver, renamings: Vec<Renaming>) -> Kept<E> {
         Kept {
-            elections,
+            driver,
             renamings,
             seats: Interner::default(),
             messages: Interner::default(),
@@ -75,14 +80,6 @@ impl<E: Environment> Kept<E> {
         self.seats.intern(seat, &self.renamings)
     }
 
-    pub(super) fn recover(&self, config: Config, disk: Durable<E::Machine>, cut: bool) -> Ref<Seat<E::Machine>> {
-        let mut node = Node::recover(config, disk.clone());
-        if self.elections == Elections::AtWill {
-            forget_leader(&mut node);
-        }
-        self.seat(Seat { node, disk, cut })
-    }
-
     /// History after a step in which a server was elected, or applied something.
     pub(super) fn remembered(
         &self,
@@ -91,8 +88,7 @@ impl<E: Environment> Kept<E> {
         new: Ref<Seat<E::Machine>>,
         elected: bool,
     ) -> Result<Ref<Ghost<E::Machine>>, &'static Violation> {
-        let key = mix(old.address() as u64, new.address() as u64);
-        *self.histories.get((ghost.address(), key), || {
+        *self.histories.get([ghost.key(), old.key(), new.key(), u64::from(elected)], || {
             let mut history = (*ghost).clone();
             if elected {
                 history.elected(&new.node).map_err(keep)?;
@@ -115,8 +111,7 @@ impl<E: Environment> Kept<E> {
         new: Ref<Seat<E::Machine>>,
         applied: &[Applied<E::Machine>],
     ) -> Result<Ref<E>, &'static Violation> {
-        let key = mix(mix(old.address() as u64, new.address() as u64), applied.len() as u64);
-        *self.sights.get((environment.address(), key), || {
+        *self.sights.get([environment.key(), old.key(), new.key(), applied.len() as u64], || {
             let mut changed = (*environment).clone();
             changed.stepped(&new.node);
             applied.iter().try_for_each(|applied| changed.see(&new.node, applied)).map_err(keep)?;
@@ -126,7 +121,7 @@ impl<E: Environment> Kept<E> {
 
     /// Whether environment and history agree.
     pub(super) fn judged(&self, environment: Ref<E>, ghost: Ref<Ghost<E::Machine>>) -> Result<(), &'static Violation> {
-        let key = (environment.address(), ghost.address() as u64);
+        let key = [environment.key(), ghost.key(), 0, 0];
         self.judgements.get(key, || environment.judge(&ghost).err().map(keep)).map_or(Ok(()), Err)
     }
 
@@ -135,11 +130,13 @@ impl<E: Environment> Kept<E> {
     }
 
     pub(super) fn step(&self, seat: Ref<Seat<E::Machine>>, stimulus: Stimulus<CommandOf<E>>) -> Arc<Stepped<E>> {
-        self.steps.get((seat.address(), stimulus.key()), || {
-            let taken = take(&seat, stimulus, self.elections);
+        self.steps.get([seat.key(), stimulus.key(), 0, 0], || {
+            let taken = self.driver.take(&seat, stimulus);
             let crashes = taken.crashes.into_iter().map(|crash| Crashed {
-                seat: self.recover(seat.node.config().clone(), crash.disk, seat.cut),
+                before: crash.node.map(|node| self.seat(Seat { node, disk: crash.disk.clone(), cut: seat.cut })),
+                seat: self.seat(self.driver.recover(&seat, crash.disk)),
                 said: crash.said,
+                applied: crash.applied,
             });
             Stepped {
                 crashes: crashes.collect(),
@@ -153,7 +150,7 @@ impl<E: Environment> Kept<E> {
 
     /// The environment after a move, and what it asks of a server.
     pub(super) fn moved(&self, environment: Ref<E>, chosen: &E::Move) -> Arc<Moved<E>> {
-        self.moves.get((environment.address(), E::key(chosen)), || {
+        self.moves.get([environment.key(), E::key(chosen), 0, 0], || {
             let mut changed = (*environment).clone();
             let asked = changed.play(chosen).map(|asked| match asked {
                 Asked::Propose(server, payloads) => {

@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Remembers results by a pair of numbers.
+/// Remembers results by what they follow from: the addresses of parts, and small numbers.
 pub struct Memo<V> {
     slots: Box<[Mutex<Slot<V>>]>,
 }
 
 type Slot<V> = Option<(Key, Arc<V>)>;
 
-type Key = (usize, u64);
+type Key = [u64; 4];
 
 impl<V> Memo<V> {
     /// Room for `size` results, a power of two.
@@ -27,7 +27,7 @@ impl<V> Memo<V> {
     /// The result for `key`, from memory or made now.
     pub fn get(&self, key: Key, make: impl FnOnce() -> V) -> Arc<V> {
         #[expect(clippy::cast_possible_truncation, reason = "any bits will do")]
-        let place = super::digest::mix(key.0 as u64, key.1) as usize & (self.slots.len() - 1);
+        let place = key.into_iter().reduce(super::digest::mix).unwrap_or(0) as usize & (self.slots.len() - 1);
         if let Some((known, value)) = &*self.slots[place].lock()
             && *known == key
         {

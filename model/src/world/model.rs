@@ -2,13 +2,14 @@
 //! order, and the adversary chooses which.
 
 use palisade_spec::invariants::Violation;
-use palisade_spec::raft::{Config, Durable, NodeId};
+use palisade_spec::raft::{Config, Durable, Node, NodeId};
 use smallvec::SmallVec;
 use stateright::{Model, Path, Property};
 
 use super::action::{Action, Fault};
 use super::bounds::{Bounds, Delivery, Repeats};
 use super::digest::renamings;
+use super::driver::Driver;
 use super::environment::Environment;
 use super::ghost::Ghost;
 use super::kept::Kept;
@@ -32,10 +33,13 @@ impl<E: Environment> World<E> {
         let ids: Vec<NodeId> = (1..=bounds.servers).map(NodeId).collect();
         let all = renamings(bounds.servers);
         let renamings = if bounds.symmetry { all } else { all[..1].to_vec() };
-        let kept = Kept::new(bounds.elections, renamings);
+        let kept = Kept::new(Driver::new(&bounds), renamings);
         let seats = ids.iter().map(|&id| {
             let disk = Durable::blank(machine.clone());
-            kept.recover(Config::new(id, ids.clone()), disk, false)
+            let config = Config { max_batch: bounds.batch, ..Config::new(id, ids.clone()) };
+            let node = Node::recover(config, disk.clone());
+            let blank = Seat { node, disk: disk.clone(), cut: false };
+            kept.seat(kept.driver.recover(&blank, disk))
         });
         let repeats = match bounds.repeats {
             Repeats::AtMost(count) => count,
@@ -81,6 +85,10 @@ impl<E: Environment> World<E> {
     fn spend(&self, state: &mut State<E>, fault: Option<Fault>) {
         match (fault, self.bounds.delivery) {
             (Some(Fault::Crash(_)), _) => state.crashes -= 1,
+            (Some(Fault::Leave(_)), _) => {
+                state.crashes -= 1;
+                state.cuts -= 1;
+            }
             (Some(Fault::Lose(_)), Delivery::Prompt { .. }) => state.losses -= 1,
             (Some(Fault::Lose(_)), Delivery::AnyTime { .. }) | (None, _) => {}
         }
@@ -164,13 +172,12 @@ impl<E: Environment> Model for World<E> {
             }
             Action::Crash(server) => {
                 let seat = state.server(server);
-                let recovered = self.kept.recover(seat.node.config().clone(), seat.disk.clone(), seat.cut);
+                let recovered = self.kept.seat(self.kept.driver.recover(&seat, seat.disk.clone()));
                 if recovered == seat {
                     return None;
                 }
-                state.servers[usize::from(server.0) - 1] = recovered;
                 state.crashes -= 1;
-                self.observe(&mut state, seat, server, &[]);
+                self.becomes(&mut state, server, recovered, &[]);
                 self.discard_spent(&mut state);
             }
             Action::Lose(message) => {

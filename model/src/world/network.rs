@@ -1,8 +1,8 @@
 //! What is on its way, where messages take their time.
 
-use palisade_spec::raft::{Body, Message};
+use palisade_spec::raft::{Body, Message, Node, Role, Term};
 
-use super::bounds::{Answers, Delivery};
+use super::bounds::{Answers, Bounds, Delivery, Elections, Repeats};
 use super::environment::Environment;
 use super::intern::Ref;
 use super::model::World;
@@ -19,10 +19,15 @@ impl<E: Environment> World<E> {
     }
 
     /// Puts a message on its way. Where a link has room for one AppendEntries, and for one answer, a newer one takes
-    /// the place of an older one, which is lost: had it arrived, it could as well have done so before.
+    /// the place of an older one, which is lost: had it arrived, it could as well have done so before. (Where messages
+    /// may arrive any number of times, links have room for all, and what is said again is on its way already.)
     pub(super) fn send(&self, state: &mut State<E>, message: Ref<Message<CommandOf<E>>>) {
         let class = class(&message.body);
-        if class != Class::Vote && self.bounds.appends == 1 {
+        if self.bounds.repeats == Repeats::Unlimited {
+            if state.network.contains(&message) {
+                return;
+            }
+        } else if class != Class::Vote && self.bounds.appends == 1 {
             state.network.retain(|other| {
                 (other.from, other.to) != (message.from, message.to) || self::class(&other.body) != class
             });
@@ -37,7 +42,7 @@ impl<E: Environment> World<E> {
             return false;
         }
         let Delivery::AnyTime { most, .. } = self.bounds.delivery else { return true };
-        let limit = self.bounds.appends;
+        let limit = if self.bounds.repeats == Repeats::Unlimited { most } else { self.bounds.appends };
         let crowds = |message: &Ref<Message<CommandOf<E>>>| {
             let class = class(&message.body);
             let alike = state.network.iter().filter(|other| {
@@ -56,18 +61,46 @@ impl<E: Environment> World<E> {
         crowded || (class(&message.body) != Class::Vote && self.bounds.appends > 1)
     }
 
-    /// Replies that would change nothing where they go. An answer that means nothing now never will: it is to a
-    /// question of a term, and a server does not return to a term, nor to a role in it.
+    /// Answers that would change nothing where they go, now or ever.
     pub(super) fn discard_spent(&self, state: &mut State<E>) {
         let servers = &state.servers;
         let spent = |message: &mut Ref<Message<CommandOf<E>>>| {
             let seat = servers[usize::from(message.to.0) - 1];
-            is_answer(&message.body) && message.term <= seat.disk.hard.term && {
+            self.never_will(&message.body, message.term, &seat.node) && {
                 let stepped = self.kept.step(seat, Stimulus::Deliver(*message));
                 stepped.seat == seat && stepped.said.is_empty() && stepped.violation.is_none()
             }
         };
         state.network.retain(|message| !spent(message));
+    }
+
+    /// Whether there is one question at a time on each link, which is answered once, and nobody counts the answers.
+    fn asks_once(&self) -> bool {
+        let Bounds { appends, repeats, elections, .. } = self.bounds;
+        appends == 1 && repeats == Repeats::AtMost(0) && elections == Elections::AtWill
+    }
+
+    /// Whether an answer that changes nothing now never will. It is to a question of a term, to which a server does not
+    /// return, nor to a role in it: votes are counted by the candidate, acknowledgements by the leader, who has been
+    /// the candidate.
+    fn never_will(&self, body: &Body<CommandOf<E>>, term: Term, node: &Node<E::Machine>) -> bool {
+        match body {
+            Body::RequestVoteReply { .. } => term <= node.term(),
+            Body::AppendAccepted { .. } | Body::AppendRejected { .. } => {
+                term < node.term()
+                    || term == node.term()
+                        && match node.role() {
+                            Role::Follower { .. } | Role::PreCandidate { .. } => true,
+                            Role::Candidate { .. } => false,
+                            // With one question on each link at a time, nothing is answered twice: an answer that does
+                            // not fit what the leader knows of a follower is one that a later answer has overtaken.
+                            Role::Leader(_) => self.asks_once(),
+                        }
+            }
+            // It counts for whichever election the server thinks of when it arrives.
+            Body::PreVoteReply { .. } => term < node.term(),
+            Body::PreVote { .. } | Body::RequestVote { .. } | Body::AppendEntries { .. } => false,
+        }
     }
 }
 

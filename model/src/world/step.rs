@@ -10,11 +10,13 @@ use palisade_spec::invariants::{Violation, log_matching};
 use palisade_spec::raft::NodeId;
 
 use super::action::Fault;
+use super::driver::Applied;
 use super::environment::Environment;
 use super::intern::Ref;
+use super::judge::keeps_its_word;
 use super::kept::keep;
 use super::model::World;
-use super::seat::{Applied, Seat, Stimulus};
+use super::seat::{Seat, Stimulus};
 use super::state::{CommandOf, State};
 
 /// What could have gone wrong in a step.
@@ -68,12 +70,20 @@ impl<E: Environment> World<E> {
     ) {
         let old = state.server(server);
         let stepped = self.kept.step(old, stimulus);
-        let crash = match fault {
-            Some(Fault::Crash(place)) => place.checked_sub(perils.crashes).and_then(|at| stepped.crashes.get(at)),
-            _ => None,
-        };
+        let crash = fault.and_then(Fault::crash).and_then(|place| place.checked_sub(perils.crashes));
+        let crash = crash.and_then(|place| stepped.crashes.get(place));
         perils.crashes += stepped.crashes.len();
-        state.servers[usize::from(server.0) - 1] = crash.map_or(stepped.seat, |crash| crash.seat);
+        if let Some(crash) = crash {
+            if let Some(before) = crash.before {
+                self.becomes(state, server, before, &stepped.applied[..crash.applied]);
+            }
+            let cut = old.cut || matches!(fault, Some(Fault::Leave(_)));
+            let back = if cut == old.cut { crash.seat } else { self.kept.seat(Seat { cut, ..(*crash.seat).clone() }) };
+            self.becomes(state, server, back, &[]);
+        } else {
+            state.violation = stepped.violation;
+            self.becomes(state, server, stepped.seat, &stepped.applied);
+        }
         for &message in &stepped.said[..crash.map_or(stepped.said.len(), |crash| crash.said)] {
             if !self.is_prompt(&message.body) {
                 self.send(state, message);
@@ -84,25 +94,19 @@ impl<E: Environment> World<E> {
                 perils.carried += 1;
             }
         }
-        if crash.is_none() {
-            state.violation = stepped.violation;
-        }
-        if state.violation.is_none() {
-            self.observe(state, old, server, if crash.is_none() { &stepped.applied } else { &[] });
-        }
     }
 
-    /// Everything that is true of histories and of pairs of servers.
-    pub(super) fn observe(
+    /// A server becomes another one, and everything that is true of histories and of pairs of servers is judged.
+    pub(super) fn becomes(
         &self,
         state: &mut State<E>,
-        old: Ref<Seat<E::Machine>>,
         server: NodeId,
+        new: Ref<Seat<E::Machine>>,
         applied: &[Applied<E::Machine>],
     ) {
-        let new = state.server(server);
-        if let Err(violation) = self.observed(state, old, new, applied) {
-            state.violation = Some(violation);
+        let old = std::mem::replace(&mut state.servers[usize::from(server.0) - 1], new);
+        if state.violation.is_none() {
+            state.violation = self.observed(state, old, new, applied).err();
         }
     }
 
@@ -116,6 +120,7 @@ impl<E: Environment> World<E> {
         if old == new && applied.is_empty() {
             return Ok(());
         }
+        keeps_its_word(&old.node, &new.node).map_err(keep)?;
         if old.node.log() != new.node.log() {
             for other in state.servers.iter().filter(|other| **other != new) {
                 log_matching(new.node.log(), other.node.log()).map_err(keep)?;

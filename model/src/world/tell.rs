@@ -4,9 +4,9 @@ use palisade_spec::raft::{HardState, Output, Persist};
 use stateright::Model;
 
 use super::action::{Action, Fault};
+use super::driver::Crash;
 use super::environment::{Environment, Machine};
 use super::model::World;
-use super::replay::CrashPoint;
 use super::seat::Stimulus;
 use super::show::{Told, facts, on_its_way};
 use super::state::State;
@@ -30,6 +30,7 @@ pub(super) fn action<E: Environment>(action: &Action<E>) -> String {
     match fault {
         None => what,
         Some(Fault::Crash(_)) => format!("{what}; a server crashes on the way"),
+        Some(Fault::Leave(_)) => format!("{what}; a server crashes on the way, and stays away"),
         Some(Fault::Lose(_)) => format!("{what}; a message is lost on the way"),
     }
 }
@@ -75,7 +76,8 @@ impl<E: Environment> World<E> {
             if let Some(crash) = &turn.crash {
                 let own = place == 0 && matches!(action, Action::Step { .. });
                 let who = if own { ", but".to_string() } else { format!("; server {}", turn.server) };
-                told.push_str(&format!("{who} {}", crashes(turn, crash)));
+                let away = if turn.after.cut && !turn.before.cut { ", and stays away" } else { "" };
+                told.push_str(&format!("{who} {}{away}", crashes(turn, crash)));
             }
             for (message, _) in turn.sent.iter().filter(|(_, fortune)| *fortune == Fortune::Lost) {
                 told.push_str(&format!("; the network loses {}", on_its_way::<E>(message)));
@@ -98,16 +100,17 @@ fn begins<E: Environment>(turn: &Turn<E>) -> String {
 }
 
 /// Where a server crashes: what it has written of what it was to write, and what it has said.
-fn crashes<E: Environment>(turn: &Turn<E>, crash: &CrashPoint<E::Machine>) -> String {
+fn crashes<E: Environment>(turn: &Turn<E>, crash: &Crash<E::Machine>) -> String {
     let done = turn.fed[..crash.input].iter().filter(|fed| fed.done).flat_map(|fed| &fed.outputs);
     let done: Vec<_> = done.chain(&turn.fed[crash.input].outputs[..crash.outputs]).collect();
     let mut written: Vec<String> = done.iter().filter_map(|output| write::<E::Machine>(output)).collect();
-    let next = write::<E::Machine>(&turn.fed[crash.input].outputs[crash.outputs]).expect("a crash is at a write");
-    let before = match crash.entries {
-        None => format!(" before it writes {next}"),
-        Some(0) => format!(" when it has removed what stands in the place of {next}"),
-        Some(1) => format!(" when it has written the first of {next}"),
-        Some(count) => format!(" when it has written the first {count} of {next}"),
+    let next = turn.fed[crash.input].outputs.get(crash.outputs);
+    let before = match (next.and_then(write::<E::Machine>), crash.entries) {
+        (None, _) => String::new(),
+        (Some(next), None) => format!(" before it writes {next}"),
+        (Some(next), Some(0)) => format!(" when it has removed what stands in the place of {next}"),
+        (Some(next), Some(1)) => format!(" when it has written the first of {next}"),
+        (Some(next), Some(count)) => format!(" when it has written the first {count} of {next}"),
     };
     let said = done.iter().filter(|output| matches!(output, Output::Send(_))).count();
     match said {
@@ -116,12 +119,13 @@ fn crashes<E: Environment>(turn: &Turn<E>, crash: &CrashPoint<E::Machine>) -> St
         many => written.insert(0, format!("has sent {many} messages")),
     }
     let after = match (said, written.as_slice()) {
+        (_, []) if before.is_empty() => " before it says anything".to_string(),
         (_, []) => String::new(),
         (0, all) => format!(" after it has written {}", all.join(" and ")),
         (_, [said]) => format!(" after it {said}"),
         (_, [said, all @ ..]) => format!(" after it {said} and has written {}", all.join(" and ")),
     };
-    let comma = if after.is_empty() { "" } else { "," };
+    let comma = if after.is_empty() || before.is_empty() { "" } else { "," };
     format!("crashes{after}{comma}{before}")
 }
 

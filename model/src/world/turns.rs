@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use palisade_spec::raft::{Message, NodeId};
 
 use super::action::{Action, Fault};
+use super::driver::{Crash, Fed};
 use super::environment::Environment;
 use super::intern::Ref;
 use super::model::World;
-use super::replay::{CrashPoint, Fed, crash_points, feed};
 use super::seat::{Seat, Stimulus};
 use super::state::{CommandOf, State};
 use super::step::Perils;
@@ -22,7 +22,7 @@ pub(super) struct Turn<E: Environment> {
     pub(super) before: Ref<Seat<E::Machine>>,
     pub(super) after: Ref<Seat<E::Machine>>,
     pub(super) fed: Vec<Fed<E::Machine>>,
-    pub(super) crash: Option<CrashPoint<E::Machine>>,
+    pub(super) crash: Option<Crash<E::Machine>>,
     /// What it sent, in order.
     pub(super) sent: Vec<(Ref<Message<CommandOf<E>>>, Fortune)>,
 }
@@ -74,7 +74,7 @@ impl<E: Environment> World<E> {
             let turn = self.turn(&state, (server, stimulus), cause, fault, perils);
             self.step_one(&mut state, server, stimulus, fault, &mut perils, &mut todo);
             causes.resize(todo.len(), Some(turns.len()));
-            turns.push(turn);
+            turns.push(Turn { after: state.server(server), ..turn });
         }
         turns
     }
@@ -89,13 +89,9 @@ impl<E: Environment> World<E> {
     ) -> Turn<E> {
         let before = state.server(server);
         let stepped = self.kept.step(before, stimulus);
-        let place = match fault {
-            Some(Fault::Crash(place)) => place.checked_sub(perils.crashes),
-            _ => None,
-        };
-        let crashed = place.and_then(|place| stepped.crashes.get(place));
-        let fed = feed(&before, stimulus, self.bounds.elections);
-        let crash = place.and_then(|place| crash_points(&before, &fed).into_iter().nth(place));
+        let taken = self.kept.driver.take(&before, stimulus);
+        let place = fault.and_then(Fault::crash).and_then(|place| place.checked_sub(perils.crashes));
+        let crash = place.and_then(|place| taken.crashes.into_iter().nth(place));
         let mut carried = perils.carried;
         let fortune = |&message: &Ref<Message<CommandOf<E>>>| {
             let fortune = if !self.is_prompt(&message.body) {
@@ -108,17 +104,9 @@ impl<E: Environment> World<E> {
             };
             (message, fortune)
         };
-        let sent = stepped.said[..crashed.map_or(stepped.said.len(), |crashed| crashed.said)].iter().map(fortune);
-        Turn {
-            server,
-            stimulus,
-            cause,
-            before,
-            after: crashed.map_or(stepped.seat, |crashed| crashed.seat),
-            fed,
-            crash,
-            sent: sent.collect(),
-        }
+        let said = crash.as_ref().map_or(stepped.said.len(), |crash| crash.said);
+        let sent = stepped.said[..said].iter().map(fortune).collect();
+        Turn { server, stimulus, cause, before, after: before, fed: taken.fed, crash, sent }
     }
 }
 

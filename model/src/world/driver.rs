@@ -1,0 +1,286 @@
+//! The driver: it hands a node one input after the other and carries out the outputs in their order, exactly as
+//! `palisade_spec::raft::interface` demands of any driver.
+//!
+//! What it did is kept step by step, with every place at which the server could have crashed, so that people can read
+//! it and programs can do it again with a live server.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use palisade_spec::invariants::Violation;
+use palisade_spec::raft::{Body, Durable, Index, Input, Message, Node, Output, Persist, Role, StateMachine, Term};
+
+use super::bounds::{Bounds, Delivery, Elections};
+use super::judge::judge;
+use super::seat::{Seat, Stimulus};
+
+/// Carries out what nodes ask for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Driver {
+    /// How elections go.
+    elections: Elections,
+    /// Where servers can crash.
+    crashes: Crashes,
+}
+
+/// Where servers can crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Crashes {
+    Nowhere,
+    /// Before a write, and in the middle of one. Where messages take their time, a crash anywhere else is one of these,
+    /// or one after the step, and the messages that were not sent are some that never arrive.
+    AtWrites,
+    /// Before and after everything that is done.
+    Anywhere,
+}
+
+/// An input, and what a node asked for when it was given it.
+pub(super) struct Fed<S: StateMachine> {
+    pub(super) input: Input<S::Command>,
+    pub(super) outputs: Vec<Output<S>>,
+    /// Whether what it asked for was done. If it was not, it was no more than to send messages, and they are lost.
+    pub(super) done: bool,
+    /// The node afterwards.
+    after: Node<S>,
+}
+
+/// What comes of a stimulus.
+pub(super) struct Taken<S: StateMachine> {
+    /// The server afterwards.
+    pub(super) seat: Seat<S>,
+    /// The inputs of its node. One that stops itself gets no more of them.
+    pub(super) fed: Vec<Fed<S>>,
+    /// What it said.
+    pub(super) said: Vec<Message<S::Command>>,
+    /// What it applied.
+    pub(super) applied: Vec<Applied<S>>,
+    /// The crashes that could have happened on the way.
+    pub(super) crashes: Vec<Crash<S>>,
+    /// What went wrong.
+    pub(super) violation: Option<Violation>,
+}
+
+/// An entry that a server applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied<S: StateMachine> {
+    /// Its index.
+    pub index: Index,
+    /// Its term.
+    pub term: Term,
+    /// What it did.
+    pub outcome: S::Outcome,
+}
+
+/// A crash at a place in a step.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Crash<S: StateMachine> {
+    /// At which input, counted from 0.
+    pub(super) input: usize,
+    /// How many of what it asked for had been done.
+    pub(super) outputs: usize,
+    /// How many entries of the write that is next were done, after the removal of what was in their place; nothing of
+    /// it, if `None`.
+    pub(super) entries: Option<usize>,
+    /// What the disk has.
+    pub(super) disk: Durable<S>,
+    /// How many messages had been sent.
+    pub(super) said: usize,
+    /// How many entries had been applied: whoever waited for them was answered.
+    pub(super) applied: usize,
+    /// The node, if it had applied anything: somebody may have seen that.
+    pub(super) node: Option<Node<S>>,
+}
+
+impl Driver {
+    /// A driver of servers within these bounds.
+    pub(super) fn new(bounds: &Bounds) -> Driver {
+        let crashes = match (bounds.crashes, bounds.delivery) {
+            (0, _) => Crashes::Nowhere,
+            (_, Delivery::AnyTime { .. }) => Crashes::AtWrites,
+            (_, Delivery::Prompt { .. }) => Crashes::Anywhere,
+        };
+        Driver { elections: bounds.elections, crashes }
+    }
+
+    /// Hands `stimulus` to a server and carries out what it asks for.
+    pub(super) fn take<S: StateMachine>(self, before: &Seat<S>, stimulus: Stimulus<S::Command>) -> Taken<S> {
+        let mut feeder = Feeder { node: before.node.clone(), fed: Vec::new() };
+        // A failed assertion is how a node stops itself. In a sound protocol none ever fails.
+        let stepped = catch_unwind(AssertUnwindSafe(|| feeder.run(stimulus, self.elections)));
+        let Feeder { node, fed } = feeder;
+        let mut taken = Taken {
+            seat: Seat { node, ..before.clone() },
+            fed: Vec::new(),
+            said: Vec::new(),
+            applied: Vec::new(),
+            crashes: Vec::new(),
+            violation: None,
+        };
+        for (place, fed) in fed.iter().enumerate().filter(|(_, fed)| fed.done) {
+            self.carry_out(&mut taken, place, fed);
+        }
+        taken.fed = fed;
+        taken.violation = match stepped {
+            Ok(()) => judge(before, &taken.seat),
+            Err(panic) => Some(Violation { property: "assertions", detail: message(panic.as_ref()) }),
+        };
+        taken
+    }
+
+    /// A server comes back with what its disk has.
+    pub(super) fn recover<S: StateMachine>(self, crashed: &Seat<S>, disk: Durable<S>) -> Seat<S> {
+        let mut node = Node::recover(crashed.node.config().clone(), disk.clone());
+        if self.elections == Elections::AtWill {
+            forget_leader(&mut node);
+        }
+        Seat { node, disk, cut: crashed.cut }
+    }
+
+    fn carry_out<S: StateMachine>(self, taken: &mut Taken<S>, input: usize, fed: &Fed<S>) {
+        for (outputs, output) in fed.outputs.iter().enumerate() {
+            match output {
+                Output::Persist(write) => {
+                    self.crash_at_write(taken, (input, outputs), write);
+                    taken.seat.disk.apply(write);
+                }
+                Output::Send(message) => {
+                    self.crash_elsewhere(taken, (input, outputs), &fed.after);
+                    taken.said.push(message.clone());
+                }
+                Output::Applied { index, term, outcome, .. } => {
+                    taken.applied.push(Applied { index: *index, term: *term, outcome: outcome.clone() });
+                }
+                Output::Accepted { .. }
+                | Output::Refused { .. }
+                | Output::ArmElectionTimer
+                | Output::ArmHeartbeatTimer
+                | Output::Dropped { .. } => {}
+            }
+        }
+        self.crash_elsewhere(taken, (input, fed.outputs.len()), &fed.after);
+    }
+
+    /// A crash right before a write, and after any proper prefix of its entries.
+    fn crash_at_write<S: StateMachine>(
+        self,
+        taken: &mut Taken<S>,
+        (input, outputs): (usize, usize),
+        write: &Persist<S::Command>,
+    ) {
+        if self.crashes == Crashes::Nowhere {
+            return;
+        }
+        let (said, applied) = (taken.said.len(), taken.applied.len());
+        let mut disk = taken.seat.disk.clone();
+        let mut crash = |entries, disk: &Durable<S>| {
+            taken.crashes.push(Crash { input, outputs, entries, disk: disk.clone(), said, applied, node: None });
+        };
+        crash(None, &disk);
+        if let Persist::Entries(entries) = write {
+            let length = disk.log.last();
+            disk.log.truncate(entries[0].index);
+            if disk.log.last() != length {
+                crash(Some(0), &disk);
+            }
+            for (place, entry) in entries[..entries.len() - 1].iter().enumerate() {
+                disk.log.push(entry.clone());
+                crash(Some(place + 1), &disk);
+            }
+        }
+    }
+
+    /// A crash before a message is sent, or when everything is done.
+    fn crash_elsewhere<S: StateMachine>(self, taken: &mut Taken<S>, (input, outputs): (usize, usize), after: &Node<S>) {
+        if self.crashes == Crashes::Anywhere {
+            let (said, applied) = (taken.said.len(), taken.applied.len());
+            // What is applied has been written before, all of it: nodes ask for it last.
+            let (disk, node) = (taken.seat.disk.clone(), (applied > 0).then(|| after.clone()));
+            let crash = Crash { input, outputs, entries: None, disk, said, applied, node };
+            let alike = |other: &Crash<S>| {
+                (other.said, other.applied) == (said, applied) && other.disk == crash.disk && other.node == crash.node
+            };
+            if !taken.crashes.last().is_some_and(alike) {
+                taken.crashes.push(crash);
+            }
+        }
+    }
+}
+
+/// A node and what it was given.
+struct Feeder<S: StateMachine> {
+    node: Node<S>,
+    fed: Vec<Fed<S>>,
+}
+
+impl<S: StateMachine> Feeder<S> {
+    fn run(&mut self, stimulus: Stimulus<S::Command>, elections: Elections) {
+        match stimulus {
+            Stimulus::Deliver(message) => {
+                if elections == Elections::AtWill && matches!(message.body, Body::RequestVote { .. }) {
+                    self.stop_hearing();
+                }
+                self.give(Input::Receive((*message).clone()), true);
+            }
+            Stimulus::Campaign => self.campaign(),
+            Stimulus::ElectionTimeout => self.give(Input::ElectionTimeout, true),
+            Stimulus::HeartbeatTimeout => self.give(Input::HeartbeatTimeout, true),
+            Stimulus::Propose(payloads) => self.give(Input::Propose((*payloads).clone()), true),
+            Stimulus::Clock(milliseconds) => self.give(Input::ClockAdvanced(milliseconds), true),
+        }
+        if elections == Elections::AtWill && hears_or_is_heard(&self.node) {
+            self.give(Input::ElectionTimeout, false);
+        }
+    }
+
+    fn campaign(&mut self) {
+        self.stop_hearing();
+        self.give(Input::ElectionTimeout, false);
+        let to = self.node.id();
+        let peers: Vec<_> = self.node.config().peers().take(self.node.config().majority() - 1).collect();
+        for from in peers {
+            let body = Body::PreVoteReply { granted: true };
+            self.give(Input::Receive(Message { from, to, term: self.node.term(), body }), true);
+        }
+    }
+
+    /// Election timers run out until the server knows no leader: once for a follower, twice for a leader that was
+    /// answered. All that these inputs ask for is to send requests for pre-votes, which may be lost.
+    fn stop_hearing(&mut self) {
+        while self.node.leader().is_some() {
+            self.give(Input::ElectionTimeout, false);
+        }
+    }
+
+    fn give(&mut self, input: Input<S::Command>, done: bool) {
+        let mut outputs = Vec::new();
+        self.node.step(input.clone(), &mut outputs);
+        let lasts = |output: &Output<S>| matches!(output, Output::Persist(_) | Output::Applied { .. });
+        assert!(done || !outputs.iter().any(lasts), "an election timeout changes nothing durable");
+        self.fed.push(Fed { input, outputs, done, after: self.node.clone() });
+    }
+}
+
+/// Where elections are held at will, it makes no difference whether a server that is neither leader nor candidate
+/// hears from a leader, nor who has answered a leader lately: a request for a vote arrives only after the timers have
+/// run out. So let them run out at once, and there are fewer states.
+fn forget_leader<S: StateMachine>(node: &mut Node<S>) {
+    if hears_or_is_heard(node) {
+        node.step(Input::ElectionTimeout, &mut Vec::new());
+    }
+}
+
+/// Whether an election timeout changes something that makes no difference.
+fn hears_or_is_heard<S: StateMachine>(node: &Node<S>) -> bool {
+    match node.role() {
+        Role::Follower { .. } => true,
+        Role::PreCandidate { .. } | Role::Candidate { .. } => false,
+        Role::Leader(leadership) => {
+            let active = leadership.progress.values().filter(|progress| progress.active).count();
+            active > 0 && 1 + active >= node.config().majority()
+        }
+    }
+}
+
+fn message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("a node stopped itself").to_string()
+}

@@ -1,0 +1,37 @@
+//! What must hold of a server by itself, over any step.
+
+use palisade_spec::invariants::{Check, Violation, leader_append_only, node_is_sound};
+use palisade_spec::raft::{Node, StateMachine};
+
+use super::seat::Seat;
+
+/// What must hold over a step that a server has taken to its end.
+pub(super) fn judge<S: StateMachine>(before: &Seat<S>, after: &Seat<S>) -> Option<Violation> {
+    let (old, new) = (&before.node, &after.node);
+    let id = new.id();
+    let sound = || {
+        node_is_sound(new)?;
+        leader_append_only(old, new)?;
+        let written = new.hard_state() == after.disk.hard && new.log() == &after.disk.log;
+        require(written, "all is written", || format!("server {id} remembers what its disk does not have"))?;
+        let known = new.commit() >= old.commit();
+        require(known, "commit only grows", || format!("server {id} forgot that {} is committed", old.commit()))?;
+        let advances = new.clock() >= old.clock();
+        require(advances, "clocks only advance", || format!("server {id}'s clock went back to {:?}", new.clock()))
+    };
+    sound().err()
+}
+
+/// What must hold over any step, whether or not the server crashes in it.
+pub(super) fn keeps_its_word<S: StateMachine>(old: &Node<S>, new: &Node<S>) -> Check {
+    let (id, was, is) = (new.id(), old.hard_state(), new.hard_state());
+    require(is.term >= was.term, "terms only grow", || {
+        format!("server {id} went from term {} to {}", was.term, is.term)
+    })?;
+    let stands = is.term > was.term || was.vote.is_none() || is.vote == was.vote;
+    require(stands, "one vote a term", || format!("server {id} changed its vote in term {}", is.term))
+}
+
+fn require(holds: bool, property: &'static str, detail: impl FnOnce() -> String) -> Check {
+    if holds { Ok(()) } else { Err(Violation { property, detail: detail() }) }
+}
