@@ -14,14 +14,10 @@ check-fast:
     cargo clippy --workspace --all-targets -- -D warnings
     cargo test --workspace --lib --bins
 
-# What must hold beside the tests: lints, documentation.
+# What must hold beside the tests: lints, documentation, every model explored to its end, and random walks.
 check: check-fast
     RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --document-private-items --quiet
-
-# Every model explored to its end, every seeded bug found, and random walks. The quick models are among the tests, too.
-check-models:
     cargo run --release -p palisade-model -- check
-    cargo run --release -p palisade-model -- seeded
     cargo run --release -p palisade-model -- simulate --seconds 5
 
 # The models that take an hour, and random walks for as long as one likes.

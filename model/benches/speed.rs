@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use palisade_model::models::models;
 
-/// Ours: the quick models of consensus.
+/// Ours: models of consensus.
 const OURS: [&str; 3] = ["raft", "raft-late", "raft-repeats"];
 
 fn main() {

@@ -95,8 +95,8 @@ pub struct Arguments {
     search: Option<String>,
 }
 
-/// How long a search may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a search may take, on the slowest of machines.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Exit codes of a binary that is asked to search.
 const FOUND: u8 = 0;
