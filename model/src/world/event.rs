@@ -4,8 +4,9 @@
 //! [`Input`](palisade_spec::raft::Input) has in JSON; whether what the node asks for is `done` (if not, it asks only to
 //! send messages, and they are lost); and how many outputs it asks for. A `crash` says at which input it happens,
 //! counted from 0, after how many of that input's outputs, how many entries of the write that is next had been written
-//! (null: nothing of it), and what the disk has then. A server comes back from that disk at once. `sends` says what
-//! becomes of each message: it travels, it arrives in a later turn of the same step, it is lost, or somebody is cut off.
+//! (null: nothing of it), what the disk has then, and whether the server stays `away`, cut off from the others; it comes
+//! back from that disk at once. `sends` says what becomes of each message: it travels, it arrives in a later turn of the
+//! same step, it is lost, or somebody is cut off.
 
 use palisade_spec::raft::{Durable, Snapshot};
 use serde_json::{Value, json};
@@ -95,9 +96,15 @@ fn turn<E: Environment>(turn: &Turn<E>) -> Value {
         .iter()
         .map(|fed| json!({ "input": fed.input, "done": fed.done, "outputs": fed.outputs.len() }))
         .collect::<Vec<_>>();
-    let crash = turn.crash.as_ref().map(
-        |crash| json!({ "input": crash.input, "outputs": crash.outputs, "entries": crash.entries, "disk": disk(&crash.disk) }),
-    );
+    let crash = turn.crash.as_ref().map(|crash| {
+        json!({
+            "input": crash.input,
+            "outputs": crash.outputs,
+            "entries": crash.entries,
+            "disk": disk(&crash.disk),
+            "away": turn.stays_away(),
+        })
+    });
     let sends: Vec<Value> = turn
         .sent
         .iter()

@@ -127,7 +127,7 @@ impl<E: Environment> Drawing<'_, E> {
         let here = self.here(turn.server);
         let (before, after) = (&turn.before, &turn.after);
         if turn.crash.is_some() {
-            self.diagram.note(here, "✕ crash", Tone::Bad);
+            self.diagram.note(here, if turn.stays_away() { "✕ crash, stays away" } else { "✕ crash" }, Tone::Bad);
         } else {
             if standing(before) != standing(after)
                 && let Some((text, tone)) = standing(after)

@@ -76,7 +76,7 @@ impl<E: Environment> World<E> {
             if let Some(crash) = &turn.crash {
                 let own = place == 0 && matches!(action, Action::Step { .. });
                 let who = if own { ", but".to_string() } else { format!("; server {}", turn.server) };
-                let away = if turn.after.cut && !turn.before.cut { ", and stays away" } else { "" };
+                let away = if turn.stays_away() { ", and stays away" } else { "" };
                 told.push_str(&format!("{who} {}{away}", crashes(turn, crash)));
             }
             for (message, _) in turn.sent.iter().filter(|(_, fortune)| *fortune == Fortune::Lost) {

@@ -27,6 +27,13 @@ pub(super) struct Turn<E: Environment> {
     pub(super) sent: Vec<(Ref<Message<CommandOf<E>>>, Fortune)>,
 }
 
+impl<E: Environment> Turn<E> {
+    /// Whether the server crashes and stays away, cut off from the others.
+    pub(super) fn stays_away(&self) -> bool {
+        self.after.cut && !self.before.cut
+    }
+}
+
 /// What becomes of a message within the action in which it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fortune {
@@ -235,6 +242,8 @@ mod tests {
             "server 1 campaigns for term 1; server 1 crashes after it has sent 2 messages, before it writes entry 1 (1:noop)",
             "server 1 campaigns for term 1; the network loses 1 → 2 RequestVote(term 1, last 0@0)",
             "a client's proposal arrives at server 1",
+            "server 1 campaigns for term 1; server 2 crashes after it has written its vote for 1 in term 1",
+            "server 1 campaigns for term 1; server 2 crashes before it writes its vote for 1 in term 1, and stays away",
             "server 3 is cut off from the others",
         ] {
             assert!(told.contains(sentence), "nobody says {sentence:?}, but {told:#?}");
