@@ -33,8 +33,8 @@ bench-model:
 seeded *NAMES:
     cargo run --release -p palisade-model -- seeded {{ NAMES }}
 
-# Every rule of the protocol changed, one after the other: a unit test or a scenario script must notice. Half an hour, with
-# `cargo install cargo-mutants`.
+# `cargo install cargo-mutants` first. About half an hour.
+# Every rule of the protocol changed, one after the other: a unit test or a scenario script must notice.
 mutants *ARGS:
     cargo mutants -p palisade-spec {{ ARGS }}
 
