@@ -6,7 +6,7 @@ use crate::check::{Effort, Verdict, explore};
 use crate::cluster::{Around, Surroundings};
 use crate::explore::serve;
 use crate::gallery;
-use crate::locks::{self, Deed, Locks};
+use crate::locks::{self, Deed, Locks, Start};
 use crate::raft::{Proposals, Tape};
 use crate::readable::Readable;
 use crate::simulate::{Walks, walk};
@@ -204,14 +204,58 @@ fn lock_table() -> Vec<Named> {
             Tier::Quick,
             "locks",
             "3 sessions, 1 key, 2 operations each, late, repeated and lost; keepalives, closes, expiry at any moment",
-            || Locks::new(locks::Bounds { alphabet: &[Deed::Wait, Deed::Release], ..LOCKS }),
+            || Locks::new(locks::Bounds { numbered: &[Deed::Wait, Deed::Release], ..LOCKS }),
         ),
         holds(Tier::Full, "locks-two-keys", "as locks, with 2 keys, and one operation of any kind each", || {
             Locks::new(locks::Bounds { keys: 2, operations: 1, ..LOCKS })
         }),
-        holds(Tier::Full, "locks-without-session", "as locks, with 2 sessions and 2 acquires without one", || {
-            Locks::new(locks::Bounds { sessions: 2, once: 2, alphabet: &[Deed::Wait, Deed::Release], ..LOCKS })
+        holds(Tier::Full, "locks-without-session", "as locks, with 2 sessions, and 2 that acquires open", || {
+            Locks::new(locks::Bounds {
+                sessions: 2,
+                openings: &[Start::Wait],
+                opened: 4,
+                numbered: &[Deed::Wait, Deed::Release],
+                ..LOCKS
+            })
         }),
+        holds(
+            Tier::Full,
+            "locks-unnumbered",
+            "3 sessions, 2 keys, every request there is without a number, any number of times, 4 grants",
+            || Locks::new(locks::Bounds { keys: 2, operations: 0, unnumbered: &EVERY_DEED, grants: 4, ..LOCKS }),
+        ),
+        holds(
+            Tier::Full,
+            "locks-once-all",
+            "as locks-unnumbered, with 1 key, and 4 sessions that open at any moment, by themselves or for the lock",
+            || {
+                Locks::new(locks::Bounds {
+                    sessions: 0,
+                    openings: &EVERY_START,
+                    opened: 4,
+                    operations: 0,
+                    unnumbered: &EVERY_DEED,
+                    grants: 4,
+                    ..LOCKS
+                })
+            },
+        ),
+        holds(
+            Tier::Full,
+            "locks-mixed",
+            "2 sessions with a numbered operation each, one that opens later, everything without a number, 3 grants",
+            || {
+                Locks::new(locks::Bounds {
+                    sessions: 2,
+                    openings: &EVERY_START,
+                    operations: 1,
+                    numbered: &[Deed::Wait, Deed::Release],
+                    unnumbered: &EVERY_DEED,
+                    grants: 3,
+                    ..LOCKS
+                })
+            },
+        ),
         holds(Tier::Deep, "locks-all", "as locks, with operations of every kind", || Locks::new(LOCKS)),
     ]
 }
@@ -276,9 +320,25 @@ fn wide() -> Vec<Named> {
                 })
             },
         ),
-        holds(Tier::Random, "locks-wide", "4 sessions and 1 without one, 3 keys, 5 operations each, 9 ticks", || {
-            Locks::new(locks::Bounds { sessions: 4, keys: 3, operations: 5, once: 1, ttl: 3, ticks: 9, ..LOCKS })
-        }),
+        holds(
+            Tier::Random,
+            "locks-wide",
+            "4 sessions, 4 that open later, 3 keys, 5 numbered operations each, everything without a number, 9 ticks",
+            || {
+                Locks::new(locks::Bounds {
+                    sessions: 4,
+                    openings: &EVERY_START,
+                    opened: 8,
+                    keys: 3,
+                    operations: 5,
+                    unnumbered: &EVERY_DEED,
+                    grants: 20,
+                    ttl: 3,
+                    ticks: 9,
+                    ..LOCKS
+                })
+            },
+        ),
         holds(
             Tier::Random,
             "cluster-wide",
@@ -312,15 +372,23 @@ pub(crate) const CLUSTER: Bounds = Bounds {
     symmetry: false,
 };
 
+/// Three sessions with numbered operations of every kind that clients send.
 pub(crate) const LOCKS: locks::Bounds = locks::Bounds {
     sessions: 3,
+    openings: &[],
+    opened: 3,
     keys: 1,
     operations: 2,
-    once: 0,
+    numbered: &[Deed::Wait, Deed::Try, Deed::Release, Deed::Withdraw],
+    unnumbered: &[],
+    grants: 6,
     ttl: 1,
     ticks: 2,
-    alphabet: &[Deed::Wait, Deed::Try, Deed::Release, Deed::Withdraw],
 };
+
+pub(crate) const EVERY_DEED: [Deed; 5] = [Deed::Wait, Deed::Try, Deed::Release, Deed::Withdraw, Deed::Leave];
+
+pub(crate) const EVERY_START: [Start; 3] = [Start::Open, Start::Wait, Start::Try];
 
 /// Messages that arrive whenever they do, so many on their way at once.
 fn late(most: usize) -> Delivery {

@@ -1,13 +1,16 @@
 //! What must be true of every entry that a lock table applies.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use palisade_spec::invariants::{
     Check, Holders, Violation, exactly_once, fifo_order, mutual_exclusion, no_early_expiry, table_is_sound,
     token_monotonicity,
 };
-use palisade_spec::lock::{Claim, Command, Event, LockTable, Outcome, Reply, Token};
+use palisade_spec::lock::{Claim, Command, Event, Key, Lock, LockTable, Outcome, Reply, Sequence, SessionId, Token};
 use palisade_spec::raft::{Payload, Stamp, StateMachine};
+
+use super::answers::answer_is_true;
 
 /// Lets `table` do what an entry says.
 pub fn execute(table: &mut LockTable, at: Stamp, payload: &Payload<Command>) -> Outcome {
@@ -15,6 +18,17 @@ pub fn execute(table: &mut LockTable, at: Stamp, payload: &Payload<Command>) -> 
         Payload::Noop => table.advance(at),
         Payload::Command(command) => table.apply(at, command),
     }
+}
+
+/// An entry, and what it did.
+pub(super) struct Step<'a> {
+    pub(super) before: &'a LockTable,
+    pub(super) at: Stamp,
+    pub(super) command: Option<&'a Command>,
+    pub(super) outcome: &'a Outcome,
+    pub(super) after: &'a LockTable,
+    /// The table before it, after so much time.
+    pub(super) waited: &'a LockTable,
 }
 
 /// Judges one entry by the table before and after it. `greatest` is the greatest token that was ever granted before.
@@ -26,135 +40,165 @@ pub fn judge(
     after: &LockTable,
     greatest: &mut Token,
 ) -> Check {
-    let mut holders: Holders = before
-        .locks()
-        .iter()
-        .map(|(key, lock)| (key.clone(), (lock.holder.session, lock.holder.token)))
-        .collect::<BTreeMap<_, _>>();
-    mutual_exclusion(&mut holders, &outcome.events)?;
-    let told_all = after.locks().iter().map(|(key, lock)| (key, (lock.holder.session, lock.holder.token)));
-    if !told_all.eq(holders.iter().map(|(key, &holder)| (key, holder))) {
-        let detail = format!("the events leave the holders {holders:?}");
-        return Err(Violation { property: "mutual exclusion", detail });
-    }
-    token_monotonicity(greatest, &outcome.events)?;
     let command = match payload {
         Payload::Command(command) => Some(command),
         Payload::Noop => None,
     };
-    fifo_order(before, command, &outcome.events, after)?;
-    no_early_expiry(before, at, command, &outcome.events, after)?;
-    table_is_sound(after)?;
-    signs_of_life_count(at, payload, outcome, after)?;
+    // Most of the time nobody is due.
+    let mut waited = Cow::Borrowed(before);
+    if before.sessions().values().any(|session| session.deadline < at) {
+        waited.to_mut().advance(at);
+    }
+    let step = &Step { before, at, command, outcome, after, waited: &waited };
+    events_say_who_holds(step)?;
+    token_monotonicity(greatest, &outcome.events)?;
+    release_is_ones_own(step)?;
     if let Some(command) = command {
         exactly_once(before, at, command, after)?;
-        number_is_remembered(command, after)?;
-        release_is_ones_own(before, at, command, outcome, after)?;
-        answer_is_true(before, command, outcome, after)?;
     }
-    Ok(())
+    numbers_are_remembered(step)?;
+    fifo_order(before, command, &outcome.events, after)?;
+    no_early_expiry(before, at, command, &outcome.events, after)?;
+    only_signs_of_life_count(step)?;
+    table_is_sound(after)?;
+    sessions_stay_what_they_are(step)?;
+    numbers_stay_with_their_claims(step)?;
+    answer_is_true(step)
 }
 
-/// Who was granted a lock, or kept alive, has a full time-to-live from now on.
-fn signs_of_life_count(at: Stamp, payload: &Payload<Command>, outcome: &Outcome, after: &LockTable) -> Check {
-    let granted = outcome.events.iter().filter_map(|event| match event {
-        Event::Granted { session, .. } => Some(*session),
-        _ => None,
-    });
-    let kept = match (payload, &outcome.reply) {
-        (Payload::Command(Command::KeepAlive { sessions }), Some(Reply::KeptAlive { missing })) => {
-            sessions.iter().copied().filter(|session| !missing.contains(session)).collect()
-        }
-        _ => Vec::new(),
-    };
-    for id in granted.chain(kept) {
-        let Some(session) = after.session(id) else { continue };
-        if session.deadline != at.plus(session.ttl.0) {
-            let detail = format!("session {id} gave a sign of life at {at}, and lives until {}", session.deadline);
-            return Err(Violation { property: "no early expiry", detail });
-        }
-    }
-    Ok(())
+/// Fails with `property` unless `holds`.
+pub(super) fn require(property: &'static str, holds: bool, detail: impl FnOnce() -> String) -> Check {
+    if holds { Ok(()) } else { Err(Violation { property, detail: detail() }) }
 }
 
-/// After an operation its session knows its number, or a greater one: else nobody could tell a repetition.
-fn number_is_remembered(command: &Command, after: &LockTable) -> Check {
-    let (Command::Acquire { session, sequence, .. } | Command::Release { session, sequence, .. }) = command else {
-        return Ok(());
-    };
-    if after.session(*session).is_none_or(|session| session.last >= *sequence) {
-        return Ok(());
+impl Step<'_> {
+    /// Whether the session has done the operation of this number before, or a later one.
+    pub(super) fn is_repeated(&self, id: SessionId, sequence: Option<Sequence>) -> bool {
+        sequence.is_some() && self.before.session(id).is_some_and(|session| session.last >= sequence)
     }
-    let detail = format!("session {session} has forgotten its operation {sequence:?}");
-    Err(Violation { property: "exactly once", detail })
+
+    /// Whether the session has the claim that a release means.
+    pub(super) fn has_claim(table: &LockTable, id: SessionId, key: &Key, claim: Claim) -> bool {
+        let Some(lock) = table.lock(key) else { return false };
+        match claim {
+            Claim::Held(token) => (lock.holder.session, lock.holder.token) == (id, token),
+            Claim::Waiting => lock.place_of(id).is_some(),
+            Claim::Either => lock.holder.session == id || lock.place_of(id).is_some(),
+        }
+    }
+}
+
+/// Whoever watches the events knows who holds what.
+fn events_say_who_holds(step: &Step<'_>) -> Check {
+    let holder =
+        |(key, lock): (&Key, &palisade_spec::lock::Lock)| (key.clone(), (lock.holder.session, lock.holder.token));
+    let mut holders: Holders = step.before.locks().iter().map(holder).collect();
+    mutual_exclusion(&mut holders, &step.outcome.events)?;
+    let told_all = step.after.locks().iter().map(holder).collect::<BTreeMap<_, _>>() == holders;
+    require("mutual exclusion", told_all, || format!("the events leave the holders {holders:?}"))
 }
 
 /// A release drops no other claim than the one that it means.
-fn release_is_ones_own(
-    before: &LockTable,
-    at: Stamp,
-    command: &Command,
-    outcome: &Outcome,
-    after: &LockTable,
-) -> Check {
-    let Command::Release { session, key, claim, .. } = command else { return Ok(()) };
-    let mut waited = before.clone();
-    waited.advance(at);
-    let Some(was) = waited.lock(key) else { return Ok(()) };
-    let holder = was.holder.clone();
-    let freed = after.lock(key).is_none_or(|lock| lock.holder.token != holder.token);
-    let meant = holder.session == *session
-        && match claim {
-            Claim::Held(token) => *token == holder.token,
-            Claim::Waiting => false,
-            Claim::Either => true,
-        };
-    let waits = |table: &LockTable| table.lock(key).is_some_and(|lock| lock.place_of(*session).is_some());
-    if matches!(claim, Claim::Held(_)) && waits(&waited) && !waits(after) {
-        let detail = format!("{command:?} gave up the place in the queue: {outcome:?}");
-        return Err(Violation { property: "release is one's own", detail });
-    }
-    if freed && !meant {
-        let detail = format!("{command:?} freed the grant {} of {}: {outcome:?}", holder.token, holder.session);
-        return Err(Violation { property: "release is one's own", detail });
+fn release_is_ones_own(step: &Step<'_>) -> Check {
+    let Some(Command::Release { session, key, claim, .. }) = step.command else { return Ok(()) };
+    let line = |table: &LockTable| {
+        let queue = |lock: &Lock| lock.queue.iter().map(|waiter| waiter.session).collect();
+        table.lock(key).map(|lock| (lock.holder.token, queue(lock))).unwrap_or_default()
+    };
+    let (was, is): ((Token, Vec<SessionId>), _) = (line(step.waited), line(step.after));
+    let meant = Step::has_claim(step.waited, *session, key, *claim);
+    require("release is one's own", meant || was == is, || {
+        format!("{:?} means no claim, and made {was:?} into {is:?}", step.command)
+    })
+}
+
+/// A session knows the greatest number of its operations: else nobody could tell a repetition.
+fn numbers_are_remembered(step: &Step<'_>) -> Check {
+    let done = match step.command {
+        Some(Command::Acquire { session, sequence, .. } | Command::Release { session, sequence, .. }) => {
+            Some((*session, *sequence))
+        }
+        _ => None,
+    };
+    for (&id, session) in step.after.sessions() {
+        let known = step.before.session(id).and_then(|session| session.last);
+        let last = done.filter(|(does, _)| *does == id).map_or(known, |(_, sequence)| known.max(sequence));
+        require("exactly once", session.last == last, || {
+            format!("session {id} did operation {last:?}, and knows of {:?}", session.last)
+        })?;
     }
     Ok(())
 }
 
-/// What an acquire is told is what the table has.
-fn answer_is_true(before: &LockTable, command: &Command, outcome: &Outcome, after: &LockTable) -> Check {
-    let Command::Acquire { session: asks, sequence, key, .. } = command else { return Ok(()) };
-    let claims = || after.session(*asks).is_some_and(|session| session.claims_key(key));
-    let is_its_last = || before.session(*asks).is_some_and(|session| session.last == *sequence);
-    let lock = after.lock(key);
-    let (says, is) = match &outcome.reply {
-        Some(Reply::Granted { session, token }) => {
-            let holder = lock.map(|lock| &lock.holder);
-            let own = holder.is_some_and(|holder| {
-                (holder.session, holder.token) == (*session, *token)
-                    && (sequence.is_none() || holder.sequence == *sequence)
-            });
-            ("granted", own && session == asks)
+/// A deadline is put off by its own session's signs of life only, and then by a full time-to-live from now: a grant, an
+/// acquire of what it holds, a keepalive.
+fn only_signs_of_life_count(step: &Step<'_>) -> Check {
+    let Step { at, command, outcome, .. } = step;
+    let is_granted =
+        |id| outcome.events.iter().any(|event| matches!(event, Event::Granted { session, .. } if *session == id));
+    let asks = |id| match command {
+        Some(Command::KeepAlive { sessions }) => sessions.contains(&id),
+        Some(Command::Acquire { session, sequence, .. }) => {
+            let is_told = matches!(outcome.reply, Some(Reply::Granted { .. }));
+            *session == id && is_told && !step.is_repeated(id, *sequence)
         }
-        Some(Reply::Queued { session, ahead }) => {
-            let waiter = usize::try_from(*ahead).ok().and_then(|place| lock?.queue.get(place));
-            let own = waiter.is_some_and(|waiter| {
-                waiter.session == *session && (sequence.is_none() || waiter.sequence == *sequence)
-            });
-            ("queued", own && session == asks)
-        }
-        Some(Reply::Held { holder, token, .. }) => {
-            let is_held = lock.is_some_and(|lock| (lock.holder.session, lock.holder.token) == (*holder, *token));
-            ("held by another", is_held && holder != asks && !claims())
-        }
-        // If it did nothing else since, whatever claim it has is that of this very acquire.
-        Some(Reply::Gone) => ("gone", !(is_its_last() && claims())),
-        Some(Reply::NoSession) => ("without a session", after.session(*asks).is_none()),
-        _ => return Ok(()),
+        _ => false,
     };
-    if is {
-        return Ok(());
+    for (&id, session) in step.after.sessions() {
+        let anew = at.plus(session.ttl.0);
+        let deadline = match step.before.session(id) {
+            Some(known) if !is_granted(id) && !asks(id) => known.deadline,
+            _ => anew,
+        };
+        require("no early expiry", session.deadline == deadline, || {
+            format!("session {id} should live until {deadline}, not until {}", session.deadline)
+        })?;
     }
-    let detail = format!("{command:?} was told that it is {says}: {:?}", outcome.reply);
-    Err(Violation { property: "answers are true", detail })
+    let first = step.after.sessions().values().map(|session| session.deadline).min();
+    require("no early expiry", step.after.next_deadline() == first, || {
+        format!("the next deadline is {first:?}, not {:?}", step.after.next_deadline())
+    })
+}
+
+/// What a session was opened with stays; and one that was opened for a lock lives no longer than its last claim.
+fn sessions_stay_what_they_are(step: &Step<'_>) -> Check {
+    for (&id, session) in step.after.sessions() {
+        let is_same = step
+            .before
+            .session(id)
+            .is_none_or(|known| (&known.owner, known.ttl, known.once) == (&session.owner, session.ttl, session.once));
+        require("table soundness", is_same, || format!("session {id} has become {session:?}"))?;
+        let has_reason = !session.once || !session.claims().is_empty();
+        require("table soundness", has_reason, || format!("session {id} lives on without the lock it was opened for"))?;
+    }
+    Ok(())
+}
+
+/// A claim has the number of the last request for it, wherever it stands: by that a repetition finds it.
+fn numbers_stay_with_their_claims(step: &Step<'_>) -> Check {
+    for key in step.after.locks().keys() {
+        let before = numbers(step.before, key);
+        for (id, number) in numbers(step.after, key) {
+            let known = before.get(&id).copied().flatten();
+            let given = match step.command {
+                Some(Command::Acquire { session, sequence, key: asked, .. })
+                    if (*session, asked) == (id, key) && !step.is_repeated(id, *sequence) =>
+                {
+                    sequence.or(known)
+                }
+                _ => known,
+            };
+            require("answers are true", number == given, || {
+                format!("the claim of {id} on {key} is that of operation {given:?}, not {number:?}")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// The numbers of the operations to which the claims on a key belong.
+fn numbers(table: &LockTable, key: &Key) -> BTreeMap<SessionId, Option<Sequence>> {
+    let Some(lock) = table.lock(key) else { return BTreeMap::new() };
+    let waiters = lock.queue.iter().map(|waiter| (waiter.session, waiter.sequence));
+    waiters.chain([(lock.holder.session, lock.holder.sequence)]).collect()
 }

@@ -1,11 +1,14 @@
 //! The lock table by itself, behind a perfect log: what clients do to it, in every order, with every request late,
 //! repeated or lost, and sessions that expire at any moment.
 //!
-//! A request that was ever sent may be applied at any later time and any number of times; one that never is was lost. No
-//! order is kept: a client's later operation may overtake an earlier one, which then arrives late.
+//! A numbered operation that was ever sent may be applied at any later time and any number of times; one that never is
+//! was lost. No order is kept: a client's later operation may overtake an earlier one, which then arrives late. What has no
+//! number may be asked by anybody at any moment (`requests.rs`).
 
+mod answers;
 mod judge;
 mod properties;
+mod requests;
 mod show;
 
 use std::fmt;
@@ -13,15 +16,15 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use palisade_spec::invariants::Violation;
-use palisade_spec::lock::{
-    Claim, Command, Event, Key, LockTable, Opening, Outcome, Owner, Reply, Sequence, SessionId, Token, Ttl,
-};
+use palisade_spec::lock::{Claim, Command, Event, Key, LockTable, Outcome, Reply, Sequence, SessionId, Token};
 use palisade_spec::raft::{Payload, Stamp, StateMachine};
 use serde::Serialize;
 use smallvec::SmallVec;
 use stateright::{Model, Path, Property};
 
 pub use self::judge::{execute, judge};
+use self::requests::Requests;
+pub use self::requests::{Request, Start};
 use crate::diagram::Diagram;
 use crate::readable::{Readable, Way};
 use crate::world::Legible;
@@ -32,33 +35,42 @@ use crate::world::memo::Memo;
 /// What is explored.
 #[derive(Clone, Debug)]
 pub struct Bounds {
-    /// How many sessions there are at the beginning.
+    /// How many sessions there are at the beginning, each with a client that numbers its operations.
     pub sessions: u64,
+    /// How sessions begin later.
+    pub openings: &'static [Start],
+    /// How many sessions there are in all, at once or one after the other.
+    pub opened: u64,
     /// How many keys.
     pub keys: usize,
-    /// How many numbered operations a session sends.
+    /// How many numbered operations a client sends.
     pub operations: usize,
-    /// How many acquires without a session are sent.
-    pub once: usize,
+    /// What numbered operations there are.
+    pub numbered: &'static [Deed],
+    /// What there is without a number, for every session, at any moment and any number of times.
+    pub unnumbered: &'static [Deed],
+    /// How many grants there are.
+    pub grants: u64,
     /// How long sessions live without a sign of life, in ticks.
     pub ttl: u64,
     /// How many ticks there are.
     pub ticks: u64,
-    /// What operations there are.
-    pub alphabet: &'static [Deed],
 }
 
-/// What a client can do with a key.
+/// What can be done with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Deed {
     /// Acquire, and wait if it is held.
     Wait,
     /// Acquire, if it is free.
     Try,
-    /// Release what it was granted; if it was granted nothing yet, a token that it never had.
+    /// Release what was granted: a numbered operation means what its client was told of last, or a token that there
+    /// never was if it was told of none; without a number, any grant that there ever was.
     Release,
     /// Drop the claim, held or waiting.
     Withdraw,
+    /// Give up the place in the queue, but not the lock.
+    Leave,
 }
 
 /// A client: its operations, in the order of their numbers.
@@ -77,8 +89,8 @@ pub struct State {
     pub table: Ref<LockTable>,
     /// The clients.
     pub clients: SmallVec<[Ref<Client>; 3]>,
-    /// The acquires without a session that were sent.
-    pub once: SmallVec<[Ref<Payload<Command>>; 2]>,
+    /// How many sessions were ever opened.
+    pub opened: u64,
     /// Cluster time.
     pub now: Stamp,
     /// The greatest token that was ever granted.
@@ -92,24 +104,15 @@ pub struct State {
 pub enum Action {
     /// A client sends its next operation.
     Send(usize, Deed, usize),
-    /// Somebody sends an acquire without a session.
-    SendOnce(usize),
     /// An operation that was sent is applied: for the first time, or again.
     Apply(usize, usize),
-    /// An acquire without a session is applied.
-    ApplyOnce(usize),
-    /// A session is kept alive.
-    KeepAlive(usize),
-    /// A session is closed.
-    Close(usize),
+    /// A request without a number is applied.
+    Ask(Request),
     /// Time passes.
     Tick,
     /// An idle leader's no-op.
     Noop,
 }
-
-/// How many sessions there may be, those of acquires without one included.
-const SESSIONS: usize = 5;
 
 /// The model.
 pub struct Locks {
@@ -120,12 +123,15 @@ pub struct Locks {
     tables: Interner<LockTable>,
     clients: Interner<Client>,
     payloads: Interner<Payload<Command>>,
+    requests: Requests,
     entries: Memo<Entry>,
 }
 
 /// What an entry did.
 struct Entry {
     table: Ref<LockTable>,
+    /// The number of the session that came to be.
+    opened: Option<u64>,
     outcome: Outcome,
     greatest: Token,
     violation: Option<&'static Violation>,
@@ -135,8 +141,7 @@ impl Hash for State {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.table.digest(0));
         self.clients.iter().for_each(|client| state.write_u64(client.digest(0)));
-        self.once.iter().for_each(|command| state.write_u64(command.digest(0)));
-        (self.now, self.greatest, self.violation.map(|violation| violation.property)).hash(state);
+        (self.opened, self.now, self.greatest, self.violation.map(|violation| violation.property)).hash(state);
     }
 }
 
@@ -150,21 +155,21 @@ impl fmt::Debug for State {
 impl Locks {
     /// The model within these bounds.
     pub fn new(bounds: Bounds) -> Locks {
-        let keys = ["k", "l", "m"][..bounds.keys].iter().map(|&key| Key::from(key)).collect();
+        let keys: Vec<Key> = ["k", "l", "m"][..bounds.keys].iter().map(|&key| Key::from(key)).collect();
+        let (names, payloads) = (vec![Vec::new()], Interner::default());
+        let requests = Requests::new(&bounds, &keys, |command| payloads.intern(Payload::Command(command), &names));
+        // Without operations that were sent there is hardly a table that two states share.
+        let entries = Memo::new(if bounds.operations > 0 { 1 << 18 } else { 1 });
         Locks {
             bounds,
             keys,
-            names: vec![Vec::new()],
+            names,
             tables: Interner::default(),
             clients: Interner::default(),
-            payloads: Interner::default(),
-            entries: Memo::new(1 << 18),
+            payloads,
+            requests,
+            entries,
         }
-    }
-
-    /// The session of a client.
-    pub fn session(client: usize) -> SessionId {
-        SessionId { number: client as u64 + 1, nonce: 0 }
     }
 
     fn entry(&self, state: &State, payload: Ref<Payload<Command>>) -> Arc<Entry> {
@@ -172,15 +177,22 @@ impl Locks {
             let mut table = (*state.table).clone();
             let mut greatest = state.greatest;
             let outcome = execute(&mut table, state.now, &payload);
-            let judged = judge(&state.table, state.now, &payload, &outcome, &table, &mut greatest);
-            let violation = judged.err().map(|violation| &*Box::leak(Box::new(violation)));
-            Entry { table: self.tables.intern(table, &self.names), outcome, greatest, violation }
+            let violation = judge(&state.table, state.now, &payload, &outcome, &table, &mut greatest).err().map(leak);
+            let is_new = |id: &&SessionId| state.table.session(**id).is_none();
+            let opened = table.sessions().keys().rev().find(is_new).map(|id| id.number);
+            let table = if table == *state.table { state.table } else { self.tables.intern(table, &self.names) };
+            Entry { table, opened, outcome, greatest, violation }
         })
+    }
+
+    /// The session of a client.
+    fn session(&self, client: usize) -> SessionId {
+        requests::session(&self.bounds, client as u64 + 1)
     }
 
     /// What a client sends.
     fn command(&self, number: usize, client: &Client, deed: Deed, key: usize) -> Command {
-        let (session, sequence) = (Locks::session(number), Some(Sequence(client.sent.len() as u64 + 1)));
+        let (session, sequence) = (self.session(number), Some(Sequence(client.sent.len() as u64 + 1)));
         let token = client.granted[key].unwrap_or(Token(u64::MAX));
         let key = self.keys[key].clone();
         match deed {
@@ -188,6 +200,7 @@ impl Locks {
             Deed::Try => Command::Acquire { session, sequence, key, wait: false },
             Deed::Release => Command::Release { session, sequence, key, claim: Claim::Held(token) },
             Deed::Withdraw => Command::Release { session, sequence, key, claim: Claim::Either },
+            Deed::Leave => Command::Release { session, sequence, key, claim: Claim::Waiting },
         }
     }
 
@@ -203,11 +216,19 @@ impl Locks {
         }
     }
 
-    /// An entry is applied, and whoever was granted a lock is told.
-    fn apply(&self, state: &State, payload: Ref<Payload<Command>>) -> State {
+    /// An entry is applied, and whoever was granted a lock is told. Beyond the bounds nothing is followed.
+    fn apply(&self, state: &State, payload: Ref<Payload<Command>>) -> Option<State> {
         let entry = self.entry(state, payload);
         let mut next = state.clone();
         (next.table, next.greatest, next.violation) = (entry.table, entry.greatest, entry.violation);
+        if let Some(number) = entry.opened {
+            next.violation = next.violation.or_else(|| came_again(number, state.opened).map(leak));
+            next.opened = state.opened.max(number);
+        }
+        let is_within = next.greatest.0 <= self.bounds.grants && next.opened <= self.bounds.opened;
+        if !is_within && next.violation.is_none() {
+            return None;
+        }
         for event in &entry.outcome.events {
             let Event::Granted { key, session, token } = event else { continue };
             let place = self.keys.iter().position(|known| known == key).expect("only these keys are used");
@@ -215,8 +236,19 @@ impl Locks {
                 self.change(&mut next, number, |client| client.granted[place] = Some(*token));
             }
         }
-        next
+        Some(next)
     }
+}
+
+/// A session's number never comes back: else a late request of the earlier session would be done for the later one.
+fn came_again(number: u64, opened: u64) -> Option<Violation> {
+    let detail = || format!("session {number} was opened after session {opened}");
+    (number <= opened).then(|| Violation { property: "exactly once", detail: detail() })
+}
+
+/// Nothing happens after a violation, so there are few.
+fn leak(violation: Violation) -> &'static Violation {
+    Box::leak(Box::new(violation))
 }
 
 impl Model for Locks {
@@ -229,17 +261,19 @@ impl Model for Locks {
 
     fn init_states(&self) -> Vec<State> {
         let mut table = LockTable::default();
-        for _ in 0..self.bounds.sessions {
-            let opening = Opening { nonce: 0, owner: Owner::from(""), ttl: Ttl(self.bounds.ttl) };
+        for client in 1..=self.bounds.sessions {
+            let opening = requests::opening(&self.bounds, client);
             let outcome = table.apply(Stamp(0), &Command::Open { opening });
             assert!(matches!(outcome.reply, Some(Reply::Opened { .. })));
         }
+        // Whoever numbers nothing needs to remember nothing.
+        let clients = if self.bounds.operations > 0 { self.bounds.sessions } else { 0 };
         let client = Client { sent: Vec::new(), granted: vec![None; self.bounds.keys] };
-        let count = usize::try_from(self.bounds.sessions).expect("few sessions");
+        let count = usize::try_from(clients).expect("few sessions");
         vec![State {
             table: self.tables.intern(table, &self.names),
             clients: vec![self.clients.intern(client, &self.names); count].into(),
-            once: SmallVec::new(),
+            opened: self.bounds.sessions,
             now: Stamp(0),
             greatest: Token(0),
             violation: None,
@@ -253,16 +287,12 @@ impl Model for Locks {
         for (number, client) in state.clients.iter().enumerate() {
             if client.sent.len() < self.bounds.operations {
                 for key in 0..self.bounds.keys {
-                    actions.extend(self.bounds.alphabet.iter().map(|&deed| Action::Send(number, deed, key)));
+                    actions.extend(self.bounds.numbered.iter().map(|&deed| Action::Send(number, deed, key)));
                 }
             }
             actions.extend((0..client.sent.len()).map(|operation| Action::Apply(number, operation)));
-            actions.extend([Action::KeepAlive(number), Action::Close(number)]);
         }
-        if state.once.len() < self.bounds.once {
-            actions.extend((0..self.bounds.keys).map(Action::SendOnce));
-        }
-        actions.extend((0..state.once.len()).map(Action::ApplyOnce));
+        actions.extend(self.requests.possible(state).map(Action::Ask));
         if state.now.0 < self.bounds.ticks {
             actions.push(Action::Tick);
         }
@@ -277,27 +307,10 @@ impl Model for Locks {
                 self.change(&mut next, number, |client| client.sent.push(command));
                 next
             }
-            Action::SendOnce(key) => {
-                let opening = Opening { nonce: 1, owner: Owner::from(""), ttl: Ttl(self.bounds.ttl) };
-                let command = Command::AcquireOnce { opening, key: self.keys[key].clone(), wait: true };
-                let mut next = last.clone();
-                next.once.push(self.payload(Payload::Command(command)));
-                next
-            }
-            Action::Apply(number, operation) => self.apply(last, last.clients[number].sent[operation]),
-            // Each repetition opens another session; the table's own bound is how often that is followed.
-            Action::ApplyOnce(_) if last.table.sessions().len() >= SESSIONS => return None,
-            Action::ApplyOnce(place) => self.apply(last, last.once[place]),
-            Action::KeepAlive(number) => {
-                let sessions = vec![Locks::session(number)];
-                self.apply(last, self.payload(Payload::Command(Command::KeepAlive { sessions })))
-            }
-            Action::Close(number) => {
-                let session = Locks::session(number);
-                self.apply(last, self.payload(Payload::Command(Command::Close { session })))
-            }
+            Action::Apply(number, operation) => self.apply(last, last.clients[number].sent[operation])?,
+            Action::Ask(request) => self.apply(last, request)?,
             Action::Tick => State { now: last.now.plus(1), ..last.clone() },
-            Action::Noop => self.apply(last, self.payload(Payload::Noop)),
+            Action::Noop => self.apply(last, self.payload(Payload::Noop))?,
         };
         if let Some(violation) = next.violation {
             // Nothing happens after a violation: one that no property asks for would hide all that lies behind it.

@@ -1,10 +1,10 @@
 //! What is checked of the lock table.
 
-use palisade_spec::lock::{Command, Sequence, SessionId};
+use palisade_spec::lock::{Command, Sequence, SessionId, Token};
 use palisade_spec::raft::Payload;
 use stateright::Property;
 
-use super::{Locks, State};
+use super::{Deed, Locks, State};
 use crate::world::violates;
 
 macro_rules! always {
@@ -40,7 +40,12 @@ pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
                 .values()
                 .any(|lock| !lives(lock.holder.session) && lock.queue.iter().any(|waiter| lives(waiter.session)))
         }),
-        Property::sometimes("a release may arrive when the lock is another's", |_, state: &State| {
+        Property::sometimes("a release may arrive when the lock is another's", |model: &Locks, state: &State| {
+            let held = || state.table.locks().values();
+            // Without a number, whatever was granted may be released at any moment.
+            if model.bounds.unnumbered.contains(&Deed::Release) && held().any(|lock| lock.holder.token > Token(1)) {
+                return true;
+            }
             let stale = |request: &Payload<Command>| match request {
                 Payload::Command(Command::Release { session, key, .. }) => {
                     state.table.lock(key).is_some_and(|lock| lock.holder.session != *session)
@@ -53,6 +58,16 @@ pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
     if model.bounds.operations > 1 {
         all.push(Property::sometimes("a request may still arrive after a later one was done", |_, state: &State| {
             state.table.sessions().values().any(|session| session.last > Some(Sequence(1)))
+        }));
+    }
+    if !model.bounds.openings.is_empty() {
+        all.push(Property::sometimes("a session that was opened for a lock waits for it", |_, state: &State| {
+            let once = |id: SessionId| state.table.session(id).is_some_and(|session| session.once);
+            state.table.locks().values().any(|lock| lock.queue.iter().any(|waiter| once(waiter.session)))
+        }));
+        all.push(Property::sometimes("a session has ended, and another was opened", |model: &Locks, state: &State| {
+            let live = state.table.sessions().len() as u64;
+            state.opened > model.bounds.sessions && live > 0 && live < state.opened
         }));
     }
     all

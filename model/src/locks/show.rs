@@ -1,6 +1,6 @@
 //! How the lock table, its clients and what they do are shown.
 
-use palisade_spec::lock::{Claim, Command, Lock, LockTable, Opening, Sequence, SessionId};
+use palisade_spec::lock::{Claim, Command, Key, Lock, LockTable, Opening, Sequence, SessionId};
 use palisade_spec::raft::Payload;
 use serde_json::{Value, json};
 use stateright::Model;
@@ -98,7 +98,6 @@ pub(super) fn facts(state: &State) -> Facts {
         let fields = [("was told", told.join(", ")), ("sent", sent.collect::<Vec<_>>().join(", "))];
         facts.fields(format!("client {}", number + 1), fields);
     }
-    facts.items("without a session", state.once.iter().map(|payload| words(payload)));
     facts.fields("cluster time", [("", state.now.to_string())]);
     facts.fields("greatest token", [("", state.greatest.to_string())]);
     let violation = state.violation.map_or(String::new(), |violation| violation.to_string());
@@ -119,6 +118,35 @@ fn deed(deed: Deed, key: &str) -> String {
         Deed::Try => format!("acquire {key} if it is free"),
         Deed::Release => format!("release {key}"),
         Deed::Withdraw => format!("drop its claim on {key}"),
+        Deed::Leave => format!("give up its place at {key}"),
+    }
+}
+
+/// A request that has no number, in a sentence.
+fn asked(command: &Command) -> String {
+    let sessions = |ids: &[SessionId]| ids.iter().copied().map(session).collect::<Vec<_>>().join(", ");
+    let acquire = |wait: &bool, key: &Key| match wait {
+        true => format!("acquire {key}, and wait for it"),
+        false => format!("acquire {key} if it is free"),
+    };
+    match command {
+        Command::Open { .. } => "a session is opened".to_string(),
+        Command::Close { session: id } => format!("session {} is closed", session(*id)),
+        Command::KeepAlive { sessions: ids } => format!("a keepalive of {} is applied", sessions(ids)),
+        Command::Acquire { session: id, key, wait, .. } => {
+            format!("a request of {} without a number is applied: {}", session(*id), acquire(wait, key))
+        }
+        Command::AcquireOnce { key, wait, .. } => {
+            format!("a request without a session is applied: {}", acquire(wait, key))
+        }
+        Command::Release { session: id, key, claim, .. } => {
+            let claim = match claim {
+                Claim::Held(token) => format!("release {key}, held with token {token}"),
+                Claim::Waiting => deed(Deed::Leave, key.as_str()),
+                Claim::Either => deed(Deed::Withdraw, key.as_str()),
+            };
+            format!("a request of {} without a number is applied: {claim}", session(*id))
+        }
     }
 }
 
@@ -130,13 +158,13 @@ impl Locks {
             Action::Send(client, what, place) => {
                 format!("client {} sends a request: {}", client + 1, deed(*what, key(place)))
             }
-            Action::SendOnce(place) => format!("somebody without a session sends a request: acquire {}", key(place)),
             Action::Apply(client, operation) => {
                 format!("operation {} of client {} is applied", operation + 1, client + 1)
             }
-            Action::ApplyOnce(place) => format!("acquire {} without a session is applied", place + 1),
-            Action::KeepAlive(client) => format!("a keepalive of client {} is applied", client + 1),
-            Action::Close(client) => format!("client {}'s session is closed", client + 1),
+            Action::Ask(request) => match &**request {
+                Payload::Command(command) => asked(command),
+                Payload::Noop => words(request),
+            },
             Action::Tick => "time passes".to_string(),
             Action::Noop => "an idle leader's no-op is applied".to_string(),
         }
@@ -147,7 +175,6 @@ impl Locks {
         let applied = |payload: &Payload<Command>| format!("{} is applied", words(payload));
         match action {
             Action::Apply(client, operation) => applied(&last.clients[*client].sent[*operation]),
-            Action::ApplyOnce(place) => applied(&last.once[*place]),
             other => self.tell(other),
         }
     }
@@ -162,27 +189,24 @@ impl Locks {
                 let command = sent.clients[*client].sent.last().map(|sent| &**sent);
                 json!({ "kind": "send", "client": client + 1, "payload": command })
             }
-            Action::SendOnce(_) => json!({ "kind": "send", "payload": sent.once.last().map(|command| &**command) }),
             Action::Apply(client, operation) => apply(&last.clients[*client].sent[*operation]),
-            Action::ApplyOnce(place) => apply(&last.once[*place]),
-            Action::KeepAlive(client) => {
-                apply(&Payload::Command(Command::KeepAlive { sessions: vec![Locks::session(*client)] }))
-            }
-            Action::Close(client) => apply(&Payload::Command(Command::Close { session: Locks::session(*client) })),
+            Action::Ask(request) => apply(request),
             Action::Tick => json!({ "kind": "tick", "milliseconds": 1 }),
             Action::Noop => apply(&Payload::Noop),
         }
     }
 
-    /// What went on along a path: the table on the left, a lifeline for each client, and one for all without a session.
+    /// What went on along a path: the table on the left, a lifeline for each session that there is at the beginning, and
+    /// one for all that come later.
     pub(super) fn draw(&self, way: &[(State, Option<Action>)]) -> Option<Diagram> {
-        let (first, _) = way.first()?;
-        let clients = first.clients.len();
-        let names = (1..=clients).map(|number| format!("client {number}"));
-        let others = (self.bounds.once > 0).then(|| "without a session".to_string());
+        way.first()?;
+        let sessions = usize::try_from(self.bounds.sessions).expect("few sessions");
+        let who = if self.bounds.operations > 0 { "client" } else { "session" };
+        let names = (1..=sessions).map(|number| format!("{who} {number}"));
+        let others = (!self.bounds.openings.is_empty()).then(|| "later sessions".to_string());
         let mut diagram = Diagram::new(std::iter::once("lock table".to_string()).chain(names).chain(others));
         // Where each client's requests were sent.
-        let mut sent = vec![Vec::new(); clients + 1];
+        let mut sent = vec![Vec::new(); sessions];
         for (number, steps) in way.windows(2).enumerate() {
             let [(last, Some(action)), (next, _)] = steps else { continue };
             let row = diagram.row((number + 1).to_string());
@@ -192,18 +216,19 @@ impl Locks {
                     sent[*client].push(row);
                     diagram.note((client + 1, row), deed(*what, self.keys[*place].as_str()), Tone::Plain);
                 }
-                Action::SendOnce(_) => sent[clients].push(row),
                 Action::Apply(client, operation) => {
                     let from = (client + 1, sent[*client][*operation]);
                     let label = label(&last.clients[*client].sent[*operation]);
                     diagram.detailed_arrow(from, (0, row), label, words, Fate::Arrives);
                 }
-                Action::ApplyOnce(place) => {
-                    let from = (clients + 1, sent[clients][*place]);
-                    diagram.detailed_arrow(from, (0, row), "acquire", words, Fate::Arrives);
-                }
-                Action::KeepAlive(client) => diagram.arrow((client + 1, row), (0, row), "keepalive", Fate::Arrives),
-                Action::Close(client) => diagram.arrow((client + 1, row), (0, row), "close", Fate::Arrives),
+                Action::Ask(request) => match asks(request) {
+                    Some(number) => {
+                        let from =
+                            (usize::try_from(number).map_or(sessions + 1, |number| number.min(sessions + 1)), row);
+                        diagram.detailed_arrow(from, (0, row), label(request), words, Fate::Arrives);
+                    }
+                    None => diagram.note((0, row), words, Tone::Plain),
+                },
                 Action::Tick => diagram.line(row, format!("cluster time {}", next.now), Tone::Plain),
                 Action::Noop => diagram.note((0, row), "noop", Tone::Plain),
             }
@@ -215,10 +240,32 @@ impl Locks {
 
 fn label(payload: &Payload<Command>) -> &'static str {
     match payload {
-        Payload::Command(Command::Acquire { wait: true, .. }) => "acquire",
-        Payload::Command(Command::Acquire { wait: false, .. }) => "acquire, no wait",
-        Payload::Command(Command::Release { .. }) => "release",
-        _ => "request",
+        Payload::Command(Command::Acquire { wait: true, .. } | Command::AcquireOnce { wait: true, .. }) => "acquire",
+        Payload::Command(Command::Acquire { wait: false, .. } | Command::AcquireOnce { wait: false, .. }) => {
+            "acquire, no wait"
+        }
+        Payload::Command(Command::Release { claim: Claim::Held(_), .. }) => "release",
+        Payload::Command(Command::Release { claim: Claim::Waiting, .. }) => "leave the queue",
+        Payload::Command(Command::Release { claim: Claim::Either, .. }) => "withdraw",
+        Payload::Command(Command::Open { .. }) => "open",
+        Payload::Command(Command::Close { .. }) => "close",
+        Payload::Command(Command::KeepAlive { .. }) => "keepalive",
+        Payload::Noop => "noop",
+    }
+}
+
+/// The number of the session that asks; of one that does not exist yet, a number beyond all that do.
+fn asks(payload: &Payload<Command>) -> Option<u64> {
+    match payload {
+        Payload::Command(Command::Open { .. } | Command::AcquireOnce { .. }) => Some(u64::MAX),
+        Payload::Command(
+            Command::Close { session } | Command::Acquire { session, .. } | Command::Release { session, .. },
+        ) => Some(session.number),
+        Payload::Command(Command::KeepAlive { sessions }) => match sessions[..] {
+            [session] => Some(session.number),
+            _ => None,
+        },
+        Payload::Noop => None,
     }
 }
 

@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 
 use crate::check::{Effort, Verdict};
 use crate::cluster::Around;
-use crate::locks::{self, Deed, Locks};
-use crate::models::{AROUND, CLUSTER, LOCKS, Named, Run, Tier, cluster, holds, raft};
+use crate::locks::{self, Deed, Locks, Start};
+use crate::models::{AROUND, CLUSTER, EVERY_DEED, EVERY_START, LOCKS, Named, Run, Tier, cluster, holds, raft};
 use crate::simulate::Walks;
 use crate::trace::Trace;
 use crate::world::{Answers, Bounds, Delivery};
@@ -155,17 +155,54 @@ pub(crate) fn models() -> Vec<Named> {
         lock_table(
             "locks-try",
             "2 sessions, 1 key, 2 acquires each, that wait or do not",
-            locks::Bounds { sessions: 2, alphabet: &[Deed::Wait, Deed::Try], ..LOCKS },
+            locks::Bounds { sessions: 2, opened: 2, numbered: &[Deed::Wait, Deed::Try], ..LOCKS },
         ),
         lock_table(
             "locks-withdraw",
             "2 sessions, 1 key, 2 operations each: acquires that wait, and releases of whatever there is",
-            locks::Bounds { sessions: 2, alphabet: &[Deed::Wait, Deed::Withdraw], ..LOCKS },
+            locks::Bounds { sessions: 2, opened: 2, numbered: &[Deed::Wait, Deed::Withdraw], ..LOCKS },
         ),
         lock_table(
             "locks-once",
-            "a session with 2 operations, and 2 acquires without a session, each any number of times",
-            locks::Bounds { sessions: 1, once: 2, alphabet: &[Deed::Wait, Deed::Release], ..LOCKS },
+            "a session with 2 operations, and 2 that acquires open",
+            locks::Bounds {
+                sessions: 1,
+                openings: &[Start::Wait],
+                opened: 3,
+                numbered: &[Deed::Wait, Deed::Release],
+                ..LOCKS
+            },
+        ),
+        lock_table(
+            "locks-asked",
+            "2 sessions, 1 key, every request there is without a number, any number of times, 3 grants",
+            locks::Bounds { sessions: 2, opened: 2, operations: 0, unnumbered: &EVERY_DEED, grants: 3, ..LOCKS },
+        ),
+        lock_table(
+            "locks-renumbered",
+            "as locks-asked, and 2 numbered acquires each",
+            locks::Bounds {
+                sessions: 2,
+                opened: 2,
+                numbered: &[Deed::Wait],
+                unnumbered: &EVERY_DEED,
+                grants: 3,
+                ..LOCKS
+            },
+        ),
+        lock_table(
+            "locks-once-keys",
+            "as locks-asked, with 2 keys, 4 grants, and sessions that open at any moment, by themselves or for a lock",
+            locks::Bounds {
+                sessions: 0,
+                openings: &EVERY_START,
+                opened: 2,
+                keys: 2,
+                operations: 0,
+                unnumbered: &EVERY_DEED,
+                grants: 4,
+                ..LOCKS
+            },
         ),
     ];
     let small = |named: Named| {

@@ -1,0 +1,125 @@
+//! Whether what a command is told is what the table has.
+
+use palisade_spec::invariants::Check;
+use palisade_spec::lock::{Claim, Command, Holder, Key, Lock, Opening, Outcome, Reply, Sequence, SessionId, Token};
+
+use super::judge::{Step, require};
+
+/// Judges an entry's answer. Of the answers that a command can have no two are true at once.
+pub(super) fn answer_is_true(step: &Step<'_>) -> Check {
+    let Step { command, outcome: Outcome { reply, .. }, after, .. } = step;
+    let is_true = match (command, reply) {
+        (None, reply) => reply.is_none() && opened(step).is_empty(),
+        (Some(Command::Open { opening }), Some(Reply::Opened { session })) => step.is_opened(*session, opening, false),
+        (Some(Command::AcquireOnce { opening, key, wait }), Some(reply)) => {
+            step.is_told_once(opening, key, *wait, reply)
+        }
+        (Some(_), _) if !opened(step).is_empty() => false,
+        (Some(Command::Close { session }), Some(Reply::Closed)) => after.session(*session).is_none(),
+        (Some(Command::KeepAlive { sessions }), Some(Reply::KeptAlive { missing })) => {
+            sessions.iter().filter(|session| after.session(**session).is_none()).eq(missing)
+        }
+        (Some(Command::Acquire { session, sequence, key, wait }), Some(reply)) => {
+            step.is_told(*session, *sequence, key, *wait, reply)
+        }
+        (Some(Command::Release { session, sequence, key, claim }), Some(reply)) => {
+            step.is_told_of_release(*session, *sequence, key, *claim, reply)
+        }
+        (Some(_), _) => false,
+    };
+    require("answers are true", is_true, || format!("{command:?} was told {reply:?}"))
+}
+
+/// The sessions that came to be.
+fn opened(step: &Step<'_>) -> Vec<SessionId> {
+    step.after.sessions().keys().copied().filter(|id| step.before.session(*id).is_none()).collect()
+}
+
+impl Step<'_> {
+    /// This session came to be and no other, as it was asked for, and after all the others.
+    fn is_opened(&self, id: SessionId, opening: &Opening, once: bool) -> bool {
+        let is_next = self.before.sessions().keys().all(|known| known.number < id.number);
+        let is_as_asked = self
+            .after
+            .session(id)
+            .is_some_and(|session| (&session.owner, session.ttl, session.once) == (&opening.owner, opening.ttl, once));
+        opened(self) == [id] && id.nonce == opening.nonce && is_next && is_as_asked
+    }
+
+    fn lock(&self, key: &Key) -> Option<&Lock> {
+        self.after.lock(key)
+    }
+
+    fn holds(&self, key: &Key, id: SessionId, token: Token) -> bool {
+        Step::has_claim(self.after, id, key, Claim::Held(token))
+    }
+
+    fn waits(&self, key: &Key, id: SessionId, ahead: u64) -> bool {
+        let place = self.lock(key).and_then(|lock| lock.place_of(id));
+        place.is_some_and(|place| place as u64 == ahead)
+    }
+
+    /// The lock is held, as it is said.
+    fn is_held(&self, key: &Key, reply: &Reply) -> bool {
+        let Some(lock) = self.lock(key) else { return false };
+        let Holder { session: holder, token, .. } = lock.holder;
+        let owner = self.after.session(holder).map(|session| session.owner.clone()).unwrap_or_else(|| "".into());
+        *reply == Reply::Held { holder, owner, token, queue: lock.queue.len() as u64 }
+    }
+
+    fn is_told_once(&self, opening: &Opening, key: &Key, wait: bool, reply: &Reply) -> bool {
+        match reply {
+            Reply::Granted { session, token } => {
+                self.is_opened(*session, opening, true) && self.holds(key, *session, *token)
+            }
+            Reply::Queued { session, ahead } => {
+                wait && self.is_opened(*session, opening, true) && self.waits(key, *session, *ahead)
+            }
+            reply => !wait && opened(self).is_empty() && self.is_held(key, reply),
+        }
+    }
+
+    /// An acquire that was done before is told what is left of its claim; a new one has the lock, or a place, or
+    /// neither if it did not want to wait.
+    fn is_told(&self, asks: SessionId, sequence: Option<Sequence>, key: &Key, wait: bool, reply: &Reply) -> bool {
+        let is_repeated = self.is_repeated(asks, sequence);
+        let number = self.lock(key).and_then(|lock| {
+            let waiter = lock.queue.iter().find(|waiter| waiter.session == asks).map(|waiter| waiter.sequence);
+            if lock.holder.session == asks { Some(lock.holder.sequence) } else { waiter }
+        });
+        // The claim is that of this very operation.
+        let is_its_own = sequence.is_none() || number == Some(sequence);
+        let lives = self.waited.session(asks).is_some();
+        match reply {
+            Reply::Granted { session, token } => {
+                lives && *session == asks && is_its_own && self.holds(key, asks, *token)
+            }
+            Reply::Queued { session, ahead } => {
+                wait && lives && *session == asks && is_its_own && self.waits(key, asks, *ahead)
+            }
+            Reply::Gone => lives && is_repeated && !is_its_own,
+            Reply::NoSession => !lives,
+            reply => !wait && lives && !is_repeated && number.is_none() && self.is_held(key, reply),
+        }
+    }
+
+    fn is_told_of_release(
+        &self,
+        asks: SessionId,
+        sequence: Option<Sequence>,
+        key: &Key,
+        claim: Claim,
+        reply: &Reply,
+    ) -> bool {
+        let is_repeated = self.is_repeated(asks, sequence);
+        let lives = self.waited.session(asks).is_some();
+        let had = Step::has_claim(self.waited, asks, key, claim);
+        match reply {
+            Reply::Released => !is_repeated && had && !Step::has_claim(self.after, asks, key, Claim::Either),
+            Reply::NotHolder => lives && !is_repeated && !had,
+            Reply::Gone => lives && is_repeated,
+            Reply::NoSession => !lives,
+            _ => false,
+        }
+    }
+}

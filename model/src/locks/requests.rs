@@ -1,0 +1,102 @@
+//! What anybody may ask of a table at any moment.
+//!
+//! Without a number, a request is judged by the table alone. So it makes no difference when it was sent, by whom, or how
+//! often it was applied before: whatever the bounds name may be applied in every state, for each session that there ever
+//! was. Plain HTTP sends such requests; so does the server itself, for waits that ran out and for connections that are
+//! gone.
+
+use palisade_spec::lock::{Claim, Command, Key, Opening, Owner, SessionId, Token, Ttl};
+use palisade_spec::raft::Payload;
+
+use super::{Bounds, Deed, State};
+use crate::world::Ref;
+
+/// A command that needs no client.
+pub type Request = Ref<Payload<Command>>;
+
+/// All of them.
+pub(super) struct Requests {
+    /// What opens a session.
+    openings: Vec<Request>,
+    /// Of each session, with the token that must have been granted before one can know it.
+    of: Vec<Vec<(Token, Request)>>,
+    /// For so many sessions that there were: a keepalive of all of them, and of one that there is not.
+    together: Vec<Request>,
+}
+
+impl Requests {
+    /// What the bounds name.
+    pub(super) fn new(bounds: &Bounds, keys: &[Key], keep: impl Fn(Command) -> Request) -> Requests {
+        let once = |key: &Key, wait| Command::AcquireOnce { opening: opening(bounds, 0), key: key.clone(), wait };
+        let opens = |start: &Start| match start {
+            Start::Open => vec![Command::Open { opening: opening(bounds, 0) }],
+            Start::Wait => keys.iter().map(|key| once(key, true)).collect(),
+            Start::Try => keys.iter().map(|key| once(key, false)).collect(),
+        };
+        let together =
+            |last: u64| Command::KeepAlive { sessions: (1..=last + 1).map(|n| session(bounds, n)).collect() };
+        Requests {
+            openings: bounds.openings.iter().flat_map(opens).map(&keep).collect(),
+            of: (1..=bounds.opened)
+                .map(|number| {
+                    let all = of(bounds, keys, session(bounds, number)).into_iter();
+                    all.map(|(token, command)| (token, keep(command))).collect()
+                })
+                .collect(),
+            together: (0..=bounds.opened).map(|last| keep(together(last))).collect(),
+        }
+    }
+
+    /// What may be applied in a state.
+    pub(super) fn possible(&self, state: &State) -> impl Iterator<Item = Request> {
+        let opened = usize::try_from(state.opened).expect("few sessions");
+        let granted = state.greatest;
+        let single = self.of[..opened].iter().flatten().filter(move |(token, _)| *token <= granted);
+        let together = (opened > 0).then(|| self.together[opened]);
+        self.openings.iter().copied().chain(single.map(|(_, request)| *request)).chain(together)
+    }
+}
+
+/// How a session can begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// By itself.
+    Open,
+    /// For a lock, for which it waits if it is held.
+    Wait,
+    /// For a lock, if it is free.
+    Try,
+}
+
+/// The session of a number. Those that are opened later have another nonce.
+pub(super) fn session(bounds: &Bounds, number: u64) -> SessionId {
+    SessionId { number, nonce: u64::from(number > bounds.sessions) }
+}
+
+/// What opens the session of a client, or (0) one that has none.
+pub(super) fn opening(bounds: &Bounds, client: u64) -> Opening {
+    let owner = if client > 0 { format!("client {client}") } else { String::new() };
+    Opening { nonce: u64::from(client == 0), owner: Owner::from(owner.as_str()), ttl: Ttl(bounds.ttl) }
+}
+
+fn of(bounds: &Bounds, keys: &[Key], session: SessionId) -> Vec<(Token, Command)> {
+    let signs = [Command::KeepAlive { sessions: vec![session] }, Command::Close { session }];
+    let mut all: Vec<(Token, Command)> = signs.map(|command| (Token(0), command)).into();
+    for key in keys {
+        for deed in bounds.unnumbered {
+            let acquire = |wait| Command::Acquire { session, sequence: None, key: key.clone(), wait };
+            let release = |claim| Command::Release { session, sequence: None, key: key.clone(), claim };
+            match deed {
+                Deed::Wait => all.push((Token(0), acquire(true))),
+                Deed::Try => all.push((Token(0), acquire(false))),
+                Deed::Withdraw => all.push((Token(0), release(Claim::Either))),
+                Deed::Leave => all.push((Token(0), release(Claim::Waiting))),
+                Deed::Release => {
+                    let tokens = (1..=bounds.grants).map(Token);
+                    all.extend(tokens.map(|token| (token, release(Claim::Held(token)))));
+                }
+            }
+        }
+    }
+    all
+}
