@@ -33,7 +33,7 @@ const UNIQUE: &[(&str, usize)] = &[
     ("locks-try", 8_295),
     ("locks-withdraw", 7_035),
     ("locks-once", 3_066),
-    ("locks-asked", 0),
+    ("locks-asked", 288),
     ("locks-renumbered", 28_539),
     ("locks-once-keys", 11_655),
     ("locks-all", 17_980_821),

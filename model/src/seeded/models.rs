@@ -84,6 +84,9 @@ const BEYOND: &[(&str, &[&str])] = &[
     ),
     ("locks-try", &["two wait for a lock", "a release may arrive when the lock is another's"]),
     ("locks-withdraw", &["two wait for a lock"]),
+    ("locks-asked", &["two wait for a lock"]),
+    ("locks-renumbered", &["two wait for a lock"]),
+    ("locks-once-keys", &["two wait for a lock"]),
 ];
 
 /// Logs of one entry in one term have no room for these.
