@@ -195,12 +195,12 @@ impl<S: StateMachine> Node<S> {
 #[cfg(test)]
 mod tests {
     use super::{Config, Durable, Node, NodeId};
-    use crate::lock::LockTable;
+    use crate::raft::parts::Idle;
 
     #[test]
     #[should_panic = "a node is one of its cluster's voters"]
     fn node_is_one_of_the_voters_when_it_comes_back() {
         let config = Config { id: NodeId(4), ..Config::new(NodeId(1), [1, 2, 3].map(NodeId)) };
-        Node::recover(config, Durable::blank(LockTable::default()));
+        Node::recover(config, Durable::blank(Idle));
     }
 }

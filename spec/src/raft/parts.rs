@@ -1,8 +1,8 @@
-//! A node's parts, for tests that put it into states that no step leads to.
+//! For tests: a node's parts, so that they can put it into states that no step leads to, and something to replicate.
 
 use alloc::vec::Vec;
 
-use super::{Clock, Entry, HardState, Index, Node, Role, StateMachine};
+use super::{Clock, Entry, HardState, Index, Node, Role, Stamp, StateMachine};
 
 /// What [`node_is_sound`](crate::invariants::node_is_sound) holds together.
 pub(crate) struct Parts<'a, S: StateMachine> {
@@ -17,5 +17,22 @@ impl<S: StateMachine> Node<S> {
     pub(crate) fn parts(&mut self) -> Parts<'_, S> {
         let Node { hard, role, log, commit, clock, .. } = self;
         Parts { hard, role, entries: log.entries_mut(), commit, clock }
+    }
+}
+
+/// A state machine that has no state.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Idle;
+
+impl StateMachine for Idle {
+    type Command = ();
+    type Outcome = ();
+
+    fn apply(&mut self, _: Stamp, (): &()) {}
+
+    fn advance(&mut self, _: Stamp) {}
+
+    fn next_deadline(&self) -> Option<Stamp> {
+        None
     }
 }

@@ -205,7 +205,7 @@ mod tests {
     use alloc::vec::Vec;
 
     use crate::invariants::states;
-    use crate::lock::{Command, LockTable};
+    use crate::raft::parts::Idle;
     use crate::raft::{
         Body, Config, Durable, Entry, HardState, Index, Input, Log, Message, Node, NodeId, Output, Payload, Persist,
         Position, Snapshot, Stamp, Term,
@@ -215,19 +215,19 @@ mod tests {
         Position { term: Term(term), index: Index(index) }
     }
 
-    fn entry(index: u64, term: u64) -> Entry<Command> {
+    fn entry(index: u64, term: u64) -> Entry<()> {
         Entry { term: Term(term), index: Index(index), stamp: Stamp(100), payload: Payload::Noop }
     }
 
     /// What node 1, whose log begins after a snapshot up to 10@2, does with these entries of the leader of term 3: the
     /// indexes that it writes, the answer, and how far it has applied then.
-    fn append(prev: Position, entries: &[Entry<Command>]) -> (Vec<u64>, Body<Command>, u64) {
+    fn append(prev: Position, entries: &[Entry<()>]) -> (Vec<u64>, Body<()>, u64) {
         let (last, stamp) = (at(10, 2), Stamp(100));
         let mut node = Node::recover(
             Config::new(NodeId(1), [1, 2, 3].map(NodeId)),
             Durable {
                 hard: HardState { term: Term(3), vote: None },
-                snapshot: Snapshot { last, stamp, machine: LockTable::default() },
+                snapshot: Snapshot { last, stamp, machine: Idle },
                 log: Log::starting_at(last, stamp),
             },
         );
