@@ -90,7 +90,9 @@ pub(super) fn facts(state: &State) -> Facts {
     );
     for (id, known) in table.sessions() {
         let last = numbered(known.last);
-        facts.fields(session(*id), [("until", known.deadline.to_string()), ("did", last)]);
+        let once = if known.once { "its lock" } else { "" };
+        let fields = [("until", known.deadline.to_string()), ("did", last), ("opened for", once.to_string())];
+        facts.fields(session(*id), fields);
     }
     for (number, client) in state.clients.iter().enumerate() {
         let sent = client.sent.iter().map(|sent| words(sent));
@@ -289,5 +291,32 @@ fn notes(diagram: &mut Diagram, row: usize, last: &State, next: &State) {
     if let Some(violation) = next.violation {
         let row = diagram.row("");
         diagram.line(row, format!("violated: {}", violation.property), Tone::Bad);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::locks::Bounds;
+    use crate::models::{EVERY_DEED, EVERY_START, LOCKS};
+
+    #[test]
+    fn no_two_requests_read_alike() {
+        let bounds = Bounds { openings: &EVERY_START, opened: 5, keys: 2, unnumbered: &EVERY_DEED, ..LOCKS };
+        let model = Locks::new(bounds);
+        let mut state = model.init_states().remove(0);
+        // Where two locks were granted, to sessions that were opened for them, there is the most to ask for.
+        for grants in 0..=2 {
+            let mut actions = Vec::new();
+            model.actions(&state, &mut actions);
+            let told: BTreeSet<String> = actions.iter().map(|action| model.tell_in(&state, action)).collect();
+            assert_eq!(told.len(), actions.len(), "{told:#?}");
+            assert_eq!((state.greatest.0, state.opened), (grants, 3 + grants));
+            let is_granted = |next: &State| next.greatest > state.greatest && next.opened > state.opened;
+            let granted = actions.into_iter().filter_map(|action| model.next_state(&state, action)).find(is_granted);
+            state = granted.unwrap_or(state);
+        }
     }
 }
