@@ -18,7 +18,7 @@ check-fast:
 check: check-fast
     RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --document-private-items --quiet
     cargo run --release -p palisade-model -- check
-    cargo run --release -p palisade-model -- simulate --seconds 5
+    cargo run --release -p palisade-model -- simulate --rounds 4
 
 # The models that take an hour, and random walks for as long as one likes.
 check-deep SECONDS='600':

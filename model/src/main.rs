@@ -1,7 +1,8 @@
 //! `palisade-model`: the models of Palisade's protocol, explored to the end.
 
 use std::collections::BTreeSet;
-use std::process::ExitCode;
+use std::ops::Range;
+use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
@@ -50,13 +51,16 @@ enum Command {
         /// For about how many seconds each
         #[arg(long, value_name = "SECONDS", default_value_t = 10)]
         seconds: u64,
+        /// So many rounds each instead, however long they take: they are the same on every machine
+        #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = positive)]
+        rounds: Option<usize>,
         /// The first seed: each further round of walks takes the next one
         #[arg(long, default_value_t = 1)]
         seed: u64,
         /// About how many states a round has, before it begins anew in a new process
         #[arg(long, value_name = "STATES", default_value_t = 50_000, value_parser = positive)]
         states: usize,
-        /// How many threads
+        /// How many rounds at a time
         #[arg(long, value_name = "N", default_value_t = 2, value_parser = positive)]
         threads: usize,
         /// One round of one model, told as JSON
@@ -106,11 +110,10 @@ fn main() -> ExitCode {
             let effort = Effort { threads, states: limit, time: time.map(Duration::from_secs), name: None };
             check(&names, deep, &effort)
         }
-        Command::Simulate { names, seconds, seed, states, threads, round: false } => {
-            simulate(&names, Duration::from_secs(seconds), seed, &Round { states, threads })
-        }
-        Command::Simulate { names, seed, states, threads, round: true, .. } => {
-            round(&names, seed, &Round { states, threads })
+        Command::Simulate { names, seed, states, round: true, .. } => round(&names, seed, states),
+        Command::Simulate { names, seconds, rounds, seed, states, threads, round: false } => {
+            let until = rounds.map_or(Until::Time(Duration::from_secs(seconds)), Until::Rounds);
+            simulate(&names, until, &Plan { seed, states, threads })
         }
         Command::Trace { name, property, json } => trace(&name, property.as_deref(), json),
         Command::Explore { name, address, property } => explore(&name, &address, property.as_deref()),
@@ -191,24 +194,35 @@ fn not_as_told(property: &str) -> String {
     format!("NOT AS TOLD: \"{property}\" should be violated, and nothing else be amiss")
 }
 
-/// How far one process walks.
-struct Round {
-    states: usize,
-    threads: usize,
-}
-
 /// One round of walks, in this process.
-fn round(names: &[String], seed: u64, round: &Round) -> Done {
+fn round(names: &[String], seed: u64, states: usize) -> Done {
     let models = models();
     let [name] = names else {
         return Err(Failure { message: "a round is of one model".to_string(), code: USAGE });
     };
-    let walks = find(&models, name)?.model.walk(seed, round.states, round.threads);
+    let walks = find(&models, name)?.model.walk(seed, states);
     println!("{}", serde_json::to_string(&walks).expect("walks are plain values"));
     Ok(ExitCode::SUCCESS)
 }
 
-fn simulate(names: &[String], time: Duration, seed: u64, round: &Round) -> Done {
+/// Which rounds of walks there are.
+struct Plan {
+    /// The first round's seed; the next round has the next one.
+    seed: u64,
+    /// About how many states a round comes through.
+    states: usize,
+    /// How many rounds there are at a time.
+    threads: usize,
+}
+
+/// When there are no more rounds.
+#[derive(Clone, Copy)]
+enum Until {
+    Time(Duration),
+    Rounds(usize),
+}
+
+fn simulate(names: &[String], until: Until, plan: &Plan) -> Done {
     let models = models();
     for name in names {
         find(&models, name)?;
@@ -220,27 +234,37 @@ fn simulate(names: &[String], time: Duration, seed: u64, round: &Round) -> Done 
     let mut passes = true;
     for model in models.iter().filter(chosen) {
         let begun = Instant::now();
-        let (mut states, mut longest, mut met) = (0, 0, BTreeSet::new());
-        let mut seeds = seed..;
-        for seed in seeds.by_ref() {
-            let walks = walk_elsewhere(model.name, seed, round)?;
-            states += walks.states;
-            longest = longest.max(walks.longest);
-            met.extend(walks.met);
-            for (property, trace) in &walks.violated {
-                println!("{}  VIOLATED with seed {seed}: {property}\n\n{trace}", model.name);
-            }
-            passes &= walks.violated.is_empty();
-            if begun.elapsed() >= time || !walks.violated.is_empty() {
+        let (mut rounds, mut states, mut longest, mut met) = (0, 0, 0, BTreeSet::new());
+        let mut sound = true;
+        while sound {
+            let most = match until {
+                Until::Time(time) if rounds == 0 || begun.elapsed() < time => plan.threads,
+                Until::Time(_) => 0,
+                Until::Rounds(most) => plan.threads.min(most - rounds),
+            };
+            if most == 0 {
                 break;
             }
+            let next = plan.seed + rounds as u64;
+            for walks in walk_elsewhere(model.name, next..next + most as u64, plan.states)? {
+                rounds += 1;
+                states += walks.states;
+                longest = longest.max(walks.longest);
+                met.extend(walks.met);
+                for (property, trace) in &walks.violated {
+                    println!("{}  VIOLATED with seed {}: {property}\n\n{trace}", model.name, walks.seed);
+                    sound = false;
+                }
+            }
         }
+        passes &= sound;
         let unmet = model.model.properties().into_iter().filter(|(name, possible)| *possible && !met.contains(*name));
         let unmet: Vec<_> = unmet.map(|(name, _)| format!("; not met: {name}")).collect();
         println!(
-            "{:<20} {states} states of random walks of up to {longest} steps, seeds {seed} to {}, {:.1} s{}",
+            "{:<20} {states} states of random walks of up to {longest} steps, seeds {} to {}, {:.1} s{}",
             model.name,
-            seeds.start - 1,
+            plan.seed,
+            plan.seed + rounds as u64 - 1,
             begun.elapsed().as_secs_f64(),
             unmet.concat()
         );
@@ -248,21 +272,27 @@ fn simulate(names: &[String], time: Duration, seed: u64, round: &Round) -> Done 
     Ok(if passes { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// One round of walks, in a process of its own: the parts of a model's states are kept as long as their process lives.
-fn walk_elsewhere(name: &str, seed: u64, round: &Round) -> Result<Walks, Failure> {
-    let failed = |message: String| Failure { message: format!("{name}, seed {seed}: {message}"), code: 1 };
-    let program = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
-    let numbers = [("--seed", seed), ("--states", round.states as u64), ("--threads", round.threads as u64)];
-    let output = std::process::Command::new(program)
-        .args(["simulate", name, "--round"])
-        .args(numbers.iter().flat_map(|(option, number)| [(*option).to_string(), number.to_string()]))
-        .stderr(std::process::Stdio::inherit())
-        .output()
-        .map_err(|error| failed(error.to_string()))?;
-    if !output.status.success() {
-        return Err(failed(format!("the walks ended with {}", output.status)));
-    }
-    serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))
+/// Rounds of walks, all at once, each in a process of its own: the parts of a model's states are kept as long as their
+/// process lives.
+fn walk_elsewhere(name: &str, seeds: Range<u64>, states: usize) -> Result<Vec<Walks>, Failure> {
+    let failed = |seed: u64, message: String| Failure { message: format!("{name}, seed {seed}: {message}"), code: 1 };
+    let begin = |seed: u64| {
+        let program = std::env::current_exe()?;
+        let mut round = std::process::Command::new(program);
+        round.args(["simulate", name, "--round", "--seed", &seed.to_string(), "--states", &states.to_string()]);
+        round.stdout(Stdio::piped()).spawn()
+    };
+    let begun: Vec<_> = seeds.map(|seed| (seed, begin(seed))).collect();
+    let ended = begun.into_iter().map(|(seed, round)| (seed, round.and_then(std::process::Child::wait_with_output)));
+    let ended: Vec<_> = ended.collect();
+    let told = ended.into_iter().map(|(seed, output)| {
+        let output = output.map_err(|error| failed(seed, error.to_string()))?;
+        if !output.status.success() {
+            return Err(failed(seed, format!("the walks ended with {}", output.status)));
+        }
+        serde_json::from_slice(&output.stdout).map_err(|error| failed(seed, error.to_string()))
+    });
+    told.collect()
 }
 
 /// A shortest path to where `property` is violated or met.

@@ -84,7 +84,7 @@ pub trait Run: Send + Sync {
     /// If the model has no such property.
     fn trace(&self, property: &str) -> Option<Trace>;
     /// Walks through it at random, until about so many states were seen.
-    fn walk(&self, seed: u64, states: usize, threads: usize) -> Walks;
+    fn walk(&self, seed: u64, states: usize) -> Walks;
     /// Serves its Explorer, for as long as the process lives.
     ///
     /// # Panics
@@ -114,8 +114,8 @@ impl<M: Readable, F: Fn() -> M + Send + Sync> Run for Make<F> {
         shortest(self.0(), property)
     }
 
-    fn walk(&self, seed: u64, states: usize, threads: usize) -> Walks {
-        walk(self.0(), seed, states, threads)
+    fn walk(&self, seed: u64, states: usize) -> Walks {
+        walk(self.0(), seed, states)
     }
 
     fn explore(&self, address: SocketAddr) {

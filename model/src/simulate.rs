@@ -118,14 +118,14 @@ impl<M: Readable> Chooser<Watched<M>> for ByWeight {
     }
 }
 
-/// Walks at random until about so many states were seen, or something is amiss. A model keeps the parts of its states
+/// Walks at random until about so many states were seen, or something is amiss: the same walks each time. A model keeps the parts of its states
 /// for as long as its process lives: whoever wants to walk on begins anew, in another process and with another seed.
-pub fn walk<M: Readable>(model: M, seed: u64, states: usize, threads: usize) -> Walks {
+pub fn walk<M: Readable>(model: M, seed: u64, states: usize) -> Walks {
     let properties = model.properties().into_iter().map(|property| (property, AtomicBool::new(false))).collect();
     let begun = Instant::now();
     let checker = Watched { model, properties }
         .checker()
-        .threads(threads)
+        .threads(1)
         .target_state_count(states)
         .target_max_depth(LONGEST)
         .spawn_simulation(seed, ByWeight)

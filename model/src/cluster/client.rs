@@ -1,7 +1,7 @@
 //! A client: what it asks for, what it is told, and how long it relies on that.
 
-use palisade_spec::lock::{Claim, Command, Event, Outcome, Reply, Sequence, SessionId, Token};
-use palisade_spec::raft::Payload;
+use palisade_spec::lock::{Claim, Command, Event, LockTable, Outcome, Reply, Sequence, SessionId, Token};
+use palisade_spec::raft::{Index, Node, NodeId, Payload};
 use serde::Serialize;
 
 use super::key;
@@ -17,10 +17,21 @@ pub struct Client {
     pub token: Option<Token>,
     /// The moment from which its lease counts.
     pub lease: u64,
-    /// When it sent the first of the keepalives that are not answered yet.
-    pub keepalive: Option<u64>,
+    /// Its keepalives that may be answered yet, and would prolong its lease.
+    pub keepalives: Vec<KeepAlive>,
     /// Whether it has written.
     pub wrote: bool,
+}
+
+/// A keepalive under way. Its answer counts from the moment at which it was sent, and from no other's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KeepAlive {
+    /// When it was sent.
+    pub sent: u64,
+    /// The leader that answers it, unless it steps down before.
+    pub server: NodeId,
+    /// Its place in that leader's log, once it is there.
+    pub index: Option<Index>,
 }
 
 /// What a client can ask for.
@@ -36,10 +47,10 @@ pub enum Request {
 
 impl Client {
     /// A request arrives at a server at this moment: what it says.
-    pub(super) fn ask(&mut self, session: SessionId, request: Request, now: u64) -> Command {
+    pub(super) fn ask(&mut self, session: SessionId, request: Request, server: NodeId, now: u64) -> Command {
         match request {
             Request::Acquire if self.arrivals[0] == 0 => self.asked = now,
-            Request::KeepAlive => self.keepalive = self.keepalive.or(Some(now)),
+            Request::KeepAlive => self.keepalives.push(KeepAlive { sent: now, server, index: None }),
             Request::Acquire | Request::Release => {}
         }
         self.arrivals[request as usize] += 1;
@@ -53,8 +64,21 @@ impl Client {
         }
     }
 
-    /// Hears what an entry did, as far as it is about this client's session.
-    pub(super) fn hear(&mut self, own: SessionId, entry: Option<&Payload<Command>>, outcome: &Outcome) {
+    /// Sees what becomes of its keepalives at a server: they are in its log now, or it will not answer them.
+    pub(super) fn follow(&mut self, own: SessionId, node: &Node<LockTable>) {
+        if !node.is_leader() {
+            self.keepalives.retain(|keepalive| keepalive.server != node.id());
+        }
+        let last = node.log().last().index;
+        let is_last = node.log().get(last).is_some_and(|entry| keeps_alive(&entry.payload, own));
+        let arriving = |keepalive: &&mut KeepAlive| keepalive.server == node.id() && keepalive.index.is_none();
+        if let Some(keepalive) = self.keepalives.iter_mut().find(arriving).filter(|_| is_last) {
+            keepalive.index = Some(last);
+        }
+    }
+
+    /// Hears from a leader what one of its entries did, as far as it is about this client's session.
+    pub(super) fn hear(&mut self, own: SessionId, leader: NodeId, index: Index, outcome: &Outcome) {
         let reply = outcome.reply.iter().filter_map(|reply| match reply {
             Reply::Granted { session, token } => Some((*session, *token)),
             _ => None,
@@ -68,15 +92,17 @@ impl Client {
         {
             (self.token, self.lease) = (Some(token), self.lease.max(self.asked));
         }
-        // Whichever keepalive was answered, it was sent no earlier than the first of them.
-        if let (Some(Reply::KeptAlive { missing }), Some(Payload::Command(Command::KeepAlive { sessions }))) =
-            (&outcome.reply, entry)
-            && sessions.contains(&own)
-            && !missing.contains(&own)
-            && let Some(sent) = self.keepalive.take()
+        let answered = |keepalive: &KeepAlive| keepalive.server == leader && keepalive.index == Some(index);
+        if let Some(Reply::KeptAlive { missing }) = &outcome.reply
+            && let Some(place) = self.keepalives.iter().position(answered)
         {
-            self.lease = self.lease.max(sent);
+            let sent = self.keepalives.remove(place).sent;
+            if !missing.contains(&own) {
+                self.lease = self.lease.max(sent);
+            }
         }
+        let lease = self.lease;
+        self.keepalives.retain(|keepalive| keepalive.sent > lease);
     }
 
     /// Whether it may still rely on its lease: it was told of a grant, has not given it back, and by its own count its
@@ -84,4 +110,8 @@ impl Client {
     pub(super) fn relies(&self, now: u64, ttl: u64) -> bool {
         self.token.is_some() && self.arrivals[Request::Release as usize] == 0 && now <= self.lease + ttl
     }
+}
+
+fn keeps_alive(payload: &Payload<Command>, own: SessionId) -> bool {
+    matches!(payload, Payload::Command(Command::KeepAlive { sessions }) if sessions.contains(&own))
 }

@@ -21,7 +21,7 @@ use palisade_spec::raft::{Index, Node, NodeId, Payload, Stamp, StateMachine};
 use serde::Serialize;
 use stateright::Property;
 
-pub use self::client::{Client, Request};
+pub use self::client::{Client, KeepAlive, Request};
 pub use self::resource::Resource;
 use crate::locks::{execute, judge};
 use crate::world::{Applied, Asked, Environment, Ghost, Ref, Seat, World};
@@ -162,7 +162,7 @@ impl Environment for Surroundings {
                 return Some(Asked::Clock(server, self.now - looked));
             }
             Move::Arrive(number, request, server) => {
-                let command = self.clients[number].ask(session(number), request, self.now);
+                let command = self.clients[number].ask(session(number), request, server, self.now);
                 return Some(Asked::Propose(server, vec![Payload::Command(command)]));
             }
             Move::Write(number) => self.write(number),
@@ -171,15 +171,15 @@ impl Environment for Surroundings {
     }
 
     fn watches(old: &Node<LockTable>, new: &Node<LockTable>, applied: &[Applied<LockTable>]) -> bool {
-        old.is_leader() != new.is_leader() || (new.is_leader() && !applied.is_empty())
+        let grown = || new.log().last().index > old.log().last().index;
+        old.is_leader() != new.is_leader() || (new.is_leader() && (!applied.is_empty() || grown()))
     }
 
     fn see(&mut self, node: &Node<LockTable>, applied: &Applied<LockTable>) -> Check {
         // Only the leader that proposed an entry answers for it.
         if node.is_leader() && node.term() == applied.term {
-            let entry = node.log().get(applied.index).map(|entry| &entry.payload);
             for (number, client) in self.clients.iter_mut().enumerate() {
-                client.hear(session(number), entry, &applied.outcome);
+                client.hear(session(number), node.id(), applied.index, &applied.outcome);
             }
         }
         Ok(())
@@ -190,6 +190,9 @@ impl Environment for Surroundings {
             self.looked.entry(node.id()).or_insert(self.now);
         } else {
             self.looked.remove(&node.id());
+        }
+        for (number, client) in self.clients.iter_mut().enumerate() {
+            client.follow(session(number), node);
         }
     }
 

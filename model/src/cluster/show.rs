@@ -68,7 +68,7 @@ impl Surroundings {
             ("token", token),
             ("lease", lease),
             ("kept alive", count(Request::KeepAlive)),
-            ("unanswered since", client.keepalive.map_or(String::new(), |sent| sent.to_string())),
+            ("unanswered since", client.keepalives.first().map_or(String::new(), |first| first.sent.to_string())),
             ("released", count(Request::Release)),
             ("", if client.wrote { "wrote" } else { "" }.to_string()),
         ]

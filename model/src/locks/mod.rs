@@ -334,6 +334,15 @@ impl Model for Locks {
 }
 
 impl Readable for Locks {
+    /// There are hundreds of requests that may be applied at any moment; time must pass among them.
+    fn weight(action: &Action) -> u32 {
+        match action {
+            Action::Tick => 12,
+            Action::Send(..) => 4,
+            Action::Apply(..) | Action::Ask(_) | Action::Noop => 1,
+        }
+    }
+
     fn sentence(&self, last: &State, action: &Action) -> String {
         self.tell_in(last, action)
     }

@@ -41,8 +41,8 @@ impl Run for Small {
         self.model.trace(property)
     }
 
-    fn walk(&self, seed: u64, states: usize, threads: usize) -> Walks {
-        self.model.walk(seed, states, threads)
+    fn walk(&self, seed: u64, states: usize) -> Walks {
+        self.model.walk(seed, states)
     }
 
     fn explore(&self, address: SocketAddr) {
