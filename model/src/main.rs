@@ -90,7 +90,7 @@ enum Command {
         #[arg(long)]
         property: Option<String>,
     },
-    /// Put known bugs into the protocol, one at a time, and see that a model finds each
+    /// Put known bugs into a copy of the protocol, and see that a model finds each
     Seeded(seeded::Arguments),
 }
 

@@ -2,9 +2,10 @@
 //!
 //! A model that finds nothing shows something only if it would have found a bug. So there is a list of bugs
 //! (`model/seeded/`, a file for each area): each a rule of `spec` that is left out, or turned into one that looks just
-//! as good, with the property that then must fail and the model that must find it. [`run`] puts one after the other into
-//! a copy of the sources, builds it, and lets the built binary look for a shortest path to the violation. A bug that is
-//! not found *survives*: either the rule is not needed, or the model does not see what it is for.
+//! as good, with the property that then must fail and the model that must find it. [`run`] puts all of them into a copy
+//! of the sources, each behind a switch, builds that, and for each lets the built binary look for a shortest path to the
+//! violation. A bug that is not found *survives*: either the rule is not needed, or the model does not see what it is
+//! for.
 //!
 //! The protocol itself has no switch for any of this. Each bug is a replacement of a text, which must stand exactly
 //! once in the source, so the list cannot rot unnoticed.
@@ -12,15 +13,18 @@
 mod bug;
 pub(crate) mod models;
 mod mutants;
+mod switches;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::mpsc::sync_channel;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
+
 pub use self::bug::{Bug, Claims, bugs};
-pub use self::mutants::{Mutant, Mutants};
+use self::mutants::Mutants;
 use crate::models::models as registry;
 
 /// What went wrong with a list, a source, a build or a search. A bug that survives is no error: it is a result.
@@ -158,39 +162,38 @@ fn choose(arguments: &Arguments) -> Result<Vec<Bug>, Error> {
     Ok(chosen)
 }
 
-/// Builds every mutant, and searches each while the next is built. Says whether all were caught.
+/// How many searches there are at a time.
+const SEARCHES: usize = 2;
+
+/// Builds the mutants, and searches them. Says whether all were caught.
 fn hunt_all(workspace: &Path, chosen: &[Bug]) -> Result<bool, Error> {
     let begun = Instant::now();
-    let mutants = &Mutants::of(workspace)?;
-    let (built, ready) = sync_channel(1);
-    let caught = std::thread::scope(|scope| {
-        scope.spawn(move || {
-            for bug in chosen {
-                let begun = Instant::now();
-                let mutant = mutants.build(bug);
-                if built.send((bug, mutant, begun.elapsed())).is_err() {
-                    return;
+    let mutants = Mutants::of(workspace)?.build(chosen)?;
+    println!("{} bugs built in {:.0} s", chosen.len(), begun.elapsed().as_secs_f64());
+    let (todo, caught) = (Mutex::new(chosen.iter().zip(mutants)), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..SEARCHES {
+            scope.spawn(|| {
+                while let Some((bug, mutant)) = { todo.lock().next() } {
+                    let begun = Instant::now();
+                    let verdict = mutant.and_then(|mutant| mutant.hunt(bug));
+                    println!("{}", told(bug, &verdict, begun.elapsed()));
+                    caught.fetch_add(usize::from(matches!(verdict, Ok(Some(_)))), Ordering::Relaxed);
                 }
-            }
-        });
-        let told = ready.iter().map(|(bug, mutant, building)| {
-            let begun = Instant::now();
-            let verdict = mutant.and_then(|mutant| mutant.hunt(bug));
-            let Bug { name, property, model, .. } = bug;
-            let (built, hunted) = (building.as_secs_f64(), begun.elapsed().as_secs_f64());
-            let seconds = format!("built in {built:.1} s, searched in {hunted:.1} s");
-            match &verdict {
-                Ok(Some(1)) => println!("{name}: caught by \"{property}\" after 1 step in {model} ({seconds})"),
-                Ok(Some(steps)) => {
-                    println!("{name}: caught by \"{property}\" after {steps} steps in {model} ({seconds})")
-                }
-                Ok(None) => println!("{name}: SURVIVES; \"{property}\" holds in {model} ({seconds})"),
-                Err(error) => println!("{error}"),
-            }
-            matches!(verdict, Ok(Some(_)))
-        });
-        told.filter(|caught| *caught).count()
+            });
+        }
     });
+    let caught = caught.into_inner();
     println!("{caught} of {} caught in {:.0} s", chosen.len(), begun.elapsed().as_secs_f64());
     Ok(caught == chosen.len())
+}
+
+fn told(bug: &Bug, verdict: &Result<Option<usize>, Error>, time: Duration) -> String {
+    let (Bug { name, property, model, .. }, seconds) = (bug, time.as_secs_f64());
+    match verdict {
+        Ok(Some(1)) => format!("{name}: caught by \"{property}\" after 1 step in {model}, {seconds:.1} s"),
+        Ok(Some(steps)) => format!("{name}: caught by \"{property}\" after {steps} steps in {model}, {seconds:.1} s"),
+        Ok(None) => format!("{name}: SURVIVES; \"{property}\" holds in {model}, {seconds:.1} s"),
+        Err(error) => error.to_string(),
+    }
 }

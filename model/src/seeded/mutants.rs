@@ -1,35 +1,37 @@
-//! Mutants: the models' binary, built over a protocol that has a bug in it.
+//! Mutants: the models' binary, built over a protocol that has bugs in it, each behind a [switch](super::switches).
 //!
-//! All of them are built at one place under the workspace's `target`, where only files that differ from the last
-//! mutant's are written. So the dependencies are built once, ever, and of the models only what a bug touches.
+//! They are built at one place under the workspace's `target`, where only files that differ from the last time's are
+//! written. So the dependencies are built once, ever.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Arc;
 
-use tempfile::TempDir;
+use tempfile::TempPath;
 
+use super::switches::{ON, SWITCHES, with_switches};
 use super::{Bug, Error, FOUND, SURVIVED, in_place, read};
 
 /// The packages that are copied. Nothing else of the workspace is needed to search a model.
 const PACKAGES: [&str; 2] = ["spec", "model"];
 
 /// Where mutants are built.
-pub struct Mutants {
+pub(super) struct Mutants {
     workspace: PathBuf,
+    /// What is built.
     copy: PathBuf,
     target: PathBuf,
-    binaries: TempDir,
     /// Held while mutants are built: another run waits for this one to end.
     _only: File,
 }
 
-/// A binary with a bug in it.
-pub struct Mutant {
-    binary: PathBuf,
+/// A bug in a binary.
+pub(super) struct Mutant {
+    binary: Arc<TempPath>,
+    number: usize,
 }
 
 impl Mutants {
@@ -37,51 +39,60 @@ impl Mutants {
     ///
     /// # Errors
     /// If they cannot be read, or the copy not be written.
-    pub fn of(workspace: &Path) -> Result<Mutants, Error> {
+    pub(super) fn of(workspace: &Path) -> Result<Mutants, Error> {
         let place = workspace.join("target/mutants");
         let copy = place.join("workspace");
         let lock = place.join("lock");
         let only = in_place(&place, fs::create_dir_all(&place).and_then(|()| File::create(&lock)))?;
         in_place(&lock, only.lock())?;
-        for package in PACKAGES {
-            mirror(&workspace.join(package), &copy.join(package))?;
-        }
+        mirror(&workspace.join("model"), &copy.join("model"), &read)?;
         write(&copy.join("Cargo.lock"), &read(&workspace.join("Cargo.lock"))?)?;
         let manifest = workspace.join("Cargo.toml");
         write(&copy.join("Cargo.toml"), &without_other_members(&manifest, &read(&manifest)?)?)?;
-        let binaries = in_place(&std::env::temp_dir(), tempfile::tempdir())?;
-        Ok(Mutants { workspace: workspace.to_path_buf(), copy, target: place.join("target"), binaries, _only: only })
+        Ok(Mutants { workspace: workspace.to_path_buf(), copy, target: place.join("target"), _only: only })
     }
 
-    /// Builds the mutant that has this bug and no other.
+    /// Builds the mutants that have one of these bugs each, all in one binary; if that does not build, in as few as it
+    /// takes to find which of them does not.
     ///
     /// # Errors
-    /// If the bug does not fit the source, or what comes of it does not build.
-    pub fn build(&self, bug: &Bug) -> Result<Mutant, Error> {
-        let (path, mutated) = (bug.path(&self.workspace), bug.path(&self.copy));
-        let sound = read(&path)?;
-        write(&mutated, &bug.mutate(&sound)?)?;
-        let built = self.cargo_build();
-        // Whatever came of it, the next mutant has only its own bug.
-        write(&mutated, &sound)?;
-        let output = in_place(&self.copy, built)?;
-        if !output.status.success() {
-            let output = String::from_utf8_lossy(&output.stderr).into_owned();
-            return Err(Error::Build { bug: bug.name.clone(), output });
+    /// If files cannot be read or written. For each bug: if it does not fit the source, or what comes of it does not
+    /// build.
+    pub(super) fn build(&self, bugs: &[Bug]) -> Result<Vec<Result<Mutant, Error>>, Error> {
+        let built = self.cargo_build(bugs)?;
+        if built.status.success() {
+            let path = in_place(&self.target, tempfile::NamedTempFile::new())?.into_temp_path();
+            in_place(&path, fs::copy(self.target.join("seeded/palisade-model"), &path))?;
+            let binary = Arc::new(path);
+            return Ok((0..bugs.len()).map(|number| Ok(Mutant { binary: binary.clone(), number })).collect());
         }
-        let binary = self.binaries.path().join(&bug.name);
-        in_place(&binary, fs::copy(self.target.join("seeded/palisade-model"), &binary))?;
-        Ok(Mutant { binary })
+        if let [bug] = bugs {
+            let output = String::from_utf8_lossy(&built.stderr).into_owned();
+            return Ok(vec![Err(Error::Build { bug: bug.name.clone(), output })]);
+        }
+        let (some, others) = bugs.split_at(bugs.len() / 2);
+        let mut mutants = self.build(some)?;
+        mutants.extend(self.build(others)?);
+        Ok(mutants)
     }
 
-    fn cargo_build(&self) -> io::Result<Output> {
+    fn cargo_build(&self, bugs: &[Bug]) -> Result<Output, Error> {
+        let spec = self.workspace.join("spec");
+        let switched = |path: &Path| {
+            let is_in = |(_, bug): &(usize, &Bug)| bug.path(&self.workspace) == path;
+            let bugs: Vec<_> = bugs.iter().enumerate().filter(is_in).collect();
+            let source = if bugs.is_empty() { read(path)? } else { with_switches(&read(path)?, &bugs)? };
+            Ok(if path == spec.join("src/lib.rs") { source + SWITCHES } else { source })
+        };
+        mirror(&spec, &self.copy.join("spec"), &switched)?;
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        Command::new(cargo)
+        let output = Command::new(cargo)
             .current_dir(&self.copy)
             .args(["build", "--quiet", "--offline", "--profile", "seeded", "--package", "palisade-model"])
             .arg("--target-dir")
             .arg(&self.target)
-            .output()
+            .output();
+        in_place(&self.copy, output)
     }
 }
 
@@ -91,9 +102,10 @@ impl Mutant {
     ///
     /// # Errors
     /// If the search does not come to its end.
-    pub fn hunt(&self, bug: &Bug) -> Result<Option<usize>, Error> {
+    pub(super) fn hunt(&self, bug: &Bug) -> Result<Option<usize>, Error> {
         let broke_off = |output: String| Error::Search { bug: bug.name.clone(), output };
-        let output = Command::new(&self.binary)
+        let output = Command::new(&**self.binary)
+            .env(ON, self.number.to_string())
             .args(["seeded", "--search", &bug.model, &bug.property])
             .output()
             .map_err(|error| broke_off(error.to_string()))?;
@@ -112,13 +124,6 @@ fn last_lines(text: &str) -> String {
     lines[lines.len().saturating_sub(20)..].join("\n")
 }
 
-impl Drop for Mutant {
-    fn drop(&mut self) {
-        // A file that stays goes with its folder, at the end of the run.
-        let _ = fs::remove_file(&self.binary);
-    }
-}
-
 /// The workspace's manifest, with only the copied packages in it.
 fn without_other_members(path: &Path, manifest: &str) -> Result<String, Error> {
     let parsed: Result<toml::Table, _> = toml::from_str(manifest);
@@ -130,13 +135,13 @@ fn without_other_members(path: &Path, manifest: &str) -> Result<String, Error> {
     Ok(manifest.to_string())
 }
 
-/// Makes one folder like another, writing only what differs.
-fn mirror(from: &Path, to: &Path) -> Result<(), Error> {
+/// Makes one folder like another, but for what its files say, writing only what differs.
+fn mirror(from: &Path, to: &Path, says: &dyn Fn(&Path) -> Result<String, Error>) -> Result<(), Error> {
     in_place(to, fs::create_dir_all(to))?;
     let names = names(from)?;
     for name in &names {
         let (from, to) = (from.join(name), to.join(name));
-        if from.is_dir() { mirror(&from, &to)? } else { write(&to, &read(&from)?)? }
+        if from.is_dir() { mirror(&from, &to, says)? } else { write(&to, &says(&from)?)? }
     }
     for stray in self::names(to)?.difference(&names) {
         let stray = to.join(stray);

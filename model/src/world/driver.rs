@@ -101,10 +101,15 @@ impl Driver {
         Driver { elections: bounds.elections, crashes }
     }
 
+    /// The same where nobody crashes.
+    pub(super) fn undisturbed(self) -> Driver {
+        Driver { crashes: Crashes::Nowhere, ..self }
+    }
+
     /// Hands `stimulus` to a server and carries out what it asks for.
     pub(super) fn take<S: StateMachine>(self, before: &Seat<S>, stimulus: Stimulus<S::Command>) -> Taken<S> {
         let mut feeder = Feeder { node: before.node.clone(), fed: Vec::new() };
-        // A failed assertion is how a node stops itself. In a sound protocol none ever fails.
+        // A failed assertion is how a node stops itself, and its disk likewise. In a sound protocol none ever fails.
         let stepped = catch_unwind(AssertUnwindSafe(|| feeder.run(stimulus, self.elections)));
         let Feeder { node, fed } = feeder;
         let mut taken = Taken {
@@ -115,11 +120,13 @@ impl Driver {
             crashes: Vec::new(),
             violation: None,
         };
-        for (place, fed) in fed.iter().enumerate().filter(|(_, fed)| fed.done) {
-            self.carry_out(&mut taken, place, fed);
-        }
+        let carried_out = catch_unwind(AssertUnwindSafe(|| {
+            for (place, fed) in fed.iter().enumerate().filter(|(_, fed)| fed.done) {
+                self.carry_out(&mut taken, place, fed);
+            }
+        }));
         taken.fed = fed;
-        taken.violation = match stepped {
+        taken.violation = match stepped.and(carried_out) {
             Ok(()) => judge(before, &taken.seat),
             Err(panic) => Some(Violation { property: "assertions", detail: message(panic.as_ref()) }),
         };

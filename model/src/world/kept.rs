@@ -28,6 +28,8 @@ pub(super) struct Kept<E: Environment> {
     pub(super) ghosts: Interner<Ghost<E::Machine>>,
     pub(super) environments: Interner<E>,
     pub(super) steps: Memo<Stepped<E>>,
+    /// The crashes that may happen in steps: asked for only where one may happen, for they have servers of their own.
+    pub(super) crashes: Memo<Vec<Crashed<E>>>,
     /// What history and environments make of steps, and what comes of their moves.
     pub(super) histories: Memo<Result<Ref<Ghost<E::Machine>>, &'static Violation>>,
     pub(super) sights: Memo<Result<Ref<E>, &'static Violation>>,
@@ -43,7 +45,6 @@ pub(super) struct Stepped<E: Environment> {
     pub(super) seat: Ref<Seat<E::Machine>>,
     pub(super) said: SmallVec<[Ref<Message<CommandOf<E>>>; 4]>,
     pub(super) applied: Vec<Applied<E::Machine>>,
-    pub(super) crashes: Vec<Crashed<E>>,
     pub(super) violation: Option<&'static Violation>,
 }
 
@@ -69,6 +70,7 @@ impl<E: Environment> Kept<E> {
             ghosts: Interner::default(),
             environments: Interner::default(),
             steps: Memo::new(MEMO),
+            crashes: Memo::new(MEMO),
             histories: Memo::new(MEMO),
             sights: Memo::new(MEMO),
             moves: Memo::new(MEMO),
@@ -131,20 +133,30 @@ impl<E: Environment> Kept<E> {
 
     pub(super) fn step(&self, seat: Ref<Seat<E::Machine>>, stimulus: Stimulus<CommandOf<E>>) -> Arc<Stepped<E>> {
         self.steps.get([seat.key(), stimulus.key(), 0, 0], || {
-            let taken = self.driver.take(&seat, stimulus);
-            let crashes = taken.crashes.into_iter().map(|crash| Crashed {
-                before: crash.node.map(|node| self.seat(Seat { node, disk: crash.disk.clone(), cut: seat.cut })),
-                seat: self.seat(self.driver.recover(&seat, crash.disk)),
-                said: crash.said,
-                applied: crash.applied,
-            });
+            let taken = self.driver.undisturbed().take(&seat, stimulus);
             Stepped {
-                crashes: crashes.collect(),
                 seat: self.seat(taken.seat),
                 said: taken.said.into_iter().map(|message| self.messages.intern(message, &self.renamings)).collect(),
                 applied: taken.applied,
                 violation: taken.violation.map(keep),
             }
+        })
+    }
+
+    /// The crashes that may happen in a step.
+    pub(super) fn crashes(
+        &self,
+        seat: Ref<Seat<E::Machine>>,
+        stimulus: Stimulus<CommandOf<E>>,
+    ) -> Arc<Vec<Crashed<E>>> {
+        self.crashes.get([seat.key(), stimulus.key(), 0, 0], || {
+            let crashes = self.driver.take(&seat, stimulus).crashes.into_iter().map(|crash| Crashed {
+                before: crash.node.map(|node| self.seat(Seat { node, disk: crash.disk.clone(), cut: seat.cut })),
+                seat: self.seat(self.driver.recover(&seat, crash.disk)),
+                said: crash.said,
+                applied: crash.applied,
+            });
+            crashes.collect()
         })
     }
 

@@ -70,9 +70,12 @@ impl<E: Environment> World<E> {
     ) {
         let old = state.server(server);
         let stepped = self.kept.step(old, stimulus);
-        let crash = fault.and_then(Fault::crash).and_then(|place| place.checked_sub(perils.crashes));
-        let crash = crash.and_then(|place| stepped.crashes.get(place));
-        perils.crashes += stepped.crashes.len();
+        let chosen = fault.and_then(Fault::crash);
+        let may_crash = chosen.is_some() || (fault.is_none() && state.crashes > 0);
+        let crashes = may_crash.then(|| self.kept.crashes(old, stimulus));
+        let crashes = crashes.as_ref().map_or(&[][..], |crashes| &crashes[..]);
+        let crash = chosen.and_then(|place| crashes.get(place.checked_sub(perils.crashes)?));
+        perils.crashes += crashes.len();
         if let Some(crash) = crash {
             if let Some(before) = crash.before {
                 self.becomes(state, server, before, &stepped.applied[..crash.applied]);
