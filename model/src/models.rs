@@ -195,6 +195,12 @@ fn consensus() -> Vec<Named> {
                 raft(0, Bounds { terms: 3, log: 3, crashes: 1, heartbeats, delivery, ..Bounds::default() })
             },
         ),
+        holds(
+            Tier::Deep,
+            "raft-three-terms-late",
+            "as raft-three-terms, with any number of heartbeats, and answers that arrive at any time",
+            || raft(0, Bounds { terms: 3, log: 3, crashes: 1, delivery: late(2), ..Bounds::default() }),
+        ),
     ]
 }
 

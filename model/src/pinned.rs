@@ -36,6 +36,7 @@ const UNIQUE: &[(&str, usize)] = &[
     ("locks-asked", 288),
     ("locks-renumbered", 28_539),
     ("locks-once-keys", 11_655),
+    ("raft-three-terms-late", 100_405_770),
     ("locks-all", 17_980_821),
     ("cluster-loss", 5_651_339),
 ];

@@ -78,6 +78,16 @@ impl<E: Environment> Kept<E> {
         }
     }
 
+    /// Remembers nothing but the last of each kind of result from now on.
+    pub(super) fn forget(&mut self) {
+        self.steps = Memo::new(1);
+        self.crashes = Memo::new(1);
+        self.histories = Memo::new(1);
+        self.sights = Memo::new(1);
+        self.moves = Memo::new(1);
+        self.judgements = Memo::new(1);
+    }
+
     pub(super) fn seat(&self, seat: Seat<E::Machine>) -> Ref<Seat<E::Machine>> {
         self.seats.intern(seat, &self.renamings)
     }

@@ -112,6 +112,11 @@ impl<E: Environment> World<E> {
         &self.initial[0].environment
     }
 
+    /// Takes every step anew from now on: what remembering gains is measured so.
+    pub fn forget_steps(&mut self) {
+        self.kept.forget();
+    }
+
     /// How many different parts there are: servers, messages, histories, environments.
     pub fn parts(&self) -> [usize; 4] {
         let kept = &self.kept;

@@ -1,13 +1,20 @@
 //! States a second, beside stateright's own `raft` example (3 servers, depth 10), in one run: `cargo bench -p palisade-model`.
+//! And what each of the things gains that make the difference, by doing without it.
 //!
 //! The example comes with stateright's package. It is copied to a temporary directory and built there as it is.
+
+mod laborious;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
+use palisade_model::check::Verdict;
 use palisade_model::models::models;
+use palisade_model::world::{Answers, Bounds, Delivery};
+
+use laborious::Without;
 
 /// Ours: models of consensus.
 const OURS: [&str; 3] = ["raft", "raft-late", "raft-repeats"];
@@ -33,17 +40,34 @@ fn main() {
     );
     for model in models().iter().filter(|model| OURS.contains(&model.name)) {
         let verdict = model.model.check(threads);
-        #[expect(clippy::cast_precision_loss, reason = "a rate, for people")]
-        let generated = verdict.states.0 as f64;
-        let seconds = verdict.elapsed.as_secs_f64();
-        let rate = generated / seconds;
-        println!(
-            "{:<34} {generated:>11} generated {seconds:>6.1} s {:>6.2} M/s, {:.1} times as many",
-            model.name,
-            rate / 1e6,
-            rate / theirs
-        );
+        println!("{:<34} {}, {:.1} times as many", model.name, told(&verdict), rate(&verdict) / theirs);
     }
+    println!("\nraft, without");
+    let late = Delivery::AnyTime { most: 2, answers: Answers::Messages };
+    let bounds = Bounds { crashes: 1, delivery: late, symmetry: true, ..Bounds::default() };
+    let whole = laborious::explore(bounds.clone(), Without::Nothing, threads);
+    println!("{:<34} {}", "nothing", told(&whole));
+    for (name, without) in [
+        ("shared parts", Without::Sharing),
+        ("cached digests", Without::Caches),
+        ("remembered steps", Without::Memory),
+        ("symmetry", Without::Symmetry),
+    ] {
+        let verdict = laborious::explore(bounds.clone(), without, threads);
+        let times = verdict.elapsed.as_secs_f64() / whole.elapsed.as_secs_f64();
+        println!("{name:<34} {}, {} unique, {times:.1} times as long", told(&verdict), verdict.states.1);
+    }
+}
+
+fn rate(verdict: &Verdict) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a rate, for people")]
+    let generated = verdict.states.0 as f64;
+    generated / verdict.elapsed.as_secs_f64()
+}
+
+fn told(verdict: &Verdict) -> String {
+    let (generated, seconds) = (verdict.states.0, verdict.elapsed.as_secs_f64());
+    format!("{generated:>11} generated {seconds:>6.1} s {:>6.2} M/s", rate(verdict) / 1e6)
 }
 
 /// Copies stateright's package and builds its example.
