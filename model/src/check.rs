@@ -8,10 +8,12 @@ use std::fmt::{self, Debug};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-use stateright::{Checker, CheckerBuilder, Expectation, Model};
+use stateright::{Checker, Model, Property};
 
 use crate::models::Expected;
 use crate::progress::{Memory, Watch};
+use crate::readable::Representative;
+use crate::watched::Watched;
 
 /// How much is explored, and with how much.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,8 +37,8 @@ pub struct Verdict {
     pub depth: usize,
     /// How long it took.
     pub elapsed: Duration,
-    /// Properties that must hold and do not, with the length of a path that shows it.
-    pub violated: Vec<(&'static str, usize)>,
+    /// Properties that must hold and do not.
+    pub violated: Vec<&'static str>,
     /// Properties that must be possible and were not met.
     pub unmet: Vec<&'static str>,
     /// Why the run ended.
@@ -70,10 +72,9 @@ impl Verdict {
     /// Whether everything is as expected: nothing but the expected property is violated, everything that must be possible
     /// was met, and the run was not cut short.
     pub fn is_as(&self, expected: Expected) -> bool {
-        let violated: Vec<&str> = self.violated.iter().map(|(property, _)| *property).collect();
         let as_told = match expected {
-            Expected::Holds => violated.is_empty(),
-            Expected::Violates(property) => violated == [property],
+            Expected::Holds => self.violated.is_empty(),
+            Expected::Violates(property) => self.violated == [property],
         };
         as_told && self.unmet.is_empty() && self.end != End::Cut
     }
@@ -93,8 +94,8 @@ impl fmt::Display for Verdict {
                 write!(f, ", {} B per unique state", memory.growth.0 / unique as u64)?;
             }
         }
-        for (property, steps) in &self.violated {
-            write!(f, "; VIOLATED after {steps} steps: {property}")?;
+        for property in &self.violated {
+            write!(f, "; VIOLATED: {property}")?;
         }
         for property in &self.unmet {
             write!(f, "; never met: {property}")?;
@@ -107,27 +108,59 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Explores everything, depth first.
-pub fn exhaust<M>(checker: CheckerBuilder<M>, threads: usize) -> Verdict
+/// Explores everything, depth first. Without `representative`, all states are different that are not equal.
+pub fn exhaust<M>(model: M, representative: Option<Representative<M::State>>, threads: usize) -> Verdict
 where
     M: Model + Send + Sync + 'static,
     M::State: Clone + Debug + PartialEq + Hash + Send + Sync + 'static,
     M::Action: Clone + Debug + PartialEq + Send + Sync + 'static,
 {
-    explore(checker, &Effort { threads, ..Effort::default() })
+    explore(model, representative, &Effort { threads, ..Effort::default() })
 }
+
+/// A model to explore: its only property is that there is something left to find out.
+struct Explored<M: Model>(Watched<M>);
+
+impl<M: Model> Model for Explored<M> {
+    type State = M::State;
+    type Action = M::Action;
+
+    fn init_states(&self) -> Vec<M::State> {
+        self.0.model.init_states()
+    }
+
+    fn actions(&self, state: &M::State, actions: &mut Vec<M::Action>) {
+        self.0.model.actions(state, actions);
+    }
+
+    fn next_state(&self, last: &M::State, action: M::Action) -> Option<M::State> {
+        self.0.model.next_state(last, action)
+    }
+
+    fn properties(&self) -> Vec<Property<Explored<M>>> {
+        vec![Property::always(UNDECIDED, |explored: &Explored<M>, state| {
+            explored.0.look(state);
+            !explored.0.is_decided()
+        })]
+    }
+}
+
+const UNDECIDED: &str = "there is something left to find out";
 
 /// Explores, depth first, until nothing is left or a limit is reached.
 ///
 /// # Panics
 /// If the model does.
-pub fn explore<M>(checker: CheckerBuilder<M>, effort: &Effort) -> Verdict
+pub fn explore<M>(model: M, representative: Option<Representative<M::State>>, effort: &Effort) -> Verdict
 where
     M: Model + Send + Sync + 'static,
     M::State: Clone + Debug + PartialEq + Hash + Send + Sync + 'static,
     M::Action: Clone + Debug + PartialEq + Send + Sync + 'static,
 {
-    let mut checker = checker.threads(effort.threads);
+    let mut checker = Explored(Watched::new(model)).checker().threads(effort.threads);
+    if let Some(representative) = representative {
+        checker = checker.symmetry_fn(representative);
+    }
     if let Some(states) = effort.states {
         checker = checker.target_state_count(states);
     }
@@ -140,21 +173,21 @@ where
     // Unlike `report`, this panics if a thread did.
     let checker = checker.spawn_dfs().join_and_report(&mut watch);
     let elapsed = watch.ended().unwrap_or_else(Instant::now) - begun;
-    let discoveries = checker.discoveries();
-    let (mut violated, mut unmet) = (Vec::new(), Vec::new());
-    for property in checker.model().properties() {
-        match (property.expectation, discoveries.get(property.name)) {
-            (Expectation::Sometimes, None) => unmet.push(property.name),
-            (Expectation::Sometimes, Some(_)) | (_, None) => {}
-            (_, Some(path)) => violated.push((property.name, path.clone().into_actions().len())),
-        }
-    }
+    let watched = &checker.model().0;
     let states = (checker.state_count(), checker.unique_state_count());
     let cut = effort.states.is_some_and(|limit| states.0 >= limit) || effort.time.is_some_and(|limit| elapsed >= limit);
     let end = match cut {
         true => End::Cut,
-        false if discoveries.len() == checker.model().properties().len() => End::Decided,
+        false if watched.is_decided() => End::Decided,
         false => End::Exhausted,
     };
-    Verdict { states, depth: checker.max_depth(), elapsed, violated, unmet, end, memory: watch.memory() }
+    Verdict {
+        states,
+        depth: checker.max_depth(),
+        elapsed,
+        violated: watched.shown(true).map(|property| property.name).collect(),
+        unmet: watched.unmet().map(|property| property.name).collect(),
+        end,
+        memory: watch.memory(),
+    }
 }

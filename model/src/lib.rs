@@ -16,7 +16,7 @@
 //! | [`check`], [`progress`] | running a model to its end, how far it is, and the verdict |
 //! | [`simulate`] | random walks, far past those bounds |
 //! | [`trace`] | shortest paths to violations and witnesses |
-//! | [`seeded`] | known bugs, put into the protocol one at a time: each must be found |
+//! | [`seeded`] | known bugs, put into a copy of the protocol: each must be found |
 //! | [`explore`] | stateright's Explorer in a browser |
 //! | [`readable`] | what people and programs read of a model |
 //! | [`facts`], [`diagram`] | states as tables and as what changed, paths as sequence diagrams |
@@ -36,4 +36,5 @@ pub mod readable;
 pub mod seeded;
 pub mod simulate;
 pub mod trace;
+mod watched;
 pub mod world;

@@ -165,6 +165,9 @@ fn check(names: &[String], deep: bool, effort: &Effort) -> Done {
             told.push_str("; ");
             told.push_str(&if is_as_told { as_told(model, property) } else { not_as_told(property) });
         }
+        if !is_as_told {
+            told.extend(verdict.violated.iter().map(|property| how_to_see(model.name, property)));
+        }
         let unpinned = as_pinned(model, &verdict).err();
         told.extend(unpinned);
         println!("{:<width$}  {told}", model.name);
@@ -188,6 +191,10 @@ fn as_pinned(model: &Named, verdict: &Verdict) -> Result<(), &'static str> {
 fn as_told(model: &Named, property: &str) -> String {
     let steps = model.model.trace(property).map_or(0, |trace| trace.steps.len());
     format!("as told: \"{property}\" is violated after {steps} steps")
+}
+
+fn how_to_see(name: &str, property: &str) -> String {
+    format!("\n  a shortest path to the violation: palisade-model trace {name} --property '{property}'")
 }
 
 fn not_as_told(property: &str) -> String {

@@ -97,12 +97,7 @@ struct Make<F>(F);
 
 impl<M: Readable, F: Fn() -> M + Send + Sync> Run for Make<F> {
     fn attempt(&self, effort: &Effort) -> Verdict {
-        let checker = self.0().checker();
-        let checker = match M::REPRESENTATIVE {
-            Some(representative) => checker.symmetry_fn(representative),
-            None => checker,
-        };
-        explore(checker, effort)
+        explore(self.0(), M::REPRESENTATIVE, effort)
     }
 
     fn properties(&self) -> Vec<(&'static str, bool)> {

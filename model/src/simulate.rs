@@ -4,16 +4,16 @@
 //! is next is drawn by weight ([`Readable::weight`]): drawn evenly, elections and faults would use up their budgets
 //! before anything was committed. A walk shows what it comes upon, and nothing of what it does not.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
-use stateright::{Checker, Chooser, Expectation, Model, Property};
+use stateright::{Checker, Chooser, Model, Property};
 
 use crate::readable::Readable;
 use crate::trace::tell;
+use crate::watched::Watched;
 
 /// How many steps a walk has at most.
 pub const LONGEST: usize = 400;
@@ -35,57 +35,32 @@ pub struct Walks {
     pub met: Vec<String>,
 }
 
-/// A model on whose every state all its properties are looked at.
-struct Watched<M: Model> {
-    model: M,
-    properties: Vec<(Property<M>, AtomicBool)>,
-}
+/// A model to walk through.
+struct Walked<M: Model>(Watched<M>);
 
-impl<M: Model> Watched<M> {
-    /// Whether nothing is amiss in a state. Notes which properties were violated, or met.
-    fn look(&self, state: &M::State) -> bool {
-        let mut sound = true;
-        for (property, shown) in &self.properties {
-            let must_hold = matches!(property.expectation, Expectation::Always);
-            if (property.condition)(&self.model, state) != must_hold {
-                shown.store(true, Ordering::Relaxed);
-                sound &= !must_hold;
-            }
-        }
-        sound
-    }
-
-    /// The properties that were violated, or those that were met.
-    fn shown(&self, must_hold: bool) -> impl Iterator<Item = &Property<M>> {
-        let all =
-            self.properties.iter().filter(|(_, shown)| shown.load(Ordering::Relaxed)).map(|(property, _)| property);
-        all.filter(move |property| matches!(property.expectation, Expectation::Always) == must_hold)
-    }
-}
-
-impl<M: Readable> Model for Watched<M> {
+impl<M: Readable> Model for Walked<M> {
     type State = M::State;
     type Action = M::Action;
 
     fn init_states(&self) -> Vec<M::State> {
-        self.model.init_states()
+        self.0.model.init_states()
     }
 
     fn actions(&self, state: &M::State, actions: &mut Vec<M::Action>) {
         let begin = actions.len();
-        self.model.actions(state, actions);
+        self.0.model.actions(state, actions);
         // Only those that do something: the checker could not find its way again along one that was tried in vain.
         let mut last = actions.split_off(begin);
-        last.retain(|action| self.model.next_state(state, action.clone()).is_some());
+        last.retain(|action| self.0.model.next_state(state, action.clone()).is_some());
         actions.append(&mut last);
     }
 
     fn next_state(&self, last: &M::State, action: M::Action) -> Option<M::State> {
-        self.model.next_state(last, action)
+        self.0.model.next_state(last, action)
     }
 
-    fn properties(&self) -> Vec<Property<Watched<M>>> {
-        vec![Property::always(NOTHING_AMISS, Watched::look)]
+    fn properties(&self) -> Vec<Property<Walked<M>>> {
+        vec![Property::always(NOTHING_AMISS, |walked: &Walked<M>, state| walked.0.look(state))]
     }
 }
 
@@ -95,7 +70,7 @@ const NOTHING_AMISS: &str = "nothing is amiss";
 #[derive(Clone)]
 struct ByWeight;
 
-impl<M: Readable> Chooser<Watched<M>> for ByWeight {
+impl<M: Readable> Chooser<Walked<M>> for ByWeight {
     type State = StdRng;
 
     fn new_state(&self, seed: u64) -> StdRng {
@@ -121,9 +96,8 @@ impl<M: Readable> Chooser<Watched<M>> for ByWeight {
 /// Walks at random until about so many states were seen, or something is amiss: the same walks each time. A model keeps the parts of its states
 /// for as long as its process lives: whoever wants to walk on begins anew, in another process and with another seed.
 pub fn walk<M: Readable>(model: M, seed: u64, states: usize) -> Walks {
-    let properties = model.properties().into_iter().map(|property| (property, AtomicBool::new(false))).collect();
     let begun = Instant::now();
-    let checker = Watched { model, properties }
+    let checker = Walked(Watched::new(model))
         .checker()
         .threads(1)
         .target_state_count(states)
@@ -131,7 +105,7 @@ pub fn walk<M: Readable>(model: M, seed: u64, states: usize) -> Walks {
         .spawn_simulation(seed, ByWeight)
         .join();
     let seconds = begun.elapsed().as_secs_f64();
-    let watched = checker.model();
+    let watched = &checker.model().0;
     let path = checker.discoveries().remove(NOTHING_AMISS);
     let violated = watched.shown(true).zip(path).map(|(property, path)| {
         let trace = tell(&watched.model, property, path);

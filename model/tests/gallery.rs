@@ -44,8 +44,7 @@ fn every_flaw_is_found() {
     for (named, (name, property, steps)) in flawed.iter().zip(FLAWS) {
         assert_eq!(named.expected, Expected::Violates(property), "{name}");
         let verdict = named.model.check(1);
-        let violated: Vec<&str> = verdict.violated.iter().map(|&(violated, _)| violated).collect();
-        assert_eq!(violated, [property], "{name}: {verdict}");
+        assert_eq!(verdict.violated, [property], "{name}: {verdict}");
         assert!(verdict.unmet.is_empty(), "{name}: {verdict}");
         let trace = named.model.trace(property).expect("what is violated has a shortest trace");
         assert_eq!(trace.steps.len(), steps, "{name}: {trace:#?}");

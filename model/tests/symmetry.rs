@@ -38,7 +38,7 @@ fn reachable() -> Vec<Vec<u64>> {
 #[test]
 fn representatives_are_exact() {
     let all = reachable();
-    assert_eq!(all.len(), exhaust(world(false).checker(), 1).states.1, "every state is found");
+    assert_eq!(all.len(), exhaust(world(false), None, 1).states.1, "every state is found");
     let known: HashSet<u64> = all.iter().map(|digests| digests[0]).collect();
     let mut orbits: HashMap<u64, usize> = HashMap::new();
     for digests in &all {
@@ -48,6 +48,6 @@ fn representatives_are_exact() {
         let different = digests.iter().collect::<HashSet<_>>().len();
         assert!([1, 2, 3, 6].contains(&different), "an orbit's size divides the number of renamings");
     }
-    let merged = exhaust(world(true).checker().symmetry_fn(World::representative), 1);
+    let merged = exhaust(world(true), Some(World::representative), 1);
     assert_eq!(merged.states.1, orbits.len(), "one representative for each orbit");
 }

@@ -12,7 +12,7 @@ use stateright::{Model, Property};
 
 /// What is done without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Without {
+pub(crate) enum Without {
     /// Nothing.
     Nothing,
     /// Shared parts: each new state is a copy of all its servers, messages and history.
@@ -36,7 +36,7 @@ struct Laborious {
 #[derive(Clone)]
 struct Laboured {
     state: State<Proposals>,
-    own: Option<Parts>,
+    _own: Option<Parts>,
 }
 
 type Parts = (Vec<Seat<Tape>>, Vec<Message<u8>>, Ghost<Tape>);
@@ -73,7 +73,7 @@ impl Laborious {
             let network = state.network.iter().map(|message| (**message).clone()).collect();
             (servers, network, (*state.ghost).clone())
         });
-        Laboured { state, own }
+        Laboured { state, _own: own }
     }
 }
 
@@ -99,7 +99,7 @@ impl Model for Laborious {
 }
 
 /// Explores the cluster within these bounds to its end.
-pub fn explore(bounds: Bounds, without: Without, threads: usize) -> Verdict {
+pub(crate) fn explore(bounds: Bounds, without: Without, threads: usize) -> Verdict {
     let symmetry = bounds.symmetry && without != Without::Symmetry;
     let proposals = Proposals::new(bounds.log, 0);
     let servers = bounds.servers;
@@ -107,10 +107,6 @@ pub fn explore(bounds: Bounds, without: Without, threads: usize) -> Verdict {
     if without == Without::Memory {
         world.forget_steps();
     }
-    let checker = Laborious { world, without, servers }.checker();
-    if symmetry {
-        let least = |laboured: &Laboured| Laboured { state: World::representative(&laboured.state), own: None };
-        return exhaust(checker.symmetry_fn(least), threads);
-    }
-    exhaust(checker, threads)
+    let least = |laboured: &Laboured| Laboured { state: World::representative(&laboured.state), _own: None };
+    exhaust(Laborious { world, without, servers }, symmetry.then_some(least), threads)
 }
