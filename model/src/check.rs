@@ -8,12 +8,13 @@ use std::fmt::{self, Debug};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-use stateright::{Checker, Model, Property};
+use stateright::{Checker, Model};
 
-use crate::models::Expected;
+use crate::models::{Expected, Named, Tier};
+use crate::pinned;
 use crate::progress::{Memory, Watch};
 use crate::readable::Representative;
-use crate::watched::Watched;
+use crate::watched::{Watched, Way};
 
 /// How much is explored, and with how much.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -118,35 +119,6 @@ where
     explore(model, representative, &Effort { threads, ..Effort::default() })
 }
 
-/// A model to explore: its only property is that there is something left to find out.
-struct Explored<M: Model>(Watched<M>);
-
-impl<M: Model> Model for Explored<M> {
-    type State = M::State;
-    type Action = M::Action;
-
-    fn init_states(&self) -> Vec<M::State> {
-        self.0.model.init_states()
-    }
-
-    fn actions(&self, state: &M::State, actions: &mut Vec<M::Action>) {
-        self.0.model.actions(state, actions);
-    }
-
-    fn next_state(&self, last: &M::State, action: M::Action) -> Option<M::State> {
-        self.0.model.next_state(last, action)
-    }
-
-    fn properties(&self) -> Vec<Property<Explored<M>>> {
-        vec![Property::always(UNDECIDED, |explored: &Explored<M>, state| {
-            explored.0.look(state);
-            !explored.0.is_decided()
-        })]
-    }
-}
-
-const UNDECIDED: &str = "there is something left to find out";
-
 /// Explores, depth first, until nothing is left or a limit is reached.
 ///
 /// # Panics
@@ -157,7 +129,7 @@ where
     M::State: Clone + Debug + PartialEq + Hash + Send + Sync + 'static,
     M::Action: Clone + Debug + PartialEq + Send + Sync + 'static,
 {
-    let mut checker = Explored(Watched::new(model)).checker().threads(effort.threads);
+    let mut checker = Watched::new(model, Way::Everywhere).checker().threads(effort.threads);
     if let Some(representative) = representative {
         checker = checker.symmetry_fn(representative);
     }
@@ -173,7 +145,7 @@ where
     // Unlike `report`, this panics if a thread did.
     let checker = checker.spawn_dfs().join_and_report(&mut watch);
     let elapsed = watch.ended().unwrap_or_else(Instant::now) - begun;
-    let watched = &checker.model().0;
+    let watched = checker.model();
     let states = (checker.state_count(), checker.unique_state_count());
     let cut = effort.states.is_some_and(|limit| states.0 >= limit) || effort.time.is_some_and(|limit| elapsed >= limit);
     let end = match cut {
@@ -189,5 +161,138 @@ where
         unmet: watched.unmet().map(|property| property.name).collect(),
         end,
         memory: watch.memory(),
+    }
+}
+
+/// Explores models one after the other and says a line of each. Says whether all is as it must be: with each, and with
+/// the number of its states.
+pub fn check_all(models: &[&Named], effort: &Effort, mut say: impl FnMut(String)) -> bool {
+    let width = models.iter().map(|model| model.name.len()).max().unwrap_or(0);
+    let mut passes = true;
+    for model in models {
+        let Named { name, expected, .. } = *model;
+        let verdict = model.model.attempt(&Effort { name: Some(name), ..effort.clone() });
+        let is_as_told = verdict.is_as(*expected);
+        let mut told = format!("{name:<width$}  {verdict}");
+        if let Expected::Violates(property) = expected {
+            told.push_str(&if is_as_told { as_told(model, property) } else { not_as_told(property) });
+        }
+        let unpinned = as_pinned(model, &verdict).err();
+        told.extend(unpinned);
+        if !is_as_told {
+            told.extend(verdict.violated.iter().map(|property| how_to_see(name, property)));
+        }
+        say(told);
+        passes &= is_as_told && unpinned.is_none();
+    }
+    passes
+}
+
+/// Whether a model has as many different states as are pinned. Those of the gallery are pinned by tests of their own.
+fn as_pinned(model: &Named, verdict: &Verdict) -> Result<(), &'static str> {
+    let needs_pin = model.expected == Expected::Holds && model.tier <= Tier::Deep && !model.is_of_the_gallery();
+    match pinned::unique(model.name) {
+        Some(unique) if !verdict.is_pinned(unique) => {
+            Err("; NOT AS PINNED: a change of the protocol or of the model changed its number of states")
+        }
+        None if needs_pin => Err("; NOT PINNED: model/src/pinned.rs does not have its number of states"),
+        _ => Ok(()),
+    }
+}
+
+fn as_told(model: &Named, property: &str) -> String {
+    let steps = model.model.trace(property).map_or(0, |trace| trace.steps.len());
+    format!("; as told: \"{property}\" is violated after {steps} steps")
+}
+
+fn not_as_told(property: &str) -> String {
+    format!("; NOT AS TOLD: \"{property}\" should be violated, and nothing else be amiss")
+}
+
+fn how_to_see(name: &str, property: &str) -> String {
+    format!("\n  a shortest path to it: palisade-model trace {name} --property \"{property}\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use stateright::Property;
+
+    use super::*;
+    use crate::models::holds;
+    use crate::readable::Readable;
+
+    /// The numbers up to three, with these properties.
+    struct Three(Vec<Property<Three>>);
+
+    impl Model for Three {
+        type State = u8;
+        type Action = u8;
+
+        fn init_states(&self) -> Vec<u8> {
+            vec![0]
+        }
+
+        fn actions(&self, state: &u8, actions: &mut Vec<u8>) {
+            actions.extend((*state < 3).then_some(1));
+        }
+
+        fn next_state(&self, last: &u8, action: u8) -> Option<u8> {
+            Some(last + action)
+        }
+
+        fn properties(&self) -> Vec<Property<Three>> {
+            self.0.clone()
+        }
+    }
+
+    impl Readable for Three {}
+
+    fn small() -> Property<Three> {
+        Property::always("small", |_, number| *number < 9)
+    }
+
+    /// What is said of a model of a tier whose numbers are not pinned, and whether it passes.
+    fn run(properties: &'static [fn() -> Property<Three>], expected: Expected) -> (String, bool) {
+        let make = || Three(properties.iter().map(|property| property()).collect());
+        let model = Named { expected, ..holds(Tier::Random, "three", "", make) };
+        let mut told = Vec::new();
+        let passes = check_all(&[&model], &Effort { threads: 1, ..Effort::default() }, |line| told.push(line));
+        assert_eq!(told.len(), 1);
+        (told.remove(0), passes)
+    }
+
+    #[test]
+    fn what_is_as_it_must_be_passes() {
+        let (told, passes) = run(&[small, || Property::sometimes("two", |_, number| *number == 2)], Expected::Holds);
+        assert!(passes && told.starts_with("three  4 generated, 4 unique") && told.ends_with("; exhaustive"), "{told}");
+    }
+
+    #[test]
+    fn what_must_be_possible_and_is_not_fails() {
+        let (told, passes) = run(&[small, || Property::sometimes("four", |_, number| *number == 4)], Expected::Holds);
+        assert!(!passes && told.contains("; never met: four"), "{told}");
+    }
+
+    #[test]
+    fn a_violation_fails_unless_it_is_told() {
+        let properties: &[fn() -> Property<Three>] = &[small, || Property::always("not two", |_, number| *number != 2)];
+        let (told, passes) = run(properties, Expected::Holds);
+        assert!(!passes && told.contains("; VIOLATED: not two"), "{told}");
+        assert!(
+            told.ends_with("\n  a shortest path to it: palisade-model trace three --property \"not two\""),
+            "{told}"
+        );
+        let (told, passes) = run(properties, Expected::Violates("not two"));
+        assert!(passes && told.ends_with("; as told: \"not two\" is violated after 2 steps"), "{told}");
+        let (told, passes) = run(properties, Expected::Violates("small"));
+        assert!(!passes && told.contains("; NOT AS TOLD: \"small\" should be violated"), "{told}");
+    }
+
+    #[test]
+    fn a_model_whose_states_are_not_pinned_fails() {
+        let model = holds(Tier::Deep, "three", "", || Three(vec![small()]));
+        let mut told = String::new();
+        let passes = check_all(&[&model], &Effort { threads: 1, ..Effort::default() }, |line| told = line);
+        assert!(!passes && told.contains("; NOT PINNED"), "{told}");
     }
 }

@@ -6,11 +6,10 @@ use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
-use palisade_model::check::{Effort, Verdict};
+use palisade_model::check::{Effort, check_all};
 use palisade_model::explore::free_address;
 use palisade_model::facts::columns;
-use palisade_model::models::{Expected, Named, Tier, models};
-use palisade_model::pinned;
+use palisade_model::models::{Named, Tier, models};
 use palisade_model::seeded;
 use palisade_model::simulate::Walks;
 use palisade_model::trace::Trace;
@@ -155,50 +154,9 @@ fn check(names: &[String], deep: bool, effort: &Effort) -> Done {
         [] => model.tier <= if deep { Tier::Deep } else { Tier::Full },
         names => names.iter().any(|name| name == model.name),
     };
-    let width = models.iter().filter(chosen).map(|model| model.name.len()).max().unwrap_or(0);
-    let mut passes = true;
-    for model in models.iter().filter(chosen) {
-        let verdict = model.model.attempt(&Effort { name: Some(model.name), ..effort.clone() });
-        let mut told = verdict.to_string();
-        let is_as_told = verdict.is_as(model.expected);
-        if let Expected::Violates(property) = model.expected {
-            told.push_str("; ");
-            told.push_str(&if is_as_told { as_told(model, property) } else { not_as_told(property) });
-        }
-        if !is_as_told {
-            told.extend(verdict.violated.iter().map(|property| how_to_see(model.name, property)));
-        }
-        let unpinned = as_pinned(model, &verdict).err();
-        told.extend(unpinned);
-        println!("{:<width$}  {told}", model.name);
-        passes &= is_as_told && unpinned.is_none();
-    }
+    let chosen: Vec<_> = models.iter().filter(chosen).collect();
+    let passes = check_all(&chosen, effort, |line| println!("{line}"));
     Ok(if passes { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// Whether a model has as many different states as are pinned. Those of the gallery are pinned by tests of their own.
-fn as_pinned(model: &Named, verdict: &Verdict) -> Result<(), &'static str> {
-    let needs_pin = model.expected == Expected::Holds && model.tier <= Tier::Deep && !model.is_of_the_gallery();
-    match pinned::unique(model.name) {
-        Some(unique) if !verdict.is_pinned(unique) => {
-            Err("; NOT AS PINNED: a change of the protocol or of the model changed its number of states")
-        }
-        None if needs_pin => Err("; NOT PINNED: model/src/pinned.rs does not have its number of states"),
-        _ => Ok(()),
-    }
-}
-
-fn as_told(model: &Named, property: &str) -> String {
-    let steps = model.model.trace(property).map_or(0, |trace| trace.steps.len());
-    format!("as told: \"{property}\" is violated after {steps} steps")
-}
-
-fn how_to_see(name: &str, property: &str) -> String {
-    format!("\n  a shortest path to the violation: palisade-model trace {name} --property '{property}'")
-}
-
-fn not_as_told(property: &str) -> String {
-    format!("NOT AS TOLD: \"{property}\" should be violated, and nothing else be amiss")
 }
 
 /// One round of walks, in this process.

@@ -275,7 +275,7 @@ fn whole() -> Vec<Named> {
         holds(Tier::Deep, "cluster-loss", "as cluster, and a message lost between servers", || {
             cluster(AROUND, Bounds { crashes: 1, delivery: Delivery::Prompt { losses: 1, cuts: 0 }, ..CLUSTER })
         }),
-        holds(Tier::Full, "cluster-retries", "as cluster, and every request may arrive twice", || {
+        holds(Tier::Full, "cluster-retries", "as cluster, and acquires and releases may arrive twice", || {
             cluster(Around { arrivals: 2, ..AROUND }, Bounds { crashes: 1, ..CLUSTER })
         }),
     ]

@@ -9,11 +9,11 @@ use std::time::Instant;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
-use stateright::{Checker, Chooser, Model, Property};
+use stateright::{Checker, Chooser, Model};
 
 use crate::readable::Readable;
 use crate::trace::tell;
-use crate::watched::Watched;
+use crate::watched::{GOES_ON, Watched, Way};
 
 /// How many steps a walk has at most.
 pub const LONGEST: usize = 400;
@@ -35,42 +35,11 @@ pub struct Walks {
     pub met: Vec<String>,
 }
 
-/// A model to walk through.
-struct Walked<M: Model>(Watched<M>);
-
-impl<M: Readable> Model for Walked<M> {
-    type State = M::State;
-    type Action = M::Action;
-
-    fn init_states(&self) -> Vec<M::State> {
-        self.0.model.init_states()
-    }
-
-    fn actions(&self, state: &M::State, actions: &mut Vec<M::Action>) {
-        let begin = actions.len();
-        self.0.model.actions(state, actions);
-        // Only those that do something: the checker could not find its way again along one that was tried in vain.
-        let mut last = actions.split_off(begin);
-        last.retain(|action| self.0.model.next_state(state, action.clone()).is_some());
-        actions.append(&mut last);
-    }
-
-    fn next_state(&self, last: &M::State, action: M::Action) -> Option<M::State> {
-        self.0.model.next_state(last, action)
-    }
-
-    fn properties(&self) -> Vec<Property<Walked<M>>> {
-        vec![Property::always(NOTHING_AMISS, |walked: &Walked<M>, state| walked.0.look(state))]
-    }
-}
-
-const NOTHING_AMISS: &str = "nothing is amiss";
-
 /// Draws the next step by weight.
 #[derive(Clone)]
 struct ByWeight;
 
-impl<M: Readable> Chooser<Walked<M>> for ByWeight {
+impl<M: Readable> Chooser<Watched<M>> for ByWeight {
     type State = StdRng;
 
     fn new_state(&self, seed: u64) -> StdRng {
@@ -93,11 +62,12 @@ impl<M: Readable> Chooser<Walked<M>> for ByWeight {
     }
 }
 
-/// Walks at random until about so many states were seen, or something is amiss: the same walks each time. A model keeps the parts of its states
-/// for as long as its process lives: whoever wants to walk on begins anew, in another process and with another seed.
+/// Walks at random until about so many states were seen, or something is amiss: the same walks each time. A model keeps
+/// the parts of its states for as long as its process lives: whoever wants to walk on begins anew, in another process
+/// and with another seed.
 pub fn walk<M: Readable>(model: M, seed: u64, states: usize) -> Walks {
     let begun = Instant::now();
-    let checker = Walked(Watched::new(model))
+    let checker = Watched::new(model, Way::AtRandom)
         .checker()
         .threads(1)
         .target_state_count(states)
@@ -105,8 +75,8 @@ pub fn walk<M: Readable>(model: M, seed: u64, states: usize) -> Walks {
         .spawn_simulation(seed, ByWeight)
         .join();
     let seconds = begun.elapsed().as_secs_f64();
-    let watched = &checker.model().0;
-    let path = checker.discoveries().remove(NOTHING_AMISS);
+    let watched = checker.model();
+    let path = checker.discoveries().remove(GOES_ON);
     let violated = watched.shown(true).zip(path).map(|(property, path)| {
         let trace = tell(&watched.model, property, path);
         (property.name.to_string(), trace.to_string())

@@ -1,14 +1,15 @@
-//! The models of consensus without one of the things that make them fast: what each gains.
+//! A model of consensus without one of the things that make it fast: what each gains.
 
 use std::hash::{Hash, Hasher};
 use std::hint::black_box;
+use std::time::{Duration, Instant};
 
-use palisade_model::check::{Verdict, exhaust};
+use palisade_model::check::exhaust;
 use palisade_model::raft::{Proposals, Tape};
 use palisade_model::world::digest::{digest, renamings};
-use palisade_model::world::{Action, Bounds, Ghost, Seat, State, World};
+use palisade_model::world::{Action, Answers, Bounds, Delivery, Ghost, Repeats, Seat, State, World};
 use palisade_spec::raft::Message;
-use stateright::{Model, Property};
+use stateright::{Checker, Model, Property};
 
 /// What is done without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,33 +24,47 @@ pub(crate) enum Without {
     Memory,
     /// Symmetry: states that differ in the servers' names are different states.
     Symmetry,
+    /// Symmetry and an order of the network that depends on what is in it alone: states that differ in the order in
+    /// which messages were sent are different states, too.
+    Order,
 }
 
-/// A model of consensus, without something.
+/// What a run came to.
+pub(crate) struct Run {
+    /// States that were generated, and how many of them were different.
+    pub(crate) states: (usize, usize),
+    pub(crate) elapsed: Duration,
+}
+
+/// A model of consensus, without something. It has one property, which costs next to nothing.
 struct Laborious {
     world: World<Proposals>,
     without: Without,
-    servers: u16,
 }
 
-/// A state, and its own copies of its parts if it does not share them.
+/// A state, with its own copies of its parts if it does not share them, and the messages' digests in the order in which
+/// they were sent if that counts.
 #[derive(Clone)]
 struct Laboured {
     state: State<Proposals>,
     _own: Option<Parts>,
+    sent: Vec<u64>,
 }
 
 type Parts = (Vec<Seat<Tape>>, Vec<Message<u8>>, Ghost<Tape>);
 
 impl PartialEq for Laboured {
     fn eq(&self, other: &Laboured) -> bool {
-        self.state == other.state
+        self.state == other.state && self.sent == other.sent
     }
 }
 
 impl Hash for Laboured {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.state.hash(state);
+        if !self.sent.is_empty() {
+            self.sent.hash(state);
+        }
     }
 }
 
@@ -60,9 +75,9 @@ impl std::fmt::Debug for Laboured {
 }
 
 impl Laborious {
-    fn labour(&self, state: State<Proposals>) -> Laboured {
+    fn labour(&self, sent_before: &[u64], state: State<Proposals>) -> Laboured {
         if self.without == Without::Caches {
-            for names in &renamings(self.servers) {
+            for names in &renamings(self.world.bounds.servers) {
                 state.servers.iter().for_each(|seat| _ = black_box(digest(&**seat, names)));
                 state.network.iter().for_each(|message| _ = black_box(digest(&**message, names)));
                 black_box(digest(&*state.ghost, names));
@@ -73,7 +88,17 @@ impl Laborious {
             let network = state.network.iter().map(|message| (**message).clone()).collect();
             (servers, network, (*state.ghost).clone())
         });
-        Laboured { state, _own: own }
+        let mut sent = Vec::new();
+        if self.without == Without::Order {
+            let mut new: Vec<u64> = state.network.iter().map(|message| message.digest(0)).collect();
+            for &before in sent_before {
+                if let Some(place) = new.iter().position(|&message| message == before) {
+                    sent.push(new.remove(place));
+                }
+            }
+            sent.extend(new);
+        }
+        Laboured { state, _own: own, sent }
     }
 }
 
@@ -82,7 +107,7 @@ impl Model for Laborious {
     type Action = Action<Proposals>;
 
     fn init_states(&self) -> Vec<Laboured> {
-        self.world.init_states().into_iter().map(|state| self.labour(state)).collect()
+        self.world.init_states().into_iter().map(|state| self.labour(&[], state)).collect()
     }
 
     fn actions(&self, state: &Laboured, actions: &mut Vec<Action<Proposals>>) {
@@ -90,7 +115,7 @@ impl Model for Laborious {
     }
 
     fn next_state(&self, last: &Laboured, action: Action<Proposals>) -> Option<Laboured> {
-        self.world.next_state(&last.state, action).map(|state| self.labour(state))
+        self.world.next_state(&last.state, action).map(|state| self.labour(&last.sent, state))
     }
 
     fn properties(&self) -> Vec<Property<Laborious>> {
@@ -98,15 +123,41 @@ impl Model for Laborious {
     }
 }
 
-/// Explores the cluster within these bounds to its end.
-pub(crate) fn explore(bounds: Bounds, without: Without, threads: usize) -> Verdict {
-    let symmetry = bounds.symmetry && without != Without::Symmetry;
-    let proposals = Proposals::new(bounds.log, 0);
-    let servers = bounds.servers;
-    let mut world = World::new(Bounds { symmetry, ..bounds }, Tape::default(), proposals);
+/// The models `raft` and `raft-repeats`, as they are in the list of models.
+fn raft(symmetry: bool) -> World<Proposals> {
+    world(Bounds { crashes: 1, delivery: late(2), symmetry, ..Bounds::default() })
+}
+
+fn raft_repeats() -> World<Proposals> {
+    world(Bounds { delivery: late(3), repeats: Repeats::Unlimited, symmetry: true, ..Bounds::default() })
+}
+
+fn late(most: usize) -> Delivery {
+    Delivery::AnyTime { most, answers: Answers::Messages }
+}
+
+fn world(bounds: Bounds) -> World<Proposals> {
+    let log = bounds.log;
+    World::new(bounds, Tape::default(), Proposals::new(log, 0))
+}
+
+/// Explores the model `raft` to its end.
+pub(crate) fn explore(without: Without, threads: usize) -> Run {
+    let symmetry = !matches!(without, Without::Symmetry | Without::Order);
+    let mut world = raft(symmetry);
     if without == Without::Memory {
         world.forget_steps();
     }
-    let least = |laboured: &Laboured| Laboured { state: World::representative(&laboured.state), _own: None };
-    exhaust(Laborious { world, without, servers }, symmetry.then_some(least), threads)
+    let least = |laboured: &Laboured| Laboured { state: World::representative(&laboured.state), ..laboured.clone() };
+    let verdict = exhaust(Laborious { world, without }, symmetry.then_some(least), threads);
+    assert!(verdict.passes(), "it must be explored to its end: {verdict}");
+    Run { states: verdict.states, elapsed: verdict.elapsed }
+}
+
+/// Explores the model `raft-repeats` with stateright's own search, which looks at each property by itself.
+pub(crate) fn one_by_one(threads: usize) -> Run {
+    let checker = raft_repeats().checker().threads(threads).symmetry_fn(World::representative);
+    let begun = Instant::now();
+    let checker = checker.spawn_dfs().join();
+    Run { states: (checker.state_count(), checker.unique_state_count()), elapsed: begun.elapsed() }
 }

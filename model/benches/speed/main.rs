@@ -1,7 +1,8 @@
-//! States a second, beside stateright's own `raft` example (3 servers, depth 10), in one run: `cargo bench -p palisade-model`.
-//! And what each of the things gains that make the difference, by doing without it.
+//! States a second, beside stateright's own `raft` example (3 servers, depth 10), in one run:
+//! `cargo bench -p palisade-model`. And what each of the things gains that make the difference, by doing without it.
 //!
-//! The example comes with stateright's package. It is copied to a temporary directory and built there as it is.
+//! The example comes with stateright's package. It is copied to a temporary directory and built there, with one change:
+//! it looks once a second whether it has come to its end, and is made to end when it has.
 
 mod laborious;
 
@@ -10,11 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use palisade_model::check::Verdict;
-use palisade_model::models::models;
-use palisade_model::world::{Answers, Bounds, Delivery};
+use palisade_model::models::{Named, models};
+use palisade_model::pinned;
 
-use laborious::Without;
+use laborious::{Run, Without};
 
 /// Ours: models of consensus.
 const OURS: [&str; 3] = ["raft", "raft-late", "raft-repeats"];
@@ -39,35 +39,53 @@ fn main() {
         theirs / 1e6
     );
     for model in models().iter().filter(|model| OURS.contains(&model.name)) {
-        let verdict = model.model.check(threads);
-        println!("{:<34} {}, {:.1} times as many", model.name, told(&verdict), rate(&verdict) / theirs);
+        let run = explored(model, threads);
+        println!("{:<34} {}, {:.1} times as many", model.name, told(&run), rate(&run) / theirs);
     }
-    println!("\nraft, without");
-    let late = Delivery::AnyTime { most: 2, answers: Answers::Messages };
-    let bounds = Bounds { crashes: 1, delivery: late, symmetry: true, ..Bounds::default() };
-    let whole = laborious::explore(bounds.clone(), Without::Nothing, threads);
-    println!("{:<34} {}", "nothing", told(&whole));
+    let unique = pinned::unique("raft");
+    let compare = |name: &str, run: &Run, whole: &Run| {
+        let times = run.elapsed.as_secs_f64() / whole.elapsed.as_secs_f64();
+        println!("{name:<34} {}, {} unique, {times:.1} times as long", told(run), run.states.1);
+    };
+    println!("\nraft, with one property, without");
+    let whole = laborious::explore(Without::Nothing, threads);
     for (name, without) in [
+        ("nothing", Without::Nothing),
         ("shared parts", Without::Sharing),
         ("cached digests", Without::Caches),
         ("remembered steps", Without::Memory),
         ("symmetry", Without::Symmetry),
+        ("symmetry and a canonical network", Without::Order),
     ] {
-        let verdict = laborious::explore(bounds.clone(), without, threads);
-        let times = verdict.elapsed.as_secs_f64() / whole.elapsed.as_secs_f64();
-        println!("{name:<34} {}, {} unique, {times:.1} times as long", told(&verdict), verdict.states.1);
+        let run = laborious::explore(without, threads);
+        let tells_more_apart = matches!(without, Without::Symmetry | Without::Order);
+        assert!(tells_more_apart || Some(run.states.1) == unique, "{name}: {} unique", run.states.1);
+        compare(name, &run, &whole);
     }
+    println!("\nraft-repeats, all properties");
+    let repeats = models().into_iter().find(|model| model.name == "raft-repeats").expect("there is such a model");
+    let together = explored(&repeats, threads);
+    let one_by_one = laborious::one_by_one(threads);
+    assert_eq!(one_by_one.states.1, together.states.1, "the same model");
+    compare("looked at together", &together, &together);
+    compare("looked at one by one", &one_by_one, &together);
 }
 
-fn rate(verdict: &Verdict) -> f64 {
+fn explored(model: &Named, threads: usize) -> Run {
+    let verdict = model.model.check(threads);
+    assert!(verdict.is_as(model.expected), "{}: {verdict}", model.name);
+    Run { states: verdict.states, elapsed: verdict.elapsed }
+}
+
+fn rate(run: &Run) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "a rate, for people")]
-    let generated = verdict.states.0 as f64;
-    generated / verdict.elapsed.as_secs_f64()
+    let generated = run.states.0 as f64;
+    generated / run.elapsed.as_secs_f64()
 }
 
-fn told(verdict: &Verdict) -> String {
-    let (generated, seconds) = (verdict.states.0, verdict.elapsed.as_secs_f64());
-    format!("{generated:>11} generated {seconds:>6.1} s {:>6.2} M/s", rate(verdict) / 1e6)
+fn told(run: &Run) -> String {
+    let (generated, seconds) = (run.states.0, run.elapsed.as_secs_f64());
+    format!("{generated:>11} generated {seconds:>6.1} s {:>6.2} M/s", rate(run) / 1e6)
 }
 
 /// Copies stateright's package and builds its example.
@@ -79,6 +97,11 @@ fn build_example(home: &Path) -> PathBuf {
     let manifest = Path::new(package["manifest_path"].as_str().expect("a package has a manifest"));
     let copy = home.join("stateright");
     copy_tree(manifest.parent().expect("a manifest stands in a directory"), &copy);
+    let example = copy.join("examples/raft.rs");
+    let source = fs::read_to_string(&example).expect("the package has the example");
+    let prompt = source.replace(".report(", ".join_and_report(");
+    assert_ne!(prompt, source, "the example reports");
+    fs::write(&example, prompt).expect("a file can be written");
     run(Command::new(env!("CARGO"))
         .args(["build", "--release", "--example", "raft", "--target-dir"])
         .arg(home.join("target"))

@@ -1,7 +1,7 @@
 //! A client: what it asks for, what it is told, and how long it relies on that.
 
 use palisade_spec::lock::{Claim, Command, Event, LockTable, Outcome, Reply, Sequence, SessionId, Token};
-use palisade_spec::raft::{Index, Node, NodeId, Payload};
+use palisade_spec::raft::{Entry, Node, NodeId, Payload, Position};
 use serde::Serialize;
 
 use super::key;
@@ -24,14 +24,21 @@ pub struct Client {
 }
 
 /// A keepalive under way. Its answer counts from the moment at which it was sent, and from no other's.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct KeepAlive {
     /// When it was sent.
     pub sent: u64,
-    /// The leader that answers it, unless it steps down before.
-    pub server: NodeId,
-    /// Its place in that leader's log, once it is there.
-    pub index: Option<Index>,
+    /// Where it is.
+    pub place: Place,
+}
+
+/// Where a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Place {
+    /// It arrives at a server.
+    Arriving(NodeId),
+    /// It is an entry of the log.
+    Entry(Position),
 }
 
 /// What a client can ask for.
@@ -50,7 +57,7 @@ impl Client {
     pub(super) fn ask(&mut self, session: SessionId, request: Request, server: NodeId, now: u64) -> Command {
         match request {
             Request::Acquire if self.arrivals[0] == 0 => self.asked = now,
-            Request::KeepAlive => self.keepalives.push(KeepAlive { sent: now, server, index: None }),
+            Request::KeepAlive => self.keepalives.push(KeepAlive { sent: now, place: Place::Arriving(server) }),
             Request::Acquire | Request::Release => {}
         }
         self.arrivals[request as usize] += 1;
@@ -64,21 +71,24 @@ impl Client {
         }
     }
 
-    /// Sees what becomes of its keepalives at a server: they are in its log now, or it will not answer them.
+    /// Sees what becomes of a keepalive that arrived at a server: it is the last entry of its log, or was not taken.
     pub(super) fn follow(&mut self, own: SessionId, node: &Node<LockTable>) {
-        if !node.is_leader() {
-            self.keepalives.retain(|keepalive| keepalive.server != node.id());
-        }
-        let last = node.log().last().index;
-        let is_last = node.log().get(last).is_some_and(|entry| keeps_alive(&entry.payload, own));
-        let arriving = |keepalive: &&mut KeepAlive| keepalive.server == node.id() && keepalive.index.is_none();
-        if let Some(keepalive) = self.keepalives.iter_mut().find(arriving).filter(|_| is_last) {
-            keepalive.index = Some(last);
+        let last = node.log().last();
+        let keeps_alive = |entry: &Entry<Command>| {
+            let Payload::Command(Command::KeepAlive { sessions }) = &entry.payload else { return false };
+            sessions.contains(&own)
+        };
+        let is_taken = node.is_leader() && node.log().get(last.index).is_some_and(keeps_alive);
+        let here = Place::Arriving(node.id());
+        if is_taken && let Some(keepalive) = self.keepalives.iter_mut().find(|keepalive| keepalive.place == here) {
+            keepalive.place = Place::Entry(last);
+        } else if !node.is_leader() {
+            self.keepalives.retain(|keepalive| keepalive.place != here);
         }
     }
 
-    /// Hears from a leader what one of its entries did, as far as it is about this client's session.
-    pub(super) fn hear(&mut self, own: SessionId, leader: NodeId, index: Index, outcome: &Outcome) {
+    /// Hears what an entry did, as far as it is about this client's session.
+    pub(super) fn hear(&mut self, own: SessionId, entry: Position, outcome: &Outcome) {
         let reply = outcome.reply.iter().filter_map(|reply| match reply {
             Reply::Granted { session, token } => Some((*session, *token)),
             _ => None,
@@ -92,17 +102,19 @@ impl Client {
         {
             (self.token, self.lease) = (Some(token), self.lease.max(self.asked));
         }
-        let answered = |keepalive: &KeepAlive| keepalive.server == leader && keepalive.index == Some(index);
+        let answered = |keepalive: &KeepAlive| keepalive.place == Place::Entry(entry);
         if let Some(Reply::KeptAlive { missing }) = &outcome.reply
-            && let Some(place) = self.keepalives.iter().position(answered)
+            && let Some(keepalive) = self.keepalives.iter().find(|keepalive| answered(keepalive))
+            && !missing.contains(&own)
         {
-            let sent = self.keepalives.remove(place).sent;
-            if !missing.contains(&own) {
-                self.lease = self.lease.max(sent);
-            }
+            self.lease = self.lease.max(keepalive.sent);
         }
-        let lease = self.lease;
-        self.keepalives.retain(|keepalive| keepalive.sent > lease);
+        // What else is answered counts from later, or not at all: of two entries in one place only one is committed.
+        let (lease, decided) = (self.lease, entry.index);
+        self.keepalives.retain(|keepalive| {
+            let is_open = !matches!(keepalive.place, Place::Entry(place) if place.index <= decided);
+            is_open && keepalive.sent > lease
+        });
     }
 
     /// Whether it may still rely on its lease: it was told of a grant, has not given it back, and by its own count its
@@ -110,8 +122,4 @@ impl Client {
     pub(super) fn relies(&self, now: u64, ttl: u64) -> bool {
         self.token.is_some() && self.arrivals[Request::Release as usize] == 0 && now <= self.lease + ttl
     }
-}
-
-fn keeps_alive(payload: &Payload<Command>, own: SessionId) -> bool {
-    matches!(payload, Payload::Command(Command::KeepAlive { sessions }) if sessions.contains(&own))
 }

@@ -7,6 +7,8 @@
 //!
 //! A request is sent at the moment at which it first arrives, and an answer is heard at once or not needed: a client
 //! that sent earlier, or heard later, relies on its lease for a part of the time only. It may act on it as late as ever.
+//! Whichever server first applies an entry answers for it, whether or not it leads: it could have led when it was asked,
+//! and step down before it answers.
 
 mod client;
 mod properties;
@@ -17,11 +19,11 @@ use std::collections::BTreeMap;
 
 use palisade_spec::invariants::{Check, Violation};
 use palisade_spec::lock::{Command, Key, LockTable, Opening, Owner, SessionId, Ttl};
-use palisade_spec::raft::{Index, Node, NodeId, Payload, Stamp, StateMachine};
+use palisade_spec::raft::{Index, Node, NodeId, Payload, Position, Stamp, StateMachine};
 use serde::Serialize;
 use stateright::Property;
 
-pub use self::client::{Client, KeepAlive, Request};
+pub use self::client::{Client, KeepAlive, Place, Request};
 pub use self::resource::Resource;
 use crate::locks::{execute, judge};
 use crate::world::{Applied, Asked, Environment, Ghost, Ref, Seat, World};
@@ -172,15 +174,13 @@ impl Environment for Surroundings {
 
     fn watches(old: &Node<LockTable>, new: &Node<LockTable>, applied: &[Applied<LockTable>]) -> bool {
         let grown = || new.log().last().index > old.log().last().index;
-        old.is_leader() != new.is_leader() || (new.is_leader() && (!applied.is_empty() || grown()))
+        !applied.is_empty() || old.is_leader() != new.is_leader() || (new.is_leader() && grown())
     }
 
-    fn see(&mut self, node: &Node<LockTable>, applied: &Applied<LockTable>) -> Check {
-        // Only the leader that proposed an entry answers for it.
-        if node.is_leader() && node.term() == applied.term {
-            for (number, client) in self.clients.iter_mut().enumerate() {
-                client.hear(session(number), node.id(), applied.index, &applied.outcome);
-            }
+    fn see(&mut self, _: &Node<LockTable>, applied: &Applied<LockTable>) -> Check {
+        let entry = Position { term: applied.term, index: applied.index };
+        for (number, client) in self.clients.iter_mut().enumerate() {
+            client.hear(session(number), entry, &applied.outcome);
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::switches::with_switches;
 use super::{Error, in_place, read};
 use crate::models::{Expected, Named, Tier, models};
 
@@ -91,7 +92,7 @@ impl Bug {
     /// # Errors
     /// If not.
     pub fn fits(&self, workspace: &Path, claims: &Claims) -> Result<(), Error> {
-        self.mutate(&read(&self.path(workspace))?)?;
+        with_switches(&read(&self.path(workspace))?, &[(0, self)])?;
         let Some(properties) = claims.0.get(self.model.as_str()) else {
             return Err(self.unfit(format!("no model that is explored to its end is called {}", self.model)));
         };

@@ -46,6 +46,12 @@ pub enum Error {
         /// What is wrong with it.
         source: Box<toml::de::Error>,
     },
+    /// There is nothing to do.
+    #[error("{lists}: there is no list with a bug in it", lists = .lists.display())]
+    Empty {
+        /// Where the lists should be.
+        lists: PathBuf,
+    },
     /// A bug does not fit the source or the models.
     #[error("{bug}: {detail}")]
     Unfit {
@@ -155,12 +161,18 @@ fn choose(arguments: &Arguments) -> Result<Vec<Bug>, Error> {
         return Err(Error::Unfit { bug: unknown.clone(), detail: "no list has a bug of that name".to_string() });
     }
     chosen.retain(|bug| arguments.names.is_empty() || arguments.names.contains(&bug.name));
+    if chosen.is_empty() {
+        return Err(Error::Empty { lists: arguments.lists.clone() });
+    }
     let claims = Claims::of(&chosen);
     for bug in &chosen {
         bug.fits(&arguments.workspace, &claims)?;
     }
     Ok(chosen)
 }
+
+/// Where nothing may be found without a bug: a model of each half of the protocol.
+const CONTROLS: [(&str, &str); 2] = [("raft-votes", "one vote a term"), ("locks-asked", "FIFO order")];
 
 /// How many searches there are at a time.
 const SEARCHES: usize = 2;
@@ -170,6 +182,14 @@ fn hunt_all(workspace: &Path, chosen: &[Bug]) -> Result<bool, Error> {
     let begun = Instant::now();
     let mutants = Mutants::of(workspace)?.build(chosen)?;
     println!("{} bugs built in {:.0} s", chosen.len(), begun.elapsed().as_secs_f64());
+    if let Some(mutant) = mutants.iter().flatten().next() {
+        for (model, property) in CONTROLS {
+            if let Some(steps) = mutant.control(model, property)? {
+                println!("no bug: \"{property}\" is violated after {steps} steps in {model}; it must hold");
+                return Ok(false);
+            }
+        }
+    }
     let (todo, caught) = (Mutex::new(chosen.iter().zip(mutants)), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for _ in 0..SEARCHES {

@@ -66,22 +66,9 @@ const BEYOND: &[(&str, &[&str])] = &[
             "an entry of an earlier term is committed",
         ],
     ),
-    (
-        "cluster-deposed",
-        &[
-            "a client waits in the queue",
-            "both clients wrote, one after the other",
-            "a stale write is refused; without fencing it would be done",
-        ],
-    ),
-    (
-        "cluster-away",
-        &[
-            "a client waits in the queue",
-            "both clients wrote, one after the other",
-            "a stale write is refused; without fencing it would be done",
-        ],
-    ),
+    ("cluster-deposed", ONE_CLIENT),
+    ("cluster-away", ONE_CLIENT),
+    ("cluster-keepalives", ONE_CLIENT),
     ("locks-try", &["two wait for a lock", "a release may arrive when the lock is another's"]),
     ("locks-withdraw", &["two wait for a lock"]),
     ("locks-asked", &["two wait for a lock"]),
@@ -98,6 +85,13 @@ const ONE_ENTRY: &[&str] = &[
     "two logs conflict",
     "an entry of an earlier term is committed",
     "a cluster goes on after a crash",
+];
+
+/// What takes two clients.
+const ONE_CLIENT: &[&str] = &[
+    "a client waits in the queue",
+    "both clients wrote, one after the other",
+    "a stale write is refused; without fencing it would be done",
 ];
 
 /// All of them.
@@ -154,6 +148,12 @@ pub(crate) fn models() -> Vec<Named> {
             "3 servers, a client, 2 terms, logs of 5, 2 ticks, a crash, a server cut off: the one that crashes or another",
             Around { clients: 1, keepalives: 0, ..AROUND },
             Bounds { crashes: 1, delivery: prompt(0, 1), ..CLUSTER },
+        ),
+        whole(
+            "cluster-keepalives",
+            "3 servers, a client with 2 keepalives, 2 terms, logs of 5, 3 ticks, a server cut off",
+            Around { clients: 1, keepalives: 2, ticks: 3, ..AROUND },
+            Bounds { delivery: prompt(0, 1), ..CLUSTER },
         ),
         lock_table(
             "locks-try",

@@ -56,12 +56,12 @@ impl Mutants {
     /// takes to find which of them does not.
     ///
     /// # Errors
-    /// If files cannot be read or written. For each bug: if it does not fit the source, or what comes of it does not
+    /// If files cannot be read or written, or a bug does not fit the source. For each bug: if what comes of it does not
     /// build.
     pub(super) fn build(&self, bugs: &[Bug]) -> Result<Vec<Result<Mutant, Error>>, Error> {
         let built = self.cargo_build(bugs)?;
         if built.status.success() {
-            let path = in_place(&self.target, tempfile::NamedTempFile::new())?.into_temp_path();
+            let path = in_place(&std::env::temp_dir(), tempfile::NamedTempFile::new())?.into_temp_path();
             in_place(&path, fs::copy(self.target.join("seeded/palisade-model"), &path))?;
             let binary = Arc::new(path);
             return Ok((0..bugs.len()).map(|number| Ok(Mutant { binary: binary.clone(), number })).collect());
@@ -70,7 +70,7 @@ impl Mutants {
             let output = String::from_utf8_lossy(&built.stderr).into_owned();
             return Ok(vec![Err(Error::Build { bug: bug.name.clone(), output })]);
         }
-        let (some, others) = bugs.split_at(bugs.len() / 2);
+        let (some, others) = bugs.split_at(bugs.len().div_ceil(2));
         let mut mutants = self.build(some)?;
         mutants.extend(self.build(others)?);
         Ok(mutants)
@@ -103,12 +103,22 @@ impl Mutant {
     /// # Errors
     /// If the search does not come to its end.
     pub(super) fn hunt(&self, bug: &Bug) -> Result<Option<usize>, Error> {
-        let broke_off = |output: String| Error::Search { bug: bug.name.clone(), output };
-        let output = Command::new(&**self.binary)
-            .env(ON, self.number.to_string())
-            .args(["seeded", "--search", &bug.model, &bug.property])
-            .output()
-            .map_err(|error| broke_off(error.to_string()))?;
+        self.search(&bug.name, &bug.model, &bug.property, &self.number.to_string())
+    }
+
+    /// The same with no bug on, where nothing may be found: else what is found with one on would show nothing.
+    ///
+    /// # Errors
+    /// If the search does not come to its end.
+    pub(super) fn control(&self, model: &str, property: &str) -> Result<Option<usize>, Error> {
+        self.search("no bug", model, property, "")
+    }
+
+    fn search(&self, name: &str, model: &str, property: &str, on: &str) -> Result<Option<usize>, Error> {
+        let broke_off = |output: String| Error::Search { bug: name.to_string(), output };
+        let mut search = Command::new(&**self.binary);
+        let output = search.args(["seeded", "--search", model, property]).env(ON, on).output();
+        let output = output.map_err(|error| broke_off(error.to_string()))?;
         let steps = String::from_utf8_lossy(&output.stdout).trim().parse();
         match (output.status.code().and_then(|code| u8::try_from(code).ok()), steps) {
             (Some(FOUND), Ok(steps)) => Ok(Some(steps)),

@@ -27,14 +27,19 @@ pub(super) struct Kept<E: Environment> {
     pub(super) proposals: Interner<Vec<Payload<CommandOf<E>>>>,
     pub(super) ghosts: Interner<Ghost<E::Machine>>,
     pub(super) environments: Interner<E>,
-    pub(super) steps: Memo<Stepped<E>>,
-    /// The crashes that may happen in steps: asked for only where one may happen, for they have servers of their own.
-    pub(super) crashes: Memo<Vec<Crashed<E>>>,
+    memos: Memos<E>,
+}
+
+/// What is remembered.
+struct Memos<E: Environment> {
+    steps: Memo<Stepped<E>>,
+    /// The crashes that may happen in steps: asked for only as long as one may happen, for they have servers of their own.
+    crashes: Memo<Vec<Crashed<E>>>,
     /// What history and environments make of steps, and what comes of their moves.
-    pub(super) histories: Memo<Result<Ref<Ghost<E::Machine>>, &'static Violation>>,
-    pub(super) sights: Memo<Result<Ref<E>, &'static Violation>>,
-    pub(super) moves: Memo<Moved<E>>,
-    pub(super) judgements: Memo<Option<&'static Violation>>,
+    histories: Memo<Result<Ref<Ghost<E::Machine>>, &'static Violation>>,
+    sights: Memo<Result<Ref<E>, &'static Violation>>,
+    moves: Memo<Moved<E>>,
+    judgements: Memo<Option<&'static Violation>>,
 }
 
 /// An environment after a move, and what it asks of a server.
@@ -58,6 +63,20 @@ pub(super) struct Crashed<E: Environment> {
     pub(super) applied: usize,
 }
 
+impl<E: Environment> Memos<E> {
+    /// Room for so many results of each kind.
+    fn new(room: usize) -> Memos<E> {
+        Memos {
+            steps: Memo::new(room),
+            crashes: Memo::new(room),
+            histories: Memo::new(room),
+            sights: Memo::new(room),
+            moves: Memo::new(room),
+            judgements: Memo::new(room),
+        }
+    }
+}
+
 impl<E: Environment> Kept<E> {
     /// Nothing is kept yet.
     pub(super) fn new(driver: Driver, renamings: Vec<Renaming>) -> Kept<E> {
@@ -69,23 +88,13 @@ impl<E: Environment> Kept<E> {
             proposals: Interner::default(),
             ghosts: Interner::default(),
             environments: Interner::default(),
-            steps: Memo::new(MEMO),
-            crashes: Memo::new(MEMO),
-            histories: Memo::new(MEMO),
-            sights: Memo::new(MEMO),
-            moves: Memo::new(MEMO),
-            judgements: Memo::new(MEMO),
+            memos: Memos::new(MEMO),
         }
     }
 
-    /// Remembers nothing but the last of each kind of result from now on.
+    /// Remembers nothing from now on.
     pub(super) fn forget(&mut self) {
-        self.steps = Memo::new(1);
-        self.crashes = Memo::new(1);
-        self.histories = Memo::new(1);
-        self.sights = Memo::new(1);
-        self.moves = Memo::new(1);
-        self.judgements = Memo::new(1);
+        self.memos = Memos::new(0);
     }
 
     pub(super) fn seat(&self, seat: Seat<E::Machine>) -> Ref<Seat<E::Machine>> {
@@ -100,7 +109,7 @@ impl<E: Environment> Kept<E> {
         new: Ref<Seat<E::Machine>>,
         elected: bool,
     ) -> Result<Ref<Ghost<E::Machine>>, &'static Violation> {
-        *self.histories.get([ghost.key(), old.key(), new.key(), u64::from(elected)], || {
+        *self.memos.histories.get([ghost.key(), old.key(), new.key(), u64::from(elected)], || {
             let mut history = (*ghost).clone();
             if elected {
                 history.elected(&new.node).map_err(keep)?;
@@ -123,7 +132,7 @@ impl<E: Environment> Kept<E> {
         new: Ref<Seat<E::Machine>>,
         applied: &[Applied<E::Machine>],
     ) -> Result<Ref<E>, &'static Violation> {
-        *self.sights.get([environment.key(), old.key(), new.key(), applied.len() as u64], || {
+        *self.memos.sights.get([environment.key(), old.key(), new.key(), applied.len() as u64], || {
             let mut changed = (*environment).clone();
             changed.stepped(&new.node);
             applied.iter().try_for_each(|applied| changed.see(&new.node, applied)).map_err(keep)?;
@@ -134,7 +143,7 @@ impl<E: Environment> Kept<E> {
     /// Whether environment and history agree.
     pub(super) fn judged(&self, environment: Ref<E>, ghost: Ref<Ghost<E::Machine>>) -> Result<(), &'static Violation> {
         let key = [environment.key(), ghost.key(), 0, 0];
-        self.judgements.get(key, || environment.judge(&ghost).err().map(keep)).map_or(Ok(()), Err)
+        self.memos.judgements.get(key, || environment.judge(&ghost).err().map(keep)).map_or(Ok(()), Err)
     }
 
     pub(super) fn ghost(&self, ghost: Ghost<E::Machine>) -> Ref<Ghost<E::Machine>> {
@@ -142,7 +151,7 @@ impl<E: Environment> Kept<E> {
     }
 
     pub(super) fn step(&self, seat: Ref<Seat<E::Machine>>, stimulus: Stimulus<CommandOf<E>>) -> Arc<Stepped<E>> {
-        self.steps.get([seat.key(), stimulus.key(), 0, 0], || {
+        self.memos.steps.get([seat.key(), stimulus.key(), 0, 0], || {
             let taken = self.driver.undisturbed().take(&seat, stimulus);
             Stepped {
                 seat: self.seat(taken.seat),
@@ -159,7 +168,7 @@ impl<E: Environment> Kept<E> {
         seat: Ref<Seat<E::Machine>>,
         stimulus: Stimulus<CommandOf<E>>,
     ) -> Arc<Vec<Crashed<E>>> {
-        self.crashes.get([seat.key(), stimulus.key(), 0, 0], || {
+        self.memos.crashes.get([seat.key(), stimulus.key(), 0, 0], || {
             let crashes = self.driver.take(&seat, stimulus).crashes.into_iter().map(|crash| Crashed {
                 before: crash.node.map(|node| self.seat(Seat { node, disk: crash.disk.clone(), cut: seat.cut })),
                 seat: self.seat(self.driver.recover(&seat, crash.disk)),
@@ -172,7 +181,7 @@ impl<E: Environment> Kept<E> {
 
     /// The environment after a move, and what it asks of a server.
     pub(super) fn moved(&self, environment: Ref<E>, chosen: &E::Move) -> Arc<Moved<E>> {
-        self.moves.get([environment.key(), E::key(chosen), 0, 0], || {
+        self.memos.moves.get([environment.key(), E::key(chosen), 0, 0], || {
             let mut changed = (*environment).clone();
             let asked = changed.play(chosen).map(|asked| match asked {
                 Asked::Propose(server, payloads) => {
