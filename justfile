@@ -19,7 +19,7 @@ check: check-fast
     RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --document-private-items --quiet
     cargo run --release -p palisade-model -- check
     cargo run --release -p palisade-model -- seeded
-    cargo test -p palisade-model --test seeded -- --ignored
+    cargo test --workspace --test seeded -- --ignored
     cargo run --release -p palisade-model -- simulate --rounds 2 --states 20000
 
 # The models that take an hour, and random walks for as long as one likes.

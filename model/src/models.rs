@@ -269,7 +269,7 @@ fn whole() -> Vec<Named> {
             "3 servers, 2 clients, 1 key, 2 terms, logs of 5, 2 ticks, keepalives, a crash, a resource",
             || cluster(AROUND, Bounds { crashes: 1, ..CLUSTER }),
         ),
-        holds(Tier::Full, "cluster-cut", "as cluster, with a server cut off instead of the crash", || {
+        holds(Tier::Deep, "cluster-cut", "as cluster, with a server cut off instead of the crash", || {
             cluster(AROUND, Bounds { delivery: Delivery::Prompt { losses: 0, cuts: 1 }, ..CLUSTER })
         }),
         holds(Tier::Deep, "cluster-loss", "as cluster, and a message lost between servers", || {
