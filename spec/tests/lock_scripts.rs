@@ -10,7 +10,7 @@ use std::error::Error;
 
 use goldenscript::{Command, Context, Runner};
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Payload, Stamp};
+use palisade_spec::raft::{Payload, Stamp, StateMachine};
 use support::locks::Watch;
 use support::machine::{Applied, Scripted};
 
@@ -30,7 +30,7 @@ struct TableScript {
 impl TableScript {
     fn apply(&mut self, payload: &Payload<palisade_spec::lock::Command>) -> Result<String, Box<dyn Error>> {
         let before = self.table.clone();
-        let outcome = self.table.execute(self.now, payload);
+        let outcome = self.table.apply_payload(self.now, payload);
         let step = Applied { before: &before, at: self.now, payload, outcome: &outcome, after: &self.table };
         LockTable::watch(&mut self.watch, &step).map_err(|violation| violation.to_string())?;
         Ok(LockTable::show_outcome(&outcome))

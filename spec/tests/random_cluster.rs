@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use palisade_spec::invariants::Check;
 use palisade_spec::lock::{Claim, Command, Key, LockTable, Opening, Owner, Sequence, SessionId, Token, Ttl};
-use palisade_spec::raft::{Config, Input, NodeId, Output, Payload, Persist};
+use palisade_spec::raft::{Config, Index, Input, NodeId, Output, Payload, Persist};
 use support::checker::require;
 use support::world::World;
 
@@ -35,17 +35,21 @@ fn runs(nodes: u16) {
         return;
     }
     let seeds = given("SEED").map_or(0..RUNS, |seed| seed..seed + 1);
-    let mut applied = 0;
+    let (mut applied, mut installed) = (0, 0);
     for seed in seeds {
         let mut run = Run::new(nodes, seed);
         match catch_unwind(AssertUnwindSafe(|| run.go())) {
-            Ok(Ok(())) => applied += run.world.checker.committed().len(),
+            Ok(Ok(())) => {
+                applied += run.world.checker.committed().len();
+                installed += run.world.installed;
+            }
             Ok(Err(violation)) => tell(nodes, seed, &violation.to_string()),
             Err(_) => tell(nodes, seed, "a panic, see above"),
         }
     }
     // The adversary must leave room for something to happen, or the runs show nothing.
     assert!(given("SEED").is_some() || applied as u64 > 20 * RUNS, "only {applied} entries were applied in all runs");
+    assert!(given("SEED").is_some() || installed > RUNS / 2, "only {installed} snapshots were installed in all runs");
 }
 
 /// Runs a failed seed again and shows how it came about.
@@ -92,7 +96,8 @@ impl Run {
         let id = self.ids[self.random.index(self.ids.len())];
         let up = self.world.seats[&id].node.is_some();
         match self.random.below(100) {
-            0..50 => self.deliver(),
+            0..47 => self.deliver(),
+            47..50 if up => self.compact(id),
             50..54 => self.lose(),
             54..64 => self.tick(),
             64..67 if up => self.world.step(id, Input::ElectionTimeout),
@@ -168,9 +173,26 @@ impl Run {
         let after = self.random.index(pending.len() + 1);
         let torn = match pending.get(after) {
             Some(Output::Persist(Persist::Entries(entries))) => Some(self.random.index(entries.len() + 1)),
+            Some(Output::Persist(Persist::Snapshot(_))) if self.random.below(2) == 0 => Some(0),
             _ => None,
         };
         self.world.crash(id, after, torn)
+    }
+
+    /// A driver takes a snapshot, and now or later the log's beginning goes; not always all that could.
+    fn compact(&mut self, id: NodeId) -> Check {
+        let seat = &self.world.seats[&id];
+        let (first, last) = (seat.disk.snapshot.last.index.0, seat.applied.0);
+        if first < last {
+            self.world.snapshot(id, Index(first + 1 + self.random.below(last - first)));
+        }
+        let snapshot = self.world.seats[&id].disk.snapshot.last.index;
+        let base = self.world.node(id).log().base().index;
+        if base < snapshot && self.random.below(3) > 0 {
+            let through = Index(base.0 + 1 + self.random.below(snapshot.0 - base.0));
+            return self.world.step(id, Input::Compact(through));
+        }
+        Ok(())
     }
 
     fn partition(&mut self) {

@@ -57,11 +57,11 @@ pub(crate) fn noop(index: u64, term: u64) -> Entry<Command> {
     Entry { term: Term(term), index: Index(index), stamp: Stamp(0), payload: Payload::Noop }
 }
 
-fn hear(node: &mut Node<LockTable>, term: u64, body: Body<Command>) {
+fn hear(node: &mut Node<LockTable>, term: u64, body: Body<LockTable>) {
     step(node, Input::Receive(Message { from: NodeId(2), to: NodeId(1), term: Term(term), body }));
 }
 
-fn step(node: &mut Node<LockTable>, input: Input<Command>) {
+fn step(node: &mut Node<LockTable>, input: Input<LockTable>) {
     node.step(input, &mut Vec::new());
 }
 

@@ -23,10 +23,7 @@ impl<S: StateMachine> Node<S> {
     pub(super) fn commit_up_to(&mut self, index: Index, out: &mut Vec<Output<S>>) {
         while self.commit < index {
             let entry = self.log.get(self.commit.next()).expect("what is committed here is in the log");
-            let outcome = match &entry.payload {
-                Payload::Noop => self.machine.advance(entry.stamp),
-                Payload::Command(command) => self.machine.apply(entry.stamp, command),
-            };
+            let outcome = self.machine.apply_payload(entry.stamp, &entry.payload);
             self.commit = entry.index;
             out.push(Output::Applied { index: entry.index, term: entry.term, stamp: entry.stamp, outcome });
         }

@@ -112,7 +112,7 @@ impl<S: StateMachine> Node<S> {
         self.append(vec![Payload::Noop], Self::probe, out);
     }
 
-    fn ask_everybody(&self, question: Body<S::Command>, out: &mut Vec<Output<S>>) {
+    fn ask_everybody(&self, question: Body<S>, out: &mut Vec<Output<S>>) {
         for peer in self.config.peers() {
             self.send(peer, question.clone(), out);
         }

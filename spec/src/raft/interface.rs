@@ -9,7 +9,11 @@
 //! 2. Several steps may be taken before any output is carried out. Their lists are then one list, and all the writes
 //!    in it may be made durable by one sync at the place of the first: that only delays what stood between them.
 //! 3. A write that fails, or may have failed, ends the process. Nothing after it is ever carried out.
-//! 4. Messages may be delayed, repeated, reordered or dropped as the network pleases, timers may fire early, late or
+//! 4. It may write a snapshot at any time: the last one with the durable entries after it applied
+//!    ([`Durable::snapshot_at`](super::Durable::snapshot_at)), up to one whose [`Output::Applied`] it has carried out. Not
+//!    up to one that the node may have committed since: the disk may have another in its place until the write that
+//!    stands before the `Applied` is done. Only when the snapshot is durable the driver says so ([`Input::Compact`]).
+//! 5. Messages may be delayed, repeated, reordered or dropped as the network pleases, timers may fire early, late or
 //!    never, inputs may come in any order: none of it can break safety, only progress.
 
 use alloc::vec::Vec;
@@ -20,28 +24,35 @@ use super::{Index, Message, NodeId, Payload, Persist, Stamp, StateMachine, Term}
 
 /// Everything that can happen to a node. Whatever is not deterministic is here.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Input<C> {
+#[serde(bound(
+    serialize = "S: Serialize, S::Command: Serialize",
+    deserialize = "S: Deserialize<'de>, S::Command: Deserialize<'de>"
+))]
+pub enum Input<S: StateMachine> {
     /// A message from a peer.
-    Receive(Message<C>),
+    Receive(Message<S>),
     /// Clients ask for these, in this order. Answered by exactly one [`Output::Accepted`] or [`Output::Refused`].
     /// A [`Payload::Noop`] is a barrier: once it is applied here, the state machine reflects everything that was
     /// acknowledged before it was proposed, so a read of it is linearizable.
-    Propose(Vec<Payload<C>>),
+    Propose(Vec<Payload<S::Command>>),
     /// The election timer ran out. For a leader this is the time to see whether a quorum still answers.
     ElectionTimeout,
     /// The heartbeat timer ran out. Means something to a leader only.
     HeartbeatTimeout,
     /// The node's monotonic clock advanced by so many milliseconds since it last said so. Rounded down, never up.
     ClockAdvanced(u64),
+    /// A durable snapshot includes everything up to this index, perhaps more: the log need not have that any longer.
+    /// Nothing that is not committed here, nothing that the snapshot does not include.
+    Compact(Index),
 }
 
 /// Everything a node can ask for. The order of a list of outputs is a contract: see the [module](self).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Output<S: StateMachine> {
     /// Make this durable before going on to the next output.
-    Persist(Persist<S::Command>),
+    Persist(Persist<S>),
     /// Send this to its recipient, once, perhaps.
-    Send(Message<S::Command>),
+    Send(Message<S>),
     /// The proposals stand in the log from `first` on, one entry each. They are committed when
     /// [`Output::Applied`] names their index *with this term*; if it names another term, they are lost.
     Accepted {
@@ -56,7 +67,7 @@ pub enum Output<S: StateMachine> {
         leader: Option<NodeId>,
     },
     /// An entry is committed and was applied. Comes once for each index, in order; after a restart from the
-    /// snapshot's on again.
+    /// snapshot's on again. What a snapshot covers that was [installed](Persist::Snapshot) is left out.
     Applied {
         /// The entry's index.
         index: Index,
@@ -66,6 +77,15 @@ pub enum Output<S: StateMachine> {
         stamp: Stamp,
         /// What it did.
         outcome: S::Outcome,
+    },
+    /// Send the newest durable snapshot to this follower ([`Body::InstallSnapshot`](super::Body::InstallSnapshot)): what
+    /// it lacks is no longer in the log. Asked for again with each heartbeat until the follower has it, so one that is on its way
+    /// already is enough.
+    SendSnapshot {
+        /// To whom.
+        to: NodeId,
+        /// In which term.
+        term: Term,
     },
     /// Start the election timer afresh, with a new random duration. It fires once.
     ArmElectionTimer,

@@ -150,6 +150,20 @@ impl<C> Log<C> {
         self.entries.truncate(keep);
     }
 
+    /// Removes the entries up to `through`, which becomes the base: a snapshot includes them.
+    ///
+    /// # Panics
+    /// If the log ends before `through`. What is gone already may be asked for again.
+    pub fn compact(&mut self, through: Index) {
+        if through <= self.base.index {
+            return;
+        }
+        let entry = self.get(through).expect("what is removed is in the log");
+        (self.base, self.base_stamp) = (entry.position(), entry.stamp);
+        let gone = self.entries.partition_point(|entry| entry.index <= through);
+        self.entries.drain(..gone);
+    }
+
     /// The entries, to be put into an order that no log has.
     #[cfg(test)]
     pub(super) fn entries_mut(&mut self) -> &mut Vec<Entry<C>> {
@@ -250,6 +264,27 @@ mod tests {
             log.truncate(Index(from));
             assert_eq!(log.entries(), &self::log().entries()[..kept]);
         }
+    }
+
+    #[test]
+    fn compaction_keeps_what_is_after() {
+        for (through, kept) in [(0, 4), (10, 4), (11, 3), (13, 1), (14, 0)] {
+            let mut log = log();
+            let last = (log.last(), log.last_stamp());
+            log.compact(Index(through));
+            assert_eq!(log.entries(), &self::log().entries()[4 - kept..]);
+            assert_eq!((log.last(), log.last_stamp()), last, "a log that is compacted ends where it did");
+        }
+        let mut log = log();
+        log.compact(Index(12));
+        log.compact(Index(11));
+        assert_eq!(log.base(), entry(12, 4, 120).position(), "what is gone stays gone");
+    }
+
+    #[test]
+    #[should_panic = "what is removed is in the log"]
+    fn compaction_stops_at_the_end() {
+        log().compact(Index(15));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use core::fmt::Debug;
 use core::hash::Hash;
 
-use super::Stamp;
+use super::{Payload, Stamp};
 
 /// A deterministic state machine: equal states given equal entries give equal states and equal outcomes.
 ///
@@ -20,6 +20,14 @@ pub trait StateMachine: Clone + Eq + Hash + Debug {
 
     /// Lets time pass to `at` without a command: a no-op entry.
     fn advance(&mut self, at: Stamp) -> Self::Outcome;
+
+    /// Executes an entry: its stamp, and what it does.
+    fn apply_payload(&mut self, at: Stamp, payload: &Payload<Self::Command>) -> Self::Outcome {
+        match payload {
+            Payload::Noop => self.advance(at),
+            Payload::Command(command) => self.apply(at, command),
+        }
+    }
 
     /// The earliest moment *after* which time alone changes the state; `None` if it never will. An idle leader
     /// appends a no-op as soon as its clock has passed this moment.

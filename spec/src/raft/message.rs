@@ -1,14 +1,19 @@
 //! What nodes say to one another.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, Index, NodeId, Position, Stamp, Term};
+use super::{Entry, Index, NodeId, Position, Snapshot, Stamp, StateMachine, Term};
 
 /// A message between two nodes. It may arrive late, twice, out of order or never.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Message<C> {
+#[serde(bound(
+    serialize = "S: Serialize, S::Command: Serialize",
+    deserialize = "S: Deserialize<'de>, S::Command: Deserialize<'de>"
+))]
+pub struct Message<S: StateMachine> {
     /// Who says it.
     pub from: NodeId,
     /// To whom.
@@ -16,12 +21,16 @@ pub struct Message<C> {
     /// The sender's current term. Also in a [`PreVote`](Body::PreVote): the term it would campaign in is the next.
     pub term: Term,
     /// What is said.
-    pub body: Body<C>,
+    pub body: Body<S>,
 }
 
 /// What a message says. Requests and replies are separate messages; nobody waits for one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Body<C> {
+#[serde(bound(
+    serialize = "S: Serialize, S::Command: Serialize",
+    deserialize = "S: Deserialize<'de>, S::Command: Deserialize<'de>"
+))]
+pub enum Body<S: StateMachine> {
     /// "Would you vote for me in the next term?" Begins no term, and promises nothing (§9.6).
     PreVote {
         /// The end of the asker's log.
@@ -47,7 +56,7 @@ pub enum Body<C> {
         /// The position right before the first entry.
         prev: Position,
         /// The entries, in order; may be empty.
-        entries: Vec<Entry<C>>,
+        entries: Vec<Entry<S::Command>>,
         /// The leader's commit index.
         commit: Index,
         /// The leader's current cluster time.
@@ -64,6 +73,12 @@ pub enum Body<C> {
         prev: Index,
         /// What the follower has there.
         hint: Hint,
+    },
+    /// "Go on from this state": the entries that the follower lacks are no longer in the leader's log (§5.1). Sent by
+    /// the driver, when the node [asks for it](super::Output::SendSnapshot). Answered like AppendEntries.
+    InstallSnapshot {
+        /// The newest snapshot on the leader's disk.
+        snapshot: Arc<Snapshot<S>>,
     },
 }
 
@@ -84,7 +99,7 @@ pub enum Hint {
     },
 }
 
-impl<C> Body<C> {
+impl<S: StateMachine> Body<S> {
     /// The message's name, as logs, metrics and traces show it.
     pub fn name(&self) -> &'static str {
         match self {
@@ -95,6 +110,7 @@ impl<C> Body<C> {
             Body::AppendEntries { .. } => "AppendEntries",
             Body::AppendAccepted { .. } => "AppendAccepted",
             Body::AppendRejected { .. } => "AppendRejected",
+            Body::InstallSnapshot { .. } => "InstallSnapshot",
         }
     }
 }

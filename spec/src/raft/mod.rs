@@ -12,13 +12,13 @@
 //! | ask before you campaign; a live leader is not disturbed; a leader without a quorum steps down | [`election`] | §9.6, §4.2.3, §6.2 |
 //! | entries fit or are refused with a hint; conflicts give way; batches and pipelines | [`replication`], [`progress`] | §3.5, §10.2.1 |
 //! | a majority commits, own term only; apply in order | [`commit`] | §3.6.2 |
+//! | the log's beginning gives way to a snapshot; who lacks it is sent that | [`snapshot`] | §5 |
 //! | a new leader's no-op | [`election`] | §6.4 |
 //! | cluster time: entries are stamped by the leader's clock, which heartbeats carry on | [`clock`], [`commit`] | ours |
 //!
 //! # What is not here
 //!
-//! Log compaction and InstallSnapshot, membership changes, leadership transfer and reads without a log entry
-//! (ReadIndex). The log's base and the [`Snapshot`] in [`Durable`] are their place. Deliberately absent: clocks,
+//! Membership changes, leadership transfer and reads without a log entry (ReadIndex). Deliberately absent: clocks,
 //! timers (a node only says when one is to be started afresh), retries (heartbeats find what was lost), and any
 //! knowledge of how many bytes anything has.
 
@@ -38,6 +38,7 @@ pub(crate) mod parts;
 pub mod progress;
 pub mod replication;
 mod role;
+pub mod snapshot;
 
 pub use clock::Clock;
 pub use config::Config;

@@ -1,7 +1,8 @@
 //! The node: its state, its start, and the dispatch of inputs.
 //!
 //! Methods come in three kinds: getters; `on_*`, one for each input or message; and the transitions they share. The
-//! rules stand in [`election`](super::election), [`replication`](super::replication) and [`commit`](super::commit).
+//! rules stand in [`election`](super::election), [`replication`](super::replication), [`commit`](super::commit) and
+//! [`snapshot`](super::snapshot).
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Body, Clock, Config, DropReason, Durable, HardState, Hint, Index, Input, Log, Message, NodeId, Output, Persist,
-    Role, StateMachine, Term,
+    Position, Role, StateMachine, Term,
 };
 
 /// One voter of a cluster.
@@ -36,6 +37,8 @@ impl<S: StateMachine> Node<S> {
     /// driver starts the election timer.
     pub fn recover(config: Config, durable: Durable<S>) -> Node<S> {
         assert!(config.voters.contains(&config.id), "a node is one of its cluster's voters");
+        let last = durable.snapshot.last;
+        assert_eq!(durable.log.term_at(last.index), Some(last.term), "the log goes on from the snapshot");
         Node {
             config: Arc::new(config),
             hard: durable.hard,
@@ -49,13 +52,14 @@ impl<S: StateMachine> Node<S> {
 
     /// Takes one input and appends what it asks for to `out`. Deterministic, and never fails: see the
     /// [contract](super::interface).
-    pub fn step(&mut self, input: Input<S::Command>, out: &mut Vec<Output<S>>) {
+    pub fn step(&mut self, input: Input<S>, out: &mut Vec<Output<S>>) {
         match input {
             Input::Receive(message) => self.on_message(message, out),
             Input::Propose(payloads) => self.on_propose(payloads, out),
             Input::ElectionTimeout => self.on_election_timeout(out),
             Input::HeartbeatTimeout => self.on_heartbeat_timeout(out),
             Input::ClockAdvanced(milliseconds) => self.on_clock(milliseconds, out),
+            Input::Compact(through) => self.on_compact(through, out),
         }
         debug_assert_eq!(crate::invariants::node_is_sound(self), Ok(()), "after a step");
     }
@@ -120,7 +124,7 @@ impl<S: StateMachine> Node<S> {
     }
 
     /// A message: sorted out by term (figure 3.1, "All Servers"), then by kind.
-    fn on_message(&mut self, message: Message<S::Command>, out: &mut Vec<Output<S>>) {
+    fn on_message(&mut self, message: Message<S>, out: &mut Vec<Output<S>>) {
         let Message { from, to, term, body } = message;
         if to != self.id() || from == self.id() || !self.config.voters.contains(&from) {
             return out.push(Output::Dropped { from, reason: DropReason::Stranger });
@@ -145,25 +149,29 @@ impl<S: StateMachine> Node<S> {
             }
             Body::AppendAccepted { matched } => self.on_append_accepted(from, matched, out),
             Body::AppendRejected { prev, hint } => self.on_append_rejected(from, prev, hint, out),
+            Body::InstallSnapshot { snapshot } => self.on_install_snapshot(from, snapshot, out),
         }
     }
 
     /// A message from an earlier term. A request is refused, so that its sender learns of the present term and steps
     /// down; a reply means nothing any more.
-    fn on_stale(&mut self, from: NodeId, body: Body<S::Command>, out: &mut Vec<Output<S>>) {
+    fn on_stale(&mut self, from: NodeId, body: Body<S>, out: &mut Vec<Output<S>>) {
         match body {
             Body::PreVote { .. } => self.send(from, Body::PreVoteReply { granted: false }, out),
             Body::RequestVote { .. } => self.send(from, Body::RequestVoteReply { granted: false }, out),
-            Body::AppendEntries { prev, .. } => {
-                // Whoever leads the earlier term only needs to hear of this one; it does not look at the hint.
-                let hint = Hint::Short { next: self.log.last().index.next() };
-                self.send(from, Body::AppendRejected { prev: prev.index, hint }, out);
-            }
+            Body::AppendEntries { prev: last, .. } => self.outrank(from, last, out),
+            Body::InstallSnapshot { snapshot } => self.outrank(from, snapshot.last, out),
             Body::PreVoteReply { .. }
             | Body::RequestVoteReply { .. }
             | Body::AppendAccepted { .. }
             | Body::AppendRejected { .. } => out.push(Output::Dropped { from, reason: DropReason::Stale }),
         }
+    }
+
+    /// Tells the leader of an earlier term of this one. It does not look at the hint.
+    fn outrank(&self, leader: NodeId, prev: Position, out: &mut Vec<Output<S>>) {
+        let hint = Hint::Short { next: self.log.last().index.next() };
+        self.send(leader, Body::AppendRejected { prev: prev.index, hint }, out);
     }
 
     /// A later term has begun: whatever this node was, it follows now, and has not voted yet.
@@ -187,7 +195,7 @@ impl<S: StateMachine> Node<S> {
     }
 
     /// Says `body` to `to`, in this node's term.
-    pub(super) fn send(&self, to: NodeId, body: Body<S::Command>, out: &mut Vec<Output<S>>) {
+    pub(super) fn send(&self, to: NodeId, body: Body<S>, out: &mut Vec<Output<S>>) {
         out.push(Output::Send(Message { from: self.id(), to, term: self.term(), body }));
     }
 }

@@ -26,7 +26,10 @@ impl<S: StateMachine> Node<S> {
     pub(super) fn on_heartbeat_timeout(&mut self, out: &mut Vec<Output<S>>) {
         let Role::Leader(leadership) = &self.role else { return };
         for (&peer, progress) in &leadership.progress {
-            self.send_entries(peer, progress.next, 0, out);
+            self.send_entries(peer, progress.next.max(self.log.base().index.next()), 0, out);
+            if self.lacks_what_is_gone(progress.next) {
+                out.push(Output::SendSnapshot { to: peer, term: self.term() });
+            }
         }
         out.push(Output::ArmHeartbeatTimer);
     }
@@ -67,6 +70,9 @@ impl<S: StateMachine> Node<S> {
                 return;
             }
             let from = progress.next;
+            if self.lacks_what_is_gone(from) {
+                return self.fall_back_to_snapshot(peer, out);
+            }
             let sent = self.send_entries(peer, from, window.min(batch), out);
             self.progress(peer).next = Index(from.0 + sent as u64);
         }
@@ -75,6 +81,9 @@ impl<S: StateMachine> Node<S> {
     /// As leader: asks `peer` once whether its log fits before `next`, with a first batch in case it does.
     pub(super) fn probe(&mut self, peer: NodeId, out: &mut Vec<Output<S>>) {
         let next = self.progress(peer).next;
+        if self.lacks_what_is_gone(next) {
+            return self.fall_back_to_snapshot(peer, out);
+        }
         self.send_entries(peer, next, self.config.max_batch, out);
     }
 
@@ -182,7 +191,7 @@ impl<S: StateMachine> Node<S> {
     }
 
     /// As leader: the progress of one of its peers.
-    fn progress(&mut self, peer: NodeId) -> &mut super::Progress {
+    pub(super) fn progress(&mut self, peer: NodeId) -> &mut super::Progress {
         let Role::Leader(leadership) = &mut self.role else { unreachable!("only a leader has followers") };
         leadership.progress.get_mut(&peer).expect("a leader knows every other voter")
     }
@@ -221,7 +230,7 @@ mod tests {
 
     /// What node 1, whose log begins after a snapshot up to 10@2, does with these entries of the leader of term 3: the
     /// indexes that it writes, the answer, and how far it has applied then.
-    fn append(prev: Position, entries: &[Entry<()>]) -> (Vec<u64>, Body<()>, u64) {
+    fn append(prev: Position, entries: &[Entry<()>]) -> (Vec<u64>, Body<Idle>, u64) {
         let (last, stamp) = (at(10, 2), Stamp(100));
         let mut node = Node::recover(
             Config::new(NodeId(1), [1, 2, 3].map(NodeId)),

@@ -19,8 +19,8 @@ pub(crate) struct Checker<S: Scripted> {
     committed: Committed<S::Command>,
     /// The term of the leader that committed an index. Leader completeness speaks of *later* terms only.
     committed_in: BTreeMap<Index, Term>,
-    /// The state machine after all of `committed`, and what each entry did.
-    reference: S,
+    /// The state machine at first and after each entry of `committed`, and what each entry did.
+    states: Vec<S>,
     outcomes: Vec<S::Outcome>,
     /// When, really, an entry was appended by its leader, if that is known; and the last applied entry's.
     born: BTreeMap<(Index, Term), u64>,
@@ -35,7 +35,7 @@ impl<S: Scripted> Default for Checker<S> {
             leaders: Leaders::new(),
             committed: Committed::new(),
             committed_in: BTreeMap::new(),
-            reference: S::default(),
+            states: vec![S::default()],
             outcomes: Vec::new(),
             born: BTreeMap::new(),
             last_born: 0,
@@ -53,7 +53,7 @@ impl<S: Scripted> Checker<S> {
 
     /// The state machine after that.
     pub(crate) fn reference(&self) -> &S {
-        &self.reference
+        self.states.last().expect("there is a first state")
     }
 
     /// A node took a step.
@@ -90,7 +90,7 @@ impl<S: Scripted> Checker<S> {
 
     /// A message leaves: what it promises must be on the sender's disk. (A disk that is ahead, because several steps
     /// were written with one sync, has the promise behind it.)
-    pub(crate) fn said(&self, message: &Message<S::Command>, disk: &Durable<S>) -> Check {
+    pub(crate) fn said(&self, message: &Message<S>, disk: &Durable<S>) -> Check {
         let Message { from, to, term, body } = message;
         let durable = match body {
             _ if disk.hard.term > *term => true,
@@ -119,14 +119,14 @@ impl<S: Scripted> Checker<S> {
                 self.last_born = born;
             }
             self.last_stamp = entry.stamp;
-            let before = self.reference.clone();
-            let outcome = self.reference.execute(entry.stamp, &entry.payload);
-            let (at, payload) = (entry.stamp, &entry.payload);
-            S::watch(
-                &mut self.watch,
-                &Applied { before: &before, at, payload, outcome: &outcome, after: &self.reference },
-            )?;
+            let before = self.states.last().expect("there is a first state");
+            let mut after = before.clone();
+            let outcome = after.apply_payload(entry.stamp, &entry.payload);
+            let applied =
+                Applied { before, at: entry.stamp, payload: &entry.payload, outcome: &outcome, after: &after };
+            S::watch(&mut self.watch, &applied)?;
             self.outcomes.push(outcome);
+            self.states.push(after);
         }
         let same = self.outcomes[offset] == *outcome;
         require("applied alike", same, || format!("n{id} got another outcome at {}", entry.index))
@@ -137,8 +137,8 @@ impl<S: Scripted> Checker<S> {
         let written = node.hard_state() == disk.hard && node.log() == &disk.log;
         require("all is written", written, || format!("n{}'s disk differs from its memory", node.id()))?;
         state_machine_safety(&mut self.committed, node)?;
-        let comparable = node.commit().0 == self.outcomes.len() as u64;
-        let same = !comparable || node.machine() == &self.reference;
+        let commit = usize::try_from(node.commit().0).expect("a test's log is short");
+        let same = self.states.get(commit).is_none_or(|state| state == node.machine());
         require("applied alike", same, || format!("n{} has another state", node.id()))
     }
 }

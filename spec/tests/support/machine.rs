@@ -23,14 +23,6 @@ pub(crate) trait Scripted: StateMachine + Default {
     /// Checks the state machine's own invariants over one entry.
     fn watch(watch: &mut Self::Watch, step: &Applied<'_, Self>) -> Check;
 
-    /// Executes an entry at `at`.
-    fn execute(&mut self, at: Stamp, payload: &Payload<Self::Command>) -> Self::Outcome {
-        match payload {
-            Payload::Noop => self.advance(at),
-            Payload::Command(command) => self.apply(at, command),
-        }
-    }
-
     /// Reads what a script proposes: a command, or `noop`.
     fn parse_payload(text: &str) -> Result<Payload<Self::Command>, String> {
         if text == "noop" { Ok(Payload::Noop) } else { Self::parse(text).map(Payload::Command) }

@@ -7,12 +7,12 @@ use palisade_spec::raft::{
 use super::machine::Scripted;
 
 /// `n1@2 → n2 AppendEntries prev=3@1 [4@2 a] commit=3 t=120`
-pub(crate) fn message<S: Scripted>(message: &Message<S::Command>) -> String {
+pub(crate) fn message<S: Scripted>(message: &Message<S>) -> String {
     let Message { from, to, term, body } = message;
     format!("n{from}@{term} → n{to} {}{}", body.name(), details::<S>(body))
 }
 
-fn details<S: Scripted>(body: &Body<S::Command>) -> String {
+fn details<S: Scripted>(body: &Body<S>) -> String {
     match body {
         Body::PreVote { last } | Body::RequestVote { last } => format!(" last={}", position(*last)),
         Body::PreVoteReply { granted } | Body::RequestVoteReply { granted } => {
@@ -29,6 +29,9 @@ fn details<S: Scripted>(body: &Body<S::Command>) -> String {
         Body::AppendRejected { prev, hint: Hint::Short { next } } => format!(" prev={prev} short, next={next}"),
         Body::AppendRejected { prev, hint: Hint::Conflict { term, first } } => {
             format!(" prev={prev} conflict, term={term} first={first}")
+        }
+        Body::InstallSnapshot { snapshot: s } => {
+            format!(" last={} t={} {}", position(s.last), s.stamp, s.machine.show())
         }
     }
 }
@@ -48,22 +51,26 @@ fn entries<S: Scripted>(entries: &[Entry<S::Command>]) -> String {
 }
 
 /// `persist term=2 vote=n1`, `persist 4@2 a, 5@2 b`
-pub(crate) fn persist<S: Scripted>(write: &Persist<S::Command>) -> String {
+pub(crate) fn persist<S: Scripted>(write: &Persist<S>) -> String {
     match write {
         Persist::HardState(hard) => {
             format!("persist term={} vote={}", hard.term, hard.vote.map_or("-".into(), |vote| format!("n{vote}")))
         }
         Persist::Entries(e) => format!("persist {}", entries::<S>(e)),
+        Persist::Snapshot(snapshot) => format!("persist snapshot {}", position(snapshot.last)),
+        Persist::Compact(through) => format!("removes its log up to {through}"),
     }
 }
 
-/// The terms of a log's entries, as in figure 3.6, the committed ones in brackets: `[1 1 2] 3`.
+/// The terms of a log's entries, as in figure 3.6, the committed ones in brackets: `[1 1 2] 3`; with the last position
+/// that is gone, if any is: `4@1 [1 2] 3`.
 fn log<C>(log: &Log<C>, commit: Index) -> String {
     let (committed, rest): (Vec<&Entry<C>>, Vec<&Entry<C>>) =
         log.entries().iter().partition(|entry| entry.index <= commit);
     let terms =
         |entries: Vec<&Entry<C>>| entries.iter().map(|entry| entry.term.to_string()).collect::<Vec<_>>().join(" ");
-    format!("[{}] {}", terms(committed), terms(rest)).trim_end().into()
+    let gone = if log.base().index > Index(0) { position(log.base()) + " " } else { String::new() };
+    format!("{gone}[{}] {}", terms(committed), terms(rest)).trim_end().into()
 }
 
 /// A role in its term, and whom it follows: `follower@2 of n1`.
@@ -97,7 +104,9 @@ pub(crate) fn node<S: Scripted>(node: &Node<S>) -> String {
 /// What a crashed node will come back with.
 pub(crate) fn disk<S: Scripted>(disk: &Durable<S>) -> String {
     let vote = disk.hard.vote.map_or("-".into(), |vote| format!("n{vote}"));
-    format!("disk term={} vote={vote} log={}", disk.hard.term, log(&disk.log, Index(0)))
+    let snapshot = disk.snapshot.last;
+    let snapshot = if snapshot.index > Index(0) { format!(" snapshot={}", position(snapshot)) } else { String::new() };
+    format!("disk term={} vote={vote}{snapshot} log={}", disk.hard.term, log(&disk.log, Index(0)))
 }
 
 /// Why a message was dropped.

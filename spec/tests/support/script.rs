@@ -2,10 +2,11 @@
 //! effects of a message's arrival stand indented below it.
 
 use std::error::Error;
+use std::sync::Arc;
 
 use goldenscript::{Context, Runner};
 use palisade_spec::raft::{
-    Body, Config, Entry, Hint, Index, Input, Message, Node, NodeId, Payload, Position, Stamp, Term,
+    Body, Config, Entry, Hint, Index, Input, Message, Node, NodeId, Payload, Position, Snapshot, Stamp, Term,
 };
 
 use super::machine::Scripted;
@@ -105,8 +106,12 @@ pub(crate) enum Command {
     },
     /// The node comes back.
     Restart { id: u16 },
+    /// The node's driver takes a snapshot of the state after this entry. The node does not know of it.
+    Snapshot { id: u16, through: u64 },
+    /// The node's driver says that a durable snapshot includes everything up to this entry.
+    Compact { id: u16, through: u64 },
     /// A message arrives that nobody here sent, addressed to this node unless `addressed` says otherwise. Entries are
-    /// no-ops, written `index@term/stamp`.
+    /// no-ops, written `index@term/stamp`; a snapshot has the first state.
     Receive {
         to: u16,
         kind: String,
@@ -237,6 +242,8 @@ impl<S: Scripted> ClusterScript<S> {
             }
             Command::Crash { id, after, torn } => check(world.crash(NodeId(*id), *after, *torn))?,
             Command::Restart { id } => world.restart(NodeId(*id)),
+            Command::Snapshot { id, through } => world.snapshot(NodeId(*id), Index(*through)),
+            Command::Compact { id, through } => check(world.step(NodeId(*id), Input::Compact(Index(*through))))?,
             Command::Receive { to, from, term, addressed, .. } => {
                 let (from, addressed, term) = (NodeId(*from), NodeId(addressed.unwrap_or(*to)), Term(*term));
                 let message = Message { from, to: addressed, term, body: made_up::<S>(command)? };
@@ -264,7 +271,7 @@ fn check(check: palisade_spec::invariants::Check) -> Result<(), Box<dyn Error>> 
 }
 
 /// The body of a made-up message.
-fn made_up<S: Scripted>(command: &Command) -> Result<Body<S::Command>, Box<dyn Error>> {
+fn made_up<S: Scripted>(command: &Command) -> Result<Body<S>, Box<dyn Error>> {
     let Command::Receive { kind, at, entries, commit, stamp, index, granted, .. } = command else { unreachable!() };
     let at = at.as_deref().map(position).transpose()?.unwrap_or_default();
     Ok(match kind.as_str() {
@@ -279,6 +286,10 @@ fn made_up<S: Scripted>(command: &Command) -> Result<Body<S::Command>, Box<dyn E
         }
         "AppendAccepted" => Body::AppendAccepted { matched: Index(*index) },
         "AppendRejected" => Body::AppendRejected { prev: Index(*index), hint: Hint::Short { next: Index(1) } },
+        "InstallSnapshot" => {
+            let snapshot = Snapshot { last: at, stamp: Stamp(*stamp), machine: S::default() };
+            Body::InstallSnapshot { snapshot: Arc::new(snapshot) }
+        }
         _ => return Err(format!("{kind} is not a message").into()),
     })
 }

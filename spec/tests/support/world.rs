@@ -5,9 +5,10 @@
 //! also of the entries inside one write.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use palisade_spec::invariants::Check;
-use palisade_spec::raft::{Config, Durable, Input, Message, Node, NodeId, Output, Persist};
+use palisade_spec::raft::{Body, Config, Durable, Entry, Index, Input, Message, Node, NodeId, Output, Persist, Term};
 
 use super::checker::Checker;
 use super::machine::Scripted;
@@ -17,13 +18,17 @@ use super::print;
 pub(crate) struct World<S: Scripted> {
     pub(crate) seats: BTreeMap<NodeId, Seat<S>>,
     /// What is on its way, in the order in which it was sent.
-    pub(crate) flight: Vec<Message<S::Command>>,
+    pub(crate) flight: Vec<Message<S>>,
     /// The links that lose everything, from and to.
     pub(crate) cut: BTreeSet<(NodeId, NodeId)>,
     /// How many milliseconds have really passed, where all clocks advance together.
     pub(crate) real: Option<u64>,
     pub(crate) checker: Checker<S>,
     pub(crate) story: Story,
+    /// Every entry that any node has applied.
+    applied: BTreeMap<(Index, Term), Entry<S::Command>>,
+    /// How often a leader's snapshot took the place of a node's state.
+    pub(crate) installed: u64,
 }
 
 /// A node's place: its disk outlives it.
@@ -36,6 +41,8 @@ pub(crate) struct Seat<S: Scripted> {
     pub(crate) pending: VecDeque<Output<S>>,
     /// Whether its outputs wait until they are flushed.
     pub(crate) held: bool,
+    /// How far the driver knows the log to be applied.
+    pub(crate) applied: Index,
 }
 
 /// What happens, line by line.
@@ -63,10 +70,21 @@ impl<S: Scripted> World<S> {
         for config in configs {
             let disk = Durable::blank(S::default());
             let node = Some(Node::recover(config.clone(), disk.clone()));
-            seats.insert(config.id, Seat { config, disk, node, pending: VecDeque::new(), held: false });
+            seats.insert(
+                config.id,
+                Seat { config, disk, node, pending: VecDeque::new(), held: false, applied: Index(0) },
+            );
         }
-        let (flight, cut) = (Vec::new(), BTreeSet::new());
-        World { seats, flight, cut, real: None, checker: Checker::default(), story: Story::default() }
+        World {
+            seats,
+            flight: Vec::new(),
+            cut: BTreeSet::new(),
+            real: None,
+            checker: Checker::default(),
+            story: Story::default(),
+            applied: BTreeMap::new(),
+            installed: 0,
+        }
     }
 
     /// The node, which must be running.
@@ -79,7 +97,7 @@ impl<S: Scripted> World<S> {
     }
 
     /// Gives a node an input, and unless it is held carries out all that it asks for.
-    pub(crate) fn step(&mut self, id: NodeId, input: Input<S::Command>) -> Check {
+    pub(crate) fn step(&mut self, id: NodeId, input: Input<S>) -> Check {
         let seat = self.seats.get_mut(&id).expect("there is no such node");
         let node = seat.node.as_mut().expect("the node is down");
         let before = node.clone();
@@ -88,6 +106,12 @@ impl<S: Scripted> World<S> {
         let (was, is) = (print::role(&before), print::role(node));
         if was != is {
             self.story.tell(|| format!("n{id} {was} → {is}"));
+        }
+        for output in &out {
+            if let Output::Applied { index, term, .. } = output {
+                let entry = node.log().get(*index).expect("what was applied is in the log").clone();
+                self.applied.insert((*index, *term), entry);
+            }
         }
         seat.pending.extend(out);
         self.checker.stepped(&before, node, self.real)?;
@@ -126,17 +150,29 @@ impl<S: Scripted> World<S> {
         pending.extend(rest);
     }
 
+    /// A snapshot of the state after the entry at `through`, made of what is on the node's disk, becomes its snapshot.
+    pub(crate) fn snapshot(&mut self, id: NodeId, through: Index) {
+        let seat = self.seats.get_mut(&id).expect("there is no such node");
+        assert!(through <= seat.applied, "a driver snapshots what it knows to be applied");
+        seat.disk.snapshot = seat.disk.snapshot_at(through);
+        let last = seat.disk.snapshot.last;
+        self.story.tell(|| format!("n{id} has a snapshot {}", print::position(last)));
+    }
+
     /// The node dies after the first `after` outputs that wait. If `torn` is given, the next one is a write of entries
-    /// of which only so many arrive.
+    /// of which only so many arrive, or of a snapshot with the log to follow.
     pub(crate) fn crash(&mut self, id: NodeId, after: usize, torn: Option<usize>) -> Check {
         self.flush(id, after)?;
         let seat = self.seats.get_mut(&id).expect("there is no such node");
         if let Some(kept) = torn {
-            let Some(Output::Persist(Persist::Entries(entries))) = seat.pending.pop_front() else {
-                panic!("the next output is not a write of entries");
-            };
-            seat.disk.log.truncate(entries[0].index);
-            entries.into_iter().take(kept).for_each(|entry| seat.disk.log.push(entry));
+            match seat.pending.pop_front() {
+                Some(Output::Persist(Persist::Entries(entries))) => {
+                    seat.disk.log.truncate(entries[0].index);
+                    entries.into_iter().take(kept).for_each(|entry| seat.disk.log.push(entry));
+                }
+                Some(Output::Persist(Persist::Snapshot(snapshot))) => seat.disk.snapshot = (*snapshot).clone(),
+                _ => panic!("the next output is not a write that can be torn"),
+            }
         }
         (seat.node, seat.held) = (None, false);
         seat.pending.clear();
@@ -148,11 +184,13 @@ impl<S: Scripted> World<S> {
     pub(crate) fn restart(&mut self, id: NodeId) {
         let seat = self.seat(id);
         assert!(seat.node.is_none(), "the node is running");
+        seat.disk.settle();
+        seat.applied = seat.disk.snapshot.last.index;
         seat.node = Some(Node::recover(seat.config.clone(), seat.disk.clone()));
     }
 
     /// A message arrives: at a node that is down, for nothing.
-    pub(crate) fn arrive(&mut self, message: Message<S::Command>) -> Check {
+    pub(crate) fn arrive(&mut self, message: Message<S>) -> Check {
         let Message { from, to, .. } = message;
         let down = self.seats[&to].node.is_none();
         self.story.tell(|| format!("n{to} ← n{from} {}{}", message.body.name(), if down { " ✗" } else { "" }));
@@ -224,6 +262,10 @@ impl<S: Scripted> World<S> {
             Output::Persist(write) => {
                 story.tell(|| format!("n{id} {}", print::persist::<S>(&write)));
                 seat.disk.apply(&write);
+                if let Persist::Snapshot(snapshot) = &write {
+                    seat.applied = snapshot.last.index;
+                    self.installed += 1;
+                }
             }
             Output::Send(message) => {
                 self.checker.said(&message, &seat.disk)?;
@@ -233,21 +275,27 @@ impl<S: Scripted> World<S> {
                     self.flight.push(message);
                 }
             }
+            Output::SendSnapshot { to, term } => {
+                story.tell(|| format!("n{id} falls back to a snapshot for n{to}"));
+                // A message like any other, but that its content is on the disk.
+                let body = Body::InstallSnapshot { snapshot: Arc::new(seat.disk.snapshot.clone()) };
+                self.carry_out(id, Output::Send(Message { from: id, to, term, body }))?;
+            }
             Output::Accepted { first, term } => story.tell(|| format!("n{id} accepts from {first}@{term} on")),
             Output::Refused { leader } => {
                 let leader = leader.map_or("no leader known".into(), |leader| format!("n{leader} leads"));
                 story.tell(|| format!("n{id} refuses: {leader}"));
             }
             Output::Applied { index, term, stamp, outcome } => {
-                let log = seat.node.as_ref().expect("it applied").log();
-                let entry = log.get(index).expect("what was applied is in the log").clone();
-                assert_eq!((entry.term, entry.stamp), (term, stamp), "Applied names the entry");
+                let entry = self.applied[&(index, term)].clone();
+                assert_eq!(entry.stamp, stamp, "Applied names the entry");
                 story.tell(|| {
                     let did = S::show_outcome(&outcome);
                     let did = if did.is_empty() { did } else { format!(" ⇒ {did}") };
                     format!("n{id} applies {} t={stamp}{did}", print::entry::<S>(&entry))
                 });
                 self.checker.applied(id, &entry, &outcome)?;
+                seat.applied = index;
             }
             Output::ArmElectionTimer if story.timers => story.tell(|| format!("n{id} arms its election timer")),
             Output::ArmHeartbeatTimer if story.timers => story.tell(|| format!("n{id} arms its heartbeat timer")),
