@@ -177,6 +177,12 @@ fn consensus() -> Vec<Named> {
             "3 servers, 2 terms, logs of 2, 2 messages, 2 ticks of leaders' clocks",
             || raft(2, Bounds { delivery: late(2), ..Bounds::default() }),
         ),
+        holds(
+            Tier::Full,
+            "raft-snapshots",
+            "3 servers, 2 terms, logs of 3, 2 messages, a snapshot of any server at any time, a crash",
+            || raft(0, Bounds { log: 3, crashes: 1, snapshots: 1, delivery: late(2), ..Bounds::default() }),
+        ),
         holds(Tier::Full, "raft-five", "5 servers, 2 terms, logs of 2, a crash, a server cut off", || {
             let delivery = Delivery::Prompt { losses: 0, cuts: 1 };
             raft(0, Bounds { servers: 5, log: 2, crashes: 1, delivery, ..Bounds::default() })
@@ -363,6 +369,7 @@ pub(crate) const CLUSTER: Bounds = Bounds {
     terms: 2,
     log: 5,
     crashes: 0,
+    snapshots: 0,
     repeats: Repeats::AtMost(0),
     heartbeats: None,
     delivery: Delivery::Prompt { losses: 0, cuts: 0 },

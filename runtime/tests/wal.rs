@@ -12,6 +12,7 @@ use palisade::storage::{DataDir, Identity, RecoveryReport, StorageError, Wal, Wr
 use palisade_spec::raft::{Durable, Entry, HardState, Index, NodeId, Payload, Persist, Stamp, StateMachine, Term};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 /// Small enough that a short log has several segments.
@@ -19,7 +20,7 @@ const SEGMENT: u64 = 2048;
 const SECTOR: usize = 512;
 
 /// A state machine that remembers nothing; its commands are bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Tape;
 
 impl StateMachine for Tape {
@@ -35,7 +36,7 @@ impl StateMachine for Tape {
     }
 }
 
-type Opened = (Wal<Vec<u8>>, Durable<Tape>, RecoveryReport);
+type Opened = (Wal<Tape>, Durable<Tape>, RecoveryReport);
 
 fn identity() -> Identity {
     Identity { cluster: 0xC1, node: NodeId(2), voters: vec![NodeId(1), NodeId(2), NodeId(3)] }
@@ -55,7 +56,7 @@ fn segment_name(number: usize) -> String {
 }
 
 /// The next batch of a node whose disk is `durable`: a new term, a vote, new entries, replaced entries.
-fn batch(rng: &mut SmallRng, durable: &Durable<Tape>, largest: usize) -> Vec<Persist<Vec<u8>>> {
+fn batch(rng: &mut SmallRng, durable: &Durable<Tape>, largest: usize) -> Vec<Persist<Tape>> {
     let mut durable = durable.clone();
     let writes = rng.random_range(1..=3);
     (0..writes)
@@ -67,7 +68,7 @@ fn batch(rng: &mut SmallRng, durable: &Durable<Tape>, largest: usize) -> Vec<Per
         .collect()
 }
 
-fn hard_state(rng: &mut SmallRng, durable: &Durable<Tape>) -> Persist<Vec<u8>> {
+fn hard_state(rng: &mut SmallRng, durable: &Durable<Tape>) -> Persist<Tape> {
     let vote = Some(NodeId(rng.random_range(1..=3)));
     let hard = durable.hard;
     Persist::HardState(match hard.vote {
@@ -76,7 +77,7 @@ fn hard_state(rng: &mut SmallRng, durable: &Durable<Tape>) -> Persist<Vec<u8>> {
     })
 }
 
-fn entries(rng: &mut SmallRng, durable: &Durable<Tape>, largest: usize) -> Persist<Vec<u8>> {
+fn entries(rng: &mut SmallRng, durable: &Durable<Tape>, largest: usize) -> Persist<Tape> {
     let log = &durable.log;
     let back = if rng.random_bool(0.2) { rng.random_range(0..=log.last().index.0.min(3)) } else { 0 };
     let first = Index(log.last().index.0 - back + 1);

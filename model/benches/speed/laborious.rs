@@ -51,7 +51,7 @@ struct Laboured {
     sent: Vec<u64>,
 }
 
-type Parts = (Vec<Seat<Tape>>, Vec<Message<u8>>, Ghost<Tape>);
+type Parts = (Vec<Seat<Tape>>, Vec<Message<Tape>>, Ghost<Tape>);
 
 impl PartialEq for Laboured {
     fn eq(&self, other: &Laboured) -> bool {

@@ -1,6 +1,6 @@
 //! What is checked of consensus. Figure 3.2's names where it has one.
 
-use palisade_spec::raft::{Body, HardState, Message, Node, Stamp};
+use palisade_spec::raft::{Body, HardState, Index, Log, Message, Node, Stamp};
 use stateright::Property;
 
 use super::{Proposals, Tape};
@@ -54,7 +54,7 @@ pub(super) fn properties(world: &World<Proposals>) -> Vec<Property<World<Proposa
         }),
         Property::sometimes("two logs conflict", |_, state: &S| {
             let logs = || state.servers.iter().map(|seat| seat.node.log());
-            logs().any(|a| logs().any(|b| a.entries().iter().zip(b.entries()).any(|(x, y)| x.term != y.term)))
+            logs().any(|a| logs().any(|b| conflict(a, b)))
         }),
         Property::sometimes("an entry of an earlier term is committed", |_, state: &S| {
             state.ghost.committed.values().any(|entry| state.ghost.committed_in[&entry.index] > entry.term)
@@ -66,10 +66,39 @@ pub(super) fn properties(world: &World<Proposals>) -> Vec<Property<World<Proposa
             state.crashes < world.bounds.crashes && state.servers.iter().all(|seat| !seat.node.machine().0.is_empty())
         }));
     }
+    if world.bounds.snapshots > 0 {
+        all.extend([
+            Property::sometimes("a log begins after a snapshot", |_, state: &S| {
+                state.servers.iter().any(|seat| seat.node.log().base().index > Index(0))
+            }),
+            Property::sometimes("a server has another one's snapshot", |world: &World<Proposals>, state: &S| {
+                let taken = world.bounds.snapshots - state.snapshots;
+                let have = state.servers.iter().filter(|seat| seat.disk.snapshot.last.index > Index(0));
+                have.count() > usize::from(taken)
+            }),
+            Property::sometimes("a snapshot is on its way to a server that needs it no more", |_, state: &S| {
+                let is_late = |message: &Message<Tape>| match &message.body {
+                    Body::InstallSnapshot { snapshot } => {
+                        let to = state.servers.iter().find(|seat| seat.node.id() == message.to);
+                        to.is_some_and(|seat| seat.node.commit() >= snapshot.last.index)
+                    }
+                    _ => false,
+                };
+                state.network.iter().any(|message| is_late(message))
+            }),
+            Property::sometimes("a leader's log lacks what a follower needs", |_, state: &S| {
+                let lacks = |leader: &Node<Tape>| {
+                    let base = leader.log().base().index;
+                    state.servers.iter().any(|seat| seat.node.log().last().index < base)
+                };
+                leaders(state).any(|seat| lacks(&seat.node))
+            }),
+        ]);
+    }
     if world.bounds.appends > 1 {
         all.push(Property::sometimes("an AppendEntries is on its way beside an older one", |_, state: &S| {
-            let alike = |a: &Message<u8>, b: &Message<u8>| {
-                let appends = |message: &Message<u8>| matches!(message.body, Body::AppendEntries { .. });
+            let alike = |a: &Message<Tape>, b: &Message<Tape>| {
+                let appends = |message: &Message<Tape>| matches!(message.body, Body::AppendEntries { .. });
                 a != b && (a.from, a.to, a.term) == (b.from, b.to, b.term) && appends(a) && appends(b)
             };
             state.network.iter().any(|a| state.network.iter().any(|b| alike(a, b)))
@@ -81,6 +110,11 @@ pub(super) fn properties(world: &World<Proposals>) -> Vec<Property<World<Proposa
         }));
     }
     all
+}
+
+/// Whether two logs have different entries at an index.
+fn conflict(a: &Log<u8>, b: &Log<u8>) -> bool {
+    a.entries().iter().any(|entry| b.get(entry.index).is_some_and(|other| other.term != entry.term))
 }
 
 fn leaders(state: &S) -> impl Iterator<Item = &Ref<Seat<Tape>>> {

@@ -7,7 +7,6 @@ use palisade_spec::raft::{Message, NodeId};
 use super::environment::Environment;
 use super::intern::Ref;
 use super::seat::Stimulus;
-use super::state::CommandOf;
 
 /// What the adversary does.
 pub enum Action<E: Environment> {
@@ -16,7 +15,7 @@ pub enum Action<E: Environment> {
         /// To which.
         server: NodeId,
         /// What.
-        stimulus: Stimulus<CommandOf<E>>,
+        stimulus: Stimulus<E::Machine>,
         /// Whether the message stays on its way, to arrive again.
         again: bool,
         /// What goes wrong, if anything does.
@@ -31,8 +30,10 @@ pub enum Action<E: Environment> {
     },
     /// A server crashes and comes back.
     Crash(NodeId),
+    /// A server's driver takes a snapshot of what is applied. The server does not know of it yet.
+    Snapshot(NodeId),
     /// A message is lost, to make room.
-    Lose(Ref<Message<CommandOf<E>>>),
+    Lose(Ref<Message<E::Machine>>),
     /// A server is cut off from all others.
     Cut(NodeId),
     /// It is connected again.
@@ -67,7 +68,7 @@ impl<E: Environment> Action<E> {
             Action::Step { fault: Some(_), .. } | Action::Move { fault: Some(_), .. } | Action::Crash(_) => 1,
             Action::Step { again: true, .. } | Action::Lose(_) | Action::Cut(_) => 2,
             Action::Step { stimulus: Stimulus::Campaign | Stimulus::ElectionTimeout, .. } => 2,
-            Action::Heal(_) => 6,
+            Action::Heal(_) | Action::Snapshot(_) => 6,
             Action::Step { stimulus: Stimulus::HeartbeatTimeout, .. } => 12,
             Action::Move { .. } => 30,
             Action::Step { .. } => 60,
@@ -88,6 +89,7 @@ impl<E: Environment> Clone for Action<E> {
             }
             Action::Move { chosen, fault } => Action::Move { chosen: chosen.clone(), fault: *fault },
             Action::Crash(server) => Action::Crash(*server),
+            Action::Snapshot(server) => Action::Snapshot(*server),
             Action::Lose(message) => Action::Lose(*message),
             Action::Cut(server) => Action::Cut(*server),
             Action::Heal(server) => Action::Heal(*server),
@@ -104,6 +106,7 @@ impl<E: Environment> PartialEq for Action<E> {
             ) => (a, b, c, d) == (v, w, x, y),
             (Action::Move { chosen: a, fault: b }, Action::Move { chosen: v, fault: w }) => (a, b) == (v, w),
             (Action::Crash(a), Action::Crash(b))
+            | (Action::Snapshot(a), Action::Snapshot(b))
             | (Action::Cut(a), Action::Cut(b))
             | (Action::Heal(a), Action::Heal(b)) => a == b,
             (Action::Lose(a), Action::Lose(b)) => a == b,
@@ -120,6 +123,7 @@ impl<E: Environment> fmt::Debug for Action<E> {
             }
             Action::Move { chosen, fault } => write!(f, "Move {chosen:?} {fault:?}"),
             Action::Crash(server) => write!(f, "Crash {server}"),
+            Action::Snapshot(server) => write!(f, "Snapshot {server}"),
             Action::Lose(message) => write!(f, "Lose {message:?}"),
             Action::Cut(server) => write!(f, "Cut {server}"),
             Action::Heal(server) => write!(f, "Heal {server}"),

@@ -7,7 +7,7 @@ use super::bounds::{Delivery, Elections, Repeats};
 use super::environment::Environment;
 use super::model::World;
 use super::seat::Stimulus;
-use super::state::{CommandOf, State};
+use super::state::State;
 use super::step::Perils;
 
 impl<E: Environment> World<E> {
@@ -25,6 +25,13 @@ impl<E: Environment> World<E> {
         let node = &seat.node;
         if state.crashes > 0 {
             actions.push(Action::Crash(server));
+        }
+        let (taken, base) = (seat.disk.snapshot.last.index, node.log().base().index);
+        if state.snapshots > 0 && node.commit() > taken {
+            actions.push(Action::Snapshot(server));
+        }
+        if taken > base {
+            self.step_actions(state, server, Stimulus::Compact(taken), false, actions);
         }
         if seat.cut {
             actions.push(Action::Heal(server));
@@ -86,7 +93,7 @@ impl<E: Environment> World<E> {
         &self,
         state: &State<E>,
         server: NodeId,
-        stimulus: Stimulus<CommandOf<E>>,
+        stimulus: Stimulus<E::Machine>,
         again: bool,
         actions: &mut Vec<Action<E>>,
     ) {
@@ -100,7 +107,7 @@ impl<E: Environment> World<E> {
         &self,
         state: &State<E>,
         server: NodeId,
-        stimulus: Stimulus<CommandOf<E>>,
+        stimulus: Stimulus<E::Machine>,
     ) -> impl Iterator<Item = Fault> + use<E> {
         let may_crash = state.crashes > 0;
         let may_lose = match self.bounds.delivery {

@@ -12,6 +12,8 @@ pub struct Bounds {
     /// How many crashes may happen, each at any place in a step. A server comes back at once: that it was away shows
     /// as messages that arrive late.
     pub crashes: u8,
+    /// How many snapshots servers may take, each of all that they have applied. Their logs give way at any time after.
+    pub snapshots: u8,
     /// How many messages may arrive once more.
     pub repeats: Repeats,
     /// How many heartbeats there may be; without a number, as many as the adversary likes.
@@ -88,6 +90,7 @@ impl Default for Bounds {
             terms: 2,
             log: 2,
             crashes: 0,
+            snapshots: 0,
             repeats: Repeats::AtMost(0),
             heartbeats: None,
             delivery: Delivery::AnyTime { most: 3, answers: Answers::Messages },

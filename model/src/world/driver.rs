@@ -5,9 +5,12 @@
 //! it and programs can do it again with a live server.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use palisade_spec::invariants::Violation;
-use palisade_spec::raft::{Body, Durable, Index, Input, Message, Node, Output, Persist, Role, StateMachine, Term};
+use palisade_spec::raft::{
+    Body, Durable, Index, Input, Message, Node, Output, Persist, Role, Snapshot, StateMachine, Term,
+};
 
 use super::bounds::{Bounds, Delivery, Elections};
 use super::judge::judge;
@@ -35,7 +38,7 @@ enum Crashes {
 
 /// An input, and what a node asked for when it was given it.
 pub(super) struct Fed<S: StateMachine> {
-    pub(super) input: Input<S::Command>,
+    pub(super) input: Input<S>,
     pub(super) outputs: Vec<Output<S>>,
     /// Whether what it asked for was done. If it was not, it was no more than to send messages, and they are lost.
     pub(super) done: bool,
@@ -50,7 +53,7 @@ pub(super) struct Taken<S: StateMachine> {
     /// The inputs of its node. One that stops itself gets no more of them.
     pub(super) fed: Vec<Fed<S>>,
     /// What it said.
-    pub(super) said: Vec<Message<S::Command>>,
+    pub(super) said: Vec<Message<S>>,
     /// What it applied.
     pub(super) applied: Vec<Applied<S>>,
     /// The crashes that could have happened on the way.
@@ -77,8 +80,8 @@ pub(super) struct Crash<S: StateMachine> {
     pub(super) input: usize,
     /// How many of what it asked for had been done.
     pub(super) outputs: usize,
-    /// How many entries of the write that is next were done, after the removal of what was in their place; nothing of
-    /// it, if `None`.
+    /// How many entries of the write that is next were done, after the removal of what was in their place, or of a
+    /// snapshot, without the removal of what it replaces; nothing of the write, if `None`.
     pub(super) entries: Option<usize>,
     /// What the disk has.
     pub(super) disk: Durable<S>,
@@ -107,7 +110,7 @@ impl Driver {
     }
 
     /// Hands `stimulus` to a server and carries out what it asks for.
-    pub(super) fn take<S: StateMachine>(self, before: &Seat<S>, stimulus: Stimulus<S::Command>) -> Taken<S> {
+    pub(super) fn take<S: StateMachine>(self, before: &Seat<S>, stimulus: Stimulus<S>) -> Taken<S> {
         let mut feeder = Feeder { node: before.node.clone(), fed: Vec::new() };
         // A failed assertion is how a node stops itself, and its disk likewise. In a sound protocol none ever fails.
         let stepped = catch_unwind(AssertUnwindSafe(|| feeder.run(stimulus, self.elections)));
@@ -135,6 +138,8 @@ impl Driver {
 
     /// A server comes back with what its disk has.
     pub(super) fn recover<S: StateMachine>(self, crashed: &Seat<S>, disk: Durable<S>) -> Seat<S> {
+        let mut disk = disk;
+        disk.settle();
         let mut node = Node::recover(crashed.node.config().clone(), disk.clone());
         if self.elections == Elections::AtWill {
             forget_leader(&mut node);
@@ -156,6 +161,11 @@ impl Driver {
                 Output::Applied { index, term, outcome, .. } => {
                     taken.applied.push(Applied { index: *index, term: *term, outcome: outcome.clone() });
                 }
+                Output::SendSnapshot { to, term } => {
+                    self.crash_elsewhere(taken, (input, outputs), &fed.after);
+                    let body = Body::InstallSnapshot { snapshot: Arc::new(taken.seat.disk.snapshot.clone()) };
+                    taken.said.push(Message { from: fed.after.id(), to: *to, term: *term, body });
+                }
                 Output::Accepted { .. }
                 | Output::Refused { .. }
                 | Output::ArmElectionTimer
@@ -171,7 +181,7 @@ impl Driver {
         self,
         taken: &mut Taken<S>,
         (input, outputs): (usize, usize),
-        write: &Persist<S::Command>,
+        write: &Persist<S>,
     ) {
         if self.crashes == Crashes::Nowhere {
             return;
@@ -182,6 +192,10 @@ impl Driver {
             taken.crashes.push(Crash { input, outputs, entries, disk: disk.clone(), said, applied, node: None });
         };
         crash(None, &disk);
+        if let Persist::Snapshot(snapshot) = write {
+            disk.snapshot = Snapshot::clone(snapshot);
+            crash(Some(0), &disk);
+        }
         if let Persist::Entries(entries) = write {
             let length = disk.log.last();
             disk.log.truncate(entries[0].index);
@@ -219,7 +233,7 @@ struct Feeder<S: StateMachine> {
 }
 
 impl<S: StateMachine> Feeder<S> {
-    fn run(&mut self, stimulus: Stimulus<S::Command>, elections: Elections) {
+    fn run(&mut self, stimulus: Stimulus<S>, elections: Elections) {
         match stimulus {
             Stimulus::Deliver(message) => {
                 if elections == Elections::AtWill && matches!(message.body, Body::RequestVote { .. }) {
@@ -232,6 +246,7 @@ impl<S: StateMachine> Feeder<S> {
             Stimulus::HeartbeatTimeout => self.give(Input::HeartbeatTimeout, true),
             Stimulus::Propose(payloads) => self.give(Input::Propose((*payloads).clone()), true),
             Stimulus::Clock(milliseconds) => self.give(Input::ClockAdvanced(milliseconds), true),
+            Stimulus::Compact(through) => self.give(Input::Compact(through), true),
         }
         if elections == Elections::AtWill && hears_or_is_heard(&self.node) {
             self.give(Input::ElectionTimeout, false);
@@ -257,7 +272,7 @@ impl<S: StateMachine> Feeder<S> {
         }
     }
 
-    fn give(&mut self, input: Input<S::Command>, done: bool) {
+    fn give(&mut self, input: Input<S>, done: bool) {
         let mut outputs = Vec::new();
         self.node.step(input.clone(), &mut outputs);
         let lasts = |output: &Output<S>| matches!(output, Output::Persist(_) | Output::Applied { .. });

@@ -8,7 +8,7 @@
 //! back from that disk at once. `sends` says what becomes of each message: it travels, it arrives in a later turn of the
 //! same step, it is lost, or somebody is cut off.
 
-use palisade_spec::raft::{Durable, Snapshot};
+use palisade_spec::raft::{Durable, Snapshot, StateMachine};
 use serde_json::{Value, json};
 
 use super::action::Action;
@@ -43,6 +43,7 @@ impl<E: Environment> World<E> {
             Action::Crash(server) => {
                 json!({ "kind": "crash", "server": server, "disk": disk(&last.server(*server).disk) })
             }
+            Action::Snapshot(server) => json!({ "kind": "snapshot", "server": server }),
             Action::Lose(message) => json!({ "kind": "lose", "message": **message }),
             Action::Move { chosen, .. } => json!({ "kind": "move", "move": chosen.event(), "turns": turns }),
             Action::Cut(server) => json!({ "kind": "cut", "server": server }),
@@ -70,7 +71,7 @@ fn disk<S: Machine>(disk: &Durable<S>) -> Value {
     json!({ "hard": disk.hard, "snapshot": snapshot, "log": disk.log })
 }
 
-fn kind<C>(stimulus: &Stimulus<C>) -> &'static str {
+fn kind<S: StateMachine>(stimulus: &Stimulus<S>) -> &'static str {
     match stimulus {
         Stimulus::Deliver(_) => "deliver",
         Stimulus::Campaign => "campaign",
@@ -78,6 +79,7 @@ fn kind<C>(stimulus: &Stimulus<C>) -> &'static str {
         Stimulus::HeartbeatTimeout => "heartbeat timeout",
         Stimulus::Propose(_) => "propose",
         Stimulus::Clock(_) => "clock",
+        Stimulus::Compact(_) => "compact",
     }
 }
 

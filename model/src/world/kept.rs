@@ -23,7 +23,7 @@ pub(super) struct Kept<E: Environment> {
     pub(super) driver: Driver,
     pub(super) renamings: Vec<Renaming>,
     pub(super) seats: Interner<Seat<E::Machine>>,
-    pub(super) messages: Interner<Message<CommandOf<E>>>,
+    pub(super) messages: Interner<Message<E::Machine>>,
     pub(super) proposals: Interner<Vec<Payload<CommandOf<E>>>>,
     pub(super) ghosts: Interner<Ghost<E::Machine>>,
     pub(super) environments: Interner<E>,
@@ -43,12 +43,12 @@ struct Memos<E: Environment> {
 }
 
 /// An environment after a move, and what it asks of a server.
-pub(super) type Moved<E> = (Ref<E>, Option<(NodeId, Stimulus<CommandOf<E>>)>);
+pub(super) type Moved<E> = (Ref<E>, Option<(NodeId, Stimulus<<E as Environment>::Machine>)>);
 
 /// What comes of a stimulus, in parts that are kept.
 pub(super) struct Stepped<E: Environment> {
     pub(super) seat: Ref<Seat<E::Machine>>,
-    pub(super) said: SmallVec<[Ref<Message<CommandOf<E>>>; 4]>,
+    pub(super) said: SmallVec<[Ref<Message<E::Machine>>; 4]>,
     pub(super) applied: Vec<Applied<E::Machine>>,
     pub(super) violation: Option<&'static Violation>,
 }
@@ -150,7 +150,7 @@ impl<E: Environment> Kept<E> {
         self.ghosts.intern(ghost, &self.renamings)
     }
 
-    pub(super) fn step(&self, seat: Ref<Seat<E::Machine>>, stimulus: Stimulus<CommandOf<E>>) -> Arc<Stepped<E>> {
+    pub(super) fn step(&self, seat: Ref<Seat<E::Machine>>, stimulus: Stimulus<E::Machine>) -> Arc<Stepped<E>> {
         self.memos.steps.get([seat.key(), stimulus.key(), 0, 0], || {
             let taken = self.driver.undisturbed().take(&seat, stimulus);
             Stepped {
@@ -163,11 +163,7 @@ impl<E: Environment> Kept<E> {
     }
 
     /// The crashes that may happen in a step.
-    pub(super) fn crashes(
-        &self,
-        seat: Ref<Seat<E::Machine>>,
-        stimulus: Stimulus<CommandOf<E>>,
-    ) -> Arc<Vec<Crashed<E>>> {
+    pub(super) fn crashes(&self, seat: Ref<Seat<E::Machine>>, stimulus: Stimulus<E::Machine>) -> Arc<Vec<Crashed<E>>> {
         self.memos.crashes.get([seat.key(), stimulus.key(), 0, 0], || {
             let crashes = self.driver.take(&seat, stimulus).crashes.into_iter().map(|crash| Crashed {
                 before: crash.node.map(|node| self.seat(Seat { node, disk: crash.disk.clone(), cut: seat.cut })),

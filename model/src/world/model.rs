@@ -55,6 +55,7 @@ impl<E: Environment> World<E> {
             ghost: kept.ghost(Ghost::new(machine)),
             environment: kept.environments.intern(environment, &kept.renamings),
             crashes: bounds.crashes,
+            snapshots: bounds.snapshots,
             repeats,
             losses,
             cuts,
@@ -184,6 +185,13 @@ impl<E: Environment> Model for World<E> {
                 state.crashes -= 1;
                 self.becomes(&mut state, server, recovered, &[]);
                 self.discard_spent(&mut state);
+            }
+            Action::Snapshot(server) => {
+                let seat = state.server(server);
+                let snapshot = seat.disk.snapshot_at(seat.node.commit());
+                let disk = Durable { snapshot, ..seat.disk.clone() };
+                state.snapshots -= 1;
+                self.becomes(&mut state, server, self.kept.seat(Seat { disk, ..(*seat).clone() }), &[]);
             }
             Action::Lose(message) => {
                 let place = state.network.iter().position(|other| *other == message)?;

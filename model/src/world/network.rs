@@ -1,17 +1,17 @@
 //! What is on its way, where messages take their time.
 
-use palisade_spec::raft::{Body, Message, Node, Role, Term};
+use palisade_spec::raft::{Body, Message, Node, Role, StateMachine, Term};
 
 use super::bounds::{Answers, Bounds, Delivery, Elections, Repeats};
 use super::environment::Environment;
 use super::intern::Ref;
 use super::model::World;
 use super::seat::{Seat, Stimulus};
-use super::state::{CommandOf, State};
+use super::state::State;
 
 impl<E: Environment> World<E> {
     /// Whether a message arrives (or is lost) within the step in which it is sent.
-    pub(super) fn is_prompt(&self, body: &Body<CommandOf<E>>) -> bool {
+    pub(super) fn is_prompt(&self, body: &Body<E::Machine>) -> bool {
         match self.bounds.delivery {
             Delivery::Prompt { .. } => true,
             Delivery::AnyTime { answers, .. } => answers == Answers::AtOnce && is_answer(body),
@@ -21,7 +21,7 @@ impl<E: Environment> World<E> {
     /// Puts a message on its way. Where a link has room for one AppendEntries, and for one answer, a newer one takes
     /// the place of an older one, which is lost: had it arrived, it could as well have done so before. (Where messages
     /// may arrive any number of times, links have room for all, and what is said again is on its way already.)
-    pub(super) fn send(&self, state: &mut State<E>, message: Ref<Message<CommandOf<E>>>) {
+    pub(super) fn send(&self, state: &mut State<E>, message: Ref<Message<E::Machine>>) {
         let class = class(&message.body);
         if self.bounds.repeats == Repeats::Unlimited {
             if state.network.contains(&message) {
@@ -43,7 +43,7 @@ impl<E: Environment> World<E> {
         }
         let Delivery::AnyTime { most, .. } = self.bounds.delivery else { return true };
         let limit = if self.bounds.repeats == Repeats::Unlimited { most } else { self.bounds.appends };
-        let crowds = |message: &Ref<Message<CommandOf<E>>>| {
+        let crowds = |message: &Ref<Message<E::Machine>>| {
             let class = class(&message.body);
             let alike = state.network.iter().filter(|other| {
                 (other.from, other.to) == (message.from, message.to) && self::class(&other.body) == class
@@ -55,7 +55,7 @@ impl<E: Environment> World<E> {
 
     /// Whether it can make a difference that a message is lost: loss makes room. Without that, a message that never
     /// arrives is one that is still on its way at the end.
-    pub(super) fn may_matter_lost(&self, state: &State<E>, message: Ref<Message<CommandOf<E>>>) -> bool {
+    pub(super) fn may_matter_lost(&self, state: &State<E>, message: Ref<Message<E::Machine>>) -> bool {
         let Delivery::AnyTime { most, .. } = self.bounds.delivery else { return false };
         let crowded = state.network.len() + usize::from(self.bounds.servers) > most + 1;
         crowded || (class(&message.body) != Class::Vote && self.bounds.appends > 1)
@@ -64,7 +64,7 @@ impl<E: Environment> World<E> {
     /// Answers that would change nothing where they go, now or ever.
     pub(super) fn discard_spent(&self, state: &mut State<E>) {
         let servers = &state.servers;
-        let spent = |message: &mut Ref<Message<CommandOf<E>>>| {
+        let spent = |message: &mut Ref<Message<E::Machine>>| {
             let seat = servers[usize::from(message.to.0) - 1];
             self.never_will(&message.body, message.term, &seat.node) && {
                 let stepped = self.kept.step(seat, Stimulus::Deliver(*message));
@@ -83,7 +83,7 @@ impl<E: Environment> World<E> {
     /// Whether an answer that changes nothing now never will. It is to a question of a term, to which a server does not
     /// return, nor to a role in it: votes are counted by the candidate, acknowledgements by the leader, who has been
     /// the candidate.
-    fn never_will(&self, body: &Body<CommandOf<E>>, term: Term, node: &Node<E::Machine>) -> bool {
+    fn never_will(&self, body: &Body<E::Machine>, term: Term, node: &Node<E::Machine>) -> bool {
         match body {
             Body::RequestVoteReply { .. } => term <= node.term(),
             Body::AppendAccepted { .. } | Body::AppendRejected { .. } => {
@@ -99,7 +99,10 @@ impl<E: Environment> World<E> {
             }
             // It counts for whichever election the server thinks of when it arrives.
             Body::PreVoteReply { .. } => term < node.term(),
-            Body::PreVote { .. } | Body::RequestVote { .. } | Body::AppendEntries { .. } => false,
+            Body::PreVote { .. }
+            | Body::RequestVote { .. }
+            | Body::AppendEntries { .. }
+            | Body::InstallSnapshot { .. } => false,
         }
     }
 }
@@ -108,19 +111,29 @@ impl<E: Environment> World<E> {
 enum Class {
     Vote,
     Append,
+    Snapshot,
     Answer,
 }
 
-fn is_answer<C>(body: &Body<C>) -> bool {
-    !matches!(body, Body::PreVote { .. } | Body::RequestVote { .. } | Body::AppendEntries { .. })
+fn is_answer<S: StateMachine>(body: &Body<S>) -> bool {
+    match body {
+        Body::PreVote { .. } | Body::RequestVote { .. } | Body::AppendEntries { .. } | Body::InstallSnapshot { .. } => {
+            false
+        }
+        Body::PreVoteReply { .. }
+        | Body::RequestVoteReply { .. }
+        | Body::AppendAccepted { .. }
+        | Body::AppendRejected { .. } => true,
+    }
 }
 
-fn class<C>(body: &Body<C>) -> Class {
+fn class<S: StateMachine>(body: &Body<S>) -> Class {
     match body {
         Body::PreVote { .. } | Body::PreVoteReply { .. } | Body::RequestVote { .. } | Body::RequestVoteReply { .. } => {
             Class::Vote
         }
         Body::AppendEntries { .. } => Class::Append,
+        Body::InstallSnapshot { .. } => Class::Snapshot,
         Body::AppendAccepted { .. } | Body::AppendRejected { .. } => Class::Answer,
     }
 }

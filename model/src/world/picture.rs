@@ -8,14 +8,14 @@ use super::intern::Ref;
 use super::model::World;
 use super::seat::{Seat, Stimulus};
 use super::show::Told;
-use super::state::{CommandOf, State};
+use super::state::State;
 use super::turns::{Fortune, Turn};
 use super::words;
 use crate::diagram::{Diagram, Fate, Place, Tone};
 
 /// A message that is on its way, and where it was sent.
 struct Flight<E: Environment> {
-    message: Ref<Message<CommandOf<E>>>,
+    message: Ref<Message<E::Machine>>,
     sent: Place,
 }
 
@@ -60,7 +60,7 @@ impl<E: Environment> Drawing<'_, E> {
         self.send(&state.network);
     }
 
-    fn send(&mut self, messages: &[Ref<Message<CommandOf<E>>>]) {
+    fn send(&mut self, messages: &[Ref<Message<E::Machine>>]) {
         let flights = messages.iter().map(|&message| Flight { message, sent: self.here(message.from) });
         let flights: Vec<_> = flights.collect();
         self.flights.extend(flights);
@@ -73,6 +73,7 @@ impl<E: Environment> Drawing<'_, E> {
             Action::Step { .. } | Action::Lose(_) => {}
             Action::Crash(server) => self.diagram.note(self.here(*server), "✕ crash", Tone::Bad),
             Action::Cut(server) => self.diagram.note(self.here(*server), "cut off", Tone::Bad),
+            Action::Snapshot(server) => self.diagram.note(self.here(*server), "snapshot", Tone::Plain),
             Action::Heal(server) => self.diagram.note(self.here(*server), "connected", Tone::Plain),
             Action::Move { chosen, .. } => match (chosen.doer(), turns.first()) {
                 (Some(doer), Some(turn)) => {
@@ -108,7 +109,7 @@ impl<E: Environment> Drawing<'_, E> {
         }
     }
 
-    fn deliver(&mut self, message: Ref<Message<CommandOf<E>>>, again: bool) {
+    fn deliver(&mut self, message: Ref<Message<E::Machine>>, again: bool) {
         let place = self.flights.iter().position(|flight| flight.message == message);
         let sent = place.map_or((usize::from(message.from.0) - 1, 0), |place| self.flights[place].sent);
         self.arrow(message, sent, self.here(message.to), Fate::Arrives);
@@ -117,7 +118,7 @@ impl<E: Environment> Drawing<'_, E> {
         }
     }
 
-    fn arrow(&mut self, message: Ref<Message<CommandOf<E>>>, from: Place, to: Place, fate: Fate) {
+    fn arrow(&mut self, message: Ref<Message<E::Machine>>, from: Place, to: Place, fate: Fate) {
         let detail = super::show::on_its_way::<E>(&message);
         self.diagram.detailed_arrow(from, to, words::label(&message), detail, fate);
     }
@@ -162,7 +163,7 @@ impl<E: Environment> Drawing<'_, E> {
                 continue;
             }
             let message = flight.message;
-            let link = |sent: &Ref<Message<CommandOf<E>>>| (sent.from, sent.to) == (message.from, message.to);
+            let link = |sent: &Ref<Message<E::Machine>>| (sent.from, sent.to) == (message.from, message.to);
             let is_lost = *action == Action::Lose(message)
                 || turns.iter().flat_map(|turn| &turn.sent).any(|(sent, _)| link(sent) && *sent != message);
             let fate = if is_lost { Fate::Lost } else { Fate::Spent };

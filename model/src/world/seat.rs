@@ -1,6 +1,6 @@
 //! One server's place: the running node, and the disk that outlives it. And what can happen to it.
 
-use palisade_spec::raft::{Durable, Message, Node, Payload, StateMachine};
+use palisade_spec::raft::{Durable, Index, Message, Node, Payload, StateMachine};
 use serde::Serialize;
 
 use super::intern::Ref;
@@ -19,10 +19,10 @@ pub struct Seat<S: StateMachine> {
 
 /// Something that happens to a server.
 #[derive(Debug)]
-pub enum Stimulus<C: 'static> {
+pub enum Stimulus<S: StateMachine + 'static> {
     /// A message arrives. Where elections are held at will, whoever is asked for a vote has stopped hearing from its
     /// leader before.
-    Deliver(Ref<Message<C>>),
+    Deliver(Ref<Message<S>>),
     /// The election timer runs out, and whoever is asked would vote for this server: PreVote's messages carry no
     /// promise, so nothing is lost by not following them one by one. (The configuration `elections` does.)
     Campaign,
@@ -31,26 +31,28 @@ pub enum Stimulus<C: 'static> {
     /// The heartbeat timer runs out.
     HeartbeatTimeout,
     /// Clients ask for entries.
-    Propose(Ref<Vec<Payload<C>>>),
+    Propose(Ref<Vec<Payload<S::Command>>>),
     /// The monotonic clock advances.
     Clock(u64),
+    /// A durable snapshot includes everything up to this index.
+    Compact(Index),
 }
 
-impl<C> Clone for Stimulus<C> {
-    fn clone(&self) -> Stimulus<C> {
+impl<S: StateMachine> Clone for Stimulus<S> {
+    fn clone(&self) -> Stimulus<S> {
         *self
     }
 }
 
-impl<C> Copy for Stimulus<C> {}
+impl<S: StateMachine> Copy for Stimulus<S> {}
 
-impl<C> PartialEq for Stimulus<C> {
-    fn eq(&self, other: &Stimulus<C>) -> bool {
+impl<S: StateMachine> PartialEq for Stimulus<S> {
+    fn eq(&self, other: &Stimulus<S>) -> bool {
         self.key() == other.key()
     }
 }
 
-impl<C> Stimulus<C> {
+impl<S: StateMachine> Stimulus<S> {
     /// A number that tells stimuli of one run apart.
     pub(super) fn key(&self) -> u64 {
         match self {
@@ -58,6 +60,7 @@ impl<C> Stimulus<C> {
             Stimulus::ElectionTimeout => 2,
             Stimulus::HeartbeatTimeout => 3,
             Stimulus::Clock(milliseconds) => 8 + (milliseconds << 3) + 4,
+            Stimulus::Compact(through) => 8 + (through.0 << 3) + 5,
             // References are to different allocations, whatever they refer to; none is near zero.
             Stimulus::Deliver(message) => message.key(),
             Stimulus::Propose(payloads) => payloads.key(),

@@ -6,7 +6,7 @@ use palisade_spec::raft::{Log, Message, Node, NodeId, Pace, Progress, Role};
 
 use super::environment::Environment;
 use super::seat::Seat;
-use super::state::{CommandOf, State};
+use super::state::State;
 use super::words::{self, Legible};
 use crate::diagram::Tone;
 use crate::facts::{Facts, Field, LIST};
@@ -55,6 +55,7 @@ pub(super) fn facts<E: Environment>(state: &State<E>) -> Facts {
     facts.fields("history", [("led", led.join(", ")), ("committed", committed)]);
     let left = [
         ("crashes", state.crashes),
+        ("snapshots", state.snapshots),
         ("repeats", state.repeats),
         ("losses", state.losses),
         ("cuts", state.cuts),
@@ -66,7 +67,7 @@ pub(super) fn facts<E: Environment>(state: &State<E>) -> Facts {
     facts
 }
 
-pub(super) fn on_its_way<E: Environment>(message: &Message<CommandOf<E>>) -> String {
+pub(super) fn on_its_way<E: Environment>(message: &Message<E::Machine>) -> String {
     format!("{} → {} {}", message.from, message.to, words::message::<E::Machine>(message))
 }
 
@@ -74,6 +75,7 @@ fn server<S: Legible>(seat: &Seat<S>) -> Vec<Field> {
     let Seat { node, disk, cut } = seat;
     let hard = node.hard_state();
     let clock = node.clock();
+    let taken = disk.snapshot.last.index;
     let before = [
         ("term", hard.term.to_string()),
         ("vote", hard.vote.map_or(String::new(), |vote| vote.to_string())),
@@ -81,6 +83,7 @@ fn server<S: Legible>(seat: &Seat<S>) -> Vec<Field> {
         ("network", if *cut { "cut off" } else { "" }.to_string()),
         ("log", log::<S>(node.log())),
         ("commit", node.commit().to_string()),
+        ("snapshot", if taken.0 > 0 { taken.to_string() } else { String::new() }),
     ];
     let after = [
         ("clock", if clock.now.0 > 0 { format!("{}@{}", clock.now, clock.term) } else { String::new() }),

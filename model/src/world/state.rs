@@ -15,7 +15,7 @@ use super::seat::Seat;
 use super::show::facts;
 
 /// The messages on their way, in the order of their digests: a message's age plays no part.
-pub type Network<C> = SmallVec<[Ref<Message<C>>; 6]>;
+pub type Network<S> = SmallVec<[Ref<Message<S>>; 6]>;
 
 /// What a server replicates in the environment `E`.
 pub type CommandOf<E> = <<E as Environment>::Machine as StateMachine>::Command;
@@ -25,13 +25,15 @@ pub struct State<E: Environment> {
     /// The servers, in the order of their numbers.
     pub servers: SmallVec<[Ref<Seat<E::Machine>>; 3]>,
     /// What is on its way.
-    pub network: Network<CommandOf<E>>,
+    pub network: Network<E::Machine>,
     /// What was.
     pub ghost: Ref<Ghost<E::Machine>>,
     /// What is around.
     pub environment: Ref<E>,
     /// How many more crashes there may be.
     pub crashes: u8,
+    /// How many more snapshots there may be.
+    pub snapshots: u8,
     /// How many more messages may arrive again.
     pub repeats: u8,
     /// How many more messages may be lost, where they are prompt.
@@ -77,7 +79,7 @@ impl<E: Environment> State<E> {
     }
 
     fn budgets(&self) -> u64 {
-        u64::from_le_bytes([self.crashes, self.repeats, self.losses, self.cuts, self.heartbeats, 0, 0, 0])
+        u64::from_le_bytes([self.crashes, self.repeats, self.losses, self.cuts, self.heartbeats, self.snapshots, 0, 0])
     }
 
     /// The state's digest under a renaming. A server's digest has its own number in it, so the sum forgets nothing.
@@ -92,7 +94,7 @@ impl<E: Environment> State<E> {
     }
 
     /// Puts a message on its way.
-    pub fn send(&mut self, message: Ref<Message<CommandOf<E>>>) {
+    pub fn send(&mut self, message: Ref<Message<E::Machine>>) {
         let digest = message.digest(0);
         let place = self.network.partition_point(|other| other.digest(0) <= digest);
         self.network.insert(place, message);

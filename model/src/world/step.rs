@@ -17,7 +17,7 @@ use super::judge::keeps_its_word;
 use super::kept::keep;
 use super::model::World;
 use super::seat::{Seat, Stimulus};
-use super::state::{CommandOf, State};
+use super::state::State;
 
 /// What could have gone wrong in a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl<E: Environment> World<E> {
         &self,
         state: &mut State<E>,
         server: NodeId,
-        stimulus: Stimulus<CommandOf<E>>,
+        stimulus: Stimulus<E::Machine>,
         fault: Option<Fault>,
     ) -> Perils {
         let mut perils = Perils::default();
@@ -63,10 +63,10 @@ impl<E: Environment> World<E> {
         &self,
         state: &mut State<E>,
         server: NodeId,
-        stimulus: Stimulus<CommandOf<E>>,
+        stimulus: Stimulus<E::Machine>,
         fault: Option<Fault>,
         perils: &mut Perils,
-        todo: &mut VecDeque<(NodeId, Stimulus<CommandOf<E>>)>,
+        todo: &mut VecDeque<(NodeId, Stimulus<E::Machine>)>,
     ) {
         let old = state.server(server);
         let stepped = self.kept.step(old, stimulus);

@@ -1,6 +1,6 @@
 //! What the adversary does, in sentences.
 
-use palisade_spec::raft::{HardState, Output, Persist};
+use palisade_spec::raft::{HardState, Output, Persist, StateMachine};
 use stateright::Model;
 
 use super::action::{Action, Fault};
@@ -23,6 +23,7 @@ pub(super) fn action<E: Environment>(action: &Action<E>) -> String {
         Action::Step { server, stimulus, fault, .. } => (happens(*stimulus, &format!("server {server}")), fault),
         Action::Move { chosen, fault } => (chosen.sentence(), fault),
         Action::Crash(server) => return format!("server {server} crashes, and comes back with what its disk has"),
+        Action::Snapshot(server) => return format!("server {server} takes a snapshot of what is applied"),
         Action::Lose(message) => return format!("the network loses {}", on_its_way::<E>(message)),
         Action::Cut(server) => return format!("server {server} is cut off from the others"),
         Action::Heal(server) => return format!("server {server} is connected again"),
@@ -39,7 +40,7 @@ fn comes_again(again: bool) -> &'static str {
     if again { " (and will again)" } else { "" }
 }
 
-fn happens<C>(stimulus: Stimulus<C>, server: &str) -> String {
+fn happens<S: StateMachine>(stimulus: Stimulus<S>, server: &str) -> String {
     match stimulus {
         Stimulus::Deliver(message) => format!("{server} receives {}", message.body.name()),
         Stimulus::Campaign => format!("{server} campaigns"),
@@ -47,6 +48,7 @@ fn happens<C>(stimulus: Stimulus<C>, server: &str) -> String {
         Stimulus::HeartbeatTimeout => format!("{server} sends heartbeats"),
         Stimulus::Propose(_) => format!("{server} is asked to append an entry"),
         Stimulus::Clock(milliseconds) => format!("{server}'s clock advances by {milliseconds}"),
+        Stimulus::Compact(through) => format!("{server} lets its log up to {through} go"),
     }
 }
 
@@ -70,7 +72,9 @@ impl<E: Environment> World<E> {
         let mut told = match action {
             Action::Move { chosen, .. } => chosen.sentence(),
             Action::Step { again, .. } => format!("{}{}", begins(first), comes_again(*again)),
-            Action::Crash(_) | Action::Lose(_) | Action::Cut(_) | Action::Heal(_) => self::action(action),
+            Action::Crash(_) | Action::Snapshot(_) | Action::Lose(_) | Action::Cut(_) | Action::Heal(_) => {
+                self::action(action)
+            }
         };
         for (place, turn) in turns.iter().enumerate() {
             if let Some(crash) = &turn.crash {
@@ -104,15 +108,18 @@ fn crashes<E: Environment>(turn: &Turn<E>, crash: &Crash<E::Machine>) -> String 
     let done = turn.fed[..crash.input].iter().filter(|fed| fed.done).flat_map(|fed| &fed.outputs);
     let done: Vec<_> = done.chain(&turn.fed[crash.input].outputs[..crash.outputs]).collect();
     let mut written: Vec<String> = done.iter().filter_map(|output| write::<E::Machine>(output)).collect();
-    let next = turn.fed[crash.input].outputs.get(crash.outputs);
-    let before = match (next.and_then(write::<E::Machine>), crash.entries) {
+    let output = turn.fed[crash.input].outputs.get(crash.outputs);
+    let before = match (output.and_then(write::<E::Machine>), crash.entries) {
         (None, _) => String::new(),
         (Some(next), None) => format!(" before it writes {next}"),
+        (Some(next), Some(0)) if matches!(output, Some(Output::Persist(Persist::Snapshot(_)))) => {
+            format!(" when it has written {next}, and its log is as it was")
+        }
         (Some(next), Some(0)) => format!(" when it has removed what stands in the place of {next}"),
         (Some(next), Some(1)) => format!(" when it has written the first of {next}"),
         (Some(next), Some(count)) => format!(" when it has written the first {count} of {next}"),
     };
-    let said = done.iter().filter(|output| matches!(output, Output::Send(_))).count();
+    let said = done.iter().filter(|output| matches!(output, Output::Send(_) | Output::SendSnapshot { .. })).count();
     match said {
         0 => {}
         1 => written.insert(0, "has sent a message".to_string()),
@@ -143,5 +150,7 @@ fn write<S: Machine>(output: &Output<S>) -> Option<String> {
                 [] => unreachable!("a write of entries is never empty"),
             }
         }
+        Persist::Snapshot(snapshot) => format!("the snapshot up to {}", snapshot.last.index),
+        Persist::Compact(through) => format!("that its log begins after {through}"),
     })
 }

@@ -10,13 +10,13 @@ use super::environment::Environment;
 use super::intern::Ref;
 use super::model::World;
 use super::seat::{Seat, Stimulus};
-use super::state::{CommandOf, State};
+use super::state::State;
 use super::step::Perils;
 
 /// One server's part in an action. Where messages are prompt, others follow.
 pub(super) struct Turn<E: Environment> {
     pub(super) server: NodeId,
-    pub(super) stimulus: Stimulus<CommandOf<E>>,
+    pub(super) stimulus: Stimulus<E::Machine>,
     /// The turn in which the message was sent that arrives in this one, if it was sent within the action.
     pub(super) cause: Option<usize>,
     pub(super) before: Ref<Seat<E::Machine>>,
@@ -24,7 +24,7 @@ pub(super) struct Turn<E: Environment> {
     pub(super) fed: Vec<Fed<E::Machine>>,
     pub(super) crash: Option<Crash<E::Machine>>,
     /// What it sent, in order.
-    pub(super) sent: Vec<(Ref<Message<CommandOf<E>>>, Fortune)>,
+    pub(super) sent: Vec<(Ref<Message<E::Machine>>, Fortune)>,
 }
 
 impl<E: Environment> Turn<E> {
@@ -60,7 +60,9 @@ impl<E: Environment> World<E> {
                 let Some(asked) = moved.1 else { return Vec::new() };
                 (asked, *fault)
             }
-            Action::Crash(_) | Action::Lose(_) | Action::Cut(_) | Action::Heal(_) => return Vec::new(),
+            Action::Crash(_) | Action::Snapshot(_) | Action::Lose(_) | Action::Cut(_) | Action::Heal(_) => {
+                return Vec::new();
+            }
         };
         // The same loop as in `World::step`, with an eye on who brought about what.
         let (mut turns, mut perils) = (Vec::new(), Perils::default());
@@ -89,7 +91,7 @@ impl<E: Environment> World<E> {
     fn turn(
         &self,
         state: &State<E>,
-        (server, stimulus): (NodeId, Stimulus<CommandOf<E>>),
+        (server, stimulus): (NodeId, Stimulus<E::Machine>),
         cause: Option<usize>,
         fault: Option<Fault>,
         perils: Perils,
@@ -100,7 +102,7 @@ impl<E: Environment> World<E> {
         let place = fault.and_then(Fault::crash).and_then(|place| place.checked_sub(perils.crashes));
         let crash = place.and_then(|place| taken.crashes.into_iter().nth(place));
         let mut carried = perils.carried;
-        let fortune = |&message: &Ref<Message<CommandOf<E>>>| {
+        let fortune = |&message: &Ref<Message<E::Machine>>| {
             let fortune = if !self.is_prompt(&message.body) {
                 Fortune::Travels
             } else if before.cut || state.server(message.to).cut {
@@ -191,7 +193,7 @@ mod tests {
                 servers[place] = turn.after;
                 crashes += usize::from(turn.crash.is_some());
             }
-            let others = matches!(action, Action::Crash(_) | Action::Cut(_) | Action::Heal(_));
+            let others = matches!(action, Action::Crash(_) | Action::Snapshot(_) | Action::Cut(_) | Action::Heal(_));
             assert!(others || servers == next.servers, "{}", world.tell(last, action));
             turns_seen += turns.len();
             longest = longest.max(turns.len());

@@ -43,7 +43,7 @@ fn position(position: Position) -> String {
 }
 
 /// What is said, without by whom and to whom.
-pub(super) fn message<S: Legible>(message: &Message<S::Command>) -> String {
+pub(super) fn message<S: Legible>(message: &Message<S>) -> String {
     let (name, term) = (message.body.name(), message.term);
     let rest = match &message.body {
         Body::PreVote { last } | Body::RequestVote { last } => format!("last {}", position(*last)),
@@ -63,12 +63,13 @@ pub(super) fn message<S: Legible>(message: &Message<S::Command>) -> String {
             Hint::Short { next } => format!("prev {prev}, the log ends before {next}"),
             Hint::Conflict { term, first } => format!("prev {prev}, term {term} there, since {first}"),
         },
+        Body::InstallSnapshot { snapshot } => format!("last {}", position(snapshot.last)),
     };
     format!("{name}(term {term}, {rest})")
 }
 
 /// What is said, in a few letters: a label for an arrow.
-pub(super) fn label<C>(message: &Message<C>) -> String {
+pub(super) fn label<S: StateMachine>(message: &Message<S>) -> String {
     let name = message.body.name();
     match &message.body {
         Body::PreVote { .. } | Body::RequestVote { .. } => format!("{name} t{}", message.term),
@@ -83,5 +84,6 @@ pub(super) fn label<C>(message: &Message<C>) -> String {
         }
         Body::AppendAccepted { matched } => format!("has {matched} t{}", message.term),
         Body::AppendRejected { prev, .. } => format!("not {prev} t{}", message.term),
+        Body::InstallSnapshot { snapshot } => format!("snapshot {} t{}", snapshot.last.index, message.term),
     }
 }

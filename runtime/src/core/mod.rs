@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
-use palisade_spec::lock::{Command, LockTable};
+use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Config, Durable, Message};
 
 pub use ask::{Ask, Asker, Query};
@@ -51,7 +51,7 @@ pub enum Event {
 #[derive(Clone, Debug)]
 pub struct Core {
     events: Sender<Event>,
-    messages: Sender<Vec<Message<Command>>>,
+    messages: Sender<Vec<Message<LockTable>>>,
     view: Arc<SharedView>,
 }
 
@@ -59,7 +59,7 @@ pub struct Core {
 #[derive(Debug)]
 pub struct Doors {
     events: Receiver<Event>,
-    messages: Receiver<Vec<Message<Command>>>,
+    messages: Receiver<Vec<Message<LockTable>>>,
 }
 
 #[cfg(test)]
@@ -77,7 +77,7 @@ pub struct CoreParts {
     /// What its disk holds.
     pub durable: Durable<LockTable>,
     /// Its write-ahead log, after recovery.
-    pub wal: Wal<Command>,
+    pub wal: Wal<LockTable>,
     /// How it times elections.
     pub timing: Timing,
     /// The way to its peers.
@@ -104,7 +104,7 @@ impl Core {
     ///
     /// # Errors
     /// If too many wait already. They are dropped, as the network might have done.
-    pub fn receive(&self, messages: Vec<Message<Command>>) -> Result<(), Overloaded> {
+    pub fn receive(&self, messages: Vec<Message<LockTable>>) -> Result<(), Overloaded> {
         self.messages.try_send(messages).map_err(|_| Overloaded)
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::select;
 use palisade_client::wire::LeaderView;
-use palisade_spec::lock::{Command, LockTable};
+use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Input, Message, Node, NodeId, Output, Persist, Term};
 use tracing::{debug, info, warn};
 
@@ -23,7 +23,7 @@ const IDLE: Duration = Duration::from_secs(1);
 
 struct Round<'a> {
     node: Node<LockTable>,
-    wal: Wal<Command>,
+    wal: Wal<LockTable>,
     timers: Timers,
     desk: Desk,
     peers: Arc<Peers>,
@@ -62,7 +62,7 @@ pub(super) fn run(doors: &Doors, view: &SharedView, parts: CoreParts) -> Result<
 /// What one round takes.
 #[derive(Default)]
 struct Batch {
-    messages: Vec<Message<Command>>,
+    messages: Vec<Message<LockTable>>,
     events: Vec<Event>,
 }
 
@@ -144,7 +144,7 @@ impl Round<'_> {
 
     /// Steps the node. Timers are armed at once: they are the driver's own, and a later input of this round may
     /// depend on them.
-    fn step(&mut self, input: Input<Command>) {
+    fn step(&mut self, input: Input<LockTable>) {
         let first = self.outputs.len();
         self.node.step(input, &mut self.outputs);
         for output in &self.outputs[first..] {
@@ -208,6 +208,7 @@ impl Round<'_> {
                 debug!(%from, reason = reason.name(), "message dropped");
             }
             Output::ArmElectionTimer | Output::ArmHeartbeatTimer => {}
+            Output::SendSnapshot { .. } => unreachable!("nothing is gone from a log that is never compacted"),
             Output::Persist(_) => unreachable!("writes are taken out of the list"),
         }
     }

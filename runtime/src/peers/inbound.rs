@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade_spec::lock::Command;
+use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Message, NodeId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -141,7 +141,7 @@ async fn receive(peer: NodeId, connection: Connection, core: Core, metrics: Arc<
         let mut used = 0;
         let mut messages = Vec::new();
         loop {
-            match frame::decode::<Message<Command>>(&bytes[used..], MESSAGE_BYTES) {
+            match frame::decode::<Message<LockTable>>(&bytes[used..], MESSAGE_BYTES) {
                 Ok(Some((message, _))) if message.from != peer => return Ended::Impostor(message.from),
                 Ok(Some((message, length))) => {
                     messages.push(message);

@@ -11,7 +11,7 @@ mod outbound;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use palisade_spec::lock::Command;
+use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Message, NodeId};
 use serde::{Deserialize, Serialize};
 
@@ -69,7 +69,7 @@ pub struct Peers {
 /// What is known of one peer.
 #[derive(Debug)]
 struct Link {
-    outbox: Outbox<Message<Command>>,
+    outbox: Outbox<Message<LockTable>>,
     state: Mutex<LinkState>,
 }
 
@@ -93,7 +93,7 @@ impl Peers {
     }
 
     /// Sends a message if there is a connection and room; never waits.
-    pub fn send(&self, message: Message<Command>) {
+    pub fn send(&self, message: Message<LockTable>) {
         let link = &self.links[&message.to];
         let sent = link.state.lock().dialled && link.outbox.push(message).is_ok();
         if !sent {

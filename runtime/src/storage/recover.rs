@@ -69,7 +69,7 @@ pub(super) struct LastSegment {
 /// Reads the log back. `blank` is the state machine's first state.
 pub(super) fn recover<S>(directory: &DataDir, blank: S) -> Result<Recovered<S>, StorageError>
 where
-    S: StateMachine,
+    S: StateMachine + DeserializeOwned,
     S::Command: DeserializeOwned,
 {
     let numbers = find_segments(directory)?;
@@ -133,7 +133,7 @@ struct Reader<S: StateMachine> {
 
 impl<S> Reader<S>
 where
-    S: StateMachine,
+    S: StateMachine + DeserializeOwned,
     S::Command: DeserializeOwned,
 {
     /// Checks that the segment begins with the frame that follows the last one of `previous`.
@@ -170,7 +170,7 @@ where
         if frame.kind != KIND_BATCH {
             return Err(format!("it is of kind {}, which this program does not know", frame.kind));
         }
-        let writes: Vec<Persist<S::Command>> = codec::decode(&frame.payload()).map_err(|error| error.to_string())?;
+        let writes: Vec<Persist<S>> = codec::decode(&frame.payload()).map_err(|error| error.to_string())?;
         for write in &writes {
             replay::check(&self.durable, write)?;
             self.durable.apply(write);

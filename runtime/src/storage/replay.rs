@@ -4,17 +4,43 @@
 //! by hand. [`Durable::apply`] answers an impossible write with a panic, which is right for a running node and wrong
 //! for one that is only reading its disk: so what is impossible is found here first, and becomes a sentence.
 
-use palisade_spec::raft::{Durable, Entry, HardState, Persist, StateMachine};
+use palisade_spec::raft::{Durable, Entry, HardState, Index, Persist, Position, Snapshot, StateMachine};
 
 /// Checks a write against the disk it is to be applied to.
 ///
 /// # Errors
 /// Says what is impossible about it.
-pub(super) fn check<S: StateMachine>(durable: &Durable<S>, write: &Persist<S::Command>) -> Result<(), String> {
+pub(super) fn check<S: StateMachine>(durable: &Durable<S>, write: &Persist<S>) -> Result<(), String> {
     match write {
         Persist::HardState(hard) => check_hard_state(durable.hard, *hard),
         Persist::Entries(entries) => check_entries(durable, entries),
+        Persist::Snapshot(snapshot) => check_snapshot(durable, snapshot),
+        Persist::Compact(through) => check_compaction(durable, *through),
     }
+}
+
+/// A snapshot is later than the one before, and of no later term than the node has seen.
+fn check_snapshot<S: StateMachine>(durable: &Durable<S>, snapshot: &Snapshot<S>) -> Result<(), String> {
+    let (old, new) = (durable.snapshot.last, snapshot.last);
+    if new.index <= old.index || new.term < old.term {
+        let (Position { index, term }, Position { index: before, term: earlier }) = (new, old);
+        return Err(format!(
+            "its snapshot ends at {index} of term {term}, the one before at {before} of term {earlier}"
+        ));
+    }
+    if new.term > durable.hard.term {
+        return Err(format!("its snapshot is of term {}, after the node's own, {}", new.term, durable.hard.term));
+    }
+    Ok(())
+}
+
+/// The log loses only what a snapshot includes.
+fn check_compaction<S: StateMachine>(durable: &Durable<S>, through: Index) -> Result<(), String> {
+    let last = durable.snapshot.last.index;
+    if through > last {
+        return Err(format!("it removes entries up to {through}, but the snapshot ends at {last}"));
+    }
+    Ok(())
 }
 
 /// Terms never decrease, and a vote given stands for its term (figure 3.1).
@@ -66,7 +92,7 @@ mod tests {
         Entry { term: Term(term), index: Index(index), stamp: Stamp(stamp), payload: Payload::Noop }
     }
 
-    fn hard(term: u64, vote: Option<u16>) -> Persist<Vec<u8>> {
+    fn hard(term: u64, vote: Option<u16>) -> Persist<Tape> {
         Persist::HardState(HardState { term: Term(term), vote: vote.map(NodeId) })
     }
 

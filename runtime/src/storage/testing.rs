@@ -1,9 +1,10 @@
 //! The smallest state machine a log can be tested with.
 
 use palisade_spec::raft::{Stamp, StateMachine};
+use serde::{Deserialize, Serialize};
 
 /// Remembers nothing; its commands are bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Tape;
 
 impl StateMachine for Tape {

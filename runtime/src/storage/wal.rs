@@ -67,9 +67,9 @@ struct Active {
     size: u64,
 }
 
-/// A node's write-ahead log for commands of type `C`. Holds the data directory, and its lock, as long as it lives.
+/// The write-ahead log of a node that replicates `S`. Holds the data directory, and its lock, as long as it lives.
 #[derive(Debug)]
-pub struct Wal<C> {
+pub struct Wal<S: StateMachine> {
     active: Active,
     next: Sequence,
     buffer: FrameBuffer,
@@ -79,19 +79,19 @@ pub struct Wal<C> {
     failed: Option<String>,
     segment_bytes: u64,
     directory: DataDir,
-    commands: PhantomData<fn(&C)>,
+    machine: PhantomData<fn(&S)>,
 }
 
-impl<C> Wal<C> {
+impl<S: StateMachine> Wal<S> {
     /// Opens the log with segments of the [default size](DEFAULT_SEGMENT_BYTES). See
     /// [`open_with_segments_of`](Wal::open_with_segments_of).
     ///
     /// # Errors
     /// If the log is damaged, or if the operating system refuses something.
-    pub fn open<S>(directory: DataDir, blank: S) -> Result<(Wal<C>, Durable<S>, RecoveryReport), StorageError>
+    pub fn open(directory: DataDir, blank: S) -> Result<(Wal<S>, Durable<S>, RecoveryReport), StorageError>
     where
-        S: StateMachine<Command = C>,
-        C: Serialize + DeserializeOwned,
+        S: DeserializeOwned,
+        S::Command: DeserializeOwned,
     {
         Wal::open_with_segments_of(DEFAULT_SEGMENT_BYTES, directory, blank)
     }
@@ -101,14 +101,14 @@ impl<C> Wal<C> {
     ///
     /// # Errors
     /// If the log is damaged, or if the operating system refuses something. The node must not start then.
-    pub fn open_with_segments_of<S>(
+    pub fn open_with_segments_of(
         segment_bytes: u64,
         mut directory: DataDir,
         blank: S,
-    ) -> Result<(Wal<C>, Durable<S>, RecoveryReport), StorageError>
+    ) -> Result<(Wal<S>, Durable<S>, RecoveryReport), StorageError>
     where
-        S: StateMachine<Command = C>,
-        C: Serialize + DeserializeOwned,
+        S: DeserializeOwned,
+        S::Command: DeserializeOwned,
     {
         let recovered = recover::recover(&directory, blank)?;
         let active = match recovered.last {
@@ -128,7 +128,7 @@ impl<C> Wal<C> {
             failed: None,
             segment_bytes,
             directory,
-            commands: PhantomData,
+            machine: PhantomData,
         };
         Ok((wal, recovered.durable, recovered.report))
     }
@@ -143,9 +143,10 @@ impl<C> Wal<C> {
     ///
     /// # Errors
     /// If it did not become durable, or may not have. The process must stop; every later call fails too.
-    pub fn write(&mut self, batch: &[Persist<C>]) -> Result<Written, StorageError>
+    pub fn write(&mut self, batch: &[Persist<S>]) -> Result<Written, StorageError>
     where
-        C: Serialize,
+        S: Serialize,
+        S::Command: Serialize,
     {
         if let Some(first) = &self.failed {
             return Err(StorageError::Poisoned { first: first.clone() });
@@ -160,9 +161,10 @@ impl<C> Wal<C> {
         result
     }
 
-    fn try_write(&mut self, batch: &[Persist<C>]) -> Result<Written, StorageError>
+    fn try_write(&mut self, batch: &[Persist<S>]) -> Result<Written, StorageError>
     where
-        C: Serialize,
+        S: Serialize,
+        S::Command: Serialize,
     {
         self.buffer.fill(&batch)?;
         let bytes = self.buffer.len();
@@ -264,14 +266,14 @@ mod tests {
         }
     }
 
-    fn open(directory: &std::path::Path) -> (Wal<Vec<u8>>, Durable<Tape>) {
+    fn open(directory: &std::path::Path) -> (Wal<Tape>, Durable<Tape>) {
         let identity = Identity { cluster: 1, node: NodeId(1), voters: vec![NodeId(1)] };
         let directory = DataDir::open(directory, &identity).unwrap();
         let (wal, durable, _) = Wal::open_with_segments_of(4096, directory, Tape).unwrap();
         (wal, durable)
     }
 
-    fn vote_in(term: u64) -> [Persist<Vec<u8>>; 1] {
+    fn vote_in(term: u64) -> [Persist<Tape>; 1] {
         [Persist::HardState(HardState { term: Term(term), vote: Some(NodeId(1)) })]
     }
 
