@@ -180,9 +180,12 @@ fn consensus() -> Vec<Named> {
         holds(
             Tier::Full,
             "raft-snapshots",
-            "3 servers, 2 terms, logs of 3, 2 messages, a snapshot of any server at any time, a crash",
-            || raft(0, Bounds { log: 3, crashes: 1, snapshots: 1, delivery: late(2), ..Bounds::default() }),
+            "3 servers, 2 terms, logs of 2, a crash, 2 messages on their way, a snapshot",
+            || raft(0, Bounds { crashes: 1, snapshots: 1, delivery: late(2), ..Bounds::default() }),
         ),
+        holds(Tier::Deep, "raft-snapshots-longer", "as raft-snapshots, with logs of 3", || {
+            raft(0, Bounds { log: 3, crashes: 1, snapshots: 1, delivery: late(2), ..Bounds::default() })
+        }),
         holds(Tier::Full, "raft-five", "5 servers, 2 terms, logs of 2, a crash, a server cut off", || {
             let delivery = Delivery::Prompt { losses: 0, cuts: 1 };
             raft(0, Bounds { servers: 5, log: 2, crashes: 1, delivery, ..Bounds::default() })

@@ -4,6 +4,7 @@
 //! What it did is kept step by step, with every place at which the server could have crashed, so that people can read
 //! it and programs can do it again with a live server.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -137,14 +138,24 @@ impl Driver {
     }
 
     /// A server comes back with what its disk has.
-    pub(super) fn recover<S: StateMachine>(self, crashed: &Seat<S>, disk: Durable<S>) -> Seat<S> {
-        let mut disk = disk;
+    ///
+    /// # Errors
+    /// If it stops itself at once: its disk has what no sound server could have written.
+    pub(super) fn recover<S: StateMachine>(
+        self,
+        crashed: &Seat<S>,
+        mut disk: Durable<S>,
+    ) -> Result<Seat<S>, Violation> {
         disk.settle();
-        let mut node = Node::recover(crashed.node.config().clone(), disk.clone());
+        let config = crashed.node.config().clone();
+        let recovered = catch_unwind(AssertUnwindSafe(|| Node::recover(config, disk.clone())));
+        let stopped =
+            |panic: Box<dyn Any + Send>| Violation { property: "assertions", detail: message(panic.as_ref()) };
+        let mut node = recovered.map_err(stopped)?;
         if self.elections == Elections::AtWill {
             forget_leader(&mut node);
         }
-        Seat { node, disk, cut: crashed.cut }
+        Ok(Seat { node, disk, cut: crashed.cut })
     }
 
     fn carry_out<S: StateMachine>(self, taken: &mut Taken<S>, input: usize, fed: &Fed<S>) {
@@ -302,7 +313,7 @@ fn hears_or_is_heard<S: StateMachine>(node: &Node<S>) -> bool {
     }
 }
 
-fn message(panic: &(dyn std::any::Any + Send)) -> String {
+fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     text.unwrap_or("a node stopped itself").to_string()
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use palisade_spec::invariants::Violation;
-use palisade_spec::raft::{Index, Message, NodeId, Payload};
+use palisade_spec::raft::{Durable, Index, Message, NodeId, Payload};
 use smallvec::SmallVec;
 
 use super::digest::Renaming;
@@ -61,6 +61,8 @@ pub(super) struct Crashed<E: Environment> {
     pub(super) before: Option<Ref<Seat<E::Machine>>>,
     pub(super) said: usize,
     pub(super) applied: usize,
+    /// What went wrong when it came back.
+    pub(super) violation: Option<&'static Violation>,
 }
 
 impl<E: Environment> Memos<E> {
@@ -162,14 +164,25 @@ impl<E: Environment> Kept<E> {
         })
     }
 
+    /// A server that is back with what its disk has; or the one that crashed, and why it is not.
+    pub(super) fn recovered(
+        &self,
+        crashed: Ref<Seat<E::Machine>>,
+        disk: Durable<E::Machine>,
+    ) -> (Ref<Seat<E::Machine>>, Option<&'static Violation>) {
+        match self.driver.recover(&crashed, disk) {
+            Ok(seat) => (self.seat(seat), None),
+            Err(violation) => (crashed, Some(keep(violation))),
+        }
+    }
+
     /// The crashes that may happen in a step.
     pub(super) fn crashes(&self, seat: Ref<Seat<E::Machine>>, stimulus: Stimulus<E::Machine>) -> Arc<Vec<Crashed<E>>> {
         self.memos.crashes.get([seat.key(), stimulus.key(), 0, 0], || {
-            let crashes = self.driver.take(&seat, stimulus).crashes.into_iter().map(|crash| Crashed {
-                before: crash.node.map(|node| self.seat(Seat { node, disk: crash.disk.clone(), cut: seat.cut })),
-                seat: self.seat(self.driver.recover(&seat, crash.disk)),
-                said: crash.said,
-                applied: crash.applied,
+            let crashes = self.driver.take(&seat, stimulus).crashes.into_iter().map(|crash| {
+                let before = crash.node.map(|node| self.seat(Seat { node, disk: crash.disk.clone(), cut: seat.cut }));
+                let (seat, violation) = self.recovered(seat, crash.disk);
+                Crashed { before, seat, said: crash.said, applied: crash.applied, violation }
             });
             crashes.collect()
         })

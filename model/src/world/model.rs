@@ -39,7 +39,7 @@ impl<E: Environment> World<E> {
             let config = Config { max_batch: bounds.batch, ..Config::new(id, ids.clone()) };
             let node = Node::recover(config, disk.clone());
             let blank = Seat { node, disk: disk.clone(), cut: false };
-            kept.seat(kept.driver.recover(&blank, disk))
+            kept.seat(kept.driver.recover(&blank, disk).expect("a blank disk is sound"))
         });
         let repeats = match bounds.repeats {
             Repeats::AtMost(count) => count,
@@ -178,11 +178,12 @@ impl<E: Environment> Model for World<E> {
             }
             Action::Crash(server) => {
                 let seat = state.server(server);
-                let recovered = self.kept.seat(self.kept.driver.recover(&seat, seat.disk.clone()));
-                if recovered == seat {
+                let (recovered, violation) = self.kept.recovered(seat, seat.disk.clone());
+                if recovered == seat && violation.is_none() {
                     return None;
                 }
                 state.crashes -= 1;
+                state.violation = violation;
                 self.becomes(&mut state, server, recovered, &[]);
                 self.discard_spent(&mut state);
             }

@@ -80,6 +80,7 @@ impl<E: Environment> World<E> {
             if let Some(before) = crash.before {
                 self.becomes(state, server, before, &stepped.applied[..crash.applied]);
             }
+            state.violation = state.violation.or(crash.violation);
             let cut = old.cut || matches!(fault, Some(Fault::Leave(_)));
             let back = if cut == old.cut { crash.seat } else { self.kept.seat(Seat { cut, ..(*crash.seat).clone() }) };
             self.becomes(state, server, back, &[]);
@@ -131,7 +132,8 @@ impl<E: Environment> World<E> {
         }
         let before = (state.environment, state.ghost);
         let elected = new.node.is_leader() && !(old.node.is_leader() && old.node.term() == new.node.term());
-        if elected || !applied.is_empty() {
+        // A snapshot that is installed is applied as well.
+        if elected || new.node.commit() > old.node.commit() {
             state.ghost = self.kept.remembered(state.ghost, old, new, elected)?;
             if state.ghost.committed.len() > before.1.committed.len() {
                 state.servers.iter().try_for_each(|seat| state.ghost.completeness(&seat.node)).map_err(keep)?;
