@@ -66,6 +66,7 @@ impl<S: StateMachine> Ghost<S> {
             self.committed_in.entry(index).or_insert(node.term());
             if self.machines.len() as u64 == index.0 {
                 let mut machine = self.machines.last().expect("there is a first state").clone();
+                // Not by `apply_payload`: that is one of the things that are judged.
                 match &entry.payload {
                     Payload::Noop => machine.advance(entry.stamp),
                     Payload::Command(command) => machine.apply(entry.stamp, command),

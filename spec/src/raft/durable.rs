@@ -77,7 +77,7 @@ impl<S: StateMachine> Durable<S> {
     }
 
     /// The state after the entry at `through`: the snapshot with the entries after it applied. A driver takes it as its
-    /// next snapshot, if `through` is committed.
+    /// next snapshot, if it has carried out the [`Output::Applied`](super::Output::Applied) of `through`.
     ///
     /// # Panics
     /// If the snapshot is later, or the log ends before.
