@@ -1,6 +1,6 @@
 //! Lock clusters under a random adversary: messages are lost, repeated and reordered, links are cut, nodes crash after
-//! any prefix of their outputs, clocks run at their own pace. Every invariant is checked after every step, and when
-//! the adversary is done, a proposal must be applied everywhere.
+//! any prefix of their outputs, clocks run at their own pace; servers come and go, leaders hand over, clients read. Every
+//! invariant is checked after every step, and when the adversary is done, a proposal must be applied everywhere.
 //!
 //! A failure prints its seed and its last steps; `SEED=17 NODES=3 cargo test -p palisade-spec --test random_cluster`
 //! runs it again.
@@ -11,7 +11,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use palisade_spec::invariants::Check;
 use palisade_spec::lock::{Claim, Command, Key, LockTable, Opening, Owner, Sequence, SessionId, Token, Ttl};
-use palisade_spec::raft::{Config, Index, Input, NodeId, Output, Payload, Persist};
+use palisade_spec::raft::{
+    Address, Change, Config, Entry, Index, Input, Members, NodeId, Output, Payload, Persist, ReadId,
+};
 use support::checker::require;
 use support::world::World;
 
@@ -35,13 +37,16 @@ fn runs(nodes: u16) {
         return;
     }
     let seeds = given("SEED").map_or(0..RUNS, |seed| seed..seed + 1);
-    let (mut applied, mut installed) = (0, 0);
+    let (mut applied, mut installed, mut changed, mut read) = (0, 0, 0, 0);
     for seed in seeds {
         let mut run = Run::new(nodes, seed);
         match catch_unwind(AssertUnwindSafe(|| run.go())) {
             Ok(Ok(())) => {
                 applied += run.world.checker.committed().len();
                 installed += run.world.installed;
+                let is_change = |entry: &&Entry<Command>| matches!(entry.payload, Payload::Members(_));
+                changed += run.world.checker.committed().values().filter(is_change).count() as u64;
+                read += run.world.read;
             }
             Ok(Err(violation)) => tell(nodes, seed, &violation.to_string()),
             Err(_) => tell(nodes, seed, "a panic, see above"),
@@ -49,7 +54,13 @@ fn runs(nodes: u16) {
     }
     // The adversary must leave room for something to happen, or the runs show nothing.
     assert!(given("SEED").is_some() || applied as u64 > 20 * RUNS, "only {applied} entries were applied in all runs");
-    assert!(given("SEED").is_some() || installed > RUNS / 2, "only {installed} snapshots were installed in all runs");
+    for (count, least, what) in [
+        (installed, RUNS / 2, "snapshots were installed"),
+        (changed, RUNS / 2, "changes of the members were committed"),
+        (read, 2 * RUNS, "reads were answered"),
+    ] {
+        assert!(given("SEED").is_some() || count > least, "only {count} {what} in all runs");
+    }
 }
 
 /// Runs a failed seed again and shows how it came about.
@@ -66,7 +77,10 @@ fn tell(nodes: u16, seed: u64, why: &str) {
 struct Run {
     world: World<LockTable>,
     random: Random,
+    /// Every server that has ever started.
     ids: Vec<NodeId>,
+    founders: usize,
+    reads: u64,
 }
 
 impl Run {
@@ -75,13 +89,14 @@ impl Run {
         let ids: Vec<NodeId> = (1..=nodes).map(NodeId).collect();
         let (batch, inflight, gap) = (1 + random.below(4), 1 + random.below(8), 50 + random.below(200));
         let mut world = World::new(ids.iter().map(|&id| {
-            let mut config = Config::new(id, ids.clone());
+            let mut config = Config::new(id);
             config.max_batch = usize::try_from(batch).expect("a small number");
             (config.max_inflight, config.max_stamp_gap) = (inflight, gap);
             config
         }));
         world.real = Some(0);
-        Run { world, random, ids }
+        let founders = ids.len();
+        Run { world, random, ids, founders, reads: 0 }
     }
 
     fn go(&mut self) -> Check {
@@ -98,11 +113,14 @@ impl Run {
         match self.random.below(100) {
             0..47 => self.deliver(),
             47..50 if up => self.compact(id),
-            50..54 => self.lose(),
-            54..64 => self.tick(),
-            64..67 if up => self.world.step(id, Input::ElectionTimeout),
-            67..76 if up => self.world.step(id, Input::HeartbeatTimeout),
-            76..90 => self.propose(id),
+            50..53 => self.lose(),
+            53..63 => self.tick(),
+            63..66 if up => self.world.step(id, Input::ElectionTimeout),
+            66..75 if up => self.world.step(id, Input::HeartbeatTimeout),
+            75..83 => self.propose(id),
+            83..86 => self.read(id),
+            86..87 => self.transfer(id),
+            87..90 => self.change(id),
             90..92 if up => {
                 self.world.seat(id).held = true;
                 Ok(())
@@ -203,14 +221,61 @@ impl Run {
         self.world.cut(|from, to| !whole && side(from) != side(to));
     }
 
-    /// Some commands, at the leader rather than at others.
-    fn propose(&mut self, id: NodeId) -> Check {
+    /// A leader rather than `id`, if there is one; nobody if it is down.
+    fn rather_leader(&mut self, id: NodeId) -> Option<NodeId> {
         let leader =
             self.ids.iter().copied().find(|id| self.world.seats[id].node.as_ref().is_some_and(|n| n.is_leader()));
         let id = if self.random.below(4) == 0 { id } else { leader.unwrap_or(id) };
-        if self.world.seats[&id].node.is_none() {
-            return Ok(());
-        }
+        self.world.seats[&id].node.is_some().then_some(id)
+    }
+
+    fn read(&mut self, id: NodeId) -> Check {
+        let Some(id) = self.rather_leader(id) else { return Ok(()) };
+        self.reads += 1;
+        self.world.step(id, Input::Read(ReadId(self.reads)))
+    }
+
+    fn transfer(&mut self, id: NodeId) -> Check {
+        let Some(id) = self.rather_leader(id) else { return Ok(()) };
+        let to = (self.random.below(2) == 0).then(|| self.ids[self.random.index(self.ids.len())]);
+        self.world.step(id, Input::Transfer(to))
+    }
+
+    /// A server comes, learns, becomes a voter or goes. Two more than at first may come; at least two voters stay.
+    fn change(&mut self, id: NodeId) -> Check {
+        let Some(id) = self.rather_leader(id) else { return Ok(()) };
+        let members = self.world.node(id).members().clone();
+        let is_member = |server: &NodeId| members.get(*server).is_some();
+        let fresh = self.ids.iter().copied().find(|server| !is_member(server) && !members.was_removed(*server));
+        let learner = members.ids().find(|&server| !members.is_voter(server));
+        let any = self.ids[self.random.index(self.ids.len())];
+        let change = match self.random.below(3) {
+            0 => match fresh {
+                Some(id) => Change::Add { id, address: Address::from("") },
+                None if self.ids.len() < self.founders + 2 => {
+                    Change::Add { id: self.join(), address: Address::from("") }
+                }
+                None => Change::Add { id: any, address: Address::from("") },
+            },
+            1 => Change::Promote(learner.unwrap_or(any)),
+            _ if members.voters().count() > 2 => Change::Remove(any),
+            _ => return Ok(()),
+        };
+        self.world.step(id, Input::Change(change))
+    }
+
+    /// A new server starts.
+    fn join(&mut self) -> NodeId {
+        let id = NodeId(u16::try_from(self.ids.len()).expect("a few") + 1);
+        self.ids.push(id);
+        let config = Config { id, ..self.world.seats[&self.ids[0]].config.clone() };
+        self.world.take_seat(config, Members::default());
+        id
+    }
+
+    /// Some commands, at the leader rather than at others.
+    fn propose(&mut self, id: NodeId) -> Check {
+        let Some(id) = self.rather_leader(id) else { return Ok(()) };
         let payloads = (0..1 + self.random.below(3)).map(|_| self.payload()).collect();
         self.world.step(id, Input::Propose(payloads))
     }
@@ -274,7 +339,8 @@ impl Run {
                 self.world.settle()?;
                 self.beat()?;
                 let last = self.world.node(leader).log().last().index;
-                if round > 0 && self.ids.iter().all(|&id| self.world.node(id).commit() == last) {
+                let members: Vec<NodeId> = self.world.node(leader).members().ids().collect();
+                if round > 0 && members.iter().all(|&id| self.world.node(id).commit() == last) {
                     return Ok(());
                 }
             }

@@ -30,6 +30,8 @@ pub fn log_matching<C: Clone + Eq + Debug>(a: &Log<C>, b: &Log<C>) -> Check {
 
 #[cfg(test)]
 mod tests {
+    use alloc::sync::Arc;
+
     use super::log_matching;
     use crate::invariants::states::{complaint, noop};
     use crate::lock::Command;
@@ -37,7 +39,7 @@ mod tests {
 
     /// A log after `base`, with entries of these terms and stamps.
     fn log(base: u64, entries: &[(u64, u64)]) -> Log<Command> {
-        let mut log = Log::starting_at(Position { term: Term(base), index: Index(base) }, Stamp(0));
+        let mut log = Log::starting_at(Position { term: Term(base), index: Index(base) }, Stamp(0), Arc::default());
         for (index, &(term, stamp)) in (base + 1..).zip(entries) {
             let mut entry = noop(index, term);
             entry.stamp = Stamp(stamp);

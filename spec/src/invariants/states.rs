@@ -8,8 +8,8 @@ use alloc::vec::Vec;
 use crate::invariants::Check;
 use crate::lock::{Command, Key, LockTable, Opening, Owner, Sequence, SessionId, Ttl};
 use crate::raft::{
-    Body, Config, Durable, Entry, HardState, Index, Input, Message, Node, NodeId, Payload, Position, Stamp,
-    StateMachine, Term,
+    Body, Config, Durable, Entry, HardState, Index, Input, Members, Message, Node, NodeId, Payload, Position, Round,
+    Stamp, StateMachine, Term,
 };
 
 /// What `check` complains of, or nothing.
@@ -19,10 +19,10 @@ pub(crate) fn complaint(check: Check) -> alloc::string::String {
 
 /// Node 1 of three, in `term`, with no-ops of these terms in its log.
 pub(crate) fn follower(term: u64, terms: &[u64]) -> Node<LockTable> {
-    let mut durable = Durable::blank(LockTable::default());
+    let mut durable = Durable::blank(LockTable::default(), Members::of([1, 2, 3].map(NodeId)));
     durable.hard = HardState { term: Term(term), vote: None };
     (1..).zip(terms).for_each(|(index, &term)| durable.log.push(noop(index, term)));
-    Node::recover(Config::new(NodeId(1), [1, 2, 3].map(NodeId)), durable)
+    Node::recover(Config::new(NodeId(1)), durable)
 }
 
 /// Node 1 of three, elected in `term` with the vote of node 2; before its own no-op its log has some of these terms.
@@ -47,8 +47,8 @@ pub(crate) fn with_proposals(node: &Node<LockTable>, sessions: &[u64]) -> Node<L
 pub(crate) fn with_appended(node: &Node<LockTable>, term: u64, terms: &[u64], commit: u64) -> Node<LockTable> {
     let mut node = node.clone();
     let entries = (1..).zip(terms).map(|(index, &term)| noop(index, term)).collect();
-    let body =
-        Body::AppendEntries { prev: Position::default(), entries, commit: Index(commit), stamp: Stamp::default() };
+    let (prev, stamp, round) = (Position::default(), Stamp::default(), Round::default());
+    let body = Body::AppendEntries { prev, entries, commit: Index(commit), stamp, round };
     hear(&mut node, term, body);
     node
 }

@@ -13,9 +13,11 @@ impl<S: StateMachine> Node<S> {
     /// write was put out before, so everything that tells of the commit stands behind it.
     pub(super) fn advance_commit(&mut self, out: &mut Vec<Output<S>>) {
         let Role::Leader(leadership) = &self.role else { unreachable!("only a leader counts") };
-        let index = leadership.quorum_index(self.log.last().index, self.config.majority());
+        let index = leadership.quorum_index(self.log.last().index, self.members());
         if self.log.term_at(index) == Some(self.term()) {
             self.commit_up_to(index, out);
+            self.begin_round(out);
+            self.step_down_if_removed(out);
         }
     }
 

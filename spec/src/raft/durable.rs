@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, Index, Log, NodeId, Position, Stamp, StateMachine, Term};
+use super::{Entry, Index, Log, Members, NodeId, Position, Stamp, StateMachine, Term};
 
 /// The node's place in the elections (figure 3.1's `currentTerm` and `votedFor`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -23,6 +23,8 @@ pub struct Snapshot<S> {
     pub last: Position,
     /// That entry's stamp.
     pub stamp: Stamp,
+    /// The cluster's members as of that entry.
+    pub members: Arc<Members>,
     /// The state.
     pub machine: S,
 }
@@ -67,13 +69,12 @@ pub enum Persist<S: StateMachine> {
 }
 
 impl<S: StateMachine> Durable<S> {
-    /// A blank disk under a state machine's first state.
-    pub fn blank(machine: S) -> Durable<S> {
-        Durable {
-            hard: HardState::default(),
-            snapshot: Snapshot { last: Position::default(), stamp: Stamp::default(), machine },
-            log: Log::default(),
-        }
+    /// A blank disk under a state machine's first state: of a founding member, or, if `members` is empty, of a server that is
+    /// yet to hear of its cluster.
+    pub fn blank(machine: S, members: Members) -> Durable<S> {
+        let (last, stamp, members) = (Position::default(), Stamp::default(), Arc::new(members));
+        let log = Log::starting_at(last, stamp, Arc::clone(&members));
+        Durable { hard: HardState::default(), snapshot: Snapshot { last, stamp, members, machine }, log }
     }
 
     /// The state after the entry at `through`: the snapshot with the entries after it applied. A driver takes it as its
@@ -82,7 +83,7 @@ impl<S: StateMachine> Durable<S> {
     /// # Panics
     /// If the snapshot is later, or the log ends before.
     pub fn snapshot_at(&self, through: Index) -> Snapshot<S> {
-        let Snapshot { mut last, mut stamp, ref machine } = self.snapshot;
+        let Snapshot { mut last, mut stamp, ref machine, .. } = self.snapshot;
         assert!(last.index <= through, "a snapshot never goes back");
         let mut machine = machine.clone();
         while last.index < through {
@@ -90,14 +91,15 @@ impl<S: StateMachine> Durable<S> {
             machine.apply_payload(entry.stamp, &entry.payload);
             (last, stamp) = (entry.position(), entry.stamp);
         }
-        Snapshot { last, stamp, machine }
+        let members = Arc::clone(self.log.members_at(last.index));
+        Snapshot { last, stamp, members, machine }
     }
 
     /// Brings the log into line with the snapshot: one that does not have the snapshot's last entry begins after it.
     pub fn settle(&mut self) {
-        let Snapshot { last, stamp, .. } = self.snapshot;
+        let Snapshot { last, stamp, ref members, .. } = self.snapshot;
         if self.log.base().index <= last.index && self.log.term_at(last.index) != Some(last.term) {
-            self.log = Log::starting_at(last, stamp);
+            self.log = Log::starting_at(last, stamp, Arc::clone(members));
         }
     }
 
@@ -138,7 +140,7 @@ mod tests {
     use alloc::vec::Vec;
 
     use super::{Durable, Persist, Snapshot};
-    use crate::raft::{Entry, Index, Log, Payload, Position, Stamp, StateMachine, Term};
+    use crate::raft::{Entry, Index, Log, Members, Payload, Position, Stamp, StateMachine, Term};
 
     /// Remembers when what was applied.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -167,7 +169,7 @@ mod tests {
 
     /// Entries 1@1 to 4@2, and no snapshot.
     fn disk() -> Durable<Diary> {
-        let mut disk = Durable::blank(Diary(Vec::new()));
+        let mut disk = Durable::blank(Diary(Vec::new()), Members::default());
         let entries = [(1, 1, Payload::Noop), (2, 1, Payload::Command(7)), (3, 2, Payload::Noop)];
         let entries = entries.into_iter().chain([(4, 2, Payload::Command(9))]);
         disk.apply(&Persist::Entries(entries.map(|(index, term, payload)| entry(index, term, payload)).collect()));
@@ -176,7 +178,7 @@ mod tests {
 
     fn snapshot(index: u64, term: u64) -> Snapshot<Diary> {
         let last = Position { term: Term(term), index: Index(index) };
-        Snapshot { last, stamp: Stamp(index * 10), machine: Diary(vec![(1, None)]) }
+        Snapshot { last, stamp: Stamp(index * 10), members: Arc::default(), machine: Diary(vec![(1, None)]) }
     }
 
     fn shape(disk: &Durable<Diary>) -> (u64, u64, usize) {
@@ -250,7 +252,7 @@ mod tests {
         let before = disk.clone();
         disk.settle();
         assert_eq!(disk, before);
-        disk.log = Log::starting_at(Position { term: Term(2), index: Index(3) }, Stamp(30));
+        disk.log = Log::starting_at(Position { term: Term(2), index: Index(3) }, Stamp(30), Arc::default());
         disk.settle();
         assert_eq!(shape(&disk), (3, 3, 0));
     }

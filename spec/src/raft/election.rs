@@ -8,29 +8,34 @@
 //!     └──── a later term, or AppendEntries of this term ───────┴── no quorum answers ──┘
 //! ```
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::progress::Progress;
 use super::role::Leadership;
 use super::{Body, DropReason, HardState, Node, NodeId, Output, Payload, Position, Role, StateMachine};
 
 impl<S: StateMachine> Node<S> {
     /// The election timer ran out. A leader checks that a quorum still answers it; everybody else has heard from no
-    /// leader for that long, and asks whether an election could be won.
+    /// leader for that long, and a voter asks whether an election could be won.
     pub(super) fn on_election_timeout(&mut self, out: &mut Vec<Output<S>>) {
         if let Role::Leader(leadership) = &mut self.role {
-            let majority = self.config.majority();
-            let active = 1 + leadership.progress.values().filter(|progress| progress.active).count();
-            if active >= majority {
+            let (id, members) = (self.config.id, self.log.members());
+            let answers =
+                |voter| voter == id || leadership.progress.get(&voter).is_some_and(|progress| progress.active);
+            if members.is_majority(answers) {
                 leadership.progress.values_mut().for_each(|progress| progress.active = false);
+                leadership.successor = None;
             } else {
                 self.role = Role::Follower { leader: None };
             }
             out.push(Output::ArmElectionTimer);
-        } else {
+        } else if self.may_campaign() {
             self.become_pre_candidate(out);
+        } else {
+            self.role = Role::Follower { leader: None };
+            out.push(Output::ArmElectionTimer);
         }
     }
 
@@ -42,15 +47,15 @@ impl<S: StateMachine> Node<S> {
 
     /// Somebody would vote for this node, or would not.
     pub(super) fn on_pre_vote_reply(&mut self, from: NodeId, granted: bool, out: &mut Vec<Output<S>>) {
-        let majority = self.config.majority();
+        let members = Arc::clone(self.log.members());
         let Role::PreCandidate { grants } = &mut self.role else {
             return out.push(Output::Dropped { from, reason: DropReason::Stale });
         };
         if granted {
             grants.insert(from);
         }
-        if grants.len() >= majority {
-            self.become_candidate(out);
+        if members.is_majority(|voter| grants.contains(&voter)) {
+            self.become_candidate(false, out);
         }
     }
 
@@ -68,14 +73,14 @@ impl<S: StateMachine> Node<S> {
 
     /// Somebody voted for this node in this term, or refused to.
     pub(super) fn on_request_vote_reply(&mut self, from: NodeId, granted: bool, out: &mut Vec<Output<S>>) {
-        let majority = self.config.majority();
+        let members = Arc::clone(self.log.members());
         let Role::Candidate { votes } = &mut self.role else {
             return out.push(Output::Dropped { from, reason: DropReason::Stale });
         };
         if granted {
             votes.insert(from);
         }
-        if votes.len() >= majority {
+        if members.is_majority(|voter| votes.contains(&voter)) {
             self.become_leader(out);
         }
     }
@@ -83,38 +88,37 @@ impl<S: StateMachine> Node<S> {
     fn become_pre_candidate(&mut self, out: &mut Vec<Output<S>>) {
         self.role = Role::PreCandidate { grants: BTreeSet::from([self.id()]) };
         out.push(Output::ArmElectionTimer);
-        if self.config.majority() == 1 {
-            return self.become_candidate(out);
+        if self.members().is_majority(|voter| voter == self.id()) {
+            return self.become_candidate(false, out);
         }
-        self.ask_everybody(Body::PreVote { last: self.log.last() }, out);
+        self.ask_voters(&Body::PreVote { last: self.log.last() }, out);
     }
 
-    fn become_candidate(&mut self, out: &mut Vec<Output<S>>) {
+    /// Campaigns; on the leader's request if it is a `transfer`.
+    pub(super) fn become_candidate(&mut self, transfer: bool, out: &mut Vec<Output<S>>) {
         self.set_hard_state(HardState { term: self.term().next(), vote: Some(self.id()) }, out);
         self.role = Role::Candidate { votes: BTreeSet::from([self.id()]) };
         out.push(Output::ArmElectionTimer);
-        if self.config.majority() == 1 {
+        if self.members().is_majority(|voter| voter == self.id()) {
             return self.become_leader(out);
         }
-        self.ask_everybody(Body::RequestVote { last: self.log.last() }, out);
+        self.ask_voters(&Body::RequestVote { last: self.log.last(), transfer }, out);
     }
 
     /// A new leader appends a no-op at once: entries of earlier terms are committed only together with one of its
     /// own (§3.6.2), and nobody may have to wait for a client to bring it.
     fn become_leader(&mut self, out: &mut Vec<Output<S>>) {
-        let last = self.log.last().index;
-        let progress: BTreeMap<NodeId, Progress> =
-            self.config.peers().map(|peer| (peer, Progress::unknown(last))).collect();
-        self.role = Role::Leader(Leadership { progress });
+        self.role = Role::Leader(Leadership::default());
+        self.track_members();
         self.clock.lead(self.hard.term, self.log.last_stamp());
         out.push(Output::ArmElectionTimer);
         out.push(Output::ArmHeartbeatTimer);
         self.append(vec![Payload::Noop], Self::probe, out);
     }
 
-    fn ask_everybody(&self, question: Body<S>, out: &mut Vec<Output<S>>) {
-        for peer in self.config.peers() {
-            self.send(peer, question.clone(), out);
+    fn ask_voters(&self, question: &Body<S>, out: &mut Vec<Output<S>>) {
+        for voter in self.other_voters() {
+            self.send(voter, question.clone(), out);
         }
     }
 }

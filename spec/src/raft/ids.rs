@@ -41,6 +41,16 @@ number! {
     Stamp(u64)
 }
 
+number! {
+    /// The number of a leader's round of confirmation, in its term. 0 is before the first.
+    Round(u64)
+}
+
+number! {
+    /// A read, as the driver calls it. Means nothing to the protocol.
+    ReadId(u64)
+}
+
 impl Term {
     /// The term after this one.
     pub fn next(self) -> Term {

@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Index, Message, NodeId, Payload, Persist, Stamp, StateMachine, Term};
+use super::{Change, Index, Message, NodeId, Payload, Persist, ReadId, Refusal, Stamp, StateMachine, Term};
 
 /// Everything that can happen to a node. Whatever is not deterministic is here.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -32,9 +32,16 @@ pub enum Input<S: StateMachine> {
     /// A message from a peer.
     Receive(Message<S>),
     /// Clients ask for these, in this order. Answered by exactly one [`Output::Accepted`] or [`Output::Refused`].
-    /// A [`Payload::Noop`] is a barrier: once it is applied here, the state machine reflects everything that was
-    /// acknowledged before it was proposed, so a read of it is linearizable.
     Propose(Vec<Payload<S::Command>>),
+    /// Somebody wants to read what is true now (§6.4). Answered by [`Output::ReadReady`] or [`Output::ReadRefused`]; not at all
+    /// if the node stops leading first.
+    Read(ReadId),
+    /// An operator wants to change the members (§4). Answered by exactly one [`Output::Accepted`] or
+    /// [`Output::ChangeRefused`]. It is done when its entry is committed.
+    Change(Change),
+    /// An operator wants the leader to hand over (§3.10): to this voter, or to the one that is most up to date. Done when
+    /// another node leads; given up after an election timeout.
+    Transfer(Option<NodeId>),
     /// The election timer ran out. For a leader this is the time to see whether a quorum still answers.
     ElectionTimeout,
     /// The heartbeat timer ran out. Means something to a leader only.
@@ -61,9 +68,25 @@ pub enum Output<S: StateMachine> {
         /// The term of all of them.
         term: Term,
     },
-    /// The proposals were not taken: this node does not lead.
+    /// The proposals were not taken: this node does not lead, or is about to hand over.
     Refused {
-        /// Who does, as far as it knows.
+        /// Who does or will, as far as it knows.
+        leader: Option<NodeId>,
+    },
+    /// The change of the members was not taken, and why.
+    ChangeRefused(Refusal),
+    /// The leadership is not handed over: this node does not lead, or there is no such voter to hand it to.
+    TransferRefused {
+        /// Who leads, as far as this node knows.
+        leader: Option<NodeId>,
+    },
+    /// The state machine, as it is here now, has everything that was acknowledged before the read was asked for.
+    ReadReady(ReadId),
+    /// This node does not lead: what it has may be old.
+    ReadRefused {
+        /// Which read.
+        id: ReadId,
+        /// Who leads, as far as this node knows.
         leader: Option<NodeId>,
     },
     /// An entry is committed and was applied. Comes once for each index, in order; after a restart from the
@@ -104,7 +127,7 @@ pub enum Output<S: StateMachine> {
 /// [`Stranger`](DropReason::Stranger) is everyday.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DropReason {
-    /// It is not from another voter of this cluster, or not for this node.
+    /// It is not for this node, or answers what was never asked of its sender.
     Stranger,
     /// A reply from an earlier term, or to a question that is no longer open.
     Stale,

@@ -1,10 +1,12 @@
 //! The log: the sequence of entries that Raft agrees on (§3.5).
 
+use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Index, Stamp, Term};
+use super::{Index, Members, Stamp, Term};
 
 /// Where an entry stands: its index and the term in which a leader created it. By the Log Matching property this
 /// names the entry, and everything before it, across the whole cluster.
@@ -31,6 +33,8 @@ pub enum Payload<C> {
     Noop,
     /// A client's command.
     Command(C),
+    /// The cluster has these members from here on (§4.1). To the state machine a no-op.
+    Members(Arc<Members>),
 }
 
 /// One entry of the log.
@@ -57,24 +61,26 @@ impl<C> Entry<C> {
 /// was: everything up to it is committed and applied, and its entries are gone.
 ///
 /// Invariants, asserted where entries come in: indexes follow one another without a gap from `base.index + 1`; terms
-/// and stamps never decrease.
+/// and stamps never decrease. The log knows which of its entries changed the members, for those are in force at once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Log<C> {
     base: Position,
     base_stamp: Stamp,
+    /// The members as of the base, then as of each entry that changed them.
+    members: Vec<(Index, Arc<Members>)>,
     entries: Vec<Entry<C>>,
 }
 
 impl<C> Default for Log<C> {
     fn default() -> Self {
-        Log::starting_at(Position::default(), Stamp::default())
+        Log::starting_at(Position::default(), Stamp::default(), Arc::default())
     }
 }
 
 impl<C> Log<C> {
-    /// An empty log whose first entry will follow `base`, stamped `base_stamp` or later.
-    pub fn starting_at(base: Position, base_stamp: Stamp) -> Log<C> {
-        Log { base, base_stamp, entries: Vec::new() }
+    /// An empty log whose first entry will follow `base`, stamped `base_stamp` or later, in a cluster of `members`.
+    pub fn starting_at(base: Position, base_stamp: Stamp, members: Arc<Members>) -> Log<C> {
+        Log { base, base_stamp, members: vec![(base.index, members)], entries: Vec::new() }
     }
 
     /// The position before the first entry.
@@ -90,6 +96,26 @@ impl<C> Log<C> {
     /// The stamp of the last entry, or that of the base.
     pub fn last_stamp(&self) -> Stamp {
         self.entries.last().map_or(self.base_stamp, |entry| entry.stamp)
+    }
+
+    /// The members as of the log's end. They are in force, committed or not (§4.1).
+    pub fn members(&self) -> &Arc<Members> {
+        &self.latest_members().1
+    }
+
+    /// Since which index they are: that of the entry that changed them, or of the base.
+    pub fn members_since(&self) -> Index {
+        self.latest_members().0
+    }
+
+    /// The members as of the entry at `index`, which is not before the base.
+    pub fn members_at(&self, index: Index) -> &Arc<Members> {
+        let earlier = self.members.iter().rev().find(|(since, _)| *since <= index);
+        &earlier.expect("the log begins before the index").1
+    }
+
+    fn latest_members(&self) -> &(Index, Arc<Members>) {
+        self.members.last().expect("there are those of the base")
     }
 
     /// All entries after the base.
@@ -137,6 +163,9 @@ impl<C> Log<C> {
     /// If the entry does not follow the last one.
     pub fn push(&mut self, entry: Entry<C>) {
         assert!(follows(self.last(), self.last_stamp(), &entry), "an entry must follow the one before it");
+        if let Payload::Members(members) = &entry.payload {
+            self.members.push((entry.index, Arc::clone(members)));
+        }
         self.entries.push(entry);
     }
 
@@ -148,6 +177,7 @@ impl<C> Log<C> {
         assert!(from > self.base.index, "what a snapshot covers is committed and never truncated");
         let keep = self.offset(from);
         self.entries.truncate(keep);
+        self.members.retain(|(since, _)| *since < from);
     }
 
     /// Removes the entries up to `through`, which becomes the base: a snapshot includes them.
@@ -160,6 +190,9 @@ impl<C> Log<C> {
         }
         let entry = self.get(through).expect("what is removed is in the log");
         (self.base, self.base_stamp) = (entry.position(), entry.stamp);
+        let members = Arc::clone(self.members_at(through));
+        self.members.retain(|(since, _)| *since > through);
+        self.members.insert(0, (through, members));
         let gone = self.entries.partition_point(|entry| entry.index <= through);
         self.entries.drain(..gone);
     }
@@ -184,10 +217,11 @@ pub(crate) fn follows<C>(last: Position, stamp: Stamp, entry: &Entry<C>) -> bool
 
 #[cfg(test)]
 mod tests {
+    use alloc::sync::Arc;
     use alloc::vec::Vec;
 
     use super::{Entry, Log, Payload, Position, follows};
-    use crate::raft::{Index, Stamp, Term};
+    use crate::raft::{Index, Members, NodeId, Stamp, Term};
 
     fn entry(index: u64, term: u64, stamp: u64) -> Entry<()> {
         Entry { term: Term(term), index: Index(index), stamp: Stamp(stamp), payload: Payload::Noop }
@@ -199,7 +233,7 @@ mod tests {
 
     /// After a base at 10@2: 11@2, 12@4, 13@4, 14@6, each stamped ten times its index.
     fn log() -> Log<()> {
-        let mut log = Log::starting_at(base(), Stamp(100));
+        let mut log = Log::starting_at(base(), Stamp(100), Arc::default());
         for (index, term) in [(11, 2), (12, 4), (13, 4), (14, 6)] {
             log.push(entry(index, term, index * 10));
         }
@@ -208,7 +242,7 @@ mod tests {
 
     #[test]
     fn empty_log_ends_at_its_base() {
-        let log = Log::<()>::starting_at(base(), Stamp(100));
+        let log = Log::<()>::starting_at(base(), Stamp(100), Arc::default());
         assert_eq!((log.base(), log.last(), log.last_stamp()), (base(), base(), Stamp(100)));
         assert_eq!(Log::<()>::default().last(), Position::default());
     }
@@ -252,7 +286,7 @@ mod tests {
         assert_eq!(firsts, [10, 11, 12, 12, 14]);
         let lasts = [1, 2, 3, 4, 5, 6, 7].map(|term| log.last_index_of_term(Term(term)).map(|index| index.0));
         assert_eq!(lasts, [None, Some(11), None, Some(13), None, Some(14), None]);
-        let blank = Log::<()>::starting_at(base(), Stamp(100));
+        let blank = Log::<()>::starting_at(base(), Stamp(100), Arc::default());
         assert_eq!(blank.last_index_of_term(Term(2)), Some(Index(10)));
         assert_eq!(blank.last_index_of_term(Term(1)), None);
     }
@@ -291,6 +325,48 @@ mod tests {
     #[should_panic = "what a snapshot covers is committed"]
     fn truncation_stops_at_the_base() {
         log().truncate(Index(10));
+    }
+
+    /// Members of so many voters.
+    fn members(count: u16) -> Arc<Members> {
+        Arc::new(Members::of((1..=count).map(NodeId)))
+    }
+
+    /// Like [`log`], but members change: to three at 12, to four at 14.
+    fn log_with_changes() -> Log<()> {
+        let mut log = Log::starting_at(base(), Stamp(100), members(2));
+        for (index, count) in [(11, 0), (12, 3), (13, 0), (14, 4)] {
+            let payload = if count > 0 { Payload::Members(members(count)) } else { Payload::Noop };
+            log.push(Entry { payload, ..entry(index, 4, 100) });
+        }
+        log
+    }
+
+    #[test]
+    fn members_are_those_of_the_latest_change_in_the_log() {
+        let log = log_with_changes();
+        assert_eq!((log.members_since(), log.members()), (Index(14), &members(4)));
+        let known = [10, 11, 12, 13, 14, 99].map(|index| log.members_at(Index(index)).voters().count());
+        assert_eq!(known, [2, 2, 3, 3, 4, 4]);
+    }
+
+    #[test]
+    fn truncation_takes_changes_of_the_members_back() {
+        for (from, since, count) in [(15, 14, 4), (14, 12, 3), (13, 12, 3), (12, 10, 2), (11, 10, 2)] {
+            let mut log = log_with_changes();
+            log.truncate(Index(from));
+            assert_eq!((log.members_since(), log.members()), (Index(since), &members(count)));
+        }
+    }
+
+    #[test]
+    fn compaction_keeps_the_members() {
+        for (through, since, counts) in [(11, 14, [2, 4]), (12, 14, [3, 4]), (13, 14, [3, 4]), (14, 14, [4, 4])] {
+            let mut log = log_with_changes();
+            log.compact(Index(through));
+            assert_eq!((log.members_since(), log.members()), (Index(since), &members(4)));
+            assert_eq!([through, 14].map(|index| log.members_at(Index(index)).voters().count()), counts);
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub trait StateMachine: Clone + Eq + Hash + Debug {
     /// Executes an entry: its stamp, and what it does.
     fn apply_payload(&mut self, at: Stamp, payload: &Payload<Self::Command>) -> Self::Outcome {
         match payload {
-            Payload::Noop => self.advance(at),
+            Payload::Noop | Payload::Members(_) => self.advance(at),
             Payload::Command(command) => self.apply(at, command),
         }
     }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, Index, NodeId, Position, Snapshot, Stamp, StateMachine, Term};
+use super::{Entry, Index, NodeId, Position, Round, Snapshot, Stamp, StateMachine, Term};
 
 /// A message between two nodes. It may arrive late, twice, out of order or never.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -45,6 +45,8 @@ pub enum Body<S: StateMachine> {
     RequestVote {
         /// The end of the candidate's log.
         last: Position,
+        /// Whether the leader asked it to campaign (§3.10): then it is not in the way that the leader is alive.
+        transfer: bool,
     },
     /// The answer to a [`RequestVote`](Body::RequestVote). A granted vote is durable before it is sent.
     RequestVoteReply {
@@ -61,11 +63,15 @@ pub enum Body<S: StateMachine> {
         commit: Index,
         /// The leader's current cluster time.
         stamp: Stamp,
+        /// The round of confirmation that the leader is in (§6.4).
+        round: Round,
     },
     /// "My log equals yours up to here", durable before it is sent.
     AppendAccepted {
         /// The last index that is known to be equal.
         matched: Index,
+        /// The round of the message that is answered.
+        round: Round,
     },
     /// "I have no entry at `prev`, or another one", with where to try next (§3.5, the fast backup).
     AppendRejected {
@@ -73,7 +79,11 @@ pub enum Body<S: StateMachine> {
         prev: Index,
         /// What the follower has there.
         hint: Hint,
+        /// The round of the message that is answered.
+        round: Round,
     },
+    /// "Campaign at once" (§3.10): the leader hands over.
+    TimeoutNow,
     /// "Go on from this state": the entries that the follower lacks are no longer in the leader's log (§5.1). Sent by
     /// the driver, when the node [asks for it](super::Output::SendSnapshot). Answered like AppendEntries.
     InstallSnapshot {
@@ -110,6 +120,7 @@ impl<S: StateMachine> Body<S> {
             Body::AppendEntries { .. } => "AppendEntries",
             Body::AppendAccepted { .. } => "AppendAccepted",
             Body::AppendRejected { .. } => "AppendRejected",
+            Body::TimeoutNow => "TimeoutNow",
             Body::InstallSnapshot { .. } => "InstallSnapshot",
         }
     }

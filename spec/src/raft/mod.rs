@@ -14,11 +14,14 @@
 //! | a majority commits, own term only; apply in order | [`commit`] | §3.6.2 |
 //! | the log's beginning gives way to a snapshot; who lacks it is sent that | [`snapshot`] | §5 |
 //! | a new leader's no-op | [`election`] | §6.4 |
+//! | members change one at a time, in the log, after an own-term commit; learners first | [`membership`], [`members`] | §4 |
+//! | reads wait until a majority has confirmed the leader | [`read`] | §6.4 |
+//! | a leader hands over to who has its whole log | [`transfer`] | §3.10 |
 //! | cluster time: entries are stamped by the leader's clock, which heartbeats carry on | [`clock`], [`commit`] | ours |
 //!
 //! # What is not here
 //!
-//! Membership changes, leadership transfer and reads without a log entry (ReadIndex). Deliberately absent: clocks,
+//! Deliberately absent: joint consensus (one server at a time is enough here), reads by lease or at followers, clocks,
 //! timers (a node only says when one is to be started afresh), retries (heartbeats find what was lost), and any
 //! knowledge of how many bytes anything has.
 
@@ -31,24 +34,30 @@ mod ids;
 pub mod interface;
 mod log;
 mod machine;
+pub mod members;
+pub mod membership;
 mod message;
 mod node;
 #[cfg(test)]
 pub(crate) mod parts;
 pub mod progress;
+pub mod read;
 pub mod replication;
 mod role;
 pub mod snapshot;
+pub mod transfer;
 
 pub use clock::Clock;
 pub use config::Config;
 pub use durable::{Durable, HardState, Persist, Snapshot};
 pub(crate) use ids::number;
-pub use ids::{Index, NodeId, Stamp, Term};
+pub use ids::{Index, NodeId, ReadId, Round, Stamp, Term};
 pub use interface::{DropReason, Input, Output};
 pub use log::{Entry, Log, Payload, Position};
 pub use machine::StateMachine;
+pub use members::{Address, Change, Member, Members, Refusal, Standing};
 pub use message::{Body, Hint, Message};
 pub use node::Node;
 pub use progress::{Pace, Progress};
+pub use read::Reads;
 pub use role::{Leadership, Role};

@@ -1,8 +1,9 @@
 //! The node: its state, its start, and the dispatch of inputs.
 //!
 //! Methods come in three kinds: getters; `on_*`, one for each input or message; and the transitions they share. The
-//! rules stand in [`election`](super::election), [`replication`](super::replication), [`commit`](super::commit) and
-//! [`snapshot`](super::snapshot).
+//! rules stand in [`election`](super::election), [`replication`](super::replication), [`commit`](super::commit),
+//! [`snapshot`](super::snapshot), [`membership`](super::membership), [`read`](super::read) and
+//! [`transfer`](super::transfer).
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -11,10 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Body, Clock, Config, DropReason, Durable, HardState, Hint, Index, Input, Log, Message, NodeId, Output, Persist,
-    Position, Role, StateMachine, Term,
+    Position, Role, Round, StateMachine, Term,
 };
 
-/// One voter of a cluster.
+/// One server of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound(
     serialize = "S: Serialize, S::Command: Serialize",
@@ -36,7 +37,6 @@ impl<S: StateMachine> Node<S> {
     /// The node that `durable` describes: on a blank disk its first start, otherwise its return after a crash. The
     /// driver starts the election timer.
     pub fn recover(config: Config, durable: Durable<S>) -> Node<S> {
-        assert!(config.voters.contains(&config.id), "a node is one of its cluster's voters");
         let last = durable.snapshot.last;
         assert_eq!(durable.log.term_at(last.index), Some(last.term), "the log goes on from the snapshot");
         Node {
@@ -56,6 +56,9 @@ impl<S: StateMachine> Node<S> {
         match input {
             Input::Receive(message) => self.on_message(message, out),
             Input::Propose(payloads) => self.on_propose(payloads, out),
+            Input::Read(id) => self.on_read(id, out),
+            Input::Change(change) => self.on_change(&change, out),
+            Input::Transfer(to) => self.on_transfer(to, out),
             Input::ElectionTimeout => self.on_election_timeout(out),
             Input::HeartbeatTimeout => self.on_heartbeat_timeout(out),
             Input::ClockAdvanced(milliseconds) => self.on_clock(milliseconds, out),
@@ -126,10 +129,11 @@ impl<S: StateMachine> Node<S> {
     /// A message: sorted out by term (figure 3.1, "All Servers"), then by kind.
     fn on_message(&mut self, message: Message<S>, out: &mut Vec<Output<S>>) {
         let Message { from, to, term, body } = message;
-        if to != self.id() || from == self.id() || !self.config.voters.contains(&from) {
+        // Members it has not heard of yet may lead it or ask for its vote (§4.1): what counts is who counts the votes.
+        if to != self.id() || from == self.id() {
             return out.push(Output::Dropped { from, reason: DropReason::Stranger });
         }
-        let asks_for_vote = matches!(body, Body::PreVote { .. } | Body::RequestVote { .. });
+        let asks_for_vote = matches!(body, Body::PreVote { .. } | Body::RequestVote { transfer: false, .. });
         if asks_for_vote && self.leader().is_some() {
             return out.push(Output::Dropped { from, reason: DropReason::LeaderIsAlive });
         }
@@ -142,13 +146,14 @@ impl<S: StateMachine> Node<S> {
         match body {
             Body::PreVote { last } => self.on_pre_vote(from, last, out),
             Body::PreVoteReply { granted } => self.on_pre_vote_reply(from, granted, out),
-            Body::RequestVote { last } => self.on_request_vote(from, last, out),
+            Body::RequestVote { last, .. } => self.on_request_vote(from, last, out),
             Body::RequestVoteReply { granted } => self.on_request_vote_reply(from, granted, out),
-            Body::AppendEntries { prev, entries, commit, stamp } => {
-                self.on_append_entries(from, prev, entries, commit, stamp, out);
+            Body::AppendEntries { prev, entries, commit, stamp, round } => {
+                self.on_append_entries(from, prev, entries, commit, stamp, round, out);
             }
-            Body::AppendAccepted { matched } => self.on_append_accepted(from, matched, out),
-            Body::AppendRejected { prev, hint } => self.on_append_rejected(from, prev, hint, out),
+            Body::AppendAccepted { matched, round } => self.on_append_accepted(from, matched, round, out),
+            Body::AppendRejected { prev, hint, round } => self.on_append_rejected(from, prev, hint, round, out),
+            Body::TimeoutNow => self.on_timeout_now(from, out),
             Body::InstallSnapshot { snapshot } => self.on_install_snapshot(from, snapshot, out),
         }
     }
@@ -163,6 +168,7 @@ impl<S: StateMachine> Node<S> {
             Body::InstallSnapshot { snapshot } => self.outrank(from, snapshot.last, out),
             Body::PreVoteReply { .. }
             | Body::RequestVoteReply { .. }
+            | Body::TimeoutNow
             | Body::AppendAccepted { .. }
             | Body::AppendRejected { .. } => out.push(Output::Dropped { from, reason: DropReason::Stale }),
         }
@@ -171,7 +177,7 @@ impl<S: StateMachine> Node<S> {
     /// Tells the leader of an earlier term of this one. It does not look at the hint.
     fn outrank(&self, leader: NodeId, prev: Position, out: &mut Vec<Output<S>>) {
         let hint = Hint::Short { next: self.log.last().index.next() };
-        self.send(leader, Body::AppendRejected { prev: prev.index, hint }, out);
+        self.send(leader, Body::AppendRejected { prev: prev.index, hint, round: Round::default() }, out);
     }
 
     /// A later term has begun: whatever this node was, it follows now, and has not voted yet.
@@ -197,18 +203,5 @@ impl<S: StateMachine> Node<S> {
     /// Says `body` to `to`, in this node's term.
     pub(super) fn send(&self, to: NodeId, body: Body<S>, out: &mut Vec<Output<S>>) {
         out.push(Output::Send(Message { from: self.id(), to, term: self.term(), body }));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Config, Durable, Node, NodeId};
-    use crate::raft::parts::Idle;
-
-    #[test]
-    #[should_panic = "a node is one of its cluster's voters"]
-    fn node_is_one_of_the_voters_when_it_comes_back() {
-        let config = Config { id: NodeId(4), ..Config::new(NodeId(1), [1, 2, 3].map(NodeId)) };
-        Node::recover(config, Durable::blank(Idle));
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Index;
+use super::{Index, Round};
 
 /// How far a follower is, and how the leader goes on with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -15,6 +15,8 @@ pub struct Progress {
     pub pace: Pace,
     /// Whether the follower has answered since the last check for a quorum (CheckQuorum, §6.2).
     pub active: bool,
+    /// The latest round of confirmation that the follower has answered in (§6.4).
+    pub round: Round,
 }
 
 /// How a leader sends entries to a follower.
@@ -30,7 +32,7 @@ pub enum Pace {
 impl Progress {
     /// A follower of whom the leader of a new term knows nothing yet: its log probably ends where the leader's does.
     pub(crate) fn unknown(leader_last: Index) -> Progress {
-        Progress { matched: Index(0), next: leader_last.next(), pace: Pace::Probe, active: false }
+        Progress { matched: Index(0), next: leader_last.next(), pace: Pace::Probe, active: false, round: Round(0) }
     }
 
     /// The follower's log equals the leader's up to `matched`.
@@ -68,10 +70,10 @@ impl Progress {
 
 #[cfg(test)]
 mod tests {
-    use super::{Index, Pace, Progress};
+    use super::{Index, Pace, Progress, Round};
 
     fn probe(matched: u64, next: u64) -> Progress {
-        Progress { matched: Index(matched), next: Index(next), pace: Pace::Probe, active: false }
+        Progress { matched: Index(matched), next: Index(next), pace: Pace::Probe, active: false, round: Round(0) }
     }
 
     fn replicate(matched: u64, next: u64) -> Progress {

@@ -8,14 +8,19 @@ use alloc::vec::Vec;
 
 use super::log::follows;
 use super::{
-    Body, DropReason, Entry, Hint, Index, Node, NodeId, Output, Payload, Persist, Position, Role, Stamp, StateMachine,
+    Body, DropReason, Entry, Hint, Index, Node, NodeId, Output, Payload, Persist, Position, Role, Round, Stamp,
+    StateMachine,
 };
 
 impl<S: StateMachine> Node<S> {
     /// Clients ask for entries. Only a leader takes them.
     pub(super) fn on_propose(&mut self, payloads: Vec<Payload<S::Command>>, out: &mut Vec<Output<S>>) {
-        if !self.is_leader() {
+        let Role::Leader(leadership) = &self.role else {
             return out.push(Output::Refused { leader: self.leader() });
+        };
+        if leadership.successor.is_some() {
+            // Otherwise it would never have everything.
+            return out.push(Output::Refused { leader: leadership.successor });
         }
         out.push(Output::Accepted { first: self.log.last().index.next(), term: self.term() });
         self.append(payloads, Self::replicate, out);
@@ -25,13 +30,22 @@ impl<S: StateMachine> Node<S> {
     /// one that does not fit finds the entries that were lost on the way.
     pub(super) fn on_heartbeat_timeout(&mut self, out: &mut Vec<Output<S>>) {
         let Role::Leader(leadership) = &self.role else { return };
+        if let Some(successor) = leadership.successor {
+            self.call_when_ready(successor, out);
+        }
+        self.heartbeat(out);
+        out.push(Output::ArmHeartbeatTimer);
+    }
+
+    /// As leader: an AppendEntries without entries to each of its peers.
+    pub(super) fn heartbeat(&self, out: &mut Vec<Output<S>>) {
+        let Role::Leader(leadership) = &self.role else { unreachable!("only a leader has followers") };
         for (&peer, progress) in &leadership.progress {
             self.send_entries(peer, progress.next.max(self.log.base().index.next()), 0, out);
             if self.lacks_what_is_gone(progress.next) {
                 out.push(Output::SendSnapshot { to: peer, term: self.term() });
             }
         }
-        out.push(Output::ArmHeartbeatTimer);
     }
 
     /// As leader: stamps the payloads, appends them, sends them to each peer, and only then has them written. That the followers
@@ -51,8 +65,10 @@ impl<S: StateMachine> Node<S> {
             let index = self.log.last().index.next();
             self.log.push(Entry { term: self.term(), index, stamp: self.clock.now, payload });
         }
-        let peers: Vec<NodeId> = self.config.peers().collect();
-        for peer in peers {
+        if self.log.members_since() >= first {
+            self.track_members();
+        }
+        for peer in self.followers() {
             send(self, peer, out);
         }
         out.push(Output::Persist(Persist::Entries(self.log.slice(first, usize::MAX).to_vec())));
@@ -94,7 +110,9 @@ impl<S: StateMachine> Node<S> {
         let entries = self.log.slice(from, limit).to_vec();
         let sent = entries.len();
         let prev = Position { term, index };
-        self.send(peer, Body::AppendEntries { prev, entries, commit: self.commit, stamp: self.clock.now }, out);
+        let Role::Leader(leadership) = &self.role else { unreachable!("only a leader has followers") };
+        let (commit, stamp, round) = (self.commit, self.clock.now, leadership.reads.round);
+        self.send(peer, Body::AppendEntries { prev, entries, commit, stamp, round }, out);
         sent
     }
 
@@ -106,6 +124,7 @@ impl<S: StateMachine> Node<S> {
         entries: Vec<Entry<S::Command>>,
         commit: Index,
         stamp: Stamp,
+        round: Round,
         out: &mut Vec<Output<S>>,
     ) {
         let last_stamp = entries.last().map_or(Stamp(0), |entry| entry.stamp);
@@ -122,11 +141,11 @@ impl<S: StateMachine> Node<S> {
         let fits = prev.index < base || self.log.term_at(prev.index) == Some(prev.term);
         if !fits {
             let hint = self.hint(prev.index);
-            return self.send(from, Body::AppendRejected { prev: prev.index, hint }, out);
+            return self.send(from, Body::AppendRejected { prev: prev.index, hint, round }, out);
         }
         let matched = Index(prev.index.0 + entries.len() as u64).max(base);
         self.accept(entries, out);
-        self.send(from, Body::AppendAccepted { matched }, out);
+        self.send(from, Body::AppendAccepted { matched, round }, out);
         // Only up to what this leader has confirmed: whatever stands after it may be another's (figure 3.1, step 5).
         self.commit_up_to(commit.min(matched), out);
     }
@@ -156,24 +175,31 @@ impl<S: StateMachine> Node<S> {
     }
 
     /// As leader: a follower's log equals this one up to `matched`.
-    pub(super) fn on_append_accepted(&mut self, from: NodeId, matched: Index, out: &mut Vec<Output<S>>) {
-        if !self.is_leader() {
-            return out.push(Output::Dropped { from, reason: DropReason::Stale });
+    pub(super) fn on_append_accepted(&mut self, from: NodeId, matched: Index, round: Round, out: &mut Vec<Output<S>>) {
+        if let Err(reason) = self.check_answer(from, matched) {
+            return out.push(Output::Dropped { from, reason });
         }
-        if matched > self.log.last().index {
-            return out.push(Output::Dropped { from, reason: DropReason::Malformed });
-        }
-        let progress = self.progress(from);
-        progress.active = true;
-        progress.accepted(matched);
+        self.on_answer(from, round);
+        self.progress(from).accepted(matched);
         self.advance_commit(out);
-        self.replicate(from, out);
+        if self.is_leader() {
+            self.replicate(from, out);
+            self.call_when_ready(from, out);
+            self.confirm_round(out);
+        }
     }
 
     /// As leader: a follower has no entry at `prev`, or another one.
-    pub(super) fn on_append_rejected(&mut self, from: NodeId, prev: Index, hint: Hint, out: &mut Vec<Output<S>>) {
-        if !self.is_leader() {
-            return out.push(Output::Dropped { from, reason: DropReason::Stale });
+    pub(super) fn on_append_rejected(
+        &mut self,
+        from: NodeId,
+        prev: Index,
+        hint: Hint,
+        round: Round,
+        out: &mut Vec<Output<S>>,
+    ) {
+        if let Err(reason) = self.check_answer(from, Index(0)) {
+            return out.push(Output::Dropped { from, reason });
         }
         // If the leader has entries of the follower's conflicting term, the logs may be equal up to the last of
         // them; if it has none, all of the follower's entries of that term are wrong (§3.5).
@@ -181,19 +207,34 @@ impl<S: StateMachine> Node<S> {
             Hint::Short { next } => next,
             Hint::Conflict { term, first } => self.log.last_index_of_term(term).map_or(first, Index::next),
         };
-        let progress = self.progress(from);
-        progress.active = true;
-        if progress.rejected(prev, next) {
+        self.on_answer(from, round);
+        if self.progress(from).rejected(prev, next) {
             self.probe(from, out);
         } else {
             out.push(Output::Dropped { from, reason: DropReason::Stale });
         }
+        self.confirm_round(out);
+    }
+
+    /// Whether it can be an answer to something that this node, as leader, has sent.
+    fn check_answer(&self, from: NodeId, matched: Index) -> Result<(), DropReason> {
+        let Role::Leader(leadership) = &self.role else { return Err(DropReason::Stale) };
+        if !leadership.progress.contains_key(&from) {
+            return Err(DropReason::Stranger);
+        }
+        if matched > self.log.last().index { Err(DropReason::Malformed) } else { Ok(()) }
+    }
+
+    /// As leader: the other members.
+    fn followers(&self) -> Vec<NodeId> {
+        let Role::Leader(leadership) = &self.role else { unreachable!("only a leader has followers") };
+        leadership.progress.keys().copied().collect()
     }
 
     /// As leader: the progress of one of its peers.
     pub(super) fn progress(&mut self, peer: NodeId) -> &mut super::Progress {
         let Role::Leader(leadership) = &mut self.role else { unreachable!("only a leader has followers") };
-        leadership.progress.get_mut(&peer).expect("a leader knows every other voter")
+        leadership.progress.get_mut(&peer).expect("a leader knows every other member")
     }
 }
 
@@ -210,14 +251,15 @@ fn contiguous<C>(prev: Position, entries: &[Entry<C>]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use alloc::sync::Arc;
     use alloc::vec;
     use alloc::vec::Vec;
 
     use crate::invariants::states;
     use crate::raft::parts::Idle;
     use crate::raft::{
-        Body, Config, Durable, Entry, HardState, Index, Input, Log, Message, Node, NodeId, Output, Payload, Persist,
-        Position, Snapshot, Stamp, Term,
+        Body, Config, Durable, Entry, HardState, Index, Input, Log, Members, Message, Node, NodeId, Output, Payload,
+        Persist, Position, Round, Snapshot, Stamp, Term,
     };
 
     fn at(index: u64, term: u64) -> Position {
@@ -231,16 +273,17 @@ mod tests {
     /// What node 1, whose log begins after a snapshot up to 10@2, does with these entries of the leader of term 3: the
     /// indexes that it writes, the answer, and how far it has applied then.
     fn append(prev: Position, entries: &[Entry<()>]) -> (Vec<u64>, Body<Idle>, u64) {
-        let (last, stamp) = (at(10, 2), Stamp(100));
+        let (last, stamp, round) = (at(10, 2), Stamp(100), Round(0));
+        let members = Arc::new(Members::of([1, 2, 3].map(NodeId)));
         let mut node = Node::recover(
-            Config::new(NodeId(1), [1, 2, 3].map(NodeId)),
+            Config::new(NodeId(1)),
             Durable {
                 hard: HardState { term: Term(3), vote: None },
-                snapshot: Snapshot { last, stamp, machine: Idle },
-                log: Log::starting_at(last, stamp),
+                snapshot: Snapshot { last, stamp, members: Arc::clone(&members), machine: Idle },
+                log: Log::starting_at(last, stamp, members),
             },
         );
-        let body = Body::AppendEntries { prev, entries: entries.to_vec(), commit: Index(11), stamp };
+        let body = Body::AppendEntries { prev, entries: entries.to_vec(), commit: Index(11), stamp, round };
         let mut out = Vec::new();
         node.step(Input::Receive(Message { from: NodeId(2), to: NodeId(1), term: Term(3), body }), &mut out);
         let (mut written, mut answer) = (Vec::new(), None);
@@ -256,7 +299,7 @@ mod tests {
 
     #[test]
     fn what_a_snapshot_covers_is_skipped() {
-        let accepted = |matched| Body::AppendAccepted { matched: Index(matched) };
+        let accepted = |matched| Body::AppendAccepted { matched: Index(matched), round: Round(0) };
         let many = [entry(9, 2), entry(10, 2), entry(11, 2), entry(12, 3)];
         assert_eq!(append(at(8, 1), &many), (vec![11, 12], accepted(12), 11));
         assert_eq!(append(at(9, 2), &many[1..]), (vec![11, 12], accepted(12), 11));

@@ -2,11 +2,13 @@
 //! stale vote count or a stale match index cannot be written down.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
 use super::progress::Progress;
-use super::{Index, NodeId};
+use super::read::Reads;
+use super::{Index, Members, NodeId};
 
 /// A node's role.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -32,10 +34,14 @@ pub enum Role {
 }
 
 /// What a leader knows of its followers.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Leadership {
-    /// How far each of the other voters is.
+    /// How far each of the other members is.
     pub progress: BTreeMap<NodeId, Progress>,
+    /// To whom it is handing over, if it is (§3.10).
+    pub successor: Option<NodeId>,
+    /// Who waits for it to be confirmed.
+    pub reads: Reads,
 }
 
 impl Role {
@@ -51,11 +57,12 @@ impl Role {
 }
 
 impl Leadership {
-    /// The highest index that a majority of the voters has, the leader's own log ending at `own_last`.
-    pub(crate) fn quorum_index(&self, own_last: Index, majority: usize) -> Index {
-        let mut matched: alloc::vec::Vec<Index> = self.progress.values().map(|progress| progress.matched).collect();
-        matched.push(own_last);
+    /// The highest index that a majority of the voters has; whoever is not tracked is the leader itself, whose log ends at
+    /// `own_last`.
+    pub(crate) fn quorum_index(&self, own_last: Index, members: &Members) -> Index {
+        let matched = |voter| self.progress.get(&voter).map_or(own_last, |progress| progress.matched);
+        let mut matched: Vec<Index> = members.voters().map(matched).collect();
         matched.sort_unstable_by(|a, b| b.cmp(a));
-        matched[majority - 1]
+        matched[members.majority() - 1]
     }
 }

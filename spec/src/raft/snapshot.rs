@@ -7,7 +7,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Body, DropReason, Index, Log, Node, NodeId, Output, Pace, Persist, Role, Snapshot, StateMachine};
+use super::{Body, DropReason, Index, Log, Node, NodeId, Output, Pace, Persist, Role, Round, Snapshot, StateMachine};
 
 impl<S: StateMachine> Node<S> {
     /// A durable snapshot includes everything up to `through`.
@@ -32,7 +32,7 @@ impl<S: StateMachine> Node<S> {
 
     /// As follower: the leader's snapshot (figure 5.3, "InstallSnapshot RPC").
     pub(super) fn on_install_snapshot(&mut self, from: NodeId, snapshot: Arc<Snapshot<S>>, out: &mut Vec<Output<S>>) {
-        let Snapshot { last, stamp, .. } = *snapshot;
+        let Snapshot { last, stamp, ref members, .. } = *snapshot;
         if self.is_leader() || last.term > self.term() {
             return out.push(Output::Dropped { from, reason: DropReason::Malformed });
         }
@@ -44,13 +44,13 @@ impl<S: StateMachine> Node<S> {
             if self.log.term_at(last.index) == Some(last.term) {
                 self.log.compact(last.index);
             } else {
-                self.log = Log::starting_at(last, stamp);
+                self.log = Log::starting_at(last, stamp, Arc::clone(members));
             }
             self.machine = snapshot.machine.clone();
             self.commit = last.index;
             out.push(Output::Persist(Persist::Snapshot(snapshot)));
         }
         // A leader has everything that was ever committed (§3.6.3).
-        self.send(from, Body::AppendAccepted { matched: self.commit }, out);
+        self.send(from, Body::AppendAccepted { matched: self.commit, round: Round::default() }, out);
     }
 }

@@ -51,6 +51,11 @@ impl<S: Scripted> Checker<S> {
         &self.committed
     }
 
+    /// The end of that.
+    pub(crate) fn last_committed(&self) -> Index {
+        self.committed.last_key_value().map_or(Index(0), |(&index, _)| index)
+    }
+
     /// The state machine after that.
     pub(crate) fn reference(&self) -> &S {
         self.states.last().expect("there is a first state")
@@ -97,7 +102,7 @@ impl<S: Scripted> Checker<S> {
             _ if disk.hard.term < *term => false,
             Body::RequestVote { .. } => disk.hard.vote == Some(*from),
             Body::RequestVoteReply { granted: true } => disk.hard.vote == Some(*to),
-            Body::AppendAccepted { matched } => disk.log.last().index >= *matched,
+            Body::AppendAccepted { matched, .. } => disk.log.last().index >= *matched,
             _ => true,
         };
         require("durable before said", durable, || format!("n{from} says {} to n{to} too early", body.name()))

@@ -111,7 +111,7 @@ impl Scripted for LockTable {
         token_monotonicity(&mut watch.greatest, &outcome.events)?;
         let command = match payload {
             Payload::Command(command) => Some(command),
-            Payload::Noop => None,
+            Payload::Noop | Payload::Members(_) => None,
         };
         fifo_order(before, command, &outcome.events, after)?;
         no_early_expiry(before, at, command, &outcome.events, after)?;

@@ -33,6 +33,7 @@ pub(crate) trait Scripted: StateMachine + Default {
         match payload {
             Payload::Noop => "noop".into(),
             Payload::Command(command) => Self::show_command(command),
+            Payload::Members(members) => super::print::members(members),
         }
     }
 }

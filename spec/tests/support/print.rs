@@ -1,7 +1,8 @@
 //! Messages, entries and nodes in one line each. A position is written `index@term`, a node in its term `n1@2`.
 
 use palisade_spec::raft::{
-    Body, DropReason, Durable, Entry, Hint, Index, Log, Message, Node, Pace, Persist, Position, Role,
+    Body, DropReason, Durable, Entry, Hint, Index, Log, Members, Message, Node, Pace, Persist, Position, Refusal, Role,
+    Round, Standing,
 };
 
 use super::machine::Scripted;
@@ -14,7 +15,9 @@ pub(crate) fn message<S: Scripted>(message: &Message<S>) -> String {
 
 fn details<S: Scripted>(body: &Body<S>) -> String {
     match body {
-        Body::PreVote { last } | Body::RequestVote { last } => format!(" last={}", position(*last)),
+        Body::PreVote { last } | Body::RequestVote { last, transfer: false } => format!(" last={}", position(*last)),
+        Body::RequestVote { last, transfer: true } => format!(" last={} transfer", position(*last)),
+        Body::TimeoutNow => String::new(),
         Body::PreVoteReply { granted } | Body::RequestVoteReply { granted } => {
             if *granted {
                 " granted".into()
@@ -22,17 +25,47 @@ fn details<S: Scripted>(body: &Body<S>) -> String {
                 " refused".into()
             }
         }
-        Body::AppendEntries { prev, entries: e, commit, stamp } => {
-            format!(" prev={} [{}] commit={commit} t={stamp}", position(*prev), entries::<S>(e))
+        Body::AppendEntries { prev, entries: e, commit, stamp, round } => {
+            let entries = entries::<S>(e);
+            format!(" prev={} [{entries}] commit={commit} t={stamp}{}", position(*prev), in_round(*round))
         }
-        Body::AppendAccepted { matched } => format!(" matched={matched}"),
-        Body::AppendRejected { prev, hint: Hint::Short { next } } => format!(" prev={prev} short, next={next}"),
-        Body::AppendRejected { prev, hint: Hint::Conflict { term, first } } => {
-            format!(" prev={prev} conflict, term={term} first={first}")
+        Body::AppendAccepted { matched, round } => format!(" matched={matched}{}", in_round(*round)),
+        Body::AppendRejected { prev, hint, round } => {
+            let hint = match hint {
+                Hint::Short { next } => format!("short, next={next}"),
+                Hint::Conflict { term, first } => format!("conflict, term={term} first={first}"),
+            };
+            format!(" prev={prev} {hint}{}", in_round(*round))
         }
         Body::InstallSnapshot { snapshot: s } => {
             format!(" last={} t={} {}", position(s.last), s.stamp, s.machine.show())
         }
+    }
+}
+
+/// A round of confirmation, if there is one.
+fn in_round(round: Round) -> String {
+    if round > Round(0) { format!(" round={round}") } else { String::new() }
+}
+
+/// `{1 2 3 4?}`: the members, with `?` behind a learner.
+pub(crate) fn members(members: &Members) -> String {
+    let show = |standing| if standing == Standing::Learner { "?" } else { "" };
+    let shown: Vec<String> = members.iter().map(|(id, member)| format!("{id}{}", show(member.standing))).collect();
+    format!("{{{}}}", shown.join(" "))
+}
+
+/// Why a change of the members was refused.
+pub(crate) fn refusal(refusal: Refusal) -> String {
+    match refusal {
+        Refusal::NotLeader(None) => "no leader known".into(),
+        Refusal::NotLeader(Some(leader)) => format!("n{leader} leads"),
+        Refusal::TooEarly => "too early".into(),
+        Refusal::NotCaughtUp => "it has not caught up".into(),
+        Refusal::AlreadyThere => "already there".into(),
+        Refusal::NotThere => "not there".into(),
+        Refusal::WasRemoved => "it was removed".into(),
+        Refusal::LastVoter => "nobody would be left to vote".into(),
     }
 }
 
@@ -92,6 +125,9 @@ pub(crate) fn node<S: Scripted>(node: &Node<S>) -> String {
         node.clock().now,
         node.machine().show()
     );
+    if *node.members() != Members::of(node.members().ids()) {
+        line += &format!(" members={}", members(node.members()));
+    }
     if let Role::Leader(leadership) = node.role() {
         for (peer, progress) in &leadership.progress {
             let probe = if progress.pace == Pace::Probe { "?" } else { "" };

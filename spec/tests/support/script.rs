@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use goldenscript::{Context, Runner};
 use palisade_spec::raft::{
-    Body, Config, Entry, Hint, Index, Input, Message, Node, NodeId, Payload, Position, Snapshot, Stamp, Term,
+    Address, Body, Change, Config, Entry, Hint, Index, Input, Members, Message, Node, NodeId, Payload, Position,
+    ReadId, Round, Snapshot, Stamp, Term,
 };
 
 use super::machine::Scripted;
@@ -42,13 +43,22 @@ pub(crate) enum Command {
         terms: Vec<u64>,
     },
     /// The node's election timer runs out.
-    Election { id: u16 },
+    Election {
+        id: u16,
+    },
     /// Those whom the node can reach hear from no leader any more; it campaigns, and everything settles.
-    Elect { id: u16 },
+    Elect {
+        id: u16,
+    },
     /// The node's heartbeat timer runs out.
-    Heartbeat { id: u16 },
+    Heartbeat {
+        id: u16,
+    },
     /// The node's monotonic clock advances.
-    Clock { id: u16, milliseconds: u64 },
+    Clock {
+        id: u16,
+        milliseconds: u64,
+    },
     /// Clients propose commands to a node, all in one input; `noop` is a no-op.
     Propose {
         id: u16,
@@ -81,11 +91,15 @@ pub(crate) enum Command {
     /// Shows what is on its way.
     Flight,
     /// Separates these nodes from the others. What is on its way between them is lost.
-    Partition { ids: Vec<u16> },
+    Partition {
+        ids: Vec<u16>,
+    },
     /// Ends all partitions.
     Heal,
     /// From now on the node's outputs wait.
-    Hold { id: u16 },
+    Hold {
+        id: u16,
+    },
     /// Carries out all that waits, or the first `count` of it; timers are not counted. With `merged=true`, all writes
     /// with one sync at the place of the first.
     Flush {
@@ -105,11 +119,47 @@ pub(crate) enum Command {
         torn: Option<usize>,
     },
     /// The node comes back.
-    Restart { id: u16 },
+    Restart {
+        id: u16,
+    },
     /// The node's driver takes a snapshot of the state after this entry. The node does not know of it.
-    Snapshot { id: u16, through: u64 },
+    Snapshot {
+        id: u16,
+        through: u64,
+    },
     /// The node's driver says that a durable snapshot includes everything up to this entry.
-    Compact { id: u16, through: u64 },
+    Compact {
+        id: u16,
+        through: u64,
+    },
+    /// A server with a blank disk starts, and knows of no cluster yet.
+    Join {
+        id: u16,
+    },
+    /// An operator asks a node to add a server, to promote a learner, or to remove a member.
+    Add {
+        id: u16,
+        server: u16,
+    },
+    Promote {
+        id: u16,
+        learner: u16,
+    },
+    Remove {
+        id: u16,
+        member: u16,
+    },
+    /// Somebody asks a node for a read of this number.
+    Read {
+        id: u16,
+        number: u64,
+    },
+    /// An operator asks a node to hand the leadership over, to this node if one is given.
+    Transfer {
+        id: u16,
+        #[arg(key)]
+        to: Option<u16>,
+    },
     /// A message arrives that nobody here sent, addressed to this node unless `addressed` says otherwise. Entries are
     /// no-ops, written `index@term/stamp`; a snapshot has the first state.
     Receive {
@@ -133,6 +183,10 @@ pub(crate) enum Command {
         index: u64,
         #[arg(key, optional)]
         granted: bool,
+        #[arg(key, optional)]
+        transfer: bool,
+        #[arg(key, optional)]
+        round: u64,
     },
     /// Shows the nodes, or some of them.
     Status {
@@ -150,9 +204,8 @@ impl<S: Scripted> ClusterScript<S> {
     }
 
     fn start(&mut self, nodes: u16, batch: Option<usize>, inflight: Option<u64>, gap: Option<u64>) {
-        let voters = || (1..=nodes).map(NodeId);
-        self.world = World::new(voters().map(|id| {
-            let mut config = Config::new(id, voters());
+        self.world = World::new((1..=nodes).map(|id| {
+            let mut config = Config::new(NodeId(id));
             config.max_batch = batch.unwrap_or(config.max_batch);
             config.max_inflight = inflight.unwrap_or(config.max_inflight);
             config.max_stamp_gap = gap.unwrap_or(config.max_stamp_gap);
@@ -244,6 +297,19 @@ impl<S: Scripted> ClusterScript<S> {
             Command::Restart { id } => world.restart(NodeId(*id)),
             Command::Snapshot { id, through } => world.snapshot(NodeId(*id), Index(*through)),
             Command::Compact { id, through } => check(world.step(NodeId(*id), Input::Compact(Index(*through))))?,
+            Command::Join { id } => world.take_seat(Config::new(NodeId(*id)), Members::default()),
+            Command::Add { id, server } => {
+                let change = Change::Add { id: NodeId(*server), address: Address::from("") };
+                check(world.step(NodeId(*id), Input::Change(change)))?;
+            }
+            Command::Promote { id, learner } => {
+                check(world.step(NodeId(*id), Input::Change(Change::Promote(NodeId(*learner)))))?;
+            }
+            Command::Remove { id, member } => {
+                check(world.step(NodeId(*id), Input::Change(Change::Remove(NodeId(*member)))))?;
+            }
+            Command::Read { id, number } => check(world.step(NodeId(*id), Input::Read(ReadId(*number))))?,
+            Command::Transfer { id, to } => check(world.step(NodeId(*id), Input::Transfer(to.map(NodeId))))?,
             Command::Receive { to, from, term, addressed, .. } => {
                 let (from, addressed, term) = (NodeId(*from), NodeId(addressed.unwrap_or(*to)), Term(*term));
                 let message = Message { from, to: addressed, term, body: made_up::<S>(command)? };
@@ -272,22 +338,26 @@ fn check(check: palisade_spec::invariants::Check) -> Result<(), Box<dyn Error>> 
 
 /// The body of a made-up message.
 fn made_up<S: Scripted>(command: &Command) -> Result<Body<S>, Box<dyn Error>> {
-    let Command::Receive { kind, at, entries, commit, stamp, index, granted, .. } = command else { unreachable!() };
+    let Command::Receive { kind, at, entries, commit, stamp, index, granted, transfer, round, .. } = command else {
+        unreachable!()
+    };
+    let round = Round(*round);
     let at = at.as_deref().map(position).transpose()?.unwrap_or_default();
     Ok(match kind.as_str() {
         "PreVote" => Body::PreVote { last: at },
         "PreVoteReply" => Body::PreVoteReply { granted: *granted },
-        "RequestVote" => Body::RequestVote { last: at },
+        "RequestVote" => Body::RequestVote { last: at, transfer: *transfer },
+        "TimeoutNow" => Body::TimeoutNow,
         "RequestVoteReply" => Body::RequestVoteReply { granted: *granted },
         "AppendEntries" => {
             let entries = entries.as_deref().unwrap_or_default().split_whitespace().map(entry::<S>);
             let entries = entries.collect::<Result<_, _>>()?;
-            Body::AppendEntries { prev: at, entries, commit: Index(*commit), stamp: Stamp(*stamp) }
+            Body::AppendEntries { prev: at, entries, commit: Index(*commit), stamp: Stamp(*stamp), round }
         }
-        "AppendAccepted" => Body::AppendAccepted { matched: Index(*index) },
-        "AppendRejected" => Body::AppendRejected { prev: Index(*index), hint: Hint::Short { next: Index(1) } },
+        "AppendAccepted" => Body::AppendAccepted { matched: Index(*index), round },
+        "AppendRejected" => Body::AppendRejected { prev: Index(*index), hint: Hint::Short { next: Index(1) }, round },
         "InstallSnapshot" => {
-            let snapshot = Snapshot { last: at, stamp: Stamp(*stamp), machine: S::default() };
+            let snapshot = Snapshot { last: at, stamp: Stamp(*stamp), members: Arc::default(), machine: S::default() };
             Body::InstallSnapshot { snapshot: Arc::new(snapshot) }
         }
         _ => return Err(format!("{kind} is not a message").into()),

@@ -8,9 +8,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use palisade_spec::invariants::Check;
-use palisade_spec::raft::{Body, Config, Durable, Entry, Index, Input, Message, Node, NodeId, Output, Persist, Term};
+use palisade_spec::raft::{
+    Body, Config, Durable, Entry, Index, Input, Members, Message, Node, NodeId, Output, Persist, ReadId, Term,
+};
 
-use super::checker::Checker;
+use super::checker::{Checker, require};
 use super::machine::Scripted;
 use super::print;
 
@@ -27,8 +29,12 @@ pub(crate) struct World<S: Scripted> {
     pub(crate) story: Story,
     /// Every entry that any node has applied.
     applied: BTreeMap<(Index, Term), Entry<S::Command>>,
+    /// How much was known to be committed when a read was asked for.
+    reads: BTreeMap<ReadId, Index>,
     /// How often a leader's snapshot took the place of a node's state.
     pub(crate) installed: u64,
+    /// How many reads were answered.
+    pub(crate) read: u64,
 }
 
 /// A node's place: its disk outlives it.
@@ -66,25 +72,30 @@ impl Story {
 impl<S: Scripted> World<S> {
     /// Nodes with blank disks, all of them running.
     pub(crate) fn new(configs: impl IntoIterator<Item = Config>) -> World<S> {
-        let mut seats = BTreeMap::new();
-        for config in configs {
-            let disk = Durable::blank(S::default());
-            let node = Some(Node::recover(config.clone(), disk.clone()));
-            seats.insert(
-                config.id,
-                Seat { config, disk, node, pending: VecDeque::new(), held: false, applied: Index(0) },
-            );
-        }
-        World {
-            seats,
+        let configs: Vec<Config> = configs.into_iter().collect();
+        let members = Members::of(configs.iter().map(|config| config.id));
+        let mut world = World {
+            seats: BTreeMap::new(),
             flight: Vec::new(),
             cut: BTreeSet::new(),
             real: None,
             checker: Checker::default(),
             story: Story::default(),
             applied: BTreeMap::new(),
+            reads: BTreeMap::new(),
             installed: 0,
-        }
+            read: 0,
+        };
+        configs.into_iter().for_each(|config| world.take_seat(config, members.clone()));
+        world
+    }
+
+    /// A node with a blank disk starts, as a founding member, or knowing of no members.
+    pub(crate) fn take_seat(&mut self, config: Config, members: Members) {
+        let disk = Durable::blank(S::default(), members);
+        let node = Some(Node::recover(config.clone(), disk.clone()));
+        let seat = Seat { config, disk, node, pending: VecDeque::new(), held: false, applied: Index(0) };
+        self.seats.insert(seat.config.id, seat);
     }
 
     /// The node, which must be running.
@@ -101,6 +112,9 @@ impl<S: Scripted> World<S> {
         let seat = self.seats.get_mut(&id).expect("there is no such node");
         let node = seat.node.as_mut().expect("the node is down");
         let before = node.clone();
+        if let Input::Read(read) = input {
+            self.reads.insert(read, self.checker.last_committed());
+        }
         let mut out = Vec::new();
         node.step(input, &mut out);
         let (was, is) = (print::role(&before), print::role(node));
@@ -111,6 +125,13 @@ impl<S: Scripted> World<S> {
             if let Output::Applied { index, term, .. } = output {
                 let entry = node.log().get(*index).expect("what was applied is in the log").clone();
                 self.applied.insert((*index, *term), entry);
+            }
+            if let Output::ReadReady(read) = output {
+                self.read += 1;
+                let (asked, has) = (self.reads[read], node.commit());
+                require("linearizable reads", asked <= has, || {
+                    format!("n{id} answers read {read} at {has}, where {asked} was committed before it was asked")
+                })?;
             }
         }
         seat.pending.extend(out);
@@ -189,10 +210,10 @@ impl<S: Scripted> World<S> {
         seat.node = Some(Node::recover(seat.config.clone(), seat.disk.clone()));
     }
 
-    /// A message arrives: at a node that is down, for nothing.
+    /// A message arrives: at a node that is down, or is not there yet, for nothing.
     pub(crate) fn arrive(&mut self, message: Message<S>) -> Check {
         let Message { from, to, .. } = message;
-        let down = self.seats[&to].node.is_none();
+        let down = self.seats.get(&to).is_none_or(|seat| seat.node.is_none());
         self.story.tell(|| format!("n{to} ← n{from} {}{}", message.body.name(), if down { " ✗" } else { "" }));
         if down {
             return Ok(());
@@ -282,9 +303,11 @@ impl<S: Scripted> World<S> {
                 self.carry_out(id, Output::Send(Message { from: id, to, term, body }))?;
             }
             Output::Accepted { first, term } => story.tell(|| format!("n{id} accepts from {first}@{term} on")),
-            Output::Refused { leader } => {
-                let leader = leader.map_or("no leader known".into(), |leader| format!("n{leader} leads"));
-                story.tell(|| format!("n{id} refuses: {leader}"));
+            Output::Refused { leader } => story.tell(|| format!("n{id} refuses: {}", leads(leader))),
+            Output::ChangeRefused(refusal) => story.tell(|| format!("n{id} refuses: {}", print::refusal(refusal))),
+            Output::ReadReady(read) => story.tell(|| format!("n{id} can answer read {read}")),
+            Output::ReadRefused { leader, .. } | Output::TransferRefused { leader } => {
+                story.tell(|| format!("n{id} refuses: {}", leads(leader)));
             }
             Output::Applied { index, term, stamp, outcome } => {
                 let entry = self.applied[&(index, term)].clone();
@@ -314,4 +337,9 @@ impl<S: Scripted> World<S> {
             .filter(|(other, _)| **other != id)
             .try_for_each(|(_, seat)| self.checker.pair(&own, &log(seat)))
     }
+}
+
+/// Who leads, for the story.
+fn leads(leader: Option<NodeId>) -> String {
+    leader.map_or("no leader known".into(), |leader| format!("n{leader} leads"))
 }

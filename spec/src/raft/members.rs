@@ -1,0 +1,236 @@
+//! Who belongs to the cluster (§4): a log entry like any other, but in force as soon as it stands in a log.
+//!
+//! A server that replicates, learns or votes is a member. Members change one at a time ([`Node::on_change`] in
+//! [`membership`](super::membership) says when), so that any majority of the members before meets any majority of the
+//! members after: there is no moment at which two leaders could be elected by two sets that do not meet (§4.1).
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::NodeId;
+
+/// Where the other nodes reach a member. Means nothing to the protocol, which only carries it along.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Address(Arc<str>);
+
+impl Address {
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for Address {
+    fn from(text: &str) -> Self {
+        Address(Arc::from(text))
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a member is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Standing {
+    /// It is sent everything, and counts for nothing: neither commits nor elections depend on it (§4.2.1).
+    Learner,
+    /// It votes, and what a majority of the voters has is committed.
+    Voter,
+}
+
+/// One member.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Member {
+    /// What it is there for.
+    pub standing: Standing,
+    /// Where it is.
+    pub address: Address,
+}
+
+/// A cluster's configuration. Empty on the disk of a server that has not heard of its cluster yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Members {
+    servers: BTreeMap<NodeId, Member>,
+    /// Who was removed. A number never comes back: behind it could be a server that has forgotten its votes.
+    removed: BTreeSet<NodeId>,
+}
+
+/// A change of the members, one server at a time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Change {
+    /// A new server becomes a learner.
+    Add {
+        /// Its number, which no member had before.
+        id: NodeId,
+        /// Where it is.
+        address: Address,
+    },
+    /// A learner that has caught up becomes a voter.
+    Promote(NodeId),
+    /// A member goes, for ever.
+    Remove(NodeId),
+}
+
+/// Why a change was not taken. Nothing has changed then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Refusal {
+    /// Another node leads, as far as this one knows; or none.
+    NotLeader(Option<NodeId>),
+    /// The leader has not committed an entry of its term yet (Ongaro's correction of §4.1), or the change before is not
+    /// committed, or the leader is about to hand its office over. A moment later it may be taken.
+    TooEarly,
+    /// The learner lacks too much of the log to be counted on.
+    NotCaughtUp,
+    /// There is such a member already, or it is a voter already.
+    AlreadyThere,
+    /// There is no such member, or no such learner.
+    NotThere,
+    /// A server of this number was removed; numbers do not come back.
+    WasRemoved,
+    /// Nobody would be left to vote.
+    LastVoter,
+}
+
+impl Members {
+    /// Voters at no address, for tests and models, where nobody needs one.
+    pub fn of(voters: impl IntoIterator<Item = NodeId>) -> Members {
+        Members::founding(voters.into_iter().map(|id| (id, Address::from(""))))
+    }
+
+    /// The voters with which a cluster is founded.
+    pub fn founding(voters: impl IntoIterator<Item = (NodeId, Address)>) -> Members {
+        let voter = |(id, address)| (id, Member { standing: Standing::Voter, address });
+        Members { servers: voters.into_iter().map(voter).collect(), removed: BTreeSet::new() }
+    }
+
+    /// All members.
+    pub fn iter(&self) -> impl Iterator<Item = (NodeId, &Member)> {
+        self.servers.iter().map(|(&id, member)| (id, member))
+    }
+
+    /// The members' numbers, in order.
+    pub fn ids(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.servers.keys().copied()
+    }
+
+    /// The voters' numbers, in order.
+    pub fn voters(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.iter().filter(|(_, member)| member.standing == Standing::Voter).map(|(id, _)| id)
+    }
+
+    /// A member.
+    pub fn get(&self, id: NodeId) -> Option<&Member> {
+        self.servers.get(&id)
+    }
+
+    /// Whether it is a voter.
+    pub fn is_voter(&self, id: NodeId) -> bool {
+        self.get(id).is_some_and(|member| member.standing == Standing::Voter)
+    }
+
+    /// Whether a server of this number was removed.
+    pub fn was_removed(&self, id: NodeId) -> bool {
+        self.removed.contains(&id)
+    }
+
+    /// How many voters decide: more than half.
+    pub fn majority(&self) -> usize {
+        self.voters().count() / 2 + 1
+    }
+
+    /// Whether those for whom `agrees` holds are a majority of the voters.
+    pub fn is_majority(&self, agrees: impl Fn(NodeId) -> bool) -> bool {
+        self.voters().filter(|&id| agrees(id)).count() >= self.majority()
+    }
+
+    /// The members after `change`.
+    ///
+    /// # Errors
+    /// If it makes no sense for these members.
+    pub fn with(&self, change: &Change) -> Result<Members, Refusal> {
+        let mut members = self.clone();
+        match change {
+            Change::Add { id, .. } if self.was_removed(*id) => return Err(Refusal::WasRemoved),
+            Change::Add { id, .. } if self.get(*id).is_some() => return Err(Refusal::AlreadyThere),
+            Change::Add { id, address } => {
+                let member = Member { standing: Standing::Learner, address: address.clone() };
+                members.servers.insert(*id, member);
+            }
+            Change::Promote(id) => {
+                let member = members.servers.get_mut(id).ok_or(Refusal::NotThere)?;
+                if member.standing == Standing::Voter {
+                    return Err(Refusal::AlreadyThere);
+                }
+                member.standing = Standing::Voter;
+            }
+            Change::Remove(id) => {
+                members.servers.remove(id).ok_or(Refusal::NotThere)?;
+                if members.voters().next().is_none() {
+                    return Err(Refusal::LastVoter);
+                }
+                members.removed.insert(*id);
+            }
+        }
+        Ok(members)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::{Address, Change, Members, Refusal, Standing};
+    use crate::raft::NodeId;
+
+    fn members(voters: &[u16]) -> Members {
+        Members::of(voters.iter().copied().map(NodeId))
+    }
+
+    fn add(id: u16) -> Change {
+        Change::Add { id: NodeId(id), address: Address::from("there") }
+    }
+
+    fn after(voters: &[u16], changes: &[Change]) -> Result<Members, Refusal> {
+        changes.iter().try_fold(members(voters), |members, change| members.with(change))
+    }
+
+    #[test]
+    fn majority_is_more_than_half_of_the_voters() {
+        let majorities = [1, 2, 3, 4, 5].map(|count| members(&(1..=count).collect::<Vec<_>>()).majority());
+        assert_eq!(majorities, [1, 2, 2, 3, 3]);
+        let learning = after(&[1, 2], &[add(3), add(4)]).unwrap();
+        assert_eq!(learning.majority(), 2);
+        assert!(learning.is_majority(|id| id <= NodeId(2)));
+        assert!(!learning.is_majority(|id| id >= NodeId(2)), "learners do not count");
+    }
+
+    #[test]
+    fn server_comes_as_a_learner_becomes_a_voter_and_goes() {
+        let learning = after(&[1, 2], &[add(3)]).unwrap();
+        assert_eq!(learning.get(NodeId(3)).unwrap().standing, Standing::Learner);
+        assert_eq!(learning.get(NodeId(3)).unwrap().address.as_str(), "there");
+        let voting = learning.with(&Change::Promote(NodeId(3))).unwrap();
+        assert_eq!(voting.voters().collect::<Vec<_>>(), [1, 2, 3].map(NodeId));
+        let gone = voting.with(&Change::Remove(NodeId(1))).unwrap();
+        assert_eq!(gone.ids().collect::<Vec<_>>(), [2, 3].map(NodeId));
+        assert!(gone.was_removed(NodeId(1)) && !gone.was_removed(NodeId(3)));
+    }
+
+    #[test]
+    fn change_that_makes_no_sense_is_refused() {
+        let (promote, remove) = (|id| Change::Promote(NodeId(id)), |id| Change::Remove(NodeId(id)));
+        assert_eq!(after(&[1], &[add(1)]), Err(Refusal::AlreadyThere));
+        assert_eq!(after(&[1], &[add(2), add(2)]), Err(Refusal::AlreadyThere));
+        assert_eq!(after(&[1, 2], &[promote(2)]), Err(Refusal::AlreadyThere));
+        assert_eq!(after(&[1], &[promote(2)]), Err(Refusal::NotThere));
+        assert_eq!(after(&[1], &[remove(2)]), Err(Refusal::NotThere));
+        assert_eq!(after(&[1], &[add(2), remove(1)]), Err(Refusal::LastVoter), "a learner is no voter");
+        assert_eq!(after(&[1, 2], &[remove(2), add(2)]), Err(Refusal::WasRemoved));
+    }
+}
