@@ -9,7 +9,10 @@ use tokio::time::{Instant, timeout};
 
 use crate::engine::{Command, Engine, LockRequest};
 use crate::route::Route;
-use crate::wire::{Answer, Code, Consistency, Failure, ListLocks, LockPage, LockView, Op};
+use crate::wire::{
+    Answer, Code, Consistency, Failure, LeaderView, ListLocks, LockPage, LockView, MemberChange, MembersView, Op,
+    Transfer,
+};
 use crate::{Error, Guard, LockOptions, Options, endpoints, task};
 
 /// In bytes.
@@ -87,6 +90,30 @@ impl Client {
     pub async fn list_locks(&self, query: ListLocks) -> Result<LockPage, Error> {
         match self.ask(Op::ListLocks(query)).await? {
             Answer::Locks(page) => Ok(page),
+            other => Err(Error::Refused(unexpected(&other))),
+        }
+    }
+
+    /// Changes the cluster's members, and waits until that is committed. A change that was made already counts as done.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], [`Error::Closed`]; [`Error::Refused`] with the reason: [`Code::TooEarly`] and
+    /// [`Code::NotCaughtUp`] pass by themselves.
+    pub async fn change_members(&self, change: MemberChange) -> Result<MembersView, Error> {
+        match self.ask(Op::ChangeMembers(change)).await? {
+            Answer::Members(members) => Ok(members),
+            other => Err(Error::Refused(unexpected(&other))),
+        }
+    }
+
+    /// Lets the leader hand over to another voter, or to the one that is most up to date, and says who leads then.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], [`Error::Closed`]; [`Error::Refused`] if there is no such voter, or if it did not take over in
+    /// time.
+    pub async fn transfer(&self, to: Option<u16>) -> Result<LeaderView, Error> {
+        match self.ask(Op::Transfer(Transfer { to })).await? {
+            Answer::Transferred(leader) => Ok(leader),
             other => Err(Error::Refused(unexpected(&other))),
         }
     }

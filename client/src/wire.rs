@@ -88,6 +88,47 @@ pub enum Op {
     ListLocks(ListLocks),
     /// Reads the node's own view of the cluster.
     Status,
+    /// Changes the cluster's members, one server at a time. Asked again, it changes nothing more.
+    ChangeMembers(MemberChange),
+    /// Lets the leader hand over to another voter.
+    Transfer(Transfer),
+}
+
+/// A change of the cluster's members.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum MemberChange {
+    /// A new server is to learn the log. It counts for nothing yet.
+    Add(AddMember),
+    /// A learner that has caught up becomes a voter.
+    Promote {
+        /// Its node number.
+        id: u16,
+    },
+    /// A member goes. Its number never comes back.
+    Remove {
+        /// Its node number.
+        id: u16,
+    },
+}
+
+/// The body of `POST /v1/members`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AddMember {
+    /// The new server's node number, which no member ever had.
+    pub id: u16,
+    /// `host:port` where the other nodes reach it.
+    pub peer_addr: String,
+}
+
+/// The body of `POST /v1/leader/transfer`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Transfer {
+    /// To this voter; if it is not said, to the one that is most up to date.
+    #[serde(default)]
+    pub to: Option<u16>,
 }
 
 /// The body of `POST /v1/sessions`.
@@ -201,6 +242,10 @@ pub enum Answer {
     Locks(LockPage),
     /// The node's view of the cluster.
     Status(StatusView),
+    /// The members after the change, which is committed.
+    Members(MembersView),
+    /// Another node leads now.
+    Transferred(LeaderView),
 }
 
 /// A session and its time-to-live.
@@ -251,6 +296,10 @@ pub struct LockView {
     pub holder: Option<HolderView>,
     /// Who waits for it, first come first.
     pub queue: Vec<WaiterView>,
+    /// With [`Consistency::Stale`]: so many milliseconds ago the node last heard from the leader, or as a leader from a
+    /// majority. What it shows may be older by the time that the message took. `None` for a linearizable read, and if it has heard
+    /// from nobody since it started.
+    pub age_ms: Option<u64>,
 }
 
 /// The holder of a lock.
@@ -282,6 +331,8 @@ pub struct LockPage {
     pub locks: Vec<LockView>,
     /// Ask again with `after` at this key for the next page; `None` at the end.
     pub next_after: Option<String>,
+    /// As in [`LockView`].
+    pub age_ms: Option<u64>,
 }
 
 /// What a node knows of its cluster.
@@ -289,6 +340,8 @@ pub struct LockPage {
 pub struct StatusView {
     /// The node that answers.
     pub node: u16,
+    /// The cluster's identity, 16 hexadecimal digits.
+    pub cluster: String,
     /// `"leader"`, `"follower"`, `"candidate"` or `"pre_candidate"`.
     pub role: String,
     /// Its term.
@@ -305,7 +358,14 @@ pub struct StatusView {
     pub sessions: u64,
     /// Locks that are held.
     pub locks: u64,
-    /// Every node of the cluster.
+    /// Every member of the cluster, as far as the node that answers knows: the latest in its log.
+    pub members: Vec<MemberView>,
+}
+
+/// The members of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MembersView {
+    /// All of them, in the order of their numbers.
     pub members: Vec<MemberView>,
 }
 
@@ -323,6 +383,8 @@ pub struct LeaderView {
 pub struct MemberView {
     /// Its node number.
     pub id: u16,
+    /// Whether it votes; otherwise it only learns.
+    pub voter: bool,
     /// `host:port` for nodes.
     pub peer_addr: String,
     /// `host:port` for clients, once known.
@@ -394,6 +456,18 @@ pub enum Code {
     ShuttingDown,
     /// The request's body is over the limit; the message says which.
     TooLarge,
+    /// The members cannot be changed at this moment; a moment later they can.
+    TooEarly,
+    /// The learner lacks too much of the log to become a voter.
+    NotCaughtUp,
+    /// There is no such member.
+    NoMember,
+    /// A server of this number was removed, and numbers do not come back; or a member has it.
+    NumberTaken,
+    /// Nobody would be left to vote.
+    LastVoter,
+    /// The leadership was not handed over: the other node did not take it in time.
+    NotTransferred,
 }
 
 impl Failure {

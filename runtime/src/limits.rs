@@ -6,6 +6,8 @@ use std::time::Duration;
 
 /// A key's longest, in bytes of UTF-8.
 pub const KEY_BYTES: usize = 512;
+/// A node's address' longest, in bytes: a host name has 253 at the most.
+pub const ADDRESS_BYTES: usize = 260;
 /// An owner's longest, in bytes of UTF-8.
 pub const OWNER_BYTES: usize = 256;
 /// The shortest time-to-live, in milliseconds.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Config, NodeId};
+use palisade_spec::raft::{Address, Config, Durable, Members, NodeId};
 use tokio::net::{TcpListener, lookup_host};
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -15,7 +15,7 @@ use tracing::{info, warn};
 use crate::core::{self, Core, CoreParts, Event, Timing};
 use crate::http::{self, App};
 use crate::metrics::Metrics;
-use crate::peers::{self, Peers, Roster};
+use crate::peers::{self, Acquaintances, Incarnation, Peers, Roster};
 use crate::storage::{DataDir, Identity, StorageError, Wal};
 
 /// What a node is started with.
@@ -90,7 +90,9 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     let voters: Vec<NodeId> = config.peers.keys().copied().collect();
     let identity = Identity { cluster, node: config.node, voters: voters.clone() };
     let directory = DataDir::open(&config.data, &identity)?;
-    let (wal, durable, report) = Wal::open(directory, LockTable::default())?;
+    let founders = config.peers.iter().map(|(&id, address)| (id, Address::from(address.as_str())));
+    let blank = Durable::blank(LockTable::default(), Members::founding(founders));
+    let (wal, durable, report) = Wal::open(directory, blank)?;
     let (segments, frames) = (report.segments, report.frames);
     info!(node = %config.node, data = %config.data.display(), segments, frames, "recovered");
     if let Some(cut) = report.cut {
@@ -101,12 +103,18 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     let clients = bind(&config.client_addr, "clients").await?;
     let nodes = bind(&config.peer_addr, "nodes").await?;
     let metrics = Metrics::new();
-    let roster =
-        Roster { cluster, node: config.node, client_addr: config.advertised_client_addr, peer_addrs: config.peers };
-    let peers = Peers::new(roster, Arc::clone(&metrics));
+    let roster = Roster {
+        cluster,
+        node: config.node,
+        incarnation: Incarnation(0),
+        client_addr: config.advertised_client_addr,
+        peer_addr: config.peers.get(&config.node).unwrap_or(&config.peer_addr).clone(),
+        peer_addrs: config.peers,
+    };
+    let (peers, to_dial) = Peers::new(roster, Acquaintances::load(&config.data)?, Arc::clone(&metrics));
     let (core, events) = Core::channel();
     let parts = CoreParts {
-        config: Config::new(config.node, voters),
+        config: Config::new(config.node),
         durable,
         wal,
         timing: config.timing,
@@ -118,9 +126,7 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
 
     let mut links = tokio::task::JoinSet::new();
     links.spawn(peers::accept(Arc::clone(&peers), core.clone(), nodes));
-    for peer in peers.ids() {
-        links.spawn(peers::dial(Arc::clone(&peers), peer));
-    }
+    links.spawn(peers::dial_all(Arc::clone(&peers), to_dial));
     let (stopping, stopped) = watch::channel(false);
     let listening = tokio::spawn(http::listen(App::new(core.clone(), peers, metrics), clients, stopped));
     info!(node = %config.node, clients = config.client_addr, nodes = config.peer_addr, "serving");
@@ -128,10 +134,12 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     tokio::select! {
         () = stop => {
             info!("stopping");
+            // A leader hands over first, and meanwhile tells those who ask whom to go to.
             core.deliver(Event::Stop);
+            let ended = ended.await;
             let _ = stopping.send(true);
             let _ = listening.await;
-            outcome(ended.await)
+            outcome(ended)
         }
         joined = &mut ended => outcome(joined),
     }

@@ -3,6 +3,9 @@
 use clap::Args;
 use palisade_client::{DEFAULT_ENDPOINTS, Error, parse_endpoints};
 
+/// How long a node may take to answer for itself.
+pub(super) const NODE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
+
 /// Where the cluster is.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Endpoints {

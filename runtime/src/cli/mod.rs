@@ -10,6 +10,7 @@ mod child;
 mod connect;
 mod dev;
 mod lock;
+mod members;
 mod serve;
 mod show;
 mod signals;
@@ -39,6 +40,8 @@ enum Command {
     Status(show::Status),
     Locks(show::Locks),
     Show(show::Show),
+    Members(members::Members),
+    Transfer(members::Transfer),
     Bench(bench::Bench),
     #[command(hide = true)]
     RunTied(child::RunTied),
@@ -55,6 +58,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Status(status) => status.run(),
         Command::Locks(locks) => locks.run(),
         Command::Show(show) => show.run(),
+        Command::Members(members) => members.run(),
+        Command::Transfer(transfer) => transfer.run(),
         Command::Bench(bench) => bench.run(),
         Command::RunTied(command) => command.run(),
         Command::WatchOver(watchdog) => watchdog.run(),

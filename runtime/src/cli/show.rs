@@ -1,7 +1,6 @@
 //! `palisade status`, `locks` and `show`: what is there, for people and for machines.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Args;
 use palisade_client::wire::{Consistency, ListLocks, LockView, StatusView};
@@ -10,9 +9,6 @@ use serde::Serialize;
 
 use super::connect::{self, Endpoints};
 use super::{block_on, complain};
-
-/// How long a node may take to answer.
-const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Show every node's own view of the cluster
 #[derive(Debug, Args)]
@@ -66,7 +62,7 @@ impl Status {
             let mut tasks = tokio::task::JoinSet::new();
             for (place, endpoint) in endpoints.into_iter().enumerate() {
                 tasks.spawn(async move {
-                    let answer = palisade_client::status(&endpoint, STATUS_TIMEOUT).await;
+                    let answer = palisade_client::status(&endpoint, connect::NODE_TIMEOUT).await;
                     let error = answer.as_ref().err().map(|error| match error {
                         // Nobody looked for a leader here.
                         Error::Unreachable { trouble, .. } => trouble.clone(),
@@ -185,7 +181,7 @@ fn print_line(lock: &LockView) {
     say!("{:<32} {:>10} {expires:>9} {waiting:>7}  {}", lock.key, holder.token, name(&holder.owner));
 }
 
-fn print_json(value: &impl Serialize) {
+pub(super) fn print_json(value: &impl Serialize) {
     match serde_json::to_string(value) {
         Ok(text) => say!("{text}"),
         Err(error) => complain(error),

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use palisade_client::wire::{Code, Consistency, Failure, ListLocks, Op, SessionId as WireSession};
+use palisade_client::wire::{
+    AddMember, Code, Consistency, Failure, ListLocks, MemberChange, Op, SessionId as WireSession, Transfer,
+};
 use palisade_spec::lock::{Claim, Key, Opening, Owner, Sequence, SessionId, Token, Ttl};
+use palisade_spec::raft::{Address, Change, NodeId};
 
 use crate::limits;
 
@@ -38,6 +41,10 @@ pub enum Ask {
     },
     /// Read the table.
     Read(Query, Consistency),
+    /// Change the cluster's members.
+    Change(Change),
+    /// Hand the leadership over, to this voter if one is named.
+    Transfer(Option<NodeId>),
 }
 
 /// Who acquires.
@@ -109,6 +116,14 @@ impl Ask {
                 let consistency = list.consistency;
                 Ask::Read(page(list)?, consistency)
             }
+            Op::ChangeMembers(change) => Ask::Change(match change {
+                MemberChange::Add(AddMember { id, peer_addr }) => {
+                    Change::Add { id: NodeId(id), address: valid_address(&peer_addr)? }
+                }
+                MemberChange::Promote { id } => Change::Promote(NodeId(id)),
+                MemberChange::Remove { id } => Change::Remove(NodeId(id)),
+            }),
+            Op::Transfer(Transfer { to }) => Ask::Transfer(to.map(NodeId)),
             Op::Status => return Err(invalid("status is the node's own; ask GET /v1/status")),
         })
     }
@@ -136,6 +151,15 @@ fn valid_key(key: &str) -> Result<Key, Failure> {
         1..=limits::KEY_BYTES => Ok(Key::from(key)),
         length => Err(invalid(format!("the key has {length} bytes; it may have 1 to {}", limits::KEY_BYTES))),
     }
+}
+
+fn valid_address(text: &str) -> Result<Address, Failure> {
+    let port =
+        text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).and_then(|(_, port)| port.parse::<u16>().ok());
+    if port.is_none_or(|port| port == 0) || text.len() > limits::ADDRESS_BYTES {
+        return Err(invalid(format!("`{text}` is not HOST:PORT")));
+    }
+    Ok(Address::from(text))
 }
 
 fn sequence(number: Option<u64>) -> Result<Option<Sequence>, Failure> {

@@ -1,9 +1,11 @@
 //! The desk: what clients asked for, on its way into the log and back.
 //!
 //! In one round the core takes many requests; the desk turns them into one list of proposals (all keepalives are one
-//! command, all reads share one barrier), remembers who asked at which index, and answers when the entry is applied.
+//! command, all reads are one), remembers who asked at which index, and answers when the entry is applied.
 //! Nothing here can break safety: an entry means the same whoever is told of it. What the desk must not do is answer
 //! before the entry is applied, or answer for an entry of another term; both stand in [`Desk::applied`].
+
+mod operator;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -11,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use palisade_client::wire::{Acquired, Answer, Code, Consistency, Failure, HeldBy, LeaderView, SessionLease};
 use palisade_spec::lock::{Claim, Command, Event, Key, LockTable, Outcome, Reply, SessionId, Token};
-use palisade_spec::raft::{Index, Node, Payload, Term};
+use palisade_spec::raft::{Change, Index, Node, NodeId, Payload, ReadId, Term};
 
 use super::ask::{Ask, Asker, Query, wire_session};
 use super::bounds::within_limits;
-use super::read;
+use super::read::{self, Age};
 use super::respond::{ConnectionId, Responder};
 use super::waits::{Due, Place, Waits};
 use crate::limits;
@@ -28,15 +30,24 @@ pub(super) struct Desk {
     payloads: Vec<Payload<Command>>,
     /// Who asked for it.
     origins: Vec<Origin>,
-    /// Who asked for what has been proposed in this round. Apart from `origins`, for while the round is carried out,
-    /// the desk itself may ask for something: that belongs to the next round.
-    proposed: Vec<Origin>,
+    /// Who asked for what has been proposed in this round, one list for each input. Apart from `origins`, for while the
+    /// round is carried out, the desk itself may ask for something: that belongs to the next round.
+    proposed: VecDeque<Vec<Origin>>,
     /// The round's keepalives, to become one proposal.
     keepalives: Vec<(SessionId, Option<Responder>)>,
-    /// The round's reads, to share one barrier.
+    /// The round's reads, to be asked for as one.
     reads: Vec<(Query, Responder)>,
-    /// Reads that can be answered, from now on.
-    ready: VecDeque<(Query, Responder)>,
+    /// Those that were asked for and not confirmed yet, in the order of their numbers.
+    unconfirmed: VecDeque<(ReadId, Vec<(Query, Responder)>)>,
+    next_read: ReadId,
+    /// Reads that can be answered, from now on; and whether they may be stale.
+    ready: VecDeque<(Query, Responder, Consistency)>,
+    /// The round's changes of the members.
+    changes: VecDeque<(Change, Responder)>,
+    /// The round's wishes that this node hand over, and to whom.
+    wishes: Vec<(Option<NodeId>, Responder)>,
+    /// Who waits for the handover that was asked for.
+    handover: Vec<Responder>,
     /// Proposals in the log that are not applied yet, in the order of their indexes.
     inflight: VecDeque<Inflight>,
     waits: Waits,
@@ -71,7 +82,10 @@ enum Origin {
         claim: Claim,
         responder: Responder,
     },
-    Read(Vec<(Query, Responder)>),
+    Change {
+        change: Change,
+        responder: Responder,
+    },
     /// The desk itself.
     Own,
 }
@@ -81,10 +95,15 @@ impl Desk {
         Desk {
             payloads: Vec::new(),
             origins: Vec::new(),
-            proposed: Vec::new(),
+            proposed: VecDeque::new(),
             keepalives: Vec::new(),
             reads: Vec::new(),
+            unconfirmed: VecDeque::new(),
+            next_read: ReadId(0),
             ready: VecDeque::new(),
+            changes: VecDeque::new(),
+            wishes: Vec::new(),
+            handover: Vec::new(),
             inflight: VecDeque::new(),
             waits: Waits::default(),
             metrics,
@@ -104,13 +123,13 @@ impl Desk {
     /// Answers the reads that can be answered. To be called when everything that the state says is durable. A round
     /// shows so much and leaves the rest to the next, so that heartbeats do not wait for those who read long lists; a
     /// later state serves a read as well.
-    pub(super) fn answer_reads(&mut self, node: &Node<LockTable>) {
+    pub(super) fn answer_reads(&mut self, node: &Node<LockTable>, age: Age) {
         let mut shown = 0;
         while shown < limits::ROUND_CLAIMS
-            && let Some((query, responder)) = self.ready.pop_front()
+            && let Some((query, responder, consistency)) = self.ready.pop_front()
         {
             if !responder.is_gone() {
-                let answer = read::answer(node, &query);
+                let answer = read::answer(node, &query, (consistency == Consistency::Stale).then_some(age));
                 shown += answer.as_ref().map_or(1, read::claims);
                 responder.answer(answer);
             }
@@ -141,7 +160,9 @@ impl Desk {
                 self.propose(command, Origin::Release { claim, responder });
             }
             Ask::Read(query, Consistency::Linearizable) => self.reads.push((query, responder)),
-            Ask::Read(query, Consistency::Stale) => self.ready.push_back((query, responder)),
+            Ask::Read(query, Consistency::Stale) => self.ready.push_back((query, responder, Consistency::Stale)),
+            Ask::Change(change) => self.changes.push_back((change, responder)),
+            Ask::Transfer(to) => self.wishes.push((to, responder)),
         }
     }
 
@@ -172,7 +193,7 @@ impl Desk {
             return;
         }
         let inflight = self.inflight.iter().map(|inflight| &inflight.origin);
-        let under_way = self.origins.iter().chain(&self.proposed).chain(inflight);
+        let under_way = self.origins.iter().chain(self.proposed.iter().flatten()).chain(inflight);
         let asked: HashSet<Place> = under_way.filter_map(Origin::place).collect();
         for place in deserted {
             if asked.contains(&place) {
@@ -209,19 +230,47 @@ impl Desk {
             let sessions = keepalives.iter().map(|(session, _)| *session).collect();
             self.propose(Command::KeepAlive { sessions }, Origin::KeepAlive(keepalives));
         }
-        if !self.reads.is_empty() {
-            self.payloads.push(Payload::Noop);
-            self.origins.push(Origin::Read(std::mem::take(&mut self.reads)));
-        }
         assert!(self.proposed.is_empty(), "every round's proposals are accepted or refused in it");
-        self.proposed = std::mem::take(&mut self.origins);
+        if !self.origins.is_empty() {
+            self.proposed.push_back(std::mem::take(&mut self.origins));
+        }
         std::mem::take(&mut self.payloads)
+    }
+
+    /// The round's reads, as one. To be followed, some time, by [`Desk::read_ready`] or [`Desk::read_refused`], unless the
+    /// node stops leading.
+    pub(super) fn read(&mut self) -> Option<ReadId> {
+        if self.reads.is_empty() {
+            return None;
+        }
+        self.next_read.0 += 1;
+        self.unconfirmed.push_back((self.next_read, std::mem::take(&mut self.reads)));
+        Some(self.next_read)
+    }
+
+    /// Reads up to this one can be answered.
+    pub(super) fn read_ready(&mut self, id: ReadId) {
+        while let Some((_, reads)) = self.unconfirmed.pop_front_if(|(asked, _)| *asked <= id) {
+            let ready = reads.into_iter().map(|(query, responder)| (query, responder, Consistency::Linearizable));
+            self.ready.extend(ready);
+        }
+    }
+
+    /// This node does not lead: reads up to this one are another's to answer.
+    pub(super) fn read_refused(&mut self, id: ReadId, leader: Option<LeaderView>) {
+        let failure = not_leading(leader);
+        while let Some((_, reads)) = self.unconfirmed.pop_front_if(|(asked, _)| *asked <= id) {
+            for (_, responder) in reads {
+                responder.answer(Err(failure.clone()));
+            }
+        }
     }
 
     /// The proposals stand in the log.
     pub(super) fn accepted(&mut self, first: Index, term: Term) {
         let proposed = Instant::now();
-        for (index, origin) in (first.0..).zip(self.proposed.drain(..)) {
+        let origins = self.proposed.pop_front().expect("what is accepted was proposed");
+        for (index, origin) in (first.0..).zip(origins) {
             self.inflight.push_back(Inflight { index: Index(index), term, proposed, origin });
         }
     }
@@ -229,7 +278,7 @@ impl Desk {
     /// The proposals were not taken: another node leads, or none.
     pub(super) fn refused(&mut self, leader: Option<LeaderView>) {
         let failure = not_leading(leader);
-        for origin in std::mem::take(&mut self.proposed) {
+        for origin in self.proposed.pop_front().expect("what is refused was proposed") {
             origin.fail(&failure);
         }
     }
@@ -244,7 +293,10 @@ impl Desk {
     pub(super) fn shut_down(&mut self) {
         let failure = Failure::new(Code::ShuttingDown, "this node is stopping; ask another one");
         self.fail_everything(&failure);
-        for (_, responder) in self.ready.drain(..) {
+        for (_, responder, _) in self.ready.drain(..) {
+            responder.answer(Err(failure.clone()));
+        }
+        for responder in self.handover.drain(..) {
             responder.answer(Err(failure.clone()));
         }
     }
@@ -252,6 +304,9 @@ impl Desk {
     fn fail_everything(&mut self, failure: &Failure) {
         for inflight in std::mem::take(&mut self.inflight) {
             inflight.origin.fail(failure);
+        }
+        for (_, responder) in std::mem::take(&mut self.unconfirmed).into_iter().flat_map(|(_, reads)| reads) {
+            responder.answer(Err(failure.clone()));
         }
         for responder in self.waits.drain() {
             responder.answer(Err(failure.clone()));
@@ -297,8 +352,8 @@ impl Desk {
                 }
                 responder.answer(released(&reply, claim));
             }
-            (Origin::Read(reads), None) => {
-                self.ready.extend(reads);
+            (Origin::Change { responder, .. }, None) => {
+                responder.answer(Ok(Answer::Members(operator::members_view(node))));
             }
             (Origin::Own, _) => {}
             (origin, reply) => unreachable!("{origin:?} was answered with {reply:?}"),
@@ -442,9 +497,9 @@ impl Origin {
             Origin::Open { responder, .. }
             | Origin::Close(responder)
             | Origin::Acquire { responder, .. }
-            | Origin::Release { responder, .. } => vec![responder],
+            | Origin::Release { responder, .. }
+            | Origin::Change { responder, .. } => vec![responder],
             Origin::KeepAlive(keepalives) => keepalives.into_iter().filter_map(|(_, responder)| responder).collect(),
-            Origin::Read(reads) => reads.into_iter().map(|(_, responder)| responder).collect(),
             Origin::Own => Vec::new(),
         };
         for responder in responders {

@@ -11,6 +11,7 @@
 
 pub mod ask;
 mod bounds;
+mod contact;
 mod desk;
 mod read;
 mod respond;

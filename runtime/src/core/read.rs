@@ -1,6 +1,7 @@
 //! Reads of the lock table, as clients see it.
 
 use std::ops::Bound;
+use std::time::Duration;
 
 use palisade_client::wire::{Answer, Code, Failure, HolderView, LockPage, LockView, SessionView, WaiterView};
 use palisade_spec::lock::{Key, Lock, LockTable, SessionId};
@@ -10,12 +11,28 @@ use super::ask::{Query, wire_session};
 use crate::limits;
 
 /// Answers a question from what the node has applied.
-pub(super) fn answer(node: &Node<LockTable>, query: &Query) -> Result<Answer, Failure> {
+pub(super) fn answer(node: &Node<LockTable>, query: &Query, age: Option<Age>) -> Result<Answer, Failure> {
     let (table, now) = (node.machine(), node.clock().now);
     match query {
         Query::Session(id) => session(table, now, *id),
-        Query::Lock(key) => Ok(Answer::Lock(lock(table, now, key, table.lock(key)))),
-        Query::Locks { prefix, after, limit } => Ok(Answer::Locks(locks(table, now, prefix, after.as_ref(), *limit))),
+        Query::Lock(key) => {
+            let age_ms = age.and_then(Age::milliseconds);
+            Ok(Answer::Lock(LockView { age_ms, ..lock(table, now, key, table.lock(key)) }))
+        }
+        Query::Locks { prefix, after, limit } => {
+            let age_ms = age.and_then(Age::milliseconds);
+            Ok(Answer::Locks(LockPage { age_ms, ..locks(table, now, prefix, after.as_ref(), *limit) }))
+        }
+    }
+}
+
+/// How long ago this node last heard that what it has is current; `None` if it never did.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Age(pub(super) Option<Duration>);
+
+impl Age {
+    fn milliseconds(self) -> Option<u64> {
+        self.0.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
     }
 }
 
@@ -56,7 +73,7 @@ fn lock(table: &LockTable, now: Stamp, key: &Key, lock: Option<&Lock>) -> LockVi
         let session = table.session(waiter.session)?;
         Some(WaiterView { owner: session.owner.to_string(), session: wire_session(waiter.session) })
     });
-    LockView { key: key.to_string(), held: holder.is_some(), holder, queue: waiters.collect() }
+    LockView { key: key.to_string(), held: holder.is_some(), holder, queue: waiters.collect(), age_ms: None }
 }
 
 fn locks(table: &LockTable, now: Stamp, prefix: &str, after: Option<&Key>, limit: usize) -> LockPage {
@@ -65,7 +82,7 @@ fn locks(table: &LockTable, now: Stamp, prefix: &str, after: Option<&Key>, limit
         Some(after) => Bound::Excluded(after),
         None => Bound::Included(&prefix_key),
     };
-    let mut page = LockPage { locks: Vec::new(), next_after: None };
+    let mut page = LockPage { locks: Vec::new(), next_after: None, age_ms: None };
     let mut claims = 0;
     let matching =
         table.locks().range((start, Bound::Unbounded)).take_while(|(key, _)| key.as_str().starts_with(prefix));

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::select;
 use palisade_client::wire::LeaderView;
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Input, Message, Node, NodeId, Output, Persist, Term};
+use palisade_spec::raft::{Input, Members, Message, Node, NodeId, Output, Persist, Role, Term};
 use tracing::{debug, info, warn};
 
+use super::contact::Contact;
 use super::desk::Desk;
 use super::timers::Timers;
 use super::view::SharedView;
@@ -25,6 +26,7 @@ struct Round<'a> {
     node: Node<LockTable>,
     wal: Wal<LockTable>,
     timers: Timers,
+    contact: Contact,
     desk: Desk,
     peers: Arc<Peers>,
     metrics: Arc<Metrics>,
@@ -33,6 +35,10 @@ struct Round<'a> {
     outputs: Vec<Output<LockTable>>,
     /// When this round began.
     now: Instant,
+    /// The members that the connections were told of: the latest, and the latest that are committed.
+    members: (Arc<Members>, Arc<Members>),
+    /// If the node is to stop: by when at the latest. A leader hands over first.
+    stops: Option<Instant>,
 }
 
 /// Runs the node until it is stopped or a write fails.
@@ -43,16 +49,20 @@ pub(super) fn run(doors: &Doors, view: &SharedView, parts: CoreParts) -> Result<
         node: Node::recover(config, durable),
         wal,
         timers: Timers::start(timing, now),
+        contact: Contact::default(),
         desk: Desk::new(Arc::clone(&metrics)),
         peers,
         metrics,
         view,
         outputs: Vec::new(),
         now,
+        members: Default::default(),
+        stops: None,
     };
+    round.tell_members();
     round.view.publish(&round.node, 0);
     let mut batch = Batch::default();
-    while batch.fill(doors, round.next_alarm()) {
+    while !round.may_stop() && batch.fill(doors, round.next_alarm()) {
         round.take(&mut batch)?;
     }
     round.desk.shut_down();
@@ -67,31 +77,24 @@ struct Batch {
 }
 
 impl Batch {
-    /// Waits for something or for the alarm, then takes all that there is, within limits. `false` when the node is to
-    /// stop.
+    /// Waits for something or for the alarm, then takes all that there is, within limits. `false` when nobody is there
+    /// any more who could ask for something.
     fn fill(&mut self, doors: &Doors, alarm: Instant) -> bool {
         let first = select! {
             recv(doors.messages) -> messages => messages.map(|messages| self.messages.extend(messages)).is_ok(),
-            recv(doors.events) -> event => event.is_ok_and(|event| self.take(event)),
+            recv(doors.events) -> event => event.map(|event| self.events.push(event)).is_ok(),
             default(alarm.saturating_duration_since(Instant::now())) => true,
         };
-        first && {
-            let messages = doors.messages.try_iter().take(limits::CORE_BATCH);
-            messages.for_each(|messages| self.messages.extend(messages));
-            doors.events.try_iter().take(limits::CORE_BATCH).all(|event| self.take(event))
-        }
-    }
-
-    fn take(&mut self, event: Event) -> bool {
-        let goes_on = !matches!(event, Event::Stop);
-        self.events.push(event);
-        goes_on
+        let messages = doors.messages.try_iter().take(limits::CORE_BATCH);
+        messages.for_each(|messages| self.messages.extend(messages));
+        self.events.extend(doors.events.try_iter().take(limits::CORE_BATCH));
+        first
     }
 }
 
 impl Round<'_> {
     fn next_alarm(&self) -> Instant {
-        let alarms = [self.timers.next(), self.desk.next()];
+        let alarms = [self.timers.next(), self.desk.next(), self.stops];
         alarms.into_iter().flatten().min().unwrap_or_else(|| Instant::now() + IDLE)
     }
 
@@ -111,7 +114,7 @@ impl Round<'_> {
             match event {
                 Event::Ask(ask, responder) => self.desk.take(&self.node, ask, responder),
                 Event::Disconnected(connection) => self.desk.disconnected(connection),
-                Event::Stop => {}
+                Event::Stop => self.stops = Some(self.now + self.timers.longest_election()),
             }
         }
         self.desk.tick(self.now);
@@ -121,6 +124,16 @@ impl Round<'_> {
         if !proposals.is_empty() {
             self.step(Input::Propose(proposals));
         }
+        while let Some(change) = self.desk.change() {
+            self.step(Input::Change(change));
+        }
+        if let Some(read) = self.desk.read() {
+            self.step(Input::Read(read));
+        }
+        if let Some(to) = self.desk.wish() {
+            self.step(Input::Transfer(to));
+        }
+        self.hand_over_to_stop();
         // Timers last: what has arrived meanwhile may have started them afresh.
         if self.timers.heartbeat_is_due(self.now) {
             self.step(Input::HeartbeatTimeout);
@@ -129,10 +142,13 @@ impl Round<'_> {
             self.step(Input::ElectionTimeout);
         }
         self.carry_out()?;
-        self.desk.answer_reads(&self.node);
+        self.desk.answer_reads(&self.node, self.contact.age(self.now));
         if led.is_some() && led != self.leading() {
             self.desk.lost_leadership();
         }
+        let peers = Arc::clone(&self.peers);
+        self.desk.watch_handover(&self.node, |id| leader_view(&peers, id));
+        self.tell_members();
         self.log_changes(leader, term);
         Ok(())
     }
@@ -149,7 +165,10 @@ impl Round<'_> {
         self.node.step(input, &mut self.outputs);
         for output in &self.outputs[first..] {
             match output {
-                Output::ArmElectionTimer => self.timers.arm_election(self.now),
+                Output::ArmElectionTimer => {
+                    self.timers.arm_election(self.now);
+                    self.contact.armed(&self.node, self.now);
+                }
                 Output::ArmHeartbeatTimer => self.timers.arm_heartbeat(self.now),
                 _ => {}
             }
@@ -198,7 +217,16 @@ impl Round<'_> {
         match output {
             Output::Send(message) => self.peers.send(message),
             Output::Accepted { first, term } => self.desk.accepted(first, term),
-            Output::Refused { leader } => self.desk.refused(leader.map(|id| self.leader_view(id))),
+            Output::Refused { leader } => self.desk.refused(self.leader_view(leader)),
+            Output::ReadReady(read) => self.desk.read_ready(read),
+            Output::ReadRefused { id, leader } => self.desk.read_refused(id, self.leader_view(leader)),
+            Output::ChangeRefused(refusal) => {
+                let leader = self.leader_view(self.node.leader());
+                self.desk.change_refused(&self.node, refusal, leader);
+            }
+            Output::TransferRefused { leader } => {
+                self.desk.transfer_refused(self.node.is_leader(), self.leader_view(leader));
+            }
             Output::Applied { index, term, outcome, .. } => {
                 self.metrics.applied.inc();
                 self.desk.applied(&self.node, index, term, outcome);
@@ -213,8 +241,35 @@ impl Round<'_> {
         }
     }
 
-    fn leader_view(&self, id: NodeId) -> LeaderView {
-        LeaderView { id: id.0, client_addr: self.peers.client_addr(id) }
+    fn leader_view(&self, leader: Option<NodeId>) -> Option<LeaderView> {
+        leader.map(|id| leader_view(&self.peers, id))
+    }
+
+    /// A leader that is to stop hands over first: so nobody has to wait for an election timeout (§3.10).
+    fn hand_over_to_stop(&mut self) {
+        let hands_over = matches!(self.node.role(), Role::Leader(leadership) if leadership.successor.is_some());
+        if self.stops.is_some() && self.node.is_leader() && !hands_over {
+            self.step(Input::Transfer(None));
+        }
+    }
+
+    /// Whether the node is to stop and need not wait any longer: somebody else leads, or nobody can be made to.
+    fn may_stop(&self) -> bool {
+        let Some(latest) = self.stops else { return false };
+        let Role::Leader(leadership) = self.node.role() else {
+            return self.node.leader().is_some() || latest <= self.now;
+        };
+        leadership.successor.is_none() || latest <= self.now
+    }
+
+    /// Tells the connections who belongs to the cluster, if that has changed.
+    fn tell_members(&mut self) {
+        let log = self.node.log();
+        let (latest, committed) = (log.members(), log.members_at(self.node.commit()));
+        if !Arc::ptr_eq(latest, &self.members.0) || !Arc::ptr_eq(committed, &self.members.1) {
+            self.members = (Arc::clone(latest), Arc::clone(committed));
+            self.peers.set_members(latest, committed);
+        }
     }
 
     fn log_changes(&self, leader: Option<NodeId>, term: Term) {
@@ -228,4 +283,8 @@ impl Round<'_> {
             None => debug!(role, term, "no leader yet"),
         }
     }
+}
+
+fn leader_view(peers: &Peers, id: NodeId) -> LeaderView {
+    LeaderView { id: id.0, client_addr: peers.client_addr(id) }
 }

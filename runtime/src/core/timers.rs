@@ -56,6 +56,11 @@ impl Timers {
         self.heartbeat = Some(now + self.timing.heartbeat);
     }
 
+    /// The longest that an election timeout can be.
+    pub(super) fn longest_election(&self) -> Duration {
+        self.timing.election * 2
+    }
+
     /// When the next of them fires.
     pub(super) fn next(&self) -> Option<Instant> {
         [self.election, self.heartbeat].into_iter().flatten().min()

@@ -1,7 +1,9 @@
 //! What the core shows to everybody else: its last known state, for status pages and metrics.
 
+use std::sync::Arc;
+
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Node, NodeId, Role};
+use palisade_spec::raft::{Members, Node, NodeId, Role};
 
 use crate::sync::Mutex;
 
@@ -26,6 +28,8 @@ pub struct View {
     pub locks: u64,
     /// Open waits of clients that this node serves.
     pub waits: u64,
+    /// The cluster's members: the latest in its log.
+    pub members: Arc<Members>,
     /// On a leader: each peer and the last index that it is known to have.
     pub matched: Vec<(NodeId, u64)>,
 }
@@ -56,6 +60,7 @@ impl SharedView {
         view.sessions = node.machine().sessions().len() as u64;
         view.locks = node.machine().locks().len() as u64;
         view.waits = waits as u64;
+        view.members = Arc::clone(node.log().members());
         view.matched.clear();
         if let Role::Leader(leadership) = node.role() {
             view.matched.extend(leadership.progress.iter().map(|(&peer, progress)| (peer, progress.matched.0)));

@@ -7,6 +7,7 @@ mod body;
 mod impatient;
 mod listen;
 mod locks;
+mod members;
 mod node;
 mod reply;
 mod sessions;
@@ -21,7 +22,7 @@ use axum::http::Uri;
 use axum::http::header::ORIGIN;
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use axum::routing::{any, get, post};
+use axum::routing::{any, delete, get, post};
 use palisade_client::wire::{Answer, Code, Failure, Op};
 use tokio::sync::oneshot;
 
@@ -122,6 +123,10 @@ fn router(app: App) -> Router {
         .route("/v1/sessions", post(sessions::open))
         .route("/v1/sessions/{id}", get(sessions::show).delete(sessions::close))
         .route("/v1/sessions/{id}/keepalive", post(sessions::keep_alive))
+        .route("/v1/members", get(members::list).post(members::add))
+        .route("/v1/members/{id}", delete(members::remove))
+        .route("/v1/members/{id}/promote", post(members::promote))
+        .route("/v1/leader/transfer", post(members::transfer))
         .route("/v1/status", get(node::status))
         .route("/v1/ws", any(websocket::upgrade))
         .route("/healthz", get(node::health))

@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use palisade_client::wire::{Code, Failure, LeaderView, MemberView, StatusView};
+use palisade_spec::raft::Standing;
 
 use super::App;
 
@@ -14,15 +15,17 @@ impl App {
     pub(super) fn status(&self) -> StatusView {
         let view = self.core.view().get();
         let roster = self.peers.roster();
-        let members = roster.peer_addrs.iter().map(|(&id, peer_addr)| MemberView {
+        let members = view.members.iter().map(|(id, member)| MemberView {
             id: id.0,
-            peer_addr: peer_addr.clone(),
+            voter: member.standing == Standing::Voter,
+            peer_addr: member.address.to_string(),
             client_addr: self.peers.client_addr(id),
             connected: self.peers.is_connected(id),
             matched: view.matched.iter().find(|(peer, _)| *peer == id).map(|&(_, matched)| matched),
         });
         StatusView {
             node: roster.node.0,
+            cluster: format!("{:016x}", roster.cluster),
             role: view.role.to_string(),
             term: view.term,
             leader: view.leader.map(|id| LeaderView { id: id.0, client_addr: self.peers.client_addr(id) }),

@@ -19,6 +19,8 @@ pub(super) fn response(result: Result<Answer, Failure>, uri: &Uri) -> Response {
         Ok(Answer::Lock(lock)) => Json(lock).into_response(),
         Ok(Answer::Locks(page)) => Json(page).into_response(),
         Ok(Answer::Status(status)) => Json(status).into_response(),
+        Ok(Answer::Members(members)) => Json(members).into_response(),
+        Ok(Answer::Transferred(leader)) => Json(json!({ "leader": leader })).into_response(),
         Err(failure) => refusal(failure, uri),
     }
 }
@@ -42,16 +44,20 @@ fn refusal(failure: Failure, uri: &Uri) -> Response {
 fn status(code: Code) -> StatusCode {
     match code {
         Code::Held | Code::NotHolder | Code::Gone | Code::Withdrawn => StatusCode::CONFLICT,
+        Code::NotCaughtUp | Code::NumberTaken | Code::LastVoter => StatusCode::CONFLICT,
         Code::Timeout => StatusCode::REQUEST_TIMEOUT,
-        Code::NoSession | Code::NotFound => StatusCode::NOT_FOUND,
+        Code::NoSession | Code::NotFound | Code::NoMember => StatusCode::NOT_FOUND,
         Code::Invalid => StatusCode::BAD_REQUEST,
         Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
         Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::Limit => StatusCode::TOO_MANY_REQUESTS,
         Code::NotLeader => StatusCode::TEMPORARY_REDIRECT,
-        Code::Overloaded | Code::NoLeader | Code::LeadershipLost | Code::ShuttingDown => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        Code::Overloaded
+        | Code::NoLeader
+        | Code::LeadershipLost
+        | Code::ShuttingDown
+        | Code::TooEarly
+        | Code::NotTransferred => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 

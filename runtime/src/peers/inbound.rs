@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use super::frame::{self, BUFFER_KEPT, FrameError, HELLO_BYTES, MESSAGE_BYTES, ReadError};
-use super::{Hello, MAGIC, Peers, VERSION, Welcome};
+use super::{Hello, Link, MAGIC, Peers, VERSION, Welcome};
 use crate::core::Core;
 use crate::metrics::Metrics;
 use crate::sockets;
@@ -60,7 +60,7 @@ pub async fn accept(peers: Arc<Peers>, core: Core, listener: TcpListener) {
             let greeted = timeout(HELLO_TIMEOUT, greet(&peers, stream)).await;
             drop(permit);
             let ended = match greeted {
-                Ok(Ok((peer, connection))) => receive_as(peers.clone(), peer, connection, core).await,
+                Ok(Ok((link, connection))) => receive_as(&peers, &link, connection, core).await,
                 Ok(Err(error)) => error,
                 Err(_) => Ended::Silent,
             };
@@ -80,7 +80,7 @@ struct Connection {
 }
 
 /// Reads the hello and answers it.
-async fn greet(peers: &Peers, mut stream: TcpStream) -> Result<(NodeId, Connection), Ended> {
+async fn greet(peers: &Peers, mut stream: TcpStream) -> Result<(Arc<Link>, Connection), Ended> {
     stream.set_nodelay(true)?;
     sockets::keep_alive(&stream).map_err(std::io::Error::from)?;
     let mut bytes = Vec::new();
@@ -88,15 +88,22 @@ async fn greet(peers: &Peers, mut stream: TcpStream) -> Result<(NodeId, Connecti
         return Err(Ended::Closed);
     };
     let welcome = judge(peers, &hello);
+    let welcome = match welcome {
+        // It may have to wait for the disk, but only at the very first meeting.
+        Ok(()) => tokio::task::block_in_place(|| peers.acquaintances.meet(hello.from, hello.incarnation)),
+        refused => refused,
+    };
+    let welcome: Welcome = welcome.map(|()| peers.roster.incarnation);
     let mut reply = Vec::new();
     frame::encode(&welcome, &mut reply);
     stream.write_all(&reply).await?;
     welcome.map_err(Ended::Refused)?;
-    peers.links[&hello.from].state.lock().client_addr = Some(hello.client_addr);
-    Ok((hello.from, Connection { stream, bytes }))
+    let link = peers.link(hello.from).unwrap_or_else(|| peers.meet(hello.from, &hello.peer_addr));
+    link.state.lock().client_addr = Some(hello.client_addr);
+    Ok((link, Connection { stream, bytes }))
 }
 
-fn judge(peers: &Peers, hello: &Hello) -> Welcome {
+fn judge(peers: &Peers, hello: &Hello) -> Result<(), String> {
     let roster = &peers.roster;
     if hello.magic != MAGIC {
         return Err("this is not Palisade's protocol between nodes".into());
@@ -105,33 +112,34 @@ fn judge(peers: &Peers, hello: &Hello) -> Welcome {
         return Err(format!("it speaks version {} of the protocol, this node version {VERSION}", hello.version));
     }
     if hello.cluster != roster.cluster {
-        return Err(format!("it is of cluster {:016x}, this node of {:016x}", hello.cluster, roster.cluster));
+        let (theirs, ours) = (hello.cluster, roster.cluster);
+        return Err(format!(
+            "it is of cluster {theirs:016x}, this node of {ours:016x}: the founders of a cluster must all be given the \
+             same --cluster and --peers"
+        ));
     }
     if hello.to != roster.node {
-        return Err(format!("it looks for node {}, this is node {}: check --peers", hello.to, roster.node));
+        return Err(format!("it looks for node {}, this is node {}: check the addresses", hello.to, roster.node));
     }
-    if !peers.links.contains_key(&hello.from) {
-        return Err(format!("node {} is not one of this node's --peers", hello.from));
+    if hello.from == roster.node {
+        return Err(format!("it says that it is node {}, which is this node", hello.from));
     }
-    // Two majorities of different clusters need not meet.
-    if !roster.peer_addrs.keys().eq(&hello.voters) {
-        let names = |ids: &mut dyn Iterator<Item = &NodeId>| ids.map(NodeId::to_string).collect::<Vec<_>>().join(", ");
-        let (theirs, ours) = (names(&mut hello.voters.iter()), names(&mut roster.peer_addrs.keys()));
-        return Err(format!("its --peers are {theirs}, this node's {ours}: all nodes must be given the same"));
+    if peers.members.lock().was_removed(hello.from) {
+        return Err(format!("node {} was removed from this cluster; stop it", hello.from));
     }
     Ok(())
 }
 
 /// Receives from a peer in a task that its next connection ends.
-async fn receive_as(peers: Arc<Peers>, peer: NodeId, connection: Connection, core: Core) -> Ended {
-    let reader = tokio::spawn(receive(peer, connection, core, Arc::clone(&peers.metrics)));
-    let previous = peers.links[&peer].state.lock().inbound.replace(reader.abort_handle());
+async fn receive_as(peers: &Peers, link: &Link, connection: Connection, core: Core) -> Ended {
+    let reader = tokio::spawn(receive(link.peer, connection, core, Arc::clone(&peers.metrics)));
+    let previous = link.state.lock().inbound.replace(reader.abort_handle());
     if let Some(previous) = previous {
         previous.abort();
     }
     let id = reader.id();
     let ended = reader.await.unwrap_or(Ended::Closed);
-    peers.links[&peer].state.lock().inbound.take_if(|inbound| inbound.id() == id);
+    link.state.lock().inbound.take_if(|inbound| inbound.id() == id);
     ended
 }
 

@@ -3,7 +3,12 @@
 //! Each node dials every other one and sends its messages over that connection; what it receives comes over the
 //! connections that others dialled. Delivery is "at most once, in order while a connection lasts": Raft repairs the
 //! rest, so nothing is retried here, and what finds no connection or no room is dropped and counted.
+//!
+//! Whom to dial, the log says ([`Peers::set_members`]). Whoever dials in is let in if it is of this cluster and was not
+//! removed: a member that this node has not heard of yet may lead it. What is never let in is a node that comes back
+//! with another data directory ([`acquaintances`]).
 
+mod acquaintances;
 mod frame;
 mod inbound;
 mod outbound;
@@ -12,11 +17,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Message, NodeId};
+use palisade_spec::raft::{Members, Message, NodeId};
 use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
 
+pub use acquaintances::{Acquaintances, Incarnation};
 pub use inbound::accept;
-pub use outbound::dial;
+pub use outbound::dial_all;
 
 use crate::handover::Outbox;
 use crate::limits;
@@ -24,7 +31,7 @@ use crate::metrics::Metrics;
 use crate::sync::Mutex;
 
 /// The version of the protocol between nodes. Nodes of different versions refuse one another.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 /// The first frame on a connection, from whoever dialled.
 #[derive(Debug, Serialize, Deserialize)]
@@ -36,25 +43,31 @@ struct Hello {
     to: NodeId,
     /// Where the dialling node serves clients.
     client_addr: String,
-    /// Every voter it was told of, in increasing order.
-    voters: Vec<NodeId>,
+    /// Where the dialling node can be dialled.
+    peer_addr: String,
+    /// The dialling node's data directory, by its number.
+    incarnation: Incarnation,
 }
 
-/// The answer to a [`Hello`]: welcome, or why not.
-type Welcome = Result<(), String>;
+/// The answer to a [`Hello`]: welcome, and by whom; or why not.
+type Welcome = Result<Incarnation, String>;
 
 const MAGIC: [u8; 8] = *b"PALISADE";
 
-/// Who is who: fixed at the start.
+/// Who this node is: fixed at the start.
 #[derive(Clone, Debug)]
 pub struct Roster {
     /// The cluster's identity.
     pub cluster: u64,
     /// This node.
     pub node: NodeId,
+    /// Its data directory's number.
+    pub incarnation: Incarnation,
     /// Where it serves clients.
     pub client_addr: String,
-    /// Every node's `host:port` for nodes, this one's included.
+    /// Where other nodes reach it.
+    pub peer_addr: String,
+    /// Where this node finds others, whatever the members' addresses say.
     pub peer_addrs: BTreeMap<NodeId, String>,
 }
 
@@ -62,19 +75,27 @@ pub struct Roster {
 #[derive(Debug)]
 pub struct Peers {
     roster: Roster,
-    links: BTreeMap<NodeId, Link>,
+    links: Mutex<BTreeMap<NodeId, Arc<Link>>>,
+    /// Who is gone for ever.
+    members: Mutex<Arc<Members>>,
+    acquaintances: Acquaintances,
     metrics: Arc<Metrics>,
+    /// Tells [`dial_all`] of new links.
+    to_dial: mpsc::UnboundedSender<Arc<Link>>,
 }
 
 /// What is known of one peer.
 #[derive(Debug)]
 struct Link {
+    peer: NodeId,
     outbox: Outbox<Message<LockTable>>,
     state: Mutex<LinkState>,
 }
 
 #[derive(Debug, Default)]
 struct LinkState {
+    /// Where to dial it.
+    address: String,
     /// Whether messages to it have somewhere to go.
     dialled: bool,
     /// The task that reads from it.
@@ -83,30 +104,65 @@ struct LinkState {
     client_addr: Option<String>,
 }
 
+/// The links that are to be dialled.
+#[derive(Debug)]
+pub struct ToDial(mpsc::UnboundedReceiver<Arc<Link>>);
+
 impl Peers {
     /// No connection yet.
-    pub fn new(roster: Roster, metrics: Arc<Metrics>) -> Arc<Peers> {
-        let others = roster.peer_addrs.keys().filter(|&&id| id != roster.node);
-        let link = || Link { outbox: Outbox::new(limits::PEER_OUTBOX), state: Mutex::new(LinkState::default()) };
-        let links = others.map(|&id| (id, link())).collect();
-        Arc::new(Peers { roster, links, metrics })
+    pub fn new(roster: Roster, acquaintances: Acquaintances, metrics: Arc<Metrics>) -> (Arc<Peers>, ToDial) {
+        let (to_dial, dialled) = mpsc::unbounded_channel();
+        let members = Mutex::new(Arc::default());
+        let links = Mutex::new(BTreeMap::new());
+        (Arc::new(Peers { roster, links, members, acquaintances, metrics, to_dial }), ToDial(dialled))
     }
 
     /// Sends a message if there is a connection and room; never waits.
     pub fn send(&self, message: Message<LockTable>) {
-        let link = &self.links[&message.to];
-        let sent = link.state.lock().dialled && link.outbox.push(message).is_ok();
+        let link = self.link(message.to);
+        let sent = link.is_some_and(|link| link.state.lock().dialled && link.outbox.push(message).is_ok());
         if !sent {
             self.metrics.messages_unsent.inc();
         }
     }
 
-    /// The other nodes.
-    pub fn ids(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.links.keys().copied()
+    /// The members are these now: `latest` as the log has them, `committed` for sure. Whoever is in one of the two is dialled.
+    /// Nobody is cut off before its removal is committed: a leader that goes must hear that its removal is acknowledged.
+    pub fn set_members(&self, latest: &Members, committed: &Arc<Members>) {
+        *self.members.lock() = Arc::clone(committed);
+        for (id, member) in committed.iter().chain(latest.iter()).filter(|(id, _)| *id != self.roster.node) {
+            self.meet(id, member.address.as_str());
+        }
+        self.links.lock().retain(|id, link| {
+            let stays = !committed.was_removed(*id);
+            if !stays {
+                link.outbox.close();
+            }
+            stays
+        });
     }
 
-    /// Who is who.
+    /// There is a node, and it can be dialled at this address, unless this node was told of another one at its start.
+    fn meet(&self, peer: NodeId, address: &str) -> Arc<Link> {
+        let address = self.roster.peer_addrs.get(&peer).map_or(address, String::as_str);
+        let mut links = self.links.lock();
+        if let Some(link) = links.get(&peer) {
+            address.clone_into(&mut link.state.lock().address);
+            return Arc::clone(link);
+        }
+        let state = LinkState { address: address.to_owned(), ..LinkState::default() };
+        let link = Arc::new(Link { peer, outbox: Outbox::new(limits::PEER_OUTBOX), state: Mutex::new(state) });
+        links.insert(peer, Arc::clone(&link));
+        // If nobody dials any more, the node is stopping.
+        let _ = self.to_dial.send(Arc::clone(&link));
+        link
+    }
+
+    fn link(&self, peer: NodeId) -> Option<Arc<Link>> {
+        self.links.lock().get(&peer).cloned()
+    }
+
+    /// Who this node is.
     pub fn roster(&self) -> &Roster {
         &self.roster
     }
@@ -116,11 +172,11 @@ impl Peers {
         if id == self.roster.node {
             return Some(self.roster.client_addr.clone());
         }
-        self.links.get(&id)?.state.lock().client_addr.clone()
+        self.link(id)?.state.lock().client_addr.clone()
     }
 
     /// Whether a connection from this node stands.
     pub fn is_connected(&self, id: NodeId) -> bool {
-        id == self.roster.node || self.links.get(&id).is_some_and(|link| link.state.lock().inbound.is_some())
+        id == self.roster.node || self.link(id).is_some_and(|link| link.state.lock().inbound.is_some())
     }
 }

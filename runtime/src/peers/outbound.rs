@@ -6,11 +6,12 @@ use std::time::Duration;
 use palisade_spec::raft::NodeId;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
 use super::frame::{self, BUFFER_KEPT, FrameError, HELLO_BYTES, ReadError};
-use super::{Hello, MAGIC, Peers, VERSION, Welcome};
+use super::{Hello, Link, MAGIC, Peers, ToDial, VERSION, Welcome};
 use crate::sockets;
 
 /// How long a connection and its handshake may take.
@@ -28,21 +29,30 @@ enum DialError {
     Timeout,
     #[error(transparent)]
     Frame(#[from] FrameError),
-    #[error("the peer refuses this node: {0}")]
+    #[error("one of the two refuses the other: {0}")]
     Refused(String),
 }
 
-/// Keeps a connection to `peer` for as long as the task lives, and sends what is put out for it.
-pub async fn dial(peers: Arc<Peers>, peer: NodeId) {
-    let address = &peers.roster.peer_addrs[&peer];
+/// Keeps a connection to every other node for as long as the task lives, those that come later included.
+pub async fn dial_all(peers: Arc<Peers>, mut to_dial: ToDial) {
+    let mut links = JoinSet::new();
+    while let Some(link) = to_dial.0.recv().await {
+        links.spawn(dial(Arc::clone(&peers), link));
+    }
+}
+
+/// Keeps a connection to a peer until it is removed, and sends what is put out for it.
+async fn dial(peers: Arc<Peers>, link: Arc<Link>) {
+    let peer = link.peer;
     let mut pause = BACKOFF.0;
-    loop {
-        match connect(&peers, peer, address).await {
+    while !link.outbox.is_closed() {
+        let address = link.state.lock().address.clone();
+        match connect(&peers, peer, &address).await {
             Ok(stream) => {
                 info!(%peer, address, "connected");
                 pause = BACKOFF.0;
-                let ended = send_all(&peers, peer, stream).await;
-                peers.links[&peer].state.lock().dialled = false;
+                let ended = send_all(&link, stream).await;
+                link.state.lock().dialled = false;
                 info!(%peer, address, error = %ended, "disconnected");
             }
             Err(error @ DialError::Refused(_)) => {
@@ -73,14 +83,19 @@ async fn connect(peers: &Peers, peer: NodeId, address: &str) -> Result<TcpStream
             from: roster.node,
             to: peer,
             client_addr: roster.client_addr.clone(),
-            voters: roster.peer_addrs.keys().copied().collect(),
+            peer_addr: roster.peer_addr.clone(),
+            incarnation: roster.incarnation,
         };
         let mut bytes = Vec::new();
         frame::encode(&hello, &mut bytes);
         stream.write_all(&bytes).await?;
         bytes.clear();
         match frame::read::<Welcome>(&mut stream, &mut bytes, HELLO_BYTES).await? {
-            Some(welcome) => welcome.map(|()| stream).map_err(DialError::Refused),
+            Some(welcome) => {
+                let incarnation = welcome.map_err(DialError::Refused)?;
+                let met = tokio::task::block_in_place(|| peers.acquaintances.meet(peer, incarnation));
+                met.map(|()| stream).map_err(DialError::Refused)
+            }
             None => Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()),
         }
     };
@@ -88,8 +103,7 @@ async fn connect(peers: &Peers, peer: NodeId, address: &str) -> Result<TcpStream
 }
 
 /// Sends until the connection breaks, and says how it did. One wake-up, one write, however many messages wait.
-async fn send_all(peers: &Peers, peer: NodeId, mut stream: TcpStream) -> std::io::Error {
-    let link = &peers.links[&peer];
+async fn send_all(link: &Link, mut stream: TcpStream) -> std::io::Error {
     // What was put out for the connection before this one is outdated.
     link.outbox.clear();
     link.state.lock().dialled = true;
@@ -98,7 +112,11 @@ async fn send_all(peers: &Peers, peer: NodeId, mut stream: TcpStream) -> std::io
     let mut nothing = [0; 1];
     loop {
         tokio::select! {
-            _ = link.outbox.take(&mut messages) => {}
+            open = link.outbox.take(&mut messages) => {
+                if !open {
+                    return std::io::Error::other("the peer was removed from the cluster");
+                }
+            }
             // The peer says nothing here: whatever comes is the end.
             end = reader.read(&mut nothing) => {
                 return end.err().unwrap_or_else(|| std::io::ErrorKind::ConnectionAborted.into());

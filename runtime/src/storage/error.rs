@@ -146,7 +146,7 @@ const RESTORE: &str = "Bring back the whole directory as it was when the node la
 
 impl StorageError {
     /// A failure while the directory is opened; for `map_err`.
-    pub(super) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> StorageError {
+    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> StorageError {
         let path = path.into();
         move |source| StorageError::Io { action, path, source }
     }

@@ -29,7 +29,7 @@ pub(super) fn publish(path: &Path, directory: &Path) -> Result<(), StorageError>
 }
 
 /// Replaces a small file as a whole: after a crash it is the old one or the new one.
-pub(super) fn replace(path: &Path, directory: &Path, content: &[u8]) -> Result<(), StorageError> {
+pub(crate) fn replace(path: &Path, directory: &Path, content: &[u8]) -> Result<(), StorageError> {
     let temporary = aside(path);
     let mut file = File::create(&temporary).map_err(StorageError::write("create", &temporary))?;
     file.write_all(content).map_err(StorageError::write("write to", &temporary))?;

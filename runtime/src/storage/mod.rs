@@ -40,7 +40,7 @@
 
 mod directory;
 mod error;
-mod files;
+pub(crate) mod files;
 mod frame;
 mod identity;
 mod mask;

@@ -66,14 +66,14 @@ pub(super) struct LastSegment {
     pub(super) size: u64,
 }
 
-/// Reads the log back. `blank` is the state machine's first state.
-pub(super) fn recover<S>(directory: &DataDir, blank: S) -> Result<Recovered<S>, StorageError>
+/// Reads the log back. `blank` is the disk at the first start.
+pub(super) fn recover<S>(directory: &DataDir, blank: Durable<S>) -> Result<Recovered<S>, StorageError>
 where
     S: StateMachine + DeserializeOwned,
     S::Command: DeserializeOwned,
 {
     let numbers = find_segments(directory)?;
-    let mut reader = Reader { durable: Durable::blank(blank), next: Sequence::FIRST, frames: 0 };
+    let mut reader = Reader { durable: blank, next: Sequence::FIRST, frames: 0 };
     let mut last: Option<LastSegment> = None;
     let mut cut = None;
     for number in &numbers {

@@ -88,7 +88,7 @@ impl<S: StateMachine> Wal<S> {
     ///
     /// # Errors
     /// If the log is damaged, or if the operating system refuses something.
-    pub fn open(directory: DataDir, blank: S) -> Result<(Wal<S>, Durable<S>, RecoveryReport), StorageError>
+    pub fn open(directory: DataDir, blank: Durable<S>) -> Result<(Wal<S>, Durable<S>, RecoveryReport), StorageError>
     where
         S: DeserializeOwned,
         S::Command: DeserializeOwned,
@@ -96,15 +96,15 @@ impl<S: StateMachine> Wal<S> {
         Wal::open_with_segments_of(DEFAULT_SEGMENT_BYTES, directory, blank)
     }
 
-    /// Opens the log, reads back what is durable, and cuts off the remains of an unfinished write. `blank` is the
-    /// state machine's first state; new segments are `segment_bytes` long, existing ones stay as they are.
+    /// Opens the log, reads back what is durable, and cuts off the remains of an unfinished write. `blank` is the disk
+    /// at the first start; new segments are `segment_bytes` long, existing ones stay as they are.
     ///
     /// # Errors
     /// If the log is damaged, or if the operating system refuses something. The node must not start then.
     pub fn open_with_segments_of(
         segment_bytes: u64,
         mut directory: DataDir,
-        blank: S,
+        blank: Durable<S>,
     ) -> Result<(Wal<S>, Durable<S>, RecoveryReport), StorageError>
     where
         S: DeserializeOwned,

@@ -1,0 +1,124 @@
+//! What operators ask for: changes of the members, and handovers.
+//!
+//! A change is an entry, and is answered when it is applied. A handover is answered when another node leads.
+
+use palisade_client::wire::{Answer, Code, Failure, LeaderView, MemberView, MembersView};
+use palisade_spec::lock::LockTable;
+use palisade_spec::raft::{Change, Member, Node, NodeId, Refusal, Role, Standing};
+
+use super::{Desk, Origin, not_leading};
+
+impl Desk {
+    /// The round's next change of the members. To be followed by [`Desk::accepted`] or [`Desk::change_refused`].
+    pub(in crate::core) fn change(&mut self) -> Option<Change> {
+        let (change, responder) = self.changes.pop_front()?;
+        self.proposed.push_back(vec![Origin::Change { change: change.clone(), responder }]);
+        Some(change)
+    }
+
+    /// The change of the members was not taken. What is so already counts as done: it may have been asked for twice.
+    pub(in crate::core) fn change_refused(
+        &mut self,
+        node: &Node<LockTable>,
+        refusal: Refusal,
+        leader: Option<LeaderView>,
+    ) {
+        for origin in self.proposed.pop_front().expect("what is refused was proposed") {
+            let Origin::Change { change, responder } = origin else { unreachable!("only a change is refused so") };
+            let failure = match refusal {
+                Refusal::NotLeader(_) => not_leading(leader.clone()),
+                _ if is_done(node, &change) => {
+                    responder.answer(Ok(Answer::Members(members_view(node))));
+                    continue;
+                }
+                other => refused_change(other),
+            };
+            responder.answer(Err(failure));
+        }
+    }
+
+    /// To whom the node is to hand over, if somebody wishes it to. To be followed by [`Desk::watch_handover`] in this and
+    /// every later round.
+    pub(in crate::core) fn wish(&mut self) -> Option<Option<NodeId>> {
+        let (to, _) = self.wishes.last()?;
+        let to = *to;
+        self.handover.extend(self.wishes.drain(..).map(|(_, responder)| responder));
+        Some(to)
+    }
+
+    /// The node does not hand over: it does not lead, or there is no such voter.
+    pub(in crate::core) fn transfer_refused(&mut self, leads: bool, leader: Option<LeaderView>) {
+        let nobody = "there is no such voter to hand over to; `palisade members list` shows who votes";
+        let failure = if leads { Failure::new(Code::NoMember, nobody) } else { not_leading(leader) };
+        for responder in self.handover.drain(..) {
+            responder.answer(Err(failure.clone()));
+        }
+    }
+
+    /// Answers who waits for a handover, when it is done or given up.
+    pub(in crate::core) fn watch_handover(&mut self, node: &Node<LockTable>, view: impl Fn(NodeId) -> LeaderView) {
+        if self.handover.is_empty() {
+            return;
+        }
+        let given_up = matches!(node.role(), Role::Leader(leadership) if leadership.successor.is_none());
+        let result = match node.leader() {
+            _ if given_up => {
+                let message = "the other node did not take over in time; this one goes on leading";
+                Err(Failure::new(Code::NotTransferred, message))
+            }
+            Some(leader) if leader != node.id() => Ok(Answer::Transferred(view(leader))),
+            _ => return,
+        };
+        for responder in self.handover.drain(..) {
+            responder.answer(result.clone());
+        }
+    }
+}
+
+/// Whether the members are already as the change would make them.
+fn is_done(node: &Node<LockTable>, change: &Change) -> bool {
+    let members = node.members();
+    node.log().members_since() <= node.commit()
+        && match change {
+            Change::Add { id, address } => members.get(*id).is_some_and(|member| member.address == *address),
+            Change::Promote(id) => members.is_voter(*id),
+            Change::Remove(id) => members.was_removed(*id),
+        }
+}
+
+fn refused_change(refusal: Refusal) -> Failure {
+    let (code, message) = match refusal {
+        Refusal::NotLeader(_) => unreachable!("answered with the leader"),
+        Refusal::TooEarly => {
+            (Code::TooEarly, "the change before is not committed yet, or the leader is new; try again in a moment")
+        }
+        Refusal::NotCaughtUp => (
+            Code::NotCaughtUp,
+            "the learner lacks too much of the log yet; try again when `palisade members list` shows that it has nearly all",
+        ),
+        Refusal::AlreadyThere => (Code::NumberTaken, "a member has this number, at another address"),
+        Refusal::NotThere => (Code::NoMember, "there is no such member; `palisade members list` shows all"),
+        Refusal::WasRemoved => {
+            (Code::NumberTaken, "a server of this number was removed, and numbers do not come back: choose another one")
+        }
+        Refusal::LastVoter => (Code::LastVoter, "nobody would be left to vote"),
+    };
+    Failure::new(code, message)
+}
+
+/// The members, without what only the connections know.
+pub(super) fn members_view(node: &Node<LockTable>) -> MembersView {
+    let matched = |id| match node.role() {
+        Role::Leader(leadership) => leadership.progress.get(&id).map(|progress| progress.matched.0),
+        _ => None,
+    };
+    let view = |(id, member): (NodeId, &Member)| MemberView {
+        id: id.0,
+        voter: member.standing == Standing::Voter,
+        peer_addr: member.address.to_string(),
+        client_addr: None,
+        connected: false,
+        matched: matched(id),
+    };
+    MembersView { members: node.members().iter().map(view).collect() }
+}

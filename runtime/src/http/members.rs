@@ -1,0 +1,45 @@
+//! `/v1/members` and `/v1/leader`: what operators ask for.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::Uri;
+use axum::response::{IntoResponse, Response};
+use palisade_client::wire::{MemberChange, MembersView, Op};
+
+use super::body::{self, PathParameter};
+use super::{App, perform};
+
+/// `GET /v1/members`: as this node knows them.
+pub(super) async fn list(State(app): State<App>) -> Response {
+    Json(MembersView { members: app.status().members }).into_response()
+}
+
+/// `POST /v1/members`
+pub(super) async fn add(State(app): State<App>, uri: Uri, body: Body) -> Response {
+    let op = body::json(body).await.map(|member| Op::ChangeMembers(MemberChange::Add(member)));
+    perform(&app, &uri, op).await
+}
+
+/// `POST /v1/members/{id}/promote`
+pub(super) async fn promote(State(app): State<App>, uri: Uri, path: PathParameter) -> Response {
+    let op = member(path).map(|id| Op::ChangeMembers(MemberChange::Promote { id }));
+    perform(&app, &uri, op).await
+}
+
+/// `DELETE /v1/members/{id}`
+pub(super) async fn remove(State(app): State<App>, uri: Uri, path: PathParameter) -> Response {
+    let op = member(path).map(|id| Op::ChangeMembers(MemberChange::Remove { id }));
+    perform(&app, &uri, op).await
+}
+
+/// `POST /v1/leader/transfer`
+pub(super) async fn transfer(State(app): State<App>, uri: Uri, body: Body) -> Response {
+    perform(&app, &uri, body::json(body).await.map(Op::Transfer)).await
+}
+
+/// The node number in the path.
+fn member(path: PathParameter) -> Result<u16, palisade_client::wire::Failure> {
+    let Path(id) = path.map_err(|error| body::invalid(format!("the member is not percent-encoded UTF-8: {error}")))?;
+    id.parse().map_err(|_| body::invalid(format!("`{id}` is not a node's number")))
+}

@@ -1,0 +1,129 @@
+//! Who has forgotten: a node that comes back under its number with another data directory.
+//!
+//! Such a node has lost what it promised: it could vote twice in one term, or acknowledge what it does not have any more.
+//! It looks just like a new cluster's node on its first start, above all when it is started with the command line of its
+//! first start. So each data directory has a number, drawn when it is made, its **incarnation**; every node remembers,
+//! on its disk, under which incarnation it first met each other node, and refuses any other one for ever. A server that has
+//! lost its disk comes back under a new number, as a new member.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+use palisade_spec::raft::NodeId;
+use serde::{Deserialize, Serialize};
+
+use crate::storage::{StorageError, files};
+use crate::sync::Mutex;
+
+/// The file's name.
+const FILE_NAME: &str = "peers.json";
+/// The only format this program writes and reads.
+const FORMAT: u32 = 1;
+
+/// The number of a data directory, drawn at random when it is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Incarnation(pub u64);
+
+impl fmt::Display for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// Under which incarnation this node has met others.
+#[derive(Debug)]
+pub struct Acquaintances {
+    directory: PathBuf,
+    met: Mutex<BTreeMap<NodeId, Incarnation>>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    format: u32,
+    met: BTreeMap<NodeId, Incarnation>,
+}
+
+impl Acquaintances {
+    /// Reads whom this node has met from its data directory.
+    ///
+    /// # Errors
+    /// If the file cannot be read or understood.
+    pub fn load(directory: impl Into<PathBuf>) -> Result<Acquaintances, StorageError> {
+        let directory = directory.into();
+        let path = directory.join(FILE_NAME);
+        let met = match std::fs::read(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
+            Err(error) => return Err(StorageError::io("read", path)(error)),
+            Ok(bytes) => {
+                let unreadable = |error: serde_json::Error| StorageError::IdentityUnreadable {
+                    path: path.clone(),
+                    reason: error.to_string(),
+                };
+                let record: Record = serde_json::from_slice(&bytes).map_err(unreadable)?;
+                if record.format != FORMAT {
+                    return Err(StorageError::UnknownFormat { path, found: record.format, known: FORMAT });
+                }
+                record.met
+            }
+        };
+        Ok(Acquaintances { directory, met: Mutex::new(met) })
+    }
+
+    /// Somebody says that it is `node`. The first time this is remembered, durably, before anything that it says is heard.
+    pub(super) fn meet(&self, node: NodeId, incarnation: Incarnation) -> Result<(), String> {
+        let mut met = self.met.lock();
+        match met.get(&node) {
+            Some(known) if *known == incarnation => Ok(()),
+            Some(_) => Err(format!(
+                "node {node} was here before with another data directory, and has forgotten what it promised. Bring that \
+                 directory back, or remove node {node} from the cluster and join a server with a new number (docs/operations.md)"
+            )),
+            None => {
+                met.insert(node, incarnation);
+                let record = Record { format: FORMAT, met: met.clone() };
+                let content = serde_json::to_vec_pretty(&record).map_err(|error| error.to_string());
+                let path = self.directory.join(FILE_NAME);
+                let written = content.and_then(|content| {
+                    files::replace(&path, &self.directory, &content).map_err(|error| error.to_string())
+                });
+                if written.is_err() {
+                    met.remove(&node);
+                }
+                written
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_acquaintance_counts_for_ever() {
+        let directory = tempfile::tempdir().unwrap();
+        let acquaintances = Acquaintances::load(directory.path()).unwrap();
+        let (two, first, second) = (NodeId(2), Incarnation(7), Incarnation(8));
+        for acquaintances in [acquaintances, Acquaintances::load(directory.path()).unwrap()] {
+            assert_eq!(acquaintances.meet(two, first), Ok(()));
+            let refusal = acquaintances.meet(two, second).unwrap_err();
+            assert!(refusal.starts_with("node 2 was here before with another data directory"), "{refusal}");
+        }
+        let later = Acquaintances::load(directory.path()).unwrap();
+        assert!(later.meet(two, second).is_err(), "it is remembered over a restart");
+        assert_eq!(later.meet(NodeId(3), second), Ok(()));
+    }
+
+    #[test]
+    fn broken_memory_is_no_blank_one() {
+        let directory = tempfile::tempdir().unwrap();
+        for (content, complaint) in [("{", "cannot be understood"), ("{\"format\":9,\"met\":{}}", "is in format 9")] {
+            std::fs::write(directory.path().join(FILE_NAME), content).unwrap();
+            let refusal = Acquaintances::load(directory.path()).unwrap_err().to_string();
+            assert!(refusal.contains(complaint), "{refusal}");
+        }
+    }
+}
