@@ -4,7 +4,8 @@ use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::{Identity, SegmentNumber, StorageError, files, identity, segment};
+use super::identity::Segments;
+use super::{Identity, StorageError, files, identity, segment};
 
 /// The lock's name.
 const LOCK_FILE: &str = "lock";
@@ -16,7 +17,7 @@ const LOCK_FILE: &str = "lock";
 pub struct DataDir {
     path: PathBuf,
     identity: Identity,
-    segments: SegmentNumber,
+    segments: Segments,
     _lock: File,
 }
 
@@ -37,8 +38,8 @@ impl DataDir {
                 segments
             }
             None if segment::list(&path)?.segments.is_empty() => {
-                identity::write(&path, expected, SegmentNumber::NONE)?;
-                SegmentNumber::NONE
+                identity::write(&path, expected, Segments::NONE)?;
+                Segments::NONE
             }
             None => return Err(StorageError::IdentityMissing { path }),
         };
@@ -55,16 +56,17 @@ impl DataDir {
         &self.identity
     }
 
-    /// The last segment that is known to have been created.
-    pub(super) fn last_segment(&self) -> SegmentNumber {
+    /// The segments that the log needs.
+    pub(super) fn segments(&self) -> Segments {
         self.segments
     }
 
-    /// Remembers that this segment was created, before anything is written to it.
-    pub(super) fn record_segment(&mut self, last: SegmentNumber) -> Result<(), StorageError> {
-        if last != self.segments {
-            identity::write(&self.path, &self.identity, last)?;
-            self.segments = last;
+    /// Remembers which segments the log needs: that a new one was created, before anything is written to it; that others
+    /// are of no use, before they are removed.
+    pub(super) fn record_segments(&mut self, segments: Segments) -> Result<(), StorageError> {
+        if segments != self.segments {
+            identity::write(&self.path, &self.identity, segments)?;
+            self.segments = segments;
         }
         Ok(())
     }
@@ -93,6 +95,7 @@ fn lock(directory: &Path) -> Result<File, StorageError> {
 mod tests {
     use palisade_spec::raft::NodeId;
 
+    use super::super::SegmentNumber;
     use super::*;
 
     fn identity() -> Identity {
@@ -118,7 +121,7 @@ mod tests {
         let file = path.join("identity.json");
         let content = fs::read_to_string(&file).unwrap();
         for (broken, complaint) in [
-            (content.replace("\"format\": 1", "\"format\": 9"), "is in format 9; this program knows format 1"),
+            (content.replace("\"format\": 2", "\"format\": 9"), "is in format 9; this program knows format 2"),
             (content.replace("\"node\"", "\"nod\""), "cannot be understood"),
             (content[..content.len() / 2].to_owned(), "cannot be understood"),
             (String::new(), "cannot be understood"),

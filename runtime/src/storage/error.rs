@@ -99,6 +99,15 @@ pub enum StorageError {
         path: PathBuf,
     },
 
+    /// The snapshot that the log builds on is not there.
+    #[error("the snapshots in {} do not fit the log: {what}. This node must not start: it has acknowledged what is missing. {RESTORE}", .path.display())]
+    SnapshotUnfit {
+        /// The directory.
+        path: PathBuf,
+        /// What does not fit.
+        what: String,
+    },
+
     /// A file does not hold what was written to it, in a way that no crash explains.
     #[error("{} is damaged at byte {offset}: {what}. This node must not start: it may have voted or acknowledged what it can no longer read. {RESTORE}", .path.display())]
     Damaged {

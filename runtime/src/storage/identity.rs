@@ -2,8 +2,8 @@
 //!
 //! A node that takes up another node's log speaks with two voices in one cluster, and a node whose log is gone has
 //! forgotten its votes; both can elect two leaders in one term. So the first start writes down who the directory
-//! belongs to, and every later start compares. The file also counts the segments of the log, so that a log whose
-//! newest file (or every file) was removed is noticed: nothing in what remains would show it.
+//! belongs to, and every later start compares. The file also says which segments the log has, so that a log whose
+//! newest file (or oldest, or every file) was removed is noticed: nothing in what remains would show it.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -18,7 +18,7 @@ use super::{SegmentNumber, StorageError, files};
 pub(super) const FILE_NAME: &str = "identity.json";
 
 /// The only format this program writes and reads.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// Who a data directory belongs to. Fixed at the first start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,8 +39,22 @@ struct Record {
     cluster: u64,
     node: NodeId,
     voters: Vec<NodeId>,
+    segments: Segments,
+}
+
+/// The segments that the log needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Segments {
+    /// What stood in those before this one, a snapshot includes. They are removed, or about to be.
+    pub(super) first: SegmentNumber,
     /// Segments up to this one have been created; 0 before the first.
-    segments: SegmentNumber,
+    pub(super) last: SegmentNumber,
+}
+
+impl Segments {
+    /// Those of a log that was never written to.
+    pub(super) const NONE: Segments = Segments { first: SegmentNumber::FIRST, last: SegmentNumber::NONE };
 }
 
 /// Just enough to tell the format of a file, whatever else is in it.
@@ -59,8 +73,8 @@ impl Identity {
     }
 }
 
-/// Reads the directory's identity and how many segments its log has. `None` if there is no such file.
-pub(super) fn read(directory: &Path) -> Result<Option<(Identity, SegmentNumber)>, StorageError> {
+/// Reads the directory's identity and which segments its log has. `None` if there is no such file.
+pub(super) fn read(directory: &Path) -> Result<Option<(Identity, Segments)>, StorageError> {
     let path = directory.join(FILE_NAME);
     let bytes = match fs::read(&path) {
         Ok(bytes) => bytes,
@@ -78,7 +92,7 @@ pub(super) fn read(directory: &Path) -> Result<Option<(Identity, SegmentNumber)>
 }
 
 /// Writes the file, durably and as a whole.
-pub(super) fn write(directory: &Path, identity: &Identity, segments: SegmentNumber) -> Result<(), StorageError> {
+pub(super) fn write(directory: &Path, identity: &Identity, segments: Segments) -> Result<(), StorageError> {
     let path = directory.join(FILE_NAME);
     let voters = identity.sorted_voters();
     let record = Record { format: FORMAT, cluster: identity.cluster, node: identity.node, voters, segments };

@@ -4,6 +4,8 @@
 //! All logs here are made by [`Story`] from a seed, so a failure replays; what is done to their files is exhaustive
 //! within the bounds that stand in each test.
 
+mod snapshots;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -150,7 +152,7 @@ impl Story {
         let mut files = self.files.clone();
         files.retain(|name, _| !name.starts_with("wal-") || *name <= segment_name(last));
         let mut identity: serde_json::Value = serde_json::from_slice(&files["identity.json"]).unwrap();
-        identity["segments"] = last.into();
+        identity["segments"]["last"] = last.into();
         files.insert("identity.json".into(), serde_json::to_vec(&identity).unwrap());
         files
     }
