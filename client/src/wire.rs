@@ -307,6 +307,23 @@ pub struct StatusView {
     pub locks: u64,
     /// Every node of the cluster.
     pub members: Vec<MemberView>,
+    /// The newest snapshot on the answering node's disk, once it has one.
+    pub snapshot: Option<SnapshotView>,
+}
+
+/// A snapshot: the state after one entry, in a file. Files of one entry are the same on every node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotView {
+    /// The last entry that it includes.
+    pub index: u64,
+    /// That entry's term.
+    pub term: u64,
+    /// The file's length.
+    pub bytes: u64,
+    /// SHA-256 of the file without its last 32 bytes, which are this hash, in hexadecimal.
+    pub hash: String,
+    /// Milliseconds of cluster time since that entry.
+    pub age_ms: u64,
 }
 
 /// A leader and where it serves clients.

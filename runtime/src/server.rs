@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, lookup_host};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::core::{self, Core, CoreParts, Event, Timing};
+use crate::core::{self, Core, CoreParts, Event, SnapshotPolicy, Timing};
 use crate::http::{self, App};
 use crate::metrics::Metrics;
 use crate::peers::{self, Peers, Roster};
@@ -37,6 +37,10 @@ pub struct ServerConfig {
     pub peers: BTreeMap<NodeId, String>,
     /// How it times elections.
     pub timing: Timing,
+    /// When it takes snapshots.
+    pub snapshots: SnapshotPolicy,
+    /// How long the segments of its log are, in bytes.
+    pub segment_bytes: u64,
 }
 
 /// Why a node could not start, or stopped.
@@ -90,9 +94,9 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     let voters: Vec<NodeId> = config.peers.keys().copied().collect();
     let identity = Identity { cluster, node: config.node, voters: voters.clone() };
     let directory = DataDir::open(&config.data, &identity)?;
-    let (wal, durable, report) = Wal::open(directory, LockTable::default())?;
-    let (segments, frames) = (report.segments, report.frames);
-    info!(node = %config.node, data = %config.data.display(), segments, frames, "recovered");
+    let (wal, durable, report) = Wal::open_with_segments_of(config.segment_bytes, directory, LockTable::default())?;
+    let (segments, frames, snapshot) = (report.segments, report.frames, report.snapshot.unwrap_or_default().index);
+    info!(node = %config.node, data = %config.data.display(), %snapshot, segments, frames, "recovered");
     if let Some(cut) = report.cut {
         let (bytes, offset) = (cut.bytes, cut.offset);
         warn!(file = %cut.path.display(), offset, bytes, "an unfinished write was cut off; nothing in it was acknowledged");
@@ -103,13 +107,14 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     let metrics = Metrics::new();
     let roster =
         Roster { cluster, node: config.node, client_addr: config.advertised_client_addr, peer_addrs: config.peers };
-    let peers = Peers::new(roster, Arc::clone(&metrics));
+    let peers = Peers::new(roster, Arc::clone(wal.snapshots()), Arc::clone(&metrics));
     let (core, events) = Core::channel();
     let parts = CoreParts {
         config: Config::new(config.node, voters),
         durable,
         wal,
         timing: config.timing,
+        snapshots: config.snapshots,
         peers: Arc::clone(&peers),
         metrics: Arc::clone(&metrics),
     };
@@ -120,6 +125,7 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     links.spawn(peers::accept(Arc::clone(&peers), core.clone(), nodes));
     for peer in peers.ids() {
         links.spawn(peers::dial(Arc::clone(&peers), peer));
+        links.spawn(peers::send_snapshots(Arc::clone(&peers), peer));
     }
     let (stopping, stopped) = watch::channel(false);
     let listening = tokio::spawn(http::listen(App::new(core.clone(), peers, metrics), clients, stopped));

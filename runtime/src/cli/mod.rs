@@ -13,6 +13,7 @@ mod lock;
 mod serve;
 mod show;
 mod signals;
+mod snapshot;
 mod terminal;
 mod watchdog;
 
@@ -39,6 +40,7 @@ enum Command {
     Status(show::Status),
     Locks(show::Locks),
     Show(show::Show),
+    Snapshot(snapshot::Snapshot),
     Bench(bench::Bench),
     #[command(hide = true)]
     RunTied(child::RunTied),
@@ -55,6 +57,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Status(status) => status.run(),
         Command::Locks(locks) => locks.run(),
         Command::Show(show) => show.run(),
+        Command::Snapshot(snapshot) => snapshot.run(),
         Command::Bench(bench) => bench.run(),
         Command::RunTied(command) => command.run(),
         Command::WatchOver(watchdog) => watchdog.run(),

@@ -7,8 +7,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use palisade::core::Timing;
+use palisade::core::{SnapshotPolicy, Timing};
+use palisade::limits;
 use palisade::server::{self, ServerConfig};
+use palisade::storage::DEFAULT_SEGMENT_BYTES;
 use palisade_spec::raft::NodeId;
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
@@ -45,6 +47,18 @@ pub(super) struct Serve {
     /// A follower that hears nothing for this long, or up to twice as long, asks for an election
     #[arg(long, value_name = "TIME", default_value = "150ms", value_parser = election_timeout)]
     election_timeout: Duration,
+    /// Take a snapshot when this much was written to the log since the last one
+    #[arg(long, value_name = "BYTES", default_value_t = limits::SNAPSHOT_LOG_BYTES)]
+    snapshot_log_bytes: u64,
+    /// Take a snapshot when the last one is this old, and something has changed
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = humantime::parse_duration)]
+    snapshot_interval: Duration,
+    /// Entries that stay in the log although a snapshot includes them: for tests
+    #[arg(long, hide = true, default_value_t = limits::SNAPSHOT_MARGIN)]
+    snapshot_margin: u64,
+    /// The length of a segment of the log: for tests
+    #[arg(long, hide = true, default_value_t = DEFAULT_SEGMENT_BYTES)]
+    segment_bytes: u64,
     /// The form of the log on standard error
     #[arg(long, value_name = "FORM", default_value = "text")]
     log_format: LogFormat,
@@ -98,6 +112,12 @@ impl Serve {
             peer_addr: self.peer_addr.clone(),
             peers: self.peers.clone(),
             timing: Timing::with_election_timeout(self.election_timeout),
+            snapshots: SnapshotPolicy {
+                log_bytes: self.snapshot_log_bytes,
+                interval: self.snapshot_interval,
+                margin: self.snapshot_margin,
+            },
+            segment_bytes: self.segment_bytes,
         }
     }
 

@@ -10,6 +10,7 @@ mod locks;
 mod node;
 mod reply;
 mod sessions;
+mod snapshots;
 mod websocket;
 
 use std::sync::Arc;
@@ -123,6 +124,7 @@ fn router(app: App) -> Router {
         .route("/v1/sessions/{id}", get(sessions::show).delete(sessions::close))
         .route("/v1/sessions/{id}/keepalive", post(sessions::keep_alive))
         .route("/v1/status", get(node::status))
+        .route("/v1/snapshot", get(snapshots::read).post(snapshots::take))
         .route("/v1/ws", any(websocket::upgrade))
         .route("/healthz", get(node::health))
         .route("/readyz", get(node::ready))

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
 use super::frame::{self, BUFFER_KEPT, FrameError, HELLO_BYTES, ReadError};
-use super::{Hello, MAGIC, Peers, VERSION, Welcome};
+use super::{Hello, MAGIC, Peers, Purpose, VERSION, Welcome};
 use crate::sockets;
 
 /// How long a connection and its handshake may take.
@@ -21,7 +21,7 @@ const SILENCE: Duration = Duration::from_secs(2);
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 #[derive(Debug, thiserror::Error)]
-enum DialError {
+pub(super) enum DialError {
     #[error(transparent)]
     Io(#[from] std::io::Error),
     #[error("no answer within {DIAL_TIMEOUT:?}")]
@@ -37,7 +37,7 @@ pub async fn dial(peers: Arc<Peers>, peer: NodeId) {
     let address = &peers.roster.peer_addrs[&peer];
     let mut pause = BACKOFF.0;
     loop {
-        match connect(&peers, peer, address).await {
+        match connect(&peers, peer, Purpose::Messages).await {
             Ok(stream) => {
                 info!(%peer, address, "connected");
                 pause = BACKOFF.0;
@@ -56,7 +56,9 @@ pub async fn dial(peers: Arc<Peers>, peer: NodeId) {
     }
 }
 
-async fn connect(peers: &Peers, peer: NodeId, address: &str) -> Result<TcpStream, DialError> {
+/// Dials a peer, and says what for.
+pub(super) async fn connect(peers: &Peers, peer: NodeId, purpose: Purpose) -> Result<TcpStream, DialError> {
+    let address = &peers.roster.peer_addrs[&peer];
     let handshake = async {
         let mut stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -74,6 +76,7 @@ async fn connect(peers: &Peers, peer: NodeId, address: &str) -> Result<TcpStream
             to: peer,
             client_addr: roster.client_addr.clone(),
             voters: roster.peer_addrs.keys().copied().collect(),
+            purpose,
         };
         let mut bytes = Vec::new();
         frame::encode(&hello, &mut bytes);
