@@ -1,11 +1,14 @@
 //! Values as bytes and back: the one place that knows bincode.
 //!
-//! Both sides of a WebSocket's binary frames, the nodes among themselves and the write-ahead log use these two
-//! functions. The bytes of the wire types are pinned by a golden test; a change of theirs is a change of protocol.
+//! Both sides of a WebSocket's binary frames, the nodes among themselves and the write-ahead log use the first two
+//! functions; snapshots, which must not be in memory a second time as bytes, the two that stream. The bytes of the wire
+//! types are pinned by a golden test; a change of theirs is a change of protocol.
+
+use std::io::{self, Read, Write};
 
 use bincode::config::{Configuration, standard};
 use bincode::error::{DecodeError, EncodeError};
-use bincode::serde::decode_from_slice;
+use bincode::serde::{decode_from_slice, decode_from_std_read, encode_into_std_write};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -27,7 +30,7 @@ pub enum CodecError {
 /// # Panics
 /// If the type has no bincode encoding, which is a mistake in the type, not in the value.
 pub fn encode_into<T: Serialize>(value: &T, buffer: &mut Vec<u8>) {
-    let encoded: Result<usize, EncodeError> = bincode::serde::encode_into_std_write(value, buffer, CONFIG);
+    let encoded: Result<usize, EncodeError> = encode_into_std_write(value, buffer, CONFIG);
     encoded.expect("every type on the wire and in the log has an encoding, and a Vec takes all bytes");
 }
 
@@ -54,9 +57,53 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
     }
 }
 
+/// Writes the encoding of `value` to `writer` piece by piece: the same bytes as [`encode_into`], never all at once.
+///
+/// # Errors
+/// What the writer says.
+///
+/// # Panics
+/// If the type has no bincode encoding.
+pub fn encode_to<T: Serialize>(value: &T, writer: &mut impl Write) -> io::Result<()> {
+    match encode_into_std_write(value, writer, CONFIG) {
+        Ok(_) => Ok(()),
+        Err(EncodeError::Io { inner, .. }) => Err(inner),
+        Err(error) => panic!("every type that is streamed has an encoding: {error}"),
+    }
+}
+
+/// Reads a value piece by piece, and nothing behind it. There is no limit to what a length may claim: only for bytes
+/// whose checksums were compared before they come out of `reader`.
+///
+/// # Errors
+/// If the bytes are not such a value, or the reader refuses to give them.
+pub fn decode_from<T: DeserializeOwned>(reader: &mut impl Read) -> Result<T, CodecError> {
+    Ok(decode_from_std_read(reader, CONFIG)?)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{decode, encode_into};
+    use super::{decode, decode_from, encode_into, encode_to};
+
+    #[test]
+    fn a_stream_has_the_same_bytes_and_ends_where_the_value_does() {
+        let value = (7_u64, "text".to_string(), vec![Some(1_u8), None]);
+        let (mut whole, mut streamed) = (Vec::new(), Vec::new());
+        encode_into(&value, &mut whole);
+        encode_to(&value, &mut streamed).unwrap();
+        assert_eq!(streamed, whole);
+        streamed.push(99);
+        let mut rest = streamed.as_slice();
+        assert_eq!(decode_from::<(u64, String, Vec<Option<u8>>)>(&mut rest).unwrap(), value);
+        assert_eq!(rest, [99]);
+        assert!(decode_from::<(u64, String, Vec<Option<u8>>)>(&mut &whole[..whole.len() - 1]).is_err());
+    }
+
+    #[test]
+    fn a_writer_that_fails_is_an_error() {
+        let mut full: &mut [u8] = &mut [0; 3];
+        assert_eq!(encode_to(&"longer than that", &mut full).unwrap_err().kind(), std::io::ErrorKind::WriteZero);
+    }
 
     #[test]
     fn a_length_that_nothing_backs_is_an_error() {

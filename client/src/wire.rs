@@ -360,6 +360,8 @@ pub struct StatusView {
     pub locks: u64,
     /// Every member of the cluster, as far as the node that answers knows: the latest in its log.
     pub members: Vec<MemberView>,
+    /// The newest snapshot on the answering node's disk, once it has one.
+    pub snapshot: Option<SnapshotView>,
 }
 
 /// The members of a cluster.
@@ -367,6 +369,21 @@ pub struct StatusView {
 pub struct MembersView {
     /// All of them, in the order of their numbers.
     pub members: Vec<MemberView>,
+}
+
+/// A snapshot: the state after one entry, in a file. Files of one entry are the same on every node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotView {
+    /// The last entry that it includes.
+    pub index: u64,
+    /// That entry's term.
+    pub term: u64,
+    /// The file's length.
+    pub bytes: u64,
+    /// SHA-256 of the file without its last 32 bytes, which are this hash, in hexadecimal.
+    pub hash: String,
+    /// Milliseconds of cluster time since that entry.
+    pub age_ms: u64,
 }
 
 /// A leader and where it serves clients.

@@ -8,7 +8,7 @@ use palisade_client::codec::{decode, encode_into};
 use palisade_client::wire::{
     Acquire, Acquired, Answer, Code, Consistency, Failure, HeldBy, HolderView, LeaderView, ListLocks, LockPage,
     LockView, MemberView, Op, OpenSession, Outcome, Release, Request, Response, SessionId, SessionLease, SessionView,
-    StatusView, WaiterView,
+    SnapshotView, StatusView, WaiterView,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -88,6 +88,7 @@ fn answers() -> Vec<Answer> {
             sessions: 2,
             locks: 1,
             members: vec![member, stranger],
+            snapshot: Some(SnapshotView { index: 290, term: 2, bytes: 1_000, hash: "c0ffee".into(), age_ms: 9_000 }),
         }),
     ]
 }

@@ -65,3 +65,17 @@ pub const UNCOMMITTED: u64 = 65_536;
 pub const PEER_OUTBOX: usize = 4_096;
 /// The most bytes in a frame between nodes.
 pub const PEER_FRAME_BYTES: usize = 64 * 1024 * 1024;
+/// How much is written to the log before a snapshot is taken, unless told otherwise.
+pub const SNAPSHOT_LOG_BYTES: u64 = 64 * 1024 * 1024;
+/// How old a snapshot becomes before the next one is taken, unless told otherwise.
+pub const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(60 * 60);
+/// How many entries stay in the log that a snapshot includes: as many as may be in flight to a follower.
+pub const SNAPSHOT_MARGIN: u64 = 8_192;
+/// How long after a snapshot could not be written the next one is tried.
+pub const SNAPSHOT_RETRY: Duration = Duration::from_secs(10);
+/// How many entries a log loses in one round.
+pub const ROUND_COMPACTION: u64 = 16_384;
+/// How much of a snapshot is read, sent and written at once.
+pub const SNAPSHOT_PIECE: usize = 256 * 1024;
+/// How long a node may take to go on with a snapshot that it sends or receives.
+pub const SNAPSHOT_PATIENCE: Duration = Duration::from_secs(10);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use palisade_spec::raft::DropReason;
+use palisade_spec::raft::{DropReason, NodeId};
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -11,6 +11,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::core::View;
+use crate::storage::SnapshotInfo;
 
 /// A counter's reason, as a label.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -49,6 +50,20 @@ pub struct Metrics {
     pub connections: Gauge,
     /// Connections from clients that were accepted since the start.
     pub accepted: Counter,
+    /// Snapshots that this node took of its own state.
+    pub snapshots_taken: Counter,
+    /// Snapshots that other nodes have received from this one.
+    pub snapshots_sent: Counter,
+    /// Snapshots of a leader that have become this node's.
+    pub snapshots_installed: Counter,
+    /// What was sent of snapshots, in bytes.
+    pub snapshot_bytes_sent: Counter,
+    /// Writing a snapshot, beside the core.
+    pub snapshot_seconds: Histogram,
+    /// Segments of the log that were removed.
+    pub segments_removed: Counter,
+    /// One round of the core: the longest is the longest that anybody waited for it.
+    pub round_seconds: Histogram,
     dropped: Family<Reason, Counter>,
 }
 
@@ -62,6 +77,10 @@ struct Gauges {
     sessions: Gauge,
     locks: Gauge,
     waiters: Gauge,
+    entries: Gauge,
+    log_bytes: Gauge,
+    snapshot_index: Gauge,
+    snapshot_bytes: Gauge,
     lag: Family<Peer, Gauge>,
 }
 
@@ -93,6 +112,15 @@ impl Metrics {
             messages_unsent: Counter::default(),
             connections: Gauge::default(),
             accepted: Counter::default(),
+            snapshots_taken: Counter::default(),
+            snapshots_sent: Counter::default(),
+            snapshots_installed: Counter::default(),
+            snapshot_bytes_sent: Counter::default(),
+            // 1 ms to 9 minutes.
+            snapshot_seconds: Histogram::new(exponential_buckets(1e-3, 2.0, 20)),
+            segments_removed: Counter::default(),
+            // 10 µs to 5 s.
+            round_seconds: Histogram::new(exponential_buckets(10e-6, 2.0, 20)),
             dropped: Family::default(),
         };
         metrics.register();
@@ -135,7 +163,27 @@ impl Metrics {
         r.register("client_connections", "Open connections from clients", self.connections.clone());
         let accepted = self.accepted.clone();
         r.register("client_connections_accepted", "Connections from clients since the start", accepted);
+        self.register_snapshots();
+        let r = &mut self.registry;
         r.register("messages_dropped", "Messages from peers that were dropped", self.dropped.clone());
+    }
+
+    fn register_snapshots(&mut self) {
+        let (r, g) = (&mut self.registry, &self.gauges);
+        r.register("log_entries", "Entries of the log in memory", g.entries.clone());
+        let log_bytes = g.log_bytes.clone();
+        r.register("log_since_snapshot_bytes", "Written to the log since the last snapshot was taken", log_bytes);
+        r.register("snapshot_index", "The last entry that the newest snapshot includes", g.snapshot_index.clone());
+        r.register("snapshot_bytes", "The size of the newest snapshot", g.snapshot_bytes.clone());
+        r.register("snapshots_taken", "Snapshots taken of this node's state", self.snapshots_taken.clone());
+        r.register("snapshots_sent", "Snapshots that other nodes received from this one", self.snapshots_sent.clone());
+        let installed = self.snapshots_installed.clone();
+        r.register("snapshots_installed", "Snapshots received from a leader, and put in place", installed);
+        r.register("snapshot_sent_bytes", "Bytes of snapshots sent", self.snapshot_bytes_sent.clone());
+        let seconds = self.snapshot_seconds.clone();
+        r.register_with_unit("snapshot_write", "Writing a snapshot, beside the core", Unit::Seconds, seconds);
+        r.register("log_segments_removed", "Log segments that were removed", self.segments_removed.clone());
+        r.register_with_unit("round", "One round of the core", Unit::Seconds, self.round_seconds.clone());
     }
 
     /// Counts a dropped message.
@@ -152,7 +200,7 @@ impl Metrics {
     ///
     /// # Errors
     /// Never in practice: a `String` takes all that is written to it.
-    pub fn page(&self, view: &View, node: palisade_spec::raft::NodeId) -> Result<String, std::fmt::Error> {
+    pub fn page(&self, view: &View, newest: Option<SnapshotInfo>, node: NodeId) -> Result<String, std::fmt::Error> {
         let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         let g = &self.gauges;
         g.leader.set(i64::from(view.leader == Some(node)));
@@ -163,6 +211,10 @@ impl Metrics {
         g.sessions.set(number(view.sessions));
         g.locks.set(number(view.locks));
         g.waiters.set(number(view.waits));
+        g.entries.set(number(view.entries));
+        g.log_bytes.set(number(view.log_bytes));
+        g.snapshot_index.set(number(newest.map_or(0, |newest| newest.last.index.0)));
+        g.snapshot_bytes.set(number(newest.map_or(0, |newest| newest.bytes)));
         g.lag.clear();
         for &(peer, matched) in &view.matched {
             g.lag.get_or_create(&Peer { peer: u64::from(peer.0) }).set(number(view.last.saturating_sub(matched)));

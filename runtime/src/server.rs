@@ -1,5 +1,7 @@
 //! A node, put together: disk, core, peers, clients.
 
+mod found;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -12,11 +14,11 @@ use tokio::net::{TcpListener, lookup_host};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::core::{self, Core, CoreParts, Event, Timing};
+use crate::core::{self, Core, CoreParts, Event, SnapshotPolicy, Timing};
 use crate::http::{self, App};
 use crate::metrics::Metrics;
-use crate::peers::{self, Acquaintances, Incarnation, Peers, Roster};
-use crate::storage::{DataDir, Identity, StorageError, Wal};
+use crate::peers::{self, Acquaintances, Peers, Roster};
+use crate::storage::{LockedDir, StorageError, Wal};
 
 /// What a node is started with.
 #[derive(Clone, Debug)]
@@ -33,10 +35,21 @@ pub struct ServerConfig {
     pub advertised_client_addr: String,
     /// Where it listens for other nodes.
     pub peer_addr: String,
-    /// Every node's address for nodes, this one's included.
+    /// Where other nodes reach it, if that is not where it listens.
+    pub advertised_peer_addr: Option<String>,
+    /// At the first start, the founders of the cluster and their addresses for nodes, this one's included. At later ones
+    /// also where to find a member that is not at the address in the log.
     pub peers: BTreeMap<NodeId, String>,
+    /// At the first start of a node that joins a cluster: where one of its nodes serves clients.
+    pub join: Option<String>,
+    /// At the first start of a founder: the snapshot with which the cluster begins.
+    pub restore: Option<PathBuf>,
     /// How it times elections.
     pub timing: Timing,
+    /// When it takes snapshots.
+    pub snapshots: SnapshotPolicy,
+    /// How long the segments of its log are, in bytes.
+    pub segment_bytes: u64,
 }
 
 /// Why a node could not start, or stopped.
@@ -55,6 +68,22 @@ pub enum ServeError {
         /// What the system says.
         source: io::Error,
     },
+    /// The cluster to join cannot be joined.
+    #[error("cannot join the cluster of {address}: {source}")]
+    Join {
+        /// Where its node was asked.
+        address: String,
+        /// What came of it.
+        source: palisade_client::Error,
+    },
+    /// The snapshot to begin with cannot be used.
+    #[error("cannot restore {}: {reason}", .path.display())]
+    Restore {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The disk.
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -70,7 +99,8 @@ impl ServeError {
     /// The process's exit code, after sysexits: 78 configuration, 74 disk, 71 system, 70 internal.
     pub fn exit_code(&self) -> u8 {
         match self {
-            ServeError::Config(_) => 78,
+            ServeError::Config(_) | ServeError::Restore { .. } => 78,
+            ServeError::Join { .. } => 69,
             ServeError::Storage(_) => 74,
             ServeError::Listen { .. } | ServeError::Thread(_) => 71,
             ServeError::Panicked => 70,
@@ -83,18 +113,18 @@ impl ServeError {
 /// # Errors
 /// If it cannot start, or has to stop: see [`ServeError`].
 pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
-    if !config.peers.contains_key(&config.node) {
-        return Err(ServeError::Config(format!("--peers does not name this node, {}", config.node)));
+    let directory = LockedDir::open(&config.data)?;
+    let identity = found::identify(&config, &directory).await?;
+    let founders = identity.founders.iter().map(|(&id, address)| (id, Address::from(address.as_str())));
+    let members = Members::founding(founders);
+    let directory = directory.claim(&identity)?;
+    if identity.restored.is_some() {
+        found::restore(config.restore.as_deref(), &directory, &members)?;
     }
-    let cluster = cluster_id(&config.cluster);
-    let voters: Vec<NodeId> = config.peers.keys().copied().collect();
-    let identity = Identity { cluster, node: config.node, voters: voters.clone() };
-    let directory = DataDir::open(&config.data, &identity)?;
-    let founders = config.peers.iter().map(|(&id, address)| (id, Address::from(address.as_str())));
-    let blank = Durable::blank(LockTable::default(), Members::founding(founders));
-    let (wal, durable, report) = Wal::open(directory, blank)?;
-    let (segments, frames) = (report.segments, report.frames);
-    info!(node = %config.node, data = %config.data.display(), segments, frames, "recovered");
+    let blank = Durable::blank(LockTable::default(), members);
+    let (wal, durable, report) = Wal::open_with_segments_of(config.segment_bytes, directory, blank)?;
+    let (segments, frames, snapshot) = (report.segments, report.frames, report.snapshot.unwrap_or_default().index);
+    info!(node = %config.node, data = %config.data.display(), %snapshot, segments, frames, "recovered");
     if let Some(cut) = report.cut {
         let (bytes, offset) = (cut.bytes, cut.offset);
         warn!(file = %cut.path.display(), offset, bytes, "an unfinished write was cut off; nothing in it was acknowledged");
@@ -103,21 +133,25 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     let clients = bind(&config.client_addr, "clients").await?;
     let nodes = bind(&config.peer_addr, "nodes").await?;
     let metrics = Metrics::new();
+    let own_founding_addr = config.peers.get(&config.node);
+    let peer_addr = config.advertised_peer_addr.as_ref().or(own_founding_addr).unwrap_or(&config.peer_addr).clone();
     let roster = Roster {
-        cluster,
+        cluster: identity.cluster,
         node: config.node,
-        incarnation: Incarnation(0),
+        incarnation: identity.incarnation,
         client_addr: config.advertised_client_addr,
-        peer_addr: config.peers.get(&config.node).unwrap_or(&config.peer_addr).clone(),
+        peer_addr,
         peer_addrs: config.peers,
     };
-    let (peers, to_dial) = Peers::new(roster, Acquaintances::load(&config.data)?, Arc::clone(&metrics));
+    let acquaintances = Acquaintances::load(&config.data)?;
+    let (peers, to_dial) = Peers::new(roster, acquaintances, Arc::clone(wal.snapshots()), Arc::clone(&metrics));
     let (core, events) = Core::channel();
     let parts = CoreParts {
         config: Config::new(config.node),
         durable,
         wal,
         timing: config.timing,
+        snapshots: config.snapshots,
         peers: Arc::clone(&peers),
         metrics: Arc::clone(&metrics),
     };
@@ -158,11 +192,6 @@ async fn bind(address: &str, whom: &'static str) -> Result<TcpListener, ServeErr
     let failed = |source| ServeError::Listen { address: address.to_string(), whom, source };
     let addresses: Vec<SocketAddr> = lookup_host(address).await.map_err(failed)?.collect();
     TcpListener::bind(addresses.as_slice()).await.map_err(failed)
-}
-
-/// The cluster's number, from its name: FNV-1a, 64 bits.
-fn cluster_id(name: &str) -> u64 {
-    name.bytes().fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3))
 }
 
 /// Raises the limit of open files as far as it may go: every connection is one.

@@ -448,6 +448,7 @@ impl State {
             sessions: 0,
             locks: 0,
             members: Vec::new(),
+            snapshot: None,
         }
     }
 }

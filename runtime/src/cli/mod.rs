@@ -14,6 +14,7 @@ mod members;
 mod serve;
 mod show;
 mod signals;
+mod snapshot;
 mod terminal;
 mod watchdog;
 
@@ -42,6 +43,7 @@ enum Command {
     Show(show::Show),
     Members(members::Members),
     Transfer(members::Transfer),
+    Snapshot(snapshot::Snapshot),
     Bench(bench::Bench),
     #[command(hide = true)]
     RunTied(child::RunTied),
@@ -60,6 +62,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Show(show) => show.run(),
         Command::Members(members) => members.run(),
         Command::Transfer(transfer) => transfer.run(),
+        Command::Snapshot(snapshot) => snapshot.run(),
         Command::Bench(bench) => bench.run(),
         Command::RunTied(command) => command.run(),
         Command::WatchOver(watchdog) => watchdog.run(),

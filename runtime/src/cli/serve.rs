@@ -7,8 +7,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use palisade::core::Timing;
+use palisade::core::{SnapshotPolicy, Timing};
+use palisade::limits;
 use palisade::server::{self, ServerConfig};
+use palisade::storage::DEFAULT_SEGMENT_BYTES;
 use palisade_spec::raft::NodeId;
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
@@ -36,15 +38,37 @@ pub(super) struct Serve {
     /// HOST:PORT to listen on for other nodes
     #[arg(long, value_name = "ADDR")]
     peer_addr: String,
-    /// Every node of the cluster, this one too: 1=HOST:PORT,2=HOST:PORT,…
+    /// HOST:PORT where other nodes reach this one, if that is not --peer-addr or what --peers says
+    #[arg(long, value_name = "ADDR")]
+    advertise_peer_addr: Option<String>,
+    /// To found a cluster, at the first start of its nodes: all of them, this one too: 1=HOST:PORT,2=HOST:PORT,… Later it may be
+    /// left out, or say where a member is now that has moved
     #[arg(long, value_name = "PEERS", value_parser = parse_peers)]
-    peers: Peers,
+    peers: Option<Peers>,
+    /// To join a cluster, at the first start: HOST:PORT where any of its nodes serves clients
+    #[arg(long, value_name = "ADDR", conflicts_with = "peers")]
+    join: Option<String>,
+    /// To found a cluster from a backup: the same snapshot at the first start of each founder
+    #[arg(long, value_name = "FILE", conflicts_with = "join")]
+    restore: Option<PathBuf>,
     /// The cluster's name; nodes of another cluster are refused
     #[arg(long, value_name = "NAME", default_value = "palisade")]
     cluster: String,
     /// A follower that hears nothing for this long, or up to twice as long, asks for an election
     #[arg(long, value_name = "TIME", default_value = "150ms", value_parser = election_timeout)]
     election_timeout: Duration,
+    /// Take a snapshot when this much was written to the log since the last one
+    #[arg(long, value_name = "BYTES", default_value_t = limits::SNAPSHOT_LOG_BYTES)]
+    snapshot_log_bytes: u64,
+    /// Take a snapshot when the last one is this old, and something has changed
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = humantime::parse_duration)]
+    snapshot_interval: Duration,
+    /// Entries that stay in the log although a snapshot includes them: for tests
+    #[arg(long, hide = true, default_value_t = limits::SNAPSHOT_MARGIN)]
+    snapshot_margin: u64,
+    /// The length of a segment of the log: for tests
+    #[arg(long, hide = true, default_value_t = DEFAULT_SEGMENT_BYTES)]
+    segment_bytes: u64,
     /// The form of the log on standard error
     #[arg(long, value_name = "FORM", default_value = "text")]
     log_format: LogFormat,
@@ -96,8 +120,17 @@ impl Serve {
             client_addr: self.client_addr.clone(),
             advertised_client_addr: self.advertise_client_addr.as_ref().unwrap_or(&self.client_addr).clone(),
             peer_addr: self.peer_addr.clone(),
-            peers: self.peers.clone(),
+            advertised_peer_addr: self.advertise_peer_addr.clone(),
+            peers: self.peers.clone().unwrap_or_default(),
+            join: self.join.clone(),
+            restore: self.restore.clone(),
             timing: Timing::with_election_timeout(self.election_timeout),
+            snapshots: SnapshotPolicy {
+                log_bytes: self.snapshot_log_bytes,
+                interval: self.snapshot_interval,
+                margin: self.snapshot_margin,
+            },
+            segment_bytes: self.segment_bytes,
         }
     }
 

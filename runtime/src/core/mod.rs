@@ -16,6 +16,7 @@ mod desk;
 mod read;
 mod respond;
 mod round;
+mod snapshots;
 mod timers;
 mod view;
 mod waits;
@@ -29,13 +30,14 @@ use palisade_spec::raft::{Config, Durable, Message};
 
 pub use ask::{Ask, Asker, Query};
 pub use respond::{ConnectionId, Responder, Room, StreamReply};
+pub use snapshots::{SnapshotPolicy, SnapshotReply};
 pub use timers::Timing;
 pub use view::{SharedView, View};
 
 use crate::limits;
 use crate::metrics::Metrics;
 use crate::peers::Peers;
-use crate::storage::{StorageError, Wal};
+use crate::storage::{SnapshotInfo, StorageError, Wal};
 
 /// What can reach the core.
 #[derive(Debug)]
@@ -44,6 +46,10 @@ pub enum Event {
     Ask(Ask, Responder),
     /// A client's connection is gone.
     Disconnected(ConnectionId),
+    /// Somebody wants a snapshot to be taken.
+    TakeSnapshot(SnapshotReply),
+    /// A snapshot is durable, or could not be written.
+    SnapshotWritten(Result<SnapshotInfo, StorageError>),
     /// The node is to stop.
     Stop,
 }
@@ -69,6 +75,11 @@ impl Doors {
     pub(crate) fn next_event(&self) -> Option<Event> {
         self.events.recv_timeout(std::time::Duration::from_secs(20)).ok()
     }
+
+    /// A message that stands before the core.
+    pub(crate) fn next_message(&self) -> Option<Message<LockTable>> {
+        self.messages.try_recv().ok()?.pop()
+    }
 }
 
 /// Everything the core needs to begin.
@@ -81,6 +92,8 @@ pub struct CoreParts {
     pub wal: Wal<LockTable>,
     /// How it times elections.
     pub timing: Timing,
+    /// When it takes snapshots.
+    pub snapshots: SnapshotPolicy,
     /// The way to its peers.
     pub peers: Arc<Peers>,
     /// Where it counts.
@@ -145,8 +158,10 @@ impl Core {
 /// must end too, for nobody knows what the disk holds.
 ///
 /// # Errors
-/// If the thread cannot be started.
+/// If the thread, or the one that writes its snapshots, cannot be started.
 pub fn start(core: &Core, doors: Doors, parts: CoreParts) -> std::io::Result<JoinHandle<Result<(), StorageError>>> {
     let view = Arc::clone(&core.view);
-    std::thread::Builder::new().name("core".into()).spawn(move || round::run(&doors, &view, parts))
+    let snapshots = Arc::clone(parts.wal.snapshots());
+    let writer = snapshots::start_writer(core.clone(), snapshots, Arc::clone(&parts.metrics))?;
+    std::thread::Builder::new().name("core".into()).spawn(move || round::run(&doors, &view, parts, writer))
 }

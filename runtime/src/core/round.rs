@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::select;
+use crossbeam_channel::{Sender, select};
 use palisade_client::wire::LeaderView;
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Input, Members, Message, Node, NodeId, Output, Persist, Role, Term};
+use palisade_spec::raft::{Input, Members, Message, Node, NodeId, Output, Persist, Role, Snapshot, Term};
 use tracing::{debug, info, warn};
 
 use super::contact::Contact;
 use super::desk::Desk;
+use super::snapshots::Taker;
 use super::timers::Timers;
 use super::view::SharedView;
 use super::{CoreParts, Doors, Event};
@@ -28,6 +29,7 @@ struct Round<'a> {
     timers: Timers,
     contact: Contact,
     desk: Desk,
+    taker: Taker,
     peers: Arc<Peers>,
     metrics: Arc<Metrics>,
     view: &'a SharedView,
@@ -42,15 +44,22 @@ struct Round<'a> {
 }
 
 /// Runs the node until it is stopped or a write fails.
-pub(super) fn run(doors: &Doors, view: &SharedView, parts: CoreParts) -> Result<(), StorageError> {
-    let CoreParts { config, durable, wal, timing, peers, metrics } = parts;
+pub(super) fn run(
+    doors: &Doors,
+    view: &SharedView,
+    parts: CoreParts,
+    writer: Sender<Snapshot<LockTable>>,
+) -> Result<(), StorageError> {
+    let CoreParts { config, durable, wal, timing, snapshots, peers, metrics } = parts;
     let now = Instant::now();
+    let taker = Taker::new(snapshots, Arc::clone(wal.snapshots()), writer, Arc::clone(&metrics), now);
     let mut round = Round {
         node: Node::recover(config, durable),
         wal,
         timers: Timers::start(timing, now),
         contact: Contact::default(),
         desk: Desk::new(Arc::clone(&metrics)),
+        taker,
         peers,
         metrics,
         view,
@@ -60,12 +69,13 @@ pub(super) fn run(doors: &Doors, view: &SharedView, parts: CoreParts) -> Result<
         stops: None,
     };
     round.tell_members();
-    round.view.publish(&round.node, 0);
+    round.publish();
     let mut batch = Batch::default();
     while !round.may_stop() && batch.fill(doors, round.next_alarm()) {
         round.take(&mut batch)?;
     }
     round.desk.shut_down();
+    round.taker.shut_down();
     Ok(())
 }
 
@@ -94,7 +104,7 @@ impl Batch {
 
 impl Round<'_> {
     fn next_alarm(&self) -> Instant {
-        let alarms = [self.timers.next(), self.desk.next(), self.stops];
+        let alarms = [self.timers.next(), self.desk.next(), self.taker.next(&self.node), self.stops];
         alarms.into_iter().flatten().min().unwrap_or_else(|| Instant::now() + IDLE)
     }
 
@@ -107,6 +117,9 @@ impl Round<'_> {
         self.now = Instant::now();
         let elapsed = self.timers.elapsed(self.now);
         self.step(Input::ClockAdvanced(elapsed));
+        if let Some(through) = self.taker.compaction(&self.node) {
+            self.step(Input::Compact(through));
+        }
         for message in batch.messages.drain(..) {
             self.step(Input::Receive(message));
         }
@@ -114,6 +127,8 @@ impl Round<'_> {
             match event {
                 Event::Ask(ask, responder) => self.desk.take(&self.node, ask, responder),
                 Event::Disconnected(connection) => self.desk.disconnected(connection),
+                Event::TakeSnapshot(reply) => self.taker.want(reply),
+                Event::SnapshotWritten(result) => self.taker.written(result, self.now),
                 Event::Stop => self.stops = Some(self.now + self.timers.longest_election()),
             }
         }
@@ -143,6 +158,8 @@ impl Round<'_> {
         }
         self.carry_out()?;
         self.desk.answer_reads(&self.node, self.contact.age(self.now));
+        // Everything is carried out: the node's state is that of the durable log up to the commit index.
+        self.taker.tend(&self.node, self.now);
         if led.is_some() && led != self.leading() {
             self.desk.lost_leadership();
         }
@@ -150,6 +167,7 @@ impl Round<'_> {
         self.desk.watch_handover(&self.node, |id| leader_view(&peers, id));
         self.tell_members();
         self.log_changes(leader, term);
+        self.metrics.round_seconds.observe(self.now.elapsed().as_secs_f64());
         Ok(())
     }
 
@@ -198,6 +216,15 @@ impl Round<'_> {
         if !writes.is_empty() {
             let written = self.wal.write(&writes)?;
             self.metrics.fsync_seconds.observe(written.sync.as_secs_f64());
+            self.metrics.segments_removed.inc_by(written.removed as u64);
+            self.taker.count(written.bytes);
+            for write in &writes {
+                if let Persist::Snapshot(snapshot) = write {
+                    let (index, term) = (snapshot.last.index, snapshot.last.term);
+                    info!(%index, %term, "the leader's snapshot was installed");
+                    self.taker.installed(self.now);
+                }
+            }
         }
         self.publish();
         for output in behind.drain(..) {
@@ -209,7 +236,7 @@ impl Round<'_> {
 
     /// Shows the node's state. Before anybody is answered: who asks for the status after an answer finds what it said.
     fn publish(&self) {
-        self.view.publish(&self.node, self.desk.waits());
+        self.view.publish(&self.node, self.desk.waits(), self.taker.log_bytes());
     }
 
     /// Carries out one output that is not a write. Everything before it in the list is done.
@@ -236,7 +263,7 @@ impl Round<'_> {
                 debug!(%from, reason = reason.name(), "message dropped");
             }
             Output::ArmElectionTimer | Output::ArmHeartbeatTimer => {}
-            Output::SendSnapshot { .. } => unreachable!("nothing is gone from a log that is never compacted"),
+            Output::SendSnapshot { to, term } => self.peers.send_snapshot(to, term),
             Output::Persist(_) => unreachable!("writes are taken out of the list"),
         }
     }

@@ -20,6 +20,10 @@ pub struct View {
     pub commit: u64,
     /// The last index in its log.
     pub last: u64,
+    /// How many entries its log has in memory.
+    pub entries: u64,
+    /// How many bytes were written to its log since the last snapshot.
+    pub log_bytes: u64,
     /// Cluster time in milliseconds.
     pub clock: u64,
     /// Live sessions.
@@ -49,13 +53,15 @@ impl SharedView {
         self.0.lock().leader
     }
 
-    pub(super) fn publish(&self, node: &Node<LockTable>, waits: usize) {
+    pub(super) fn publish(&self, node: &Node<LockTable>, waits: usize, log_bytes: u64) {
         let mut view = self.0.lock();
         view.role = node.role().name();
         view.term = node.term().0;
         view.leader = node.leader();
         view.commit = node.commit().0;
         view.last = node.log().last().index.0;
+        view.entries = node.log().entries().len() as u64;
+        view.log_bytes = log_bytes;
         view.clock = node.clock().now.0;
         view.sessions = node.machine().sessions().len() as u64;
         view.locks = node.machine().locks().len() as u64;

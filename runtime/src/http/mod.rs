@@ -11,6 +11,7 @@ mod members;
 mod node;
 mod reply;
 mod sessions;
+mod snapshots;
 mod websocket;
 
 use std::sync::Arc;
@@ -128,6 +129,7 @@ fn router(app: App) -> Router {
         .route("/v1/members/{id}/promote", post(members::promote))
         .route("/v1/leader/transfer", post(members::transfer))
         .route("/v1/status", get(node::status))
+        .route("/v1/snapshot", get(snapshots::read).post(snapshots::take))
         .route("/v1/ws", any(websocket::upgrade))
         .route("/healthz", get(node::health))
         .route("/readyz", get(node::ready))

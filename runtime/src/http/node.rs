@@ -35,6 +35,7 @@ impl App {
             sessions: view.sessions,
             locks: view.locks,
             members: members.collect(),
+            snapshot: self.snapshot(),
         }
     }
 }
@@ -62,7 +63,7 @@ pub(super) async fn ready(State(app): State<App>) -> Response {
 
 /// `GET /metrics`
 pub(super) async fn metrics(State(app): State<App>) -> Response {
-    let page = app.metrics.page(&app.core.view().get(), app.peers.roster().node);
+    let page = app.metrics.page(&app.core.view().get(), app.peers.snapshots().newest(), app.peers.roster().node);
     let page = page.expect("a String takes all that is written to it");
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(CONTENT_TYPE, content_type)], page).into_response()

@@ -7,30 +7,19 @@
 //! lost its disk comes back under a new number, as a new member.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use palisade_spec::raft::NodeId;
 use serde::{Deserialize, Serialize};
 
-use crate::storage::{StorageError, files};
+use crate::storage::{Incarnation, StorageError, files};
 use crate::sync::Mutex;
 
 /// The file's name.
 const FILE_NAME: &str = "peers.json";
 /// The only format this program writes and reads.
 const FORMAT: u32 = 1;
-
-/// The number of a data directory, drawn at random when it is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Incarnation(pub u64);
-
-impl fmt::Display for Incarnation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
-}
 
 /// Under which incarnation this node has met others.
 #[derive(Debug)]

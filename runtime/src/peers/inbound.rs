@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Message, NodeId};
+use palisade_spec::raft::{Body, Message, NodeId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use super::frame::{self, BUFFER_KEPT, FrameError, HELLO_BYTES, MESSAGE_BYTES, ReadError};
-use super::{Hello, Link, MAGIC, Peers, VERSION, Welcome};
+use super::{Hello, Link, MAGIC, Peers, Purpose, VERSION, Welcome, snapshots};
 use crate::core::Core;
 use crate::metrics::Metrics;
 use crate::sockets;
@@ -32,6 +32,8 @@ enum Ended {
     Frame(#[from] FrameError),
     #[error("a message claims to be from node {0}")]
     Impostor(NodeId),
+    #[error("a snapshot came as a message")]
+    Smuggled,
     #[error("refused: {0}")]
     Refused(String),
     #[error("no handshake within {HELLO_TIMEOUT:?}")]
@@ -60,11 +62,14 @@ pub async fn accept(peers: Arc<Peers>, core: Core, listener: TcpListener) {
             let greeted = timeout(HELLO_TIMEOUT, greet(&peers, stream)).await;
             drop(permit);
             let ended = match greeted {
-                Ok(Ok((link, connection))) => receive_as(&peers, &link, connection, core).await,
+                Ok(Ok((link, Purpose::Messages, connection))) => receive_as(&peers, &link, connection, core).await,
+                Ok(Ok((link, Purpose::Snapshot, Connection { stream, bytes }))) => {
+                    return snapshots::receive(&peers, link.peer, stream, bytes, &core).await;
+                }
                 Ok(Err(error)) => error,
                 Err(_) => Ended::Silent,
             };
-            if matches!(ended, Ended::Frame(_) | Ended::Impostor(_) | Ended::Refused(_)) {
+            if matches!(ended, Ended::Frame(_) | Ended::Impostor(_) | Ended::Smuggled | Ended::Refused(_)) {
                 peers.metrics.frames_rejected.inc();
                 warn!(%address, error = %ended, "a connection from a node was closed");
             } else {
@@ -80,7 +85,7 @@ struct Connection {
 }
 
 /// Reads the hello and answers it.
-async fn greet(peers: &Peers, mut stream: TcpStream) -> Result<(Arc<Link>, Connection), Ended> {
+async fn greet(peers: &Peers, mut stream: TcpStream) -> Result<(Arc<Link>, Purpose, Connection), Ended> {
     stream.set_nodelay(true)?;
     sockets::keep_alive(&stream).map_err(std::io::Error::from)?;
     let mut bytes = Vec::new();
@@ -100,7 +105,7 @@ async fn greet(peers: &Peers, mut stream: TcpStream) -> Result<(Arc<Link>, Conne
     welcome.map_err(Ended::Refused)?;
     let link = peers.link(hello.from).unwrap_or_else(|| peers.meet(hello.from, &hello.peer_addr));
     link.state.lock().client_addr = Some(hello.client_addr);
-    Ok((link, Connection { stream, bytes }))
+    Ok((link, hello.purpose, Connection { stream, bytes }))
 }
 
 fn judge(peers: &Peers, hello: &Hello) -> Result<(), String> {
@@ -151,6 +156,8 @@ async fn receive(peer: NodeId, connection: Connection, core: Core, metrics: Arc<
         loop {
             match frame::decode::<Message<LockTable>>(&bytes[used..], MESSAGE_BYTES) {
                 Ok(Some((message, _))) if message.from != peer => return Ended::Impostor(message.from),
+                // It has a connection of its own, so that its bytes are checked and durable before the core has it.
+                Ok(Some((Message { body: Body::InstallSnapshot { .. }, .. }, _))) => return Ended::Smuggled,
                 Ok(Some((message, length))) => {
                     messages.push(message);
                     used += length;

@@ -2,7 +2,8 @@
 //!
 //! Each node dials every other one and sends its messages over that connection; what it receives comes over the
 //! connections that others dialled. Delivery is "at most once, in order while a connection lasts": Raft repairs the
-//! rest, so nothing is retried here, and what finds no connection or no room is dropped and counted.
+//! rest, so nothing is retried here, and what finds no connection or no room is dropped and counted. Snapshots take a
+//! connection of their own (`snapshots`).
 //!
 //! Whom to dial, the log says ([`Peers::set_members`]). Whoever dials in is let in if it is of this cluster and was not
 //! removed: a member that this node has not heard of yet may lead it. What is never let in is a node that comes back
@@ -12,22 +13,24 @@ mod acquaintances;
 mod frame;
 mod inbound;
 mod outbound;
+mod snapshots;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Members, Message, NodeId};
+use palisade_spec::raft::{Members, Message, NodeId, Term};
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
-pub use acquaintances::{Acquaintances, Incarnation};
+pub use acquaintances::Acquaintances;
 pub use inbound::accept;
 pub use outbound::dial_all;
 
 use crate::handover::Outbox;
 use crate::limits;
 use crate::metrics::Metrics;
+use crate::storage::{Incarnation, Snapshots};
 use crate::sync::Mutex;
 
 /// The version of the protocol between nodes. Nodes of different versions refuse one another.
@@ -47,6 +50,16 @@ struct Hello {
     peer_addr: String,
     /// The dialling node's data directory, by its number.
     incarnation: Incarnation,
+    purpose: Purpose,
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Purpose {
+    /// Messages from the dialling node, for as long as it lasts.
+    Messages,
+    /// One snapshot from the dialling node.
+    Snapshot,
 }
 
 /// The answer to a [`Hello`]: welcome, and by whom; or why not.
@@ -79,6 +92,10 @@ pub struct Peers {
     /// Who is gone for ever.
     members: Mutex<Arc<Members>>,
     acquaintances: Acquaintances,
+    /// This node's own, to send, and where those that it receives go.
+    snapshots: Arc<Snapshots>,
+    /// The right to receive a snapshot: one at a time.
+    receiving: Semaphore,
     metrics: Arc<Metrics>,
     /// Tells [`dial_all`] of new links.
     to_dial: mpsc::UnboundedSender<Arc<Link>>,
@@ -89,6 +106,8 @@ pub struct Peers {
 struct Link {
     peer: NodeId,
     outbox: Outbox<Message<LockTable>>,
+    /// The term in which it is to be sent a snapshot.
+    snapshots: Outbox<Term>,
     state: Mutex<LinkState>,
 }
 
@@ -110,11 +129,38 @@ pub struct ToDial(mpsc::UnboundedReceiver<Arc<Link>>);
 
 impl Peers {
     /// No connection yet.
-    pub fn new(roster: Roster, acquaintances: Acquaintances, metrics: Arc<Metrics>) -> (Arc<Peers>, ToDial) {
+    pub fn new(
+        roster: Roster,
+        acquaintances: Acquaintances,
+        snapshots: Arc<Snapshots>,
+        metrics: Arc<Metrics>,
+    ) -> (Arc<Peers>, ToDial) {
         let (to_dial, dialled) = mpsc::unbounded_channel();
-        let members = Mutex::new(Arc::default());
-        let links = Mutex::new(BTreeMap::new());
-        (Arc::new(Peers { roster, links, members, acquaintances, metrics, to_dial }), ToDial(dialled))
+        let peers = Peers {
+            roster,
+            links: Mutex::new(BTreeMap::new()),
+            members: Mutex::new(Arc::default()),
+            acquaintances,
+            snapshots,
+            receiving: Semaphore::new(1),
+            metrics,
+            to_dial,
+        };
+        (Arc::new(peers), ToDial(dialled))
+    }
+
+    /// Has the newest snapshot sent to a peer, if there is a connection; never waits. One that is on its way to it is
+    /// enough.
+    pub fn send_snapshot(&self, to: NodeId, term: Term) {
+        let Some(link) = self.link(to).filter(|link| link.state.lock().dialled) else { return };
+        link.snapshots.clear();
+        // Only this has put anything there, so there is room, unless the peer was removed just now.
+        let _ = link.snapshots.push(term);
+    }
+
+    /// This node's snapshots.
+    pub fn snapshots(&self) -> &Arc<Snapshots> {
+        &self.snapshots
     }
 
     /// Sends a message if there is a connection and room; never waits.
@@ -137,6 +183,7 @@ impl Peers {
             let stays = !committed.was_removed(*id);
             if !stays {
                 link.outbox.close();
+                link.snapshots.close();
             }
             stays
         });
@@ -151,7 +198,8 @@ impl Peers {
             return Arc::clone(link);
         }
         let state = LinkState { address: address.to_owned(), ..LinkState::default() };
-        let link = Arc::new(Link { peer, outbox: Outbox::new(limits::PEER_OUTBOX), state: Mutex::new(state) });
+        let (outbox, snapshots) = (Outbox::new(limits::PEER_OUTBOX), Outbox::new(1));
+        let link = Arc::new(Link { peer, outbox, snapshots, state: Mutex::new(state) });
         links.insert(peer, Arc::clone(&link));
         // If nobody dials any more, the node is stopping.
         let _ = self.to_dial.send(Arc::clone(&link));

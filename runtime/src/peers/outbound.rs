@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade_spec::raft::NodeId;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -11,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
 use super::frame::{self, BUFFER_KEPT, FrameError, HELLO_BYTES, ReadError};
-use super::{Hello, Link, MAGIC, Peers, ToDial, VERSION, Welcome};
+use super::{Hello, Link, MAGIC, Peers, Purpose, ToDial, VERSION, Welcome, snapshots};
 use crate::sockets;
 
 /// How long a connection and its handshake may take.
@@ -22,7 +21,7 @@ const SILENCE: Duration = Duration::from_secs(2);
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 #[derive(Debug, thiserror::Error)]
-enum DialError {
+pub(super) enum DialError {
     #[error(transparent)]
     Io(#[from] std::io::Error),
     #[error("no answer within {DIAL_TIMEOUT:?}")]
@@ -37,7 +36,8 @@ enum DialError {
 pub async fn dial_all(peers: Arc<Peers>, mut to_dial: ToDial) {
     let mut links = JoinSet::new();
     while let Some(link) = to_dial.0.recv().await {
-        links.spawn(dial(Arc::clone(&peers), link));
+        links.spawn(dial(Arc::clone(&peers), Arc::clone(&link)));
+        links.spawn(snapshots::send_all(Arc::clone(&peers), link));
     }
 }
 
@@ -46,27 +46,29 @@ async fn dial(peers: Arc<Peers>, link: Arc<Link>) {
     let peer = link.peer;
     let mut pause = BACKOFF.0;
     while !link.outbox.is_closed() {
-        let address = link.state.lock().address.clone();
-        match connect(&peers, peer, &address).await {
+        match connect(&peers, &link, Purpose::Messages).await {
             Ok(stream) => {
-                info!(%peer, address, "connected");
+                info!(%peer, "connected");
                 pause = BACKOFF.0;
                 let ended = send_all(&link, stream).await;
                 link.state.lock().dialled = false;
-                info!(%peer, address, error = %ended, "disconnected");
+                info!(%peer, error = %ended, "disconnected");
             }
             Err(error @ DialError::Refused(_)) => {
-                warn!(%peer, address, %error, "cannot join");
+                let address = link.state.lock().address.clone();
+                warn!(%peer, address, %error, "cannot connect");
                 pause = BACKOFF.1;
             }
-            Err(error) => debug!(%peer, address, %error, "cannot connect"),
+            Err(error) => debug!(%peer, %error, "cannot connect"),
         }
         sleep(pause).await;
         pause = (pause * 2).min(BACKOFF.1);
     }
 }
 
-async fn connect(peers: &Peers, peer: NodeId, address: &str) -> Result<TcpStream, DialError> {
+/// Dials a peer, and says what for.
+pub(super) async fn connect(peers: &Peers, link: &Link, purpose: Purpose) -> Result<TcpStream, DialError> {
+    let (peer, address) = (link.peer, link.state.lock().address.clone());
     let handshake = async {
         let mut stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -85,6 +87,7 @@ async fn connect(peers: &Peers, peer: NodeId, address: &str) -> Result<TcpStream
             client_addr: roster.client_addr.clone(),
             peer_addr: roster.peer_addr.clone(),
             incarnation: roster.incarnation,
+            purpose,
         };
         let mut bytes = Vec::new();
         frame::encode(&hello, &mut bytes);

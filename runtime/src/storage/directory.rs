@@ -4,7 +4,10 @@ use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::{Identity, SegmentNumber, StorageError, files, identity, segment};
+use palisade_spec::raft::NodeId;
+
+use super::identity::Segments;
+use super::{Identity, StorageError, files, identity, segment};
 
 /// The lock's name.
 const LOCK_FILE: &str = "lock";
@@ -16,33 +19,91 @@ const LOCK_FILE: &str = "lock";
 pub struct DataDir {
     path: PathBuf,
     identity: Identity,
-    segments: SegmentNumber,
+    segments: Segments,
     _lock: File,
 }
 
-impl DataDir {
-    /// Opens a node's directory; creates it, and what says whose it is, at the first start.
+/// A data directory that this process has locked, before it is known to be this node's.
+#[derive(Debug)]
+pub struct LockedDir {
+    path: PathBuf,
+    found: Option<(Identity, Segments)>,
+    lock: File,
+}
+
+impl LockedDir {
+    /// Locks a directory; creates it at the first start.
     ///
     /// # Errors
-    /// If another process uses it, if it is not this node's, or if the operating system refuses something.
-    pub fn open(path: impl AsRef<Path>, expected: &Identity) -> Result<DataDir, StorageError> {
+    /// If another process uses it, if it cannot be understood, or if the operating system refuses something.
+    pub fn open(path: impl AsRef<Path>) -> Result<LockedDir, StorageError> {
         let path = path.as_ref().to_owned();
         files::create_directory(&path)?;
         let lock = lock(&path)?;
         // What is seen here may have been renamed by a process that died before it had made that durable.
         files::sync_directory(&path)?;
-        let segments = match identity::read(&path)? {
+        let found = identity::read(&path)?;
+        if found.is_none() && !segment::list(&path)?.segments.is_empty() {
+            return Err(StorageError::IdentityMissing { path });
+        }
+        Ok(LockedDir { path, found, lock })
+    }
+
+    /// Whose it is; `None` if it is new.
+    pub fn identity(&self) -> Option<&Identity> {
+        self.found.as_ref().map(|(identity, _)| identity)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Takes it over: a new one for the node of this `identity`, which is written down; any other only if it is that
+    /// node's.
+    ///
+    /// # Errors
+    /// If it is somebody else's, or if the operating system refuses something.
+    pub fn claim(self, identity: &Identity) -> Result<DataDir, StorageError> {
+        let LockedDir { path, found, lock } = self;
+        let segments = match found {
             Some((found, segments)) => {
-                identity::verify(&path, &found, expected)?;
+                verify(&path, &found, identity)?;
                 segments
             }
-            None if segment::list(&path)?.segments.is_empty() => {
-                identity::write(&path, expected, SegmentNumber::NONE)?;
-                SegmentNumber::NONE
+            None => {
+                identity::write(&path, identity, Segments::NONE)?;
+                Segments::NONE
             }
-            None => return Err(StorageError::IdentityMissing { path }),
         };
-        Ok(DataDir { path, identity: expected.clone(), segments, _lock: lock })
+        Ok(DataDir { path, identity: identity.clone(), segments, _lock: lock })
+    }
+}
+
+/// Refuses a directory that is not this node's in this cluster.
+fn verify(directory: &Path, found: &Identity, expected: &Identity) -> Result<(), StorageError> {
+    let path = identity::path(directory);
+    if found.cluster != expected.cluster {
+        return Err(StorageError::WrongCluster { path, found: found.cluster, expected: expected.cluster });
+    }
+    if found.node != expected.node {
+        return Err(StorageError::WrongNode { path, found: found.node, expected: expected.node });
+    }
+    let ids = |identity: &Identity| identity.founders.keys().copied().collect();
+    let (found, expected): (Vec<NodeId>, Vec<NodeId>) = (ids(found), ids(expected));
+    if found != expected {
+        return Err(StorageError::WrongFounders { path, found, expected });
+    }
+    Ok(())
+}
+
+impl DataDir {
+    /// Locks a directory and takes it over.
+    ///
+    /// # Errors
+    /// See [`LockedDir::open`] and [`LockedDir::claim`].
+    pub fn open(path: impl AsRef<Path>, identity: &Identity) -> Result<DataDir, StorageError> {
+        LockedDir::open(path)?.claim(identity)
     }
 
     /// Where it is.
@@ -55,16 +116,17 @@ impl DataDir {
         &self.identity
     }
 
-    /// The last segment that is known to have been created.
-    pub(super) fn last_segment(&self) -> SegmentNumber {
+    /// The segments that the log needs.
+    pub(super) fn segments(&self) -> Segments {
         self.segments
     }
 
-    /// Remembers that this segment was created, before anything is written to it.
-    pub(super) fn record_segment(&mut self, last: SegmentNumber) -> Result<(), StorageError> {
-        if last != self.segments {
-            identity::write(&self.path, &self.identity, last)?;
-            self.segments = last;
+    /// Remembers which segments the log needs: that a new one was created, before anything is written to it; that others
+    /// are of no use, before they are removed.
+    pub(super) fn record_segments(&mut self, segments: Segments) -> Result<(), StorageError> {
+        if segments != self.segments {
+            identity::write(&self.path, &self.identity, segments)?;
+            self.segments = segments;
         }
         Ok(())
     }
@@ -93,10 +155,13 @@ fn lock(directory: &Path) -> Result<File, StorageError> {
 mod tests {
     use palisade_spec::raft::NodeId;
 
+    use super::super::SegmentNumber;
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn identity() -> Identity {
-        Identity { cluster: 0xC1, node: NodeId(2), voters: vec![NodeId(1), NodeId(2), NodeId(3)] }
+        Identity::of(0xC1, NodeId(2))
     }
 
     #[test]
@@ -107,18 +172,16 @@ mod tests {
         let refusal = |identity: Identity| DataDir::open(&path, &identity).unwrap_err().to_string();
         assert!(refusal(Identity { node: NodeId(3), ..identity() }).contains("belongs to node 2, but this is node 3"));
         assert!(refusal(Identity { cluster: 7, ..identity() }).contains("belongs to cluster 0x00000000000000c1"));
-        let voters = vec![NodeId(2), NodeId(3)];
-        assert!(
-            refusal(Identity { voters, ..identity() })
-                .contains("voters are [1, 2, 3], but this node was started with [2, 3]")
-        );
-        let in_any_order = Identity { voters: vec![NodeId(3), NodeId(1), NodeId(2)], ..identity() };
-        DataDir::open(&path, &in_any_order).unwrap();
+        let founders = BTreeMap::from([2, 3].map(|id| (NodeId(id), String::new())));
+        let refused = refusal(Identity { founders, ..identity() });
+        assert!(refused.contains("founded by [2], but --peers names [2, 3]"), "{refused}");
+        let moved = BTreeMap::from([(NodeId(2), "elsewhere:1".to_owned())]);
+        DataDir::open(&path, &Identity { founders: moved, ..identity() }).unwrap();
 
         let file = path.join("identity.json");
         let content = fs::read_to_string(&file).unwrap();
         for (broken, complaint) in [
-            (content.replace("\"format\": 1", "\"format\": 9"), "is in format 9; this program knows format 1"),
+            (content.replace("\"format\": 2", "\"format\": 9"), "is in format 9; this program knows format 2"),
             (content.replace("\"node\"", "\"nod\""), "cannot be understood"),
             (content[..content.len() / 2].to_owned(), "cannot be understood"),
             (String::new(), "cannot be understood"),

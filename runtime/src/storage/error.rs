@@ -70,14 +70,14 @@ pub enum StorageError {
         expected: u64,
     },
 
-    /// The cluster has other voters than it was started with.
-    #[error("{} says that the cluster's voters are {}, but this node was started with {}. The set of voters is fixed at the first start: start the node with the same peers as before", .path.display(), list(.found), list(.expected))]
-    WrongVoters {
+    /// The cluster was founded by others than the command line says.
+    #[error("{} says that the cluster was founded by {}, but --peers names {}. Who belongs to the cluster is in its log now (palisade members list): start the node with the --peers of its first start, or without", .path.display(), list(.found), list(.expected))]
+    WrongFounders {
         /// The identity file.
         path: PathBuf,
-        /// The voters at the first start.
+        /// The founders, as it says.
         found: Vec<NodeId>,
-        /// The voters now.
+        /// The founders, as the command line says.
         expected: Vec<NodeId>,
     },
 
@@ -97,6 +97,15 @@ pub enum StorageError {
     MissingSegment {
         /// The file that should be there.
         path: PathBuf,
+    },
+
+    /// The snapshot that the log builds on is not there.
+    #[error("the snapshots in {} do not fit the log: {what}. This node must not start: it has acknowledged what is missing. {RESTORE}", .path.display())]
+    SnapshotUnfit {
+        /// The directory.
+        path: PathBuf,
+        /// What does not fit.
+        what: String,
     },
 
     /// A file does not hold what was written to it, in a way that no crash explains.

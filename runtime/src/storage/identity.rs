@@ -2,12 +2,14 @@
 //!
 //! A node that takes up another node's log speaks with two voices in one cluster, and a node whose log is gone has
 //! forgotten its votes; both can elect two leaders in one term. So the first start writes down who the directory
-//! belongs to, and every later start compares. The file also counts the segments of the log, so that a log whose
-//! newest file (or every file) was removed is noticed: nothing in what remains would show it.
+//! belongs to, and every later start compares. The file also says which segments the log has, so that a log whose
+//! newest file (or oldest, or every file) was removed is noticed: nothing in what remains would show it.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use palisade_spec::raft::NodeId;
 use serde::{Deserialize, Serialize};
@@ -18,17 +20,40 @@ use super::{SegmentNumber, StorageError, files};
 pub(super) const FILE_NAME: &str = "identity.json";
 
 /// The only format this program writes and reads.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+
+/// The number of a data directory, drawn at random when it is made: it tells a node from another one that was started
+/// under its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Incarnation(pub u64);
+
+impl fmt::Display for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
 
 /// Who a data directory belongs to. Fixed at the first start.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The cluster's id.
     pub cluster: u64,
     /// The node's number.
     pub node: NodeId,
-    /// The cluster's voters, in any order.
-    pub voters: Vec<NodeId>,
+    /// The directory's number.
+    pub incarnation: Incarnation,
+    /// The voters with which the cluster was founded, and where they were then. Empty if the node joined it later.
+    pub founders: BTreeMap<NodeId, String>,
+    /// The hash of the snapshot with which the cluster was founded, if it was.
+    pub restored: Option<String>,
+}
+
+impl Identity {
+    /// Of a node that no other one is needed to tell from: the only founder of its cluster. For tests and tools.
+    pub fn of(cluster: u64, node: NodeId) -> Identity {
+        let founders = BTreeMap::from([(node, String::new())]);
+        Identity { cluster, node, incarnation: Incarnation(0), founders, restored: None }
+    }
 }
 
 /// The file's content.
@@ -38,9 +63,25 @@ struct Record {
     format: u32,
     cluster: u64,
     node: NodeId,
-    voters: Vec<NodeId>,
+    incarnation: Incarnation,
+    founders: BTreeMap<NodeId, String>,
+    restored: Option<String>,
+    segments: Segments,
+}
+
+/// The segments that the log needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Segments {
+    /// What stood in those before this one, a snapshot includes. They are removed, or about to be.
+    pub(super) first: SegmentNumber,
     /// Segments up to this one have been created; 0 before the first.
-    segments: SegmentNumber,
+    pub(super) last: SegmentNumber,
+}
+
+impl Segments {
+    /// Those of a log that was never written to.
+    pub(super) const NONE: Segments = Segments { first: SegmentNumber::FIRST, last: SegmentNumber::NONE };
 }
 
 /// Just enough to tell the format of a file, whatever else is in it.
@@ -49,19 +90,14 @@ struct Versioned {
     format: u32,
 }
 
-impl Identity {
-    /// The voters in order, each once.
-    fn sorted_voters(&self) -> Vec<NodeId> {
-        let mut voters = self.voters.clone();
-        voters.sort_unstable();
-        voters.dedup();
-        voters
-    }
+/// Where the file is.
+pub(super) fn path(directory: &Path) -> PathBuf {
+    directory.join(FILE_NAME)
 }
 
-/// Reads the directory's identity and how many segments its log has. `None` if there is no such file.
-pub(super) fn read(directory: &Path) -> Result<Option<(Identity, SegmentNumber)>, StorageError> {
-    let path = directory.join(FILE_NAME);
+/// Reads the directory's identity and which segments its log has. `None` if there is no such file.
+pub(super) fn read(directory: &Path) -> Result<Option<(Identity, Segments)>, StorageError> {
+    let path = path(directory);
     let bytes = match fs::read(&path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -74,32 +110,17 @@ pub(super) fn read(directory: &Path) -> Result<Option<(Identity, SegmentNumber)>
         return Err(StorageError::UnknownFormat { path, found: found.format, known: FORMAT });
     }
     let record: Record = serde_json::from_slice(&bytes).map_err(unreadable)?;
-    Ok(Some((Identity { cluster: record.cluster, node: record.node, voters: record.voters }, record.segments)))
+    let Record { cluster, node, incarnation, founders, restored, segments, .. } = record;
+    Ok(Some((Identity { cluster, node, incarnation, founders, restored }, segments)))
 }
 
 /// Writes the file, durably and as a whole.
-pub(super) fn write(directory: &Path, identity: &Identity, segments: SegmentNumber) -> Result<(), StorageError> {
-    let path = directory.join(FILE_NAME);
-    let voters = identity.sorted_voters();
-    let record = Record { format: FORMAT, cluster: identity.cluster, node: identity.node, voters, segments };
+pub(super) fn write(directory: &Path, identity: &Identity, segments: Segments) -> Result<(), StorageError> {
+    let path = path(directory);
+    let Identity { cluster, node, incarnation, founders, restored } = identity.clone();
+    let record = Record { format: FORMAT, cluster, node, incarnation, founders, restored, segments };
     let mut content = serde_json::to_vec_pretty(&record)
         .map_err(|error| StorageError::IdentityUnreadable { path: path.clone(), reason: error.to_string() })?;
     content.push(b'\n');
     files::replace(&path, directory, &content)
-}
-
-/// Refuses a directory that is not this node's in this cluster.
-pub(super) fn verify(directory: &Path, found: &Identity, expected: &Identity) -> Result<(), StorageError> {
-    let path = directory.join(FILE_NAME);
-    if found.cluster != expected.cluster {
-        return Err(StorageError::WrongCluster { path, found: found.cluster, expected: expected.cluster });
-    }
-    if found.node != expected.node {
-        return Err(StorageError::WrongNode { path, found: found.node, expected: expected.node });
-    }
-    let (found, expected) = (found.sorted_voters(), expected.sorted_voters());
-    if found != expected {
-        return Err(StorageError::WrongVoters { path, found, expected });
-    }
-    Ok(())
 }

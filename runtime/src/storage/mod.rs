@@ -11,8 +11,10 @@
 //! | file | what it is |
 //! |---|---|
 //! | `lock` | locked while a process uses the directory; holds its number |
-//! | `identity.json` | cluster, node and voters, fixed at the first start; how many segments the log has |
+//! | `identity.json` | cluster, node, founders, the directory's own number: fixed at the first start; which segments the log has |
+//! | `peers.json` | which directories' nodes this one has met (see `peers::acquaintances`) |
 //! | `wal-00000000000000000001.log`… | the log's segments |
+//! | `snapshot-00000000000000000700-3.snap`… | the state after entry 700, which is of term 3 |
 //! | `….tmp` | a file in the making; means nothing |
 //!
 //! # Why recovery is right
@@ -24,19 +26,26 @@
 //! 2. A segment is full of durable zeros before it gets its name, so what was not written of a torn frame is zero.
 //! 3. An intact frame never looks torn: its first byte and its last are not zero, and no full sector of it is (the
 //!    payload is masked to that end).
-//! 4. Frames are numbered without a gap over all segments, each segment names its first frame, and `identity.json`
-//!    counts the segments. So a missing piece shows, wherever it is.
+//! 4. Frames are numbered without a gap over all segments, each segment names its first frame and what the log has come
+//!    to before it, and `identity.json` says which segments there must be. So a missing piece shows, wherever it is.
+//! 5. A segment is removed only when the log has lost every entry that it had when the next segment began, and the log
+//!    loses only what a durable snapshot includes. `identity.json` ceases to count it first. So whatever a crash leaves
+//!    of a removal is of no use, and is not read.
+//! 6. A snapshot has its name only once it is whole and durable. A leader's snapshot gets its name after the writes before
+//!    it are durable, and before the log has a record of it: a crash in between leaves it beside the old log, and the
+//!    next start ends what was begun, as the model's disk does ([`Durable::settle`](palisade_spec::raft::Durable::settle)).
 //!
 //! From 1 to 3 follows what may be cut off: the remains of one frame, at the end of the last segment, with no sound
 //! frame behind them, and zero where a crash leaves zeros. All else is damage.
 //!
 //! # Where to look
 //!
-//! `directory` and `identity`: whose it is. `wal`: writing. `frame`, `mask`, `segment`: the format. `prepare`,
-//! `files`: new files, durably. `recover`, `tail`, `replay`: reading back; torn or damaged; possible or not.
+//! `directory` and `identity`: whose it is. `wal`: writing. `frame`, `record`, `mask`, `segment`: the format. `outline`:
+//! what the writer knows of the log. `prepare`, `remove`, `files`: new files, durably, and old ones. `recover`, `tail`,
+//! `replay`: reading back; torn or damaged; possible or not. `snapshots`, `snapshot_file`: the state beside the log.
 //!
 //! Deliberately absent: retries, repair of damage, compression, encryption, reuse of old segments (their old frames
-//! would end the argument above), removal of segments (it comes with snapshots, which will say where the log begins).
+//! would end the argument above), falling back to an older snapshot.
 
 mod directory;
 mod error;
@@ -44,19 +53,26 @@ pub(crate) mod files;
 mod frame;
 mod identity;
 mod mask;
+mod outline;
 mod prepare;
+mod record;
 mod recover;
+mod remove;
 mod replay;
 mod segment;
+mod snapshot_file;
+mod snapshots;
 mod tail;
 #[cfg(test)]
 mod testing;
 mod wal;
 
-pub use directory::DataDir;
+pub use directory::{DataDir, LockedDir};
 pub use error::StorageError;
-pub use identity::Identity;
+pub use identity::{Identity, Incarnation};
 pub use recover::{Cut, RecoveryReport};
+pub use snapshot_file::{SnapshotFlaw, SnapshotHash, SnapshotInfo, read as read_snapshot};
+pub use snapshots::{Incoming, Snapshots};
 pub use wal::{DEFAULT_SEGMENT_BYTES, Wal, Written};
 
 use segment::SegmentNumber;

@@ -1,23 +1,27 @@
 //! Reading the log back: every segment, every frame, every write, in order.
 //!
 //! Recovery ends in one of two ways: with exactly what was durable, or with an error. It repairs one thing, the
-//! remains of a write that a crash cut off, and reports that it did.
+//! remains of a write that a crash cut off, and reports that it did; and it ends what a crash left half done: segments
+//! and snapshots that were about to be removed, a log that was about to give way to a leader's snapshot.
 
 use std::fs::{self, File};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use palisade_client::codec;
-use palisade_spec::raft::{Durable, Persist, StateMachine};
+use palisade_spec::raft::{Durable, Index, Position, Snapshot, StateMachine};
 use serde::de::DeserializeOwned;
 
 use super::frame::{self, Flaw, Frame, KIND_BATCH, Sequence};
 use super::mask::SECTOR;
 use super::prepare::zero;
-use super::segment::{self, Segment, SegmentNumber};
+use super::record::Record;
+use super::replay::Replay;
+use super::segment::{self, Segment, SegmentNumber, Start};
+use super::snapshots::Snapshots;
 use super::tail::{self, Tail};
-use super::{DataDir, StorageError, replay};
+use super::{DataDir, StorageError};
 
 /// What recovery found and did, for the log of the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,9 +30,11 @@ pub struct RecoveryReport {
     pub segments: usize,
     /// How many frames, that is batches of writes, they held.
     pub frames: u64,
+    /// The last entry that the newest snapshot includes, if there is one.
+    pub snapshot: Option<Position>,
     /// The unfinished write that was cut off, if there was one.
     pub cut: Option<Cut>,
-    /// Preparations of segments that a crash left behind, now removed.
+    /// Files that a crash left behind, in the making or about to be removed; now they are.
     pub leftovers: Vec<PathBuf>,
 }
 
@@ -49,7 +55,12 @@ pub struct Cut {
 #[derive(Debug)]
 pub(super) struct Recovered<S: StateMachine> {
     pub(super) durable: Durable<S>,
+    pub(super) snapshots: Snapshots,
+    /// Whether the log on the disk still has to be told that it gave way to a leader's snapshot.
+    pub(super) settled: bool,
     pub(super) report: RecoveryReport,
+    /// The segments, each with the last entry before it.
+    pub(super) segments: Vec<(SegmentNumber, Index)>,
     /// The number of the frame to be written next.
     pub(super) next: Sequence,
     /// The segment it goes to; `None` if there is none yet.
@@ -72,16 +83,20 @@ where
     S: StateMachine + DeserializeOwned,
     S::Command: DeserializeOwned,
 {
-    let numbers = find_segments(directory)?;
-    let mut reader = Reader { durable: blank, next: Sequence::FIRST, frames: 0 };
+    let (snapshots, snapshot) = Snapshots::open(directory.path(), directory.identity().cluster)?;
+    let snapshot = snapshot.unwrap_or(blank.snapshot);
+    let found = find_segments(directory)?;
+    let mut reader = Reader::begin(directory, snapshot, found.needed.first().copied())?;
+    let mut segments = Vec::new();
     let mut last: Option<LastSegment> = None;
     let mut cut = None;
-    for number in &numbers {
+    for number in &found.needed {
         let path = number.path(directory.path());
         let segment = segment::read(&path, *number, directory.identity())?;
         reader.check_continues(&segment, last.as_ref())?;
+        segments.push((*number, segment.header.start.last.index));
         let Frames { last_at, end, flaw } = reader.read_frames(&segment)?;
-        let is_last = Some(number) == numbers.last();
+        let is_last = Some(number) == found.needed.last();
         let torn = match tail::judge(&segment.bytes, end, reader.next, flaw, is_last) {
             Tail::Clean => 0,
             Tail::Torn(bytes) => bytes,
@@ -92,26 +107,42 @@ where
         }
         last = Some(LastSegment { number: *number, path, end: end as u64, size: segment.header.size });
     }
+    let Reader { replay, next, frames } = reader;
+    let unfit = |what| StorageError::SnapshotUnfit { path: directory.path().to_owned(), what };
+    let (durable, settled) = replay.finish().map_err(unfit)?;
     // Only now: whatever else an operator may want to look at is still there if the log was refused.
-    let leftovers = remove_leftovers(directory.path())?;
-    let report = RecoveryReport { segments: numbers.len(), frames: reader.frames, cut, leftovers };
-    Ok(Recovered { durable: reader.durable, report, next: reader.next, last })
+    let mut leftovers = remove(found.leftovers)?;
+    leftovers.extend(snapshots.remove_leftovers()?);
+    let snapshot = snapshots.newest().map(|newest| newest.last);
+    let report = RecoveryReport { segments: segments.len(), frames, snapshot, cut, leftovers };
+    Ok(Recovered { durable, snapshots, settled, report, segments, next, last })
 }
 
-/// The log's segments, none of which is missing.
-fn find_segments(directory: &DataDir) -> Result<Vec<SegmentNumber>, StorageError> {
-    let found = segment::list(directory.path())?.segments;
-    let mut expected = SegmentNumber::NONE;
-    for number in &found {
-        expected = expected.next();
+/// The segments of a directory.
+struct Found {
+    /// Those that the log needs; none is missing.
+    needed: Vec<SegmentNumber>,
+    /// Those that a snapshot has made superfluous, and preparations that never became segments.
+    leftovers: Vec<PathBuf>,
+}
+
+fn find_segments(directory: &DataDir) -> Result<Found, StorageError> {
+    let mut found = segment::list(directory.path())?;
+    let known = directory.segments();
+    let needed = found.segments.split_off(found.segments.partition_point(|number| *number < known.first));
+    let mut expected = known.first;
+    for number in &needed {
         if *number != expected {
-            return Err(StorageError::MissingSegment { path: expected.path(directory.path()) });
+            break;
         }
+        expected = expected.next();
     }
-    if expected < directory.last_segment() {
-        return Err(StorageError::MissingSegment { path: expected.next().path(directory.path()) });
+    if expected <= known.last.max(needed.last().copied().unwrap_or(SegmentNumber::NONE)) {
+        return Err(StorageError::MissingSegment { path: expected.path(directory.path()) });
     }
-    Ok(found)
+    let superfluous = found.segments.iter().map(|number| number.path(directory.path()));
+    found.leftovers.extend(superfluous);
+    Ok(Found { needed, leftovers: found.leftovers })
 }
 
 /// Where a segment's frames are.
@@ -126,7 +157,7 @@ struct Frames {
 
 /// What was read so far.
 struct Reader<S: StateMachine> {
-    durable: Durable<S>,
+    replay: Replay<S>,
     next: Sequence,
     frames: u64,
 }
@@ -136,16 +167,36 @@ where
     S: StateMachine + DeserializeOwned,
     S::Command: DeserializeOwned,
 {
-    /// Checks that the segment begins with the frame that follows the last one of `previous`.
+    /// Before the first segment that is there.
+    fn begin(directory: &DataDir, snapshot: Snapshot<S>, first: Option<SegmentNumber>) -> Result<Self, StorageError> {
+        let (next, start) = match first {
+            // Nothing was ever removed before the very first.
+            None | Some(SegmentNumber::FIRST) => (Sequence::FIRST, Start::default()),
+            Some(number) => {
+                let header = segment::read(&number.path(directory.path()), number, directory.identity())?.header;
+                (header.first, header.start)
+            }
+        };
+        let unfit = |what| StorageError::SnapshotUnfit { path: directory.path().to_owned(), what };
+        Ok(Reader { replay: Replay::begin(snapshot, start).map_err(unfit)?, next, frames: 0 })
+    }
+
+    /// Checks that the segment goes on where `previous` ended: with the next frame, and with what it led to.
     fn check_continues(&self, segment: &Segment, previous: Option<&LastSegment>) -> Result<(), StorageError> {
-        let first = segment.header.first;
-        if first == self.next {
-            return Ok(());
-        }
+        let (first, start) = (segment.header.first, segment.header.start);
+        let number = segment.header.number;
         let (path, offset) = previous.map_or((&segment.path, 0), |previous| (&previous.path, previous.end));
-        let segment = segment.header.number;
-        let what = format!("frame {} should follow here, but segment {segment} begins with frame {first}", self.next);
-        Err(StorageError::Damaged { path: path.clone(), offset, what })
+        if first != self.next {
+            let what =
+                format!("frame {} should follow here, but segment {number} begins with frame {first}", self.next);
+            return Err(StorageError::Damaged { path: path.clone(), offset, what });
+        }
+        if start != self.replay.start() {
+            let what =
+                format!("the log ends here with {}, but segment {number} goes on from {start}", self.replay.start());
+            return Err(StorageError::Damaged { path: path.clone(), offset, what });
+        }
+        Ok(())
     }
 
     /// Replays the segment's frames up to the first place that has none.
@@ -170,12 +221,9 @@ where
         if frame.kind != KIND_BATCH {
             return Err(format!("it is of kind {}, which this program does not know", frame.kind));
         }
-        let writes: Vec<Persist<S>> = codec::decode(&frame.payload()).map_err(|error| error.to_string())?;
-        for write in &writes {
-            replay::check(&self.durable, write)?;
-            self.durable.apply(write);
-        }
-        Ok(())
+        let records: Vec<Record<'_, S::Command>> =
+            codec::decode(&frame.payload()).map_err(|error| error.to_string())?;
+        records.into_iter().try_for_each(|record| self.replay.follow(record))
     }
 }
 
@@ -196,9 +244,8 @@ fn settle(segment: &Segment, last_frame: Range<usize>, torn: usize) -> Result<Op
     Ok((bytes > 0 || restored > 0).then(|| Cut { path: path.clone(), offset, bytes, restored }))
 }
 
-/// Removes the preparations that never became segments.
-fn remove_leftovers(directory: &Path) -> Result<Vec<PathBuf>, StorageError> {
-    let leftovers = segment::list(directory)?.leftovers;
+/// Removes what a crash left behind.
+fn remove(leftovers: Vec<PathBuf>) -> Result<Vec<PathBuf>, StorageError> {
     for path in &leftovers {
         fs::remove_file(path).map_err(StorageError::io("remove the left-over", path))?;
     }

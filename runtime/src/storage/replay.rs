@@ -1,89 +1,180 @@
-//! Whether a write can be what a sound node wrote next.
+//! The log, read back record by record: what the node's disk came to, or why no sound node can have written that.
+//!
+//! Reading begins with the first segment that was not removed, so the entries of those before it are unknown. What is
+//! known of them is enough: the [`Start`] of that segment says where they ended, and the newest snapshot includes them
+//! all. (A segment is removed only once a durable snapshot includes every entry that the log had when the *next* one
+//! began.) So the log is taken to begin there. Who the members were at that place, the snapshot tells. If a later record replaces entries from before that place, uncommitted
+//! ones then, the log begins with the replacement instead, which a snapshot includes as well.
 //!
 //! A frame that checks out was written by this program; but a program has bugs, and a directory can be put together
-//! by hand. [`Durable::apply`] answers an impossible write with a panic, which is right for a running node and wrong
-//! for one that is only reading its disk: so what is impossible is found here first, and becomes a sentence.
+//! by hand. [`Log`] answers an impossible write with a panic, which is right for a running node and wrong for one that
+//! is only reading its disk: so what is impossible is found here first, and becomes a sentence.
 
-use palisade_spec::raft::{Durable, Entry, HardState, Index, Persist, Position, Snapshot, StateMachine};
+use std::sync::Arc;
 
-/// Checks a write against the disk it is to be applied to.
-///
-/// # Errors
-/// Says what is impossible about it.
-pub(super) fn check<S: StateMachine>(durable: &Durable<S>, write: &Persist<S>) -> Result<(), String> {
-    match write {
-        Persist::HardState(hard) => check_hard_state(durable.hard, *hard),
-        Persist::Entries(entries) => check_entries(durable, entries),
-        Persist::Snapshot(snapshot) => check_snapshot(durable, snapshot),
-        Persist::Compact(through) => check_compaction(durable, *through),
-    }
+use palisade_spec::raft::{Durable, Entry, HardState, Index, Log, Position, Snapshot, Stamp, StateMachine};
+
+use super::record::Record;
+use super::segment::Start;
+
+/// What the records so far have come to, on top of the newest snapshot.
+#[derive(Debug)]
+pub(super) struct Replay<S: StateMachine> {
+    durable: Durable<S>,
+    /// A snapshot includes the entries up to here, says the log: nothing may replace them.
+    floor: Index,
 }
 
-/// A snapshot is later than the one before, and of no later term than the node has seen.
-fn check_snapshot<S: StateMachine>(durable: &Durable<S>, snapshot: &Snapshot<S>) -> Result<(), String> {
-    let (old, new) = (durable.snapshot.last, snapshot.last);
-    if new.index <= old.index || new.term < old.term {
-        let (Position { index, term }, Position { index: before, term: earlier }) = (new, old);
-        return Err(format!(
-            "its snapshot ends at {index} of term {term}, the one before at {before} of term {earlier}"
-        ));
+impl<S: StateMachine> Replay<S> {
+    /// Before the first record of a segment that begins so.
+    ///
+    /// # Errors
+    /// If the snapshot does not include what stood in the segments before that one.
+    pub(super) fn begin(snapshot: Snapshot<S>, start: Start) -> Result<Replay<S>, String> {
+        let (begins, included) = (start.last.index, snapshot.last.index);
+        if begins > included {
+            return Err(format!("the log begins behind entry {begins}, but {}", ends_at(included)));
+        }
+        let log = Log::starting_at(start.last, start.stamp, Arc::default());
+        Ok(Replay { durable: Durable { hard: start.hard, snapshot, log }, floor: Index(0) })
     }
-    if new.term > durable.hard.term {
-        return Err(format!("its snapshot is of term {}, after the node's own, {}", new.term, durable.hard.term));
-    }
-    Ok(())
-}
 
-/// The log loses only what a snapshot includes.
-fn check_compaction<S: StateMachine>(durable: &Durable<S>, through: Index) -> Result<(), String> {
-    let last = durable.snapshot.last.index;
-    if through > last {
-        return Err(format!("it removes entries up to {through}, but the snapshot ends at {last}"));
+    /// What the next segment has to say of those before it.
+    pub(super) fn start(&self) -> Start {
+        let Durable { hard, log, .. } = &self.durable;
+        Start { hard: *hard, last: log.last(), stamp: log.last_stamp() }
     }
-    Ok(())
-}
 
-/// Terms never decrease, and a vote given stands for its term (figure 3.1).
-fn check_hard_state(old: HardState, new: HardState) -> Result<(), String> {
-    if new.term < old.term {
-        return Err(format!("it goes back from term {} to term {}", old.term, new.term));
+    /// Follows one record.
+    ///
+    /// # Errors
+    /// Says what is impossible about it.
+    pub(super) fn follow(&mut self, record: Record<'_, S::Command>) -> Result<(), String> {
+        match record {
+            Record::HardState(hard) => self.hard_state(hard),
+            Record::Entries(entries) => self.entries(entries.into_owned()),
+            Record::Compacted(through) => self.compacted(through),
+            Record::Installed { last, stamp, keeps } => self.installed(last, stamp, keeps),
+        }
     }
-    if new.term == old.term && old.vote.is_some() && new.vote != old.vote {
-        return Err(format!("it changes the vote given in term {}", old.term));
-    }
-    Ok(())
-}
 
-/// Entries continue the log, or replace its end; among themselves indexes have no gap, terms and stamps never
-/// decrease.
-fn check_entries<S: StateMachine>(durable: &Durable<S>, entries: &[Entry<S::Command>]) -> Result<(), String> {
-    let log = &durable.log;
-    let first = entries.first().ok_or("it writes no entries")?;
-    if first.index <= log.base().index {
-        return Err(format!("it replaces entry {}, which a snapshot covers", first.index));
+    /// What the disk holds, and whether its log had to be [brought into line](Durable::settle) with the snapshot: a
+    /// crash came between the two when a leader's snapshot was installed.
+    ///
+    /// # Errors
+    /// If the log does not reach back to the snapshot, or the snapshot is later than the node's term.
+    pub(super) fn finish(mut self) -> Result<(Durable<S>, bool), String> {
+        let Durable { hard, snapshot, log } = &self.durable;
+        let (begins, last) = (log.base().index, snapshot.last);
+        if begins > last.index {
+            return Err(format!("the log begins behind entry {begins}, but {}", ends_at(last.index)));
+        }
+        if last.term > hard.term {
+            return Err(format!("the snapshot is of term {}, after the node's own, {}", last.term, hard.term));
+        }
+        let before = log.last();
+        self.durable.settle();
+        let Durable { snapshot, log, .. } = &mut self.durable;
+        let settled = log.last() != before;
+        // Who the members were where the log begins is in none of the segments that are left.
+        log.set_members_at(snapshot.last.index, &snapshot.members);
+        Ok((self.durable, settled))
     }
-    if first.index > log.last().index.next() {
-        return Err(format!("it writes entry {} after entry {}", first.index, log.last().index));
+
+    /// Terms never decrease, and a vote given stands for its term (figure 3.1).
+    fn hard_state(&mut self, new: HardState) -> Result<(), String> {
+        let old = self.durable.hard;
+        if new.term < old.term {
+            return Err(format!("it goes back from term {} to term {}", old.term, new.term));
+        }
+        if new.term == old.term && old.vote.is_some() && new.vote != old.vote {
+            return Err(format!("it changes the vote given in term {}", old.term));
+        }
+        self.durable.hard = new;
+        Ok(())
     }
-    let before = log.get(first.index.previous());
-    let mut last = before.map_or(log.base(), Entry::position);
-    let mut stamp = before.map_or(durable.snapshot.stamp, |entry| entry.stamp);
-    for entry in entries {
-        if entry.index != last.index.next() || entry.term < last.term || entry.stamp < stamp {
+
+    /// Entries continue the log, or replace its end; among themselves indexes have no gap, terms and stamps never
+    /// decrease.
+    fn entries(&mut self, entries: Vec<Entry<S::Command>>) -> Result<(), String> {
+        let log = &mut self.durable.log;
+        let first = entries.first().ok_or("it writes no entries")?.index;
+        if first <= self.floor {
+            return Err(format!("it replaces entry {first}, which a snapshot covers"));
+        }
+        if first > log.last().index.next() {
+            return Err(format!("it writes entry {first} after entry {}", log.last().index));
+        }
+        let mut entries = entries.into_iter();
+        if first > log.base().index {
+            log.truncate(first);
+        } else if let Some(entry) = entries.next() {
+            *log = Log::starting_at(entry.position(), entry.stamp, Arc::default());
+        }
+        for entry in entries {
+            let (Position { index, term }, stamp) = (log.last(), log.last_stamp());
+            if entry.index != index.next() || entry.term < term || entry.stamp < stamp {
+                return Err(format!(
+                    "entry {} of term {} at {} cannot follow entry {index} of term {term} at {stamp}",
+                    entry.index, entry.term, entry.stamp
+                ));
+            }
+            log.push(entry);
+        }
+        Ok(())
+    }
+
+    /// The log loses only what a snapshot includes.
+    fn compacted(&mut self, through: Index) -> Result<(), String> {
+        let (included, last) = (self.durable.snapshot.last.index, self.durable.log.last().index);
+        if through > included {
+            return Err(format!("it removes entries up to {through}, but {}", ends_at(included)));
+        }
+        if through > last {
+            return Err(format!("it removes entries up to {through}, but the log ends with {last}"));
+        }
+        self.durable.log.compact(through);
+        self.floor = self.floor.max(through);
+        Ok(())
+    }
+
+    /// A leader's snapshot takes the place of the log up to its end, and of all of it if the log had another entry there.
+    fn installed(&mut self, last: Position, stamp: Stamp, keeps: bool) -> Result<(), String> {
+        let included = self.durable.snapshot.last.index;
+        if last.index > included {
+            return Err(format!("it installs a snapshot up to entry {}, but {}", last.index, ends_at(included)));
+        }
+        if last.index <= self.floor {
+            return Err(format!("it installs a snapshot up to entry {}, which one covers already", last.index));
+        }
+        let log = &mut self.durable.log;
+        if !keeps {
+            *log = Log::starting_at(last, stamp, Arc::default());
+        } else if log.base().index <= last.index && log.term_at(last.index) != Some(last.term) {
             return Err(format!(
-                "entry {} of term {} at {} cannot follow entry {} of term {} at {stamp}",
-                entry.index, entry.term, entry.stamp, last.index, last.term
+                "it keeps what follows entry {} of term {}, which is not there",
+                last.index, last.term
             ));
         }
-        last = entry.position();
-        stamp = entry.stamp;
+        log.compact(last.index);
+        self.floor = last.index;
+        Ok(())
     }
-    Ok(())
+}
+
+/// How far the newest snapshot goes.
+fn ends_at(included: Index) -> String {
+    match included {
+        Index(0) => "there is no snapshot".into(),
+        index => format!("the newest snapshot ends with entry {index}"),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use palisade_spec::raft::{Index, NodeId, Payload, Stamp, Term};
+    use std::borrow::Cow;
+
+    use palisade_spec::raft::{NodeId, Payload, Term};
 
     use super::super::testing::Tape;
     use super::*;
@@ -92,38 +183,136 @@ mod tests {
         Entry { term: Term(term), index: Index(index), stamp: Stamp(stamp), payload: Payload::Noop }
     }
 
-    fn hard(term: u64, vote: Option<u16>) -> Persist<Tape> {
-        Persist::HardState(HardState { term: Term(term), vote: vote.map(NodeId) })
+    fn entries(entries: &[(u64, u64, u64)]) -> Record<'static, Vec<u8>> {
+        Record::Entries(Cow::Owned(entries.iter().map(|&(term, index, stamp)| entry(term, index, stamp)).collect()))
+    }
+
+    fn hard(term: u64, vote: Option<u16>) -> Record<'static, Vec<u8>> {
+        Record::HardState(HardState { term: Term(term), vote: vote.map(NodeId) })
+    }
+
+    fn compacted(through: u64) -> Record<'static, Vec<u8>> {
+        Record::Compacted(Index(through))
+    }
+
+    fn installed(term: u64, index: u64, keeps: bool) -> Record<'static, Vec<u8>> {
+        let last = Position { term: Term(term), index: Index(index) };
+        Record::Installed { last, stamp: Stamp(index * 10), keeps }
+    }
+
+    fn start(term: u64, last: (u64, u64)) -> Start {
+        let last = Position { term: Term(last.0), index: Index(last.1) };
+        Start { hard: HardState { term: Term(term), vote: None }, last, stamp: Stamp(last.index.0 * 10) }
+    }
+
+    fn snapshot(term: u64, index: u64) -> Snapshot<Tape> {
+        let last = Position { term: Term(term), index: Index(index) };
+        Snapshot { last, stamp: Stamp(index * 10), members: Arc::default(), machine: Tape }
+    }
+
+    /// Follows records that are all possible.
+    fn follow(snapshot: Snapshot<Tape>, start: Start, records: &[Record<'static, Vec<u8>>]) -> Replay<Tape> {
+        let mut replay = Replay::begin(snapshot, start).unwrap();
+        records.iter().for_each(|record| replay.follow(record.clone()).unwrap());
+        replay
+    }
+
+    /// Term and index of the base and of every entry of the log.
+    fn log(durable: &Durable<Tape>) -> Vec<(u64, u64)> {
+        let entries = durable.log.entries().iter().map(Entry::position);
+        std::iter::once(durable.log.base()).chain(entries).map(|at| (at.term.0, at.index.0)).collect()
     }
 
     #[test]
-    fn impossible_writes_are_named_and_possible_ones_are_not() {
-        let mut durable = Durable::blank(Tape);
-        durable.apply(&hard(4, Some(1)));
-        durable.apply(&Persist::Entries(vec![entry(1, 1, 10), entry(3, 2, 20)]));
-
+    fn impossible_records_are_named_and_possible_ones_are_not() {
+        // Entries 1@1 to 4@3, of which a snapshot includes three, and the log has lost one.
+        let before = [hard(4, Some(1)), entries(&[(1, 1, 10), (3, 2, 20), (3, 3, 30), (3, 4, 40)]), compacted(1)];
+        let check = |record| follow(snapshot(3, 3), Start::default(), &before).follow(record);
         for good in [
             hard(4, Some(1)),
             hard(5, None),
-            Persist::Entries(vec![entry(3, 3, 20)]),
-            Persist::Entries(vec![entry(1, 2, 10), entry(4, 3, 10)]),
-            Persist::Entries(vec![entry(1, 1, 0)]),
+            entries(&[(3, 5, 40)]),
+            entries(&[(1, 2, 10), (4, 3, 10)]),
+            compacted(0),
+            compacted(3),
+            installed(3, 2, true),
+            installed(2, 3, false),
         ] {
-            assert_eq!(check(&durable, &good), Ok(()));
-            durable.clone().apply(&good);
+            assert_eq!(check(good), Ok(()));
         }
         for bad in [
             hard(3, None),
             hard(4, None),
             hard(4, Some(2)),
-            Persist::Entries(vec![]),
-            Persist::Entries(vec![entry(3, 0, 20)]),
-            Persist::Entries(vec![entry(3, 4, 20)]),
-            Persist::Entries(vec![entry(2, 3, 20)]),
-            Persist::Entries(vec![entry(3, 3, 19)]),
-            Persist::Entries(vec![entry(3, 3, 20), entry(3, 5, 20)]),
+            entries(&[]),
+            entries(&[(3, 1, 20)]),
+            entries(&[(3, 6, 40)]),
+            entries(&[(2, 5, 40)]),
+            entries(&[(3, 5, 39)]),
+            entries(&[(3, 5, 40), (3, 7, 40)]),
+            compacted(4),
+            installed(3, 4, true),
+            installed(3, 4, false),
+            installed(1, 1, true),
+            installed(2, 3, true),
         ] {
-            assert!(check(&durable, &bad).is_err(), "{bad:?}");
+            assert!(check(bad.clone()).is_err(), "{bad:?}");
         }
+        let mut short = follow(snapshot(3, 3), Start::default(), &[entries(&[(1, 1, 10)])]);
+        assert!(short.follow(compacted(2)).is_err(), "the log does not have what it loses");
+    }
+
+    /// Goal: uncommitted entries of segments that are gone may be replaced by what a later segment has.
+    #[test]
+    fn a_log_whose_beginning_is_gone_begins_with_what_replaced_it() {
+        let replaced = [entries(&[(5, 8, 80), (5, 9, 90), (5, 10, 100)]), entries(&[(5, 11, 110)]), compacted(9)];
+        let (durable, settled) = follow(snapshot(5, 10), start(5, (4, 10)), &replaced).finish().unwrap();
+        assert_eq!((log(&durable), settled), (vec![(5, 9), (5, 10), (5, 11)], false));
+        let again = [&replaced[..1], &[entries(&[(6, 7, 70), (6, 8, 80), (6, 9, 90)])], &[hard(6, None)]].concat();
+        let (durable, _) = follow(snapshot(6, 8), start(5, (4, 8)), &again).finish().unwrap();
+        assert_eq!(log(&durable), [(6, 7), (6, 8), (6, 9)]);
+    }
+
+    #[test]
+    fn an_installed_snapshot_keeps_what_follows_only_if_the_log_had_its_end() {
+        let before = entries(&[(1, 1, 10), (1, 2, 20), (1, 3, 30)]);
+        for (record, expected) in [
+            (installed(1, 2, true), vec![(1, 2), (1, 3)]),
+            (installed(2, 2, false), vec![(2, 2)]),
+            (installed(2, 5, false), vec![(2, 5)]),
+        ] {
+            let replay = follow(snapshot(2, 5), Start::default(), &[hard(2, None), before.clone(), record]);
+            assert_eq!(log(&replay.durable), expected);
+        }
+        // The segment that had the entry is gone: the record's word counts.
+        let mut replay = follow(snapshot(2, 5), start(2, (1, 3)), &[installed(1, 2, true), entries(&[(2, 4, 40)])]);
+        assert_eq!(log(&replay.durable), [(1, 3), (2, 4)]);
+        assert!(replay.follow(entries(&[(2, 2, 40)])).is_err());
+    }
+
+    #[test]
+    fn a_log_beside_a_newer_snapshot_is_brought_into_line() {
+        let before = [hard(3, None), entries(&[(1, 1, 10), (1, 2, 20), (2, 3, 30)])];
+        for (snapshot, expected, is_settled) in [
+            (snapshot(0, 0), vec![(0, 0), (1, 1), (1, 2), (2, 3)], false),
+            (snapshot(1, 2), vec![(0, 0), (1, 1), (1, 2), (2, 3)], false),
+            (snapshot(2, 2), vec![(2, 2)], true),
+            (snapshot(3, 3), vec![(3, 3)], true),
+            (snapshot(3, 9), vec![(3, 9)], true),
+        ] {
+            let (durable, settled) = follow(snapshot, Start::default(), &before).finish().unwrap();
+            assert_eq!((log(&durable), settled), (expected, is_settled));
+        }
+        let later = follow(snapshot(4, 9), Start::default(), &before).finish().unwrap_err();
+        assert!(later.contains("the snapshot is of term 4"), "{later}");
+    }
+
+    #[test]
+    fn a_log_that_needs_a_snapshot_that_is_not_there_is_refused() {
+        let refusal = Replay::begin(snapshot(1, 4), start(1, (1, 5))).unwrap_err();
+        assert_eq!(refusal, "the log begins behind entry 5, but the newest snapshot ends with entry 4");
+        let refusal = Replay::begin(snapshot(0, 0), start(1, (1, 5))).unwrap_err();
+        assert_eq!(refusal, "the log begins behind entry 5, but there is no snapshot");
+        Replay::begin(snapshot(1, 5), start(1, (1, 5))).unwrap();
     }
 }

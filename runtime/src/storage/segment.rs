@@ -2,19 +2,21 @@
 //!
 //! ```text
 //! sector 0:  magic "PALISWAL" | format u32 | cluster u64 | node u16 | segment number u64 | first frame u64
-//!            | size u64 | zeros | CRC-32C at 508
+//!            | size u64 | term u64 | has voted u8 | for whom u16 | last entry: term u64, index u64, stamp u64
+//!            | zeros | CRC-32C at 508
 //! then:      frames, one after the other
 //! then:      zeros, up to the size
 //! ```
 //!
 //! A segment has its name only once its header and all its zeros are durable (see the prepare module), so a header
-//! that does not check out is damage, never a torn write.
+//! that does not check out is damage, never a torn write. Therefore the header is also where a segment restates what
+//! the segments before it have led to ([`Start`]): it needs no write of its own, and cannot be torn.
 
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use palisade_spec::raft::NodeId;
+use palisade_spec::raft::{HardState, Index, NodeId, Position, Stamp, Term};
 use serde::{Deserialize, Serialize};
 
 use super::frame::{Sequence, field};
@@ -26,6 +28,8 @@ use super::{Identity, StorageError};
 pub(super) struct SegmentNumber(pub(super) u64);
 
 impl SegmentNumber {
+    /// The first of a log.
+    pub(super) const FIRST: SegmentNumber = SegmentNumber(1);
     /// Before the first.
     pub(super) const NONE: SegmentNumber = SegmentNumber(0);
 
@@ -48,11 +52,52 @@ impl fmt::Display for SegmentNumber {
 
 const MAGIC: [u8; 8] = *b"PALISWAL";
 /// The only format this program writes and reads. The place of the checksum is the same in every format.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+const START_AT: usize = 46;
 const SUM_AT: usize = SECTOR - 4;
 
 /// Where the first frame begins.
 pub(super) const FRAMES_AT: u64 = SECTOR as u64;
+
+/// What the log has come to when a segment begins: all that recovery must know of the segments before it, once a
+/// snapshot includes their entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Start {
+    pub(super) hard: HardState,
+    /// The log's last entry, or its base if it is empty.
+    pub(super) last: Position,
+    /// That entry's stamp.
+    pub(super) stamp: Stamp,
+}
+
+impl fmt::Display for Start {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Start { hard: HardState { term, vote }, last, stamp } = self;
+        write!(f, "entry {} of term {} at {stamp}, in term {term}", last.index, last.term)?;
+        vote.map_or(Ok(()), |node| write!(f, " with a vote for node {node}"))
+    }
+}
+
+impl Start {
+    fn encode(&self, bytes: &mut [u8]) {
+        bytes[..8].copy_from_slice(&self.hard.term.0.to_le_bytes());
+        bytes[8] = u8::from(self.hard.vote.is_some());
+        bytes[9..11].copy_from_slice(&self.hard.vote.map_or(0, |node| node.0).to_le_bytes());
+        bytes[11..19].copy_from_slice(&self.last.term.0.to_le_bytes());
+        bytes[19..27].copy_from_slice(&self.last.index.0.to_le_bytes());
+        bytes[27..35].copy_from_slice(&self.stamp.0.to_le_bytes());
+    }
+
+    fn decode(bytes: &[u8]) -> Start {
+        let number = |at| u64::from_le_bytes(field(bytes, at));
+        let vote = (bytes[8] != 0).then(|| NodeId(u16::from_le_bytes(field(bytes, 9))));
+        Start {
+            hard: HardState { term: Term(number(0)), vote },
+            last: Position { term: Term(number(11)), index: Index(number(19)) },
+            stamp: Stamp(number(27)),
+        }
+    }
+}
 
 /// What a segment says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +107,8 @@ pub(super) struct Header {
     pub(super) first: Sequence,
     /// How long the file is, in bytes.
     pub(super) size: u64,
+    /// What the log has come to before it.
+    pub(super) start: Start,
 }
 
 impl Header {
@@ -75,6 +122,7 @@ impl Header {
         bytes[22..30].copy_from_slice(&self.number.0.to_le_bytes());
         bytes[30..38].copy_from_slice(&self.first.0.to_le_bytes());
         bytes[38..46].copy_from_slice(&self.size.to_le_bytes());
+        self.start.encode(&mut bytes[START_AT..]);
         let sum = crc32c::crc32c(&bytes[..SUM_AT]);
         bytes[SUM_AT..].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -112,6 +160,7 @@ impl Header {
             number: SegmentNumber(u64::from_le_bytes(field(header, 22))),
             first: Sequence(u64::from_le_bytes(field(header, 30))),
             size: u64::from_le_bytes(field(header, 38)),
+            start: Start::decode(&header[START_AT..]),
         })
     }
 }
@@ -182,12 +231,21 @@ mod tests {
     use super::*;
 
     fn identity() -> Identity {
-        Identity { cluster: 0xC1, node: NodeId(2), voters: vec![NodeId(2)] }
+        Identity::of(0xC1, NodeId(2))
+    }
+
+    fn header() -> Header {
+        let hard = HardState { term: Term(9), vote: Some(NodeId(3)) };
+        let start = Start { hard, last: Position { term: Term(8), index: Index(5000) }, stamp: Stamp(123_456) };
+        Header { number: SegmentNumber(3), first: Sequence(77), size: 4096, start }
     }
 
     #[test]
     fn a_header_reads_back_and_every_flipped_bit_of_it_is_refused() {
-        let header = Header { number: SegmentNumber(3), first: Sequence(77), size: 4096 };
+        let no_vote = Header { start: Start::default(), ..header() };
+        let bytes = no_vote.encode(&identity());
+        assert_eq!(Header::decode(&bytes, Path::new("segment"), &identity()).unwrap(), no_vote);
+        let header = header();
         let mut bytes = header.encode(&identity());
         let path = Path::new("segment");
         assert_eq!(Header::decode(&bytes, path, &identity()).unwrap(), header);
@@ -201,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_segment_of_another_log_is_refused_by_name() {
-        let bytes = Header { number: SegmentNumber(1), first: Sequence(1), size: 4096 }.encode(&identity());
+        let bytes = header().encode(&identity());
         let other_node = Identity { node: NodeId(3), ..identity() };
         let other_cluster = Identity { cluster: 0xC2, ..identity() };
         let path = Path::new("segment");
@@ -209,13 +267,32 @@ mod tests {
         assert!(matches!(Header::decode(&bytes, path, &other_cluster), Err(StorageError::WrongCluster { .. })));
     }
 
+    /// Format 1 had nothing to say of the segments before.
     #[test]
-    fn a_later_format_is_named() {
-        let mut bytes = Header { number: SegmentNumber(1), first: Sequence(1), size: 4096 }.encode(&identity());
-        bytes[8] = 2;
-        let sum = crc32c::crc32c(&bytes[..SUM_AT]);
-        bytes[SUM_AT..].copy_from_slice(&sum.to_le_bytes());
-        let refused = Header::decode(&bytes, Path::new("segment"), &identity());
-        assert!(matches!(refused, Err(StorageError::UnknownFormat { found: 2, known: 1, .. })));
+    fn another_format_is_named() {
+        for format in [1, 3] {
+            let mut bytes = header().encode(&identity());
+            bytes[8] = format;
+            let sum = crc32c::crc32c(&bytes[..SUM_AT]);
+            bytes[SUM_AT..].copy_from_slice(&sum.to_le_bytes());
+            let refused = Header::decode(&bytes, Path::new("segment"), &identity());
+            let found = u32::from(format);
+            assert!(matches!(refused, Err(StorageError::UnknownFormat { found: f, known: 2, .. }) if f == found));
+        }
+    }
+
+    #[test]
+    fn the_bytes_of_a_header_are_pinned() {
+        let bytes = header().encode(&identity());
+        let hex: String = bytes[..START_AT + 35].iter().map(|byte| format!("{byte:02x}")).collect();
+        // A change here is a change of the format: give the segments a new version.
+        assert_eq!(
+            hex,
+            concat!(
+                "50414c495357414c02000000c100000000000000020003000000000000004d0000000000000000100000000000000900",
+                "0000000000000103000800000000000000881300000000000040e2010000000000",
+            )
+        );
+        assert!(bytes[START_AT + 35..SUM_AT].iter().all(|byte| *byte == 0));
     }
 }

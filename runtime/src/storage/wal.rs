@@ -4,23 +4,31 @@
 //! fails, nobody knows what is on the disk: an operating system may report a failed sync once and then forget it, so
 //! a second try would prove nothing. The log therefore refuses everything from then on, and the process must stop;
 //! the next start reads what really is there.
+//!
+//! The log's beginning goes when the protocol says so ([`Persist::Compact`], [`Persist::Snapshot`]): a segment is removed
+//! when the next one is begun and nothing that stands in it is in the log any more.
 
 use std::fs::File;
 use std::io;
 use std::marker::PhantomData;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use palisade_spec::raft::{Durable, Persist, StateMachine};
+use palisade_spec::raft::{Durable, Index, Persist, StateMachine};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::frame::{FrameBuffer, KIND_BATCH, Sequence};
+use super::identity::Segments;
+use super::outline::Outline;
 use super::prepare::{Blank, Preparation};
+use super::record::Record;
 use super::recover::{self, LastSegment, RecoveryReport};
-use super::segment::{FRAMES_AT, Header, SegmentNumber};
-use super::{DataDir, StorageError};
+use super::remove::Removal;
+use super::segment::{FRAMES_AT, Header, SegmentNumber, Start};
+use super::{DataDir, Snapshots, StorageError};
 
 /// The size of a segment in bytes, unless told otherwise.
 pub const DEFAULT_SEGMENT_BYTES: u64 = 16 << 20;
@@ -28,7 +36,7 @@ pub const DEFAULT_SEGMENT_BYTES: u64 = 16 << 20;
 /// What one write cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// The frame's length in bytes; 0 for an empty batch, which writes nothing.
+    /// The length of its frames in bytes; 0 for an empty batch, which writes nothing.
     pub bytes: usize,
     /// How long the write itself took.
     pub write: Duration,
@@ -36,6 +44,8 @@ pub struct Written {
     pub sync: Duration,
     /// How long it took to begin a new segment, if that was necessary.
     pub rotation: Option<Duration>,
+    /// How many segments were found superfluous when it was.
+    pub removed: usize,
 }
 
 /// What the log needs of an open segment. Tests put a disk that fails in its place.
@@ -75,6 +85,12 @@ pub struct Wal<S: StateMachine> {
     buffer: FrameBuffer,
     /// The segment after the active one, once the active one is half full.
     preparation: Option<Preparation>,
+    /// What the log has come to.
+    outline: Outline,
+    /// All segments that are there, each with the last entry before it.
+    segments: Vec<(SegmentNumber, Index)>,
+    removal: Removal,
+    snapshots: Arc<Snapshots>,
     /// The first failure, after which there is no other.
     failed: Option<String>,
     segment_bytes: u64,
@@ -91,7 +107,7 @@ impl<S: StateMachine> Wal<S> {
     pub fn open(directory: DataDir, blank: Durable<S>) -> Result<(Wal<S>, Durable<S>, RecoveryReport), StorageError>
     where
         S: DeserializeOwned,
-        S::Command: DeserializeOwned,
+        S::Command: Serialize + DeserializeOwned,
     {
         Wal::open_with_segments_of(DEFAULT_SEGMENT_BYTES, directory, blank)
     }
@@ -108,29 +124,48 @@ impl<S: StateMachine> Wal<S> {
     ) -> Result<(Wal<S>, Durable<S>, RecoveryReport), StorageError>
     where
         S: DeserializeOwned,
-        S::Command: DeserializeOwned,
+        S::Command: Serialize + DeserializeOwned,
     {
         let recovered = recover::recover(&directory, blank)?;
+        let Durable { hard, snapshot, log } = &recovered.durable;
+        let start = Start { hard: *hard, last: log.last(), stamp: log.last_stamp() };
+        let mut segments = recovered.segments;
         let active = match recovered.last {
             Some(last) => Active::reopen(last, &mut directory)?,
             None => {
-                let number = SegmentNumber::NONE.next();
+                let number = SegmentNumber::FIRST;
                 let blank = Blank::create(directory.path(), number, segment_bytes)?;
-                let header = Header { number, first: recovered.next, size: segment_bytes.max(FRAMES_AT) };
-                Active::begin(blank, header, &mut directory)?
+                let size = segment_bytes.max(FRAMES_AT);
+                let header = Header { number, first: recovered.next, size, start: Start::default() };
+                segments.push((number, Index(0)));
+                Active::begin(blank, header, number, &mut directory)?
             }
         };
-        let wal = Wal {
+        let mut wal = Wal {
             active,
             next: recovered.next,
             buffer: FrameBuffer::default(),
             preparation: None,
+            outline: Outline::of(start, log),
+            segments,
+            removal: Removal::default(),
+            snapshots: Arc::new(recovered.snapshots),
             failed: None,
             segment_bytes,
             directory,
             machine: PhantomData,
         };
+        if recovered.settled {
+            // From here on the log goes on behind the snapshot; the next start must know why.
+            let installed = Record::Installed { last: snapshot.last, stamp: snapshot.stamp, keeps: false };
+            wal.append(&mut vec![installed], &mut Written::default())?;
+        }
         Ok((wal, recovered.durable, recovered.report))
+    }
+
+    /// The snapshots beside the log.
+    pub fn snapshots(&self) -> &Arc<Snapshots> {
+        &self.snapshots
     }
 
     /// The directory that the log is in.
@@ -140,6 +175,9 @@ impl<S: StateMachine> Wal<S> {
 
     /// Makes a batch durable as a whole: one write, one sync. Whatever waited for it may be released when this
     /// returns, and not before. After a crash in the middle of it, all of it or nothing is there.
+    ///
+    /// A snapshot in it is made durable by itself, after what stands before it. A crash may leave a batch with snapshots
+    /// done up to one of them.
     ///
     /// # Errors
     /// If it did not become durable, or may not have. The process must stop; every later call fails too.
@@ -166,36 +204,72 @@ impl<S: StateMachine> Wal<S> {
         S: Serialize,
         S::Command: Serialize,
     {
-        self.buffer.fill(&batch)?;
+        let mut written = Written::default();
+        let mut records = Vec::new();
+        for write in batch {
+            if let Persist::Snapshot(snapshot) = write {
+                self.append(&mut records, &mut written)?;
+                // If a crash comes between this and the record, the next start finds the snapshot beside the old log,
+                // and brings the log into line with it.
+                self.snapshots.install(snapshot)?;
+            }
+            records.push(Record::of(write, |position| self.outline.has(position)));
+        }
+        self.append(&mut records, &mut written)?;
+        Ok(written)
+    }
+
+    /// Makes records durable: one frame, one write, one sync.
+    fn append(&mut self, records: &mut Vec<Record<'_, S::Command>>, written: &mut Written) -> Result<(), StorageError>
+    where
+        S::Command: Serialize,
+    {
+        if records.is_empty() {
+            return Ok(());
+        }
+        self.buffer.fill(records)?;
         let bytes = self.buffer.len();
         let length = bytes as u64;
-        let rotation = if self.active.size - self.active.end < length { Some(self.rotate(length)?) } else { None };
-
+        if self.active.size - self.active.end < length {
+            self.rotate(length, written)?;
+        }
         let active = &mut self.active;
         let frame = self.buffer.seal(self.next, KIND_BATCH, active.end);
         let before = Instant::now();
         active.medium.write_all_at(frame, active.end).map_err(StorageError::write("write to", &active.path))?;
         let between = Instant::now();
         active.medium.sync_data().map_err(StorageError::write("sync", &active.path))?;
-        let sync = between.elapsed();
 
+        written.bytes += bytes;
+        written.write += between - before;
+        written.sync += between.elapsed();
         active.end += length;
         self.next = self.next.next();
-        self.prepare_ahead()?;
-        Ok(Written { bytes, write: between - before, sync, rotation })
+        records.drain(..).for_each(|record| self.outline.follow(&record));
+        self.prepare_ahead()
     }
 
     /// Begins a new segment, with room for a frame of this length.
-    fn rotate(&mut self, frame: u64) -> Result<Duration, StorageError> {
+    fn rotate(&mut self, frame: u64, written: &mut Written) -> Result<(), StorageError> {
         let before = Instant::now();
         let number = self.active.number.next();
         let blank = match self.preparation.take() {
             Some(preparation) => preparation.finish()?,
             None => Blank::create(self.directory.path(), number, self.segment_bytes)?,
         };
-        let header = Header { number, first: self.next, size: self.segment_bytes.max(FRAMES_AT + frame) };
-        self.active = Active::begin(blank, header, &mut self.directory)?;
-        Ok(before.elapsed())
+        let start = self.outline.start();
+        let header = Header { number, first: self.next, size: self.segment_bytes.max(FRAMES_AT + frame), start };
+        self.segments.push((number, start.last.index));
+        // The last segment before which there is nothing but what the log has lost.
+        let base = self.outline.base();
+        let superfluous = self.segments.iter().rposition(|&(_, before)| before <= base).unwrap_or(0);
+        self.active = Active::begin(blank, header, self.segments[superfluous].0, &mut self.directory)?;
+        let superfluous = self.segments.drain(..superfluous).map(|(number, _)| number.path(self.directory.path()));
+        let superfluous: Vec<PathBuf> = superfluous.collect();
+        written.removed += superfluous.len();
+        self.removal.start(superfluous);
+        written.rotation = Some(written.rotation.unwrap_or_default() + before.elapsed());
+        Ok(())
     }
 
     /// Starts preparing the next segment once half of this one is used. Not earlier: an idle node needs none.
@@ -209,10 +283,16 @@ impl<S: StateMachine> Wal<S> {
 }
 
 impl Active {
-    /// Begins a segment. Before a frame can go to it, the directory knows that it exists.
-    fn begin(blank: Blank, header: Header, directory: &mut DataDir) -> Result<Active, StorageError> {
+    /// Begins a segment. Before a frame can go to it, the directory knows that it exists, and that those before `first`
+    /// need not.
+    fn begin(
+        blank: Blank,
+        header: Header,
+        first: SegmentNumber,
+        directory: &mut DataDir,
+    ) -> Result<Active, StorageError> {
         let (file, path) = blank.publish(directory.path(), directory.identity(), &header)?;
-        directory.record_segment(header.number)?;
+        directory.record_segments(Segments { first, last: header.number })?;
         Ok(Active { medium: Box::new(file), path, number: header.number, end: FRAMES_AT, size: header.size })
     }
 
@@ -220,7 +300,7 @@ impl Active {
     fn reopen(last: LastSegment, directory: &mut DataDir) -> Result<Active, StorageError> {
         let file = File::options().write(true).open(&last.path).map_err(StorageError::io("open", &last.path))?;
         // A crash right after the segment's creation may have come before this.
-        directory.record_segment(last.number)?;
+        directory.record_segments(Segments { last: last.number, ..directory.segments() })?;
         Ok(Active { medium: Box::new(file), path: last.path, number: last.number, end: last.end, size: last.size })
     }
 }
@@ -230,7 +310,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use palisade_spec::raft::{HardState, NodeId, Term};
+    use palisade_spec::raft::{HardState, Members, NodeId, Term};
 
     use super::super::Identity;
     use super::super::testing::Tape;
@@ -267,9 +347,10 @@ mod tests {
     }
 
     fn open(directory: &std::path::Path) -> (Wal<Tape>, Durable<Tape>) {
-        let identity = Identity { cluster: 1, node: NodeId(1), voters: vec![NodeId(1)] };
+        let identity = Identity::of(1, NodeId(1));
         let directory = DataDir::open(directory, &identity).unwrap();
-        let (wal, durable, _) = Wal::open_with_segments_of(4096, directory, Tape).unwrap();
+        let (wal, durable, _) =
+            Wal::open_with_segments_of(4096, directory, Durable::blank(Tape, Members::default())).unwrap();
         (wal, durable)
     }
 

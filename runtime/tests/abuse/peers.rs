@@ -37,13 +37,15 @@ impl Hello {
         let cluster = b"palisade"
             .iter()
             .fold(0xCBF2_9CE4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3));
-        Hello { magic: *b"PALISADE", version: 1, cluster, from, to: victim.leader, voters: victim.cluster.ids() }
+        Hello { magic: *b"PALISADE", version: 2, cluster, from, to: victim.leader, voters: victim.cluster.ids() }
     }
 
     fn frame(&self) -> Vec<u8> {
         let mut payload = Vec::new();
         let Hello { magic, version, cluster, from, to, voters } = self;
-        codec::encode_into(&(magic, version, cluster, from, to, "127.0.0.1:1", voters), &mut payload);
+        // For messages, not for a snapshot.
+        let purpose = 0_u32;
+        codec::encode_into(&(magic, version, cluster, from, to, "127.0.0.1:1", voters, purpose), &mut payload);
         frame(&payload)
     }
 }
@@ -114,7 +116,7 @@ fn a_node_of_another_kind_is_refused_with_the_reason() {
     let good = Hello::good(&victim);
     let strangers = [
         (Hello { magic: *b"REDISCLI", ..good.clone() }, "not Palisade's protocol"),
-        (Hello { version: 2, ..good.clone() }, "version 2"),
+        (Hello { version: 3, ..good.clone() }, "version 3"),
         (Hello { cluster: good.cluster ^ 1, ..good.clone() }, "cluster"),
         (Hello { to: good.to + 1, ..good.clone() }, "check --peers"),
         (Hello { from: 9, ..good.clone() }, "node 9 is not one of"),

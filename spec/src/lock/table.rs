@@ -90,6 +90,12 @@ impl LockTable {
         self.next_token
     }
 
+    /// Leaves so many tokens out, so that none is given out twice where the table is older than what was given out: when a
+    /// cluster is founded from a backup.
+    pub fn skip_tokens(&mut self, gap: u64) {
+        self.next_token = Token(self.next_token.0 + gap);
+    }
+
     /// Its parts, for tests that put it into states that no command leads to.
     #[cfg(test)]
     pub(crate) fn parts(&mut self) -> Parts<'_> {

@@ -114,6 +114,19 @@ impl<C> Log<C> {
         &earlier.expect("the log begins before the index").1
     }
 
+    /// For a log that was read back from where its members are unknown: as of the entry at `index` they are these. If they
+    /// changed on the way there, it is unknown what they were before, and the log begins there.
+    ///
+    /// # Panics
+    /// If the log does not reach to the index.
+    pub fn set_members_at(&mut self, index: Index, members: &Arc<Members>) {
+        assert!(self.term_at(index).is_some(), "the log reaches the index");
+        if self.members.iter().skip(1).any(|(since, _)| *since <= index) {
+            self.compact(index);
+        }
+        self.members[0].1 = Arc::clone(members);
+    }
+
     fn latest_members(&self) -> &(Index, Arc<Members>) {
         self.members.last().expect("there are those of the base")
     }
@@ -356,6 +369,19 @@ mod tests {
             let mut log = log_with_changes();
             log.truncate(Index(from));
             assert_eq!((log.members_since(), log.members()), (Index(since), &members(count)));
+        }
+    }
+
+    #[test]
+    fn members_that_are_known_later_are_known_as_far_back_as_they_did_not_change() {
+        for (index, base, counts) in
+            [(10, 10, [5, 3, 4]), (11, 10, [5, 3, 4]), (12, 12, [5, 5, 4]), (14, 14, [5, 5, 5])]
+        {
+            let mut log = log_with_changes();
+            log.set_members_at(Index(index), &members(5));
+            assert_eq!(log.base().index, Index(base));
+            let known = [base.max(10), base.max(12), 14].map(|index| log.members_at(Index(index)).voters().count());
+            assert_eq!(known, counts);
         }
     }
 

@@ -1,5 +1,5 @@
 use palisade_client::wire::{self, Op, SessionId};
-use palisade_spec::raft::{Config, Durable, Input, NodeId, Output};
+use palisade_spec::raft::{Config, Durable, Input, Members, NodeId, Output};
 use tokio::sync::oneshot;
 
 use super::*;
@@ -14,7 +14,8 @@ struct Office {
 
 impl Office {
     fn open() -> Office {
-        let mut node = Node::recover(Config::new(NodeId(1), [NodeId(1)]), Durable::blank(LockTable::default()));
+        let mut node =
+            Node::recover(Config::new(NodeId(1)), Durable::blank(LockTable::default(), Members::of([NodeId(1)])));
         node.step(Input::ElectionTimeout, &mut Vec::new());
         Office { node, desk: Desk::new(Metrics::new()) }
     }
@@ -30,7 +31,10 @@ impl Office {
     /// The round's proposals reach the node.
     fn propose(&mut self) -> Vec<Output<LockTable>> {
         let mut outputs = Vec::new();
-        self.node.step(Input::Propose(self.desk.proposals()), &mut outputs);
+        let proposals = self.desk.proposals();
+        if !proposals.is_empty() {
+            self.node.step(Input::Propose(proposals), &mut outputs);
+        }
         outputs.retain(|output| matches!(output, Output::Accepted { .. } | Output::Applied { .. }));
         outputs
     }

@@ -4,12 +4,16 @@
 //! All logs here are made by [`Story`] from a seed, so a failure replays; what is done to their files is exhaustive
 //! within the bounds that stand in each test.
 
+mod snapshots;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use palisade::storage::{DataDir, Identity, RecoveryReport, StorageError, Wal, Written};
-use palisade_spec::raft::{Durable, Entry, HardState, Index, NodeId, Payload, Persist, Stamp, StateMachine, Term};
+use palisade_spec::raft::{
+    Durable, Entry, HardState, Index, Members, NodeId, Payload, Persist, Stamp, StateMachine, Term,
+};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
@@ -39,11 +43,15 @@ impl StateMachine for Tape {
 type Opened = (Wal<Tape>, Durable<Tape>, RecoveryReport);
 
 fn identity() -> Identity {
-    Identity { cluster: 0xC1, node: NodeId(2), voters: vec![NodeId(1), NodeId(2), NodeId(3)] }
+    Identity::of(0xC1, NodeId(2))
 }
 
 fn open(directory: &Path) -> Result<Opened, StorageError> {
-    Wal::open_with_segments_of(SEGMENT, DataDir::open(directory, &identity())?, Tape)
+    Wal::open_with_segments_of(
+        SEGMENT,
+        DataDir::open(directory, &identity())?,
+        Durable::blank(Tape, Members::default()),
+    )
 }
 
 /// In memory if the machine allows it: thousands of tiny logs, and no test here is about the disk's own speed.
@@ -150,7 +158,7 @@ impl Story {
         let mut files = self.files.clone();
         files.retain(|name, _| !name.starts_with("wal-") || *name <= segment_name(last));
         let mut identity: serde_json::Value = serde_json::from_slice(&files["identity.json"]).unwrap();
-        identity["segments"] = last.into();
+        identity["segments"]["last"] = last.into();
         files.insert("identity.json".into(), serde_json::to_vec(&identity).unwrap());
         files
     }
@@ -205,7 +213,7 @@ fn what_was_written_is_read_back_across_many_segments_and_starts() {
     for seed in 0..20 {
         let directory = directory();
         let rng = &mut SmallRng::seed_from_u64(seed);
-        let mut expected = Durable::blank(Tape);
+        let mut expected = Durable::blank(Tape, Members::default());
         let mut rotations = 0;
         let mut frames = 0;
         for start in 0..6 {
@@ -446,7 +454,7 @@ fn a_directory_has_one_process() {
         assert!(error.to_string().contains(&format!("in use by process {}", std::process::id())), "{error}");
     };
     locked(DataDir::open(directory.path(), &identity()).unwrap_err());
-    let (wal, _, _) = Wal::open(first, Tape).unwrap();
+    let (wal, _, _) = Wal::open(first, Durable::blank(Tape, Members::default())).unwrap();
     locked(DataDir::open(directory.path(), &identity()).unwrap_err());
     drop(wal);
     open(directory.path()).unwrap();
@@ -459,7 +467,7 @@ fn a_segment_of_another_node_is_refused() {
     let other = directory();
     let their_identity = Identity { node: NodeId(3), ..identity() };
     let theirs = DataDir::open(other.path(), &their_identity).unwrap();
-    drop(Wal::open_with_segments_of(SEGMENT, theirs, Tape).unwrap());
+    drop(Wal::open_with_segments_of(SEGMENT, theirs, Durable::blank(Tape, Members::default())).unwrap());
     fs::copy(other.path().join(segment_name(1)), mine.path().join(segment_name(1))).unwrap();
     let error = open(mine.path()).unwrap_err();
     assert!(matches!(error, StorageError::WrongNode { found: NodeId(3), .. }), "{error}");
@@ -492,7 +500,9 @@ fn a_segment_that_cannot_be_prepared_stops_the_log_when_it_is_needed() {
 #[ignore = "a measurement, for a real disk: cargo test --release --test wal -- --ignored --nocapture"]
 fn what_a_small_append_costs() {
     let directory = tempfile::tempdir().unwrap();
-    let (mut wal, mut durable, _) = Wal::open(DataDir::open(directory.path(), &identity()).unwrap(), Tape).unwrap();
+    let (mut wal, mut durable, _) =
+        Wal::open(DataDir::open(directory.path(), &identity()).unwrap(), Durable::blank(Tape, Members::default()))
+            .unwrap();
     let rng = &mut SmallRng::seed_from_u64(0);
     for (title, count, size) in [("100 bytes", 5000, 100), ("30 kB", 3000, 30_000)] {
         let (mut write, mut sync, mut total, mut rotations) = (vec![], vec![], vec![], vec![]);
@@ -522,7 +532,9 @@ fn what_a_small_append_costs() {
     }
     drop(wal);
     let before = std::time::Instant::now();
-    let (_, again, _) = Wal::open(DataDir::open(directory.path(), &identity()).unwrap(), Tape).unwrap();
+    let (_, again, _) =
+        Wal::open(DataDir::open(directory.path(), &identity()).unwrap(), Durable::blank(Tape, Members::default()))
+            .unwrap();
     println!("recovery of {} entries: {:?}", again.log.entries().len(), before.elapsed());
     assert_eq!(again, durable);
 }

@@ -1,0 +1,92 @@
+//! Snapshots: take one now, and read the newest. This node's own; no leader is needed.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue, Uri};
+use axum::response::{IntoResponse, Response};
+use futures_util::{Stream, stream};
+use palisade_client::wire::{Code, Failure, SnapshotView};
+use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
+
+use super::{App, overloaded, reply};
+use crate::core::Event;
+use crate::limits::SNAPSHOT_PIECE;
+use crate::storage::SnapshotInfo;
+
+impl App {
+    /// The node's newest snapshot, if it has one.
+    pub(super) fn snapshot(&self) -> Option<SnapshotView> {
+        self.peers.snapshots().newest().map(|newest| self.show(newest))
+    }
+
+    fn show(&self, snapshot: SnapshotInfo) -> SnapshotView {
+        let SnapshotInfo { last, stamp, bytes, hash } = snapshot;
+        // In cluster time, as there is no other that a restart would not forget.
+        let age_ms = self.core.view().get().clock.saturating_sub(stamp.0);
+        SnapshotView { index: last.index.0, term: last.term.0, bytes, hash: hash.to_string(), age_ms }
+    }
+
+    async fn take_snapshot(&self) -> Result<SnapshotView, Failure> {
+        let (reply, taken) = oneshot::channel();
+        self.core.send(Event::TakeSnapshot(reply)).map_err(|_| overloaded())?;
+        let stopping = || Err(Failure::new(Code::ShuttingDown, "this node is stopping; ask another one"));
+        taken.await.unwrap_or_else(|_| stopping()).map(|snapshot| self.show(snapshot))
+    }
+}
+
+/// `POST /v1/snapshot`: answers when it is durable.
+pub(super) async fn take(State(app): State<App>, uri: Uri) -> Response {
+    match app.take_snapshot().await {
+        Ok(snapshot) => Json(snapshot).into_response(),
+        Err(failure) => reply::response(Err(failure), &uri),
+    }
+}
+
+/// `GET /v1/snapshot`: the newest one's file.
+pub(super) async fn read(State(app): State<App>, uri: Uri) -> Response {
+    let snapshots = Arc::clone(app.peers.snapshots());
+    let opened = spawn_blocking(move || snapshots.open_newest()).await.unwrap_or_else(|error| Err(error.into()));
+    let failure = match opened {
+        Ok(Some((info, file))) => return send(info, file),
+        Ok(None) => Failure::new(Code::NotFound, "this node has no snapshot yet; POST /v1/snapshot takes one"),
+        Err(error) => Failure::new(Code::Overloaded, format!("the newest snapshot cannot be opened: {error}")),
+    };
+    reply::response(Err(failure), &uri)
+}
+
+fn send(info: SnapshotInfo, file: File) -> Response {
+    let name = format!("attachment; filename=\"snapshot-{:020}-{}.snap\"", info.last.index.0, info.last.term.0);
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(CONTENT_LENGTH, info.bytes.into());
+    if let Ok(name) = HeaderValue::try_from(name) {
+        headers.insert(CONTENT_DISPOSITION, name);
+    }
+    (headers, Body::from_stream(pieces(file, info.bytes))).into_response()
+}
+
+/// The file, piece by piece as it is read: however slow that is, no more than a piece of it is in memory.
+fn pieces(file: File, bytes: u64) -> impl Stream<Item = io::Result<Bytes>> {
+    let file = Arc::new(file);
+    stream::try_unfold(0, move |at| {
+        let file = Arc::clone(&file);
+        async move {
+            let length = usize::try_from(bytes - at).unwrap_or(SNAPSHOT_PIECE).min(SNAPSHOT_PIECE);
+            if length == 0 {
+                return Ok(None);
+            }
+            let mut piece = vec![0; length];
+            let read = spawn_blocking(move || file.read_exact_at(&mut piece, at).map(|()| piece));
+            let piece = read.await??;
+            Ok(Some((Bytes::from(piece), at + length as u64)))
+        }
+    })
+}

@@ -1,0 +1,312 @@
+//! Snapshots on their way to a follower that needs what is gone from the leader's log.
+//!
+//! A snapshot can be large, so it has a connection of its own, beside the one for messages: a heartbeat never stands
+//! behind it. It is sent from the file, piece by piece, and written to a file piece by piece: neither side ever has more
+//! than a piece of it in memory until it is whole. If the connection breaks, the sender begins again where the
+//! receiver's file ends. What has begun is sent to its end, whatever newer snapshot there is by then; since every
+//! replica's file has the same bytes, another node could go on with it as well.
+//!
+//! ```text
+//! sender                                  receiver
+//!   Hello { purpose: Snapshot }    →
+//!                                  ←      Welcome
+//!   Offer { term, info }           →
+//!                                  ←      Answer: from which byte on, or that it has enough, or why not
+//!   the file's bytes               →
+//!                                  ←      Verdict: received, or what is wrong with it
+//! ```
+//!
+//! Whatever goes wrong here costs nothing but the attempt: the protocol asks for the snapshot again with every heartbeat
+//! until the follower has it, and the follower's node judges the term, the position and the state like those of any
+//! other message.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use palisade_spec::lock::LockTable;
+use palisade_spec::raft::{Body, Message, NodeId, Snapshot, Term};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::{JoinError, spawn_blocking};
+use tokio::time::{Instant, error::Elapsed, sleep, timeout};
+use tracing::{debug, info, warn};
+
+use super::frame::{self, HELLO_BYTES, ReadError};
+use super::outbound::{DialError, connect};
+use super::{Link, Peers, Purpose};
+use crate::core::Core;
+use crate::limits::{SNAPSHOT_PATIENCE, SNAPSHOT_PIECE};
+use crate::storage::{Incoming, SnapshotFlaw, SnapshotInfo};
+
+/// How long a sender waits after an attempt that failed.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How long a snapshot that was broken off is still the one to be sent; after that it is the newest again.
+const RESUMED_WITHIN: Duration = Duration::from_secs(60);
+/// How long a receiver may take to check and load a whole snapshot.
+const LOADED_WITHIN: Duration = Duration::from_secs(300);
+
+/// What a sender has.
+#[derive(Debug, Serialize, Deserialize)]
+struct Offer {
+    /// The term in which its node was asked to send it.
+    term: Term,
+    info: SnapshotInfo,
+}
+
+/// What the receiver wants of it.
+#[derive(Debug, Serialize, Deserialize)]
+enum Answer {
+    /// The bytes from here on.
+    From(u64),
+    /// Nothing: it has all that the snapshot includes.
+    Enough,
+    /// Nothing at the moment.
+    Refused(String),
+}
+
+/// What became of it.
+type Verdict = Result<(), String>;
+
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error("the connection was closed")]
+    Closed,
+    #[error("nothing happened within {SNAPSHOT_PATIENCE:?}")]
+    Silent(#[from] Elapsed),
+    #[error("the peer refuses it: {0}")]
+    Refused(String),
+    #[error("the peer speaks out of turn")]
+    OutOfTurn,
+    #[error("the snapshot that was received is no good: {0}")]
+    Flaw(#[from] SnapshotFlaw),
+    #[error("the work on the file was broken off: {0}")]
+    Stopped(#[from] JoinError),
+}
+
+/// A snapshot that is being sent.
+#[derive(Clone, Debug)]
+struct Outgoing {
+    info: SnapshotInfo,
+    /// Open from the beginning to the end: it may have lost its name meanwhile.
+    file: Arc<File>,
+    /// When it was last sent from.
+    tried: Instant,
+}
+
+/// Sends snapshots to a peer when this node is asked to, one at a time, until the peer is removed.
+pub(super) async fn send_all(peers: Arc<Peers>, link: Arc<Link>) {
+    let peer = link.peer;
+    let mut wanted = Vec::new();
+    let mut begun: Option<Outgoing> = None;
+    while link.snapshots.take(&mut wanted).await {
+        let Some(term) = wanted.drain(..).last() else { continue };
+        let outgoing = match begun.take().filter(|begun| begun.tried.elapsed() < RESUMED_WITHIN) {
+            Some(begun) => begun,
+            None => match open_newest(&peers).await {
+                Ok(Some(newest)) => newest,
+                Ok(None) => continue,
+                Err(error) => {
+                    warn!(%peer, %error, "cannot open the newest snapshot");
+                    sleep(PAUSE).await;
+                    continue;
+                }
+            },
+        };
+        match send(&peers, &link, term, &outgoing).await {
+            Ok(sent) => {
+                // What was asked for meanwhile is done.
+                link.snapshots.clear();
+                if let Some(bytes) = sent {
+                    peers.metrics.snapshots_sent.inc();
+                    info!(%peer, index = %outgoing.info.last.index, bytes, "snapshot sent");
+                }
+            }
+            Err(trouble) => {
+                if matches!(trouble, Trouble::Refused(_)) {
+                    warn!(%peer, error = %trouble, "a snapshot could not be sent; it will be tried again");
+                } else {
+                    info!(%peer, error = %trouble, "sending a snapshot was broken off; it goes on when it can");
+                }
+                begun = Some(Outgoing { tried: Instant::now(), ..outgoing });
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn open_newest(peers: &Peers) -> std::io::Result<Option<Outgoing>> {
+    let snapshots = Arc::clone(&peers.snapshots);
+    let opened = spawn_blocking(move || snapshots.open_newest()).await?;
+    Ok(opened?.map(|(info, file)| Outgoing { info, file: Arc::new(file), tried: Instant::now() }))
+}
+
+/// Sends what the peer lacks of a snapshot, and says how much that was; `None` if it has enough without.
+async fn send(peers: &Peers, link: &Link, term: Term, outgoing: &Outgoing) -> Result<Option<u64>, Trouble> {
+    let peer = link.peer;
+    let mut stream = connect(peers, link, Purpose::Snapshot).await?;
+    let Outgoing { info, file, .. } = outgoing;
+    write(&mut stream, &Offer { term, info: *info }).await?;
+    let mut bytes = Vec::new();
+    let from = match read(&mut stream, &mut bytes, SNAPSHOT_PATIENCE).await? {
+        Answer::From(from) if from <= info.bytes => from,
+        Answer::From(_) => return Err(Trouble::OutOfTurn),
+        Answer::Enough => return Ok(None),
+        Answer::Refused(reason) => return Err(Trouble::Refused(reason)),
+    };
+    debug!(%peer, index = %info.last.index, from, bytes = info.bytes, "sending a snapshot");
+    let mut at = from;
+    while at < info.bytes {
+        let (file, length) = (Arc::clone(file), length_of_next(info.bytes - at));
+        let piece = spawn_blocking(move || {
+            let mut piece = vec![0; length];
+            file.read_exact_at(&mut piece, at).map(|()| piece)
+        });
+        let piece = piece.await??;
+        timeout(SNAPSHOT_PATIENCE, stream.write_all(&piece)).await??;
+        at += piece.len() as u64;
+        peers.metrics.snapshot_bytes_sent.inc_by(piece.len() as u64);
+    }
+    let verdict: Verdict = read(&mut stream, &mut bytes, LOADED_WITHIN).await?;
+    verdict.map(|()| Some(at - from)).map_err(Trouble::Refused)
+}
+
+/// Receives a snapshot over a connection that was made for one.
+pub(super) async fn receive(peers: &Peers, peer: NodeId, mut stream: TcpStream, mut bytes: Vec<u8>, core: &Core) {
+    match receive_from(peers, peer, &mut stream, &mut bytes, core).await {
+        Ok(Some(info)) => info!(%peer, index = %info.last.index, bytes = info.bytes, "snapshot received"),
+        Ok(None) => {}
+        Err(trouble @ (Trouble::Flaw(_) | Trouble::OutOfTurn)) => {
+            peers.metrics.frames_rejected.inc();
+            warn!(%peer, error = %trouble, "a snapshot was refused");
+        }
+        Err(trouble) => info!(%peer, error = %trouble, "receiving a snapshot was broken off"),
+    }
+}
+
+async fn receive_from(
+    peers: &Peers,
+    peer: NodeId,
+    stream: &mut TcpStream,
+    bytes: &mut Vec<u8>,
+    core: &Core,
+) -> Result<Option<SnapshotInfo>, Trouble> {
+    let Offer { term, info } = read(stream, bytes, SNAPSHOT_PATIENCE).await?;
+    let Ok(_only_one) = peers.receiving.try_acquire() else {
+        write(stream, &Answer::Refused("another snapshot is on its way to it".into())).await?;
+        return Ok(None);
+    };
+    if core.view().get().commit >= info.last.index.0 {
+        write(stream, &Answer::Enough).await?;
+        return Ok(None);
+    }
+    let snapshots = Arc::clone(&peers.snapshots);
+    let incoming = match spawn_blocking(move || snapshots.receive(info)).await? {
+        Ok(Some(incoming)) => incoming,
+        Ok(None) => {
+            write(stream, &Answer::Enough).await?;
+            return Ok(None);
+        }
+        Err(error) => {
+            warn!(%peer, %error, "a snapshot cannot be received; it will be tried again");
+            write(stream, &Answer::Refused(error.to_string())).await?;
+            return Ok(None);
+        }
+    };
+    write(stream, &Answer::From(incoming.have())).await?;
+    let incoming = match take_pieces(stream, bytes, incoming).await? {
+        Ok(incoming) => incoming,
+        Err(error) => {
+            let (index, needed) = (info.last.index, info.bytes);
+            warn!(%peer, %index, needed, %error, "no room for the leader's snapshot? It will be tried again");
+            write(stream, &Verdict::Err(format!("it cannot be written: {error}"))).await?;
+            return Ok(None);
+        }
+    };
+    // Not on the core, and not where sockets are served: to load a large state takes its time.
+    let snapshots = Arc::clone(&peers.snapshots);
+    let snapshot = match spawn_blocking(move || snapshots.accept::<LockTable>(incoming)).await? {
+        Ok(snapshot) => snapshot,
+        Err(flaw) => {
+            write(stream, &Verdict::Err(flaw.to_string())).await?;
+            return Err(flaw.into());
+        }
+    };
+    hand_over(peers, peer, term, snapshot, core);
+    write(stream, &Verdict::Ok(())).await?;
+    Ok(Some(info))
+}
+
+/// Takes the rest of a file, piece by piece. The inner error is the disk's.
+async fn take_pieces(
+    stream: &mut TcpStream,
+    bytes: &mut Vec<u8>,
+    mut incoming: Incoming,
+) -> Result<std::io::Result<Incoming>, Trouble> {
+    bytes.clear();
+    while incoming.lacks() > 0 {
+        let mut piece = std::mem::take(bytes);
+        piece.reserve(SNAPSHOT_PIECE);
+        let mut rest = (&mut *stream).take(length_of_next(incoming.lacks()) as u64);
+        if timeout(SNAPSHOT_PATIENCE, rest.read_buf(&mut piece)).await?? == 0 {
+            return Err(Trouble::Closed);
+        }
+        let append = spawn_blocking(move || {
+            let appended = incoming.append(&piece);
+            piece.clear();
+            (appended, incoming, piece)
+        });
+        let appended;
+        (appended, incoming, *bytes) = append.await?;
+        if let Err(error) = appended {
+            // The log needs the room more.
+            incoming.discard();
+            return Ok(Err(error));
+        }
+    }
+    Ok(Ok(incoming))
+}
+
+/// Hands a snapshot to the core, as the message that the sender's node would have sent.
+fn hand_over(peers: &Peers, peer: NodeId, term: Term, snapshot: Snapshot<LockTable>, core: &Core) {
+    let body = Body::InstallSnapshot { snapshot: Arc::new(snapshot) };
+    let message = Message { from: peer, to: peers.roster.node, term, body };
+    if core.receive(vec![message]).is_err() {
+        // As on a bad network. Its file is whole, and the next offer is answered with that.
+        peers.metrics.overloaded(1);
+    }
+}
+
+/// How long the next piece is.
+fn length_of_next(left: u64) -> usize {
+    usize::try_from(left).unwrap_or(SNAPSHOT_PIECE).min(SNAPSHOT_PIECE)
+}
+
+async fn write<T: Serialize>(stream: &mut TcpStream, value: &T) -> Result<(), Trouble> {
+    let mut bytes = Vec::new();
+    frame::encode(value, &mut bytes);
+    timeout(SNAPSHOT_PATIENCE, stream.write_all(&bytes)).await??;
+    Ok(())
+}
+
+async fn read<T: serde::de::DeserializeOwned>(
+    stream: &mut TcpStream,
+    bytes: &mut Vec<u8>,
+    patience: Duration,
+) -> Result<T, Trouble> {
+    let read = timeout(patience, frame::read(stream, bytes, HELLO_BYTES)).await??;
+    // Each side waits for the other: there is nothing behind a frame.
+    let value = read.ok_or(Trouble::Closed)?;
+    if bytes.is_empty() { Ok(value) } else { Err(Trouble::OutOfTurn) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,507 @@
+//! The snapshots in a node's directory: which there are, which is the newest, and how one becomes it.
+//!
+//! A snapshot is written aside, synced, and only then gets its name: what has the name of a snapshot is one, whole and
+//! durable, and one that cannot be read was damaged later. The newest two are kept. The log builds on the newest alone;
+//! the one before it is for whoever has to find out what happened.
+//!
+//! Three threads meet here: one that writes snapshots of the node's own state; the core, whose write-ahead log makes a
+//! leader's snapshot this node's own, in its place among the other writes; and whoever sends and receives them. They
+//! share what the newest is, and take its place one after the other: a snapshot never goes back.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use palisade_spec::raft::{Index, Position, Snapshot, Term};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::snapshot_file::{self, FORMAT, SnapshotFlaw, SnapshotInfo};
+use super::{StorageError, files};
+use crate::sync::Mutex;
+
+/// How many snapshots are kept.
+const KEPT: usize = 2;
+
+/// The snapshots of one node.
+#[derive(Debug)]
+pub struct Snapshots {
+    directory: PathBuf,
+    cluster: u64,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The newest that is durable.
+    newest: Option<SnapshotInfo>,
+    /// A leader's, whole and durable, that is not this node's yet.
+    received: Option<SnapshotInfo>,
+}
+
+/// A leader's snapshot on its way into this directory.
+#[derive(Debug)]
+pub struct Incoming {
+    path: PathBuf,
+    file: File,
+    info: SnapshotInfo,
+    /// How many bytes of it are here.
+    have: u64,
+    /// How many of them were not synced yet.
+    unsynced: usize,
+}
+
+impl Snapshots {
+    /// Reads the newest snapshot of a directory, if there is one, and checks every byte of it.
+    pub fn open<S: DeserializeOwned>(
+        directory: &Path,
+        cluster: u64,
+    ) -> Result<(Snapshots, Option<Snapshot<S>>), StorageError> {
+        let newest = Listing::of(directory)?.snapshots.pop();
+        let newest = newest.map(|last| read(&path(directory, OWN, last), last, cluster)).transpose()?;
+        let (newest, info) = newest.unzip();
+        let known = Mutex::new(Known { newest: info, received: None });
+        Ok((Snapshots { directory: directory.to_owned(), cluster, known }, newest))
+    }
+
+    /// Removes what a crash left behind: files in the making, and snapshots past those that are kept.
+    pub(super) fn remove_leftovers(&self) -> Result<Vec<PathBuf>, StorageError> {
+        let leftovers = Listing::of(&self.directory)?.of_no_use(&self.directory);
+        for path in &leftovers {
+            fs::remove_file(path).map_err(StorageError::io("remove the left-over", path))?;
+        }
+        Ok(leftovers)
+    }
+
+    /// The newest durable snapshot.
+    pub fn newest(&self) -> Option<SnapshotInfo> {
+        self.known.lock().newest
+    }
+
+    /// The newest durable snapshot, open: it can be read to its end, whatever takes its place meanwhile.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open_newest(&self) -> io::Result<Option<(SnapshotInfo, File)>> {
+        let known = self.known.lock();
+        let Some(info) = known.newest else { return Ok(None) };
+        Ok(Some((info, File::open(path(&self.directory, OWN, info.last))?)))
+    }
+
+    /// Writes a snapshot. When this returns it is durable, and the newest, unless a later one came first.
+    ///
+    /// # Errors
+    /// If it did not become durable. Nothing builds on it then, so it may be tried again: with a file of its own, not
+    /// with what a failed sync has left.
+    pub fn write<S: Serialize>(&self, snapshot: &Snapshot<S>) -> Result<SnapshotInfo, StorageError> {
+        let aside = files::aside(&path(&self.directory, OWN, snapshot.last));
+        let written = write(&aside, self.cluster, snapshot);
+        let published = written.and_then(|info| self.publish(&mut self.known.lock(), &aside, info).map(|()| info));
+        if published.is_err() {
+            // It is of no use to anybody, and the disk may be full.
+            let _ = fs::remove_file(&aside);
+        }
+        published
+    }
+
+    /// Makes a leader's snapshot this node's newest. It was [received](Snapshots::accept) before, as a file; if it came
+    /// in another way, it is written now.
+    pub(super) fn install<S: Serialize>(&self, snapshot: &Snapshot<S>) -> Result<(), StorageError> {
+        let mut known = self.known.lock();
+        if let Some(info) = known.received.take_if(|received| received.last == snapshot.last) {
+            return self.publish(&mut known, &path(&self.directory, RECEIVED, info.last), info);
+        }
+        drop(known);
+        self.write(snapshot).map(drop)
+    }
+
+    /// Gives a durable file the name of a snapshot, and removes what it makes superfluous.
+    fn publish(&self, known: &mut Known, from: &Path, info: SnapshotInfo) -> Result<(), StorageError> {
+        if known.newest.is_some_and(|newest| newest.last.index >= info.last.index) {
+            return fs::remove_file(from).map_err(StorageError::write("remove", from));
+        }
+        let to = path(&self.directory, OWN, info.last);
+        fs::rename(from, &to).map_err(StorageError::write("rename a file to", &to))?;
+        files::sync_directory(&self.directory)?;
+        known.newest = Some(info);
+        // Whatever stays behind, the next start removes.
+        let surplus = Listing::of(&self.directory).map(|listing| listing.surplus(&self.directory)).unwrap_or_default();
+        surplus.iter().for_each(|path| drop(fs::remove_file(path)));
+        Ok(())
+    }
+
+    /// Makes ready to receive a leader's snapshot, or to go on with one that was broken off: its bytes from
+    /// [`Incoming::have`] on are still to come. `None` if this node has it already, or a later one.
+    ///
+    /// At most one is received at a time; what there is of another is thrown away.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn receive(&self, info: SnapshotInfo) -> io::Result<Option<Incoming>> {
+        let mut known = self.known.lock();
+        if known.newest.is_some_and(|newest| newest.last.index >= info.last.index) {
+            return Ok(None);
+        }
+        let keep = if known.received == Some(info) { RECEIVED } else { INCOMING };
+        known.received.take_if(|received| *received != info);
+        let path = path(&self.directory, keep, info.last);
+        for other in Listing::of(&self.directory).map_err(io::Error::other)?.under_way(&self.directory) {
+            if other != path {
+                fs::remove_file(other)?;
+            }
+        }
+        let file = File::options().read(true).append(true).create(true).open(&path)?;
+        let mut have = file.metadata()?.len();
+        if have > info.bytes {
+            file.set_len(0)?;
+            have = 0;
+        }
+        Ok(Some(Incoming { path, file, info, have, unsynced: 0 }))
+    }
+
+    /// Makes a snapshot that was received durable, checks every byte of it, and keeps it until it is made this node's
+    /// own. One that is damaged is thrown away.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn accept<S: DeserializeOwned>(&self, incoming: Incoming) -> Result<Snapshot<S>, SnapshotFlaw> {
+        let Incoming { path: from, file, info, .. } = incoming;
+        file.sync_all()?;
+        let read = snapshot_file::read(BufReader::new(File::open(&from)?), Some(self.cluster));
+        let checked = read.and_then(|(snapshot, found)| {
+            let what = || "it is not the snapshot that was announced".to_owned();
+            if found == info { Ok(snapshot) } else { Err(SnapshotFlaw::Damaged { offset: 0, what: what() }) }
+        });
+        let mut known = self.known.lock();
+        if let Err(SnapshotFlaw::Damaged { .. }) = &checked {
+            known.received.take_if(|received| *received == info);
+            fs::remove_file(&from)?;
+        }
+        let snapshot = checked?;
+        let to = path(&self.directory, RECEIVED, info.last);
+        if from != to {
+            fs::rename(&from, &to)?;
+        }
+        known.received = Some(info);
+        Ok(snapshot)
+    }
+}
+
+impl Incoming {
+    /// How many of its bytes are here.
+    pub fn have(&self) -> u64 {
+        self.have
+    }
+
+    /// How many are still to come.
+    pub fn lacks(&self) -> u64 {
+        self.info.bytes - self.have
+    }
+
+    /// Takes the next bytes.
+    ///
+    /// # Errors
+    /// What the system says. A part of them may have been written.
+    pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut steady = Steady { file: &self.file, unsynced: self.unsynced };
+        steady.write_all(bytes)?;
+        self.unsynced = steady.unsynced;
+        self.have += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Throws away what is here.
+    pub fn discard(self) {
+        // What cannot be removed now, the next start removes.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Reads the snapshot that is to end at `last`.
+fn read<S: DeserializeOwned>(
+    path: &Path,
+    last: Position,
+    cluster: u64,
+) -> Result<(Snapshot<S>, SnapshotInfo), StorageError> {
+    let file = File::open(path).map_err(StorageError::io("open", path))?;
+    let path = path.to_owned();
+    let (snapshot, info) = match snapshot_file::read(BufReader::new(file), Some(cluster)) {
+        Ok(read) => read,
+        Err(SnapshotFlaw::Io(source)) => return Err(StorageError::Io { action: "read", path, source }),
+        Err(SnapshotFlaw::UnknownFormat(found)) => {
+            return Err(StorageError::UnknownFormat { path, found, known: FORMAT });
+        }
+        Err(SnapshotFlaw::WrongCluster(found)) => {
+            return Err(StorageError::WrongCluster { path, found, expected: cluster });
+        }
+        Err(SnapshotFlaw::Damaged { offset, what }) => return Err(StorageError::Damaged { path, offset, what }),
+    };
+    if info.last != last {
+        let Position { index, term } = info.last;
+        let what = format!("it ends at entry {index} of term {term}, and its name says otherwise");
+        return Err(StorageError::Damaged { path, offset: 0, what });
+    }
+    Ok((snapshot, info))
+}
+
+/// Writes a file, and makes its content durable.
+fn write<S: Serialize>(path: &Path, cluster: u64, snapshot: &Snapshot<S>) -> Result<SnapshotInfo, StorageError> {
+    let file = File::create(path).map_err(StorageError::write("create", path))?;
+    let mut writer = BufWriter::with_capacity(PIECE, Steady { file: &file, unsynced: 0 });
+    let written = snapshot_file::write(&mut writer, cluster, snapshot);
+    let info = written.and_then(|info| writer.flush().map(|()| info)).map_err(StorageError::write("write to", path))?;
+    drop(writer);
+    file.sync_all().map_err(StorageError::write("sync", path))?;
+    Ok(info)
+}
+
+/// How much is written at once.
+const PIECE: usize = 256 * 1024;
+/// How much may be written to a file of a snapshot before it is synced: so little that the log's own syncs, which
+/// clients wait for, need not stand behind much of it.
+const UNSYNCED: usize = 4 << 20;
+
+/// Writes to a file, and syncs it all the while.
+struct Steady<'a> {
+    file: &'a File,
+    unsynced: usize,
+}
+
+impl Write for Steady<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.unsynced += written;
+        if self.unsynced >= UNSYNCED {
+            self.file.sync_data()?;
+            self.unsynced = 0;
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// How the names of the files begin: of this node's own snapshots, of one that a leader is sending, and of one that it
+/// has sent. All but the first end like what means nothing after a crash.
+const OWN: &str = "snapshot-";
+const INCOMING: &str = "incoming-";
+const RECEIVED: &str = "received-";
+const SUFFIX: &str = ".snap";
+
+fn path(directory: &Path, prefix: &str, last: Position) -> PathBuf {
+    let path = directory.join(format!("{prefix}{:020}-{}{SUFFIX}", last.index.0, last.term.0));
+    if prefix == OWN { path } else { files::aside(&path) }
+}
+
+/// The position in `snapshot-00000000000000000700-3.snap`.
+fn parse(name: &str, prefix: &str) -> Option<Position> {
+    let (index, term) = name.strip_prefix(prefix)?.strip_suffix(SUFFIX)?.split_once('-')?;
+    let index = Some(index).filter(|digits| digits.len() == 20)?.parse().ok()?;
+    Some(Position { term: Term(term.parse().ok()?), index: Index(index) })
+}
+
+/// The files of snapshots in a directory.
+#[derive(Debug, Default)]
+struct Listing {
+    /// This node's own, the oldest first.
+    snapshots: Vec<Position>,
+    /// Those that are being written.
+    aside: Vec<Position>,
+    incoming: Vec<Position>,
+    received: Vec<Position>,
+}
+
+impl Listing {
+    fn of(directory: &Path) -> Result<Listing, StorageError> {
+        let mut listing = Listing::default();
+        for entry in fs::read_dir(directory).map_err(StorageError::io("list", directory))? {
+            let name = entry.map_err(StorageError::io("list", directory))?.file_name();
+            let Some(name) = name.to_str() else { continue };
+            let (name, is_aside) = name.strip_suffix(".tmp").map_or((name, false), |name| (name, true));
+            match (is_aside, parse(name, OWN), parse(name, INCOMING), parse(name, RECEIVED)) {
+                (false, Some(last), ..) => listing.snapshots.push(last),
+                (true, Some(last), ..) => listing.aside.push(last),
+                (true, None, Some(last), _) => listing.incoming.push(last),
+                (true, None, None, Some(last)) => listing.received.push(last),
+                _ => {}
+            }
+        }
+        listing.snapshots.sort_unstable_by_key(|last| (last.index, last.term));
+        Ok(listing)
+    }
+
+    /// Snapshots that are not kept any longer.
+    fn surplus(&self, directory: &Path) -> Vec<PathBuf> {
+        let count = self.snapshots.len().saturating_sub(KEPT);
+        self.snapshots[..count].iter().map(|&last| path(directory, OWN, last)).collect()
+    }
+
+    /// What a leader sends or has sent.
+    fn under_way(&self, directory: &Path) -> Vec<PathBuf> {
+        let incoming = self.incoming.iter().map(|&last| path(directory, INCOMING, last));
+        incoming.chain(self.received.iter().map(|&last| path(directory, RECEIVED, last))).collect()
+    }
+
+    /// What is of no use when nobody is at work.
+    fn of_no_use(&self, directory: &Path) -> Vec<PathBuf> {
+        let aside = self.aside.iter().map(|&last| files::aside(&path(directory, OWN, last)));
+        self.surplus(directory).into_iter().chain(aside).chain(self.under_way(directory)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade_spec::raft::Stamp;
+
+    use super::*;
+
+    type Text = String;
+
+    fn snapshot(index: u64) -> Snapshot<Text> {
+        let last = Position { term: Term(2), index: Index(index) };
+        Snapshot { last, stamp: Stamp(index * 10), members: std::sync::Arc::default(), machine: "x".repeat(100) }
+    }
+
+    fn open(directory: &Path) -> (Snapshots, Option<Snapshot<Text>>) {
+        Snapshots::open(directory, 1).unwrap()
+    }
+
+    fn names(directory: &Path) -> Vec<String> {
+        let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = entries.collect();
+        names.sort();
+        names
+    }
+
+    fn own(index: u64) -> String {
+        format!("snapshot-{index:020}-2.snap")
+    }
+
+    #[test]
+    fn the_newest_two_are_kept_and_the_newest_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let (snapshots, none) = open(directory.path());
+        assert_eq!((none, snapshots.newest()), (None, None));
+        for index in [5, 70, 800] {
+            assert_eq!(snapshots.write(&snapshot(index)).unwrap().last, snapshot(index).last);
+        }
+        assert_eq!(names(directory.path()), [own(70), own(800)]);
+        let (again, newest) = open(directory.path());
+        assert_eq!((newest, again.newest()), (Some(snapshot(800)), snapshots.newest()));
+    }
+
+    #[test]
+    fn a_snapshot_that_comes_late_does_not_take_the_newests_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let (snapshots, _) = open(directory.path());
+        snapshots.write(&snapshot(70)).unwrap();
+        let newest = snapshots.newest();
+        snapshots.write(&snapshot(5)).unwrap();
+        snapshots.install(&snapshot(6)).unwrap();
+        assert_eq!((snapshots.newest(), names(directory.path())), (newest, vec![own(70)]));
+    }
+
+    #[test]
+    fn one_that_cannot_be_written_leaves_nothing_and_can_be_tried_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let (snapshots, _) = open(directory.path());
+        let obstacle = directory.path().join(own(5) + ".tmp");
+        fs::create_dir(&obstacle).unwrap();
+        assert!(snapshots.write(&snapshot(5)).unwrap_err().to_string().contains("could not create"));
+        fs::remove_dir(&obstacle).unwrap();
+        // No snapshot can take the name of a directory.
+        fs::create_dir_all(directory.path().join(own(5)).join("full")).unwrap();
+        assert!(snapshots.write(&snapshot(5)).is_err());
+        assert_eq!((snapshots.newest(), names(directory.path())), (None, vec![own(5)]));
+        fs::remove_dir_all(directory.path().join(own(5))).unwrap();
+        snapshots.write(&snapshot(5)).unwrap();
+        assert_eq!(names(directory.path()), [own(5)]);
+    }
+
+    #[test]
+    fn a_damaged_newest_is_an_error_that_names_it_and_what_was_in_the_making_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let (snapshots, _) = open(directory.path());
+        snapshots.write(&snapshot(5)).unwrap();
+        snapshots.write(&snapshot(70)).unwrap();
+        let path = directory.path().join(own(70));
+        let mut bytes = fs::read(&path).unwrap();
+        let making =
+            ["snapshot-", "incoming-", "received-"].map(|prefix| own(900).replace("snapshot-", prefix) + ".tmp");
+        making.iter().for_each(|name| fs::write(directory.path().join(name), &bytes[..50]).unwrap());
+        let (again, _) = open(directory.path());
+        assert_eq!(again.remove_leftovers().unwrap().len(), making.len());
+        assert_eq!(names(directory.path()), [own(5), own(70)]);
+
+        bytes[60] ^= 1;
+        fs::write(&path, &bytes).unwrap();
+        let error = Snapshots::open::<Text>(directory.path(), 1).unwrap_err();
+        assert!(matches!(&error, StorageError::Damaged { path: named, .. } if *named == path), "{error}");
+        bytes[60] ^= 1;
+        fs::write(&path, &bytes).unwrap();
+        fs::rename(&path, directory.path().join(own(71))).unwrap();
+        let error = Snapshots::open::<Text>(directory.path(), 1).unwrap_err();
+        assert!(error.to_string().contains("its name says otherwise"), "{error}");
+        assert!(matches!(Snapshots::open::<Text>(directory.path(), 2), Err(StorageError::WrongCluster { .. })));
+    }
+
+    /// A leader's snapshot of entries up to `index`, as bytes.
+    fn sent(index: u64) -> (Vec<u8>, SnapshotInfo) {
+        let mut bytes = Vec::new();
+        let info = snapshot_file::write(&mut bytes, 1, &snapshot(index)).unwrap();
+        (bytes, info)
+    }
+
+    #[test]
+    fn receiving_goes_on_where_it_was_broken_off() {
+        let directory = tempfile::tempdir().unwrap();
+        let (snapshots, _) = open(directory.path());
+        let (bytes, info) = sent(70);
+        for (from, to) in [(0, 10), (10, 10), (10, 150), (150, bytes.len())] {
+            let mut incoming = snapshots.receive(info).unwrap().unwrap();
+            assert_eq!((incoming.have(), incoming.lacks()), (from as u64, (bytes.len() - from) as u64));
+            incoming.append(&bytes[from..to]).unwrap();
+        }
+        // Whole, but not installed: whoever asks again finds it whole.
+        for _ in 0..2 {
+            let incoming = snapshots.receive(info).unwrap().unwrap();
+            assert_eq!(incoming.lacks(), 0);
+            assert_eq!(snapshots.accept::<Text>(incoming).unwrap(), snapshot(70));
+            assert_eq!(snapshots.newest(), None);
+        }
+        snapshots.install(&snapshot(70)).unwrap();
+        assert_eq!((snapshots.newest(), names(directory.path())), (Some(info), vec![own(70)]));
+        assert!(snapshots.receive(info).unwrap().is_none());
+        assert!(snapshots.receive(sent(5).1).unwrap().is_none());
+    }
+
+    #[test]
+    fn another_snapshot_takes_the_place_of_one_that_was_broken_off() {
+        let directory = tempfile::tempdir().unwrap();
+        let (snapshots, _) = open(directory.path());
+        let (bytes, info) = sent(70);
+        snapshots.receive(info).unwrap().unwrap().append(&bytes).unwrap();
+        assert_eq!(snapshots.receive(sent(80).1).unwrap().unwrap().have(), 0);
+        assert_eq!(snapshots.receive(info).unwrap().unwrap().have(), 0);
+        assert_eq!(names(directory.path()).len(), 1);
+    }
+
+    #[test]
+    fn one_that_arrives_damaged_is_thrown_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let (snapshots, _) = open(directory.path());
+        let (mut bytes, info) = sent(70);
+        bytes[80] ^= 4;
+        let mut incoming = snapshots.receive(info).unwrap().unwrap();
+        incoming.append(&bytes).unwrap();
+        assert!(matches!(snapshots.accept::<Text>(incoming), Err(SnapshotFlaw::Damaged { .. })));
+        // Sound, but another one than was announced.
+        let mut incoming = snapshots.receive(info).unwrap().unwrap();
+        assert_eq!(incoming.have(), 0);
+        incoming.append(&sent(71).0).unwrap();
+        assert!(matches!(snapshots.accept::<Text>(incoming), Err(SnapshotFlaw::Damaged { .. })));
+        assert_eq!(names(directory.path()), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,354 @@
+//! The log with snapshots: its beginning goes when a snapshot includes it, a leader's snapshot takes its place, and
+//! wherever a crash comes in between, the next start finds what the model's disk would hold.
+//!
+//! The state machine here remembers what was applied to it, so that a state that is one entry off shows.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+use std::sync::Arc;
+
+use palisade::storage::{DataDir, RecoveryReport, StorageError, Wal};
+use palisade_spec::raft::{
+    Durable, Entry, HardState, Index, Members, NodeId, Payload, Persist, Position, Snapshot, Stamp, StateMachine,
+};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use serde::{Deserialize, Serialize};
+
+use super::{SECTOR, SEGMENT, directory, identity, lay_out, segment_name};
+
+/// Remembers all that was applied, in a word.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Digest(u64);
+
+impl StateMachine for Digest {
+    type Command = Vec<u8>;
+    type Outcome = ();
+
+    fn apply(&mut self, at: Stamp, command: &Vec<u8>) {
+        let mut hasher = DefaultHasher::new();
+        (self.0, at, command).hash(&mut hasher);
+        self.0 = hasher.finish();
+    }
+
+    fn advance(&mut self, at: Stamp) {
+        self.apply(at, &Vec::new());
+    }
+
+    fn next_deadline(&self) -> Option<Stamp> {
+        None
+    }
+}
+
+type Files = BTreeMap<String, Vec<u8>>;
+
+fn open(directory: &Path) -> Result<(Wal<Digest>, Durable<Digest>, RecoveryReport), StorageError> {
+    Wal::open_with_segments_of(
+        SEGMENT,
+        DataDir::open(directory, &identity())?,
+        Durable::blank(Digest::default(), Members::default()),
+    )
+}
+
+/// Everything in a directory that means something.
+fn files(directory: &Path) -> Files {
+    let entries = fs::read_dir(directory).unwrap().map(Result::unwrap);
+    // A segment may be removed while the directory is read.
+    let read = entries.filter_map(|entry| Some((entry.file_name().into_string().ok()?, fs::read(entry.path()).ok()?)));
+    let mut files: Files = read.filter(|(name, _)| !name.ends_with(".tmp") && name != "lock").collect();
+    let identity: serde_json::Value = serde_json::from_slice(&files["identity.json"]).unwrap();
+    let first = segment_name(identity["segments"]["first"].as_u64().unwrap() as usize);
+    files.retain(|name, _| !name.starts_with("wal-") || *name >= first);
+    files
+}
+
+/// One step of a node: what was on its disk before, and after.
+struct Step {
+    what: &'static str,
+    before: Files,
+    after: Files,
+    /// What was durable before.
+    was: Durable<Digest>,
+    /// What is durable once a snapshot has its name, and the log does not know of it.
+    torn: Durable<Digest>,
+    is: Durable<Digest>,
+}
+
+/// A node's life, in steps. Every kind of step comes about as often.
+struct Life {
+    rng: SmallRng,
+    /// The node knows that everything up to here is committed.
+    committed: Index,
+    durable: Durable<Digest>,
+}
+
+impl Life {
+    fn entries(&mut self) -> Persist<Digest> {
+        let (log, rng) = (&self.durable.log, &mut self.rng);
+        let end = log.last().index.0;
+        let back = if rng.random_bool(0.4) { rng.random_range(0..=(end - self.committed.0).min(4)) } else { 0 };
+        let first = end - back + 1;
+        let before = log.term_at(Index(first - 1)).unwrap();
+        let term = if back > 0 { self.durable.hard.term } else { before };
+        let mut stamp = log.get(Index(first - 1)).map_or(self.durable.snapshot.stamp, |entry| entry.stamp);
+        stamp = if first - 1 == log.base().index.0 { log.last_stamp().max(stamp) } else { stamp };
+        let entries = (first..first + rng.random_range(1..=4)).map(|index| {
+            stamp = stamp.plus(rng.random_range(0..9));
+            let command = (0..rng.random_range(1..200)).map(|_| rng.random()).collect();
+            Entry { term, index: Index(index), stamp, payload: Payload::Command(command) }
+        });
+        Persist::Entries(entries.collect())
+    }
+
+    fn hard_state(&mut self) -> Persist<Digest> {
+        let vote = self.rng.random::<bool>().then_some(NodeId(2));
+        Persist::HardState(HardState { term: self.durable.hard.term.next(), vote })
+    }
+
+    /// A leader's snapshot: of something that the log has, or has otherwise, or has not reached.
+    fn foreign(&mut self) -> Persist<Digest> {
+        let index = Index(self.committed.0 + self.rng.random_range(1..8));
+        let same = self.durable.log.term_at(index).filter(|_| self.rng.random());
+        let term = same.unwrap_or(self.durable.hard.term).max(self.durable.log.term_at(self.committed).unwrap());
+        let stamp = self.durable.log.get(index).map_or(self.durable.log.last_stamp(), |entry| entry.stamp);
+        let machine = Digest(self.rng.random());
+        Persist::Snapshot(Arc::new(Snapshot {
+            last: Position { term, index },
+            stamp,
+            members: Arc::default(),
+            machine,
+        }))
+    }
+}
+
+/// Lives for so many steps, and keeps what its disk held on the way.
+fn live(seed: u64, count: usize) -> Vec<Step> {
+    let directory = directory();
+    let (mut wal, durable, _) = open(directory.path()).unwrap();
+    let mut life = Life { rng: SmallRng::seed_from_u64(seed), committed: Index(0), durable };
+    let mut steps = Vec::new();
+    for _ in 0..count {
+        let (before, was) = (files(directory.path()), life.durable.clone());
+        let last = life.durable.log.last().index;
+        life.committed = Index(life.rng.random_range(life.committed.0..=last.0));
+        let own = life.durable.snapshot.last.index;
+        let (what, write) = match life.rng.random_range(0..10) {
+            0 => ("term", life.hard_state()),
+            1 | 2 if life.committed > own => {
+                let snapshot = life.durable.snapshot_at(life.committed);
+                wal.snapshots().write(&snapshot).unwrap();
+                life.durable.snapshot = snapshot;
+                let is = life.durable.clone();
+                let after = files(directory.path());
+                steps.push(Step { what: "snapshot", before, after, was, torn: is.clone(), is });
+                continue;
+            }
+            3 | 4 if own > life.durable.log.base().index => {
+                let through = life.rng.random_range(life.durable.log.base().index.0 + 1..=own.0);
+                ("compaction", Persist::Compact(Index(through)))
+            }
+            5 => ("installation", life.foreign()),
+            _ => ("entries", life.entries()),
+        };
+        wal.write(std::slice::from_ref(&write)).unwrap();
+        life.durable.apply(&write);
+        let mut torn = was.clone();
+        if let Persist::Snapshot(snapshot) = &write {
+            life.committed = snapshot.last.index;
+            torn.snapshot = Snapshot::clone(snapshot);
+            torn.settle();
+        }
+        let is = life.durable.clone();
+        steps.push(Step { what, before, after: files(directory.path()), was, torn, is });
+    }
+    steps
+}
+
+/// Opens what a crash left: it must hold exactly `expected`, and be a log like any other from then on.
+fn assert_recovers(files: &Files, expected: &Durable<Digest>, scene: &str) {
+    let directory = directory();
+    lay_out(directory.path(), files);
+    let (mut wal, mut durable, _) = open(directory.path()).unwrap_or_else(|error| panic!("{scene}: {error}"));
+    assert_eq!(&durable, expected, "{scene}");
+    let committed = durable.snapshot.last.index;
+    let mut life = Life { rng: SmallRng::seed_from_u64(0), committed, durable: durable.clone() };
+    for _ in 0..2 {
+        for write in [life.entries(), life.hard_state()] {
+            wal.write(std::slice::from_ref(&write)).unwrap();
+            durable.apply(&write);
+            life.durable.apply(&write);
+        }
+    }
+    drop(wal);
+    let (_, again, report) = open(directory.path()).unwrap_or_else(|error| panic!("{scene}, later: {error}"));
+    assert_eq!((again, report.cut), (durable, None), "{scene}, later");
+}
+
+/// The segments among some files.
+fn segments(files: &Files) -> Vec<&String> {
+    files.keys().filter(|name| name.starts_with("wal-")).collect()
+}
+
+#[test]
+fn what_was_written_is_read_back_with_snapshots_across_many_segments_and_starts() {
+    let (mut removed, mut shortest) = (0, usize::MAX);
+    for seed in 0..20 {
+        let steps = live(seed, 120);
+        for (number, step) in steps.iter().enumerate() {
+            let directory = directory();
+            lay_out(directory.path(), &step.after);
+            let (_, durable, report) = open(directory.path()).unwrap();
+            assert_eq!(durable, step.is, "seed {seed}, step {number}: {}", step.what);
+            assert_eq!(report.snapshot.unwrap_or_default(), step.is.snapshot.last);
+        }
+        let last = &steps.last().unwrap().after;
+        let first: usize = segments(last)[0][4..24].parse().unwrap();
+        removed += first - 1;
+        shortest = shortest.min(steps.len());
+        assert!(last.keys().filter(|name| name.starts_with("snapshot-")).count() <= 2);
+    }
+    assert!(removed > 50, "{removed} segments were removed");
+}
+
+/// Goal: a crash inside any write, at any byte, leaves what was durable before it or after it; and where a leader's
+/// snapshot came before the write, it leaves the snapshot, and the log in line with it.
+#[test]
+fn a_log_with_snapshots_cut_at_any_byte_recovers() {
+    let mut scenes = BTreeMap::new();
+    for seed in 0..3 {
+        for (number, step) in live(seed, 60).iter().enumerate() {
+            let last = (*segments(&step.after).last().unwrap()).clone();
+            let (new, old) = (&step.after[&last], step.before.get(&last));
+            let blank = vec![0; new.len()];
+            // What the write changed is behind what was there, or behind the header of a new segment.
+            let old = old.cloned().unwrap_or_else(|| [&new[..SECTOR], &blank[SECTOR..]].concat());
+            let changed: Vec<usize> = (0..new.len()).filter(|&at| old[at] != new[at]).collect();
+            let Some((&from, &to)) = changed.first().zip(changed.last()) else { continue };
+            for cut in from..=to + 1 {
+                let mut files = step.after.clone();
+                files.get_mut(&last).unwrap()[cut..].fill(0);
+                let expected = if cut > to { &step.is } else { &step.torn };
+                assert_recovers(&files, expected, &format!("seed {seed}, step {number}: {} cut at {cut}", step.what));
+                *scenes.entry(step.what).or_insert(0) += 1;
+            }
+        }
+    }
+    assert!(scenes["entries"] > 2000 && scenes["installation"] > 300 && scenes["compaction"] > 300, "{scenes:?}");
+}
+
+/// Goal: segments are removed in no particular order, after they are no longer counted. Whatever of them a crash leaves,
+/// nothing of it is read; and while they are counted, none may be missing.
+#[test]
+fn segments_that_were_about_to_be_removed_are_not_read() {
+    let mut scenes = 0;
+    for seed in 0..6 {
+        for step in live(seed, 120) {
+            let removed: Vec<&String> =
+                segments(&step.before).into_iter().filter(|name| !step.after.contains_key(*name)).collect();
+            if removed.is_empty() {
+                continue;
+            }
+            for selection in 0..1_usize << removed.len().min(4) {
+                let mut files = step.after.clone();
+                for (place, name) in removed.iter().enumerate().filter(|(place, _)| selection & (1 << place) != 0) {
+                    // Some of it may be cut off too: a removal is nothing that a crash leaves whole.
+                    let content = &step.before[*name];
+                    files.insert((*name).clone(), content[..content.len() / (1 + place)].to_vec());
+                }
+                assert_recovers(&files, &step.is, &format!("seed {seed}: {selection:b} of {removed:?} are left"));
+                scenes += 1;
+            }
+            // The new segment has its name, but nothing else has happened yet.
+            let mut files = step.before.clone();
+            let new = *segments(&step.after).last().unwrap();
+            let header = &step.after[new][..SECTOR];
+            files.insert(new.clone(), [header, &vec![0; step.after[new].len() - SECTOR]].concat());
+            assert_recovers(&files, &step.was, &format!("seed {seed}: {removed:?} are still counted"));
+            // Those that are counted must be there.
+            let mut files = step.after.clone();
+            let first = segments(&step.after)[0].clone();
+            files.remove(&first);
+            let directory = directory();
+            lay_out(directory.path(), &files);
+            let error = open(directory.path()).unwrap_err();
+            assert!(matches!(&error, StorageError::MissingSegment { path } if path.ends_with(&first)), "{error}");
+        }
+    }
+    assert!(scenes > 50, "{scenes} scenes");
+}
+
+/// Goal: without the snapshot that the log was shortened for, nobody starts; and it is never an older one instead.
+#[test]
+fn a_log_without_its_snapshot_is_refused() {
+    let (mut none, mut older) = (0, 0);
+    for seed in 0..6 {
+        for step in live(seed, 80) {
+            let own: Vec<String> = step.after.keys().filter(|name| name.starts_with("snapshot-")).cloned().collect();
+            let is_shortened = step.is.log.base().index > Index(0);
+            let Some(newest) = own.last().filter(|_| is_shortened) else { continue };
+            let directory = directory();
+            lay_out(directory.path(), &step.after);
+            let path = directory.path().join(newest);
+            // Damaged, it is named, whatever else there is.
+            let mut damaged = step.after[newest].clone();
+            damaged[seed as usize % 60] ^= 1;
+            fs::write(&path, damaged).unwrap();
+            let error = open(directory.path()).unwrap_err();
+            assert!(matches!(&error, StorageError::Damaged { path: named, .. } if *named == path), "{error}");
+            fs::remove_file(&path).unwrap();
+            match open(directory.path()) {
+                // The older one and the log have everything, for the log was not shortened since.
+                Ok((_, durable, _)) => {
+                    assert_eq!(durable.log, step.is.log);
+                    assert!(durable.log.base().index <= durable.snapshot.last.index);
+                    older += 1;
+                }
+                Err(StorageError::SnapshotUnfit { .. } | StorageError::Damaged { .. }) => none += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    assert!(none > 20 && older > 20, "{none} refused, {older} recovered");
+}
+
+/// Goal: a snapshot in the middle of a batch stands on the writes before it, and those after it stand on it.
+#[test]
+fn a_snapshot_keeps_its_place_in_a_batch() {
+    for seed in 0..50 {
+        let directory = directory();
+        let (mut wal, durable, _) = open(directory.path()).unwrap();
+        let mut life = Life { rng: SmallRng::seed_from_u64(seed), committed: Index(0), durable };
+        let mut batch = Vec::new();
+        for kind in 0..7 {
+            let write = match kind % 3 {
+                0 => life.hard_state(),
+                1 => life.entries(),
+                _ => life.foreign(),
+            };
+            life.durable.apply(&write);
+            life.committed = life.durable.snapshot.last.index;
+            batch.push(write);
+        }
+        wal.write(&batch).unwrap();
+        drop(wal);
+        let (_, durable, report) = open(directory.path()).unwrap();
+        assert_eq!((durable, report.frames), (life.durable, 3), "seed {seed}");
+    }
+}
+
+/// Goal: an old directory is refused by name, not misread.
+#[test]
+fn a_segment_of_format_1_is_refused_by_name() {
+    let directory = directory();
+    drop(open(directory.path()).unwrap());
+    let path = directory.path().join(segment_name(1));
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[8] = 1;
+    let sum = crc32c::crc32c(&bytes[..SECTOR - 4]);
+    bytes[SECTOR - 4..SECTOR].copy_from_slice(&sum.to_le_bytes());
+    fs::write(&path, bytes).unwrap();
+    let error = open(directory.path()).unwrap_err();
+    assert!(matches!(error, StorageError::UnknownFormat { found: 1, known: 2, .. }), "{error}");
+}
