@@ -11,7 +11,7 @@ use crate::engine::{Command, Engine, LockRequest};
 use crate::route::Route;
 use crate::wire::{
     Answer, Code, Consistency, Failure, LeaderView, ListLocks, LockPage, LockView, MemberChange, MembersView, Op,
-    Transfer,
+    Stale, Transfer,
 };
 use crate::{Error, Guard, LockOptions, Options, endpoints, task};
 
@@ -78,7 +78,7 @@ impl Client {
     /// [`Error::Unreachable`], [`Error::Refused`], [`Error::Closed`].
     pub async fn show_lock(&self, key: impl Into<String>, consistency: Consistency) -> Result<LockView, Error> {
         match self.ask(Op::ShowLock { key: key.into(), consistency }).await? {
-            Answer::Lock(lock) => Ok(lock),
+            Answer::Lock(lock) | Answer::StaleLock(Stale { view: lock, .. }) => Ok(lock),
             other => Err(Error::Refused(unexpected(&other))),
         }
     }
@@ -89,7 +89,7 @@ impl Client {
     /// [`Error::Unreachable`], [`Error::Refused`], [`Error::Closed`].
     pub async fn list_locks(&self, query: ListLocks) -> Result<LockPage, Error> {
         match self.ask(Op::ListLocks(query)).await? {
-            Answer::Locks(page) => Ok(page),
+            Answer::Locks(page) | Answer::StaleLocks(Stale { view: page, .. }) => Ok(page),
             other => Err(Error::Refused(unexpected(&other))),
         }
     }

@@ -240,6 +240,10 @@ pub enum Answer {
     Lock(LockView),
     /// A page of locks.
     Locks(LockPage),
+    /// A lock, as the node that was asked has it.
+    StaleLock(Stale<LockView>),
+    /// A page of locks, as the node that was asked has them.
+    StaleLocks(Stale<LockPage>),
     /// The node's view of the cluster.
     Status(StatusView),
     /// The members after the change, which is committed.
@@ -296,10 +300,6 @@ pub struct LockView {
     pub holder: Option<HolderView>,
     /// Who waits for it, first come first.
     pub queue: Vec<WaiterView>,
-    /// With [`Consistency::Stale`]: so many milliseconds ago the node last heard from the leader, or as a leader from a
-    /// majority. What it shows may be older by the time that the message took. `None` for a linearizable read, and if it has heard
-    /// from nobody since it started.
-    pub age_ms: Option<u64>,
 }
 
 /// The holder of a lock.
@@ -324,6 +324,16 @@ pub struct WaiterView {
     pub session: SessionId,
 }
 
+/// What a node has without asking anybody ([`Consistency::Stale`]).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stale<T> {
+    /// What it has.
+    pub view: T,
+    /// So many milliseconds ago the node last heard from the leader, or as a leader from a majority. What it shows may be older
+    /// by the time that the message took. `None` if it has heard from nobody since it started.
+    pub age_ms: Option<u64>,
+}
+
 /// A page of locks, in the order of their keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockPage {
@@ -331,8 +341,6 @@ pub struct LockPage {
     pub locks: Vec<LockView>,
     /// Ask again with `after` at this key for the next page; `None` at the end.
     pub next_after: Option<String>,
-    /// As in [`LockView`].
-    pub age_ms: Option<u64>,
 }
 
 /// What a node knows of its cluster.

@@ -3,7 +3,7 @@
 use std::ops::Bound;
 use std::time::Duration;
 
-use palisade_client::wire::{Answer, Code, Failure, HolderView, LockPage, LockView, SessionView, WaiterView};
+use palisade_client::wire::{Answer, Code, Failure, HolderView, LockPage, LockView, SessionView, Stale, WaiterView};
 use palisade_spec::lock::{Key, Lock, LockTable, SessionId};
 use palisade_spec::raft::{Node, Stamp};
 
@@ -16,12 +16,18 @@ pub(super) fn answer(node: &Node<LockTable>, query: &Query, age: Option<Age>) ->
     match query {
         Query::Session(id) => session(table, now, *id),
         Query::Lock(key) => {
-            let age_ms = age.and_then(Age::milliseconds);
-            Ok(Answer::Lock(LockView { age_ms, ..lock(table, now, key, table.lock(key)) }))
+            let view = lock(table, now, key, table.lock(key));
+            Ok(match age {
+                None => Answer::Lock(view),
+                Some(age) => Answer::StaleLock(age.of(view)),
+            })
         }
         Query::Locks { prefix, after, limit } => {
-            let age_ms = age.and_then(Age::milliseconds);
-            Ok(Answer::Locks(LockPage { age_ms, ..locks(table, now, prefix, after.as_ref(), *limit) }))
+            let view = locks(table, now, prefix, after.as_ref(), *limit);
+            Ok(match age {
+                None => Answer::Locks(view),
+                Some(age) => Answer::StaleLocks(age.of(view)),
+            })
         }
     }
 }
@@ -31,8 +37,9 @@ pub(super) fn answer(node: &Node<LockTable>, query: &Query, age: Option<Age>) ->
 pub(super) struct Age(pub(super) Option<Duration>);
 
 impl Age {
-    fn milliseconds(self) -> Option<u64> {
-        self.0.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
+    fn of<T>(self, view: T) -> Stale<T> {
+        let age_ms = self.0.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+        Stale { view, age_ms }
     }
 }
 
@@ -40,8 +47,10 @@ impl Age {
 pub(super) fn claims(answer: &Answer) -> usize {
     match answer {
         Answer::SessionView(session) => 1 + session.keys.len(),
-        Answer::Lock(lock) => 1 + lock.queue.len(),
-        Answer::Locks(page) => page.locks.iter().map(|lock| 1 + lock.queue.len()).sum::<usize>().max(1),
+        Answer::Lock(lock) | Answer::StaleLock(Stale { view: lock, .. }) => 1 + lock.queue.len(),
+        Answer::Locks(page) | Answer::StaleLocks(Stale { view: page, .. }) => {
+            page.locks.iter().map(|lock| 1 + lock.queue.len()).sum::<usize>().max(1)
+        }
         _ => 1,
     }
 }
@@ -73,7 +82,7 @@ fn lock(table: &LockTable, now: Stamp, key: &Key, lock: Option<&Lock>) -> LockVi
         let session = table.session(waiter.session)?;
         Some(WaiterView { owner: session.owner.to_string(), session: wire_session(waiter.session) })
     });
-    LockView { key: key.to_string(), held: holder.is_some(), holder, queue: waiters.collect(), age_ms: None }
+    LockView { key: key.to_string(), held: holder.is_some(), holder, queue: waiters.collect() }
 }
 
 fn locks(table: &LockTable, now: Stamp, prefix: &str, after: Option<&Key>, limit: usize) -> LockPage {
@@ -82,7 +91,7 @@ fn locks(table: &LockTable, now: Stamp, prefix: &str, after: Option<&Key>, limit
         Some(after) => Bound::Excluded(after),
         None => Bound::Included(&prefix_key),
     };
-    let mut page = LockPage { locks: Vec::new(), next_after: None, age_ms: None };
+    let mut page = LockPage { locks: Vec::new(), next_after: None };
     let mut claims = 0;
     let matching =
         table.locks().range((start, Bound::Unbounded)).take_while(|(key, _)| key.as_str().starts_with(prefix));

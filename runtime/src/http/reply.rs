@@ -4,7 +4,8 @@ use axum::Json;
 use axum::http::header::{LOCATION, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use palisade_client::wire::{Answer, Code, Failure};
+use palisade_client::wire::{Answer, Code, Failure, Stale};
+use serde::Serialize;
 use serde_json::json;
 
 /// An answer or a failure as an HTTP response. `uri` is what was asked for, to be asked of the leader instead.
@@ -18,11 +19,21 @@ pub(super) fn response(result: Result<Answer, Failure>, uri: &Uri) -> Response {
         Ok(Answer::Withdrawn) => Json(json!({ "withdrawn": true })).into_response(),
         Ok(Answer::Lock(lock)) => Json(lock).into_response(),
         Ok(Answer::Locks(page)) => Json(page).into_response(),
+        Ok(Answer::StaleLock(Stale { view, age_ms })) => Json(Aged { view, age_ms }).into_response(),
+        Ok(Answer::StaleLocks(Stale { view, age_ms })) => Json(Aged { view, age_ms }).into_response(),
         Ok(Answer::Status(status)) => Json(status).into_response(),
         Ok(Answer::Members(members)) => Json(members).into_response(),
         Ok(Answer::Transferred(leader)) => Json(json!({ "leader": leader })).into_response(),
         Err(failure) => refusal(failure, uri),
     }
+}
+
+/// A stale view: as a linearizable one, and how old it may be.
+#[derive(Serialize)]
+struct Aged<T> {
+    #[serde(flatten)]
+    view: T,
+    age_ms: Option<u64>,
 }
 
 fn refusal(failure: Failure, uri: &Uri) -> Response {

@@ -52,15 +52,26 @@ fn every_node_tells_its_own_view() {
             let known = status["members"].as_array().unwrap().iter().all(|member| member["client_addr"].is_string());
             (status["locks"] == 1 && known).then_some(status)
         });
-        let expected =
-            ["applied", "cluster_time_ms", "commit", "leader", "locks", "members", "node", "role", "sessions", "term"];
+        let expected = [
+            "applied",
+            "cluster",
+            "cluster_time_ms",
+            "commit",
+            "leader",
+            "locks",
+            "members",
+            "node",
+            "role",
+            "sessions",
+            "term",
+        ];
         assert_eq!(fields(&status), expected);
         assert_eq!((&status["node"], &status["sessions"]), (&json!(id), &json!(1)));
         let leads = node.0 == leader.0;
         assert_eq!(status["role"], if leads { "leader" } else { "follower" });
         assert_eq!(status["leader"]["client_addr"], leader.0.as_str());
         for member in status["members"].as_array().unwrap() {
-            assert_eq!(fields(member), ["client_addr", "connected", "id", "matched", "peer_addr"]);
+            assert_eq!(fields(member), ["client_addr", "connected", "id", "matched", "peer_addr", "voter"]);
             let other = u16::try_from(member["id"].as_u64().unwrap()).unwrap();
             assert_eq!(member["client_addr"], cluster.client_addr(other).as_str());
             assert_eq!(member["peer_addr"], cluster.peer_addr(other).as_str());

@@ -94,7 +94,7 @@ fn a_node_whose_log_is_damaged_does_not_start() {
     assert_serves(&cluster, &mut taken);
 }
 
-/// Goal: a directory belongs to one node of one cluster with one set of voters, and to nobody else, whatever the
+/// Goal: a directory belongs to one node of one cluster with one set of founders, and to nobody else, whatever the
 /// command line says. Who is refused leaves it as it was: its node starts from it as if nothing had happened.
 #[test]
 fn a_data_directory_is_one_nodes_for_ever() {
@@ -118,11 +118,13 @@ fn a_data_directory_is_one_nodes_for_ever() {
     cluster.restart(other);
     let [port, another] = ports::free(2)[..] else { unreachable!() };
     let peers = format!("{node}=127.0.0.1:{port},9=127.0.0.1:{another}");
-    let complaint = "says that the cluster's voters are [1, 2, 3], but this node was started with";
+    let complaint = "says that the cluster was founded by [1, 2, 3], but --peers names";
     refused(&mut with(&cluster.command(node), "--peers", &peers), complaint);
-    // Peers without this node are wrong in themselves; no directory is looked at.
+    // Founders without this node are wrong in themselves.
     let peers = format!("9=127.0.0.1:{another}");
-    let said = refusal(&mut with(&cluster.command(node), "--peers", &peers), CONFIG);
+    let new = tempfile::tempdir().expect("a temporary directory");
+    let elsewhere = with(&cluster.command(node), "--data", &new.path().display().to_string());
+    let said = refusal(&mut with(&elsewhere, "--peers", &peers), CONFIG);
     assert!(said.contains(&format!("--peers does not name this node, {node}")), "{said}");
 
     cluster.restart(node);

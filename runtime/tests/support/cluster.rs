@@ -25,6 +25,8 @@ struct Node {
     client_addr: String,
     peer_addr: String,
     process: Option<Child>,
+    /// Whom it asked to join, if it is no founder.
+    joins: Option<String>,
 }
 
 impl Cluster {
@@ -56,6 +58,7 @@ impl Cluster {
             client_addr: addresses.next().unwrap(),
             peer_addr: addresses.next().unwrap(),
             process: None,
+            joins: None,
         });
         let nodes = nodes.collect();
         let flags = flags.iter().map(|&flag| flag.to_string()).collect();
@@ -112,16 +115,31 @@ impl Cluster {
 
     /// The command that runs node `id`, for tests that change it.
     pub fn command(&self, id: u16) -> Command {
-        let peers = self.nodes.iter().zip(1..).map(|(node, id)| format!("{id}={}", node.peer_addr));
+        let founders = self.nodes.iter().zip(1..).filter(|(node, _)| node.joins.is_none());
+        let peers = founders.map(|(node, id)| format!("{id}={}", node.peer_addr));
         let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
         command
             .args(["serve", "--id", &id.to_string(), "--stop-with-stdin", "--log", "debug"])
             .args(["--client-addr", &self.node(id).client_addr, "--peer-addr", &self.node(id).peer_addr])
-            .args(["--peers", &peers.collect::<Vec<_>>().join(",")])
+            .args(match &self.node(id).joins {
+                None => ["--peers".to_owned(), peers.collect::<Vec<_>>().join(",")],
+                Some(address) => ["--join".to_owned(), address.clone()],
+            })
             .args(&self.flags)
             .arg("--data")
             .arg(self.data(id));
         command
+    }
+
+    /// Starts one more node, which asks node `whom` to join, and returns its number.
+    pub fn join(&mut self, whom: u16) -> u16 {
+        let [clients, peers] = ports::free(2)[..] else { unreachable!() };
+        let joins = Some(self.client_addr(whom));
+        let (client_addr, peer_addr) = (format!("127.0.0.1:{clients}"), format!("127.0.0.1:{peers}"));
+        self.nodes.push(Node { client_addr, peer_addr, process: None, joins });
+        let id = u16::try_from(self.nodes.len()).expect("a few nodes");
+        self.restart(id);
+        id
     }
 
     /// Starts node `id` again, on the data it has.
@@ -140,6 +158,14 @@ impl Cluster {
             process.kill().expect("the process can be killed");
             process.wait().expect("the process ends");
         }
+    }
+
+    /// Asks node `id` to stop (SIGTERM), and waits until it has.
+    pub fn stop(&mut self, id: u16) {
+        self.signal(id, Signal::TERM);
+        let mut process = self.nodes[usize::from(id) - 1].process.take().expect("the node runs");
+        let status = eventually("the node stops", || process.try_wait().expect("a child can be waited for"));
+        assert!(status.success(), "node {id} stopped with {status}");
     }
 
     /// Stops node `id` where it stands (SIGSTOP).
