@@ -2,7 +2,8 @@
 //!
 //! A node that does not lead names the leader, and that address is dialed next, at once. Without a name, or if the named
 //! one cannot be reached, the endpoints are tried in turn, with a pause in between that is drawn at random and grows
-//! with the row of disappointments, from 20 ms to at most 250 ms. A useful answer ends the row. Two nodes that name one
+//! with the row of disappointments, from 20 ms to at most 250 ms. Members that came since the client was started take
+//! their turn after the endpoints. A useful answer ends the row. Two nodes that name one
 //! another cannot send a client back and forth without pause: only the first name in a row is followed at once.
 
 use std::time::Duration;
@@ -19,6 +20,8 @@ const HOPS_AT_ONCE: u32 = 2;
 /// Where the leader was looked for, and where to look next.
 pub(crate) struct Route {
     endpoints: Vec<String>,
+    /// Members that are not among the endpoints: they came while the client was running.
+    learned: Vec<String>,
     next: usize,
     named: Option<String>,
     /// Disappointments since the last useful answer.
@@ -32,7 +35,7 @@ impl Route {
     pub(crate) fn new(endpoints: Vec<String>) -> Route {
         assert!(!endpoints.is_empty(), "a route needs an endpoint");
         let next = rand::rng().random_range(0..endpoints.len());
-        Route { endpoints, next, named: None, row: 0, hops: 0 }
+        Route { endpoints, learned: Vec::new(), next, named: None, row: 0, hops: 0 }
     }
 
     /// The endpoint to dial next, and how long to wait before.
@@ -42,9 +45,16 @@ impl Route {
             let pause = if self.hops <= HOPS_AT_ONCE { Duration::ZERO } else { backoff(self.row) };
             return (named, pause);
         }
-        let endpoint = self.endpoints[self.next].clone();
-        self.next = (self.next + 1) % self.endpoints.len();
+        let places = self.endpoints.len() + self.learned.len();
+        let endpoint = self.endpoints.iter().chain(&self.learned).nth(self.next % places);
+        let endpoint = endpoint.expect("the places are counted").clone();
+        self.next = (self.next + 1) % places;
         (endpoint, if self.row == 0 { Duration::ZERO } else { backoff(self.row) })
+    }
+
+    /// The cluster has these members by now. The endpoints stay: they may be names that stand for whoever is there.
+    pub(crate) fn learn(&mut self, members: Vec<String>) {
+        self.learned = members.into_iter().filter(|member| !self.endpoints.contains(member)).collect();
     }
 
     /// The node that was dialed does not lead, and names the leader if it knows it.
@@ -116,6 +126,20 @@ mod tests {
         route.arrived();
         route.redirected(Some("d:4".into()));
         assert_eq!(route.next(), ("d:4".into(), Duration::ZERO));
+    }
+
+    #[test]
+    fn members_that_came_later_take_their_turn() {
+        let mut route = route();
+        route.learn(vec!["b:2".into(), "c:3".into()]);
+        let mut dialed = || route.next().0;
+        assert_eq!([dialed(), dialed(), dialed(), dialed()], ["a:1", "b:2", "c:3", "a:1"]);
+        route.learn(vec!["d:4".into(), "e:5".into()]);
+        let mut dialed = || route.next().0;
+        assert_eq!([dialed(), dialed(), dialed(), dialed()], ["b:2", "d:4", "e:5", "a:1"]);
+        route.next = 4;
+        route.learn(vec![]);
+        assert_eq!(route.next().0, "a:1");
     }
 
     #[test]

@@ -125,6 +125,7 @@ fn take_in(engine: &mut Engine, route: &mut Route, inbox: &mut Vec<Incoming>) ->
         match engine.received(now, &incoming) {
             Verdict::Stay => {}
             Verdict::Leader => route.arrived(),
+            Verdict::Members(addresses) => route.learn(addresses),
             Verdict::Leave { leader, why } => return Some((leader, why)),
         }
     }

@@ -9,6 +9,7 @@
 //! window's worth of requests.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -20,6 +21,9 @@ use crate::{Options, codec};
 /// How many exchanges may be under way. Below the 1,024 requests after which the server reads no more, so that there is
 /// always room for keep-alives.
 const WINDOW: usize = 900;
+
+/// How often the cluster's members are asked for, while there is something to do.
+const MEMBERS_EVERY: Duration = Duration::from_secs(5);
 
 /// Which of a task's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +58,9 @@ pub(crate) struct Link {
     last_heard: Instant,
     probed: Option<Instant>,
     doubt: Option<&'static str>,
+    /// The latest question for the cluster's members, and when the next is due.
+    members_asked: Option<u64>,
+    members_due: Instant,
 }
 
 impl Link {
@@ -70,6 +77,8 @@ impl Link {
             last_heard: now,
             probed: None,
             doubt: None,
+            members_asked: None,
+            members_due: now,
         }
     }
 
@@ -82,6 +91,7 @@ impl Link {
         self.up = true;
         self.last_answer = now;
         self.last_heard = now;
+        self.members_due = now + MEMBERS_EVERY;
     }
 
     pub(super) fn disconnected(&mut self) {
@@ -93,6 +103,7 @@ impl Link {
         self.outbox.clear();
         self.probed = None;
         self.doubt = None;
+        self.members_asked = None;
     }
 
     /// Takes an exchange of `task` into the window, or puts the task in line.
@@ -120,13 +131,18 @@ impl Link {
 
     /// Puts a request into the outbox.
     pub(super) fn send(&mut self, now: Instant, task: Task, part: Part, op: Op) -> u64 {
+        let id = self.push(op);
+        self.flights.insert(id, Flight { task, part, sent: now });
+        id
+    }
+
+    fn push(&mut self, op: Op) -> u64 {
         assert!(self.up, "nothing is sent without a connection");
         let id = self.next_id;
         self.next_id += 1;
         let mut frame = Vec::with_capacity(128);
         codec::encode_into(&Request { id, op }, &mut frame);
         self.outbox.push_back(Outgoing::Frame(frame));
-        self.flights.insert(id, Flight { task, part, sent: now });
         id
     }
 
@@ -162,6 +178,25 @@ impl Link {
             self.outbox.push_back(Outgoing::Ping);
             self.probed = Some(now);
         }
+    }
+
+    /// Asks the node for the cluster's members, now and then: those that the client was told of may all be replaced while it
+    /// runs.
+    pub(super) fn ask_for_members(&mut self, now: Instant) {
+        if self.up && now >= self.members_due {
+            let id = self.push(Op::Status);
+            (self.members_asked, self.members_due) = (Some(id), now + MEMBERS_EVERY);
+        }
+    }
+
+    /// When it is time for that.
+    pub(super) fn members_at(&self) -> Option<Instant> {
+        self.up.then_some(self.members_due)
+    }
+
+    /// Whether this is the answer to that.
+    pub(super) fn is_about_members(&self, id: u64) -> bool {
+        self.members_asked == Some(id)
     }
 
     /// When the silence has lasted long enough for the next measure.

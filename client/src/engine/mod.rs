@@ -22,7 +22,7 @@ use self::claim::{Claim, Leftover, Next};
 use self::link::{Link, Part};
 use self::pool::{Kind, Pool};
 use crate::connection::{Incoming, Outgoing};
-use crate::wire::{Code, LeaderView, Op, Outcome, Response, SessionId};
+use crate::wire::{Answer, Code, LeaderView, MemberView, Op, Outcome, Response, SessionId, StatusView};
 use crate::{Error, Guard, Options, Wait, codec, endpoints};
 
 /// What the handles ask of the background task.
@@ -74,6 +74,8 @@ pub(crate) enum Verdict {
     Stay,
     /// This is the leader.
     Leader,
+    /// The cluster has these members, as far as this node knows where they serve clients.
+    Members(Vec<String>),
     /// This is not the leader, or not for long.
     Leave {
         /// Who is said to lead.
@@ -149,9 +151,10 @@ impl Engine {
 
     /// When to call [`Engine::advance`] at the latest.
     pub(crate) fn next_wake(&self) -> Option<Instant> {
-        let probe = if self.is_idle() { None } else { self.link.probe_at(&self.around.options) };
+        let link = [self.link.probe_at(&self.around.options), self.link.members_at()];
+        let link = link.into_iter().flatten().filter(|_| !self.is_idle());
         let timer = self.timers.first().map(|&(at, _)| at);
-        probe.into_iter().chain(timer).min()
+        link.chain(timer).min()
     }
 
     /// Why the connection should be given up, if it should.
@@ -178,6 +181,7 @@ impl Engine {
         }
         if !self.is_idle() {
             self.link.probe(now, &self.around.options);
+            self.link.ask_for_members(now);
         }
         self.let_in(now);
         self.tell_closers();
@@ -213,6 +217,12 @@ impl Engine {
                 return Verdict::Leave { leader: None, why: format!("an answer was not understood: {error}") };
             }
         };
+        if self.link.is_about_members(id) {
+            return match result {
+                Outcome::Ok(Answer::Status(StatusView { members, .. })) => Verdict::Members(addresses(members)),
+                _ => Verdict::Stay,
+            };
+        }
         let flight = self.link.land(now, id);
         if let Outcome::Error(failure) = &result
             && let Code::NotLeader | Code::NoLeader | Code::LeadershipLost | Code::ShuttingDown = failure.error
@@ -397,6 +407,12 @@ fn forget_timer(timers: &mut BTreeSet<(Instant, Task)>, task: Task, wake: &mut O
 }
 
 /// Whole milliseconds, at least the duration.
+/// Where members serve clients.
+fn addresses(members: Vec<MemberView>) -> Vec<String> {
+    let known = members.into_iter().filter_map(|member| member.client_addr);
+    known.filter(|address| endpoints::check(address).is_ok()).collect()
+}
+
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
