@@ -6,9 +6,9 @@ use std::{env, fs};
 
 use palisade_client::codec::{decode, encode_into};
 use palisade_client::wire::{
-    Acquire, Acquired, Answer, Code, Consistency, Failure, HeldBy, HolderView, LeaderView, ListLocks, LockPage,
-    LockView, MemberView, Op, OpenSession, Outcome, Release, Request, Response, SessionId, SessionLease, SessionView,
-    SnapshotView, StatusView, WaiterView,
+    Acquire, Acquired, AddMember, Answer, Code, Consistency, Failure, HeldBy, HolderView, LeaderView, ListLocks,
+    LockPage, LockView, MemberChange, MemberView, MembersView, Op, OpenSession, Outcome, Release, Request, Response,
+    SessionId, SessionLease, SessionView, SnapshotView, Stale, StatusView, Transfer, WaiterView,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -41,6 +41,11 @@ fn operations() -> Vec<Op> {
             consistency: Consistency::Stale,
         }),
         Op::Status,
+        Op::ChangeMembers(MemberChange::Add(AddMember { id: 4, peer_addr: "10.0.0.4:7500".into() })),
+        Op::ChangeMembers(MemberChange::Promote { id: 4 }),
+        Op::ChangeMembers(MemberChange::Remove { id: 300 }),
+        Op::Transfer(Transfer { to: Some(2) }),
+        Op::Transfer(Transfer::default()),
     ]
 }
 
@@ -56,12 +61,15 @@ fn answers() -> Vec<Answer> {
     let leader = LeaderView { id: 2, client_addr: Some("10.0.0.2:7400".into()) };
     let member = MemberView {
         id: 2,
+        voter: true,
         peer_addr: "10.0.0.2:7500".into(),
         client_addr: Some("10.0.0.2:7400".into()),
         connected: true,
         matched: Some(12),
     };
-    let stranger = MemberView { id: 3, peer_addr: "c:1".into(), client_addr: None, connected: false, matched: None };
+    let learner =
+        MemberView { id: 3, voter: false, peer_addr: "c:1".into(), client_addr: None, connected: false, matched: None };
+    let page = LockPage { locks: vec![free.clone()], next_after: None };
     vec![
         Answer::Session(SessionLease { session, ttl_ms: 30_000 }),
         Answer::SessionClosed,
@@ -76,9 +84,14 @@ fn answers() -> Vec<Answer> {
         Answer::Released,
         Answer::Withdrawn,
         Answer::Lock(lock.clone()),
-        Answer::Locks(LockPage { locks: vec![lock, free], next_after: Some("key".into()) }),
+        Answer::Locks(LockPage { locks: vec![lock, free.clone()], next_after: Some("key".into()) }),
+        Answer::StaleLock(Stale { view: free, age_ms: Some(12) }),
+        Answer::StaleLocks(Stale { view: page, age_ms: None }),
+        Answer::Members(MembersView { members: vec![member.clone(), learner.clone()] }),
+        Answer::Transferred(leader.clone()),
         Answer::Status(StatusView {
             node: 1,
+            cluster: "00000000000000c1".into(),
             role: "leader".into(),
             term: 3,
             leader: Some(leader),
@@ -87,7 +100,7 @@ fn answers() -> Vec<Answer> {
             cluster_time_ms: 70_000,
             sessions: 2,
             locks: 1,
-            members: vec![member, stranger],
+            members: vec![member, learner],
             snapshot: Some(SnapshotView { index: 290, term: 2, bytes: 1_000, hash: "c0ffee".into(), age_ms: 9_000 }),
         }),
     ]
@@ -111,6 +124,12 @@ fn failures() -> Vec<Failure> {
         Code::LeadershipLost,
         Code::ShuttingDown,
         Code::TooLarge,
+        Code::TooEarly,
+        Code::NotCaughtUp,
+        Code::NoMember,
+        Code::NumberTaken,
+        Code::LastVoter,
+        Code::NotTransferred,
     ];
     let mut failures: Vec<Failure> = codes.into_iter().map(|code| Failure::new(code, "a sentence")).collect();
     let mut held = Failure::new(Code::Held, "held");
