@@ -120,7 +120,7 @@ fn numbers_are_remembered(step: &Step<'_>) -> Check {
         }
         _ => None,
     };
-    for (&id, session) in step.after.sessions() {
+    for (&id, session) in step.after.sessions().iter() {
         let known = step.before.session(id).and_then(|session| session.last);
         let last = done.filter(|(does, _)| *does == id).map_or(known, |(_, sequence)| known.max(sequence));
         require("exactly once", session.last == last, || {
@@ -144,7 +144,7 @@ fn only_signs_of_life_count(step: &Step<'_>) -> Check {
         }
         _ => false,
     };
-    for (&id, session) in step.after.sessions() {
+    for (&id, session) in step.after.sessions().iter() {
         let anew = at.plus(session.ttl.0);
         let deadline = match step.before.session(id) {
             Some(known) if !is_granted(id) && !asks(id) => known.deadline,
@@ -160,7 +160,7 @@ fn only_signs_of_life_count(step: &Step<'_>) -> Check {
 /// What a session was opened with stays; one that was opened for a lock lives no longer than its last claim; and it is
 /// known when the next will be due.
 fn sessions_stay_what_they_are(step: &Step<'_>) -> Check {
-    for (&id, session) in step.after.sessions() {
+    for (&id, session) in step.after.sessions().iter() {
         let is_same = step
             .before
             .session(id)

@@ -31,7 +31,7 @@ pub fn no_early_expiry(
         _ => None,
     });
     require!(NAME, expired.is_sorted_by(|a, b| a < b), "sessions did not expire in the order of their deadlines");
-    for (&id, session) in before.sessions() {
+    for (&id, session) in before.sessions().iter() {
         if let Some(now) = after.session(id) {
             let (was, is) = (session.deadline, now.deadline);
             require!(NAME, is >= was, "the deadline of session {id} moved back to {is}");

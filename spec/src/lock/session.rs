@@ -1,9 +1,8 @@
 //! Sessions: the lease, the exactly-once window and the unit that dies, in one.
 
-use alloc::vec::Vec;
-
 use serde::{Deserialize, Serialize};
 
+use super::claims::Claims;
 use super::{Key, Owner, Sequence, Ttl};
 use crate::raft::Stamp;
 
@@ -21,29 +20,17 @@ pub struct Session {
     /// Whether it was opened by an acquire, for that one lock, and ends with its claim.
     pub once: bool,
     /// The keys on which it has a claim, held or waiting, in order.
-    pub(super) claims: Vec<Key>,
+    pub(super) claims: Claims,
 }
 
 impl Session {
     /// The keys on which it has a claim, held or waiting, in order.
     pub fn claims(&self) -> &[Key] {
-        &self.claims
+        self.claims.as_slice()
     }
 
     /// Whether it has a claim on `key`.
     pub fn claims_key(&self, key: &Key) -> bool {
-        self.claims.binary_search(key).is_ok()
-    }
-
-    pub(super) fn add_claim(&mut self, key: &Key) {
-        if let Err(place) = self.claims.binary_search(key) {
-            self.claims.insert(place, key.clone());
-        }
-    }
-
-    pub(super) fn drop_claim(&mut self, key: &Key) {
-        if let Ok(place) = self.claims.binary_search(key) {
-            self.claims.remove(place);
-        }
+        self.claims().binary_search(key).is_ok()
     }
 }

@@ -1,12 +1,14 @@
 //! The lock table: the state machine that Raft replicates.
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use super::claims::Claims;
 use super::{
-    Claim, Command, Event, Holder, Key, Lock, Opening, Outcome, Reply, Sequence, Session, SessionId, Token, Waiter,
+    Claim, Command, Event, Holder, Key, Lock, Opening, Outcome, Reply, Sequence, Session, SessionId, SharedMap, Token,
+    Waiter,
 };
 use crate::raft::{Stamp, StateMachine};
 
@@ -19,9 +21,9 @@ use crate::raft::{Stamp, StateMachine};
 pub struct LockTable {
     next_session: u64,
     next_token: Token,
-    sessions: BTreeMap<SessionId, Session>,
-    deadlines: BTreeSet<(Stamp, SessionId)>,
-    locks: BTreeMap<Key, Lock>,
+    sessions: SharedMap<SessionId, Session>,
+    deadlines: SharedMap<(Stamp, SessionId), ()>,
+    locks: SharedMap<Key, Lock>,
 }
 
 impl Default for LockTable {
@@ -29,9 +31,9 @@ impl Default for LockTable {
         LockTable {
             next_session: 1,
             next_token: Token(1),
-            sessions: BTreeMap::new(),
-            deadlines: BTreeSet::new(),
-            locks: BTreeMap::new(),
+            sessions: SharedMap::new(),
+            deadlines: SharedMap::new(),
+            locks: SharedMap::new(),
         }
     }
 }
@@ -55,7 +57,7 @@ impl StateMachine for LockTable {
     }
 
     fn next_deadline(&self) -> Option<Stamp> {
-        self.deadlines.first().map(|&(deadline, _)| deadline)
+        self.deadlines.first().map(|(&(deadline, _), ())| deadline)
     }
 }
 
@@ -71,17 +73,17 @@ impl LockTable {
     }
 
     /// All live sessions.
-    pub fn sessions(&self) -> &BTreeMap<SessionId, Session> {
+    pub fn sessions(&self) -> &SharedMap<SessionId, Session> {
         &self.sessions
     }
 
     /// All held locks, in the order of their keys.
-    pub fn locks(&self) -> &BTreeMap<Key, Lock> {
+    pub fn locks(&self) -> &SharedMap<Key, Lock> {
         &self.locks
     }
 
     /// The deadlines of all live sessions, the earliest first.
-    pub fn deadlines(&self) -> &BTreeSet<(Stamp, SessionId)> {
+    pub fn deadlines(&self) -> &SharedMap<(Stamp, SessionId), ()> {
         &self.deadlines
     }
 
@@ -146,8 +148,8 @@ impl LockTable {
         self.next_session += 1;
         let deadline = at.plus(opening.ttl.0);
         let Opening { owner, ttl, .. } = opening.clone();
-        self.sessions.insert(id, Session { owner, ttl, deadline, last: None, once, claims: Vec::new() });
-        self.deadlines.insert((deadline, id));
+        self.sessions.insert(id, Session { owner, ttl, deadline, last: None, once, claims: Claims::None });
+        self.deadlines.insert((deadline, id), ());
         id
     }
 
@@ -156,7 +158,7 @@ impl LockTable {
         let Some(session) = self.sessions.get_mut(&id) else { return false };
         self.deadlines.remove(&(session.deadline, id));
         session.deadline = at.plus(session.ttl.0);
-        self.deadlines.insert((session.deadline, id));
+        self.deadlines.insert((session.deadline, id), ());
         true
     }
 
@@ -197,7 +199,7 @@ impl LockTable {
                 place
             }
             None => {
-                session.add_claim(key);
+                session.claims.add(key);
                 lock.queue.push_back(Waiter { session: id, sequence });
                 lock.queue.len() - 1
             }
@@ -256,13 +258,13 @@ impl LockTable {
     /// A session that was opened for one lock ends with its last claim.
     fn end_if_done(&mut self, at: Stamp, id: SessionId, events: &mut Vec<Event>) {
         let session = &self.sessions[&id];
-        if session.once && session.claims.is_empty() {
+        if session.once && session.claims().is_empty() {
             self.end(at, &[id], |session, _| Event::Closed { session }, events);
         }
     }
 
     fn drop_claim(&mut self, id: SessionId, key: &Key) {
-        self.sessions.get_mut(&id).expect("who has a claim lives").drop_claim(key);
+        self.sessions.get_mut(&id).expect("who has a claim lives").claims.drop(key);
     }
 
     /// Gives a free lock to a live session, with a new token and a full time-to-live.
@@ -277,7 +279,7 @@ impl LockTable {
     ) -> Token {
         let token = self.next_token;
         self.next_token = Token(token.0 + 1);
-        self.sessions.get_mut(&id).expect("locks go to live sessions").add_claim(key);
+        self.sessions.get_mut(&id).expect("locks go to live sessions").claims.add(key);
         self.renew(at, id);
         self.locks.insert(key.clone(), Lock { holder: Holder { session: id, token, sequence }, queue });
         events.push(Event::Granted { key: key.clone(), session: id, token });
@@ -300,7 +302,7 @@ impl LockTable {
     /// Ends every session whose deadline lies before `at`, in the order of the deadlines.
     fn expire(&mut self, at: Stamp, events: &mut Vec<Event>) {
         let due: Vec<SessionId> =
-            self.deadlines.iter().take_while(|(deadline, _)| *deadline < at).map(|&(_, session)| session).collect();
+            self.deadlines.keys().take_while(|(deadline, _)| *deadline < at).map(|&(_, session)| session).collect();
         self.end(at, &due, |session, deadline| Event::Expired { session, deadline }, events);
     }
 
@@ -317,7 +319,7 @@ impl LockTable {
         }
         let mut queues_to_clear = BTreeSet::new();
         for (id, claims) in ended {
-            for key in claims {
+            for key in claims.into_vec() {
                 if self.locks.get(&key).is_some_and(|lock| lock.holder.session == id) {
                     self.pass_on(at, &key, events);
                 } else {
@@ -347,14 +349,14 @@ enum Admission {
 #[cfg(test)]
 pub(crate) struct Parts<'a> {
     pub(crate) next_token: &'a mut Token,
-    pub(crate) sessions: &'a mut BTreeMap<SessionId, Session>,
-    pub(crate) deadlines: &'a mut BTreeSet<(Stamp, SessionId)>,
-    pub(crate) locks: &'a mut BTreeMap<Key, Lock>,
+    pub(crate) sessions: &'a mut SharedMap<SessionId, Session>,
+    pub(crate) deadlines: &'a mut SharedMap<(Stamp, SessionId), ()>,
+    pub(crate) locks: &'a mut SharedMap<Key, Lock>,
 }
 
 #[cfg(test)]
 impl Parts<'_> {
-    pub(crate) fn claims(&mut self, session: SessionId) -> &mut Vec<Key> {
+    pub(crate) fn claims(&mut self, session: SessionId) -> &mut Claims {
         &mut self.sessions.get_mut(&session).expect("it lives").claims
     }
 }
