@@ -37,6 +37,8 @@ pub struct ServerConfig {
     pub peers: BTreeMap<NodeId, String>,
     /// How it times elections.
     pub timing: Timing,
+    /// How many sessions there may be at once.
+    pub max_sessions: usize,
 }
 
 /// Why a node could not start, or stopped.
@@ -112,6 +114,7 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
         timing: config.timing,
         peers: Arc::clone(&peers),
         metrics: Arc::clone(&metrics),
+        max_sessions: config.max_sessions,
     };
     let thread = core::start(&core, events, parts).map_err(ServeError::Thread)?;
     let mut ended = tokio::task::spawn_blocking(move || thread.join());

@@ -32,9 +32,8 @@ fn acquire(number: u64, ttl: u64) -> Command {
     Command::AcquireOnce { opening, key: Key::from(format!("job/{number:016}").as_str()), wait: false }
 }
 
-/// A table of so many locks, whose keys came in no order.
-fn table(locks: u64) -> LockTable {
-    let mut table = LockTable::default();
+/// Puts so many locks into a table; their keys come in no order.
+fn filled(mut table: LockTable, locks: u64) -> LockTable {
     for number in scattered(locks) {
         table.apply(Stamp(number % 1_000), &acquire(number, 60_000));
     }
@@ -57,7 +56,7 @@ fn each(elapsed: Duration, count: u64) -> String {
 fn bytes_of_a_lock() {
     let before = resident();
     let start = Instant::now();
-    let table = table(count());
+    let table = filled(LockTable::default(), count());
     let locks = table.locks().len() as u64;
     println!(
         "{locks} locks, {} bytes each, {} to acquire",
@@ -69,7 +68,7 @@ fn bytes_of_a_lock() {
 #[test]
 #[ignore = "measures"]
 fn a_copy_and_the_writes_after_it() {
-    let mut table = table(count());
+    let mut table = filled(LockTable::default(), count());
     let ids: Vec<SessionId> = table.sessions().keys().copied().collect();
     let renew = |table: &mut LockTable, at: u64| {
         let start = Instant::now();
@@ -88,6 +87,23 @@ fn a_copy_and_the_writes_after_it() {
     let start = Instant::now();
     drop(copy);
     println!("to let go of the copy: {:.1} ms", start.elapsed().as_secs_f64() * 1e3);
+}
+
+#[test]
+#[ignore = "measures"]
+fn sweeps_when_all_is_due() {
+    for most in [1_000, 2_000, 4_000] {
+        let mut table = filled(LockTable::sweeping(most), count());
+        let (mut longest, mut sweeps, start) = (Duration::ZERO, 0, Instant::now());
+        while table.next_deadline().is_some() {
+            let start = Instant::now();
+            black_box(table.advance(Stamp(1_000_000)));
+            longest = longest.max(start.elapsed());
+            sweeps += 1;
+        }
+        let [mean, longest] = [start.elapsed() / sweeps, longest].map(|time| time.as_secs_f64() * 1e3);
+        println!("sweeps of {most}: {sweeps}, {mean:.2} ms each, the longest {longest:.2} ms");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use palisade::core::Timing;
+use palisade::limits;
 use palisade::server::{self, ServerConfig};
 use palisade_spec::raft::NodeId;
 use tokio::io::AsyncReadExt;
@@ -45,6 +46,9 @@ pub(super) struct Serve {
     /// A follower that hears nothing for this long, or up to twice as long, asks for an election
     #[arg(long, value_name = "TIME", default_value = "150ms", value_parser = election_timeout)]
     election_timeout: Duration,
+    /// How many sessions there may be at once; the leader's number counts
+    #[arg(long, value_name = "N", default_value_t = limits::SESSIONS)]
+    max_sessions: usize,
     /// The form of the log on standard error
     #[arg(long, value_name = "FORM", default_value = "text")]
     log_format: LogFormat,
@@ -98,6 +102,7 @@ impl Serve {
             peer_addr: self.peer_addr.clone(),
             peers: self.peers.clone(),
             timing: Timing::with_election_timeout(self.election_timeout),
+            max_sessions: self.max_sessions,
         }
     }
 

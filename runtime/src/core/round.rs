@@ -37,13 +37,13 @@ struct Round<'a> {
 
 /// Runs the node until it is stopped or a write fails.
 pub(super) fn run(doors: &Doors, view: &SharedView, parts: CoreParts) -> Result<(), StorageError> {
-    let CoreParts { config, durable, wal, timing, peers, metrics } = parts;
+    let CoreParts { config, durable, wal, timing, peers, metrics, max_sessions } = parts;
     let now = Instant::now();
     let mut round = Round {
         node: Node::recover(config, durable),
         wal,
         timers: Timers::start(timing, now),
-        desk: Desk::new(Arc::clone(&metrics)),
+        desk: Desk::new(Arc::clone(&metrics), max_sessions),
         peers,
         metrics,
         view,

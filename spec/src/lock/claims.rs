@@ -85,7 +85,7 @@ mod tests {
             claims.add(key);
             seen.push(claims.as_slice().to_vec());
         }
-        assert_eq!(seen[1], [b.clone()]);
+        assert_eq!(seen[1], core::slice::from_ref(&b));
         assert_eq!(seen[2], [b.clone(), c.clone()]);
         assert_eq!(seen[4], [a.clone(), b.clone(), c.clone()]);
         claims.drop(&b);

@@ -13,7 +13,7 @@ pub struct Session {
     pub owner: Owner,
     /// How long it lives without a sign of life.
     pub ttl: Ttl,
-    /// The last moment at which it still lives; it expires strictly after.
+    /// The last moment at which it still lives; strictly after it is due to expire.
     pub deadline: Stamp,
     /// The greatest operation number applied so far: all operations up to it are done, and are not done again.
     pub last: Option<Sequence>,
@@ -24,6 +24,11 @@ pub struct Session {
 }
 
 impl Session {
+    /// Whether its deadline lies before `at`: then it cannot act any more, although it may not have ended yet.
+    pub fn is_due(&self, at: Stamp) -> bool {
+        self.deadline < at
+    }
+
     /// The keys on which it has a claim, held or waiting, in order.
     pub fn claims(&self) -> &[Key] {
         self.claims.as_slice()
