@@ -395,6 +395,7 @@ pub(crate) const LOCKS: locks::Bounds = locks::Bounds {
     grants: 6,
     ttl: 1,
     ticks: 2,
+    sweep: 1,
 };
 
 pub(crate) const EVERY_DEED: [Deed; 5] = [Deed::Wait, Deed::Try, Deed::Release, Deed::Withdraw, Deed::Leave];

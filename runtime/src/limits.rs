@@ -16,7 +16,7 @@ pub const TTL_MIN_MS: u64 = 100;
 pub const TTL_MAX_MS: u64 = 24 * 60 * 60 * 1000;
 /// The longest wait in a queue, in milliseconds: a day.
 pub const WAIT_MAX_MS: u64 = 24 * 60 * 60 * 1000;
-/// How many sessions may live at once.
+/// How many sessions there may be at once, unless `--max-sessions` says otherwise.
 pub const SESSIONS: usize = 1_000_000;
 /// How many may wait for one lock.
 pub const QUEUE: usize = 10_000;

@@ -50,6 +50,8 @@ pub struct ServerConfig {
     pub snapshots: SnapshotPolicy,
     /// How long the segments of its log are, in bytes.
     pub segment_bytes: u64,
+    /// How many sessions there may be at once.
+    pub max_sessions: usize,
 }
 
 /// Why a node could not start, or stopped.
@@ -154,6 +156,7 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
         snapshots: config.snapshots,
         peers: Arc::clone(&peers),
         metrics: Arc::clone(&metrics),
+        max_sessions: config.max_sessions,
     };
     let thread = core::start(&core, events, parts).map_err(ServeError::Thread)?;
     let mut ended = tokio::task::spawn_blocking(move || thread.join());

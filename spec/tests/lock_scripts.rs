@@ -2,7 +2,8 @@
 //! the table's invariants are checked.
 //!
 //! A command's prefix is the stamp of its entry; without one it happens at the stamp of the command before. The
-//! commands are those of [`support::locks`], and `noop`, which only lets time pass, and `dump`, which shows the table.
+//! commands are those of [`support::locks`], and `noop`, which sweeps, and `dump`, which shows the table; and `sweep N`,
+//! which begins afresh with a table one sweep of which ends so much.
 
 mod support;
 
@@ -50,6 +51,11 @@ impl Runner for TableScript {
         }
         match command.name.as_str() {
             "dump" => Ok(self.table.show()),
+            "sweep" => {
+                let most = command.to_string().trim_start_matches("sweep ").parse()?;
+                (self.table, self.watch) = (LockTable::sweeping(most), Watch::default());
+                Ok(String::new())
+            }
             "noop" => self.apply(&Payload::Noop),
             _ => self.apply(&LockTable::parse_payload(&command.to_string())?),
         }

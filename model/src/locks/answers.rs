@@ -17,7 +17,7 @@ pub(super) fn answer_is_true(step: &Step<'_>) -> Check {
         (Some(_), _) if !opened(step).is_empty() => false,
         (Some(Command::Close { session }), Some(Reply::Closed)) => after.session(*session).is_none(),
         (Some(Command::KeepAlive { sessions }), Some(Reply::KeptAlive { missing })) => {
-            sessions.iter().filter(|session| after.session(**session).is_none()).eq(missing)
+            sessions.iter().filter(|session| !step.lives(**session)).eq(missing)
         }
         (Some(Command::Acquire { session, sequence, key, wait }), Some(reply)) => {
             step.is_told(*session, *sequence, key, *wait, reply)
@@ -59,12 +59,13 @@ impl Step<'_> {
         place.is_some_and(|place| place as u64 == ahead)
     }
 
-    /// The lock is held, as it is said.
+    /// The lock is held, as it is said, by somebody who is not due.
     fn is_held(&self, key: &Key, reply: &Reply) -> bool {
         let Some(lock) = self.lock(key) else { return false };
         let Holder { session: holder, token, .. } = lock.holder;
-        let owner = self.after.session(holder).map(|session| session.owner.clone()).unwrap_or_else(|| "".into());
-        *reply == Reply::Held { holder, owner, token, queue: lock.queue.len() as u64 }
+        let Some(session) = self.after.session(holder) else { return false };
+        let owner = session.owner.clone();
+        session.deadline >= self.at && *reply == Reply::Held { holder, owner, token, queue: lock.queue.len() as u64 }
     }
 
     fn is_told_once(&self, opening: &Opening, key: &Key, wait: bool, reply: &Reply) -> bool {
@@ -89,7 +90,7 @@ impl Step<'_> {
         });
         // The claim is that of this very operation.
         let is_its_own = sequence.is_none() || number == Some(sequence);
-        let lives = self.waited.session(asks).is_some();
+        let lives = self.lives(asks);
         match reply {
             Reply::Granted { session, token } => {
                 lives && *session == asks && is_its_own && self.holds(key, asks, *token)
@@ -112,10 +113,10 @@ impl Step<'_> {
         reply: &Reply,
     ) -> bool {
         let is_repeated = self.is_repeated(asks, sequence);
-        let lives = self.waited.session(asks).is_some();
-        let had = Step::has_claim(self.waited, asks, key, claim);
+        let lives = self.lives(asks);
+        let had = Step::has_claim(self.found, asks, key, claim);
         match reply {
-            Reply::Released => !is_repeated && had && !Step::has_claim(self.after, asks, key, Claim::Either),
+            Reply::Released => lives && !is_repeated && had && !Step::has_claim(self.after, asks, key, Claim::Either),
             Reply::NotHolder => lives && !is_repeated && !had,
             Reply::Gone => lives && is_repeated,
             Reply::NoSession => !lives,

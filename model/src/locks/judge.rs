@@ -27,8 +27,8 @@ pub(super) struct Step<'a> {
     pub(super) command: Option<&'a Command>,
     pub(super) outcome: &'a Outcome,
     pub(super) after: &'a LockTable,
-    /// The table before it, after so much time.
-    pub(super) waited: &'a LockTable,
+    /// The table before it, as the command finds it: without the holder of its key, if that is due.
+    pub(super) found: &'a LockTable,
 }
 
 /// Judges one entry by the table before and after it. `greatest` is the greatest token that was ever granted before.
@@ -44,12 +44,12 @@ pub fn judge(
         Payload::Command(command) => Some(command),
         Payload::Noop => None,
     };
-    // Most of the time nobody is due.
-    let mut waited = Cow::Borrowed(before);
-    if before.sessions().values().any(|session| session.deadline < at) {
-        waited.to_mut().advance(at);
+    let mut found = Cow::Borrowed(before);
+    let holder = command.and_then(Command::key).and_then(|key| before.lock(key)).map(|lock| lock.holder.session);
+    if let Some(session) = holder.filter(|id| before.session(*id).is_some_and(|holder| holder.deadline < at)) {
+        found.to_mut().apply(at, &Command::Close { session });
     }
-    let step = &Step { before, at, command, outcome, after, waited: &waited };
+    let step = &Step { before, at, command, outcome, after, found: &found };
     events_say_who_holds(step)?;
     token_monotonicity(greatest, &outcome.events)?;
     release_is_ones_own(step)?;
@@ -57,7 +57,7 @@ pub fn judge(
         exactly_once(before, at, command, after)?;
     }
     numbers_are_remembered(step)?;
-    fifo_order(before, command, &outcome.events, after)?;
+    fifo_order(before, at, command, &outcome.events, after)?;
     no_early_expiry(before, at, command, &outcome.events, after)?;
     only_signs_of_life_count(step)?;
     table_is_sound(after)?;
@@ -72,6 +72,11 @@ pub(super) fn require(property: &'static str, holds: bool, detail: impl FnOnce()
 }
 
 impl Step<'_> {
+    /// Whether the session can act: one that is due cannot, swept or not.
+    pub(super) fn lives(&self, id: SessionId) -> bool {
+        self.before.session(id).is_some_and(|session| session.deadline >= self.at)
+    }
+
     /// Whether the session has done the operation of this number before, or a later one.
     pub(super) fn is_repeated(&self, id: SessionId, sequence: Option<Sequence>) -> bool {
         sequence.is_some() && self.before.session(id).is_some_and(|session| session.last >= sequence)
@@ -105,8 +110,8 @@ fn release_is_ones_own(step: &Step<'_>) -> Check {
         let queue = |lock: &Lock| lock.queue.iter().map(|waiter| waiter.session).collect();
         table.lock(key).map(|lock| (lock.holder.token, queue(lock))).unwrap_or_default()
     };
-    let (was, is): ((Token, Vec<SessionId>), _) = (line(step.waited), line(step.after));
-    let meant = Step::has_claim(step.waited, *session, key, *claim);
+    let (was, is): ((Token, Vec<SessionId>), _) = (line(step.found), line(step.after));
+    let meant = Step::has_claim(step.found, *session, key, *claim);
     require("release is one's own", meant || was == is, || {
         format!("{:?} means no claim, and made {was:?} into {is:?}", step.command)
     })
@@ -120,9 +125,10 @@ fn numbers_are_remembered(step: &Step<'_>) -> Check {
         }
         _ => None,
     };
-    for (&id, session) in step.after.sessions() {
+    for (&id, session) in step.after.sessions().iter() {
         let known = step.before.session(id).and_then(|session| session.last);
-        let last = done.filter(|(does, _)| *does == id).map_or(known, |(_, sequence)| known.max(sequence));
+        let last =
+            done.filter(|(does, _)| *does == id && step.lives(id)).map_or(known, |(_, sequence)| known.max(sequence));
         require("exactly once", session.last == last, || {
             format!("session {id} did operation {last:?}, and knows of {:?}", session.last)
         })?;
@@ -144,10 +150,10 @@ fn only_signs_of_life_count(step: &Step<'_>) -> Check {
         }
         _ => false,
     };
-    for (&id, session) in step.after.sessions() {
+    for (&id, session) in step.after.sessions().iter() {
         let anew = at.plus(session.ttl.0);
         let deadline = match step.before.session(id) {
-            Some(known) if !is_granted(id) && !asks(id) => known.deadline,
+            Some(known) if !step.lives(id) || (!is_granted(id) && !asks(id)) => known.deadline,
             _ => anew,
         };
         require("no early expiry", session.deadline == deadline, || {
@@ -160,7 +166,7 @@ fn only_signs_of_life_count(step: &Step<'_>) -> Check {
 /// What a session was opened with stays; one that was opened for a lock lives no longer than its last claim; and it is
 /// known when the next will be due.
 fn sessions_stay_what_they_are(step: &Step<'_>) -> Check {
-    for (&id, session) in step.after.sessions() {
+    for (&id, session) in step.after.sessions().iter() {
         let is_same = step
             .before
             .session(id)
@@ -183,7 +189,7 @@ fn numbers_stay_with_their_claims(step: &Step<'_>) -> Check {
             let known = before.get(&id).copied().flatten();
             let given = match step.command {
                 Some(Command::Acquire { session, sequence, key: asked, .. })
-                    if (*session, asked) == (id, key) && !step.is_repeated(id, *sequence) =>
+                    if (*session, asked) == (id, key) && step.lives(id) && !step.is_repeated(id, *sequence) =>
                 {
                     sequence.or(known)
                 }

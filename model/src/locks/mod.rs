@@ -55,6 +55,8 @@ pub struct Bounds {
     pub ttl: u64,
     /// How many ticks there are.
     pub ticks: u64,
+    /// How many sessions and claims a sweep ends.
+    pub sweep: u64,
 }
 
 /// What can be done with a key.
@@ -260,7 +262,7 @@ impl Model for Locks {
     }
 
     fn init_states(&self) -> Vec<State> {
-        let mut table = LockTable::default();
+        let mut table = LockTable::sweeping(self.bounds.sweep);
         for client in 1..=self.bounds.sessions {
             let opening = requests::opening(&self.bounds, client);
             let outcome = table.apply(Stamp(0), &Command::Open { opening });

@@ -32,6 +32,17 @@ pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
         Property::sometimes("a session is due to expire", |_, state: &State| {
             state.table.sessions().values().any(|session| session.deadline < state.now)
         }),
+        Property::sometimes("more sessions are due than a sweep ends", |model: &Locks, state: &State| {
+            let due = state.table.sessions().values().filter(|session| session.deadline < state.now);
+            due.count() as u64 > model.bounds.sweep
+        }),
+        Property::sometimes("a waiter is due, and one behind it lives", |_, state: &State| {
+            let lives = |id: SessionId| state.table.session(id).is_some_and(|session| session.deadline >= state.now);
+            let mut queues = state.table.locks().values().map(|lock| lock.queue.iter());
+            queues.any(|mut queue| {
+                queue.any(|waiter| !lives(waiter.session)) && queue.any(|waiter| lives(waiter.session))
+            })
+        }),
         Property::sometimes("a waiter is due to be granted an expired holder's lock", |_, state: &State| {
             let lives = |id: SessionId| state.table.session(id).is_some_and(|session| session.deadline >= state.now);
             state

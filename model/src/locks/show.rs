@@ -52,7 +52,7 @@ impl Legible for LockTable {
             format!("{} token {}{queue}", session(holder.session), holder.token)
         };
         let locks = self.locks().iter().map(|(key, held)| format!("{key}: {}", lock(held)));
-        let until = self.deadlines().iter().map(|(deadline, id)| format!("{} until {deadline}", session(*id)));
+        let until = self.deadlines().keys().map(|(deadline, id)| format!("{} until {deadline}", session(*id)));
         let locks = locks.collect::<Vec<_>>().join("; ");
         vec![("locks", locks), ("sessions", until.collect::<Vec<_>>().join(", "))]
     }
@@ -88,7 +88,7 @@ pub(super) fn facts(state: &State) -> Facts {
             )
         }),
     );
-    for (id, known) in table.sessions() {
+    for (id, known) in table.sessions().iter() {
         let last = numbered(known.last);
         let once = if known.once { "its lock" } else { "" };
         let fields = [("until", known.deadline.to_string()), ("did", last), ("opened for", once.to_string())];
@@ -273,13 +273,13 @@ fn asks(payload: &Payload<Command>) -> Option<u64> {
 
 /// What came of a step: who is told of a grant, whose session is gone, what is wrong.
 fn notes(diagram: &mut Diagram, row: usize, last: &State, next: &State) {
-    for (key, lock) in next.table.locks() {
+    for (key, lock) in next.table.locks().iter() {
         if last.table.lock(key).is_none_or(|was| was.holder.token != lock.holder.token) {
             let text = format!("{key}: token {} to {}", lock.holder.token, session(lock.holder.session));
             diagram.note((0, row), text, Tone::Good);
         }
     }
-    for (key, lock) in next.table.locks() {
+    for (key, lock) in next.table.locks().iter() {
         let waited = |id| last.table.lock(key).is_some_and(|was| was.place_of(id).is_some());
         for waiter in lock.queue.iter().filter(|waiter| !waited(waiter.session)) {
             diagram.note((0, row), format!("{} waits for {key}", session(waiter.session)), Tone::Plain);

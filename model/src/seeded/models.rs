@@ -69,11 +69,21 @@ const BEYOND: &[(&str, &[&str])] = &[
     ("cluster-deposed", ONE_CLIENT),
     ("cluster-away", ONE_CLIENT),
     ("cluster-keepalives", ONE_CLIENT),
-    ("locks-try", &["two wait for a lock", "a release may arrive when the lock is another's"]),
-    ("locks-withdraw", &["two wait for a lock"]),
-    ("locks-asked", &["two wait for a lock"]),
-    ("locks-renumbered", &["two wait for a lock"]),
-    ("locks-once-keys", &["two wait for a lock"]),
+    (
+        "locks-try",
+        &[
+            "two wait for a lock",
+            "a waiter is due, and one behind it lives",
+            "a release may arrive when the lock is another's",
+        ],
+    ),
+    (
+        "locks-withdraw",
+        &["two wait for a lock", "a waiter is due, and one behind it lives", "more sessions are due than a sweep ends"],
+    ),
+    ("locks-asked", TWO_SESSIONS),
+    ("locks-renumbered", TWO_SESSIONS),
+    ("locks-once-keys", TWO_SESSIONS),
 ];
 
 /// Logs of one entry in one term have no room for these.
@@ -86,6 +96,9 @@ const ONE_ENTRY: &[&str] = &[
     "an entry of an earlier term is committed",
     "a cluster goes on after a crash",
 ];
+
+/// What takes three sessions.
+const TWO_SESSIONS: &[&str] = &["two wait for a lock", "a waiter is due, and one behind it lives"];
 
 /// What takes two clients.
 const ONE_CLIENT: &[&str] = &[
@@ -162,8 +175,8 @@ pub(crate) fn models() -> Vec<Named> {
         ),
         lock_table(
             "locks-withdraw",
-            "2 sessions, 1 key, 2 operations each: acquires that wait, and releases of whatever there is",
-            locks::Bounds { sessions: 2, opened: 2, numbered: &[Deed::Wait, Deed::Withdraw], ..LOCKS },
+            "2 sessions, 1 key, 2 operations each: acquires that wait, and releases of whatever there is; sweeps that end both",
+            locks::Bounds { sessions: 2, opened: 2, numbered: &[Deed::Wait, Deed::Withdraw], sweep: 4, ..LOCKS },
         ),
         lock_table(
             "locks-once",

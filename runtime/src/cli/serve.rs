@@ -69,6 +69,9 @@ pub(super) struct Serve {
     /// The length of a segment of the log: for tests
     #[arg(long, hide = true, default_value_t = DEFAULT_SEGMENT_BYTES)]
     segment_bytes: u64,
+    /// How many sessions there may be at once; the leader's number counts
+    #[arg(long, value_name = "N", default_value_t = limits::SESSIONS)]
+    max_sessions: usize,
     /// The form of the log on standard error
     #[arg(long, value_name = "FORM", default_value = "text")]
     log_format: LogFormat,
@@ -131,6 +134,7 @@ impl Serve {
                 margin: self.snapshot_margin,
             },
             segment_bytes: self.segment_bytes,
+            max_sessions: self.max_sessions,
         }
     }
 

@@ -14,6 +14,7 @@ use crate::limits;
 pub(super) fn within_limits(
     node: &Node<LockTable>,
     waits: &Waits,
+    max_sessions: usize,
     ask: &Ask,
     connection: ConnectionId,
 ) -> Result<(), Failure> {
@@ -23,8 +24,8 @@ pub(super) fn within_limits(
     }
     let table = node.machine();
     let opens = matches!(ask, Ask::Open(_) | Ask::Acquire { session: Asker::Once(_), .. });
-    if opens && table.sessions().len() >= limits::SESSIONS {
-        return reached("sessions", limits::SESSIONS);
+    if opens && table.sessions().len() >= max_sessions {
+        return reached("sessions", max_sessions);
     }
     let Ask::Acquire { session, key, wait } = ask else { return Ok(()) };
     let claims = match session {

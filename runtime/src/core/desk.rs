@@ -52,6 +52,7 @@ pub(super) struct Desk {
     inflight: VecDeque<Inflight>,
     waits: Waits,
     metrics: Arc<Metrics>,
+    max_sessions: usize,
 }
 
 #[derive(Debug)]
@@ -91,7 +92,7 @@ enum Origin {
 }
 
 impl Desk {
-    pub(super) fn new(metrics: Arc<Metrics>) -> Desk {
+    pub(super) fn new(metrics: Arc<Metrics>, max_sessions: usize) -> Desk {
         Desk {
             payloads: Vec::new(),
             origins: Vec::new(),
@@ -107,6 +108,7 @@ impl Desk {
             inflight: VecDeque::new(),
             waits: Waits::default(),
             metrics,
+            max_sessions,
         }
     }
 
@@ -142,7 +144,7 @@ impl Desk {
             return;
         }
         // Only a leader's table counts; who follows will say who leads.
-        let within = || within_limits(node, &self.waits, &ask, responder.connection);
+        let within = || within_limits(node, &self.waits, self.max_sessions, &ask, responder.connection);
         if let Some(failure) = if node.is_leader() { within().err() } else { None } {
             responder.answer(Err(failure));
             return;
@@ -326,7 +328,7 @@ impl Desk {
             }
         }
         for event in outcome.events {
-            self.tell(node.machine(), event);
+            self.tell(node, event);
         }
     }
 
@@ -440,7 +442,8 @@ impl Desk {
     }
 
     /// Something changed that a client of this node may be waiting for.
-    fn tell(&mut self, table: &LockTable, event: Event) {
+    fn tell(&mut self, node: &Node<LockTable>, event: Event) {
+        let table = node.machine();
         match event {
             Event::Granted { key, session, token } => {
                 let place = (session, key);
@@ -459,13 +462,15 @@ impl Desk {
             Event::Withdrawn { key, session } => {
                 let Some(wait) = self.waits.remove(&(session, key)) else { return };
                 let ran_out = wait.ran_out();
+                // Whoever is due is as good as gone, although a sweep may still be to come.
+                let lives = table.session(session).is_some_and(|session| !session.is_due(node.clock().now));
                 if ran_out && !wait.responders.is_empty() {
                     self.metrics.acquire_timeouts.inc();
                 }
                 for responder in wait.responders {
                     let failure = if ran_out {
                         Failure::new(Code::Timeout, "the wait ended before the lock was free")
-                    } else if table.session(session).is_none() {
+                    } else if !lives {
                         no_session()
                     } else {
                         Failure::new(Code::Withdrawn, "the place in the queue was given up by another request")

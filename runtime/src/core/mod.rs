@@ -98,6 +98,8 @@ pub struct CoreParts {
     pub peers: Arc<Peers>,
     /// Where it counts.
     pub metrics: Arc<Metrics>,
+    /// How many sessions there may be at once.
+    pub max_sessions: usize,
 }
 
 /// The core has more to do than it may have waiting.

@@ -93,8 +93,7 @@ fn locks(table: &LockTable, now: Stamp, prefix: &str, after: Option<&Key>, limit
     };
     let mut page = LockPage { locks: Vec::new(), next_after: None };
     let mut claims = 0;
-    let matching =
-        table.locks().range((start, Bound::Unbounded)).take_while(|(key, _)| key.as_str().starts_with(prefix));
+    let matching = table.locks().range_from(start).take_while(|(key, _)| key.as_str().starts_with(prefix));
     for (key, found) in matching {
         let full = page.locks.len() >= limit || claims + found.queue.len() >= limits::PAGE_CLAIMS;
         if let Some(last) = page.locks.last().filter(|_| full) {

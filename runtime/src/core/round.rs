@@ -50,7 +50,7 @@ pub(super) fn run(
     parts: CoreParts,
     writer: Sender<Snapshot<LockTable>>,
 ) -> Result<(), StorageError> {
-    let CoreParts { config, durable, wal, timing, snapshots, peers, metrics } = parts;
+    let CoreParts { config, durable, wal, timing, snapshots, peers, metrics, max_sessions } = parts;
     let now = Instant::now();
     let taker = Taker::new(snapshots, Arc::clone(wal.snapshots()), writer, Arc::clone(&metrics), now);
     let mut round = Round {
@@ -58,7 +58,7 @@ pub(super) fn run(
         wal,
         timers: Timers::start(timing, now),
         contact: Contact::default(),
-        desk: Desk::new(Arc::clone(&metrics)),
+        desk: Desk::new(Arc::clone(&metrics), max_sessions),
         taker,
         peers,
         metrics,

@@ -5,7 +5,7 @@ use crate::lock::{Command, LockTable};
 use crate::raft::{Stamp, StateMachine};
 
 /// Compares a table before and after `command` was applied at `at`: if the session has seen the operation's number,
-/// or a greater one, only time may have passed.
+/// or a greater one, only time may have passed. That ends the holder of the key if it is due, as closing it would.
 pub fn exactly_once(before: &LockTable, at: Stamp, command: &Command, after: &LockTable) -> Check {
     let (session, sequence) = match command {
         Command::Acquire { session, sequence, .. } | Command::Release { session, sequence, .. } => {
@@ -18,7 +18,10 @@ pub fn exactly_once(before: &LockTable, at: Stamp, command: &Command, after: &Lo
     let repeated = sequence.is_some() && before.session(session).is_some_and(|session| session.last >= sequence);
     if repeated {
         let mut waited = before.clone();
-        waited.advance(at);
+        let holder = command.key().and_then(|key| before.lock(key)).map(|lock| lock.holder.session);
+        if let Some(session) = holder.filter(|id| before.session(*id).is_some_and(|session| session.deadline < at)) {
+            waited.apply(at, &Command::Close { session });
+        }
         require!("exactly once", &waited == after, "operation {sequence:?} of session {session} was done again");
     }
     Ok(())
@@ -64,6 +67,22 @@ mod tests {
         for new in [acquire(1, 6, "l"), acquire(1, 0, "l"), acquire(2, 1, "l"), Command::Close { session: id(1) }] {
             assert_eq!(judge(&before, &new, &new), "");
         }
+    }
+
+    /// The holder of k is due, and somebody asks again for his place behind it.
+    #[test]
+    fn time_passes_at_a_repetition_too() {
+        let mut before = table(2);
+        before.apply(Stamp(0), &acquire(1, 1, "k"));
+        before.apply(Stamp(0), &acquire(2, 1, "k"));
+        before.apply(Stamp(50), &Command::KeepAlive { sessions: [id(2)].into() });
+        let repeated = acquire(2, 1, "k");
+        let mut after = before.clone();
+        after.apply(Stamp(101), &repeated);
+        assert_eq!(after.lock(&"k".into()).unwrap().holder.session, id(2));
+        assert_eq!(complaint(exactly_once(&before, Stamp(101), &repeated, &after)), "");
+        assert!(complaint(exactly_once(&before, Stamp(100), &repeated, &after)).ends_with("was done again"));
+        assert!(complaint(exactly_once(&before, Stamp(101), &repeated, &before)).ends_with("was done again"));
     }
 
     /// Of a session that does not live there is no window.

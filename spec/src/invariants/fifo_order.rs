@@ -6,15 +6,22 @@ use alloc::vec::Vec;
 
 use super::{Check, require};
 use crate::lock::{Command, Event, Key, LockTable, SessionId};
+use crate::raft::Stamp;
 
 const NAME: &str = "FIFO order";
 
-/// Compares a table before and after one entry, which did `command` (a no-op does none) and told `events`.
+/// Compares a table before and after an entry at `at`, which did `command` (a no-op does none) and told `events`.
 ///
 /// Of the line at each key, the holder first, whoever is still there stands in the same order, before everybody who is
 /// new, and holds what it held. Whoever is new has just asked. Whoever is gone gave it up by this very command, or its
-/// session ended; and the events say so.
-pub fn fifo_order(before: &LockTable, command: Option<&Command>, events: &[Event], after: &LockTable) -> Check {
+/// session ended, or was due when the lock was passed on; and the events say so.
+pub fn fifo_order(
+    before: &LockTable,
+    at: Stamp,
+    command: Option<&Command>,
+    events: &[Event],
+    after: &LockTable,
+) -> Check {
     let keys: BTreeSet<&Key> = before.locks().keys().chain(after.locks().keys()).collect();
     for key in keys {
         let (old, new) = (line(before, key), line(after, key));
@@ -29,7 +36,9 @@ pub fn fifo_order(before: &LockTable, command: Option<&Command>, events: &[Event
         }
         for session in old.iter().filter(|session| !new.contains(session)) {
             let ended = after.session(*session).is_none();
-            let gave_up = ended || gave_up(command, key, *session);
+            let is_due = before.session(*session).is_some_and(|session| session.deadline < at);
+            let passed_over = is_due && new.first() != old.first();
+            let gave_up = ended || passed_over || gave_up(command, key, *session);
             require!(NAME, gave_up, "session {session} lost its place at {key} to nobody's wish");
             let told = events.iter().any(|event| leaves(event, key, *session));
             require!(NAME, told, "nobody was told that session {session} is no longer at {key}");
@@ -139,7 +148,7 @@ mod tests {
     fn judged(before: &LockTable, done: &Command, told: Option<&Command>, events: Option<&[Event]>) -> Check {
         let mut after = before.clone();
         let outcome = after.apply(Stamp(0), done);
-        fifo_order(before, told, events.unwrap_or(&outcome.events), &after)
+        fifo_order(before, Stamp(0), told, events.unwrap_or(&outcome.events), &after)
     }
 
     #[track_caller]
@@ -158,14 +167,14 @@ mod tests {
         }
         let free = in_line(&[]);
         assert_eq!(judged(&free, &acquire(4, false), Some(&acquire(4, false)), None), Ok(()));
-        assert_eq!(fifo_order(&before, None, &[], &before), Ok(()));
+        assert_eq!(fifo_order(&before, Stamp(0), None, &[], &before), Ok(()));
     }
 
     #[test]
     fn a_queue_keeps_its_order_and_a_newcomer_stands_last() {
         let (before, asks) = (in_line(&[1, 2, 3]), acquire(4, true));
         for other in [&[1, 3, 2][..], &[2, 1, 3], &[1, 4, 2, 3], &[4, 1, 2, 3], &[1, 2, 4, 3]] {
-            refused(fifo_order(&before, Some(&asks), &[], &in_line(other)), "and became");
+            refused(fifo_order(&before, Stamp(0), Some(&asks), &[], &in_line(other)), "and became");
         }
     }
 
@@ -202,7 +211,24 @@ mod tests {
         }
         refused(judged(&before, &release(1), Some(&release(2)), None), "nobody's wish");
         refused(judged(&before, &acquire(2, false), Some(&acquire(3, false)), None), "nobody's wish");
-        refused(fifo_order(&before, None, &[], &in_line(&[])), "nobody's wish");
+        refused(fifo_order(&before, Stamp(0), None, &[], &in_line(&[])), "nobody's wish");
+    }
+
+    #[test]
+    fn who_is_due_is_passed_over_when_the_lock_goes_on() {
+        let (before, at) = (in_line(&[1, 2, 3]), Stamp(12));
+        let mut due = before.clone();
+        due.apply(Stamp(5), &Command::KeepAlive { sessions: vec![id(1), id(3)] });
+        // Session 1 goes, 2 is due, and 3 is granted the lock.
+        let mut after = due.clone();
+        let events = after.apply(at, &release(1)).events;
+        assert_eq!((line(&after, &key()), after.session(id(2)).is_some()), (vec![id(3)], true));
+        assert_eq!(fifo_order(&due, at, Some(&release(1)), &events, &after), Ok(()));
+        refused(fifo_order(&due, Stamp(10), Some(&release(1)), &events, &after), "nobody's wish");
+        // While the lock stays where it is, so does who waits for it.
+        let mut gone = due.clone();
+        let events = gone.apply(Stamp(10), &release(2)).events;
+        refused(fifo_order(&due, at, None, &events, &gone), "nobody's wish");
     }
 
     #[test]
@@ -212,7 +238,7 @@ mod tests {
         for command in [acquire(1, true), release(1), acquire(1, true), acquire(2, true)] {
             after.apply(Stamp(0), &command);
         }
-        refused(fifo_order(&before, None, &[], &after), "granted it again");
+        refused(fifo_order(&before, Stamp(0), None, &[], &after), "granted it again");
     }
 
     #[test]
@@ -236,8 +262,8 @@ mod tests {
         let released = Event::Released { key: key(), session: id(1), token: Token(1) };
         let twice = vec![lost(2), lost(2)];
         refused(judged(&before, &release(2), Some(&release(2)), Some(&twice)), "twice");
-        refused(fifo_order(&before, None, &[lost(2)], &before), "and is there");
-        refused(fifo_order(&before, None, &[lost(3)], &before), "never had");
+        refused(fifo_order(&before, Stamp(0), None, &[lost(2)], &before), "and is there");
+        refused(fifo_order(&before, Stamp(0), None, &[lost(3)], &before), "never had");
         refused(judged(&before, &release(1), Some(&release(1)), Some(&[released, lost(1)])), "never had");
     }
 }

@@ -1,5 +1,7 @@
-//! No early expiry: a session lives until its deadline, which never moves back, and after that for no further entry.
-//! Before that it ends only by its own wish.
+//! No early expiry: a session lives until its deadline, which never moves back. Before that it ends only by its own wish;
+//! after it, it is due: it does nothing any more, holds up nobody who asks, and ends when its turn comes.
+
+use alloc::vec::Vec;
 
 use super::{Check, require};
 use crate::lock::{Command, Event, LockTable, Session, SessionId};
@@ -25,17 +27,14 @@ pub fn no_early_expiry(
             let ended = before.session(*session).is_some() && after.session(*session).is_none();
             require!(NAME, ended, "session {session} was said to end, and did not");
         }
+        if let Event::Granted { key, session, .. } = event {
+            let is_due = before.session(*session).is_some_and(|session| session.deadline < at);
+            require!(NAME, !is_due, "session {session} is due, and was granted {key}");
+        }
     }
-    let expired = events.iter().filter_map(|event| match event {
-        Event::Expired { session, deadline } => Some((*deadline, *session)),
-        _ => None,
-    });
-    require!(NAME, expired.is_sorted_by(|a, b| a < b), "sessions did not expire in the order of their deadlines");
-    for (&id, session) in before.sessions() {
+    for (&id, session) in before.sessions().iter() {
         if let Some(now) = after.session(id) {
-            let (was, is) = (session.deadline, now.deadline);
-            require!(NAME, is >= was, "the deadline of session {id} moved back to {is}");
-            require!(NAME, was >= at, "session {id} outlived its deadline {was}");
+            stays(at, id, session, now)?;
             continue;
         }
         let expired = events.iter().any(|event| matches!(event, Event::Expired { session, .. } if *session == id));
@@ -44,7 +43,54 @@ pub fn no_early_expiry(
         require!(NAME, closed == usize::from(!expired), "session {id} was closed {closed} times");
         require!(NAME, expired || ends_itself(before, command, id), "session {id} was ended by somebody else");
     }
+    the_due_end_in_turn(before, at, command, events)?;
+    let holder = command.and_then(Command::key).and_then(|key| after.lock(key)).map(|lock| lock.holder.session);
+    let is_due = holder.and_then(|id| after.session(id)).is_some_and(|session| session.deadline < at);
+    require!(NAME, !is_due, "session {holder:?} is due, and holds what was asked for");
     Ok(())
+}
+
+/// A session that goes on keeps what it was promised; one that is due can only lose what it has.
+fn stays(at: Stamp, id: SessionId, session: &Session, now: &Session) -> Check {
+    let (was, is) = (session.deadline, now.deadline);
+    require!(NAME, is >= was, "the deadline of session {id} moved back to {is}");
+    let does_nothing = is == was && now.last == session.last && now.claims().iter().all(|key| session.claims_key(key));
+    require!(NAME, was >= at || does_nothing, "session {id} has acted after its deadline {was}");
+    Ok(())
+}
+
+/// A no-op ends those who are due in the order of their deadlines, without leaving anybody out, and at least one. A command
+/// ends only who is in its way. Beside them end those whom a lock has passed over for which alone they were opened.
+fn the_due_end_in_turn(before: &LockTable, at: Stamp, command: Option<&Command>, events: &[Event]) -> Check {
+    let due = before.sessions().iter().filter(|(_, session)| session.deadline < at);
+    let mut due: Vec<_> = due.map(|(&id, session)| (session.deadline, id)).collect();
+    due.sort_unstable();
+    let expired = || {
+        events.iter().filter_map(|event| match event {
+            Event::Expired { session, deadline } => Some((*deadline, *session)),
+            _ => None,
+        })
+    };
+    let in_turn = match command {
+        None => expired().zip(&due).take_while(|(expired, due)| expired == *due).count(),
+        Some(command) => expired().take_while(|&(_, id)| is_in_the_way(before, command, id)).count().min(1),
+    };
+    require!(NAME, in_turn > 0 || due.is_empty() || command.is_some(), "nobody expired, but {due:?} are due");
+    for (_, id) in expired().skip(in_turn) {
+        let lost_its_place =
+            events.iter().any(|event| matches!(event, Event::Withdrawn { session, .. } if *session == id));
+        let is_once = before.session(id).is_some_and(|session| session.once);
+        require!(NAME, lost_its_place && is_once, "session {id} expired, and it was not its turn");
+    }
+    let times = |id| expired().filter(|(_, expired)| *expired == id).count();
+    require!(NAME, expired().all(|(_, id)| times(id) == 1), "a session expired twice");
+    Ok(())
+}
+
+/// Whether the session is closed, or holds what the command is about.
+fn is_in_the_way(before: &LockTable, command: &Command, id: SessionId) -> bool {
+    let held = command.key().and_then(|key| before.lock(key)).is_some_and(|lock| lock.holder.session == id);
+    held || matches!(command, Command::Close { session } if *session == id)
 }
 
 /// Whether the command is the session's own end: it is closed, or was opened for one lock and drops its last claim.
@@ -145,22 +191,99 @@ mod tests {
     }
 
     #[test]
-    fn nobody_outlives_its_deadline() {
-        let before = sessions(&[5]);
-        assert_eq!(no_early_expiry(&before, Stamp(5), None, &[], &before), Ok(()));
-        refused(no_early_expiry(&before, Stamp(6), None, &[], &before), "outlived");
+    fn the_due_end_in_turn_and_at_least_one() {
+        let (before, at) = (sessions(&[5, 3, 3]), Stamp(9));
+        let judge = |order: &[usize]| {
+            let ends: Vec<Event> =
+                order.iter().map(|&which| [expired(1, 5), expired(2, 3), expired(3, 3)][which].clone()).collect();
+            let gone: Vec<u64> = order.iter().map(|&which| which as u64 + 1).collect();
+            no_early_expiry(&before, at, None, &ends, &without(&before, &gone))
+        };
+        for order in [&[1][..], &[1, 2], &[1, 2, 0]] {
+            assert_eq!(judge(order), Ok(()));
+        }
+        refused(judge(&[]), "nobody expired");
+        assert_eq!(no_early_expiry(&before, Stamp(3), None, &[], &before), Ok(()));
+        for order in [&[2][..], &[0, 1, 2]] {
+            refused(judge(order), "nobody expired");
+        }
+        for order in [&[1, 0][..], &[1, 0, 2]] {
+            refused(judge(order), "not its turn");
+        }
+        refused(judge(&[1, 2, 2]), "not its turn");
+    }
+
+    /// A session that is due, and what becomes of it when `really` is done and its like was `asked`.
+    #[test]
+    fn a_command_ends_only_who_is_in_its_way() {
+        let mut before = sessions(&[3, 3, 9, 9]);
+        let key = |name: &str| Key::from(name);
+        let acquire =
+            |number, name| Command::Acquire { session: id(number), sequence: None, key: key(name), wait: true };
+        before.apply(Stamp(0), &acquire(1, "k"));
+        before.apply(Stamp(0), &acquire(2, "l"));
+        let (mut after, asked) = (before.clone(), acquire(3, "k"));
+        let outcome = after.apply(Stamp(5), &asked);
+        let judge = |asked: &Command| no_early_expiry(&before, Stamp(5), Some(asked), &outcome.events, &after);
+        assert_eq!(judge(&asked), Ok(()));
+        refused(judge(&acquire(3, "m")), "not its turn");
+        refused(judge(&Command::Close { session: id(2) }), "not its turn");
+        // Who is in the way does not stay; who is in nobody's way may.
+        refused(no_early_expiry(&before, Stamp(5), Some(&asked), &[], &before), "holds what was asked for");
+        assert_eq!(no_early_expiry(&before, Stamp(5), Some(&acquire(3, "m")), &[], &before), Ok(()));
     }
 
     #[test]
-    fn sessions_expire_in_the_order_of_their_deadlines_and_once() {
-        let (before, at) = (sessions(&[5, 3, 3]), Stamp(9));
-        let after = without(&before, &[1, 2, 3]);
-        let told = |order: &[usize]| -> Vec<Event> {
-            order.iter().map(|&which| [expired(1, 5), expired(2, 3), expired(3, 3)][which].clone()).collect()
+    fn who_is_due_does_nothing() {
+        let before = sessions(&[5, 9]);
+        let does = |command: &Command| {
+            let mut after = before.clone();
+            after.apply(Stamp(0), command);
+            let keepalive = Command::KeepAlive { sessions: [].into() };
+            no_early_expiry(&before, Stamp(6), Some(&keepalive), &[], &after)
         };
-        assert_eq!(no_early_expiry(&before, at, None, &told(&[1, 2, 0]), &after), Ok(()));
-        for order in [&[0, 1, 2][..], &[2, 1, 0], &[1, 2, 2, 0]] {
-            refused(no_early_expiry(&before, at, None, &told(order), &after), "order of their deadlines");
+        let acquire = |sequence| Command::Acquire { session: id(1), sequence, key: Key::from("k"), wait: true };
+        refused(does(&acquire(None)), "after its deadline");
+        let release = Command::Release {
+            session: id(1),
+            sequence: Some(crate::lock::Sequence(1)),
+            key: Key::from("k"),
+            claim: Claim::Either,
+        };
+        refused(does(&release), "after its deadline");
+        refused(no_early_expiry(&before, Stamp(6), None, &[expired(2, 9)], &sessions(&[7])), "not after");
+        let granted = Event::Granted { key: Key::from("k"), session: id(1), token: Token(1) };
+        assert_eq!(
+            no_early_expiry(&before, Stamp(5), Some(&release), core::slice::from_ref(&granted), &before),
+            Ok(())
+        );
+        refused(no_early_expiry(&before, Stamp(6), Some(&release), &[granted], &before), "was granted k");
+        let later = sessions(&[6, 9]);
+        refused(no_early_expiry(&before, Stamp(6), Some(&release), &[], &later), "after its deadline");
+    }
+
+    /// Sessions 1 and 2 hold k and wait for it; the second was opened for that.
+    #[test]
+    fn who_was_opened_for_a_lock_ends_when_it_is_passed_over() {
+        for once in [true, false] {
+            let mut before = LockTable::sweeping(1);
+            before.apply(Stamp(0), &Command::AcquireOnce { opening: opening(3), key: Key::from("k"), wait: true });
+            if once {
+                before.apply(Stamp(0), &Command::AcquireOnce { opening: opening(5), key: Key::from("k"), wait: true });
+            } else {
+                before.apply(Stamp(0), &Command::Open { opening: opening(5) });
+                let asks = Command::Acquire { session: id(2), sequence: None, key: Key::from("k"), wait: true };
+                before.apply(Stamp(0), &asks);
+            }
+            before.apply(Stamp(0), &Command::Open { opening: opening(4) });
+            let mut after = before.clone();
+            let mut events = after.advance(Stamp(9)).events;
+            assert_eq!((events.contains(&expired(2, 5)), events.contains(&expired(3, 4))), (once, false));
+            assert_eq!(no_early_expiry(&before, Stamp(9), None, &events, &after), Ok(()));
+            if once {
+                events.retain(|event| !matches!(event, Event::Withdrawn { .. }));
+                refused(no_early_expiry(&before, Stamp(9), None, &events, &after), "not its turn");
+            }
         }
     }
 
@@ -184,12 +307,10 @@ mod tests {
         refused(judge(0, &Command::KeepAlive { sessions: [id(1)].into() }, &[closed(1)]), "by somebody else");
         refused(no_early_expiry(&before, Stamp(0), None, &[closed(1)], &after), "by somebody else");
         // When it is due it expires, whatever else was asked.
-        let gone = without(&before, &[1, 2]);
-        let both = [expired(1, 5), expired(2, 5)];
-        assert_eq!(no_early_expiry(&before, Stamp(6), Some(&close), &both, &gone), Ok(()));
-        refused(no_early_expiry(&before, Stamp(6), Some(&close), &[closed(1), expired(2, 5)], &gone), "it was due");
-        let twice = [expired(1, 5), expired(2, 5), closed(1)];
-        refused(no_early_expiry(&before, Stamp(6), Some(&close), &twice, &gone), "closed 1 times");
+        let judge = |events: &[Event]| no_early_expiry(&before, Stamp(6), Some(&close), events, &after);
+        assert_eq!(judge(&[expired(1, 5)]), Ok(()));
+        refused(judge(&[closed(1)]), "it was due");
+        refused(judge(&[expired(1, 5), closed(1)]), "closed 1 times");
     }
 
     #[test]

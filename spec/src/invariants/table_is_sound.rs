@@ -8,7 +8,7 @@ use crate::lock::LockTable;
 /// Checks the table's parts against one another: they are redundant, so that every question is answered fast.
 pub fn table_is_sound(table: &LockTable) -> Check {
     let name = "table soundness";
-    for (key, lock) in table.locks() {
+    for (key, lock) in table.locks().iter() {
         let mut seen = BTreeSet::new();
         let everybody = core::iter::once(lock.holder.session).chain(lock.queue.iter().map(|waiter| waiter.session));
         for id in everybody {
@@ -21,8 +21,8 @@ pub fn table_is_sound(table: &LockTable) -> Check {
         }
         require!(name, lock.holder.token < table.next_token(), "the token of {key} was never drawn");
     }
-    for (&id, session) in table.sessions() {
-        require!(name, table.deadlines().contains(&(session.deadline, id)), "session {id} has no deadline");
+    for (&id, session) in table.sessions().iter() {
+        require!(name, table.deadlines().contains_key(&(session.deadline, id)), "session {id} has no deadline");
         for key in session.claims() {
             let claimed = table.lock(key).is_some_and(|lock| lock.holder.session == id || lock.place_of(id).is_some());
             require!(name, claimed, "session {id} claims {key}, which knows nothing of it");
@@ -72,7 +72,7 @@ mod tests {
     fn claim_that_its_session_does_not_know_is_seen() {
         for session in [1, 2] {
             let mut table = sound();
-            table.parts().claims(id(session)).retain(|claimed| *claimed != key("k"));
+            table.parts().claims(id(session)).drop(&key("k"));
             let complaint = complaint(table_is_sound(&table));
             assert_eq!(complaint, alloc::format!("session {session}.0 does not know of its claim on k"));
         }
@@ -82,7 +82,7 @@ mod tests {
     fn claim_that_its_lock_does_not_know_is_seen() {
         for (session, name) in [(1, "free"), (2, "a")] {
             let mut table = sound();
-            table.parts().claims(id(session)).insert(0, key(name));
+            table.parts().claims(id(session)).add(&key(name));
             let complaint = complaint(table_is_sound(&table));
             assert_eq!(complaint, alloc::format!("session {session}.0 claims {name}, which knows nothing of it"));
         }
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn deadline_without_a_session_or_the_other_way_round_is_seen() {
         let mut table = sound();
-        table.parts().deadlines.insert((Stamp(100), id(9)));
+        table.parts().deadlines.insert((Stamp(100), id(9)), ());
         assert_eq!(complaint(table_is_sound(&table)), "a deadline without a session");
         let mut table = sound();
         table.parts().deadlines.remove(&(Stamp(100), id(2)));

@@ -61,6 +61,16 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// The key that it asks for or drops.
+    pub fn key(&self) -> Option<&Key> {
+        match self {
+            Command::Acquire { key, .. } | Command::AcquireOnce { key, .. } | Command::Release { key, .. } => Some(key),
+            Command::Open { .. } | Command::Close { .. } | Command::KeepAlive { .. } => None,
+        }
+    }
+}
+
 /// A session to be opened.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Opening {

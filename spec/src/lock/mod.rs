@@ -15,14 +15,17 @@
 //!
 //! What is not here: limits on anything (the server refuses before it proposes), shared locks, semaphores.
 
+mod claims;
 mod command;
 mod ids;
 mod queue;
 mod session;
+mod shared_map;
 mod table;
 
 pub use command::{Claim, Command, Event, Opening, Outcome, Reply};
 pub use ids::{Key, Owner, Sequence, SessionId, Token, Ttl};
 pub use queue::{Holder, Lock, Waiter};
 pub use session::Session;
+pub use shared_map::SharedMap;
 pub use table::LockTable;

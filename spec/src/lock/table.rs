@@ -1,37 +1,57 @@
 //! The lock table: the state machine that Raft replicates.
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use super::claims::Claims;
 use super::{
-    Claim, Command, Event, Holder, Key, Lock, Opening, Outcome, Reply, Sequence, Session, SessionId, Token, Waiter,
+    Claim, Command, Event, Holder, Key, Lock, Opening, Outcome, Reply, Sequence, Session, SessionId, SharedMap, Token,
+    Waiter,
 };
 use crate::raft::{Stamp, StateMachine};
 
 /// Every session and every held lock.
+///
+/// A session whose deadline has passed is **due**: it cannot act any more, and is granted nothing. Its end may come later:
+/// a no-op **sweeps** those whose deadlines are the earliest, as many at once as every replica can end in a few
+/// milliseconds; and whoever names a key ends its holder first if that is due.
 ///
 /// Invariants (checked by [`table_is_sound`](crate::invariants::table_is_sound)): holders and waiters are live
 /// sessions; a session claims exactly the keys it holds or waits for, each once; every live session has its deadline
 /// in the index, and the index nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LockTable {
+    /// How many sessions and claims a sweep ends at the most; but always one session.
+    sweep: u64,
     next_session: u64,
     next_token: Token,
-    sessions: BTreeMap<SessionId, Session>,
-    deadlines: BTreeSet<(Stamp, SessionId)>,
-    locks: BTreeMap<Key, Lock>,
+    sessions: SharedMap<SessionId, Session>,
+    deadlines: SharedMap<(Stamp, SessionId), ()>,
+    locks: SharedMap<Key, Lock>,
 }
+
+/// How much a sweep ends unless told otherwise: a few milliseconds of work (docs/performance.md).
+const SWEEP: u64 = 1_000;
 
 impl Default for LockTable {
     fn default() -> LockTable {
+        LockTable::sweeping(SWEEP)
+    }
+}
+
+impl LockTable {
+    /// An empty table, one sweep of which ends so many sessions and claims at the most; but always one session. All
+    /// replicas must begin with the same.
+    pub fn sweeping(sweep: u64) -> LockTable {
         LockTable {
+            sweep,
             next_session: 1,
             next_token: Token(1),
-            sessions: BTreeMap::new(),
-            deadlines: BTreeSet::new(),
-            locks: BTreeMap::new(),
+            sessions: SharedMap::new(),
+            deadlines: SharedMap::new(),
+            locks: SharedMap::new(),
         }
     }
 }
@@ -40,27 +60,29 @@ impl StateMachine for LockTable {
     type Command = Command;
     type Outcome = Outcome;
 
-    /// First time passes, then the command is done: a session whose deadline lies before `at` cannot act any more.
+    /// A session whose deadline lies before `at` cannot act any more, nor stand in the way.
     fn apply(&mut self, at: Stamp, command: &Command) -> Outcome {
         let mut events = Vec::new();
-        self.expire(at, &mut events);
+        if let Some(key) = command.key() {
+            self.end_due_holder(at, key, &mut events);
+        }
         let reply = self.execute(at, command, &mut events);
         Outcome { reply: Some(reply), events }
     }
 
     fn advance(&mut self, at: Stamp) -> Outcome {
         let mut events = Vec::new();
-        self.expire(at, &mut events);
+        self.sweep(at, &mut events);
         Outcome { reply: None, events }
     }
 
     fn next_deadline(&self) -> Option<Stamp> {
-        self.deadlines.first().map(|&(deadline, _)| deadline)
+        self.deadlines.first().map(|(&(deadline, _), ())| deadline)
     }
 }
 
 impl LockTable {
-    /// The session, if it lives.
+    /// The session, if it has not ended.
     pub fn session(&self, id: SessionId) -> Option<&Session> {
         self.sessions.get(&id)
     }
@@ -70,18 +92,18 @@ impl LockTable {
         self.locks.get(key)
     }
 
-    /// All live sessions.
-    pub fn sessions(&self) -> &BTreeMap<SessionId, Session> {
+    /// All sessions that have not ended.
+    pub fn sessions(&self) -> &SharedMap<SessionId, Session> {
         &self.sessions
     }
 
     /// All held locks, in the order of their keys.
-    pub fn locks(&self) -> &BTreeMap<Key, Lock> {
+    pub fn locks(&self) -> &SharedMap<Key, Lock> {
         &self.locks
     }
 
-    /// The deadlines of all live sessions, the earliest first.
-    pub fn deadlines(&self) -> &BTreeSet<(Stamp, SessionId)> {
+    /// Their deadlines, the earliest first.
+    pub fn deadlines(&self) -> &SharedMap<(Stamp, SessionId), ()> {
         &self.deadlines
     }
 
@@ -107,14 +129,14 @@ impl LockTable {
         match command {
             Command::Open { opening } => Reply::Opened { session: self.open(at, opening, false) },
             Command::Close { session } => {
-                self.end(at, &[*session], |session, _| Event::Closed { session }, events);
+                self.end(at, &[*session], events);
                 Reply::Closed
             }
             Command::KeepAlive { sessions } => {
                 let missing = sessions.iter().copied().filter(|&session| !self.renew(at, session)).collect();
                 Reply::KeptAlive { missing }
             }
-            Command::Acquire { session, sequence, key, wait } => match self.admit(*session, *sequence) {
+            Command::Acquire { session, sequence, key, wait } => match self.admit(at, *session, *sequence) {
                 Admission::New => self.acquire(at, *session, *sequence, key, *wait, events),
                 Admission::Repeated(sequence) => self.acquired_before(*session, sequence, key),
                 Admission::NoSession => Reply::NoSession,
@@ -126,7 +148,7 @@ impl LockTable {
                 let session = self.open(at, opening, true);
                 self.acquire(at, session, None, key, *wait, events)
             }
-            Command::Release { session, sequence, key, claim } => match self.admit(*session, *sequence) {
+            Command::Release { session, sequence, key, claim } => match self.admit(at, *session, *sequence) {
                 Admission::New => self.release(at, *session, key, *claim, events),
                 Admission::Repeated(_) => Reply::Gone,
                 Admission::NoSession => Reply::NoSession,
@@ -134,9 +156,14 @@ impl LockTable {
         }
     }
 
+    /// The session, if it can act at that moment.
+    fn live(&mut self, at: Stamp, id: SessionId) -> Option<&mut Session> {
+        self.sessions.get_mut(&id).filter(|session| !session.is_due(at))
+    }
+
     /// Exactly once (§6.3): a session's operation is new if its number is greater than all before.
-    fn admit(&mut self, session: SessionId, sequence: Option<Sequence>) -> Admission {
-        let Some(session) = self.sessions.get_mut(&session) else { return Admission::NoSession };
+    fn admit(&mut self, at: Stamp, session: SessionId, sequence: Option<Sequence>) -> Admission {
+        let Some(session) = self.live(at, session) else { return Admission::NoSession };
         match sequence {
             Some(sequence) if session.last >= Some(sequence) => Admission::Repeated(sequence),
             Some(sequence) => {
@@ -152,17 +179,18 @@ impl LockTable {
         self.next_session += 1;
         let deadline = at.plus(opening.ttl.0);
         let Opening { owner, ttl, .. } = opening.clone();
-        self.sessions.insert(id, Session { owner, ttl, deadline, last: None, once, claims: Vec::new() });
-        self.deadlines.insert((deadline, id));
+        self.sessions.insert(id, Session { owner, ttl, deadline, last: None, once, claims: Claims::None });
+        self.deadlines.insert((deadline, id), ());
         id
     }
 
     /// Puts the session's deadline a full time-to-live away, if it lives.
     fn renew(&mut self, at: Stamp, id: SessionId) -> bool {
-        let Some(session) = self.sessions.get_mut(&id) else { return false };
-        self.deadlines.remove(&(session.deadline, id));
-        session.deadline = at.plus(session.ttl.0);
-        self.deadlines.insert((session.deadline, id));
+        let Some(session) = self.live(at, id) else { return false };
+        let (last, next) = (session.deadline, at.plus(session.ttl.0));
+        session.deadline = next;
+        self.deadlines.remove(&(last, id));
+        self.deadlines.insert((next, id), ());
         true
     }
 
@@ -203,7 +231,7 @@ impl LockTable {
                 place
             }
             None => {
-                session.add_claim(key);
+                session.claims.add(key);
                 lock.queue.push_back(Waiter { session: id, sequence });
                 lock.queue.len() - 1
             }
@@ -254,6 +282,11 @@ impl LockTable {
     /// A waiter gives up its place.
     fn withdraw(&mut self, at: Stamp, id: SessionId, key: &Key, place: usize, events: &mut Vec<Event>) {
         self.locks.get_mut(key).expect("who waits, waits for a held lock").queue.remove(place);
+        self.lose_place(at, id, key, events);
+    }
+
+    /// A waiter is in the queue no longer, and has no lock for it.
+    fn lose_place(&mut self, at: Stamp, id: SessionId, key: &Key, events: &mut Vec<Event>) {
         self.drop_claim(id, key);
         events.push(Event::Withdrawn { key: key.clone(), session: id });
         self.end_if_done(at, id, events);
@@ -262,13 +295,13 @@ impl LockTable {
     /// A session that was opened for one lock ends with its last claim.
     fn end_if_done(&mut self, at: Stamp, id: SessionId, events: &mut Vec<Event>) {
         let session = &self.sessions[&id];
-        if session.once && session.claims.is_empty() {
-            self.end(at, &[id], |session, _| Event::Closed { session }, events);
+        if session.once && session.claims().is_empty() {
+            self.end(at, &[id], events);
         }
     }
 
     fn drop_claim(&mut self, id: SessionId, key: &Key) {
-        self.sessions.get_mut(&id).expect("who has a claim lives").drop_claim(key);
+        self.sessions.get_mut(&id).expect("who has a claim lives").claims.drop(key);
     }
 
     /// Gives a free lock to a live session, with a new token and a full time-to-live.
@@ -283,47 +316,68 @@ impl LockTable {
     ) -> Token {
         let token = self.next_token;
         self.next_token = Token(token.0 + 1);
-        self.sessions.get_mut(&id).expect("locks go to live sessions").add_claim(key);
+        self.sessions.get_mut(&id).expect("locks go to live sessions").claims.add(key);
         self.renew(at, id);
         self.locks.insert(key.clone(), Lock { holder: Holder { session: id, token, sequence }, queue });
         events.push(Event::Granted { key: key.clone(), session: id, token });
         token
     }
 
-    /// The holder of `key` is gone: the first in the queue gets the lock. Sessions that ended together with the
-    /// holder are no longer in `sessions`, and are passed over.
+    /// The holder of `key` is gone: the first in the queue who lives gets the lock. Whoever stands before and is due loses
+    /// its place; the session itself ends when its turn comes, lest one death bring about any number of others.
     fn pass_on(&mut self, at: Stamp, key: &Key, events: &mut Vec<Event>) {
         let Lock { holder, mut queue } = self.locks.remove(key).expect("what is passed on was held");
         events.push(Event::Released { key: key.clone(), session: holder.session, token: holder.token });
         while let Some(waiter) = queue.pop_front() {
-            if self.sessions.contains_key(&waiter.session) {
-                self.grant(at, waiter.session, waiter.sequence, key, queue, events);
-                return;
+            match self.sessions.get(&waiter.session) {
+                // It ends together with the holder.
+                None => {}
+                Some(session) if session.is_due(at) => self.lose_place(at, waiter.session, key, events),
+                Some(_) => {
+                    self.grant(at, waiter.session, waiter.sequence, key, queue, events);
+                    return;
+                }
             }
         }
     }
 
-    /// Ends every session whose deadline lies before `at`, in the order of the deadlines.
-    fn expire(&mut self, at: Stamp, events: &mut Vec<Event>) {
-        let due: Vec<SessionId> =
-            self.deadlines.iter().take_while(|(deadline, _)| *deadline < at).map(|&(_, session)| session).collect();
-        self.end(at, &due, |session, deadline| Event::Expired { session, deadline }, events);
+    /// Ends the sessions whose deadlines lie the furthest before `at`, in their order, until a sweep is full.
+    fn sweep(&mut self, at: Stamp, events: &mut Vec<Event>) {
+        let mut full = 0;
+        let due = self.deadlines.keys().take_while(|(deadline, _)| *deadline < at).map(|&(_, session)| session);
+        let has_room = |session: &SessionId| {
+            let has_room = full < self.sweep.max(1);
+            full += 1 + self.sessions[session].claims().len() as u64;
+            has_room
+        };
+        let first: Vec<SessionId> = due.take_while(has_room).collect();
+        self.end(at, &first, events);
     }
 
-    /// Ends the sessions that live among `ids`: first all of them are dead, then their locks are passed on. In this
-    /// order nobody who ends here can be granted a lock by another who ends here.
-    fn end(&mut self, at: Stamp, ids: &[SessionId], event: fn(SessionId, Stamp) -> Event, events: &mut Vec<Event>) {
+    /// Ends the holder of `key` if it is due: what is asked of the key is asked of who comes next.
+    fn end_due_holder(&mut self, at: Stamp, key: &Key, events: &mut Vec<Event>) {
+        let Some(holder) = self.locks.get(key).map(|lock| lock.holder.session) else { return };
+        if self.sessions[&holder].is_due(at) {
+            self.end(at, &[holder], events);
+        }
+    }
+
+    /// Ends those among `ids` that there are: first all of them are gone, then their locks are passed on and, once for
+    /// all of them, the queues are cleared.
+    fn end(&mut self, at: Stamp, ids: &[SessionId], events: &mut Vec<Event>) {
         let mut ended = Vec::new();
         for &id in ids {
             if let Some(session) = self.sessions.remove(&id) {
-                self.deadlines.remove(&(session.deadline, id));
-                events.push(event(id, session.deadline));
+                let deadline = session.deadline;
+                self.deadlines.remove(&(deadline, id));
+                let expired = Event::Expired { session: id, deadline };
+                events.push(if session.is_due(at) { expired } else { Event::Closed { session: id } });
                 ended.push((id, session.claims));
             }
         }
         let mut queues_to_clear = BTreeSet::new();
         for (id, claims) in ended {
-            for key in claims {
+            for key in claims.into_vec() {
                 if self.locks.get(&key).is_some_and(|lock| lock.holder.session == id) {
                     self.pass_on(at, &key, events);
                 } else {
@@ -353,14 +407,14 @@ enum Admission {
 #[cfg(test)]
 pub(crate) struct Parts<'a> {
     pub(crate) next_token: &'a mut Token,
-    pub(crate) sessions: &'a mut BTreeMap<SessionId, Session>,
-    pub(crate) deadlines: &'a mut BTreeSet<(Stamp, SessionId)>,
-    pub(crate) locks: &'a mut BTreeMap<Key, Lock>,
+    pub(crate) sessions: &'a mut SharedMap<SessionId, Session>,
+    pub(crate) deadlines: &'a mut SharedMap<(Stamp, SessionId), ()>,
+    pub(crate) locks: &'a mut SharedMap<Key, Lock>,
 }
 
 #[cfg(test)]
 impl Parts<'_> {
-    pub(crate) fn claims(&mut self, session: SessionId) -> &mut Vec<Key> {
+    pub(crate) fn claims(&mut self, session: SessionId) -> &mut Claims {
         &mut self.sessions.get_mut(&session).expect("it lives").claims
     }
 }

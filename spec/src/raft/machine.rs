@@ -18,7 +18,7 @@ pub trait StateMachine: Clone + Eq + Hash + Debug {
     /// Executes `command` at the moment `at`. Infallible: a client's mistake is an outcome.
     fn apply(&mut self, at: Stamp, command: &Self::Command) -> Self::Outcome;
 
-    /// Lets time pass to `at` without a command: a no-op entry.
+    /// Lets time pass to `at` without a command: a no-op entry. What is due may take several of them.
     fn advance(&mut self, at: Stamp) -> Self::Outcome;
 
     /// Executes an entry: its stamp, and what it does.
@@ -29,7 +29,7 @@ pub trait StateMachine: Clone + Eq + Hash + Debug {
         }
     }
 
-    /// The earliest moment *after* which time alone changes the state; `None` if it never will. An idle leader
-    /// appends a no-op as soon as its clock has passed this moment.
+    /// The earliest moment *after* which time alone changes the state; `None` if it never will. The leader appends
+    /// no-ops from when its clock has passed this moment until it is a later one.
     fn next_deadline(&self) -> Option<Stamp>;
 }

@@ -113,7 +113,7 @@ impl Scripted for LockTable {
             Payload::Command(command) => Some(command),
             Payload::Noop | Payload::Members(_) => None,
         };
-        fifo_order(before, command, &outcome.events, after)?;
+        fifo_order(before, at, command, &outcome.events, after)?;
         no_early_expiry(before, at, command, &outcome.events, after)?;
         if let Some(command) = command {
             exactly_once(before, at, command, after)?;

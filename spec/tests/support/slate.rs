@@ -24,16 +24,15 @@ impl StateMachine for Slate {
     type Outcome = Vec<String>;
 
     fn apply(&mut self, at: Stamp, command: &Write) -> Vec<String> {
-        let faded = self.advance(at);
         self.words.push((command.word.clone(), command.ttl.map(|ttl| at.plus(ttl))));
-        faded
+        Vec::new()
     }
 
+    /// One word fades at a time: as in the lock table, what is due may take several no-ops.
     fn advance(&mut self, at: Stamp) -> Vec<String> {
-        let (faded, stay) = self.words.drain(..).partition(|(_, last)| last.is_some_and(|last| last < at));
-        self.words = stay;
-        let faded: Vec<(String, Option<Stamp>)> = faded;
-        faded.into_iter().map(|(word, _)| word).collect()
+        let due = self.words.iter().enumerate().filter_map(|(place, &(_, last))| Some((last?, place)));
+        let first = due.min().filter(|(last, _)| *last < at);
+        first.map(|(_, place)| self.words.remove(place).0).into_iter().collect()
     }
 
     fn next_deadline(&self) -> Option<Stamp> {

@@ -17,7 +17,7 @@ impl Office {
         let mut node =
             Node::recover(Config::new(NodeId(1)), Durable::blank(LockTable::default(), Members::of([NodeId(1)])));
         node.step(Input::ElectionTimeout, &mut Vec::new());
-        Office { node, desk: Desk::new(Metrics::new()) }
+        Office { node, desk: Desk::new(Metrics::new(), limits::SESSIONS) }
     }
 
     /// A request is taken in, to be proposed in the next round.
@@ -199,4 +199,19 @@ fn the_waits_of_one_connection_have_a_limit() {
     let mut again = office.ask(1, first_acquire(patient, 60_000));
     drop(office.ask(2, release(holder, 1)));
     granted(&mut again);
+}
+
+/// Goal: the limit on sessions is the one that the node was given; whoever asks for no session of its own goes on.
+#[test]
+fn sessions_have_the_limit_that_the_node_was_given() {
+    let mut office = Office::open();
+    office.desk.max_sessions = 2;
+    let first = office.open_session();
+    granted(&mut office.ask(1, acquire("own", 0)));
+    for op in [acquire("other", 0), Op::OpenSession(wire::OpenSession { ttl_ms: 60_000, owner: String::new() })] {
+        let refused = office.ask(1, op).try_recv().unwrap().unwrap_err();
+        assert_eq!(refused.error, Code::Limit);
+        assert!(refused.message.contains("the limit of 2 sessions"), "{refused}");
+    }
+    granted(&mut office.ask(1, first_acquire(first, 0)));
 }
