@@ -1,6 +1,6 @@
 //! Who leads, and what the others say: redirects, and 503 while nobody can lead.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::support::cluster::Cluster;
 use super::support::eventually;
@@ -49,7 +49,8 @@ fn every_node_tells_its_own_view() {
         let node = Node(cluster.client_addr(id));
         let status = eventually("the node has applied the grant and knows everybody", || {
             let status = node.get("/v1/status").ok();
-            let known = status["members"].as_array().unwrap().iter().all(|member| member["client_addr"].is_string());
+            let is_known = |member: &Value| member["client_addr"].is_string() && member["connected"] == true;
+            let known = status["members"].as_array().unwrap().iter().all(is_known);
             (status["locks"] == 1 && known).then_some(status)
         });
         let expected = [
