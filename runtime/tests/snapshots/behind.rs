@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use palisade_client::Client;
 use palisade_client::wire::LockPage;
@@ -78,9 +78,28 @@ fn size(directory: &Path) -> u64 {
     entries.filter_map(|entry| Some(entry.metadata().ok()?.len())).sum()
 }
 
+/// Whether a leader's snapshot appears in a directory within a second; returns at that moment.
+fn sees_it_arrive(directory: &Path) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(1);
+    let arrives = |name: &str| name.starts_with("incoming-") || name.starts_with("received-");
+    while Instant::now() < deadline {
+        let names =
+            std::fs::read_dir(directory).unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        if names.into_iter().any(|name| arrives(&name)) {
+            return true;
+        }
+    }
+    false
+}
+
 /// The first entry that a node's log has, in memory.
 fn log_begins(cluster: &Cluster, id: u16) -> u64 {
-    let value = |name: &str| metrics::value(&cluster.client_addr(id), name) as u64;
+    // Both from one page: the log moves.
+    let page = http::get(&cluster.client_addr(id), "/metrics").expect("the node answers").body;
+    let value = |name: &str| -> u64 {
+        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("there is no {name} in /metrics"))
+    };
     value("palisade_last_index") - value("palisade_log_entries") + 1
 }
 
@@ -119,7 +138,7 @@ async fn a_node_comes_back_by_snapshot_while_the_cluster_serves() {
     let leader = block_in_place(|| cluster.wait_ready());
     let away = cluster.ids().into_iter().find(|&id| id != leader).unwrap();
 
-    let mut installed = 0;
+    let mut caught = 0;
     for kill in 0..=KILLS {
         let had = block_in_place(|| {
             let had = eventually("the node answers", || applied(&cluster, away));
@@ -133,24 +152,28 @@ async fn a_node_comes_back_by_snapshot_while_the_cluster_serves() {
             cluster.restart(away);
         });
         if kill < KILLS {
-            // In the middle of whatever it is at.
-            sleep(Duration::from_millis(random.random_range(0..250))).await;
+            let moment = Duration::from_millis(random.random_range(0..250));
             block_in_place(|| {
+                if kill % 2 == 0 {
+                    std::thread::sleep(moment);
+                } else {
+                    caught += u32::from(sees_it_arrive(&cluster.data(away)));
+                }
                 cluster.kill(away);
                 cluster.restart(away);
             });
         }
         block_in_place(|| {
             wait_caught_up(&cluster, away);
-            installed += metrics::value(&cluster.client_addr(away), "palisade_snapshots_installed_total") as usize;
             for id in cluster.ids() {
                 let size = size(&cluster.data(id));
                 assert!(size < BOUND, "node {id}'s directory has {size} bytes");
             }
         });
     }
-    println!("{installed} snapshots were installed");
-    assert!(installed > KILLS / 2, "only {installed} snapshots were installed");
+    let installed = cluster.log(away).matches("the leader's snapshot was installed").count();
+    println!("{installed} snapshots were installed, {caught} were killed as they arrived");
+    assert!(installed > KILLS / 2 && caught > 0, "{installed} were installed, {caught} killed as they arrived");
 
     // All at once, under load.
     clients.get_on(200).await;
