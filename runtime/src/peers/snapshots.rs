@@ -108,7 +108,7 @@ pub async fn send_snapshots(peers: Arc<Peers>, peer: NodeId) {
     let mut begun: Option<Outgoing> = None;
     loop {
         peers.links[&peer].snapshots.take(&mut wanted).await;
-        let Some(term) = wanted.drain(..).last() else { continue };
+        let Some(term) = wanted.drain(..).next_back() else { continue };
         let outgoing = match begun.take().filter(|begun| begun.tried.elapsed() < RESUMED_WITHIN) {
             Some(begun) => begun,
             None => match open_newest(&peers).await {

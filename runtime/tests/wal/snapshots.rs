@@ -55,7 +55,7 @@ fn files(directory: &Path) -> Files {
     let read = entries.filter_map(|entry| Some((entry.file_name().into_string().ok()?, fs::read(entry.path()).ok()?)));
     let mut files: Files = read.filter(|(name, _)| !name.ends_with(".tmp") && name != "lock").collect();
     let identity: serde_json::Value = serde_json::from_slice(&files["identity.json"]).unwrap();
-    let first = segment_name(identity["segments"]["first"].as_u64().unwrap() as usize);
+    let first = segment_name(serde_json::from_value(identity["segments"]["first"].clone()).unwrap());
     files.retain(|name, _| !name.starts_with("wal-") || *name >= first);
     files
 }
@@ -274,7 +274,7 @@ fn segments_that_were_about_to_be_removed_are_not_read() {
 #[test]
 fn a_log_without_its_snapshot_is_refused() {
     let (mut none, mut older) = (0, 0);
-    for seed in 0..6 {
+    for (seed, place) in (0..6).zip([0, 9, 17, 25, 33, 59]) {
         for step in live(seed, 80) {
             let own: Vec<String> = step.after.keys().filter(|name| name.starts_with("snapshot-")).cloned().collect();
             let is_shortened = step.is.log.base().index > Index(0);
@@ -284,7 +284,7 @@ fn a_log_without_its_snapshot_is_refused() {
             let path = directory.path().join(newest);
             // Damaged, it is named, whatever else there is.
             let mut damaged = step.after[newest].clone();
-            damaged[seed as usize % 60] ^= 1;
+            damaged[place] ^= 1;
             fs::write(&path, damaged).unwrap();
             let error = open(directory.path()).unwrap_err();
             assert!(matches!(&error, StorageError::Damaged { path: named, .. } if *named == path), "{error}");
