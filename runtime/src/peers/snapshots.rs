@@ -183,7 +183,7 @@ pub(super) async fn receive(peers: &Peers, peer: NodeId, mut stream: TcpStream, 
     match receive_from(peers, peer, &mut stream, &mut bytes, core).await {
         Ok(Some(info)) => info!(%peer, index = %info.last.index, bytes = info.bytes, "snapshot received"),
         Ok(None) => {}
-        Err(trouble @ (Trouble::Flaw(_) | Trouble::OutOfTurn)) => {
+        Err(trouble @ (Trouble::Flaw(_) | Trouble::OutOfTurn | Trouble::Read(ReadError::Frame(_)))) => {
             peers.metrics.frames_rejected.inc();
             warn!(%peer, error = %trouble, "a snapshot was refused");
         }

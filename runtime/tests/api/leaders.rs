@@ -52,9 +52,21 @@ fn every_node_tells_its_own_view() {
             let known = status["members"].as_array().unwrap().iter().all(|member| member["client_addr"].is_string());
             (status["locks"] == 1 && known).then_some(status)
         });
-        let expected =
-            ["applied", "cluster_time_ms", "commit", "leader", "locks", "members", "node", "role", "sessions", "term"];
+        let expected = [
+            "applied",
+            "cluster_time_ms",
+            "commit",
+            "leader",
+            "locks",
+            "members",
+            "node",
+            "role",
+            "sessions",
+            "snapshot",
+            "term",
+        ];
         assert_eq!(fields(&status), expected);
+        assert!(status["snapshot"].is_null(), "nobody has taken one yet");
         assert_eq!((&status["node"], &status["sessions"]), (&json!(id), &json!(1)));
         let leads = node.0 == leader.0;
         assert_eq!(status["role"], if leads { "leader" } else { "follower" });

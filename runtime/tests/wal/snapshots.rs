@@ -8,10 +8,12 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use palisade::storage::{DataDir, RecoveryReport, StorageError, Wal};
+use palisade_spec::lock::{Command, Key, LockTable, Opening, Owner, Ttl};
 use palisade_spec::raft::{
-    Durable, Entry, HardState, Index, NodeId, Payload, Persist, Position, Snapshot, Stamp, StateMachine,
+    Durable, Entry, HardState, Index, NodeId, Payload, Persist, Position, Snapshot, Stamp, StateMachine, Term,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -342,4 +344,47 @@ fn a_segment_of_format_1_is_refused_by_name() {
     fs::write(&path, bytes).unwrap();
     let error = open(directory.path()).unwrap_err();
     assert!(matches!(error, StorageError::UnknownFormat { found: 1, known: 2, .. }), "{error}");
+}
+
+#[test]
+#[ignore = "a measurement, for a real disk: cargo test --release --test wal -- --ignored --nocapture"]
+fn what_a_snapshot_costs() {
+    for sessions in [100_000, 1_000_000] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut machine = LockTable::default();
+        for nonce in 0..sessions {
+            let opening = Opening { nonce, owner: Owner::from("worker-1234567"), ttl: Ttl(30_000) };
+            let key = Key::from(format!("a/key/of/some/length/{nonce}").as_str());
+            machine.apply(Stamp(1), &Command::AcquireOnce { opening, key, wait: false });
+        }
+        let open = || Wal::open(DataDir::open(directory.path(), &identity()).unwrap(), LockTable::default()).unwrap();
+        let (mut wal, _, _) = open();
+        let before = Instant::now();
+        let copy = machine.clone();
+        println!("{sessions} sessions with a lock each: copied in {:?}", before.elapsed());
+        let hard = HardState { term: Term(1), vote: None };
+        wal.write(&[Persist::HardState(hard)]).unwrap();
+        let snapshots = Arc::clone(wal.snapshots());
+        let last = Position { term: Term(1), index: Index(1) };
+        let before = Instant::now();
+        let writer = std::thread::spawn(move || snapshots.write(&Snapshot { last, stamp: Stamp(1), machine: copy }));
+        // What the log's clients wait for meanwhile.
+        let mut syncs = Vec::new();
+        while !writer.is_finished() {
+            let before = Instant::now();
+            wal.write(&[Persist::HardState(hard)]).unwrap();
+            syncs.push(before.elapsed());
+        }
+        let info = writer.join().unwrap().unwrap();
+        println!("written in {:?}, {} bytes", before.elapsed(), info.bytes);
+        syncs.sort_unstable();
+        let at = |share: usize| syncs.get(syncs.len() * share / 10_000).copied().unwrap_or_default();
+        let (median, p99, max) = (at(5_000), at(9_900), at(9_999));
+        println!("the log meanwhile: {} writes, median {median:?}, p99 {p99:?}, max {max:?}", syncs.len());
+        drop(wal);
+        let before = Instant::now();
+        let (_, durable, _) = open();
+        println!("read back in {:?}", before.elapsed());
+        assert!(durable.snapshot.machine == machine);
+    }
 }
