@@ -195,6 +195,8 @@ fn what_was_written_is_read_back_with_snapshots_across_many_segments_and_starts(
             let (_, durable, report) = open(directory.path()).unwrap();
             assert_eq!(durable, step.is, "seed {seed}, step {number}: {}", step.what);
             assert_eq!(report.snapshot.unwrap_or_default(), step.is.snapshot.last);
+            let goes_on = step.is.log.last().index > step.is.snapshot.last.index;
+            assert_eq!(report.log_bytes > 0, goes_on, "seed {seed}, step {number}");
         }
         let last = &steps.last().unwrap().after;
         let first: usize = segments(last)[0][4..24].parse().unwrap();
