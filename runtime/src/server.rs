@@ -152,6 +152,7 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
         config: Config::new(config.node),
         durable,
         wal,
+        log_bytes: report.log_bytes,
         timing: config.timing,
         snapshots: config.snapshots,
         peers: Arc::clone(&peers),

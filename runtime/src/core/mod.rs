@@ -90,6 +90,8 @@ pub struct CoreParts {
     pub durable: Durable<LockTable>,
     /// Its write-ahead log, after recovery.
     pub wal: Wal<LockTable>,
+    /// How many bytes of it the newest snapshot does not include.
+    pub log_bytes: u64,
     /// How it times elections.
     pub timing: Timing,
     /// When it takes snapshots.

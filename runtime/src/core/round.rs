@@ -50,9 +50,9 @@ pub(super) fn run(
     parts: CoreParts,
     writer: Sender<Snapshot<LockTable>>,
 ) -> Result<(), StorageError> {
-    let CoreParts { config, durable, wal, timing, snapshots, peers, metrics, max_sessions } = parts;
+    let CoreParts { config, durable, wal, log_bytes, timing, snapshots, peers, metrics, max_sessions } = parts;
     let now = Instant::now();
-    let taker = Taker::new(snapshots, Arc::clone(wal.snapshots()), writer, Arc::clone(&metrics), now);
+    let taker = Taker::new(snapshots, log_bytes, Arc::clone(wal.snapshots()), writer, Arc::clone(&metrics), now);
     let mut round = Round {
         node: Node::recover(config, durable),
         wal,

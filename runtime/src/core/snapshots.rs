@@ -73,9 +73,11 @@ pub(super) struct Taker {
 }
 
 impl Taker {
-    /// `recovered` is how much of a log the start has read back.
+    /// `log_bytes` is how much the start has read back of what the newest snapshot does not include: a node that is
+    /// often restarted takes snapshots too.
     pub(super) fn new(
         policy: SnapshotPolicy,
+        log_bytes: u64,
         snapshots: Arc<Snapshots>,
         writer: Sender<Snapshot<LockTable>>,
         metrics: Arc<Metrics>,
@@ -87,7 +89,7 @@ impl Taker {
             writer,
             metrics,
             is_busy: false,
-            log_bytes: 0,
+            log_bytes,
             since: now,
             not_before: None,
             wanted: Vec::new(),

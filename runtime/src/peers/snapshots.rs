@@ -108,7 +108,7 @@ pub(super) async fn send_all(peers: Arc<Peers>, link: Arc<Link>) {
     let mut wanted = Vec::new();
     let mut begun: Option<Outgoing> = None;
     while link.snapshots.take(&mut wanted).await {
-        let Some(term) = wanted.drain(..).last() else { continue };
+        let Some(term) = wanted.drain(..).next_back() else { continue };
         let outgoing = match begun.take().filter(|begun| begun.tried.elapsed() < RESUMED_WITHIN) {
             Some(begun) => begun,
             None => match open_newest(&peers).await {
@@ -184,7 +184,7 @@ pub(super) async fn receive(peers: &Peers, peer: NodeId, mut stream: TcpStream, 
     match receive_from(peers, peer, &mut stream, &mut bytes, core).await {
         Ok(Some(info)) => info!(%peer, index = %info.last.index, bytes = info.bytes, "snapshot received"),
         Ok(None) => {}
-        Err(trouble @ (Trouble::Flaw(_) | Trouble::OutOfTurn)) => {
+        Err(trouble @ (Trouble::Flaw(_) | Trouble::OutOfTurn | Trouble::Read(ReadError::Frame(_)))) => {
             peers.metrics.frames_rejected.inc();
             warn!(%peer, error = %trouble, "a snapshot was refused");
         }

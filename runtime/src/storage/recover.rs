@@ -32,6 +32,8 @@ pub struct RecoveryReport {
     pub frames: u64,
     /// The last entry that the newest snapshot includes, if there is one.
     pub snapshot: Option<Position>,
+    /// How many bytes of the log that snapshot does not include.
+    pub log_bytes: u64,
     /// The unfinished write that was cut off, if there was one.
     pub cut: Option<Cut>,
     /// Files that a crash left behind, in the making or about to be removed; now they are.
@@ -107,14 +109,14 @@ where
         }
         last = Some(LastSegment { number: *number, path, end: end as u64, size: segment.header.size });
     }
-    let Reader { replay, next, frames } = reader;
+    let Reader { replay, next, frames, log_bytes } = reader;
     let unfit = |what| StorageError::SnapshotUnfit { path: directory.path().to_owned(), what };
     let (durable, settled) = replay.finish().map_err(unfit)?;
     // Only now: whatever else an operator may want to look at is still there if the log was refused.
     let mut leftovers = remove(found.leftovers)?;
     leftovers.extend(snapshots.remove_leftovers()?);
     let snapshot = snapshots.newest().map(|newest| newest.last);
-    let report = RecoveryReport { segments: segments.len(), frames, snapshot, cut, leftovers };
+    let report = RecoveryReport { segments: segments.len(), frames, snapshot, log_bytes, cut, leftovers };
     Ok(Recovered { durable, snapshots, settled, report, segments, next, last })
 }
 
@@ -160,6 +162,8 @@ struct Reader<S: StateMachine> {
     replay: Replay<S>,
     next: Sequence,
     frames: u64,
+    /// The length of the frames since the one that brought the snapshot's last entry.
+    log_bytes: u64,
 }
 
 impl<S> Reader<S>
@@ -178,7 +182,7 @@ where
             }
         };
         let unfit = |what| StorageError::SnapshotUnfit { path: directory.path().to_owned(), what };
-        Ok(Reader { replay: Replay::begin(snapshot, start).map_err(unfit)?, next, frames: 0 })
+        Ok(Reader { replay: Replay::begin(snapshot, start).map_err(unfit)?, next, frames: 0, log_bytes: 0 })
     }
 
     /// Checks that the segment goes on where `previous` ended: with the next frame, and with what it led to.
@@ -210,6 +214,10 @@ where
             self.replay(&frame).map_err(|what| {
                 damaged(segment, at, format!("frame {} is intact, but its content makes no sense: {what}", self.next))
             })?;
+            self.log_bytes += (frame.end - at) as u64;
+            if !self.replay.is_past_the_snapshot() {
+                self.log_bytes = 0;
+            }
             (last_at, at) = (at, frame.end);
             self.next = self.next.next();
             self.frames += 1;

@@ -45,6 +45,11 @@ impl<S: StateMachine> Replay<S> {
         Start { hard: *hard, last: log.last(), stamp: log.last_stamp() }
     }
 
+    /// Whether the log goes further than the snapshot.
+    pub(super) fn is_past_the_snapshot(&self) -> bool {
+        self.durable.log.last().index > self.durable.snapshot.last.index
+    }
+
     /// Follows one record.
     ///
     /// # Errors

@@ -28,15 +28,10 @@ const KEPT: usize = 2;
 pub struct Snapshots {
     directory: PathBuf,
     cluster: u64,
-    known: Mutex<Known>,
-}
-
-#[derive(Debug, Default)]
-struct Known {
-    /// The newest that is durable.
-    newest: Option<SnapshotInfo>,
-    /// A leader's, whole and durable, that is not this node's yet.
-    received: Option<SnapshotInfo>,
+    /// The newest that is durable. Held for a moment only: the core looks here in every round.
+    newest: Mutex<Option<SnapshotInfo>>,
+    /// A leader's, whole and durable, that is not this node's yet. Held while files get or lose their names.
+    received: Mutex<Option<SnapshotInfo>>,
 }
 
 /// A leader's snapshot on its way into this directory.
@@ -60,8 +55,8 @@ impl Snapshots {
         let newest = Listing::of(directory)?.snapshots.pop();
         let newest = newest.map(|last| read(&path(directory, OWN, last), last, cluster)).transpose()?;
         let (newest, info) = newest.unzip();
-        let known = Mutex::new(Known { newest: info, received: None });
-        Ok((Snapshots { directory: directory.to_owned(), cluster, known }, newest))
+        let (info, received) = (Mutex::new(info), Mutex::new(None));
+        Ok((Snapshots { directory: directory.to_owned(), cluster, newest: info, received }, newest))
     }
 
     /// Removes what a crash left behind: files in the making, and snapshots past those that are kept.
@@ -75,7 +70,7 @@ impl Snapshots {
 
     /// The newest durable snapshot.
     pub fn newest(&self) -> Option<SnapshotInfo> {
-        self.known.lock().newest
+        *self.newest.lock()
     }
 
     /// The newest durable snapshot, open: it can be read to its end, whatever takes its place meanwhile.
@@ -83,8 +78,8 @@ impl Snapshots {
     /// # Errors
     /// What the system says.
     pub fn open_newest(&self) -> io::Result<Option<(SnapshotInfo, File)>> {
-        let known = self.known.lock();
-        let Some(info) = known.newest else { return Ok(None) };
+        // Two later ones would have to get their names in between for its file to be gone.
+        let Some(info) = self.newest() else { return Ok(None) };
         Ok(Some((info, File::open(path(&self.directory, OWN, info.last))?)))
     }
 
@@ -96,7 +91,7 @@ impl Snapshots {
     pub fn write<S: Serialize>(&self, snapshot: &Snapshot<S>) -> Result<SnapshotInfo, StorageError> {
         let aside = files::aside(&path(&self.directory, OWN, snapshot.last));
         let written = write(&aside, self.cluster, snapshot);
-        let published = written.and_then(|info| self.publish(&mut self.known.lock(), &aside, info).map(|()| info));
+        let published = written.and_then(|info| self.publish(&mut self.received.lock(), &aside, info).map(|()| info));
         if published.is_err() {
             // It is of no use to anybody, and the disk may be full.
             let _ = fs::remove_file(&aside);
@@ -107,23 +102,24 @@ impl Snapshots {
     /// Makes a leader's snapshot this node's newest. It was [received](Snapshots::accept) before, as a file; if it came
     /// in another way, it is written now.
     pub(super) fn install<S: Serialize>(&self, snapshot: &Snapshot<S>) -> Result<(), StorageError> {
-        let mut known = self.known.lock();
-        if let Some(info) = known.received.take_if(|received| received.last == snapshot.last) {
-            return self.publish(&mut known, &path(&self.directory, RECEIVED, info.last), info);
+        let mut received = self.received.lock();
+        if let Some(info) = received.take_if(|received| received.last == snapshot.last) {
+            return self.publish(&mut received, &path(&self.directory, RECEIVED, info.last), info);
         }
-        drop(known);
+        drop(received);
         self.write(snapshot).map(drop)
     }
 
-    /// Gives a durable file the name of a snapshot, and removes what it makes superfluous.
-    fn publish(&self, known: &mut Known, from: &Path, info: SnapshotInfo) -> Result<(), StorageError> {
-        if known.newest.is_some_and(|newest| newest.last.index >= info.last.index) {
+    /// Gives a durable file the name of a snapshot, and removes what it makes superfluous. One after the other: whoever
+    /// calls this holds the lock on names.
+    fn publish(&self, _names: &mut Option<SnapshotInfo>, from: &Path, info: SnapshotInfo) -> Result<(), StorageError> {
+        if self.newest().is_some_and(|newest| newest.last.index >= info.last.index) {
             return fs::remove_file(from).map_err(StorageError::write("remove", from));
         }
         let to = path(&self.directory, OWN, info.last);
         fs::rename(from, &to).map_err(StorageError::write("rename a file to", &to))?;
         files::sync_directory(&self.directory)?;
-        known.newest = Some(info);
+        *self.newest.lock() = Some(info);
         // Whatever stays behind, the next start removes.
         let surplus = Listing::of(&self.directory).map(|listing| listing.surplus(&self.directory)).unwrap_or_default();
         surplus.iter().for_each(|path| drop(fs::remove_file(path)));
@@ -138,12 +134,12 @@ impl Snapshots {
     /// # Errors
     /// What the system says.
     pub fn receive(&self, info: SnapshotInfo) -> io::Result<Option<Incoming>> {
-        let mut known = self.known.lock();
-        if known.newest.is_some_and(|newest| newest.last.index >= info.last.index) {
+        let mut received = self.received.lock();
+        if self.newest().is_some_and(|newest| newest.last.index >= info.last.index) {
             return Ok(None);
         }
-        let keep = if known.received == Some(info) { RECEIVED } else { INCOMING };
-        known.received.take_if(|received| *received != info);
+        let keep = if *received == Some(info) { RECEIVED } else { INCOMING };
+        received.take_if(|received| *received != info);
         let path = path(&self.directory, keep, info.last);
         for other in Listing::of(&self.directory).map_err(io::Error::other)?.under_way(&self.directory) {
             if other != path {
@@ -172,9 +168,9 @@ impl Snapshots {
             let what = || "it is not the snapshot that was announced".to_owned();
             if found == info { Ok(snapshot) } else { Err(SnapshotFlaw::Damaged { offset: 0, what: what() }) }
         });
-        let mut known = self.known.lock();
+        let mut received = self.received.lock();
         if let Err(SnapshotFlaw::Damaged { .. }) = &checked {
-            known.received.take_if(|received| *received == info);
+            received.take_if(|received| *received == info);
             fs::remove_file(&from)?;
         }
         let snapshot = checked?;
@@ -182,7 +178,7 @@ impl Snapshots {
         if from != to {
             fs::rename(&from, &to)?;
         }
-        known.received = Some(info);
+        *received = Some(info);
         Ok(snapshot)
     }
 }

@@ -2,9 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_client::codec;
+use palisade_spec::lock::LockTable;
+use palisade_spec::raft::{Body, Index, Message, NodeId, Position, Snapshot, Stamp, Term};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -27,6 +30,8 @@ struct Hello {
     from: u16,
     to: u16,
     incarnation: u64,
+    /// 0 for messages, 1 for a snapshot.
+    purpose: u32,
 }
 
 impl Hello {
@@ -37,14 +42,14 @@ impl Hello {
         let identity: serde_json::Value = serde_json::from_slice(&identity).unwrap();
         let number = |field: &str| identity[field].as_u64().unwrap();
         let (cluster, incarnation) = (number("cluster"), number("incarnation"));
-        Hello { magic: *b"PALISADE", version: 2, cluster, from, to: victim.leader, incarnation }
+        Hello { magic: *b"PALISADE", version: 2, cluster, from, to: victim.leader, incarnation, purpose: 0 }
     }
 
     fn frame(&self) -> Vec<u8> {
         let mut payload = Vec::new();
-        let Hello { magic, version, cluster, from, to, incarnation } = self;
-        let (nowhere, messages) = ("127.0.0.1:1", 0_u8);
-        codec::encode_into(&(magic, version, cluster, from, to, nowhere, nowhere, incarnation, messages), &mut payload);
+        let Hello { magic, version, cluster, from, to, incarnation, purpose } = self;
+        let nowhere = "127.0.0.1:1";
+        codec::encode_into(&(magic, version, cluster, from, to, nowhere, nowhere, incarnation, purpose), &mut payload);
         frame(&payload)
     }
 }
@@ -157,4 +162,47 @@ fn a_broken_frame_after_a_good_hello_ends_the_connection() {
         let status = victim.cluster.status(victim.leader)?;
         status.members.iter().all(|member| member.connected).then_some(())
     });
+}
+
+/// A snapshot comes over a connection of its own, in pieces that are checked before the core hears of it; one in a message
+/// is refused, and so is what is no offer, and a file that is no snapshot.
+#[test]
+fn a_snapshot_has_to_come_the_proper_way() {
+    let victim = Victim::start();
+    let port = victim.cluster.peer_addr(victim.leader);
+    let before = victim.rejected();
+    let hello = Hello::good(&victim);
+    let last = Position { term: Term(1), index: Index(1_000_000) };
+    let snapshot = Arc::new(Snapshot { last, stamp: Stamp(1), members: Arc::default(), machine: LockTable::default() });
+    let body = Body::InstallSnapshot { snapshot };
+    let smuggled = Message { from: NodeId(hello.from), to: NodeId(hello.to), term: Term(1_000), body };
+    let mut payload = Vec::new();
+    codec::encode_into(&smuggled, &mut payload);
+    send_and_finish(&port, &[hello.frame(), frame(&payload)].concat());
+    victim.expect_rejected(before, 1);
+
+    let for_snapshots = Hello { purpose: 1, ..hello };
+    let mut no_snapshot = Vec::new();
+    // An offer: the term, the position, the stamp, the length, the hash.
+    codec::encode_into(&(1_000_u64, last, 1_u64, 500_u64, [7_u8; 32]), &mut no_snapshot);
+    send_and_finish(&port, &[for_snapshots.frame(), frame(b"no offer")].concat());
+    victim.expect_rejected(before, 2);
+    // Its bytes are sent before they are asked for.
+    send_and_finish(&port, &[for_snapshots.frame(), frame(&no_snapshot), vec![7; 500]].concat());
+    victim.expect_rejected(before, 3);
+    // They are sent in turn, and make no sense.
+    let mut stream = TcpStream::connect(&port).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream.write_all(&[for_snapshots.frame(), frame(&no_snapshot)].concat()).unwrap();
+    let mut answers = [0; 9 + 10];
+    stream.read_exact(&mut answers).unwrap();
+    stream.write_all(&[7; 500]).unwrap();
+    let mut verdict = Vec::new();
+    stream.read_to_end(&mut verdict).unwrap();
+    let verdict = welcome(&verdict).expect_err("it is refused");
+    assert!(verdict.contains("damaged at byte 0: this is not a snapshot"), "{verdict}");
+    victim.expect_rejected(before, 4);
+    let left: Vec<_> = std::fs::read_dir(victim.cluster.data(victim.leader)).unwrap().map(Result::unwrap).collect();
+    assert!(left.iter().all(|entry| !entry.file_name().to_string_lossy().starts_with("incoming-")), "{left:?}");
+    victim.expect_unharmed();
 }

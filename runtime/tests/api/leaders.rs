@@ -64,9 +64,11 @@ fn every_node_tells_its_own_view() {
             "node",
             "role",
             "sessions",
+            "snapshot",
             "term",
         ];
         assert_eq!(fields(&status), expected);
+        assert!(status["snapshot"].is_null(), "nobody has taken one yet");
         assert_eq!((&status["node"], &status["sessions"]), (&json!(id), &json!(1)));
         let leads = node.0 == leader.0;
         assert_eq!(status["role"], if leads { "leader" } else { "follower" });

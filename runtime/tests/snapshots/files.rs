@@ -117,3 +117,23 @@ fn requests_that_cannot_be_served_are_refused_in_a_sentence() {
     let refused = eventually("the node serves", || http::post(&address, "/v1/snapshot", "").ok());
     refused.refused(503, "no_leader");
 }
+
+/// Goal: what was written before a restart counts for the next snapshot.
+#[test]
+fn a_node_that_is_restarted_again_and_again_takes_snapshots_too() {
+    let mut cluster = Cluster::start_with(1, &OFTEN);
+    for start in 0.. {
+        cluster.wait_ready();
+        // Far from enough for a snapshot.
+        for number in 0..20 {
+            acquire(&cluster, 1, &format!("key-{start}-{number}"));
+        }
+        if cluster.status(1).unwrap().snapshot.is_some() {
+            assert!(start > 2, "it took more than one start to write so much");
+            break;
+        }
+        assert!(start < 60, "no snapshot after {start} starts");
+        cluster.kill(1);
+        cluster.restart(1);
+    }
+}

@@ -30,7 +30,7 @@ impl Scene {
         assert!(node.is_leader());
         let (writer, handed) = crossbeam_channel::bounded(1);
         let now = Instant::now();
-        let taker = Taker::new(POLICY, Arc::clone(&snapshots), writer, Metrics::new(), now);
+        let taker = Taker::new(POLICY, 0, Arc::clone(&snapshots), writer, Metrics::new(), now);
         Scene { _directory: directory, node, taker, handed, snapshots, now }
     }
 
