@@ -369,6 +369,7 @@ pub(crate) const AROUND: Around = Around { clients: 2, ticks: 2, ttl: 1, arrival
 /// A cluster whose first leader is elected: what comes of late messages is for the models of consensus.
 pub(crate) const CLUSTER: Bounds = Bounds {
     servers: 3,
+    joiners: 0,
     terms: 2,
     log: 5,
     crashes: 0,

@@ -35,7 +35,7 @@ mod words;
 
 pub use action::{Action, Fault};
 pub use bounds::{Answers, Bounds, Delivery, Elections, Repeats};
-pub use driver::Applied;
+pub use driver::{Answer, Applied};
 pub use environment::{Asked, Environment, Machine};
 pub use ghost::Ghost;
 pub use intern::Ref;

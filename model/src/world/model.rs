@@ -2,7 +2,7 @@
 //! order, and the adversary chooses which.
 
 use palisade_spec::invariants::Violation;
-use palisade_spec::raft::{Config, Durable, Node, NodeId};
+use palisade_spec::raft::{Config, Durable, Members, Node, NodeId};
 use smallvec::SmallVec;
 use stateright::{Model, Path, Property};
 
@@ -30,13 +30,15 @@ pub struct World<E: Environment> {
 impl<E: Environment> World<E> {
     /// A cluster of blank servers (or one that has a leader already), in an environment.
     pub fn new(bounds: Bounds, machine: E::Machine, environment: E) -> World<E> {
-        let ids: Vec<NodeId> = (1..=bounds.servers).map(NodeId).collect();
-        let all = renamings(bounds.servers);
+        let founders = Members::of((1..=bounds.servers).map(NodeId));
+        let ids = (1..=bounds.servers + bounds.joiners).map(NodeId);
+        let all = renamings(bounds.servers, bounds.joiners);
         let renamings = if bounds.symmetry { all } else { all[..1].to_vec() };
         let kept = Kept::new(Driver::new(&bounds), renamings);
-        let seats = ids.iter().map(|&id| {
-            let disk = Durable::blank(machine.clone());
-            let config = Config { max_batch: bounds.batch, ..Config::new(id, ids.clone()) };
+        let seats = ids.map(|id| {
+            let members = if id <= NodeId(bounds.servers) { founders.clone() } else { Members::default() };
+            let disk = Durable::blank(machine.clone(), members);
+            let config = Config { max_batch: bounds.batch, ..Config::new(id) };
             let node = Node::recover(config, disk.clone());
             let blank = Seat { node, disk: disk.clone(), cut: false };
             kept.seat(kept.driver.recover(&blank, disk).expect("a blank disk is sound"))
