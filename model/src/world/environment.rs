@@ -22,6 +22,9 @@ pub trait Environment: Clone + Eq + Debug + Shown + Serialize + Send + Sync + 's
     /// What the environment can do.
     type Move: Clone + Debug + PartialEq + Told + Send + Sync + 'static;
 
+    /// Whether members come and go here, and what must hold then is looked at.
+    const CHANGES_MEMBERS: bool = false;
+
     /// What must always hold of the cluster, and what must be possible within the bounds of `world`.
     fn properties(world: &World<Self>) -> Vec<Property<World<Self>>>;
 

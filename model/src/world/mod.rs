@@ -21,6 +21,7 @@ pub mod ghost;
 pub mod intern;
 mod judge;
 mod kept;
+mod members;
 pub mod memo;
 mod model;
 mod network;

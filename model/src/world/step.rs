@@ -139,6 +139,9 @@ impl<E: Environment> World<E> {
                 state.servers.iter().try_for_each(|seat| state.ghost.completeness(&seat.node)).map_err(keep)?;
             }
         }
+        if E::CHANGES_MEMBERS {
+            self.judge_members(state, old, new, elected).map_err(keep)?;
+        }
         if E::watches(&old.node, &new.node, answers) {
             state.environment = self.kept.seen(state.environment, old, new, answers)?;
         }
