@@ -190,8 +190,8 @@ fn consensus() -> Vec<Named> {
         holds(
             Tier::Full,
             "raft-transfer",
-            "a leader and 2 followers, 2 terms and one more by a call, logs of 3, 2 messages: PreVote and CheckQuorum step by step",
-            || transfer(1, Bounds { log: 3, delivery: late(2), ..CALLED }),
+            "a leader and 2 followers, 2 terms and one more by a call, logs of 2, 2 messages: PreVote and CheckQuorum step by step",
+            || transfer(1, Bounds { log: 2, delivery: late(2), ..CALLED }),
         ),
         holds(Tier::Deep, "raft-snapshots-longer", "as raft-snapshots, with logs of 3", || {
             raft(0, Bounds { log: 3, crashes: 1, snapshots: 1, delivery: late(2), ..Bounds::default() })
@@ -229,8 +229,8 @@ fn changes() -> Vec<Named> {
         holds(
             Tier::Full,
             "membership-late",
-            "a leader, 2 followers, a server that joins, 2 terms, logs of 5, a change of each kind, 2 messages on their way",
-            || membership(EACH, 0, Bounds { log: 5, delivery: heard(2), heartbeats: Some(1), ..JOINED }),
+            "a leader, 2 followers, a server that joins, 3 terms, logs of 5, a change of each kind, 2 messages on their way",
+            || membership(EACH, 0, Bounds { terms: 3, log: 5, delivery: heard(2), heartbeats: Some(1), ..JOINED }),
         ),
         holds(
             Tier::Full,
@@ -268,8 +268,8 @@ fn reading() -> Vec<Named> {
         holds(
             Tier::Full,
             "reads-lost",
-            "a leader and 2 followers, 3 terms, logs of 4, 3 reads, 2 proposals, 2 messages lost, a server cut off, twice",
-            || reads(3, 2, Bounds { terms: 3, log: 4, delivery: prompt(2, 2), ..CLUSTER }),
+            "a leader and 2 followers, 3 terms, logs of 4, 2 reads, a proposal, a message lost, a server cut off, twice",
+            || reads(2, 1, Bounds { terms: 3, log: 4, delivery: prompt(1, 2), ..CLUSTER }),
         ),
     ]
 }
@@ -381,19 +381,44 @@ fn wide() -> Vec<Named> {
         holds(
             Tier::Random,
             "raft-wide-elections",
-            "3 servers, 8 terms, logs of 12, 3 crashes, 5 repeats, 10 messages, PreVote and CheckQuorum step by step",
+            "3 servers, 8 terms, logs of 12, 3 crashes, 5 repeats, 3 transfers, 10 messages, PreVote and CheckQuorum step by step",
             move || {
                 let (repeats, delivery, elections) = (Repeats::AtMost(5), late(10), Elections::StepByStep);
-                raft(Bounds {
-                    terms: 8,
-                    log: 12,
-                    crashes: 3,
-                    repeats,
-                    delivery,
-                    appends: 2,
-                    elections,
-                    ..Bounds::default()
-                })
+                transfer(
+                    3,
+                    Bounds {
+                        terms: 8,
+                        log: 12,
+                        crashes: 3,
+                        repeats,
+                        delivery,
+                        appends: 2,
+                        elections,
+                        ..Bounds::default()
+                    },
+                )
+            },
+        ),
+        holds(
+            Tier::Random,
+            "membership-wide",
+            "4 servers and 2 that join, 6 terms, logs of 14, 8 changes, 3 crashes, 2 snapshots, 5 repeats, 14 messages",
+            || {
+                let many = Changes { additions: 2, promotions: 3, removals: 3 };
+                let (repeats, delivery) = (Repeats::AtMost(5), late(14));
+                let bounds = Bounds { servers: 4, joiners: 2, terms: 6, log: 14, crashes: 3, snapshots: 2, ..JOINED };
+                membership(many, 4, Bounds { repeats, delivery, appends: 2, ..bounds })
+            },
+        ),
+        holds(
+            Tier::Random,
+            "reads-wide",
+            "5 servers, 6 terms, logs of 12, 8 reads, 6 proposals, 3 crashes, 5 repeats, 14 messages, 2 AppendEntries on a link",
+            || {
+                let (repeats, delivery) = (Repeats::AtMost(5), late(14));
+                let bounds =
+                    Bounds { servers: 5, terms: 6, log: 12, crashes: 3, repeats, delivery, ..Bounds::default() };
+                reads(8, 6, Bounds { appends: 2, ..bounds })
             },
         ),
         holds(

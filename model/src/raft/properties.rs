@@ -107,9 +107,13 @@ pub(super) fn properties(world: &World<Proposals>) -> Vec<Property<World<Proposa
             Property::sometimes("a successor leads, and no timer ran out", |world: &World<Proposals>, state: &S| {
                 leaders(state).any(|seat| seat.node.term() > Term(world.bounds.terms))
             }),
-            Property::sometimes("a call is on its way to a server that has gone on", |_, state: &S| {
-                let is_late = |message: &Message<Tape>| {
-                    matches!(message.body, Body::TimeoutNow) && state.server(message.to).node.term() > message.term
+            Property::sometimes("a call is on its way, and its leader has given it up", |_, state: &S| {
+                let gave_up = |leader: &Node<Tape>, term: Term| match leader.role() {
+                    Role::Leader(leadership) => leader.term() == term && leadership.successor.is_none(),
+                    _ => false,
+                };
+                let is_late = |call: &Message<Tape>| {
+                    matches!(call.body, Body::TimeoutNow) && gave_up(&state.server(call.from).node, call.term)
                 };
                 state.network.iter().any(|message| is_late(message))
             }),

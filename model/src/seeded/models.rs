@@ -5,13 +5,15 @@
 
 use std::net::SocketAddr;
 
+use palisade_spec::raft::NodeId;
+
 use crate::check::{Effort, Verdict};
 use crate::cluster::Around;
 use crate::locks::{self, Deed, Locks, Start};
-use crate::membership::Changes;
+use crate::membership::{Changes, addition};
 use crate::models::{
-    AROUND, CALLED, CLUSTER, EACH, EVERY_DEED, EVERY_START, JOINED, LOCKS, Named, Run, Tier, cluster, heard, holds, late,
-    membership, prompt, raft, reads, transfer,
+    AROUND, CALLED, CLUSTER, EACH, EVERY_DEED, EVERY_START, JOINED, LOCKS, Named, Run, Tier, cluster, heard, holds,
+    late, membership, prompt, raft, reads, transfer,
 };
 use crate::simulate::Walks;
 use crate::trace::Trace;
@@ -70,6 +72,12 @@ const BEYOND: &[(&str, &[&str])] = &[
             "an entry of an earlier term is committed",
         ],
     ),
+    ("raft-called", &["an entry of an earlier term is committed"]),
+    ("membership-changes", ONE_TERM),
+    ("membership-compacted", ONE_TERM),
+    ("reads-cut", &["a read is answered from less than was acknowledged since", "two reads share a round"]),
+    ("reads-late", &["two reads share a round"]),
+    ("reads-learner", &["two reads share a round", "a read waits for the next round"]),
     ("cluster-deposed", ONE_CLIENT),
     ("cluster-away", ONE_CLIENT),
     ("cluster-keepalives", ONE_CLIENT),
@@ -89,6 +97,18 @@ const ONE_ENTRY: &[&str] = &[
     "two logs conflict",
     "an entry of an earlier term is committed",
     "a cluster goes on after a crash",
+];
+
+/// Without a second leader there is no room for these.
+const ONE_TERM: &[&str] = &[
+    "two leaders have different members",
+    "two leaders have a change under way",
+    "a change stands in a log where another entry is committed",
+    "a change is gone from every log",
+    "a server that joined votes for itself or another",
+    "a server that joined leads",
+    "a server votes for one that it does not know as a member",
+    "two servers think they lead",
 ];
 
 /// What takes two clients.
@@ -165,7 +185,11 @@ pub(crate) fn models() -> Vec<Named> {
             "a leader and 3 followers, 3 terms, logs of 3, 2 removals, a message lost, a server cut off",
             || {
                 let two = Changes { removals: 2, ..Changes::default() };
-                membership(two, 0, Bounds { servers: 4, joiners: 0, terms: 3, log: 3, delivery: prompt(1, 1), ..JOINED })
+                membership(
+                    two,
+                    0,
+                    Bounds { servers: 4, joiners: 0, terms: 3, log: 3, delivery: prompt(1, 1), ..JOINED },
+                )
             },
         ),
         holds(
@@ -187,8 +211,23 @@ pub(crate) fn models() -> Vec<Named> {
         holds(
             Tier::Full,
             "reads-late",
-            "a leader and 2 followers, 2 terms, logs of 2, a read, 3 messages on their way, a heartbeat",
-            || reads(1, 0, Bounds { log: 2, delivery: late(3), heartbeats: Some(1), ..CLUSTER }),
+            "a leader and 2 followers, 2 terms, logs of 2, 2 reads, 3 messages on their way, a heartbeat",
+            || reads(2, 0, Bounds { log: 2, delivery: late(3), heartbeats: Some(1), ..CLUSTER }),
+        ),
+        holds(
+            Tier::Full,
+            "reads-learner",
+            "a leader, 2 followers and a learner, 2 terms, logs of 3, a read, 4 messages on their way, answers at once",
+            || {
+                let (delivery, heartbeats) = (heard(4), Some(0));
+                reads(1, 0, Bounds { log: 3, delivery, heartbeats, ..JOINED }).changed(&[addition(NodeId(4))])
+            },
+        ),
+        holds(
+            Tier::Full,
+            "membership-compacted",
+            "a leader, 2 followers, a server that joins, 1 term, logs of 4, a change of each kind, a snapshot, one cut off",
+            || membership(EACH, 0, Bounds { terms: 1, log: 4, snapshots: 1, delivery: prompt(0, 1), ..JOINED }),
         ),
         whole(
             "cluster-deposed",

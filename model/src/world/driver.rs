@@ -305,7 +305,8 @@ impl<S: StateMachine> Feeder<S> {
     fn give(&mut self, input: Input<S>, done: bool) {
         let mut outputs = Vec::new();
         self.node.step(input.clone(), &mut outputs);
-        let lasts = |output: &Output<S>| matches!(output, Output::Persist(_) | Output::Applied { .. } | Output::ReadReady(_));
+        let lasts =
+            |output: &Output<S>| matches!(output, Output::Persist(_) | Output::Applied { .. } | Output::ReadReady(_));
         assert!(done || !outputs.iter().any(lasts), "an election timeout changes nothing durable");
         self.fed.push(Fed { input, outputs, done, after: self.node.clone() });
     }

@@ -9,7 +9,7 @@ pub fn committed_by_a_majority<'a, S: StateMachine + 'a>(
     leader: &Node<S>,
     log: impl Fn(NodeId) -> &'a Log<S::Command>,
 ) -> Check {
-    let (index, members) = (leader.commit(), leader.members());
+    let (index, members) = (leader.commit(), &**leader.log().members());
     let term = leader.log().term_at(index);
     let has = |voter| {
         let log = if voter == leader.id() { leader.log() } else { log(voter) };

@@ -6,7 +6,7 @@ use crate::raft::{HardState, Node, NodeId, StateMachine};
 /// Checks a leader right after its election. `hard` is the term and vote of any node: one that has gone on to a later
 /// term may have voted for it.
 pub fn elected_by_a_majority<S: StateMachine>(leader: &Node<S>, hard: impl Fn(NodeId) -> HardState) -> Check {
-    let (id, term, members) = (leader.id(), leader.term(), leader.members());
+    let (id, term, members) = (leader.id(), leader.term(), &**leader.log().members());
     let voted = |voter| {
         let hard = hard(voter);
         hard.term > term || hard == HardState { term, vote: Some(id) }

@@ -23,8 +23,9 @@ mod tests {
         let node = with_members(&with_members(&follower(1, &[1]), 1, &[1, 2]), 1, &[1, 2, 4]);
         let complaint = |committed| complaint(one_change_at_a_time(node.log(), Index(committed)));
         assert_eq!([2, 3, 9].map(complaint), ["", "", ""]);
-        assert_eq!([0, 1].map(complaint), [0, 1].map(|committed| {
-            alloc::format!("2 changes of the members follow entry {committed}")
-        }));
+        assert_eq!(
+            [0, 1].map(complaint),
+            [0, 1].map(|committed| { alloc::format!("2 changes of the members follow entry {committed}") })
+        );
     }
 }

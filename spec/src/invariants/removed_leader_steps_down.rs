@@ -5,7 +5,7 @@ use crate::raft::{Node, StateMachine};
 
 /// Fails if a node leads although it knows that its removal is committed.
 pub fn removed_leader_steps_down<S: StateMachine>(node: &Node<S>) -> Check {
-    let gone = node.members().get(node.id()).is_none() && node.log().members_since() <= node.commit();
+    let gone = node.log().members().get(node.id()).is_none() && node.log().members_since() <= node.commit();
     require!(
         "a removed leader steps down",
         !(node.is_leader() && gone),
