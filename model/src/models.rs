@@ -190,8 +190,8 @@ fn consensus() -> Vec<Named> {
         holds(
             Tier::Full,
             "raft-transfer",
-            "a leader and 2 followers, 2 terms and one more by a call, logs of 2, 2 messages: PreVote and CheckQuorum step by step",
-            || transfer(1, Bounds { log: 2, delivery: late(2), ..CALLED }),
+            "a leader and 2 followers, 2 terms and one more by a call, logs of 3, a heartbeat, 2 messages: PreVote and CheckQuorum step by step",
+            || transfer(1, Bounds { log: 3, delivery: late(2), heartbeats: Some(1), ..CALLED }),
         ),
         holds(Tier::Deep, "raft-snapshots-longer", "as raft-snapshots, with logs of 3", || {
             raft(0, Bounds { log: 3, crashes: 1, snapshots: 1, delivery: late(2), ..Bounds::default() })
@@ -223,8 +223,8 @@ fn changes() -> Vec<Named> {
         holds(
             Tier::Full,
             "membership",
-            "a leader, 2 followers, a server that joins, 3 terms, logs of 6, a change of each kind, a message lost, one cut off",
-            || membership(EACH, 0, Bounds { terms: 3, log: 6, delivery: prompt(1, 1), ..JOINED }),
+            "a leader, 2 followers, a server that joins, 3 terms, logs of 5, a change of each kind, a message lost, one cut off",
+            || membership(EACH, 0, Bounds { terms: 3, log: 5, delivery: prompt(1, 1), ..JOINED }),
         ),
         holds(
             Tier::Full,
@@ -235,8 +235,8 @@ fn changes() -> Vec<Named> {
         holds(
             Tier::Full,
             "membership-crash",
-            "a leader, 2 followers, a server that joins, 2 terms, logs of 5, a change of each kind, a crash, one cut off",
-            || membership(EACH, 0, Bounds { log: 5, crashes: 1, delivery: prompt(0, 1), ..JOINED }),
+            "a leader, 2 followers, a server that joins, 2 terms, logs of 5, a change of each kind, a proposal, a crash, one cut off",
+            || membership(EACH, 1, Bounds { log: 5, crashes: 1, delivery: prompt(0, 1), ..JOINED }),
         ),
         holds(
             Tier::Full,
@@ -247,11 +247,11 @@ fn changes() -> Vec<Named> {
         holds(
             Tier::Full,
             "membership-rivals",
-            "a leader and 3 followers, 3 terms, logs of 5, 2 removals, a proposal, a message lost, a server cut off",
+            "a leader and 3 followers, 3 terms, logs of 4, 2 removals, a message lost, a server cut off",
             || {
                 let two = Changes { removals: 2, ..Changes::default() };
                 let delivery = prompt(1, 1);
-                membership(two, 1, Bounds { servers: 4, joiners: 0, terms: 3, log: 5, delivery, ..JOINED })
+                membership(two, 0, Bounds { servers: 4, joiners: 0, terms: 3, log: 4, delivery, ..JOINED })
             },
         ),
     ]

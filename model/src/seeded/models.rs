@@ -77,7 +77,14 @@ const BEYOND: &[(&str, &[&str])] = &[
     ("membership-compacted", ONE_TERM),
     ("reads-cut", &["a read is answered from less than was acknowledged since", "two reads share a round"]),
     ("reads-late", &["two reads share a round"]),
-    ("reads-learner", &["two reads share a round", "a read waits for the next round"]),
+    (
+        "reads-learner",
+        &[
+            "a read is answered from less than was acknowledged since",
+            "two reads share a round",
+            "a read waits for the next round",
+        ],
+    ),
     ("cluster-deposed", ONE_CLIENT),
     ("cluster-away", ONE_CLIENT),
     ("cluster-keepalives", ONE_CLIENT),
