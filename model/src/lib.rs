@@ -7,6 +7,8 @@
 //! | module | what is explored |
 //! |---|---|
 //! | [`raft`] | consensus, over a state machine that only remembers |
+//! | [`membership`] | consensus while servers join, become voters and go |
+//! | [`reads`] | linearizable reads without a log entry |
 //! | [`locks`] | the lock table behind a perfect log: late, repeated and lost requests, expiry at any moment |
 //! | [`cluster`] | everything together, with real time, clients that pause, and a resource |
 //! | [`gallery`] | the designs that Palisade replaces: their flaws, and what repairs them |
@@ -28,11 +30,13 @@ pub mod explore;
 pub mod facts;
 pub mod gallery;
 pub mod locks;
+pub mod membership;
 pub mod models;
 pub mod pinned;
 pub mod progress;
 pub mod raft;
 pub mod readable;
+pub mod reads;
 pub mod seeded;
 pub mod simulate;
 pub mod trace;

@@ -7,8 +7,10 @@ use crate::cluster::{Around, Surroundings};
 use crate::explore::serve;
 use crate::gallery;
 use crate::locks::{self, Deed, Locks, Start};
+use crate::membership::{Changes, Operators};
 use crate::raft::{Proposals, Tape};
 use crate::readable::Readable;
+use crate::reads::Readers;
 use crate::simulate::{Walks, walk};
 use crate::trace::{Trace, shortest};
 use crate::world::{Answers, Bounds, Delivery, Elections, Repeats, World};
@@ -142,6 +144,8 @@ pub(crate) fn violates<M: Readable>(
 /// All of them, the gallery too, the quick ones first.
 pub fn models() -> Vec<Named> {
     let mut models = consensus();
+    models.extend(changes());
+    models.extend(reading());
     models.extend(lock_table());
     models.extend(whole());
     models.extend(wide());
@@ -183,6 +187,12 @@ fn consensus() -> Vec<Named> {
             "3 servers, 2 terms, logs of 2, a crash, 2 messages on their way, a snapshot",
             || raft(0, Bounds { crashes: 1, snapshots: 1, delivery: late(2), ..Bounds::default() }),
         ),
+        holds(
+            Tier::Full,
+            "raft-transfer",
+            "a leader and 2 followers, 2 terms and one more by a call, logs of 3, a heartbeat, 2 messages: PreVote and CheckQuorum step by step",
+            || transfer(1, Bounds { log: 3, delivery: late(2), heartbeats: Some(1), ..CALLED }),
+        ),
         holds(Tier::Deep, "raft-snapshots-longer", "as raft-snapshots, with logs of 3", || {
             raft(0, Bounds { log: 3, crashes: 1, snapshots: 1, delivery: late(2), ..Bounds::default() })
         }),
@@ -204,6 +214,62 @@ fn consensus() -> Vec<Named> {
             "raft-three-terms-late",
             "as raft-three-terms, with any number of heartbeats, and answers that arrive at any time",
             || raft(0, Bounds { terms: 3, log: 3, crashes: 1, delivery: late(2), ..Bounds::default() }),
+        ),
+    ]
+}
+
+fn changes() -> Vec<Named> {
+    vec![
+        holds(
+            Tier::Full,
+            "membership",
+            "a leader, 2 followers, a server that joins, 3 terms, logs of 5, a change of each kind, a message lost, one cut off",
+            || membership(EACH, 0, Bounds { terms: 3, log: 5, delivery: prompt(1, 1), ..JOINED }),
+        ),
+        holds(
+            Tier::Full,
+            "membership-late",
+            "a leader, 2 followers, a server that joins, 3 terms, logs of 5, a change of each kind, 2 messages on their way",
+            || membership(EACH, 0, Bounds { terms: 3, log: 5, delivery: heard(2), heartbeats: Some(1), ..JOINED }),
+        ),
+        holds(
+            Tier::Full,
+            "membership-crash",
+            "a leader, 2 followers, a server that joins, 2 terms, logs of 5, a change of each kind, a proposal, a crash, one cut off",
+            || membership(EACH, 1, Bounds { log: 5, crashes: 1, delivery: prompt(0, 1), ..JOINED }),
+        ),
+        holds(
+            Tier::Full,
+            "membership-snapshots",
+            "a leader, 2 followers, a server that joins, 2 terms, logs of 5, a change of each kind, a snapshot, one cut off",
+            || membership(EACH, 0, Bounds { log: 5, snapshots: 1, delivery: prompt(0, 1), ..JOINED }),
+        ),
+        holds(
+            Tier::Full,
+            "membership-rivals",
+            "a leader and 3 followers, 3 terms, logs of 4, 2 removals, a message lost, a server cut off",
+            || {
+                let two = Changes { removals: 2, ..Changes::default() };
+                let delivery = prompt(1, 1);
+                membership(two, 0, Bounds { servers: 4, joiners: 0, terms: 3, log: 4, delivery, ..JOINED })
+            },
+        ),
+    ]
+}
+
+fn reading() -> Vec<Named> {
+    vec![
+        holds(
+            Tier::Full,
+            "reads",
+            "a leader and 2 followers, 2 terms, logs of 3, 2 reads, a proposal, 3 messages on their way, a heartbeat",
+            || reads(2, 1, Bounds { log: 3, delivery: late(3), heartbeats: Some(1), ..CLUSTER }),
+        ),
+        holds(
+            Tier::Full,
+            "reads-lost",
+            "a leader and 2 followers, 3 terms, logs of 4, 2 reads, a proposal, a message lost, a server cut off, twice",
+            || reads(2, 1, Bounds { terms: 3, log: 4, delivery: prompt(1, 2), ..CLUSTER }),
         ),
     ]
 }
@@ -315,19 +381,44 @@ fn wide() -> Vec<Named> {
         holds(
             Tier::Random,
             "raft-wide-elections",
-            "3 servers, 8 terms, logs of 12, 3 crashes, 5 repeats, 10 messages, PreVote and CheckQuorum step by step",
+            "3 servers, 8 terms, logs of 12, 3 crashes, 5 repeats, 3 transfers, 10 messages, PreVote and CheckQuorum step by step",
             move || {
                 let (repeats, delivery, elections) = (Repeats::AtMost(5), late(10), Elections::StepByStep);
-                raft(Bounds {
-                    terms: 8,
-                    log: 12,
-                    crashes: 3,
-                    repeats,
-                    delivery,
-                    appends: 2,
-                    elections,
-                    ..Bounds::default()
-                })
+                transfer(
+                    3,
+                    Bounds {
+                        terms: 8,
+                        log: 12,
+                        crashes: 3,
+                        repeats,
+                        delivery,
+                        appends: 2,
+                        elections,
+                        ..Bounds::default()
+                    },
+                )
+            },
+        ),
+        holds(
+            Tier::Random,
+            "membership-wide",
+            "4 servers and 2 that join, 6 terms, logs of 14, 8 changes, 3 crashes, 2 snapshots, 5 repeats, 14 messages",
+            || {
+                let many = Changes { additions: 2, promotions: 3, removals: 3 };
+                let (repeats, delivery) = (Repeats::AtMost(5), late(14));
+                let bounds = Bounds { servers: 4, joiners: 2, terms: 6, log: 14, crashes: 3, snapshots: 2, ..JOINED };
+                membership(many, 4, Bounds { repeats, delivery, appends: 2, ..bounds })
+            },
+        ),
+        holds(
+            Tier::Random,
+            "reads-wide",
+            "5 servers, 6 terms, logs of 12, 8 reads, 6 proposals, 3 crashes, 5 repeats, 14 messages, 2 AppendEntries on a link",
+            || {
+                let (repeats, delivery) = (Repeats::AtMost(5), late(14));
+                let bounds =
+                    Bounds { servers: 5, terms: 6, log: 12, crashes: 3, repeats, delivery, ..Bounds::default() };
+                reads(8, 6, Bounds { appends: 2, ..bounds })
             },
         ),
         holds(
@@ -369,6 +460,7 @@ pub(crate) const AROUND: Around = Around { clients: 2, ticks: 2, ttl: 1, arrival
 /// A cluster whose first leader is elected: what comes of late messages is for the models of consensus.
 pub(crate) const CLUSTER: Bounds = Bounds {
     servers: 3,
+    joiners: 0,
     terms: 2,
     log: 5,
     crashes: 0,
@@ -382,6 +474,15 @@ pub(crate) const CLUSTER: Bounds = Bounds {
     seeded: true,
     symmetry: false,
 };
+
+/// Three servers, the first of which leads, and a fourth that knows of nothing.
+pub(crate) const JOINED: Bounds = Bounds { joiners: 1, ..CLUSTER };
+
+/// A server joins, becomes a voter, and one goes.
+pub(crate) const EACH: Changes = Changes { additions: 1, promotions: 1, removals: 1 };
+
+/// A leader that may be asked to hand over: whether it is heard matters, so every PreVote is a message.
+pub(crate) const CALLED: Bounds = Bounds { elections: Elections::StepByStep, ..CLUSTER };
 
 /// Three sessions with numbered operations of every kind that clients send.
 pub(crate) const LOCKS: locks::Bounds = locks::Bounds {
@@ -403,15 +504,46 @@ pub(crate) const EVERY_DEED: [Deed; 5] = [Deed::Wait, Deed::Try, Deed::Release, 
 pub(crate) const EVERY_START: [Start; 3] = [Start::Open, Start::Wait, Start::Try];
 
 /// Messages that arrive whenever they do, so many on their way at once.
-fn late(most: usize) -> Delivery {
+pub(crate) fn late(most: usize) -> Delivery {
     Delivery::AnyTime { most, answers: Answers::Messages }
+}
+
+/// Messages that arrive whenever they do, so many on their way at once, and answers that arrive at once or never.
+pub(crate) fn heard(most: usize) -> Delivery {
+    Delivery::AnyTime { most, answers: Answers::AtOnce }
+}
+
+/// Messages that arrive at once, but for some that are lost, or go from or to a server that is cut off.
+pub(crate) fn prompt(losses: u8, cuts: u8) -> Delivery {
+    Delivery::Prompt { losses, cuts }
 }
 
 /// States that differ in the servers' names only count as one, unless that is not exact or gains nothing.
 pub(crate) fn raft(ticks: u8, bounds: Bounds) -> World<Proposals> {
-    let symmetry = matches!(bounds.delivery, Delivery::AnyTime { .. });
     let proposals = Proposals::new(bounds.log, ticks);
-    World::new(Bounds { symmetry, ..bounds }, Tape::default(), proposals)
+    World::new(Bounds { symmetry: takes_time(&bounds), ..bounds }, Tape::default(), proposals)
+}
+
+/// The same where leaders are asked to hand over so many times.
+pub(crate) fn transfer(transfers: u8, bounds: Bounds) -> World<Proposals> {
+    let proposals = Proposals { transfers, ..Proposals::new(bounds.log, 0) };
+    World::new(Bounds { symmetry: takes_time(&bounds), ..bounds }, Tape::default(), proposals)
+}
+
+/// Members that change, and clients that propose so many entries.
+pub(crate) fn membership(changes: Changes, proposals: u8, bounds: Bounds) -> World<Operators> {
+    let operators = Operators::new(changes, proposals, bounds.log);
+    World::new(Bounds { symmetry: takes_time(&bounds), ..bounds }, Tape::default(), operators)
+}
+
+/// Clients that read so many times, and propose so many entries.
+pub(crate) fn reads(reads: u8, proposals: u8, bounds: Bounds) -> World<Readers> {
+    let readers = Readers::new(reads, proposals, bounds.log);
+    World::new(Bounds { symmetry: takes_time(&bounds), ..bounds }, Tape::default(), readers)
+}
+
+fn takes_time(bounds: &Bounds) -> bool {
+    matches!(bounds.delivery, Delivery::AnyTime { .. })
 }
 
 /// The whole within these bounds.

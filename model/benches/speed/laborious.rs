@@ -77,7 +77,7 @@ impl std::fmt::Debug for Laboured {
 impl Laborious {
     fn labour(&self, sent_before: &[u64], state: State<Proposals>) -> Laboured {
         if self.without == Without::Caches {
-            for names in &renamings(self.world.bounds.servers) {
+            for names in &renamings(self.world.bounds.servers, self.world.bounds.joiners) {
                 state.servers.iter().for_each(|seat| _ = black_box(digest(&**seat, names)));
                 state.network.iter().for_each(|message| _ = black_box(digest(&**message, names)));
                 black_box(digest(&*state.ghost, names));

@@ -26,7 +26,7 @@ use stateright::Property;
 pub use self::client::{Client, KeepAlive, Place, Request};
 pub use self::resource::Resource;
 use crate::locks::{execute, judge};
-use crate::world::{Applied, Asked, Environment, Ghost, Ref, Seat, World};
+use crate::world::{Answer, Applied, Asked, Environment, Ghost, Ref, Seat, World};
 
 /// What is explored of the surroundings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -172,9 +172,9 @@ impl Environment for Surroundings {
         None
     }
 
-    fn watches(old: &Node<LockTable>, new: &Node<LockTable>, applied: &[Applied<LockTable>]) -> bool {
+    fn watches(old: &Node<LockTable>, new: &Node<LockTable>, answers: &[Answer<LockTable>]) -> bool {
         let grown = || new.log().last().index > old.log().last().index;
-        !applied.is_empty() || old.is_leader() != new.is_leader() || (new.is_leader() && grown())
+        !answers.is_empty() || old.is_leader() != new.is_leader() || (new.is_leader() && grown())
     }
 
     fn see(&mut self, _: &Node<LockTable>, applied: &Applied<LockTable>) -> Check {

@@ -15,7 +15,7 @@ use super::answers::answer_is_true;
 /// Lets `table` do what an entry says.
 pub fn execute(table: &mut LockTable, at: Stamp, payload: &Payload<Command>) -> Outcome {
     match payload {
-        Payload::Noop => table.advance(at),
+        Payload::Noop | Payload::Members(_) => table.advance(at),
         Payload::Command(command) => table.apply(at, command),
     }
 }
@@ -42,7 +42,7 @@ pub fn judge(
 ) -> Check {
     let command = match payload {
         Payload::Command(command) => Some(command),
-        Payload::Noop => None,
+        Payload::Noop | Payload::Members(_) => None,
     };
     let mut found = Cow::Borrowed(before);
     let holder = command.and_then(Command::key).and_then(|key| before.lock(key)).map(|lock| lock.holder.session);

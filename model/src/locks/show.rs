@@ -110,6 +110,7 @@ pub(super) fn facts(state: &State) -> Facts {
 fn words(payload: &Payload<Command>) -> String {
     match payload {
         Payload::Noop => "noop".to_string(),
+        Payload::Members(_) => "members".to_string(),
         Payload::Command(command) => LockTable::command(command),
     }
 }
@@ -165,7 +166,7 @@ impl Locks {
             }
             Action::Ask(request) => match &**request {
                 Payload::Command(command) => asked(command),
-                Payload::Noop => words(request),
+                Payload::Noop | Payload::Members(_) => words(request),
             },
             Action::Tick => "time passes".to_string(),
             Action::Noop => "an idle leader's no-op is applied".to_string(),
@@ -253,6 +254,7 @@ fn label(payload: &Payload<Command>) -> &'static str {
         Payload::Command(Command::Close { .. }) => "close",
         Payload::Command(Command::KeepAlive { .. }) => "keepalive",
         Payload::Noop => "noop",
+        Payload::Members(_) => "members",
     }
 }
 
@@ -267,7 +269,7 @@ fn asks(payload: &Payload<Command>) -> Option<u64> {
             [session] => Some(session.number),
             _ => None,
         },
-        Payload::Noop => None,
+        Payload::Noop | Payload::Members(_) => None,
     }
 }
 

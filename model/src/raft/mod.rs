@@ -29,7 +29,8 @@ impl StateMachine for Tape {
     }
 }
 
-/// Clients that propose one entry after the other, each to any server that thinks it leads, and clocks.
+/// Clients that propose one entry after the other, each to any server that thinks it leads; clocks; operators who ask
+/// leaders to hand over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Proposals {
     /// How many were made.
@@ -38,14 +39,16 @@ pub struct Proposals {
     pub most: u8,
     /// How often a leader's clock may still advance, by a millisecond each.
     pub ticks: u8,
+    /// How often a leader may still be asked to hand over.
+    pub transfers: u8,
     /// How long a log may become.
     pub log: u64,
 }
 
 impl Proposals {
-    /// Clients that propose until the log is full, and so many ticks of leaders' clocks.
+    /// Clients that propose until the log is full, and so many ticks of leaders' clocks. Nobody hands over.
     pub fn new(log: u64, ticks: u8) -> Proposals {
-        Proposals { made: 0, most: u8::try_from(log).expect("logs are short"), ticks, log }
+        Proposals { made: 0, most: u8::try_from(log).expect("logs are short"), ticks, transfers: 0, log }
     }
 }
 
@@ -56,6 +59,8 @@ pub enum Move {
     Propose(NodeId),
     /// A leader's clock advances.
     Tick(NodeId),
+    /// An operator asks a leader to hand over to this server.
+    Transfer(NodeId, NodeId),
 }
 
 impl Environment for Proposals {
@@ -73,14 +78,21 @@ impl Environment for Proposals {
             moves.extend(open.map(|seat| Move::Propose(seat.node.id())));
         }
         if self.ticks > 0 {
-            moves.extend(leaders.map(|seat| Move::Tick(seat.node.id())));
+            moves.extend(leaders.clone().map(|seat| Move::Tick(seat.node.id())));
+        }
+        if self.transfers > 0 {
+            for leader in leaders.map(|seat| &seat.node) {
+                let others = leader.members().voters().filter(|&voter| voter != leader.id());
+                moves.extend(others.map(|voter| Move::Transfer(leader.id(), voter)));
+            }
         }
     }
 
     fn key(chosen: &Move) -> u64 {
         match *chosen {
-            Move::Propose(server) => u64::from(server.0) << 1,
-            Move::Tick(server) => u64::from(server.0) << 1 | 1,
+            Move::Propose(server) => u64::from(server.0) << 2,
+            Move::Tick(server) => u64::from(server.0) << 2 | 1,
+            Move::Transfer(server, to) => u64::from(server.0) << 2 | 2 | u64::from(to.0) << 18,
         }
     }
 
@@ -93,6 +105,10 @@ impl Environment for Proposals {
             Move::Tick(server) => {
                 self.ticks -= 1;
                 Asked::Clock(server, 1)
+            }
+            Move::Transfer(server, to) => {
+                self.transfers -= 1;
+                Asked::Transfer(server, Some(to))
             }
         })
     }

@@ -1,6 +1,6 @@
 //! What is checked of consensus. Figure 3.2's names where it has one.
 
-use palisade_spec::raft::{Body, HardState, Index, Log, Message, Node, Stamp};
+use palisade_spec::raft::{Body, HardState, Index, Log, Message, Node, Role, Stamp, Term};
 use stateright::Property;
 
 use super::{Proposals, Tape};
@@ -92,6 +92,30 @@ pub(super) fn properties(world: &World<Proposals>) -> Vec<Property<World<Proposa
                     state.servers.iter().any(|seat| seat.node.log().last().index < base)
                 };
                 leaders(state).any(|seat| lacks(&seat.node))
+            }),
+        ]);
+    }
+    if world.surroundings().transfers > 0 {
+        all.extend([
+            Property::sometimes("a leader hands over", |_, state: &S| {
+                leaders(state).any(|seat| match seat.node.role() {
+                    Role::Leader(leadership) => leadership.successor.is_some(),
+                    _ => false,
+                })
+            }),
+            // Nobody campaigns in so late a term because his timer ran out.
+            Property::sometimes("a successor leads, and no timer ran out", |world: &World<Proposals>, state: &S| {
+                leaders(state).any(|seat| seat.node.term() > Term(world.bounds.terms))
+            }),
+            Property::sometimes("a call is on its way, and its leader has given it up", |_, state: &S| {
+                let gave_up = |leader: &Node<Tape>, term: Term| match leader.role() {
+                    Role::Leader(leadership) => leader.term() == term && leadership.successor.is_none(),
+                    _ => false,
+                };
+                let is_late = |call: &Message<Tape>| {
+                    matches!(call.body, Body::TimeoutNow) && gave_up(&state.server(call.from).node, call.term)
+                };
+                state.network.iter().any(|message| is_late(message))
             }),
         ]);
     }

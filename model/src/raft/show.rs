@@ -26,6 +26,8 @@ impl Shown for Proposals {
         facts.fields("clients", [("proposed", format!("{} of {}", self.made, self.most))]);
         let ticks = if self.ticks > 0 { format!("{}×", self.ticks) } else { String::new() };
         facts.fields("clocks", [("may advance", ticks)]);
+        let transfers = if self.transfers > 0 { format!("{}×", self.transfers) } else { String::new() };
+        facts.fields("operators", [("may ask to hand over", transfers)]);
     }
 
     fn lifelines(&self) -> Vec<String> {
@@ -42,6 +44,7 @@ impl Told for Move {
         match self {
             Move::Propose(server) => format!("a client's proposal arrives at server {server}"),
             Move::Tick(server) => format!("the clock of server {server} advances"),
+            Move::Transfer(server, to) => format!("an operator asks server {server} to hand over to {to}"),
         }
     }
 
@@ -49,13 +52,14 @@ impl Told for Move {
         match self {
             Move::Propose(server) => json!({ "propose": server }),
             Move::Tick(server) => json!({ "tick": server }),
+            Move::Transfer(server, to) => json!({ "transfer": server, "to": to }),
         }
     }
 
     fn doer(&self) -> Option<usize> {
         match self {
             Move::Propose(_) => Some(0),
-            Move::Tick(_) => None,
+            Move::Tick(_) | Move::Transfer(..) => None,
         }
     }
 
@@ -63,6 +67,7 @@ impl Told for Move {
         match self {
             Move::Propose(_) => "propose".to_string(),
             Move::Tick(_) => "its clock advances".to_string(),
+            Move::Transfer(_, to) => format!("hand over to {to}"),
         }
     }
 }

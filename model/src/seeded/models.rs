@@ -5,13 +5,19 @@
 
 use std::net::SocketAddr;
 
+use palisade_spec::raft::NodeId;
+
 use crate::check::{Effort, Verdict};
 use crate::cluster::Around;
 use crate::locks::{self, Deed, Locks, Start};
-use crate::models::{AROUND, CLUSTER, EVERY_DEED, EVERY_START, LOCKS, Named, Run, Tier, cluster, holds, raft};
+use crate::membership::{Changes, addition};
+use crate::models::{
+    AROUND, CALLED, CLUSTER, EACH, EVERY_DEED, EVERY_START, JOINED, LOCKS, Named, Run, Tier, cluster, heard, holds,
+    late, membership, prompt, raft, reads, transfer,
+};
 use crate::simulate::Walks;
 use crate::trace::Trace;
-use crate::world::{Answers, Bounds, Delivery};
+use crate::world::Bounds;
 
 /// A model that has no room for some of what must be possible in its layer.
 struct Small {
@@ -66,6 +72,19 @@ const BEYOND: &[(&str, &[&str])] = &[
             "an entry of an earlier term is committed",
         ],
     ),
+    ("raft-called", &["an entry of an earlier term is committed"]),
+    ("membership-changes", ONE_TERM),
+    ("membership-compacted", ONE_TERM),
+    ("reads-cut", &["a read is answered from less than was acknowledged since", "two reads share a round"]),
+    ("reads-late", &["two reads share a round"]),
+    (
+        "reads-learner",
+        &[
+            "a read is answered from less than was acknowledged since",
+            "two reads share a round",
+            "a read waits for the next round",
+        ],
+    ),
     ("cluster-deposed", ONE_CLIENT),
     ("cluster-away", ONE_CLIENT),
     ("cluster-keepalives", ONE_CLIENT),
@@ -99,6 +118,17 @@ const ONE_ENTRY: &[&str] = &[
 
 /// What takes three sessions.
 const TWO_SESSIONS: &[&str] = &["two wait for a lock", "a waiter is due, and one behind it lives"];
+/// Without a second leader there is no room for these.
+const ONE_TERM: &[&str] = &[
+    "two leaders have different members",
+    "two leaders have a change under way",
+    "a change stands in a log where another entry is committed",
+    "a change is gone from every log",
+    "a server that joined votes for itself or another",
+    "a server that joined leads",
+    "a server votes for one that it does not know as a member",
+    "two servers think they lead",
+];
 
 /// What takes two clients.
 const ONE_CLIENT: &[&str] = &[
@@ -149,6 +179,74 @@ pub(crate) fn models() -> Vec<Named> {
             "raft-clocks-overtaken",
             "a leader and 2 followers, 1 term, logs of 2, a tick, 2 heartbeats, a link has room for 2 AppendEntries",
             Bounds { terms: 1, appends: 2, seeded: true, heartbeats: Some(2), ..Bounds::default() },
+        ),
+        holds(
+            Tier::Full,
+            "raft-called",
+            "a leader and 2 followers that campaign only if they are called, twice, logs of 3, 2 messages on their way",
+            || transfer(2, Bounds { terms: 1, log: 3, delivery: late(2), heartbeats: Some(1), ..CALLED }),
+        ),
+        holds(
+            Tier::Full,
+            "membership-changes",
+            "a leader, 2 followers, a server that joins, 1 term, logs of 4, a change of each kind, a server cut off",
+            || membership(EACH, 0, Bounds { terms: 1, log: 4, delivery: prompt(0, 1), ..JOINED }),
+        ),
+        holds(
+            Tier::Full,
+            "membership-elections",
+            "a leader, 2 followers, a server that joins, 2 terms, logs of 4, a change of each kind, a message lost, one cut off",
+            || membership(EACH, 0, Bounds { log: 4, delivery: prompt(1, 1), ..JOINED }),
+        ),
+        holds(
+            Tier::Full,
+            "membership-removals",
+            "a leader and 3 followers, 3 terms, logs of 3, 2 removals, a message lost, a server cut off",
+            || {
+                let two = Changes { removals: 2, ..Changes::default() };
+                membership(
+                    two,
+                    0,
+                    Bounds { servers: 4, joiners: 0, terms: 3, log: 3, delivery: prompt(1, 1), ..JOINED },
+                )
+            },
+        ),
+        holds(
+            Tier::Full,
+            "membership-removed",
+            "a leader and 3 followers, 2 terms, logs of 3, 2 removals, 3 messages on their way, answers at once, a heartbeat",
+            || {
+                let two = Changes { removals: 2, ..Changes::default() };
+                let (delivery, heartbeats) = (heard(3), Some(1));
+                membership(two, 0, Bounds { servers: 4, joiners: 0, log: 3, heartbeats, delivery, ..JOINED })
+            },
+        ),
+        holds(
+            Tier::Full,
+            "reads-cut",
+            "a leader and 2 followers, 2 terms, logs of 3, 2 reads, a proposal, a message lost, a server cut off",
+            || reads(2, 1, Bounds { delivery: prompt(1, 1), log: 3, ..CLUSTER }),
+        ),
+        holds(
+            Tier::Full,
+            "reads-late",
+            "a leader and 2 followers, 2 terms, logs of 2, 2 reads, 3 messages on their way, a heartbeat",
+            || reads(2, 0, Bounds { log: 2, delivery: late(3), heartbeats: Some(1), ..CLUSTER }),
+        ),
+        holds(
+            Tier::Full,
+            "reads-learner",
+            "a leader, 2 followers and a learner, 2 terms, logs of 3, a read, 4 messages on their way, answers at once",
+            || {
+                let (delivery, heartbeats) = (heard(4), Some(0));
+                reads(1, 0, Bounds { log: 3, delivery, heartbeats, ..JOINED }).changed(&[addition(NodeId(4))])
+            },
+        ),
+        holds(
+            Tier::Full,
+            "membership-compacted",
+            "a leader, 2 followers, a server that joins, 1 term, logs of 4, a change of each kind, a snapshot, one cut off",
+            || membership(EACH, 0, Bounds { terms: 1, log: 4, snapshots: 1, delivery: prompt(0, 1), ..JOINED }),
         ),
         whole(
             "cluster-deposed",
@@ -242,14 +340,4 @@ fn whole(name: &'static str, about: &'static str, around: Around, bounds: Bounds
 
 fn lock_table(name: &'static str, about: &'static str, bounds: locks::Bounds) -> Named {
     holds(Tier::Full, name, about, move || Locks::new(bounds.clone()))
-}
-
-/// Messages that arrive whenever they do, so many on their way at once, and answers that arrive at once or never.
-fn heard(most: usize) -> Delivery {
-    Delivery::AnyTime { most, answers: Answers::AtOnce }
-}
-
-/// Messages that arrive at once, but for some that are lost, or go from or to a server that is cut off.
-fn prompt(losses: u8, cuts: u8) -> Delivery {
-    Delivery::Prompt { losses, cuts }
 }

@@ -13,8 +13,8 @@ use super::step::Perils;
 impl<E: Environment> World<E> {
     /// In an order that depends on nothing but the state.
     pub(super) fn all_actions(&self, state: &State<E>, actions: &mut Vec<Action<E>>) {
-        for server in (1..=self.bounds.servers).map(NodeId) {
-            self.server_actions(state, server, actions);
+        for seat in &state.servers {
+            self.server_actions(state, seat.node.id(), actions);
         }
         self.network_actions(state, actions);
         self.environment_actions(state, actions);

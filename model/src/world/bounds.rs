@@ -3,9 +3,11 @@
 /// The limits of one configuration. Within them every behaviour is explored.
 #[derive(Clone, Debug)]
 pub struct Bounds {
-    /// How many servers there are.
+    /// How many servers found the cluster, as voters.
     pub servers: u16,
-    /// The last term in which anybody may campaign.
+    /// How many more there are, which know of no cluster at the beginning. They have the highest numbers.
+    pub joiners: u16,
+    /// The last term in which anybody may campaign, unless its leader calls it.
     pub terms: u64,
     /// How long a log may become, the no-ops of new leaders included.
     pub log: u64,
@@ -87,6 +89,7 @@ impl Default for Bounds {
     fn default() -> Bounds {
         Bounds {
             servers: 3,
+            joiners: 0,
             terms: 2,
             log: 2,
             crashes: 0,

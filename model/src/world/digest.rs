@@ -15,8 +15,8 @@ use serde::ser::{self, Serialize};
 /// What each server is called: `names[i]` is the new name of server `i + 1`.
 pub type Renaming = Vec<u16>;
 
-/// Every renaming of `servers` servers, the identity first.
-pub fn renamings(servers: u16) -> Vec<Renaming> {
+/// Every renaming of `servers` servers that are alike, the identity first. `others` that come after them keep their names.
+pub fn renamings(servers: u16, others: u16) -> Vec<Renaming> {
     let mut all = vec![Vec::new()];
     for _ in 0..servers {
         all = all
@@ -28,6 +28,9 @@ pub fn renamings(servers: u16) -> Vec<Renaming> {
                     .collect::<Vec<_>>()
             })
             .collect();
+    }
+    for names in &mut all {
+        names.extend(servers + 1..=servers + others);
     }
     all
 }
@@ -343,9 +346,10 @@ mod tests {
 
     #[test]
     fn every_renaming_is_there_once_and_the_identity_first() {
-        let all = renamings(3);
-        assert_eq!(all[0], [1, 2, 3]);
+        let all = renamings(3, 1);
+        assert_eq!(all[0], [1, 2, 3, 4]);
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 6);
+        assert!(all.iter().all(|names| names[3] == 4));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use palisade_spec::invariants::Violation;
 use palisade_spec::raft::{
-    Body, Durable, Index, Input, Message, Node, Output, Persist, Role, Snapshot, StateMachine, Term,
+    Body, Durable, Index, Input, Message, Node, Output, Persist, ReadId, Role, Snapshot, StateMachine, Term,
 };
 
 use super::bounds::{Bounds, Delivery, Elections};
@@ -55,12 +55,21 @@ pub(super) struct Taken<S: StateMachine> {
     pub(super) fed: Vec<Fed<S>>,
     /// What it said.
     pub(super) said: Vec<Message<S>>,
-    /// What it applied.
-    pub(super) applied: Vec<Applied<S>>,
+    /// What it told those who wait for it.
+    pub(super) answers: Vec<Answer<S>>,
     /// The crashes that could have happened on the way.
     pub(super) crashes: Vec<Crash<S>>,
     /// What went wrong.
     pub(super) violation: Option<Violation>,
+}
+
+/// What a server tells whoever waits for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer<S: StateMachine> {
+    /// An entry is committed, and what it did.
+    Applied(Applied<S>),
+    /// A read can be answered from what is applied.
+    Ready(ReadId),
 }
 
 /// An entry that a server applied.
@@ -88,9 +97,9 @@ pub(super) struct Crash<S: StateMachine> {
     pub(super) disk: Durable<S>,
     /// How many messages had been sent.
     pub(super) said: usize,
-    /// How many entries had been applied: whoever waited for them was answered.
-    pub(super) applied: usize,
-    /// The node, if it had applied anything: somebody may have seen that.
+    /// How many answers had been given.
+    pub(super) answers: usize,
+    /// The node, if it had given any: somebody may have seen that.
     pub(super) node: Option<Node<S>>,
 }
 
@@ -120,7 +129,7 @@ impl Driver {
             seat: Seat { node, ..before.clone() },
             fed: Vec::new(),
             said: Vec::new(),
-            applied: Vec::new(),
+            answers: Vec::new(),
             crashes: Vec::new(),
             violation: None,
         };
@@ -170,8 +179,10 @@ impl Driver {
                     taken.said.push(message.clone());
                 }
                 Output::Applied { index, term, outcome, .. } => {
-                    taken.applied.push(Applied { index: *index, term: *term, outcome: outcome.clone() });
+                    let applied = Applied { index: *index, term: *term, outcome: outcome.clone() };
+                    taken.answers.push(Answer::Applied(applied));
                 }
+                Output::ReadReady(id) => taken.answers.push(Answer::Ready(*id)),
                 Output::SendSnapshot { to, term } => {
                     self.crash_elsewhere(taken, (input, outputs), &fed.after);
                     let body = Body::InstallSnapshot { snapshot: Arc::new(taken.seat.disk.snapshot.clone()) };
@@ -179,6 +190,9 @@ impl Driver {
                 }
                 Output::Accepted { .. }
                 | Output::Refused { .. }
+                | Output::ChangeRefused(_)
+                | Output::TransferRefused { .. }
+                | Output::ReadRefused { .. }
                 | Output::ArmElectionTimer
                 | Output::ArmHeartbeatTimer
                 | Output::Dropped { .. } => {}
@@ -197,10 +211,10 @@ impl Driver {
         if self.crashes == Crashes::Nowhere {
             return;
         }
-        let (said, applied) = (taken.said.len(), taken.applied.len());
+        let (said, answers) = (taken.said.len(), taken.answers.len());
         let mut disk = taken.seat.disk.clone();
         let mut crash = |entries, disk: &Durable<S>| {
-            taken.crashes.push(Crash { input, outputs, entries, disk: disk.clone(), said, applied, node: None });
+            taken.crashes.push(Crash { input, outputs, entries, disk: disk.clone(), said, answers, node: None });
         };
         crash(None, &disk);
         if let Persist::Snapshot(snapshot) = write {
@@ -223,12 +237,12 @@ impl Driver {
     /// A crash before a message is sent, or when everything is done.
     fn crash_elsewhere<S: StateMachine>(self, taken: &mut Taken<S>, (input, outputs): (usize, usize), after: &Node<S>) {
         if self.crashes == Crashes::Anywhere {
-            let (said, applied) = (taken.said.len(), taken.applied.len());
-            // What is applied has been written before, all of it: nodes ask for it last.
-            let (disk, node) = (taken.seat.disk.clone(), (applied > 0).then(|| after.clone()));
-            let crash = Crash { input, outputs, entries: None, disk, said, applied, node };
+            let (said, answers) = (taken.said.len(), taken.answers.len());
+            // What is answered has been written before, all of it: nodes ask for it last.
+            let (disk, node) = (taken.seat.disk.clone(), (answers > 0).then(|| after.clone()));
+            let crash = Crash { input, outputs, entries: None, disk, said, answers, node };
             let alike = |other: &Crash<S>| {
-                (other.said, other.applied) == (said, applied) && other.disk == crash.disk && other.node == crash.node
+                (other.said, other.answers) == (said, answers) && other.disk == crash.disk && other.node == crash.node
             };
             if !taken.crashes.last().is_some_and(alike) {
                 taken.crashes.push(crash);
@@ -256,6 +270,9 @@ impl<S: StateMachine> Feeder<S> {
             Stimulus::ElectionTimeout => self.give(Input::ElectionTimeout, true),
             Stimulus::HeartbeatTimeout => self.give(Input::HeartbeatTimeout, true),
             Stimulus::Propose(payloads) => self.give(Input::Propose((*payloads).clone()), true),
+            Stimulus::Change(change) => self.give(Input::Change((*change).clone()), true),
+            Stimulus::Read(id) => self.give(Input::Read(id), true),
+            Stimulus::Transfer(to) => self.give(Input::Transfer(to), true),
             Stimulus::Clock(milliseconds) => self.give(Input::ClockAdvanced(milliseconds), true),
             Stimulus::Compact(through) => self.give(Input::Compact(through), true),
         }
@@ -268,10 +285,12 @@ impl<S: StateMachine> Feeder<S> {
         self.stop_hearing();
         self.give(Input::ElectionTimeout, false);
         let to = self.node.id();
-        let peers: Vec<_> = self.node.config().peers().take(self.node.config().majority() - 1).collect();
-        for from in peers {
-            let body = Body::PreVoteReply { granted: true };
-            self.give(Input::Receive(Message { from, to, term: self.node.term(), body }), true);
+        let voters: Vec<_> = self.node.members().voters().filter(|&voter| voter != to).collect();
+        for from in voters {
+            if matches!(self.node.role(), Role::PreCandidate { .. }) {
+                let body = Body::PreVoteReply { granted: true };
+                self.give(Input::Receive(Message { from, to, term: self.node.term(), body }), true);
+            }
         }
     }
 
@@ -286,7 +305,8 @@ impl<S: StateMachine> Feeder<S> {
     fn give(&mut self, input: Input<S>, done: bool) {
         let mut outputs = Vec::new();
         self.node.step(input.clone(), &mut outputs);
-        let lasts = |output: &Output<S>| matches!(output, Output::Persist(_) | Output::Applied { .. });
+        let lasts =
+            |output: &Output<S>| matches!(output, Output::Persist(_) | Output::Applied { .. } | Output::ReadReady(_));
         assert!(done || !outputs.iter().any(lasts), "an election timeout changes nothing durable");
         self.fed.push(Fed { input, outputs, done, after: self.node.clone() });
     }
@@ -307,8 +327,9 @@ fn hears_or_is_heard<S: StateMachine>(node: &Node<S>) -> bool {
         Role::Follower { .. } => true,
         Role::PreCandidate { .. } | Role::Candidate { .. } => false,
         Role::Leader(leadership) => {
-            let active = leadership.progress.values().filter(|progress| progress.active).count();
-            active > 0 && 1 + active >= node.config().majority()
+            let active = |voter| leadership.progress.get(&voter).is_some_and(|progress| progress.active);
+            let answered = leadership.progress.values().any(|progress| progress.active);
+            answered && node.members().is_majority(|voter| voter == node.id() || active(voter))
         }
     }
 }

@@ -3,12 +3,12 @@
 use std::fmt::Debug;
 
 use palisade_spec::invariants::Check;
-use palisade_spec::raft::{Index, Node, NodeId, Payload, StateMachine};
+use palisade_spec::raft::{Change, Index, Node, NodeId, Payload, ReadId, StateMachine};
 use serde::Serialize;
 use stateright::Property;
 
 use super::World;
-use super::driver::Applied;
+use super::driver::{Answer, Applied};
 use super::ghost::Ghost;
 use super::intern::Ref;
 use super::seat::Seat;
@@ -21,6 +21,9 @@ pub trait Environment: Clone + Eq + Debug + Shown + Serialize + Send + Sync + 's
     type Machine: Machine;
     /// What the environment can do.
     type Move: Clone + Debug + PartialEq + Told + Send + Sync + 'static;
+
+    /// Whether members come and go here, and what must hold then is looked at.
+    const CHANGES_MEMBERS: bool = false;
 
     /// What must always hold of the cluster, and what must be possible within the bounds of `world`.
     fn properties(world: &World<Self>) -> Vec<Property<World<Self>>>;
@@ -35,7 +38,7 @@ pub trait Environment: Clone + Eq + Debug + Shown + Serialize + Send + Sync + 's
     fn play(&mut self, chosen: &Self::Move) -> Option<Asked<Self::Machine>>;
 
     /// Whether it can see anything of a step that a server took.
-    fn watches(_old: &Node<Self::Machine>, _new: &Node<Self::Machine>, _applied: &[Applied<Self::Machine>]) -> bool {
+    fn watches(_old: &Node<Self::Machine>, _new: &Node<Self::Machine>, _answers: &[Answer<Self::Machine>]) -> bool {
         false
     }
 
@@ -44,6 +47,14 @@ pub trait Environment: Clone + Eq + Debug + Shown + Serialize + Send + Sync + 's
     /// # Errors
     /// If somebody in the environment must not see this.
     fn see(&mut self, _node: &Node<Self::Machine>, _applied: &Applied<Self::Machine>) -> Check {
+        Ok(())
+    }
+
+    /// Sees a server that says that a read is ready, in a step that it [watches](Environment::watches).
+    ///
+    /// # Errors
+    /// If what can be read there is too old.
+    fn ready(&mut self, _node: &Node<Self::Machine>, _read: ReadId) -> Check {
         Ok(())
     }
 
@@ -77,6 +88,12 @@ pub trait Environment: Clone + Eq + Debug + Shown + Serialize + Send + Sync + 's
 pub enum Asked<S: StateMachine> {
     /// To append these to the log.
     Propose(NodeId, Vec<Payload<S::Command>>),
+    /// To change the members.
+    Change(NodeId, Change),
+    /// To say when this read can be answered.
+    Read(NodeId, ReadId),
+    /// To hand over, to this server or to whichever is most up to date.
+    Transfer(NodeId, Option<NodeId>),
     /// To look at its clock: so many milliseconds have passed since it last did.
     Clock(NodeId, u64),
 }

@@ -66,8 +66,8 @@ fn server<S: Machine>(seat: &Seat<S>) -> Value {
 }
 
 fn disk<S: Machine>(disk: &Durable<S>) -> Value {
-    let Snapshot { last, stamp, machine } = &disk.snapshot;
-    let snapshot = json!({ "last": last, "stamp": stamp, "machine": machine.data() });
+    let Snapshot { last, stamp, members, machine } = &disk.snapshot;
+    let snapshot = json!({ "last": last, "stamp": stamp, "members": members, "machine": machine.data() });
     json!({ "hard": disk.hard, "snapshot": snapshot, "log": disk.log })
 }
 
@@ -78,6 +78,9 @@ fn kind<S: StateMachine>(stimulus: &Stimulus<S>) -> &'static str {
         Stimulus::ElectionTimeout => "election timeout",
         Stimulus::HeartbeatTimeout => "heartbeat timeout",
         Stimulus::Propose(_) => "propose",
+        Stimulus::Change(_) => "change",
+        Stimulus::Read(_) => "read",
+        Stimulus::Transfer(_) => "transfer",
         Stimulus::Clock(_) => "clock",
         Stimulus::Compact(_) => "compact",
     }

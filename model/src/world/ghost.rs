@@ -68,7 +68,7 @@ impl<S: StateMachine> Ghost<S> {
                 let mut machine = self.machines.last().expect("there is a first state").clone();
                 // Not by `apply_payload`: that is one of the things that are judged.
                 match &entry.payload {
-                    Payload::Noop => machine.advance(entry.stamp),
+                    Payload::Noop | Payload::Members(_) => machine.advance(entry.stamp),
                     Payload::Command(command) => machine.apply(entry.stamp, command),
                 };
                 self.machines.push(machine);

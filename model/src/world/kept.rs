@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use palisade_spec::invariants::Violation;
-use palisade_spec::raft::{Durable, Index, Message, NodeId, Payload};
+use palisade_spec::raft::{Change, Durable, Index, Message, NodeId, Payload, ReadId};
 use smallvec::SmallVec;
 
-use super::digest::Renaming;
-use super::driver::{Applied, Driver};
+use super::digest::{Renaming, mix};
+use super::driver::{Answer, Driver};
 use super::environment::{Asked, Environment};
 use super::ghost::Ghost;
 use super::intern::{Interner, Ref};
@@ -25,6 +25,7 @@ pub(super) struct Kept<E: Environment> {
     pub(super) seats: Interner<Seat<E::Machine>>,
     pub(super) messages: Interner<Message<E::Machine>>,
     pub(super) proposals: Interner<Vec<Payload<CommandOf<E>>>>,
+    pub(super) changes: Interner<Change>,
     pub(super) ghosts: Interner<Ghost<E::Machine>>,
     pub(super) environments: Interner<E>,
     memos: Memos<E>,
@@ -49,7 +50,7 @@ pub(super) type Moved<E> = (Ref<E>, Option<(NodeId, Stimulus<<E as Environment>:
 pub(super) struct Stepped<E: Environment> {
     pub(super) seat: Ref<Seat<E::Machine>>,
     pub(super) said: SmallVec<[Ref<Message<E::Machine>>; 4]>,
-    pub(super) applied: Vec<Applied<E::Machine>>,
+    pub(super) answers: Vec<Answer<E::Machine>>,
     pub(super) violation: Option<&'static Violation>,
 }
 
@@ -60,7 +61,7 @@ pub(super) struct Crashed<E: Environment> {
     /// The server right before, if it was as it was going to be.
     pub(super) before: Option<Ref<Seat<E::Machine>>>,
     pub(super) said: usize,
-    pub(super) applied: usize,
+    pub(super) answers: usize,
     /// What went wrong when it came back.
     pub(super) violation: Option<&'static Violation>,
 }
@@ -88,6 +89,7 @@ impl<E: Environment> Kept<E> {
             seats: Interner::default(),
             messages: Interner::default(),
             proposals: Interner::default(),
+            changes: Interner::default(),
             ghosts: Interner::default(),
             environments: Interner::default(),
             memos: Memos::new(MEMO),
@@ -132,12 +134,21 @@ impl<E: Environment> Kept<E> {
         environment: Ref<E>,
         old: Ref<Seat<E::Machine>>,
         new: Ref<Seat<E::Machine>>,
-        applied: &[Applied<E::Machine>],
+        answers: &[Answer<E::Machine>],
     ) -> Result<Ref<E>, &'static Violation> {
-        *self.memos.sights.get([environment.key(), old.key(), new.key(), applied.len() as u64], || {
+        // A server's steps tell what it applied, but not for certain which reads it answered.
+        let told = answers.iter().fold(0, |told, answer| match answer {
+            Answer::Applied(_) => told + 1,
+            Answer::Ready(ReadId(id)) => mix(told, *id),
+        });
+        *self.memos.sights.get([environment.key(), old.key(), new.key(), told], || {
             let mut changed = (*environment).clone();
             changed.stepped(&new.node);
-            applied.iter().try_for_each(|applied| changed.see(&new.node, applied)).map_err(keep)?;
+            let tell = |answer: &Answer<E::Machine>| match answer {
+                Answer::Applied(applied) => changed.see(&new.node, applied),
+                Answer::Ready(read) => changed.ready(&new.node, *read),
+            };
+            answers.iter().try_for_each(tell).map_err(keep)?;
             Ok(self.environments.intern(changed, &self.renamings))
         })
     }
@@ -158,7 +169,7 @@ impl<E: Environment> Kept<E> {
             Stepped {
                 seat: self.seat(taken.seat),
                 said: taken.said.into_iter().map(|message| self.messages.intern(message, &self.renamings)).collect(),
-                applied: taken.applied,
+                answers: taken.answers,
                 violation: taken.violation.map(keep),
             }
         })
@@ -182,7 +193,7 @@ impl<E: Environment> Kept<E> {
             let crashes = self.driver.take(&seat, stimulus).crashes.into_iter().map(|crash| {
                 let before = crash.node.map(|node| self.seat(Seat { node, disk: crash.disk.clone(), cut: seat.cut }));
                 let (seat, violation) = self.recovered(seat, crash.disk);
-                Crashed { before, seat, said: crash.said, applied: crash.applied, violation }
+                Crashed { before, seat, said: crash.said, answers: crash.answers, violation }
             });
             crashes.collect()
         })
@@ -196,6 +207,11 @@ impl<E: Environment> Kept<E> {
                 Asked::Propose(server, payloads) => {
                     (server, Stimulus::Propose(self.proposals.intern(payloads, &self.renamings)))
                 }
+                Asked::Change(server, change) => {
+                    (server, Stimulus::Change(self.changes.intern(change, &self.renamings)))
+                }
+                Asked::Read(server, id) => (server, Stimulus::Read(id)),
+                Asked::Transfer(server, to) => (server, Stimulus::Transfer(to)),
                 Asked::Clock(server, milliseconds) => (server, Stimulus::Clock(milliseconds)),
             });
             (self.environments.intern(changed, &self.renamings), asked)

@@ -21,6 +21,7 @@ pub mod ghost;
 pub mod intern;
 mod judge;
 mod kept;
+mod members;
 pub mod memo;
 mod model;
 mod network;
@@ -35,7 +36,7 @@ mod words;
 
 pub use action::{Action, Fault};
 pub use bounds::{Answers, Bounds, Delivery, Elections, Repeats};
-pub use driver::Applied;
+pub use driver::{Answer, Applied};
 pub use environment::{Asked, Environment, Machine};
 pub use ghost::Ghost;
 pub use intern::Ref;

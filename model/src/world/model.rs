@@ -2,7 +2,7 @@
 //! order, and the adversary chooses which.
 
 use palisade_spec::invariants::Violation;
-use palisade_spec::raft::{Config, Durable, Node, NodeId};
+use palisade_spec::raft::{Change, Config, Durable, Members, Node, NodeId};
 use smallvec::SmallVec;
 use stateright::{Model, Path, Property};
 
@@ -23,6 +23,8 @@ use crate::readable::{Readable, Representative, Way};
 pub struct World<E: Environment> {
     /// What is explored.
     pub bounds: Bounds,
+    /// The members with which the cluster begins.
+    pub(super) founders: Members,
     initial: Vec<State<E>>,
     pub(super) kept: Kept<E>,
 }
@@ -30,13 +32,15 @@ pub struct World<E: Environment> {
 impl<E: Environment> World<E> {
     /// A cluster of blank servers (or one that has a leader already), in an environment.
     pub fn new(bounds: Bounds, machine: E::Machine, environment: E) -> World<E> {
-        let ids: Vec<NodeId> = (1..=bounds.servers).map(NodeId).collect();
-        let all = renamings(bounds.servers);
+        let founders = Members::of((1..=bounds.servers).map(NodeId));
+        let ids = (1..=bounds.servers + bounds.joiners).map(NodeId);
+        let all = renamings(bounds.servers, bounds.joiners);
         let renamings = if bounds.symmetry { all } else { all[..1].to_vec() };
         let kept = Kept::new(Driver::new(&bounds), renamings);
-        let seats = ids.iter().map(|&id| {
-            let disk = Durable::blank(machine.clone());
-            let config = Config { max_batch: bounds.batch, ..Config::new(id, ids.clone()) };
+        let seats = ids.map(|id| {
+            let members = if id <= NodeId(bounds.servers) { founders.clone() } else { Members::default() };
+            let disk = Durable::blank(machine.clone(), members);
+            let config = Config { max_batch: bounds.batch, ..Config::new(id) };
             let node = Node::recover(config, disk.clone());
             let blank = Seat { node, disk: disk.clone(), cut: false };
             kept.seat(kept.driver.recover(&blank, disk).expect("a blank disk is sound"))
@@ -63,11 +67,27 @@ impl<E: Environment> World<E> {
             violation: None,
             canonical: None,
         };
-        let mut world = World { bounds, initial: vec![state], kept };
+        let mut world = World { bounds, founders, initial: vec![state], kept };
         if world.bounds.seeded {
             world.elect_first();
         }
         world
+    }
+
+    /// The same with these changes of the members made and committed before anything else, by server 1, which leads.
+    pub fn changed(mut self, changes: &[Change]) -> World<E> {
+        let mut state = self.initial[0].clone();
+        let delivery = std::mem::replace(&mut self.bounds.delivery, Delivery::Prompt { losses: 0, cuts: 0 });
+        for change in changes {
+            let change = self.kept.changes.intern(change.clone(), &self.kept.renamings);
+            for stimulus in [Stimulus::Change(change), Stimulus::HeartbeatTimeout, Stimulus::HeartbeatTimeout] {
+                self.step(&mut state, NodeId(1), stimulus, None);
+            }
+        }
+        assert!(state.violation.is_none(), "the first changes went wrong: {:?}", state.violation);
+        self.bounds.delivery = delivery;
+        self.initial = vec![state];
+        self
     }
 
     /// Lets server 1 win term 1, with all messages delivered at once; its heartbeat tells everybody that the no-op is
@@ -174,6 +194,11 @@ impl<E: Environment> Model for World<E> {
                 self.spend(&mut state, fault);
                 if let Some((server, stimulus)) = moved.1 {
                     self.step(&mut state, server, stimulus, fault);
+                    // An operator who is refused can ask again: nothing has happened.
+                    let is_operators = matches!(stimulus, Stimulus::Change(_) | Stimulus::Transfer(_));
+                    if is_operators && state.servers == last.servers && state.violation.is_none() {
+                        return None;
+                    }
                 }
             }
             Action::Crash(server) => {

@@ -57,7 +57,7 @@ impl<E: Environment> World<E> {
     /// arrives is one that is still on its way at the end.
     pub(super) fn may_matter_lost(&self, state: &State<E>, message: Ref<Message<E::Machine>>) -> bool {
         let Delivery::AnyTime { most, .. } = self.bounds.delivery else { return false };
-        let crowded = state.network.len() + usize::from(self.bounds.servers) > most + 1;
+        let crowded = state.network.len() + state.servers.len() > most + 1;
         crowded || (class(&message.body) != Class::Vote && self.bounds.appends > 1)
     }
 
@@ -99,6 +99,8 @@ impl<E: Environment> World<E> {
             }
             // It counts for whichever election the server thinks of when it arrives.
             Body::PreVoteReply { .. } => term < node.term(),
+            // Where elections are held at will, nobody hears from a leader: one that is called is free to campaign anyhow.
+            Body::TimeoutNow => term < node.term() || self.bounds.elections == Elections::AtWill,
             Body::PreVote { .. }
             | Body::RequestVote { .. }
             | Body::AppendEntries { .. }
@@ -113,13 +115,16 @@ enum Class {
     Append,
     Snapshot,
     Answer,
+    Call,
 }
 
 fn is_answer<S: StateMachine>(body: &Body<S>) -> bool {
     match body {
-        Body::PreVote { .. } | Body::RequestVote { .. } | Body::AppendEntries { .. } | Body::InstallSnapshot { .. } => {
-            false
-        }
+        Body::PreVote { .. }
+        | Body::RequestVote { .. }
+        | Body::AppendEntries { .. }
+        | Body::InstallSnapshot { .. }
+        | Body::TimeoutNow => false,
         Body::PreVoteReply { .. }
         | Body::RequestVoteReply { .. }
         | Body::AppendAccepted { .. }
@@ -135,5 +140,6 @@ fn class<S: StateMachine>(body: &Body<S>) -> Class {
         Body::AppendEntries { .. } => Class::Append,
         Body::InstallSnapshot { .. } => Class::Snapshot,
         Body::AppendAccepted { .. } | Body::AppendRejected { .. } => Class::Answer,
+        Body::TimeoutNow => Class::Call,
     }
 }

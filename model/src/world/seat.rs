@@ -1,6 +1,6 @@
 //! One server's place: the running node, and the disk that outlives it. And what can happen to it.
 
-use palisade_spec::raft::{Durable, Index, Message, Node, Payload, StateMachine};
+use palisade_spec::raft::{Change, Durable, Index, Message, Node, NodeId, Payload, ReadId, StateMachine};
 use serde::Serialize;
 
 use super::intern::Ref;
@@ -32,6 +32,12 @@ pub enum Stimulus<S: StateMachine + 'static> {
     HeartbeatTimeout,
     /// Clients ask for entries.
     Propose(Ref<Vec<Payload<S::Command>>>),
+    /// An operator asks for a change of the members.
+    Change(Ref<Change>),
+    /// A client asks to read.
+    Read(ReadId),
+    /// An operator asks the leader to hand over to this server, or to the one that is most up to date.
+    Transfer(Option<NodeId>),
     /// The monotonic clock advances.
     Clock(u64),
     /// A durable snapshot includes everything up to this index.
@@ -61,9 +67,12 @@ impl<S: StateMachine> Stimulus<S> {
             Stimulus::HeartbeatTimeout => 3,
             Stimulus::Clock(milliseconds) => 8 + (milliseconds << 3) + 4,
             Stimulus::Compact(through) => 8 + (through.0 << 3) + 5,
+            Stimulus::Read(ReadId(id)) => 8 + (id << 3) + 6,
+            Stimulus::Transfer(to) => 8 + (to.map_or(0, |NodeId(to)| u64::from(to)) << 3) + 7,
             // References are to different allocations, whatever they refer to; none is near zero.
             Stimulus::Deliver(message) => message.key(),
             Stimulus::Propose(payloads) => payloads.key(),
+            Stimulus::Change(change) => change.key(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use palisade_spec::raft::{Log, Message, Node, NodeId, Pace, Progress, Role};
+use palisade_spec::raft::{Index, Leadership, Log, Message, Node, NodeId, Pace, Progress, ReadId, Role};
 
 use super::environment::Environment;
 use super::seat::Seat;
@@ -82,6 +82,7 @@ fn server<S: Legible>(seat: &Seat<S>) -> Vec<Field> {
         ("", role(node)),
         ("network", if *cut { "cut off" } else { "" }.to_string()),
         ("log", log::<S>(node.log())),
+        ("members", if node.log().members_since() > Index(0) { words::members(node.members()) } else { String::new() }),
         ("commit", node.commit().to_string()),
         ("snapshot", if taken.0 > 0 { taken.to_string() } else { String::new() }),
     ];
@@ -104,8 +105,25 @@ fn role<S: Legible>(node: &Node<S>) -> String {
         Role::Follower { leader: Some(leader) } => format!("follower of {leader}"),
         Role::PreCandidate { grants } => asks("pre-candidate", grants, node.id()),
         Role::Candidate { votes } => asks("candidate", votes, node.id()),
-        Role::Leader(_) => "LEADER".to_string(),
+        Role::Leader(leadership) => leader(leadership),
     }
+}
+
+/// Who leads, to whom it is handing over, and which reads wait, for this round and for the next.
+fn leader(leadership: &Leadership) -> String {
+    let ids = |reads: &[ReadId]| reads.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let reads = &leadership.reads;
+    let mut told = "LEADER".to_string();
+    if let Some(successor) = leadership.successor {
+        told.push_str(&format!(", hands over to {successor}"));
+    }
+    if !reads.asked.is_empty() {
+        told.push_str(&format!(", round {} for read {}", reads.round, ids(&reads.asked)));
+    }
+    if !reads.next.is_empty() {
+        told.push_str(&format!(", then read {}", ids(&reads.next)));
+    }
+    told
 }
 
 /// Who asks for votes, and whose it has beside its own.

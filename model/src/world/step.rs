@@ -10,7 +10,7 @@ use palisade_spec::invariants::{Violation, log_matching};
 use palisade_spec::raft::NodeId;
 
 use super::action::Fault;
-use super::driver::Applied;
+use super::driver::Answer;
 use super::environment::Environment;
 use super::intern::Ref;
 use super::judge::keeps_its_word;
@@ -78,7 +78,7 @@ impl<E: Environment> World<E> {
         perils.crashes += crashes.len();
         if let Some(crash) = crash {
             if let Some(before) = crash.before {
-                self.becomes(state, server, before, &stepped.applied[..crash.applied]);
+                self.becomes(state, server, before, &stepped.answers[..crash.answers]);
             }
             state.violation = state.violation.or(crash.violation);
             let cut = old.cut || matches!(fault, Some(Fault::Leave(_)));
@@ -86,7 +86,7 @@ impl<E: Environment> World<E> {
             self.becomes(state, server, back, &[]);
         } else {
             state.violation = stepped.violation;
-            self.becomes(state, server, stepped.seat, &stepped.applied);
+            self.becomes(state, server, stepped.seat, &stepped.answers);
         }
         for &message in &stepped.said[..crash.map_or(stepped.said.len(), |crash| crash.said)] {
             if !self.is_prompt(&message.body) {
@@ -106,11 +106,11 @@ impl<E: Environment> World<E> {
         state: &mut State<E>,
         server: NodeId,
         new: Ref<Seat<E::Machine>>,
-        applied: &[Applied<E::Machine>],
+        answers: &[Answer<E::Machine>],
     ) {
         let old = std::mem::replace(&mut state.servers[usize::from(server.0) - 1], new);
         if state.violation.is_none() {
-            state.violation = self.observed(state, old, new, applied).err();
+            state.violation = self.observed(state, old, new, answers).err();
         }
     }
 
@@ -119,9 +119,9 @@ impl<E: Environment> World<E> {
         state: &mut State<E>,
         old: Ref<Seat<E::Machine>>,
         new: Ref<Seat<E::Machine>>,
-        applied: &[Applied<E::Machine>],
+        answers: &[Answer<E::Machine>],
     ) -> Result<(), &'static Violation> {
-        if old == new && applied.is_empty() {
+        if old == new && answers.is_empty() {
             return Ok(());
         }
         keeps_its_word(&old.node, &new.node).map_err(keep)?;
@@ -139,8 +139,11 @@ impl<E: Environment> World<E> {
                 state.servers.iter().try_for_each(|seat| state.ghost.completeness(&seat.node)).map_err(keep)?;
             }
         }
-        if E::watches(&old.node, &new.node, applied) {
-            state.environment = self.kept.seen(state.environment, old, new, applied)?;
+        if E::CHANGES_MEMBERS {
+            self.judge_members(state, old, new, elected).map_err(keep)?;
+        }
+        if E::watches(&old.node, &new.node, answers) {
+            state.environment = self.kept.seen(state.environment, old, new, answers)?;
         }
         if (state.environment, state.ghost) == before {
             return Ok(());

@@ -47,6 +47,10 @@ fn happens<S: StateMachine>(stimulus: Stimulus<S>, server: &str) -> String {
         Stimulus::ElectionTimeout => format!("{server}'s election timer runs out"),
         Stimulus::HeartbeatTimeout => format!("{server} sends heartbeats"),
         Stimulus::Propose(_) => format!("{server} is asked to append an entry"),
+        Stimulus::Change(change) => format!("{server} is asked {}", words::change(&change)),
+        Stimulus::Read(id) => format!("{server} is asked for read {id}"),
+        Stimulus::Transfer(None) => format!("{server} is asked to hand over"),
+        Stimulus::Transfer(Some(to)) => format!("{server} is asked to hand over to {to}"),
         Stimulus::Clock(milliseconds) => format!("{server}'s clock advances by {milliseconds}"),
         Stimulus::Compact(through) => format!("{server} lets its log up to {through} go"),
     }

@@ -127,6 +127,7 @@ mod tests {
     use stateright::Model;
 
     use super::*;
+    use crate::models::{CALLED, EACH, JOINED, late, membership, prompt, reads, transfer};
     use crate::raft::{Proposals, Tape};
     use crate::world::{Answers, Bounds, Delivery, Elections};
 
@@ -136,10 +137,10 @@ mod tests {
     }
 
     /// Asks about every action in at most so many reachable states, and says how many there were.
-    fn everywhere(
-        world: &World<Proposals>,
+    fn everywhere<E: Environment>(
+        world: &World<E>,
         most: usize,
-        mut ask: impl FnMut(&State<Proposals>, &Action<Proposals>, &State<Proposals>),
+        mut ask: impl FnMut(&State<E>, &Action<E>, &State<E>),
     ) -> usize {
         let mut known = HashSet::new();
         let mut todo = VecDeque::from(world.init_states());
@@ -155,8 +156,8 @@ mod tests {
     }
 
     /// What a turn says happened is what happens: its inputs make the node what it is, and a crash leaves that disk.
-    fn is_true(turn: &Turn<Proposals>) {
-        let mut node: Node<Tape> = turn.before.node.clone();
+    fn is_true<E: Environment>(turn: &Turn<E>) {
+        let mut node: Node<E::Machine> = turn.before.node.clone();
         let mut disk = turn.before.disk.clone();
         for (place, fed) in turn.fed.iter().enumerate() {
             let mut outputs = Vec::new();
@@ -180,10 +181,9 @@ mod tests {
         assert!(turn.crash.is_none() && node == turn.after.node && disk == turn.after.disk);
     }
 
-    fn turns_are_true(bounds: Bounds) {
-        let world = world(bounds);
+    fn turns_are_true<E: Environment>(world: &World<E>) {
         let (mut turns_seen, mut crashes, mut longest) = (0, 0, 0);
-        let states = everywhere(&world, 3_000, |last, action, next| {
+        let states = everywhere(world, 3_000, |last, action, next| {
             let turns = world.turns(last, action);
             let mut servers = last.servers.clone();
             for turn in &turns {
@@ -199,6 +199,7 @@ mod tests {
             longest = longest.max(turns.len());
             // Whatever can happen can be told, recounted and drawn.
             assert!(world.tell(last, action).starts_with(|letter: char| letter.is_alphabetic()));
+            assert!(!format!("{next:?}").is_empty());
             world.recount(last, action);
             assert!(world.draw(&[(last.clone(), Some(action.clone())), (next.clone(), None)]).is_some());
         });
@@ -209,24 +210,39 @@ mod tests {
 
     #[test]
     fn turns_are_what_happens_where_messages_take_their_time() {
-        turns_are_true(Bounds { crashes: 1, ..Bounds::default() });
+        turns_are_true(&world(Bounds { crashes: 1, ..Bounds::default() }));
     }
 
     #[test]
     fn turns_are_what_happens_where_answers_are_at_once() {
         let delivery = Delivery::AnyTime { most: 4, answers: Answers::AtOnce };
-        turns_are_true(Bounds { crashes: 1, delivery, ..Bounds::default() });
+        turns_are_true(&world(Bounds { crashes: 1, delivery, ..Bounds::default() }));
     }
 
     #[test]
     fn turns_are_what_happens_where_messages_are_prompt() {
         let delivery = Delivery::Prompt { losses: 1, cuts: 1 };
-        turns_are_true(Bounds { crashes: 1, delivery, ..Bounds::default() });
+        turns_are_true(&world(Bounds { crashes: 1, delivery, ..Bounds::default() }));
     }
 
     #[test]
     fn turns_are_what_happens_in_elections_step_by_step() {
-        turns_are_true(Bounds { crashes: 1, elections: Elections::StepByStep, ..Bounds::default() });
+        turns_are_true(&world(Bounds { crashes: 1, elections: Elections::StepByStep, ..Bounds::default() }));
+    }
+
+    #[test]
+    fn turns_are_what_happens_where_members_change() {
+        turns_are_true(&membership(EACH, 1, Bounds { log: 4, crashes: 1, delivery: prompt(1, 1), ..JOINED }));
+    }
+
+    #[test]
+    fn turns_are_what_happens_where_clients_read() {
+        turns_are_true(&reads(2, 1, Bounds { log: 3, crashes: 1, delivery: late(2), ..Bounds::default() }));
+    }
+
+    #[test]
+    fn turns_are_what_happens_where_leaders_hand_over() {
+        turns_are_true(&transfer(2, Bounds { crashes: 1, log: 3, delivery: late(2), ..CALLED }));
     }
 
     #[test]

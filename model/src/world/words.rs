@@ -2,7 +2,9 @@
 //!
 //! An entry is written `term:payload`, with `@stamp` where it has one; a position `index@term`.
 
-use palisade_spec::raft::{Body, Entry, Hint, Message, Payload, Position, StateMachine};
+use palisade_spec::raft::{
+    Body, Change, Entry, Hint, Member, Members, Message, NodeId, Payload, Position, Round, Standing, StateMachine,
+};
 
 use crate::facts::{Field, LIST};
 
@@ -22,6 +24,25 @@ pub(super) fn payload<S: Legible>(payload: &Payload<S::Command>) -> String {
     match payload {
         Payload::Noop => "noop".to_string(),
         Payload::Command(command) => S::command(command),
+        Payload::Members(members) => self::members(members),
+    }
+}
+
+/// The voters' numbers, and after them the learners' with a question mark.
+pub(super) fn members(members: &Members) -> String {
+    let member = |(id, member): (NodeId, &Member)| match member.standing {
+        Standing::Voter => id.to_string(),
+        Standing::Learner => format!("{id}?"),
+    };
+    format!("{{{}}}", members.iter().map(member).collect::<Vec<_>>().join(","))
+}
+
+/// What an operator asks for.
+pub(super) fn change(change: &Change) -> String {
+    match change {
+        Change::Add { id, .. } => format!("to add {id}"),
+        Change::Promote(id) => format!("to promote {id}"),
+        Change::Remove(id) => format!("to remove {id}"),
     }
 }
 
@@ -46,26 +67,36 @@ fn position(position: Position) -> String {
 pub(super) fn message<S: Legible>(message: &Message<S>) -> String {
     let (name, term) = (message.body.name(), message.term);
     let rest = match &message.body {
-        Body::PreVote { last } | Body::RequestVote { last } => format!("last {}", position(*last)),
+        Body::PreVote { last } | Body::RequestVote { last, transfer: false } => format!("last {}", position(*last)),
+        Body::RequestVote { last, transfer: true } => format!("last {}, called by the leader", position(*last)),
         Body::PreVoteReply { granted } | Body::RequestVoteReply { granted } => {
             if *granted { "granted" } else { "refused" }.to_string()
         }
-        Body::AppendEntries { prev, entries, commit, stamp } => {
+        Body::AppendEntries { prev, entries, commit, stamp, round } => {
             let entries = match entries.as_slice() {
                 [] => "no entries".to_string(),
                 entries => format!("entries {}", self::entries::<S>(entries)),
             };
             let stamp = if stamp.0 > 0 { format!(", stamp {stamp}") } else { String::new() };
-            format!("prev {}, {entries}, commit {commit}{stamp}", position(*prev))
+            format!("prev {}, {entries}, commit {commit}{stamp}{}", position(*prev), self::round(*round))
         }
-        Body::AppendAccepted { matched } => format!("matched {matched}"),
-        Body::AppendRejected { prev, hint } => match hint {
-            Hint::Short { next } => format!("prev {prev}, the log ends before {next}"),
-            Hint::Conflict { term, first } => format!("prev {prev}, term {term} there, since {first}"),
-        },
+        Body::AppendAccepted { matched, round } => format!("matched {matched}{}", self::round(*round)),
+        Body::AppendRejected { prev, hint, round } => {
+            let hint = match hint {
+                Hint::Short { next } => format!("the log ends before {next}"),
+                Hint::Conflict { term, first } => format!("term {term} there, since {first}"),
+            };
+            format!("prev {prev}, {hint}{}", self::round(*round))
+        }
+        Body::TimeoutNow => return format!("{name}(term {term})"),
         Body::InstallSnapshot { snapshot } => format!("last {}", position(snapshot.last)),
     };
     format!("{name}(term {term}, {rest})")
+}
+
+/// In which round something is said, if there was a read yet.
+fn round(round: Round) -> String {
+    if round > Round(0) { format!(", round {round}") } else { String::new() }
 }
 
 /// What is said, in a few letters: a label for an arrow.
@@ -82,8 +113,9 @@ pub(super) fn label<S: StateMachine>(message: &Message<S>) -> String {
         Body::AppendEntries { entries, commit, .. } => {
             format!("Append t{} +{} c{commit}", message.term, entries.len())
         }
-        Body::AppendAccepted { matched } => format!("has {matched} t{}", message.term),
+        Body::AppendAccepted { matched, .. } => format!("has {matched} t{}", message.term),
         Body::AppendRejected { prev, .. } => format!("not {prev} t{}", message.term),
+        Body::TimeoutNow => format!("{name} t{}", message.term),
         Body::InstallSnapshot { snapshot } => format!("snapshot {} t{}", snapshot.last.index, message.term),
     }
 }

@@ -368,7 +368,13 @@ fn what_a_snapshot_costs() {
             let key = Key::from(format!("a/key/of/some/length/{nonce}").as_str());
             machine.apply(Stamp(1), &Command::AcquireOnce { opening, key, wait: false });
         }
-        let open = || Wal::open(DataDir::open(directory.path(), &identity()).unwrap(), LockTable::default()).unwrap();
+        let open = || {
+            Wal::open(
+                DataDir::open(directory.path(), &identity()).unwrap(),
+                Durable::blank(LockTable::default(), Members::default()),
+            )
+            .unwrap()
+        };
         let (mut wal, _, _) = open();
         let before = Instant::now();
         let copy = machine.clone();
@@ -378,7 +384,9 @@ fn what_a_snapshot_costs() {
         let snapshots = Arc::clone(wal.snapshots());
         let last = Position { term: Term(1), index: Index(1) };
         let before = Instant::now();
-        let writer = std::thread::spawn(move || snapshots.write(&Snapshot { last, stamp: Stamp(1), machine: copy }));
+        let writer = std::thread::spawn(move || {
+            snapshots.write(&Snapshot { last, stamp: Stamp(1), members: Arc::default(), machine: copy })
+        });
         // What the log's clients wait for meanwhile.
         let mut syncs = Vec::new();
         while !writer.is_finished() {

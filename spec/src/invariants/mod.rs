@@ -5,15 +5,21 @@
 //! has a name (figure 3.2). A property about one state takes that state; one about a step takes the state before, what
 //! happened, and the state after.
 
+mod committed_by_a_majority;
+mod elected_by_a_majority;
 mod election_safety;
 mod exactly_once;
 mod fifo_order;
 mod leader_append_only;
 mod leader_completeness;
 mod log_matching;
+mod members_follow_the_log;
+mod members_survive_compaction;
 mod mutual_exclusion;
 mod no_early_expiry;
 mod node_is_sound;
+mod one_change_at_a_time;
+mod removed_leader_steps_down;
 mod state_machine_safety;
 #[cfg(test)]
 pub(crate) mod states;
@@ -23,15 +29,21 @@ mod token_monotonicity;
 use alloc::string::String;
 use core::fmt;
 
+pub use committed_by_a_majority::committed_by_a_majority;
+pub use elected_by_a_majority::elected_by_a_majority;
 pub use election_safety::{Leaders, election_safety};
 pub use exactly_once::exactly_once;
 pub use fifo_order::fifo_order;
 pub use leader_append_only::leader_append_only;
 pub use leader_completeness::leader_completeness;
 pub use log_matching::log_matching;
+pub use members_follow_the_log::members_follow_the_log;
+pub use members_survive_compaction::members_survive_compaction;
 pub use mutual_exclusion::{Holders, mutual_exclusion};
 pub use no_early_expiry::no_early_expiry;
 pub use node_is_sound::node_is_sound;
+pub use one_change_at_a_time::one_change_at_a_time;
+pub use removed_leader_steps_down::removed_leader_steps_down;
 pub use state_machine_safety::{Committed, state_machine_safety};
 pub use table_is_sound::table_is_sound;
 pub use token_monotonicity::token_monotonicity;

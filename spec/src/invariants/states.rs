@@ -3,6 +3,7 @@
 //! An invariant that never fails looks like one that always holds. So each has a test of its own that shows it a state
 //! in which it must fail, and the states next to it in which it must not.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::invariants::Check;
@@ -50,6 +51,15 @@ pub(crate) fn with_appended(node: &Node<LockTable>, term: u64, terms: &[u64], co
     let (prev, stamp, round) = (Position::default(), Stamp::default(), Round::default());
     let body = Body::AppendEntries { prev, entries, commit: Index(commit), stamp, round };
     hear(&mut node, term, body);
+    node
+}
+
+/// The node with a change to these voters at the end of its log, made in `term`.
+pub(crate) fn with_members(node: &Node<LockTable>, term: u64, voters: &[u16]) -> Node<LockTable> {
+    let mut node = node.clone();
+    let members = Arc::new(Members::of(voters.iter().copied().map(NodeId)));
+    let entry = noop(node.log().last().index.next().0, term);
+    node.push(Entry { payload: Payload::Members(members), ..entry });
     node
 }
 

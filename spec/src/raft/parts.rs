@@ -18,6 +18,11 @@ impl<S: StateMachine> Node<S> {
         let Node { hard, role, log, commit, clock, .. } = self;
         Parts { hard, role, entries: log.entries_mut(), commit, clock }
     }
+
+    /// Puts an entry at the end of its log, and does nothing else.
+    pub(crate) fn push(&mut self, entry: Entry<S::Command>) {
+        self.log.push(entry);
+    }
 }
 
 /// A state machine that has no state.

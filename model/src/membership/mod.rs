@@ -1,0 +1,130 @@
+//! Consensus while servers come and go: operators change the members, at any server that thinks it leads.
+//!
+//! The servers are the founders of the cluster and those that join it later, with blank disks. An operator may ask any
+//! leader for any change, whether or not it has been cut off meanwhile, so that several leaders can each have one under
+//! way. What is refused leaves no trace.
+
+mod properties;
+mod show;
+
+use palisade_spec::raft::{Address, Change, Index, NodeId, Payload, Standing};
+use serde::Serialize;
+use stateright::Property;
+
+use crate::raft::Tape;
+use crate::world::{Asked, Environment, Ref, Seat, World};
+
+/// Operators, and a client that proposes an entry now and then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Operators {
+    /// How many more changes may be made.
+    pub left: Changes,
+    /// How many were made.
+    pub changed: u8,
+    /// How many entries the client has proposed.
+    pub made: u8,
+    /// How many it may propose.
+    pub most: u8,
+    /// How long a log may become.
+    pub log: u64,
+}
+
+/// So many changes of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Changes {
+    /// Servers that join as learners.
+    pub additions: u8,
+    /// Learners that become voters.
+    pub promotions: u8,
+    /// Members that go.
+    pub removals: u8,
+}
+
+impl Operators {
+    /// Nothing has been changed yet.
+    pub fn new(left: Changes, most: u8, log: u64) -> Operators {
+        Operators { left, changed: 0, made: 0, most, log }
+    }
+}
+
+/// What happens around the servers, each at a server that thinks it leads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Move {
+    /// A client proposes an entry.
+    Propose(NodeId),
+    /// An operator adds a server.
+    Add(NodeId, NodeId),
+    /// An operator promotes a learner.
+    Promote(NodeId, NodeId),
+    /// An operator removes a member.
+    Remove(NodeId, NodeId),
+}
+
+/// The change that adds a server.
+pub(crate) fn addition(id: NodeId) -> Change {
+    Change::Add { id, address: Address::from("") }
+}
+
+impl Environment for Operators {
+    type Machine = Tape;
+    type Move = Move;
+
+    const CHANGES_MEMBERS: bool = true;
+
+    fn properties(world: &World<Operators>) -> Vec<Property<World<Operators>>> {
+        properties::properties(world)
+    }
+
+    fn moves(&self, servers: &[Ref<Seat<Tape>>], moves: &mut Vec<Move>) {
+        let room = |seat: &&Ref<Seat<Tape>>| seat.node.is_leader() && seat.node.log().last().index < Index(self.log);
+        for leader in servers.iter().filter(room) {
+            let (id, members) = (leader.node.id(), leader.node.members());
+            if self.made < self.most {
+                moves.push(Move::Propose(id));
+            }
+            for server in servers.iter().map(|seat| seat.node.id()) {
+                match members.get(server).map(|member| member.standing) {
+                    None if self.left.additions > 0 => moves.push(Move::Add(id, server)),
+                    Some(Standing::Learner) if self.left.promotions > 0 => moves.push(Move::Promote(id, server)),
+                    _ => {}
+                }
+                if members.get(server).is_some() && self.left.removals > 0 {
+                    moves.push(Move::Remove(id, server));
+                }
+            }
+        }
+    }
+
+    fn key(chosen: &Move) -> u64 {
+        let (kind, leader, server) = match *chosen {
+            Move::Propose(leader) => (0, leader, leader),
+            Move::Add(leader, server) => (1, leader, server),
+            Move::Promote(leader, server) => (2, leader, server),
+            Move::Remove(leader, server) => (3, leader, server),
+        };
+        kind | u64::from(leader.0) << 2 | u64::from(server.0) << 18
+    }
+
+    fn play(&mut self, chosen: &Move) -> Option<Asked<Tape>> {
+        let (leader, change) = match *chosen {
+            Move::Propose(leader) => {
+                self.made += 1;
+                return Some(Asked::Propose(leader, vec![Payload::Command(self.made)]));
+            }
+            Move::Add(leader, server) => {
+                self.left.additions -= 1;
+                (leader, addition(server))
+            }
+            Move::Promote(leader, server) => {
+                self.left.promotions -= 1;
+                (leader, Change::Promote(server))
+            }
+            Move::Remove(leader, server) => {
+                self.left.removals -= 1;
+                (leader, Change::Remove(server))
+            }
+        };
+        self.changed += 1;
+        Some(Asked::Change(leader, change))
+    }
+}

@@ -1,0 +1,139 @@
+//! What is checked where members change: consensus as ever, and who is counted.
+
+use std::collections::BTreeSet;
+
+use palisade_spec::raft::{Entry, Index, Members, NodeId, Payload, Position};
+use stateright::Property;
+
+use super::Operators;
+use crate::raft::{Tape, consensus};
+use crate::world::{Ref, Seat, State, World, always};
+
+type S = State<Operators>;
+
+/// Every property of the layer.
+pub(super) fn properties(world: &World<Operators>) -> Vec<Property<World<Operators>>> {
+    let mut all = consensus();
+    all.extend(always![
+        "members follow the log",
+        "members survive compaction",
+        "one change at a time",
+        "elected by a majority",
+        "committed by a majority",
+        "a removed leader steps down",
+    ]);
+    all.extend([
+        Property::sometimes("two leaders have different members", |_, state: &S| {
+            let all = || leaders(state).map(|seat| seat.node.members());
+            all().any(|a| all().any(|b| a != b))
+        }),
+        Property::sometimes("two leaders have a change under way", |_, state: &S| {
+            let open = |seat: &&Ref<Seat<Tape>>| seat.node.log().members_since() > seat.node.commit();
+            leaders(state).filter(open).count() > 1
+        }),
+        Property::sometimes("a change stands in a log where another entry is committed", |_, state: &S| {
+            let lost = |change: Position| {
+                state.ghost.committed.get(&change.index).is_some_and(|entry| entry.term != change.term)
+            };
+            changes(state).into_iter().any(|(_, change)| lost(change))
+        }),
+        Property::sometimes("a change is gone from every log", |_, state: &S| {
+            let standing: BTreeSet<(Index, u64)> =
+                changes(state).into_iter().map(|(_, change)| (change.index, change.term.0)).collect();
+            let snapshots = state.servers.iter().any(|seat| seat.node.log().base().index > Index(0));
+            !snapshots && standing.len() < usize::from(state.environment.changed)
+        }),
+        Property::sometimes("a removal is committed", |_, state: &S| {
+            committed_changes(state)
+                .any(|(_, members)| state.servers.iter().any(|seat| members.was_removed(seat.node.id())))
+        }),
+        Property::sometimes("a leader that is no member leads on", |_, state: &S| {
+            leaders(state).any(|seat| seat.node.members().get(seat.node.id()).is_none())
+        }),
+        Property::sometimes("a leader removed itself, and leads no more", |_, state: &S| {
+            committed_changes(state).any(|(entry, members)| {
+                let leader = state.ghost.leaders[&entry.term];
+                members.was_removed(leader) && !state.server(leader).node.is_leader()
+            })
+        }),
+    ]);
+    if world.surroundings().most > 0 {
+        all.push(Property::sometimes("a proposal is committed after a change", |_, state: &S| {
+            let first = committed_changes(state).next().map(|(entry, _)| entry.index);
+            let mut entries = state.ghost.committed.values();
+            first.is_some_and(|first| {
+                entries.any(|entry| entry.index > first && matches!(entry.payload, Payload::Command(_)))
+            })
+        }));
+    }
+    if world.bounds.joiners > 0 {
+        all.extend([
+            Property::sometimes("a learner has a committed entry", |_, state: &S| {
+                let learns = |seat: &Ref<Seat<Tape>>| {
+                    let id = seat.node.id();
+                    seat.node.members().get(id).is_some() && !seat.node.members().is_voter(id)
+                };
+                state.servers.iter().any(|seat| learns(seat) && seat.node.commit() > Index(0))
+            }),
+            Property::sometimes(
+                "a server that joined votes for itself or another",
+                |world: &World<Operators>, state: &S| {
+                    joiners(world, state).any(|seat| seat.node.hard_state().vote.is_some())
+                },
+            ),
+            Property::sometimes("a server that joined leads", |world: &World<Operators>, state: &S| {
+                joiners(world, state).any(|seat| seat.node.is_leader())
+            }),
+            Property::sometimes("a server votes for one that it does not know as a member", |_, state: &S| {
+                let stranger = |seat: &Ref<Seat<Tape>>, vote: NodeId| seat.node.members().get(vote).is_none();
+                state.servers.iter().any(|seat| seat.node.hard_state().vote.is_some_and(|vote| stranger(seat, vote)))
+            }),
+        ]);
+    }
+    if world.bounds.snapshots > 0 {
+        all.extend([
+            Property::sometimes("a log begins after a change", |_, state: &S| {
+                let begins = |seat: &Ref<Seat<Tape>>| seat.node.log().base().index;
+                let first = committed_changes(state).next().map(|(entry, _)| entry.index);
+                first.is_some_and(|first| state.servers.iter().any(|seat| begins(seat) >= first))
+            }),
+            Property::sometimes(
+                "a server that joined has another one's snapshot",
+                |world: &World<Operators>, state: &S| {
+                    let taken = usize::from(world.bounds.snapshots - state.snapshots);
+                    let has = |seat: &&Ref<Seat<Tape>>| seat.disk.snapshot.last.index > Index(0);
+                    let have = state.servers.iter().filter(has).count();
+                    have > taken && joiners(world, state).any(|seat| has(&seat))
+                },
+            ),
+        ]);
+    }
+    all
+}
+
+fn leaders(state: &S) -> impl Iterator<Item = &Ref<Seat<Tape>>> {
+    state.servers.iter().filter(|seat| seat.node.is_leader())
+}
+
+fn joiners<'a>(world: &World<Operators>, state: &'a S) -> impl Iterator<Item = &'a Ref<Seat<Tape>>> {
+    let founders = usize::from(world.bounds.servers);
+    state.servers.iter().skip(founders)
+}
+
+/// The changes in all logs, and whose log it is.
+fn changes(state: &S) -> Vec<(NodeId, Position)> {
+    let is_change = |entry: &&Entry<u8>| matches!(entry.payload, Payload::Members(_));
+    let of = |seat: &Ref<Seat<Tape>>| {
+        let id = seat.node.id();
+        let entries = seat.node.log().entries().iter().filter(is_change);
+        entries.map(|entry| (id, entry.position())).collect::<Vec<_>>()
+    };
+    state.servers.iter().flat_map(of).collect()
+}
+
+fn committed_changes(state: &S) -> impl Iterator<Item = (&Entry<u8>, &Members)> {
+    state.ghost.committed.values().filter_map(|entry| match &entry.payload {
+        Payload::Members(members) => Some((entry, &**members)),
+        Payload::Noop | Payload::Command(_) => None,
+    })
+}

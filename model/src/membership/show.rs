@@ -1,0 +1,66 @@
+//! How operators and what they ask for are shown.
+
+use palisade_spec::raft::NodeId;
+use serde_json::{Value, json};
+
+use super::{Move, Operators};
+use crate::diagram::Tone;
+use crate::facts::Facts;
+use crate::world::{Shown, Told};
+
+impl Shown for Operators {
+    fn facts(&self, facts: &mut Facts) {
+        facts.fields("clients", [("proposed", format!("{} of {}", self.made, self.most))]);
+        let left = [
+            ("may add", self.left.additions),
+            ("may promote", self.left.promotions),
+            ("may remove", self.left.removals),
+        ];
+        facts.fields("operators", left.map(|(name, count)| (name, count.to_string())));
+    }
+
+    fn lifelines(&self) -> Vec<String> {
+        vec!["operators".to_string()]
+    }
+
+    fn notes(&self, _: &Operators) -> Vec<(usize, String, Tone)> {
+        Vec::new()
+    }
+}
+
+impl Move {
+    /// What is done, with whom, at which server.
+    fn parts(self) -> (&'static str, Option<NodeId>, NodeId) {
+        match self {
+            Move::Propose(leader) => ("propose", None, leader),
+            Move::Add(leader, server) => ("add", Some(server), leader),
+            Move::Promote(leader, server) => ("promote", Some(server), leader),
+            Move::Remove(leader, server) => ("remove", Some(server), leader),
+        }
+    }
+}
+
+impl Told for Move {
+    fn sentence(&self) -> String {
+        match self.parts() {
+            (what, Some(server), leader) => format!("an operator asks server {leader} to {what} server {server}"),
+            (_, None, leader) => format!("a client's proposal arrives at server {leader}"),
+        }
+    }
+
+    fn event(&self) -> Value {
+        let (what, server, leader) = self.parts();
+        json!({ what: leader, "server": server })
+    }
+
+    fn doer(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn label(&self) -> String {
+        match self.parts() {
+            (what, Some(server), _) => format!("{what} {server}"),
+            (what, None, _) => what.to_string(),
+        }
+    }
+}

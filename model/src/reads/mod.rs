@@ -1,0 +1,117 @@
+//! Reads without a log entry: clients ask any server that thinks it leads, while leaders come and go.
+//!
+//! A read is linearizable if what it sees has everything that was acknowledged to anybody before it was asked (§6.4). So
+//! the environment remembers how far entries were acknowledged when each read was asked, and compares when it is ready.
+
+mod properties;
+mod show;
+
+use palisade_spec::invariants::{Check, Violation};
+use palisade_spec::raft::{Index, Node, NodeId, Payload, ReadId};
+use serde::Serialize;
+use stateright::Property;
+
+use crate::raft::Tape;
+use crate::world::{Answer, Applied, Asked, Environment, Ref, Seat, World};
+
+/// Clients that propose and read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Readers {
+    /// How many more reads may be asked.
+    pub left: u8,
+    /// The reads that were asked, by their numbers: how far entries had been acknowledged then, as long as it is open.
+    pub open: Vec<Option<Index>>,
+    /// How far entries are acknowledged: some server has said of them that they are applied.
+    pub acknowledged: Index,
+    /// Whether a read was answered from less than had been acknowledged by then, as it may be: it was asked before.
+    pub overtaken: bool,
+    /// How many entries were proposed.
+    pub made: u8,
+    /// How many may be proposed.
+    pub most: u8,
+    /// How long a log may become.
+    pub log: u64,
+}
+
+impl Readers {
+    /// Clients that read so many times, and propose so many entries.
+    pub fn new(reads: u8, most: u8, log: u64) -> Readers {
+        let acknowledged = Index::default();
+        Readers { left: reads, open: Vec::new(), acknowledged, overtaken: false, made: 0, most, log }
+    }
+}
+
+/// What happens around the servers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Move {
+    /// A client proposes an entry to a server that thinks it leads.
+    Propose(NodeId),
+    /// A client asks one to read.
+    Read(NodeId),
+}
+
+impl Environment for Readers {
+    type Machine = Tape;
+    type Move = Move;
+
+    fn properties(world: &World<Readers>) -> Vec<Property<World<Readers>>> {
+        properties::properties(world)
+    }
+
+    fn moves(&self, servers: &[Ref<Seat<Tape>>], moves: &mut Vec<Move>) {
+        let leaders = servers.iter().filter(|seat| seat.node.is_leader());
+        if self.made < self.most {
+            let open = leaders.clone().filter(|seat| seat.node.log().last().index < Index(self.log));
+            moves.extend(open.map(|seat| Move::Propose(seat.node.id())));
+        }
+        if self.left > 0 {
+            moves.extend(leaders.map(|seat| Move::Read(seat.node.id())));
+        }
+    }
+
+    fn key(chosen: &Move) -> u64 {
+        match *chosen {
+            Move::Propose(server) => u64::from(server.0) << 1,
+            Move::Read(server) => u64::from(server.0) << 1 | 1,
+        }
+    }
+
+    fn play(&mut self, chosen: &Move) -> Option<Asked<Tape>> {
+        Some(match *chosen {
+            Move::Propose(server) => {
+                self.made += 1;
+                Asked::Propose(server, vec![Payload::Command(self.made)])
+            }
+            Move::Read(server) => {
+                self.left -= 1;
+                let id = ReadId(self.open.len() as u64);
+                self.open.push(Some(self.acknowledged));
+                Asked::Read(server, id)
+            }
+        })
+    }
+
+    fn watches(_: &Node<Tape>, _: &Node<Tape>, answers: &[Answer<Tape>]) -> bool {
+        !answers.is_empty()
+    }
+
+    fn see(&mut self, _: &Node<Tape>, applied: &Applied<Tape>) -> Check {
+        self.acknowledged = self.acknowledged.max(applied.index);
+        Ok(())
+    }
+
+    fn ready(&mut self, node: &Node<Tape>, read: ReadId) -> Check {
+        let (id, commit) = (node.id(), node.commit());
+        let place = usize::try_from(read.0).expect("reads are few");
+        let Some(due) = self.open[place].take() else {
+            let detail = format!("server {id} answers read {read}, which was answered before");
+            return Err(Violation { property: "a read is answered once", detail });
+        };
+        if commit < due {
+            let detail = format!("server {id} answers read {read} from {commit}, and {due} was acknowledged before it");
+            return Err(Violation { property: "linearizable reads", detail });
+        }
+        self.overtaken |= commit < self.acknowledged;
+        Ok(())
+    }
+}

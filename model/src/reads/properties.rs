@@ -1,0 +1,54 @@
+//! What is checked of reads: consensus as ever, and that nobody reads what is out of date.
+
+use palisade_spec::raft::{Index, Leadership, Log, Reads, Role, Term};
+use stateright::Property;
+
+use super::Readers;
+use crate::raft::{Tape, consensus};
+use crate::world::{Ref, Seat, State, World, always};
+
+type S = State<Readers>;
+
+/// Every property of the layer.
+pub(super) fn properties(_: &World<Readers>) -> Vec<Property<World<Readers>>> {
+    let mut all = consensus();
+    all.extend(always!["linearizable reads", "a read is answered once"]);
+    all.extend([
+        Property::sometimes("a read is answered", |_, state: &S| state.environment.open.contains(&None)),
+        Property::sometimes("a read is answered from less than was acknowledged since", |_, state: &S| {
+            state.environment.overtaken
+        }),
+        Property::sometimes("a deposed leader is asked for a read", |_, state: &S| {
+            let latest = leaders(state).map(|(seat, _)| seat.node.term()).max().unwrap_or(Term(0));
+            leaders(state).any(|(seat, reads)| seat.node.term() < latest && waits(reads))
+        }),
+        Property::sometimes("a read waits at a deposed leader while its successor has committed", |_, state: &S| {
+            let latest = state.ghost.committed_in.values().max().copied().unwrap_or(Term(0));
+            leaders(state).any(|(seat, reads)| seat.node.term() < latest && waits(reads))
+        }),
+        Property::sometimes("a read waits for the first commit of a term", |_, state: &S| {
+            let knows = |log: &Log<u8>, commit: Index, term: Term| log.term_at(commit) == Some(term);
+            leaders(state).any(|(seat, reads)| {
+                !reads.next.is_empty() && !knows(seat.node.log(), seat.node.commit(), seat.node.term())
+            })
+        }),
+        Property::sometimes("two reads share a round", |_, state: &S| {
+            leaders(state).any(|(_, reads)| reads.asked.len() > 1)
+        }),
+        Property::sometimes("a read waits for the next round", |_, state: &S| {
+            leaders(state).any(|(_, reads)| !reads.asked.is_empty() && !reads.next.is_empty())
+        }),
+    ]);
+    all
+}
+
+fn waits(reads: &Reads) -> bool {
+    !(reads.asked.is_empty() && reads.next.is_empty())
+}
+
+fn leaders(state: &S) -> impl Iterator<Item = (&Ref<Seat<Tape>>, &Reads)> {
+    state.servers.iter().filter_map(|seat| match seat.node.role() {
+        Role::Leader(Leadership { reads, .. }) => Some((seat, reads)),
+        _ => None,
+    })
+}

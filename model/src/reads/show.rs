@@ -1,0 +1,62 @@
+//! How reads and what became of them are shown.
+
+use serde_json::{Value, json};
+
+use super::{Move, Readers};
+use crate::diagram::Tone;
+use crate::facts::{Facts, LIST};
+use crate::world::{Shown, Told};
+
+impl Shown for Readers {
+    fn facts(&self, facts: &mut Facts) {
+        let open = self.open.iter().enumerate().map(|(read, due)| match due {
+            Some(due) => format!("read {read} open, not before {due}"),
+            None => format!("read {read} answered"),
+        });
+        let proposed = format!("{} of {}", self.made, self.most);
+        let fields = [
+            ("proposed", proposed),
+            ("acknowledged up to", self.acknowledged.to_string()),
+            ("", open.collect::<Vec<_>>().join(LIST)),
+            ("may read", self.left.to_string()),
+        ];
+        facts.fields("clients", fields);
+    }
+
+    fn lifelines(&self) -> Vec<String> {
+        vec!["clients".to_string()]
+    }
+
+    fn notes(&self, before: &Readers) -> Vec<(usize, String, Tone)> {
+        let was_open = |read: usize| before.open.get(read).is_some_and(Option::is_some);
+        let answered = self.open.iter().enumerate().filter(|(read, due)| due.is_none() && was_open(*read));
+        answered.map(|(read, _)| (0, format!("read {read} is answered"), Tone::Good)).collect()
+    }
+}
+
+impl Told for Move {
+    fn sentence(&self) -> String {
+        match self {
+            Move::Propose(server) => format!("a client's proposal arrives at server {server}"),
+            Move::Read(server) => format!("a client asks server {server} to read"),
+        }
+    }
+
+    fn event(&self) -> Value {
+        match self {
+            Move::Propose(server) => json!({ "propose": server }),
+            Move::Read(server) => json!({ "read": server }),
+        }
+    }
+
+    fn doer(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn label(&self) -> String {
+        match self {
+            Move::Propose(_) => "propose".to_string(),
+            Move::Read(_) => "read".to_string(),
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! What must hold of the members, where they change: of one server, of what counts votes and copies, and of history.
+
+use palisade_spec::invariants::{
+    Check, committed_by_a_majority, elected_by_a_majority, members_follow_the_log, members_survive_compaction,
+    one_change_at_a_time, removed_leader_steps_down,
+};
+use palisade_spec::raft::Index;
+
+use super::environment::Environment;
+use super::intern::Ref;
+use super::model::World;
+use super::seat::Seat;
+use super::state::State;
+
+impl<E: Environment> World<E> {
+    /// Judges a server that has become another, and was `elected` perhaps.
+    pub(super) fn judge_members(
+        &self,
+        state: &State<E>,
+        old: Ref<Seat<E::Machine>>,
+        new: Ref<Seat<E::Machine>>,
+        elected: bool,
+    ) -> Check {
+        let (node, committed) = (&new.node, &state.ghost.committed);
+        removed_leader_steps_down(node)?;
+        if old.node.log() != node.log() {
+            members_follow_the_log(node.log())?;
+            one_change_at_a_time(node.log(), Index(committed.len() as u64))?;
+        }
+        let (log, snapshot) = (node.log(), &new.disk.snapshot);
+        let base = log.base().index;
+        members_survive_compaction(base, log.members_at(base), &self.founders, committed)?;
+        members_survive_compaction(snapshot.last.index, &snapshot.members, &self.founders, committed)?;
+        if elected {
+            elected_by_a_majority(node, |id| state.server(id).node.hard_state())?;
+        }
+        if node.is_leader() && node.commit() > old.node.commit() {
+            committed_by_a_majority(node, |id| state.servers[usize::from(id.0) - 1].node.log())?;
+        }
+        Ok(())
+    }
+}

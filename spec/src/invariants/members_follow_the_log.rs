@@ -1,0 +1,62 @@
+//! The members that a node acts on are those that its log says (§4.1): of the latest entry that changes them, committed
+//! or not, or else those with which the log begins.
+
+use alloc::sync::Arc;
+
+use super::{Check, require};
+use crate::raft::{Index, Log, Members, Payload};
+
+/// Fails if a log knows other members, as of any of its places, than its entries say.
+pub fn members_follow_the_log<C>(log: &Log<C>) -> Check {
+    let base = log.base().index;
+    let mut said: (Index, &Arc<Members>) = (base, log.members_at(base));
+    for entry in log.entries() {
+        if let Payload::Members(members) = &entry.payload {
+            said = (entry.index, members);
+        }
+        let known = log.members_at(entry.index);
+        require!(
+            "members follow the log",
+            known == said.1,
+            "as of entry {} it knows {known:?}, and its log says {:?}",
+            entry.index,
+            said.1
+        );
+    }
+    let latest = (log.members_since(), log.members());
+    require!("members follow the log", latest == said, "it acts on {latest:?}, and its log says {said:?}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::sync::Arc;
+
+    use super::members_follow_the_log;
+    use crate::invariants::states::{complaint, follower, noop, with_members};
+    use crate::lock::LockTable;
+    use crate::raft::parts::Parts;
+    use crate::raft::{Members, NodeId, Payload};
+
+    /// What is complained of a log with members at index 2 of 3 once its entries were changed.
+    fn broken(breaks: impl FnOnce(Parts<'_, LockTable>)) -> alloc::string::String {
+        let mut node = with_members(&follower(1, &[1]), 1, &[1, 2]);
+        node = with_members(&node, 1, &[1, 2, 3, 4]);
+        assert_eq!(complaint(members_follow_the_log(node.log())), "");
+        breaks(node.parts());
+        complaint(members_follow_the_log(node.log()))
+    }
+
+    #[test]
+    fn change_that_is_not_in_force_is_seen() {
+        let members = Arc::new(Members::of([NodeId(5)]));
+        let complaint = broken(|parts| parts.entries[0].payload = Payload::Members(members));
+        assert!(complaint.starts_with("as of entry 1 it knows"), "{complaint}");
+    }
+
+    #[test]
+    fn change_that_was_taken_out_of_the_log_is_seen() {
+        assert!(broken(|parts| parts.entries[1] = noop(2, 1)).starts_with("as of entry 2 it knows"));
+        assert!(broken(|parts| drop(parts.entries.pop())).starts_with("it acts on"));
+    }
+}

@@ -1,0 +1,31 @@
+//! At most one change of the members is under way (§4.1): majorities before and after it meet, but over two of them they
+//! need not.
+
+use super::{Check, require};
+use crate::raft::{Index, Log, Payload};
+
+/// Fails if a log has more than one change after `committed`, which is committed.
+pub fn one_change_at_a_time<C>(log: &Log<C>, committed: Index) -> Check {
+    let open = log.entries().iter().filter(|entry| entry.index > committed);
+    let changes = open.filter(|entry| matches!(entry.payload, Payload::Members(_))).count();
+    require!("one change at a time", changes <= 1, "{changes} changes of the members follow entry {committed}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::one_change_at_a_time;
+    use crate::invariants::states::{complaint, follower, with_members};
+    use crate::raft::Index;
+
+    #[test]
+    fn second_change_under_way_is_seen() {
+        let node = with_members(&with_members(&follower(1, &[1]), 1, &[1, 2]), 1, &[1, 2, 4]);
+        let complaint = |committed| complaint(one_change_at_a_time(node.log(), Index(committed)));
+        assert_eq!([2, 3, 9].map(complaint), ["", "", ""]);
+        assert_eq!(
+            [0, 1].map(complaint),
+            [0, 1].map(|committed| { alloc::format!("2 changes of the members follow entry {committed}") })
+        );
+    }
+}
