@@ -1,5 +1,6 @@
 //! `palisade snapshot save`: a node's state in a file, checked to the last byte.
 
+use std::cmp::Reverse;
 use std::fs::{self, File};
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -35,7 +36,8 @@ pub(super) struct Snapshot {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Have a node take a snapshot, and save it: the first endpoint that answers
+    /// Have a node take a snapshot, and save it: the leader, which has everything that was acknowledged; without one the first
+    /// endpoint that answers
     Save {
         /// The file to write; replaced if it is there
         file: PathBuf,
@@ -63,7 +65,7 @@ impl Snapshot {
             }
         };
         let mut unreachable = Vec::new();
-        for endpoint in endpoints {
+        for endpoint in block_on(leader_first(endpoints)) {
             match block_on(save(&endpoint, &file)) {
                 Ok(SnapshotInfo { last, bytes, hash, .. }) => {
                     say!("entry {} of term {}, {bytes} bytes, {hash}, from {endpoint}", last.index, last.term);
@@ -79,6 +81,21 @@ impl Snapshot {
         complain(format!("no node can be reached: {}", unreachable.join("; ")));
         ExitCode::from(69)
     }
+}
+
+/// The endpoints, those first that say they lead, the one of the latest term before the others.
+async fn leader_first(endpoints: Vec<String>) -> Vec<String> {
+    let mut asked = tokio::task::JoinSet::new();
+    for (place, endpoint) in endpoints.into_iter().enumerate() {
+        asked.spawn(async move {
+            let status = palisade_client::status(&endpoint, connect::NODE_TIMEOUT).await.ok();
+            let leads = status.filter(|status| status.role == "leader").map(|status| status.term);
+            (Reverse(leads), place, endpoint)
+        });
+    }
+    let mut asked = asked.join_all().await;
+    asked.sort_unstable();
+    asked.into_iter().map(|(_, _, endpoint)| endpoint).collect()
 }
 
 /// Has the node take a snapshot, and saves it.
