@@ -229,8 +229,8 @@ fn changes() -> Vec<Named> {
         holds(
             Tier::Full,
             "membership-late",
-            "a leader, 2 followers, a server that joins, 3 terms, logs of 5, a change of each kind, 2 messages on their way",
-            || membership(EACH, 0, Bounds { terms: 3, log: 5, delivery: heard(2), heartbeats: Some(1), ..JOINED }),
+            "a leader, 2 followers, a server that joins, 2 terms, logs of 5, a change of each kind, 3 messages on their way",
+            || membership(EACH, 0, Bounds { log: 5, delivery: heard(3), heartbeats: Some(1), ..JOINED }),
         ),
         holds(
             Tier::Full,
