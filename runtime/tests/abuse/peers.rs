@@ -59,6 +59,15 @@ fn welcome(answer: &[u8]) -> Result<u64, String> {
     codec::decode(answer.get(8..).unwrap_or_default()).expect("the node answers a hello before it closes")
 }
 
+/// The payload of the next frame that the node sends.
+fn read_frame(stream: &mut TcpStream) -> Vec<u8> {
+    let mut header = [0; 8];
+    stream.read_exact(&mut header).unwrap();
+    let mut payload = vec![0; u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize];
+    stream.read_exact(&mut payload).unwrap();
+    payload
+}
+
 /// Noise where a frame should be: refused by its length, its checksum or its content, and counted each time.
 #[test]
 fn noise_on_the_peer_port_is_counted() {
@@ -194,12 +203,13 @@ fn a_snapshot_has_to_come_the_proper_way() {
     let mut stream = TcpStream::connect(&port).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     stream.write_all(&[for_snapshots.frame(), frame(&no_snapshot)].concat()).unwrap();
-    let mut answers = [0; 9 + 10];
-    stream.read_exact(&mut answers).unwrap();
+    // Its welcome, and from where on it wants the file.
+    for _ in 0..2 {
+        read_frame(&mut stream);
+    }
     stream.write_all(&[7; 500]).unwrap();
-    let mut verdict = Vec::new();
-    stream.read_to_end(&mut verdict).unwrap();
-    let verdict = welcome(&verdict).expect_err("it is refused");
+    let verdict: Result<(), String> = codec::decode(&read_frame(&mut stream)).unwrap();
+    let verdict = verdict.expect_err("it is refused");
     assert!(verdict.contains("damaged at byte 0: this is not a snapshot"), "{verdict}");
     victim.expect_rejected(before, 4);
     let left: Vec<_> = std::fs::read_dir(victim.cluster.data(victim.leader)).unwrap().map(Result::unwrap).collect();
