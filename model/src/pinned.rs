@@ -40,7 +40,7 @@ const UNIQUE: &[(&str, usize)] = &[
     ("locks-once-keys", 13_385),
     ("raft-snapshots-longer", 48_231_876),
     ("raft-three-terms-late", 100_405_770),
-    ("locks-all", 17_980_821),
+    ("locks-all", 23_675_823),
     ("cluster-loss", 5_615_889),
 ];
 
