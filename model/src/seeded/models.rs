@@ -73,6 +73,10 @@ const BEYOND: &[(&str, &[&str])] = &[
         ],
     ),
     ("raft-called", &["an entry of an earlier term is committed"]),
+    (
+        "raft-called-late",
+        &["an entry of an earlier term is committed", "two servers gave their votes to different candidates"],
+    ),
     ("membership-changes", ONE_TERM),
     ("membership-compacted", ONE_TERM),
     ("reads-cut", &["a read is answered from less than was acknowledged since", "two reads share a round"]),
@@ -185,6 +189,12 @@ pub(crate) fn models() -> Vec<Named> {
             "raft-called",
             "a leader and 2 followers that campaign only if they are called, twice, logs of 3, 2 messages on their way",
             || transfer(2, Bounds { terms: 1, log: 3, delivery: late(2), heartbeats: Some(1), ..CALLED }),
+        ),
+        holds(
+            Tier::Full,
+            "raft-called-late",
+            "as raft-called, with one call, 3 messages on their way, and no heartbeats",
+            || transfer(1, Bounds { terms: 1, log: 3, delivery: late(3), heartbeats: Some(0), ..CALLED }),
         ),
         holds(
             Tier::Full,

@@ -34,7 +34,9 @@ impl<E: Environment> World<E> {
         if elected {
             elected_by_a_majority(node, |id| state.server(id).node.hard_state())?;
         }
-        if node.is_leader() && node.commit() > old.node.commit() {
+        // One that commits its own removal leads no more when the step is done.
+        let leads = node.is_leader() || (old.node.is_leader() && old.node.term() == node.term());
+        if leads && node.commit() > old.node.commit() {
             committed_by_a_majority(node, |id| state.servers[usize::from(id.0) - 1].node.log())?;
         }
         Ok(())
