@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Sender, select};
 use palisade_client::wire::LeaderView;
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Input, Members, Message, Node, NodeId, Output, Persist, Role, Snapshot, Term};
+use palisade_spec::raft::{Input, Members, Message, Node, NodeId, Output, Persist, Role, Snapshot, StateMachine, Term};
 use tracing::{debug, info, warn};
 
 use super::contact::Contact;
@@ -22,6 +22,9 @@ use crate::storage::{StorageError, Wal};
 
 /// The longest the core sleeps when nothing at all is due.
 const IDLE: Duration = Duration::from_secs(1);
+
+/// The pause between two rounds in which somebody is due: a clock that counts milliseconds need not be asked more often.
+const SWEEP_PACE: Duration = Duration::from_millis(1);
 
 struct Round<'a> {
     node: Node<LockTable>,
@@ -104,8 +107,17 @@ impl Batch {
 
 impl Round<'_> {
     fn next_alarm(&self) -> Instant {
-        let alarms = [self.timers.next(), self.desk.next(), self.taker.next(&self.node), self.stops];
+        let alarms = [self.timers.next(), self.desk.next(), self.taker.next(&self.node), self.stops, self.next_sweep()];
         alarms.into_iter().flatten().min().unwrap_or_else(|| Instant::now() + IDLE)
+    }
+
+    /// When the next of those who are due can be ended: as long as there are any, a leader's clock is to be told the time often, for
+    /// each no-op ends only so many (docs/decisions/0013).
+    fn next_sweep(&self) -> Option<Instant> {
+        let now = self.node.clock().now;
+        let is_due =
+            self.node.is_leader() && self.node.machine().next_deadline().is_some_and(|deadline| deadline < now);
+        is_due.then(|| self.now + SWEEP_PACE)
     }
 
     /// One round: every event is stepped, then every output is carried out.
