@@ -76,7 +76,7 @@ pub enum ServeError {
         /// Where its node was asked.
         address: String,
         /// What came of it.
-        source: palisade_client::Error,
+        source: Box<palisade_client::Error>,
     },
     /// The snapshot to begin with cannot be used.
     #[error("cannot restore {}: {reason}", .path.display())]

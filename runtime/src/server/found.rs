@@ -71,7 +71,7 @@ fn expected(config: &ServerConfig, found: &Identity) -> Identity {
 /// Becomes a learner of the cluster of a node that serves clients at `address`. Waits for as long as it takes, unless it is
 /// refused.
 async fn join(config: &ServerConfig, address: &str) -> Result<Identity, ServeError> {
-    let failed = |source| ServeError::Join { address: address.to_owned(), source };
+    let failed = |source| ServeError::Join { address: address.to_owned(), source: Box::new(source) };
     let peer_addr = config.advertised_peer_addr.as_ref().unwrap_or(&config.peer_addr).clone();
     let change = MemberChange::Add(AddMember { id: config.node.0, peer_addr });
     loop {

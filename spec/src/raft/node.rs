@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use super::replication::Beat;
 use super::{
     Body, Clock, Config, DropReason, Durable, HardState, Hint, Index, Input, Log, Message, NodeId, Output, Persist,
     Position, Role, Round, StateMachine, Term,
@@ -149,7 +150,7 @@ impl<S: StateMachine> Node<S> {
             Body::RequestVote { last, .. } => self.on_request_vote(from, last, out),
             Body::RequestVoteReply { granted } => self.on_request_vote_reply(from, granted, out),
             Body::AppendEntries { prev, entries, commit, stamp, round } => {
-                self.on_append_entries(from, prev, entries, commit, stamp, round, out);
+                self.on_append_entries(from, prev, entries, Beat { commit, stamp, round }, out);
             }
             Body::AppendAccepted { matched, round } => self.on_append_accepted(from, matched, round, out),
             Body::AppendRejected { prev, hint, round } => self.on_append_rejected(from, prev, hint, round, out),

@@ -122,9 +122,7 @@ impl<S: StateMachine> Node<S> {
         from: NodeId,
         prev: Position,
         entries: Vec<Entry<S::Command>>,
-        commit: Index,
-        stamp: Stamp,
-        round: Round,
+        Beat { commit, stamp, round }: Beat,
         out: &mut Vec<Output<S>>,
     ) {
         let last_stamp = entries.last().map_or(Stamp(0), |entry| entry.stamp);
@@ -236,6 +234,13 @@ impl<S: StateMachine> Node<S> {
         let Role::Leader(leadership) = &mut self.role else { unreachable!("only a leader has followers") };
         leadership.progress.get_mut(&peer).expect("a leader knows every other member")
     }
+}
+
+/// What an AppendEntries says beside its entries.
+pub(super) struct Beat {
+    pub(super) commit: Index,
+    pub(super) stamp: Stamp,
+    pub(super) round: Round,
 }
 
 /// Whether the entries follow `prev` and one another, as those of any log do.
