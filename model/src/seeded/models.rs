@@ -80,6 +80,7 @@ const BEYOND: &[(&str, &[&str])] = &[
     ("membership-changes", ONE_TERM),
     ("membership-compacted", ONE_TERM),
     ("reads-cut", &["a read is answered from less than was acknowledged since", "two reads share a round"]),
+    ("reads-lost", &["a read is answered from less than was acknowledged since", "two reads share a round"]),
     ("reads-late", &["two reads share a round"]),
     (
         "reads-learner",
@@ -230,6 +231,12 @@ pub(crate) fn models() -> Vec<Named> {
                 let (delivery, heartbeats) = (heard(3), Some(1));
                 membership(two, 0, Bounds { servers: 4, joiners: 0, log: 3, heartbeats, delivery, ..JOINED })
             },
+        ),
+        holds(
+            Tier::Full,
+            "reads-lost",
+            "a leader and 2 followers, 3 terms, logs of 4, 2 reads, a proposal, a message lost, a server cut off, twice",
+            || reads(2, 1, Bounds { terms: 3, log: 4, delivery: prompt(1, 2), ..CLUSTER }),
         ),
         holds(
             Tier::Full,
