@@ -10,8 +10,7 @@ use tokio::time::{Instant, timeout};
 use crate::engine::{Command, Engine, LockRequest};
 use crate::route::Route;
 use crate::wire::{
-    Answer, Code, Consistency, Failure, LeaderView, ListLocks, LockPage, LockView, MemberChange, MembersView, Op,
-    Stale, Transfer,
+    Answer, Code, Consistency, Failure, ListLocks, LockPage, LockView, MemberChange, MembersView, Op, Stale,
 };
 use crate::{Error, Guard, LockOptions, Options, endpoints, task};
 
@@ -102,18 +101,6 @@ impl Client {
     pub async fn change_members(&self, change: MemberChange) -> Result<MembersView, Error> {
         match self.ask(Op::ChangeMembers(change)).await? {
             Answer::Members(members) => Ok(members),
-            other => Err(Error::Refused(unexpected(&other))),
-        }
-    }
-
-    /// Lets the leader hand over to another voter, or to the one that is most up to date, and says who leads then.
-    ///
-    /// # Errors
-    /// [`Error::Unreachable`], [`Error::Closed`]; [`Error::Refused`] if there is no such voter, or if it did not take over in
-    /// time.
-    pub async fn transfer(&self, to: Option<u16>) -> Result<LeaderView, Error> {
-        match self.ask(Op::Transfer(Transfer { to })).await? {
-            Answer::Transferred(leader) => Ok(leader),
             other => Err(Error::Refused(unexpected(&other))),
         }
     }

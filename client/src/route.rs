@@ -54,7 +54,10 @@ impl Route {
 
     /// The cluster has these members by now. The endpoints stay: they may be names that stand for whoever is there.
     pub(crate) fn learn(&mut self, members: Vec<String>) {
-        self.learned = members.into_iter().filter(|member| !self.endpoints.contains(member)).collect();
+        // A node that has just started does not know where the others serve clients.
+        if !members.is_empty() {
+            self.learned = members.into_iter().filter(|member| !self.endpoints.contains(member)).collect();
+        }
     }
 
     /// The node that was dialed does not lead, and names the leader if it knows it.
@@ -137,9 +140,11 @@ mod tests {
         route.learn(vec!["d:4".into(), "e:5".into()]);
         let mut dialed = || route.next().0;
         assert_eq!([dialed(), dialed(), dialed(), dialed()], ["b:2", "d:4", "e:5", "a:1"]);
-        route.next = 4;
         route.learn(vec![]);
-        assert_eq!(route.next().0, "a:1");
+        assert_eq!(route.learned, ["d:4", "e:5"], "who knows nobody says nothing");
+        route.next = 3;
+        route.learn(vec!["a:1".into()]);
+        assert_eq!(route.next().0, "b:2");
     }
 
     #[test]

@@ -120,6 +120,10 @@ pub struct AddMember {
     pub id: u16,
     /// `host:port` where the other nodes reach it.
     pub peer_addr: String,
+    /// The number of its data directory, 16 hexadecimal digits: no other one is let in under its node number then. A server that
+    /// joins by itself says it.
+    #[serde(default)]
+    pub incarnation: Option<String>,
 }
 
 /// The body of `POST /v1/leader/transfer`.
@@ -491,6 +495,8 @@ pub enum Code {
     NumberTaken,
     /// Nobody would be left to vote.
     LastVoter,
+    /// Too few of those who would vote then are connected: the cluster could decide nothing any more.
+    NoMajority,
     /// The leadership was not handed over: the other node did not take it in time.
     NotTransferred,
 }

@@ -41,7 +41,11 @@ fn operations() -> Vec<Op> {
             consistency: Consistency::Stale,
         }),
         Op::Status,
-        Op::ChangeMembers(MemberChange::Add(AddMember { id: 4, peer_addr: "10.0.0.4:7500".into() })),
+        Op::ChangeMembers(MemberChange::Add(AddMember {
+            id: 4,
+            peer_addr: "10.0.0.4:7500".into(),
+            incarnation: Some("00000000000000c1".into()),
+        })),
         Op::ChangeMembers(MemberChange::Promote { id: 4 }),
         Op::ChangeMembers(MemberChange::Remove { id: 300 }),
         Op::Transfer(Transfer { to: Some(2) }),
@@ -129,6 +133,7 @@ fn failures() -> Vec<Failure> {
         Code::NoMember,
         Code::NumberTaken,
         Code::LastVoter,
+        Code::NoMajority,
         Code::NotTransferred,
     ];
     let mut failures: Vec<Failure> = codes.into_iter().map(|code| Failure::new(code, "a sentence")).collect();

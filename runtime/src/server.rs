@@ -153,6 +153,7 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
         durable,
         wal,
         log_bytes: report.log_bytes,
+        founders: identity.founders.keys().copied().filter(|&founder| founder != config.node).collect(),
         timing: config.timing,
         snapshots: config.snapshots,
         peers: Arc::clone(&peers),

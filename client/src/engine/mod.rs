@@ -406,13 +406,13 @@ fn forget_timer(timers: &mut BTreeSet<(Instant, Task)>, task: Task, wake: &mut O
     }
 }
 
-/// Whole milliseconds, at least the duration.
 /// Where members serve clients.
 fn addresses(members: Vec<MemberView>) -> Vec<String> {
     let known = members.into_iter().filter_map(|member| member.client_addr);
     known.filter(|address| endpoints::check(address).is_ok()).collect()
 }
 
+/// Whole milliseconds, at least the duration.
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

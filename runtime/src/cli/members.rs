@@ -4,7 +4,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use palisade_client::wire::{AddMember, Code, Failure, MemberChange, MemberView, MembersView};
+use palisade_client::wire::{
+    AddMember, Answer, Code, Failure, LeaderView, MemberChange, MemberView, MembersView, Op, StatusView,
+};
 use palisade_client::{Client, Error, Options};
 use tokio::time::sleep;
 
@@ -113,14 +115,33 @@ impl Members {
 
 impl Transfer {
     pub(super) fn run(self) -> ExitCode {
-        let result = block_on(async {
-            let client = Client::connect(&self.endpoints.parse()?, Options::default()).await?;
-            let leader = client.transfer(self.to).await?;
-            say!("node {} leads now, clients on {}", leader.id, leader.client_addr.as_deref().unwrap_or("?"));
+        end(block_on(async {
+            // Asked once, of the leader of now: repeated at its successor it would mean another handover.
+            let leader = leader(&self.endpoints.parse()?).await?;
+            let op = Op::Transfer(palisade_client::wire::Transfer { to: self.to });
+            match palisade_client::ask(&leader, op, PATIENCE).await? {
+                Answer::Transferred(LeaderView { id, client_addr }) => {
+                    say!("node {id} leads now, clients on {}", client_addr.as_deref().unwrap_or("?"));
+                }
+                other => complain(format!("the leader answered with {other:?}")),
+            }
             Ok(())
-        });
-        end(result)
+        }))
     }
+}
+
+/// Where the leader serves clients.
+async fn leader(endpoints: &[String]) -> Result<String, Error> {
+    let mut trouble = None;
+    for endpoint in endpoints {
+        match palisade_client::status(endpoint, connect::NODE_TIMEOUT).await {
+            Ok(status) if status.role == "leader" => return Ok(endpoint.clone()),
+            Ok(StatusView { leader: Some(LeaderView { client_addr: Some(leader), .. }), .. }) => return Ok(leader),
+            Ok(_) => trouble = trouble.or(Some("no leader is known at the moment".to_owned())),
+            Err(error) => trouble = trouble.or(Some(error.to_string())),
+        }
+    }
+    Err(Error::Unreachable { after: connect::NODE_TIMEOUT, trouble: trouble.unwrap_or_default() })
 }
 
 /// Asks for the change until it is done, as long as what is in the way passes by itself.
@@ -129,7 +150,7 @@ async fn change(endpoints: &Endpoints, change: MemberChange, patience: Duration)
     let begun = Instant::now();
     loop {
         match client.change_members(change.clone()).await {
-            Err(Error::Refused(Failure { error: Code::TooEarly | Code::NotCaughtUp, .. }))
+            Err(Error::Refused(Failure { error: Code::TooEarly | Code::NotCaughtUp | Code::NoMajority, .. }))
                 if begun.elapsed() < patience =>
             {
                 sleep(PAUSE).await;
@@ -177,7 +198,7 @@ fn print(members: &[MemberView]) {
 fn parse_member(text: &str) -> Result<AddMember, String> {
     let (id, peer_addr) = text.split_once('=').ok_or_else(|| format!("`{text}` is not N=HOST:PORT"))?;
     let id = id.trim().parse().map_err(|_| format!("`{id}` is not a node's number"))?;
-    Ok(AddMember { id, peer_addr: peer_addr.trim().to_string() })
+    Ok(AddMember { id, peer_addr: peer_addr.trim().to_string(), incarnation: None })
 }
 
 fn end(result: Result<(), Error>) -> ExitCode {

@@ -6,9 +6,10 @@ use palisade_client::wire::{
     AddMember, Code, Consistency, Failure, ListLocks, MemberChange, Op, SessionId as WireSession, Transfer,
 };
 use palisade_spec::lock::{Claim, Key, Opening, Owner, Sequence, SessionId, Token, Ttl};
-use palisade_spec::raft::{Address, Change, NodeId};
+use palisade_spec::raft::{Change, NodeId};
 
 use crate::limits;
+use crate::peers::Place;
 
 /// A client's wish, valid by itself.
 #[derive(Clone, Debug)]
@@ -117,8 +118,8 @@ impl Ask {
                 Ask::Read(page(list)?, consistency)
             }
             Op::ChangeMembers(change) => Ask::Change(match change {
-                MemberChange::Add(AddMember { id, peer_addr }) => {
-                    Change::Add { id: NodeId(id), address: valid_address(&peer_addr)? }
+                MemberChange::Add(member) => {
+                    Change::Add { id: NodeId(member.id), address: valid_place(&member)?.address() }
                 }
                 MemberChange::Promote { id } => Change::Promote(NodeId(id)),
                 MemberChange::Remove { id } => Change::Remove(NodeId(id)),
@@ -153,13 +154,15 @@ fn valid_key(key: &str) -> Result<Key, Failure> {
     }
 }
 
-fn valid_address(text: &str) -> Result<Address, Failure> {
-    let port =
-        text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).and_then(|(_, port)| port.parse::<u16>().ok());
-    if port.is_none_or(|port| port == 0) || text.len() > limits::ADDRESS_BYTES {
-        return Err(invalid(format!("`{text}` is not HOST:PORT")));
+fn valid_place(AddMember { peer_addr, incarnation, .. }: &AddMember) -> Result<Place, Failure> {
+    let (host, port) = peer_addr.rsplit_once(':').unwrap_or_default();
+    let is_address = !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok_and(|port| port > 0);
+    if !is_address || peer_addr.len() > limits::ADDRESS_BYTES {
+        return Err(invalid(format!("`{peer_addr}` is not HOST:PORT")));
     }
-    Ok(Address::from(text))
+    let incarnation = incarnation.as_ref().map(|digits| digits.parse());
+    let incarnation = incarnation.transpose().map_err(|_| invalid("incarnation is not 16 hexadecimal digits"))?;
+    Ok(Place { peer_addr: peer_addr.clone(), incarnation })
 }
 
 fn sequence(number: Option<u64>) -> Result<Option<Sequence>, Failure> {

@@ -2,33 +2,63 @@
 
 use std::time::Instant;
 
-use palisade_spec::raft::{Node, Role, StateMachine};
-
 use super::read::Age;
 
-/// The node's last contact. Known from its election timer, which is started afresh at every message of the leader, at the
-/// beginning of every campaign, and at a leader whenever a majority has answered since the last time.
+/// The node's last contact.
 #[derive(Debug, Default)]
 pub(super) struct Contact {
-    /// When it heard from the leader; as a leader, the moment since which a majority has answered.
-    heard: Option<Instant>,
-    /// When the timer was last started.
-    armed: Option<Instant>,
+    /// When it was told how much is committed, and had all of it; as a leader, the moment since which a majority has answered.
+    current: Option<Instant>,
+    /// When a leader last made sure of its majority.
+    checked: Option<Instant>,
 }
 
 impl Contact {
-    /// The node asked for its election timer to be started afresh.
-    pub(super) fn armed<S: StateMachine>(&mut self, node: &Node<S>, now: Instant) {
-        match node.role() {
-            Role::Follower { leader: Some(_) } => self.heard = Some(now),
-            Role::Leader(_) => self.heard = self.armed,
-            Role::Follower { leader: None } | Role::PreCandidate { .. } | Role::Candidate { .. } => {}
+    /// The leader says how much is committed, and the node has applied that.
+    pub(super) fn is_current(&mut self, now: Instant) {
+        self.current = Some(now);
+    }
+
+    /// The node leads: a majority has answered since it did this last, or since it was elected. `knows` tells whether
+    /// it knows what is committed: it has committed something in its term.
+    pub(super) fn has_majority(&mut self, knows: bool, now: Instant) {
+        if knows {
+            self.current = self.current.max(self.checked);
         }
-        self.armed = Some(now);
+        self.checked = Some(now);
+    }
+
+    /// The node does not lead.
+    pub(super) fn follows(&mut self) {
+        self.checked = None;
     }
 
     /// How old what the node has may be.
     pub(super) fn age(&self, now: Instant) -> Age {
-        Age(self.heard.map(|heard| now.saturating_duration_since(heard)))
+        Age(self.current.map(|current| now.saturating_duration_since(current)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_leader_is_as_current_as_its_last_check_but_one() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let mut contact = Contact::default();
+        assert!(contact.age(at(0)).0.is_none(), "nobody was heard yet");
+        contact.is_current(at(1));
+        contact.has_majority(false, at(2));
+        contact.has_majority(false, at(3));
+        assert_eq!(contact.age(at(4)).0, Some(Duration::from_secs(3)), "it does not know what is committed");
+        contact.has_majority(true, at(5));
+        assert_eq!(contact.age(at(5)).0, Some(Duration::from_secs(2)), "somebody answered after the check at 3");
+        contact.follows();
+        contact.has_majority(true, at(9));
+        assert_eq!(contact.age(at(9)).0, Some(Duration::from_secs(6)), "a new office begins with nothing");
     }
 }

@@ -45,7 +45,7 @@ pub(super) struct Desk {
     /// The round's changes of the members.
     changes: VecDeque<(Change, Responder)>,
     /// The round's wishes that this node hand over, and to whom.
-    wishes: Vec<(Option<NodeId>, Responder)>,
+    wishes: VecDeque<(Option<NodeId>, Responder)>,
     /// Who waits for the handover that was asked for.
     handover: Vec<Responder>,
     /// Proposals in the log that are not applied yet, in the order of their indexes.
@@ -103,7 +103,7 @@ impl Desk {
             next_read: ReadId(0),
             ready: VecDeque::new(),
             changes: VecDeque::new(),
-            wishes: Vec::new(),
+            wishes: VecDeque::new(),
             handover: Vec::new(),
             inflight: VecDeque::new(),
             waits: Waits::default(),
@@ -164,7 +164,7 @@ impl Desk {
             Ask::Read(query, Consistency::Linearizable) => self.reads.push((query, responder)),
             Ask::Read(query, Consistency::Stale) => self.ready.push_back((query, responder, Consistency::Stale)),
             Ask::Change(change) => self.changes.push_back((change, responder)),
-            Ask::Transfer(to) => self.wishes.push((to, responder)),
+            Ask::Transfer(to) => self.wishes.push_back((to, responder)),
         }
     }
 

@@ -26,7 +26,7 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Config, Durable, Message};
+use palisade_spec::raft::{Config, Durable, Message, NodeId};
 
 pub use ask::{Ask, Asker, Query};
 pub use respond::{ConnectionId, Responder, Room, StreamReply};
@@ -92,6 +92,8 @@ pub struct CoreParts {
     pub wal: Wal<LockTable>,
     /// How many bytes of it the newest snapshot does not include.
     pub log_bytes: u64,
+    /// The cluster's other founders, if this node is one.
+    pub founders: Vec<NodeId>,
     /// How it times elections.
     pub timing: Timing,
     /// When it takes snapshots.

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Sender, select};
 use palisade_client::wire::LeaderView;
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Input, Members, Message, Node, NodeId, Output, Persist, Role, Snapshot, StateMachine, Term};
+use palisade_spec::raft::{
+    Body, Change, HardState, Input, Members, Message, Node, NodeId, Output, Persist, Role, Snapshot, StateMachine, Term,
+};
 use tracing::{debug, info, warn};
 
 use super::contact::Contact;
@@ -42,6 +44,10 @@ struct Round<'a> {
     now: Instant,
     /// The members that the connections were told of: the latest, and the latest that are committed.
     members: (Arc<Members>, Arc<Members>),
+    /// Whether this is a founder that has no past, and that not all others know yet.
+    founding: bool,
+    /// The other founders.
+    founders: Vec<NodeId>,
     /// If the node is to stop: by when at the latest. A leader hands over first.
     stops: Option<Instant>,
 }
@@ -53,9 +59,13 @@ pub(super) fn run(
     parts: CoreParts,
     writer: Sender<Snapshot<LockTable>>,
 ) -> Result<(), StorageError> {
-    let CoreParts { config, durable, wal, log_bytes, timing, snapshots, peers, metrics, max_sessions } = parts;
+    let CoreParts { config, durable, wal, log_bytes, timing, snapshots, peers, metrics, max_sessions, founders } =
+        parts;
     let now = Instant::now();
     let taker = Taker::new(snapshots, log_bytes, Arc::clone(wal.snapshots()), writer, Arc::clone(&metrics), now);
+    // A restored state is nothing that this node has promised to anybody.
+    let founding =
+        !founders.is_empty() && durable.hard == HardState::default() && durable.log.last() == durable.snapshot.last;
     let mut round = Round {
         node: Node::recover(config, durable),
         wal,
@@ -70,6 +80,8 @@ pub(super) fn run(
         now,
         members: Default::default(),
         stops: None,
+        founding,
+        founders,
     };
     round.tell_members();
     round.publish();
@@ -111,6 +123,58 @@ impl Round<'_> {
         alarms.into_iter().flatten().min().unwrap_or_else(|| Instant::now() + IDLE)
     }
 
+    /// A message from a peer. A blank founder takes part only when all others know it: it could be one that has lost its disk,
+    /// and they would not notice if they had not met it before.
+    fn receive(&mut self, message: Message<LockTable>) {
+        if !self.takes_part() {
+            return;
+        }
+        let told = match message.body {
+            Body::AppendEntries { commit, .. } => Some(commit),
+            _ => None,
+        };
+        self.step(Input::Receive(message));
+        let follows = !self.node.is_leader() && self.node.leader().is_some();
+        if follows && told.is_some_and(|commit| commit <= self.node.commit()) {
+            self.contact.is_current(self.now);
+        }
+    }
+
+    /// After an election timeout: a leader that still leads has been answered by a majority.
+    fn check_contact(&mut self) {
+        if let Some(term) = self.leading() {
+            let knows = self.node.log().term_at(self.node.commit()) == Some(term);
+            self.contact.has_majority(knows, self.now);
+        } else {
+            self.contact.follows();
+        }
+    }
+
+    fn takes_part(&mut self) -> bool {
+        if self.founding && self.peers.is_known_to(self.founders.iter().copied()) {
+            info!("all founders know this node");
+            self.founding = false;
+        }
+        !self.founding
+    }
+
+    /// Whether a change would leave the cluster to members that are not there now. It would be safe, and it could not be undone.
+    fn strands(&self, change: &Change) -> bool {
+        let Ok(members) = self.node.members().with(change) else { return false };
+        let is_there = |id| self.peers.is_connected(id);
+        let learner_is_away = matches!(change, Change::Promote(id) if !is_there(*id));
+        self.node.is_leader() && (learner_is_away || !members.is_majority(is_there))
+    }
+
+    /// Answers a wish to hand over that the node has just refused.
+    fn settle_wish(&mut self) {
+        if let Some(Output::TransferRefused { leader }) = self.outputs.last() {
+            let leader = self.leader_view(*leader);
+            self.outputs.pop();
+            self.desk.transfer_refused(self.node.is_leader(), leader);
+        }
+    }
+
     /// When the next of those who are due can be ended: as long as there are any, a leader's clock is to be told the time often, for
     /// each no-op ends only so many (docs/decisions/0013).
     fn next_sweep(&self) -> Option<Instant> {
@@ -133,7 +197,7 @@ impl Round<'_> {
             self.step(Input::Compact(through));
         }
         for message in batch.messages.drain(..) {
-            self.step(Input::Receive(message));
+            self.receive(message);
         }
         for event in batch.events.drain(..) {
             match event {
@@ -152,13 +216,19 @@ impl Round<'_> {
             self.step(Input::Propose(proposals));
         }
         while let Some(change) = self.desk.change() {
-            self.step(Input::Change(change));
+            if self.strands(&change) {
+                self.desk.change_strands();
+            } else {
+                self.step(Input::Change(change));
+            }
         }
         if let Some(read) = self.desk.read() {
             self.step(Input::Read(read));
         }
-        if let Some(to) = self.desk.wish() {
+        while let Some(to) = self.desk.wish() {
             self.step(Input::Transfer(to));
+            // One that is refused is told from the others by being the last.
+            self.settle_wish();
         }
         self.hand_over_to_stop();
         // Timers last: what has arrived meanwhile may have started them afresh.
@@ -166,8 +236,15 @@ impl Round<'_> {
             self.step(Input::HeartbeatTimeout);
         }
         if self.timers.election_is_due(self.now) {
-            self.step(Input::ElectionTimeout);
+            if self.takes_part() {
+                self.step(Input::ElectionTimeout);
+                self.check_contact();
+            } else {
+                self.timers.arm_election(self.now);
+            }
         }
+        // New members are to be dialled before anything is sent to them.
+        self.tell_members();
         self.carry_out()?;
         self.desk.answer_reads(&self.node, self.contact.age(self.now));
         // Everything is carried out: the node's state is that of the durable log up to the commit index.
@@ -177,7 +254,6 @@ impl Round<'_> {
         }
         let peers = Arc::clone(&self.peers);
         self.desk.watch_handover(&self.node, |id| leader_view(&peers, id));
-        self.tell_members();
         self.log_changes(leader, term);
         self.metrics.round_seconds.observe(self.now.elapsed().as_secs_f64());
         Ok(())
@@ -195,10 +271,7 @@ impl Round<'_> {
         self.node.step(input, &mut self.outputs);
         for output in &self.outputs[first..] {
             match output {
-                Output::ArmElectionTimer => {
-                    self.timers.arm_election(self.now);
-                    self.contact.armed(&self.node, self.now);
-                }
+                Output::ArmElectionTimer => self.timers.arm_election(self.now),
                 Output::ArmHeartbeatTimer => self.timers.arm_heartbeat(self.now),
                 _ => {}
             }
@@ -263,9 +336,8 @@ impl Round<'_> {
                 let leader = self.leader_view(self.node.leader());
                 self.desk.change_refused(&self.node, refusal, leader);
             }
-            Output::TransferRefused { leader } => {
-                self.desk.transfer_refused(self.node.is_leader(), self.leader_view(leader));
-            }
+            // That the node has nobody to hand over to before it stops: it stops all the same.
+            Output::TransferRefused { .. } => {}
             Output::Applied { index, term, outcome, .. } => {
                 self.metrics.applied.inc();
                 self.desk.applied(&self.node, index, term, outcome);

@@ -9,6 +9,7 @@ use palisade_client::wire::{Code, Failure, LeaderView, MemberView, StatusView};
 use palisade_spec::raft::Standing;
 
 use super::App;
+use crate::peers::Place;
 
 impl App {
     /// This node's own view of the cluster.
@@ -18,7 +19,7 @@ impl App {
         let members = view.members.iter().map(|(id, member)| MemberView {
             id: id.0,
             voter: member.standing == Standing::Voter,
-            peer_addr: member.address.to_string(),
+            peer_addr: Place::of(&member.address).peer_addr,
             client_addr: self.peers.client_addr(id),
             connected: self.peers.is_connected(id),
             matched: view.matched.iter().find(|(peer, _)| *peer == id).map(|&(_, matched)| matched),

@@ -68,6 +68,7 @@ fn status(code: Code) -> StatusCode {
         | Code::LeadershipLost
         | Code::ShuttingDown
         | Code::TooEarly
+        | Code::NoMajority
         | Code::NotTransferred => StatusCode::SERVICE_UNAVAILABLE,
     }
 }

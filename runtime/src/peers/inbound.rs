@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use super::frame::{self, BUFFER_KEPT, FrameError, HELLO_BYTES, MESSAGE_BYTES, ReadError};
-use super::{Hello, Link, MAGIC, Peers, Purpose, VERSION, Welcome, snapshots};
+use super::{Hello, Link, MAGIC, Peers, Place, Purpose, VERSION, Welcome, snapshots};
 use crate::core::Core;
 use crate::metrics::Metrics;
 use crate::sockets;
@@ -103,7 +103,8 @@ async fn greet(peers: &Peers, mut stream: TcpStream) -> Result<(Arc<Link>, Purpo
     frame::encode(&welcome, &mut reply);
     stream.write_all(&reply).await?;
     welcome.map_err(Ended::Refused)?;
-    let link = peers.link(hello.from).unwrap_or_else(|| peers.meet(hello.from, &hello.peer_addr));
+    let link = peers.link(hello.from).or_else(|| peers.meet(hello.from, &hello.peer_addr));
+    let link = link.ok_or_else(|| Ended::Refused("it was removed just now".into()))?;
     link.state.lock().client_addr = Some(hello.client_addr);
     Ok((link, hello.purpose, Connection { stream, bytes }))
 }
@@ -129,8 +130,13 @@ fn judge(peers: &Peers, hello: &Hello) -> Result<(), String> {
     if hello.from == roster.node {
         return Err(format!("it says that it is node {}, which is this node", hello.from));
     }
-    if peers.members.lock().was_removed(hello.from) {
+    let members = Arc::clone(&peers.members.lock());
+    if members.was_removed(hello.from) {
         return Err(format!("node {} was removed from this cluster; stop it", hello.from));
+    }
+    let meant = members.get(hello.from).and_then(|member| Place::of(&member.address).incarnation);
+    if meant.is_some_and(|meant| meant != hello.incarnation) {
+        return Err(format!("another server was added under the number of node {}; choose another one", hello.from));
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ mod acquaintances;
 mod frame;
 mod inbound;
 mod outbound;
+mod place;
 mod snapshots;
 
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ use tokio::sync::{Semaphore, mpsc};
 pub use acquaintances::Acquaintances;
 pub use inbound::accept;
 pub use outbound::dial_all;
+pub use place::Place;
 
 use crate::handover::Outbox;
 use crate::limits;
@@ -89,7 +91,7 @@ pub struct Roster {
 pub struct Peers {
     roster: Roster,
     links: Mutex<BTreeMap<NodeId, Arc<Link>>>,
-    /// Who is gone for ever.
+    /// The members that are committed: who is gone for ever, and which directories are meant.
     members: Mutex<Arc<Members>>,
     acquaintances: Acquaintances,
     /// This node's own, to send, and where those that it receives go.
@@ -115,6 +117,8 @@ struct Link {
 struct LinkState {
     /// Where to dial it.
     address: String,
+    /// Whether it has ever let this process in.
+    welcomed: bool,
     /// Whether messages to it have somewhere to go.
     dialled: bool,
     /// The task that reads from it.
@@ -177,25 +181,32 @@ impl Peers {
     pub fn set_members(&self, latest: &Members, committed: &Arc<Members>) {
         *self.members.lock() = Arc::clone(committed);
         for (id, member) in committed.iter().chain(latest.iter()).filter(|(id, _)| *id != self.roster.node) {
-            self.meet(id, member.address.as_str());
+            self.meet(id, &Place::of(&member.address).peer_addr);
         }
         self.links.lock().retain(|id, link| {
             let stays = !committed.was_removed(*id);
             if !stays {
                 link.outbox.close();
                 link.snapshots.close();
+                if let Some(inbound) = link.state.lock().inbound.take() {
+                    inbound.abort();
+                }
             }
             stays
         });
     }
 
-    /// There is a node, and it can be dialled at this address, unless this node was told of another one at its start.
-    fn meet(&self, peer: NodeId, address: &str) -> Arc<Link> {
+    /// There is a node, and it can be dialled at this address, unless this node was told of another one at its start. `None`
+    /// if it was removed.
+    fn meet(&self, peer: NodeId, address: &str) -> Option<Arc<Link>> {
         let address = self.roster.peer_addrs.get(&peer).map_or(address, String::as_str);
         let mut links = self.links.lock();
+        if self.members.lock().was_removed(peer) {
+            return None;
+        }
         if let Some(link) = links.get(&peer) {
             address.clone_into(&mut link.state.lock().address);
-            return Arc::clone(link);
+            return Some(Arc::clone(link));
         }
         let state = LinkState { address: address.to_owned(), ..LinkState::default() };
         let (outbox, snapshots) = (Outbox::new(limits::PEER_OUTBOX), Outbox::new(1));
@@ -203,7 +214,12 @@ impl Peers {
         links.insert(peer, Arc::clone(&link));
         // If nobody dials any more, the node is stopping.
         let _ = self.to_dial.send(Arc::clone(&link));
-        link
+        Some(link)
+    }
+
+    /// Whether all of these nodes know this one by its data directory: each has welcomed it, and remembers whom it welcomes.
+    pub fn is_known_to(&self, mut others: impl Iterator<Item = NodeId>) -> bool {
+        others.all(|other| self.link(other).is_some_and(|link| link.state.lock().welcomed))
     }
 
     fn link(&self, peer: NodeId) -> Option<Arc<Link>> {

@@ -97,7 +97,9 @@ pub(super) async fn connect(peers: &Peers, link: &Link, purpose: Purpose) -> Res
             Some(welcome) => {
                 let incarnation = welcome.map_err(DialError::Refused)?;
                 let met = tokio::task::block_in_place(|| peers.acquaintances.meet(peer, incarnation));
-                met.map(|()| stream).map_err(DialError::Refused)
+                met.map_err(DialError::Refused)?;
+                link.state.lock().welcomed = true;
+                Ok(stream)
             }
             None => Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()),
         }

@@ -4,7 +4,8 @@
 //! Founding is explicit: all founders are told of one another (`--peers`). The cluster's identity is made of its name, its
 //! founders and what it begins with, so founders that were told different things refuse one another. It cannot happen
 //! twice by accident: who is started on a new directory under a number that the others have met before is refused by
-//! them ([`acquaintances`](crate::peers)).
+//! them ([`acquaintances`](crate::peers)); and a founder without a past takes part only when all other founders have let it
+//! in, so that there is nobody left who has not met it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -60,7 +61,8 @@ pub(super) async fn identify(config: &ServerConfig, directory: &LockedDir) -> Re
 fn expected(config: &ServerConfig, found: &Identity) -> Identity {
     let mut expected = Identity { node: config.node, ..found.clone() };
     if !found.founders.is_empty() {
-        if !config.peers.is_empty() {
+        // Members that came later may be named too, to say where they are.
+        if found.founders.keys().any(|founder| !config.peers.contains_key(founder)) && !config.peers.is_empty() {
             expected.founders = config.peers.clone();
         }
         expected.cluster = cluster_id(&config.cluster, &found.founders, found.restored.as_deref());
@@ -73,7 +75,10 @@ fn expected(config: &ServerConfig, found: &Identity) -> Identity {
 async fn join(config: &ServerConfig, address: &str) -> Result<Identity, ServeError> {
     let failed = |source| ServeError::Join { address: address.to_owned(), source: Box::new(source) };
     let peer_addr = config.advertised_peer_addr.as_ref().unwrap_or(&config.peer_addr).clone();
-    let change = MemberChange::Add(AddMember { id: config.node.0, peer_addr });
+    // Drawn once: if an answer is lost, the next attempt asks for the same.
+    let incarnation = Incarnation(rand::random());
+    let member = AddMember { id: config.node.0, peer_addr, incarnation: Some(incarnation.to_string()) };
+    let change = MemberChange::Add(member);
     loop {
         match attempt(address, change.clone()).await {
             Ok(cluster) => {
@@ -81,8 +86,8 @@ async fn join(config: &ServerConfig, address: &str) -> Result<Identity, ServeErr
                     cluster = format!("{cluster:016x}"),
                     "joined; palisade members promote {} makes it a voter", config.node
                 );
-                let (incarnation, founders) = (Incarnation(rand::random()), BTreeMap::new());
-                return Ok(Identity { cluster, node: config.node, incarnation, founders, restored: None });
+                let (node, founders) = (config.node, BTreeMap::new());
+                return Ok(Identity { cluster, node, incarnation, founders, restored: None });
             }
             Err(error @ Error::Refused(Failure { error: Code::NumberTaken | Code::Invalid, .. })) => {
                 return Err(failed(error));
@@ -119,8 +124,12 @@ pub(super) fn restore(file: Option<&Path>, directory: &DataDir, members: &Member
     };
     let refused = |reason: String| ServeError::Restore { path: file.to_owned(), reason };
     let opened = File::open(file).map_err(|error| refused(error.to_string()))?;
-    let (saved, _) =
-        read_snapshot::<LockTable>(BufReader::new(opened), None).map_err(|flaw| refused(flaw.to_string()))?;
+    let read = read_snapshot::<LockTable>(BufReader::new(opened), None);
+    let (saved, info) = read.map_err(|flaw| refused(flaw.to_string()))?;
+    if Some(info.hash.to_string()) != directory.identity().restored {
+        let reason = "it is not the one with which this node was started first, and its founders have to begin alike";
+        return Err(refused(reason.into()));
+    }
     let mut machine = saved.machine;
     machine.skip_tokens(TOKEN_GAP);
     let last = Position { index: Index(1), term: Term(0) };

@@ -66,17 +66,18 @@ impl LockedDir {
     /// If it is somebody else's, or if the operating system refuses something.
     pub fn claim(self, identity: &Identity) -> Result<DataDir, StorageError> {
         let LockedDir { path, found, lock } = self;
-        let segments = match found {
+        let (identity, segments) = match found {
             Some((found, segments)) => {
                 verify(&path, &found, identity)?;
-                segments
+                // What it said at the first start: where the founders are now is nothing that it remembers.
+                (found, segments)
             }
             None => {
                 identity::write(&path, identity, Segments::NONE)?;
-                Segments::NONE
+                (identity.clone(), Segments::NONE)
             }
         };
-        Ok(DataDir { path, identity: identity.clone(), segments, _lock: lock })
+        Ok(DataDir { path, identity, segments, _lock: lock })
     }
 }
 
@@ -176,7 +177,12 @@ mod tests {
         let refused = refusal(Identity { founders, ..identity() });
         assert!(refused.contains("founded by [2], but --peers names [2, 3]"), "{refused}");
         let moved = BTreeMap::from([(NodeId(2), "elsewhere:1".to_owned())]);
-        DataDir::open(&path, &Identity { founders: moved, ..identity() }).unwrap();
+        let mut directory = DataDir::open(&path, &Identity { founders: moved, ..identity() }).unwrap();
+        let segments = Segments { last: SegmentNumber(1), ..Segments::NONE };
+        directory.record_segments(segments).unwrap();
+        drop(directory);
+        assert_eq!(DataDir::open(&path, &identity()).unwrap().identity(), &identity(), "it is what it was at first");
+        identity::write(&path, &identity(), Segments::NONE).unwrap();
 
         let file = path.join("identity.json");
         let content = fs::read_to_string(&file).unwrap();

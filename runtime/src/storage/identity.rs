@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
+use std::num::ParseIntError;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use palisade_spec::raft::NodeId;
 use serde::{Deserialize, Serialize};
@@ -30,6 +32,14 @@ pub struct Incarnation(pub u64);
 impl fmt::Display for Incarnation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
+    }
+}
+
+impl FromStr for Incarnation {
+    type Err = ParseIntError;
+
+    fn from_str(digits: &str) -> Result<Incarnation, ParseIntError> {
+        u64::from_str_radix(digits, 16).map(Incarnation)
     }
 }
 

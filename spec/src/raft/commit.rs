@@ -16,6 +16,8 @@ impl<S: StateMachine> Node<S> {
         let index = leadership.quorum_index(self.log.last().index, self.members());
         if self.log.term_at(index) == Some(self.term()) {
             self.commit_up_to(index, out);
+            // Reads may have waited for the first commit of this term, or for the answer of a member that is gone now.
+            self.confirm_round(out);
             self.begin_round(out);
             self.step_down_if_removed(out);
         }

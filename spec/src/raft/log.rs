@@ -88,6 +88,11 @@ impl<C> Log<C> {
         self.base
     }
 
+    /// The stamp of the entry at the base.
+    pub fn base_stamp(&self) -> Stamp {
+        self.base_stamp
+    }
+
     /// The position of the last entry, or the base of an empty log.
     pub fn last(&self) -> Position {
         self.entries.last().map_or(self.base, Entry::position)

@@ -34,11 +34,11 @@ impl<S: StateMachine> Node<S> {
     /// The members after the change, if this node may make it now.
     fn judge_change(&self, change: &Change) -> Result<Members, Refusal> {
         let Role::Leader(leadership) = &self.role else { return Err(Refusal::NotLeader(self.leader())) };
-        let members = self.members().with(change)?;
         let settled = self.has_committed_in_its_term() && self.log.members_since() <= self.commit;
         if !settled || leadership.successor.is_some() {
             return Err(Refusal::TooEarly);
         }
+        let members = self.members().with(change)?;
         if let Change::Promote(id) = change {
             let lacks = self.log.last().index.0 - leadership.progress[id].matched.0;
             if lacks > self.config.max_batch as u64 {

@@ -49,7 +49,7 @@ impl Progress {
     /// is news: one that answers an earlier attempt is not.
     pub(crate) fn rejected(&mut self, prev: Index, next: Index) -> bool {
         let current = match self.pace {
-            Pace::Probe => prev.next() == self.next,
+            Pace::Probe => prev < self.next && prev.next() == self.next,
             Pace::Replicate => prev > self.matched && prev < self.next,
         };
         if current {

@@ -141,6 +141,11 @@ impl<S: StateMachine> Node<S> {
             let hint = self.hint(prev.index);
             return self.send(from, Body::AppendRejected { prev: prev.index, hint, round }, out);
         }
+        let behind_base = entries.iter().find(|entry| entry.index > base);
+        if prev.index < base && behind_base.is_some_and(|entry| !follows(self.log.base(), self.log.base_stamp(), entry))
+        {
+            return out.push(Output::Dropped { from, reason: DropReason::Malformed });
+        }
         let matched = Index(prev.index.0 + entries.len() as u64).max(base);
         self.accept(entries, out);
         self.send(from, Body::AppendAccepted { matched, round }, out);

@@ -20,8 +20,10 @@ impl<S: StateMachine> Node<S> {
         let Some(successor) = to.or(best).filter(|&id| id != self.config.id && self.log.members().is_voter(id)) else {
             return out.push(Output::TransferRefused { leader: self.leader() });
         };
-        leadership.successor = Some(successor);
-        out.push(Output::ArmElectionTimer);
+        // Asked again for the same, it does not get more time.
+        if leadership.successor.replace(successor) != Some(successor) {
+            out.push(Output::ArmElectionTimer);
+        }
         self.call_when_ready(successor, out);
     }
 
@@ -39,12 +41,12 @@ impl<S: StateMachine> Node<S> {
         self.send(successor, Body::TimeoutNow, out);
     }
 
-    /// As leader: the other voter that has most of the log.
+    /// As leader: the other voter that has most of the log, rather one that has answered lately.
     pub(super) fn best_successor(&self) -> Option<NodeId> {
         let Role::Leader(leadership) = &self.role else { return None };
         let voters = leadership.progress.iter().filter(|(id, _)| self.members().is_voter(**id));
         // Of equals the first.
-        voters.rev().max_by_key(|(_, progress)| progress.matched).map(|(&id, _)| id)
+        voters.rev().max_by_key(|(_, progress)| (progress.active, progress.matched)).map(|(&id, _)| id)
     }
 
     /// The leader of this term asks this node to take over.

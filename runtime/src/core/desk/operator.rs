@@ -7,6 +7,7 @@ use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Change, Member, Node, NodeId, Refusal, Role, Standing};
 
 use super::{Desk, Origin, not_leading};
+use crate::peers::Place;
 
 impl Desk {
     /// The round's next change of the members. To be followed by [`Desk::accepted`] or [`Desk::change_refused`].
@@ -14,6 +15,13 @@ impl Desk {
         let (change, responder) = self.changes.pop_front()?;
         self.proposed.push_back(vec![Origin::Change { change: change.clone(), responder }]);
         Some(change)
+    }
+
+    /// A change is not even asked for: it would leave the cluster to members who are not there.
+    pub(in crate::core) fn change_strands(&mut self) {
+        let message = "too few of those who would vote then are connected to the leader: start them first";
+        let failure = Failure::new(Code::NoMajority, message);
+        self.proposed.pop_back().into_iter().flatten().for_each(|origin| origin.fail(&failure));
     }
 
     /// The change of the members was not taken. What is so already counts as done: it may have been asked for twice.
@@ -31,7 +39,7 @@ impl Desk {
                     responder.answer(Ok(Answer::Members(members_view(node))));
                     continue;
                 }
-                other => refused_change(other),
+                other => refused_change(other, &change),
             };
             responder.answer(Err(failure));
         }
@@ -40,18 +48,18 @@ impl Desk {
     /// To whom the node is to hand over, if somebody wishes it to. To be followed by [`Desk::watch_handover`] in this and
     /// every later round.
     pub(in crate::core) fn wish(&mut self) -> Option<Option<NodeId>> {
-        let (to, _) = self.wishes.last()?;
-        let to = *to;
-        self.handover.extend(self.wishes.drain(..).map(|(_, responder)| responder));
+        let (to, responder) = self.wishes.pop_front()?;
+        self.handover.push(responder);
         Some(to)
     }
 
     /// The node does not hand over: it does not lead, or there is no such voter.
     pub(in crate::core) fn transfer_refused(&mut self, leads: bool, leader: Option<LeaderView>) {
+        // The last of those who wait is the one that was asked for; the others wait for what goes on.
         let nobody = "there is no such voter to hand over to; `palisade members list` shows who votes";
         let failure = if leads { Failure::new(Code::NoMember, nobody) } else { not_leading(leader) };
-        for responder in self.handover.drain(..) {
-            responder.answer(Err(failure.clone()));
+        if let Some(responder) = self.handover.pop() {
+            responder.answer(Err(failure));
         }
     }
 
@@ -80,13 +88,15 @@ fn is_done(node: &Node<LockTable>, change: &Change) -> bool {
     let members = node.members();
     node.log().members_since() <= node.commit()
         && match change {
-            Change::Add { id, address } => members.get(*id).is_some_and(|member| member.address == *address),
+            Change::Add { id, address } => {
+                members.get(*id).is_some_and(|member| Place::of(&member.address).is_of(&Place::of(address)))
+            }
             Change::Promote(id) => members.is_voter(*id),
             Change::Remove(id) => members.was_removed(*id),
         }
 }
 
-fn refused_change(refusal: Refusal) -> Failure {
+fn refused_change(refusal: Refusal, change: &Change) -> Failure {
     let (code, message) = match refusal {
         Refusal::NotLeader(_) => unreachable!("answered with the leader"),
         Refusal::TooEarly => {
@@ -96,7 +106,10 @@ fn refused_change(refusal: Refusal) -> Failure {
             Code::NotCaughtUp,
             "the learner lacks too much of the log yet; try again when `palisade members list` shows that it has nearly all",
         ),
-        Refusal::AlreadyThere => (Code::NumberTaken, "a member has this number, at another address"),
+        Refusal::AlreadyThere if matches!(change, Change::Add { .. }) => {
+            (Code::NumberTaken, "a member has this number: another server, or at another address")
+        }
+        Refusal::AlreadyThere => (Code::TooEarly, "it is a voter as soon as that is committed"),
         Refusal::NotThere => (Code::NoMember, "there is no such member; `palisade members list` shows all"),
         Refusal::WasRemoved => {
             (Code::NumberTaken, "a server of this number was removed, and numbers do not come back: choose another one")
@@ -115,7 +128,7 @@ pub(super) fn members_view(node: &Node<LockTable>) -> MembersView {
     let view = |(id, member): (NodeId, &Member)| MemberView {
         id: id.0,
         voter: member.standing == Standing::Voter,
-        peer_addr: member.address.to_string(),
+        peer_addr: Place::of(&member.address).peer_addr,
         client_addr: None,
         connected: false,
         matched: matched(id),

@@ -79,7 +79,7 @@ impl Scene {
         tokio::spawn(carry_all(Arc::clone(&network), proxy, back.to_string()));
         let (core, doors) = Core::channel();
         tokio::spawn(accept(Arc::clone(&receiver), core, listener));
-        let link = sender.meet(RECEIVER, &front.to_string());
+        let link = sender.meet(RECEIVER, &front.to_string()).unwrap();
         link.state.lock().dialled = true;
         tokio::spawn(send_all(Arc::clone(&sender), link));
         Scene { _directories: directories, sender, receiver, doors, network }
