@@ -29,7 +29,7 @@ impl Position {
 /// What an entry asks the state machine to do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Payload<C> {
-    /// Nothing but let time pass: a new leader's first entry, an expiry, a read's barrier.
+    /// Nothing but let time pass: a new leader's first entry, an expiry.
     Noop,
     /// A client's command.
     Command(C),
