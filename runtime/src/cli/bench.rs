@@ -1,14 +1,16 @@
 //! `palisade bench`: acquire and release, as fast as they go.
 //!
 //! Closed-loop clients, each on its own connection and its own key, each taking and giving back its lock again and
-//! again, against a cluster of real, durable nodes on this machine. The figures are this machine's; docs/performance.md
+//! again, against a cluster of real, durable nodes on this machine. `gap` is the longest time without a grant to anybody. The figures are this machine's; docs/performance.md
 //! says what they are worth.
 
+use std::future::pending;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use palisade_client::{Client, LockOptions, Options};
+use tokio::time::sleep;
 
 use super::connect::Endpoints;
 use super::dev::Cluster;
@@ -30,12 +32,28 @@ pub(super) struct Bench {
     /// Where to start them; node i serves clients on PORT+i and other nodes on PORT+100+i
     #[arg(long, value_name = "PORT", default_value_t = 7800, value_parser = clap::value_parser!(u16).range(1..=65_000))]
     port: u16,
+    /// Meanwhile the leader is ended every three seconds, and started again a second later
+    #[arg(long, value_name = "HOW", conflicts_with = "running")]
+    end_leader: Option<Ending>,
     /// Measure the cluster of --endpoints instead of starting one
     #[arg(long)]
     running: bool,
     #[command(flatten)]
     endpoints: Endpoints,
 }
+
+/// How a leader ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Ending {
+    /// It is asked to stop, and hands over first.
+    Stop,
+    /// It is killed (SIGKILL).
+    Kill,
+}
+
+/// How long a leader is left alone, and how long the place of one that was ended stays empty.
+const LEADS_FOR: Duration = Duration::from_secs(3);
+const AWAY_FOR: Duration = Duration::from_secs(1);
 
 impl Bench {
     pub(super) fn run(self) -> ExitCode {
@@ -49,6 +67,7 @@ impl Bench {
             let endpoints = cluster.endpoints();
             let result = tokio::select! {
                 result = self.measure(&endpoints) => result,
+                Err(error) = end_leaders(&mut cluster, self.end_leader) => Err(error),
                 _ = signals.next() => Err("stopped".to_string()),
             };
             cluster.stop().await;
@@ -64,9 +83,12 @@ impl Bench {
     }
 
     async fn measure(&self, endpoints: &[String]) -> Result<(), String> {
-        say!("{:>7} {:>9} {:>9} {:>9} {:>9}", "clients", "pairs/s", "p50 ms", "p99 ms", "max ms");
+        say!("{:>7} {:>9} {:>9} {:>9} {:>9} {:>9}", "clients", "pairs/s", "p50 ms", "p99 ms", "max ms", "gap ms");
         for &clients in &self.clients {
-            let mut latencies = closed_loop(endpoints, clients, self.time).await?;
+            let mut pairs = closed_loop(endpoints, clients, self.time).await?;
+            pairs.sort_unstable();
+            let gap = pairs.windows(2).map(|pair| pair[1].0 - pair[0].0).max().unwrap_or_default();
+            let mut latencies: Vec<Duration> = pairs.into_iter().map(|(_, latency)| latency).collect();
             latencies.sort_unstable();
             let at = |share: f64| {
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
@@ -75,14 +97,24 @@ impl Bench {
             };
             #[expect(clippy::cast_precision_loss)]
             let rate = latencies.len() as f64 / self.time.as_secs_f64();
-            say!("{clients:>7} {rate:>9.0} {:>9.2} {:>9.2} {:>9.2}", at(0.5), at(0.99), at(1.0));
+            let gap = gap.as_secs_f64() * 1000.0;
+            say!("{clients:>7} {rate:>9.0} {:>9.2} {:>9.2} {:>9.2} {gap:>9.2}", at(0.5), at(0.99), at(1.0));
         }
         Ok(())
     }
 }
 
-/// Lets `clients` clients run for `time`, and returns how long each acquire+release pair took.
-async fn closed_loop(endpoints: &[String], clients: usize, time: Duration) -> Result<Vec<Duration>, String> {
+/// Ends one leader after the other, for as long as it is let.
+async fn end_leaders(cluster: &mut Cluster, how: Option<Ending>) -> Result<(), String> {
+    let Some(how) = how else { return pending().await };
+    loop {
+        sleep(LEADS_FOR).await;
+        cluster.end_leader(how == Ending::Kill, AWAY_FOR).await?;
+    }
+}
+
+/// Lets `clients` clients run for `time`, and returns when each acquire+release pair was done, and how long it took.
+async fn closed_loop(endpoints: &[String], clients: usize, time: Duration) -> Result<Vec<(Instant, Duration)>, String> {
     let mut connected = Vec::new();
     for _ in 0..clients {
         connected.push(Client::connect(endpoints, Options::default()).await.map_err(|error| error.to_string())?);
@@ -95,17 +127,17 @@ async fn closed_loop(endpoints: &[String], clients: usize, time: Duration) -> Re
         tasks.spawn(async move {
             let key = format!("bench/{number}");
             let options = LockOptions::default().owner("bench");
-            let mut latencies = Vec::new();
+            let mut pairs = Vec::new();
             while Instant::now() < end {
                 let begin = Instant::now();
                 let guard = client.lock(key.as_str(), options.clone()).await?;
                 guard.release().await?;
                 if begin >= warm {
-                    latencies.push(begin.elapsed());
+                    pairs.push((Instant::now(), begin.elapsed()));
                 }
             }
             client.close().await;
-            Ok::<_, palisade_client::Error>(latencies)
+            Ok::<_, palisade_client::Error>(pairs)
         });
     }
     let mut all = Vec::new();

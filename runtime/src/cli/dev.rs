@@ -203,6 +203,24 @@ impl Cluster {
         }
     }
 
+    /// Ends the leader, if there is one: kills it, or asks it to stop; and starts it again after a while.
+    pub(super) async fn end_leader(&mut self, kill: bool, away_for: Duration) -> Result<(), String> {
+        let mut leader = None;
+        for node in &self.nodes {
+            let status = palisade_client::status(&node.client_addr, STATUS_TIMEOUT).await.ok();
+            leader = leader.or(status.and_then(|status| status.leader).map(|leader| leader.id));
+        }
+        let Some(node) = self.nodes.iter_mut().find(|node| Some(node.id) == leader) else { return Ok(()) };
+        if kill {
+            node.child.start_kill().map_err(|error| format!("cannot kill node {}: {error}", node.id))?;
+        } else {
+            drop(node.child.stdin.take());
+        }
+        let _ = timeout(STOP_TIMEOUT, node.child.wait()).await;
+        sleep(away_for).await;
+        node.start_again()
+    }
+
     /// Asks every node to stop, and makes those that do not.
     pub(super) async fn stop(&mut self) {
         for node in &mut self.nodes {
@@ -235,21 +253,13 @@ impl Node {
         .flat_map(|(name, value)| [name.to_string(), value])
         .collect();
         let log = data.join(format!("node-{id}.log"));
-        let cannot = |what: &str, error: std::io::Error| format!("cannot {what}: {error}");
-        let file = File::options().create(true).append(true).open(&log).map_err(|e| cannot("write the log file", e))?;
-        let child = Command::new(std::env::current_exe().map_err(|e| cannot("find this program", e))?)
-            .arg("serve")
-            .args(&arguments)
-            .arg("--stop-with-stdin")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(file)
-            // Ctrl-C in the terminal is for the cluster as a whole: it stops the nodes in good order.
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(|e| cannot("start a node", e))?;
+        let child = launch(&arguments, &log)?;
         Ok(Node { id, client_addr, arguments, log, child })
+    }
+
+    fn start_again(&mut self) -> Result<(), String> {
+        self.child = launch(&self.arguments, &self.log)?;
+        Ok(())
     }
 
     fn tell_end(&self, status: ExitStatus) {
@@ -257,6 +267,24 @@ impl Node {
         let words: Vec<String> = self.arguments.iter().map(|word| quoted(word)).collect();
         say!("  {} serve {}", program(), words.join(" "));
     }
+}
+
+/// Starts a node's process, which logs to this file.
+fn launch(arguments: &[String], log: &Path) -> Result<Child, String> {
+    let cannot = |what: &str, error: std::io::Error| format!("cannot {what}: {error}");
+    let file = File::options().create(true).append(true).open(log).map_err(|e| cannot("write the log file", e))?;
+    Command::new(std::env::current_exe().map_err(|e| cannot("find this program", e))?)
+        .arg("serve")
+        .args(arguments)
+        .arg("--stop-with-stdin")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(file)
+        // Ctrl-C in the terminal is for the cluster as a whole: it stops the nodes in good order.
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|e| cannot("start a node", e))
 }
 
 /// This program, as the user would call it.
