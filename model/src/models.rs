@@ -394,11 +394,11 @@ fn wide() -> Vec<Named> {
         holds(
             Tier::Random,
             "membership-wide",
-            "4 servers and 2 that join, 6 terms, logs of 14, 8 changes, 3 crashes, 2 snapshots, 5 repeats, 14 messages",
+            "4 servers and one that joins, 6 terms, logs of 12, 4 changes, 3 crashes, 2 snapshots, 5 repeats, 14 messages",
             || {
-                let many = Changes { additions: 2, promotions: 3, removals: 3 };
+                let many = Changes { removals: 2, ..EACH };
                 let (repeats, delivery) = (Repeats::AtMost(5), late(14));
-                let bounds = Bounds { servers: 4, joiners: 2, terms: 6, log: 14, crashes: 3, snapshots: 2, ..JOINED };
+                let bounds = Bounds { servers: 4, terms: 6, log: 12, crashes: 3, snapshots: 2, ..JOINED };
                 membership(many, 4, Bounds { repeats, delivery, appends: 2, ..bounds })
             },
         ),

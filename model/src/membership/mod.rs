@@ -36,7 +36,8 @@ pub struct Changes {
     pub additions: u8,
     /// Learners that become voters.
     pub promotions: u8,
-    /// Members that go.
+    /// Members that go. Two voters must be left: the driver's elections at will wait for a leader to be deposed, and one
+    /// that is a majority by itself never is.
     pub removals: u8,
 }
 
