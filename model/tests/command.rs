@@ -106,6 +106,6 @@ fn the_explorer_shows_sentences_changes_tables_and_diagrams() {
     let steps: Vec<serde_json::Value> = serde_json::from_str(body).unwrap();
     let step = steps.iter().find(|step| step["action"] == "server 1 campaigns for term 1").unwrap();
     assert!(step["outcome"].as_str().unwrap().contains("server 1: term 0 → 1, vote 1"), "{step}");
-    assert!(step["state"].as_str().unwrap().contains("server 2  term 0"), "{step}");
+    assert!(step["state"].as_str().unwrap().contains("server 2   term 0"), "{step}");
     assert!(step["svg"].as_str().unwrap().starts_with("<svg"), "{step}");
 }
