@@ -1,6 +1,6 @@
 //! Who belongs to the cluster (§4): a log entry like any other, but in force as soon as it stands in a log.
 //!
-//! A server that replicates, learns or votes is a member. Members change one at a time ([`Node::on_change`] in
+//! A server that replicates, learns or votes is a member. Members change one at a time (`Node::on_change` in
 //! [`membership`](super::membership) says when), so that any majority of the members before meets any majority of the
 //! members after: there is no moment at which two leaders could be elected by two sets that do not meet (§4.1).
 
