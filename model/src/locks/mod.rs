@@ -181,7 +181,7 @@ impl Locks {
             let outcome = execute(&mut table, state.now, &payload);
             let violation = judge(&state.table, state.now, &payload, &outcome, &table, &mut greatest).err().map(leak);
             let is_new = |id: &&SessionId| state.table.session(**id).is_none();
-            let opened = table.sessions().keys().rev().find(is_new).map(|id| id.number);
+            let opened = table.sessions().keys().filter(is_new).last().map(|id| id.number);
             let table = if table == *state.table { state.table } else { self.tables.intern(table, &self.names) };
             Entry { table, opened, outcome, greatest, violation }
         })

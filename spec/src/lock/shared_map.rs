@@ -1,15 +1,15 @@
-//! A sorted map that is cheap to copy, for tables of millions of entries.
+//! A sorted map that costs nothing to copy, for tables of millions of entries.
 //!
 //! A snapshot is a copy of the table, taken between two entries by the thread that serves clients. So the entries stand
-//! in sorted **chunks** that copies share: a copy costs a reference to each chunk, and whoever writes to a chunk that is
-//! shared copies that one chunk first ([`Arc::make_mut`]). The copy never changes.
+//! in the leaves of a B+ tree whose nodes are shared by all copies: a copy is one more reference to the root, and whoever
+//! writes copies the few nodes on the way from the root to the entry, those that are shared ([`Arc::make_mut`]). The
+//! copy never changes.
 //!
-//! Where one chunk ends and the next begins depends on the map's history, and nothing else may: equality, hash, order and
+//! Where one node ends and the next begins depends on the map's history, and nothing else may: equality, hash, order and
 //! serialization are those of the sequence of entries. So replicas that came to the same content in different ways are
 //! equal, and their snapshots are the same bytes. That is why `Eq`, `Hash` and serde are written by hand here, and only
 //! here (docs/decisions/0012).
 
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -17,31 +17,43 @@ use core::hash::{Hash, Hasher};
 use core::marker::PhantomData;
 use core::mem;
 use core::ops::{Bound, Index};
+use core::slice;
 
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The most entries in a chunk. A copy costs as much as there are chunks, a write after it as much as a chunk is long.
-const CHUNK: usize = 128;
+/// The most items in a node. The first write to a node after a copy costs as much as the node is long. The tests here see
+/// high trees.
+const WIDTH: usize = if cfg!(test) { 16 } else { 32 };
 
-/// How many entries a chunk makes room for when it has none, and gives back when it has twice that to spare.
-const ROOM: usize = 16;
+/// How many items a node makes room for when it has none, and gives back when it has twice that to spare.
+const ROOM: usize = WIDTH / 8;
 
-type Chunk<K, V> = Vec<(K, V)>;
+/// What a node consists of, sorted by key.
+type Run<K, T> = Vec<(K, T)>;
 
 /// A sorted map whose copies share what they have in common.
-///
-/// Each chunk stands under a **fence**: a key that is not above its first, and above all keys of the chunk before. No
-/// chunk is empty.
 pub struct SharedMap<K, V> {
-    chunks: BTreeMap<K, Arc<Chunk<K, V>>>,
+    root: Arc<Node<K, V>>,
     len: usize,
 }
 
+/// A node of the tree. All leaves are equally far from the root, and only a root may be empty.
+#[derive(Clone)]
+enum Node<K, V> {
+    /// Entries.
+    Leaf(Run<K, V>),
+    /// Nodes, each under a **fence**: a key that is not above the least in that node, and above all in the node before.
+    /// The fence of the first means nothing: what is less than all fences belongs there.
+    Branch(Run<K, Arc<Node<K, V>>>),
+}
+
+use Node::{Branch, Leaf};
+
 impl<K, V> SharedMap<K, V> {
     /// An empty map.
-    pub const fn new() -> SharedMap<K, V> {
-        SharedMap { chunks: BTreeMap::new(), len: 0 }
+    pub fn new() -> SharedMap<K, V> {
+        SharedMap { root: Arc::new(Leaf(Vec::new())), len: 0 }
     }
 
     /// How many entries there are.
@@ -55,17 +67,19 @@ impl<K, V> SharedMap<K, V> {
     }
 
     /// All entries, in the order of their keys.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&K, &V)> + Clone {
-        self.chunks.values().flat_map(|chunk| chunk.iter()).map(|(key, value)| (key, value))
+    pub fn iter(&self) -> Entries<'_, K, V> {
+        let mut entries = Entries { leaf: [].iter(), ahead: Vec::new() };
+        entries.descend(&self.root, |_| 0, |_| 0);
+        entries
     }
 
     /// All keys, in order.
-    pub fn keys(&self) -> impl DoubleEndedIterator<Item = &K> + Clone {
+    pub fn keys(&self) -> impl Iterator<Item = &K> + Clone {
         self.iter().map(|(key, _)| key)
     }
 
     /// All values, in the order of their keys.
-    pub fn values(&self) -> impl DoubleEndedIterator<Item = &V> + Clone {
+    pub fn values(&self) -> impl Iterator<Item = &V> + Clone {
         self.iter().map(|(_, value)| value)
     }
 
@@ -76,16 +90,26 @@ impl<K, V> SharedMap<K, V> {
 
     /// The entry with the greatest key.
     pub fn last(&self) -> Option<(&K, &V)> {
-        self.iter().next_back()
+        let mut node = &self.root;
+        loop {
+            match &**node {
+                Leaf(run) => return run.last().map(|(key, value)| (key, value)),
+                Branch(run) => node = &run.last()?.1,
+            }
+        }
     }
 }
 
 impl<K: Ord, V> SharedMap<K, V> {
     /// The value at `key`.
     pub fn get(&self, key: &K) -> Option<&V> {
-        let (_, chunk) = self.chunks.range(up_to(key)).next_back()?;
-        let place = find(chunk, key).ok()?;
-        Some(&chunk[place].1)
+        let mut node = &self.root;
+        loop {
+            match &**node {
+                Leaf(run) => return find(run, key).ok().map(|place| &run[place].1),
+                Branch(run) => node = &run[under(run, key)].1,
+            }
+        }
     }
 
     /// Whether there is an entry at `key`.
@@ -94,128 +118,240 @@ impl<K: Ord, V> SharedMap<K, V> {
     }
 
     /// The entries from `start` on, in the order of their keys.
-    pub fn range_from(&self, start: Bound<&K>) -> impl Iterator<Item = (&K, &V)> {
-        let fence = match start {
-            Bound::Included(key) | Bound::Excluded(key) => self.chunks.range(up_to(key)).next_back(),
-            Bound::Unbounded => None,
+    pub fn range_from(&self, start: Bound<&K>) -> Entries<'_, K, V> {
+        let (key, is_before): (_, fn(&K, &K) -> bool) = match start {
+            Bound::Included(key) => (key, |known, key| known < key),
+            Bound::Excluded(key) => (key, |known, key| known <= key),
+            Bound::Unbounded => return self.iter(),
         };
-        let chunks = fence.map_or(Bound::Unbounded, |(fence, _)| Bound::Included(fence));
-        let chunks = self.chunks.range((chunks, Bound::Unbounded)).flat_map(|(_, chunk)| chunk.iter());
-        let is_before = move |key: &K| match start {
-            Bound::Included(start) => key < start,
-            Bound::Excluded(start) => key <= start,
-            Bound::Unbounded => false,
-        };
-        chunks.map(|(key, value)| (key, value)).skip_while(move |(key, _)| is_before(key))
+        let mut entries = Entries { leaf: [].iter(), ahead: Vec::new() };
+        entries.descend(
+            &self.root,
+            |branch| under(branch, key),
+            |leaf| leaf.partition_point(|(known, _)| is_before(known, key)),
+        );
+        entries
     }
 }
 
 impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
-    /// The value at `key`, to be changed. Copies the chunk if it is shared.
+    /// The value at `key`, to be changed. Copies what is shared on the way there.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        let (_, chunk) = self.chunks.range_mut(up_to(key)).next_back()?;
-        let place = find(chunk, key).ok()?;
-        Some(&mut Arc::make_mut(chunk)[place].1)
+        if !self.contains_key(key) {
+            return None;
+        }
+        let mut node = &mut self.root;
+        loop {
+            match Arc::make_mut(node) {
+                Leaf(run) => return find(run, key).ok().map(|place| &mut run[place].1),
+                Branch(run) => {
+                    let place = under(run, key);
+                    node = &mut run[place].1;
+                }
+            }
+        }
     }
 
     /// Puts a value at `key`; gives back the one that was there.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
-        let Some((_, chunk)) = self.chunks.range_mut(up_to(&key)).next_back() else {
-            self.insert_between(key, value);
-            return None;
-        };
-        match find(chunk, &key) {
-            Ok(place) => return Some(mem::replace(&mut Arc::make_mut(chunk)[place].1, value)),
-            Err(place) if chunk.len() < CHUNK => put(Arc::make_mut(chunk), place, (key, value)),
-            Err(CHUNK) => {
-                self.insert_between(key, value);
-                return None;
-            }
-            Err(place) => {
-                let upper = split(Arc::make_mut(chunk), place, (key, value));
-                self.chunks.insert(upper[0].0.clone(), Arc::new(upper));
-            }
+        let (old, upper) = Arc::make_mut(&mut self.root).insert(key, value);
+        if let Some(upper) = upper {
+            let lower = mem::replace(&mut self.root, Arc::new(Leaf(Vec::new())));
+            self.root = Arc::new(Branch([lower, Arc::new(upper)].map(|node| (node.fence().clone(), node)).into()));
         }
-        self.len += 1;
-        None
+        self.len += usize::from(old.is_none());
+        old
     }
 
     /// Takes the entry at `key` away.
     pub fn remove(&mut self, key: &K) -> Option<V> {
-        let (fence, chunk) = self.chunks.range_mut(up_to(key)).next_back()?;
-        let place = find(chunk, key).ok()?;
-        let chunk = Arc::make_mut(chunk);
-        let (_, value) = chunk.remove(place);
-        self.len -= 1;
-        if chunk.len() <= CHUNK / 2 && chunk.len().is_multiple_of(ROOM) {
-            let fence = fence.clone();
-            self.tidy(&fence);
+        if !self.contains_key(key) {
+            return None;
         }
+        let value = Arc::make_mut(&mut self.root).remove(key);
+        while let Branch(run) = &*self.root
+            && run.len() < 2
+        {
+            self.root = run.first().map_or_else(|| Arc::new(Leaf(Vec::new())), |(_, only)| Arc::clone(only));
+        }
+        self.len -= 1;
         Some(value)
     }
+}
 
-    /// Inserts a key that lies between two chunks, the first of which is full, or before all: it begins the second, or
-    /// a chunk of its own if that is full, too. So keys that come in order fill one chunk after the other.
-    fn insert_between(&mut self, key: K, value: V) {
-        let next = self.chunks.range((Bound::Excluded(&key), Bound::Unbounded)).next();
-        let fence = next.filter(|(_, chunk)| chunk.len() < CHUNK).map(|(fence, _)| fence.clone());
-        let mut chunk = fence.and_then(|fence| self.chunks.remove(&fence)).unwrap_or_default();
-        put(Arc::make_mut(&mut chunk), 0, (key.clone(), value));
-        self.chunks.insert(key, chunk);
-        self.len += 1;
-    }
-
-    /// A chunk has become short: it goes if it is empty, and is joined with a neighbour if both leave room together.
-    fn tidy(&mut self, fence: &K) {
-        let len = self.chunks[fence].len();
-        if len == 0 {
-            self.chunks.remove(fence);
-            return;
+impl<K: Ord + Clone, V: Clone> Node<K, V> {
+    /// What can be the fence of this node, which is not empty.
+    fn fence(&self) -> &K {
+        match self {
+            Leaf(run) => &run[0].0,
+            Branch(run) => &run[0].0,
         }
-        let joins =
-            |(other, chunk): (&K, &Arc<Chunk<K, V>>)| (len + chunk.len() <= CHUNK - 2 * ROOM).then(|| other.clone());
-        let after = self.chunks.range((Bound::Excluded(fence), Bound::Unbounded)).next().and_then(joins);
-        let before = self.chunks.range((Bound::Unbounded, Bound::Excluded(fence))).next_back().and_then(joins);
-        let (lower, upper) = match (before, after) {
-            (_, Some(after)) => (fence.clone(), Some(after)),
-            (Some(before), None) => (before, Some(fence.clone())),
-            (None, None) => (fence.clone(), None),
-        };
-        let upper = upper.and_then(|upper| self.chunks.remove(&upper)).map(Arc::unwrap_or_clone);
-        let chunk = Arc::make_mut(self.chunks.get_mut(&lower).expect("a fence has a chunk"));
-        chunk.extend(upper.unwrap_or_default());
-        chunk.shrink_to_fit();
+    }
+
+    /// Puts a value at `key`; gives back the one that was there, and what is to stand behind this node if that has
+    /// become too much for one.
+    fn insert(&mut self, key: K, value: V) -> (Option<V>, Option<Node<K, V>>) {
+        match self {
+            Leaf(run) => match find(run, &key) {
+                Ok(place) => (Some(mem::replace(&mut run[place].1, value)), None),
+                Err(place) => (None, put(run, place, (key, value)).map(Leaf)),
+            },
+            Branch(run) => {
+                let place = under(run, &key);
+                let (old, upper) = Arc::make_mut(&mut run[place].1).insert(key, value);
+                let upper = upper.and_then(|upper| put(run, place + 1, (upper.fence().clone(), Arc::new(upper))));
+                (old, upper.map(Branch))
+            }
+        }
+    }
+
+    /// Takes the entry at `key` away, which is there.
+    fn remove(&mut self, key: &K) -> V {
+        match self {
+            Leaf(run) => {
+                let place = find(run, key).unwrap_or_else(|_| unreachable!("the map has looked"));
+                run.remove(place).1
+            }
+            Branch(run) => {
+                let place = under(run, key);
+                let value = Arc::make_mut(&mut run[place].1).remove(key);
+                let len = run[place].1.len();
+                if len <= WIDTH / 2 && len.is_multiple_of(ROOM) {
+                    tidy(run, place);
+                }
+                value
+            }
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Leaf(run) => run.len(),
+            Branch(run) => run.len(),
+        }
+    }
+
+    /// Takes in what stands behind it, under that fence.
+    fn join(&mut self, fence: K, upper: Node<K, V>) {
+        match (self, upper) {
+            (Leaf(run), Leaf(upper)) => run.extend(upper),
+            (Branch(run), Branch(mut upper)) => {
+                // Its first fence meant nothing, and does now.
+                upper[0].0 = fence;
+                run.extend(upper);
+            }
+            _ => unreachable!("all leaves are equally far from the root"),
+        }
+    }
+
+    /// Gives back room that is not needed.
+    fn shrink(&mut self) {
+        match self {
+            Leaf(run) => run.shrink_to_fit(),
+            Branch(run) => run.shrink_to_fit(),
+        }
     }
 }
 
-fn up_to<K>(key: &K) -> (Bound<&K>, Bound<&K>) {
-    (Bound::Unbounded, Bound::Included(key))
+/// Where `key` stands, or would stand.
+fn find<K: Ord, T>(run: &Run<K, T>, key: &K) -> Result<usize, usize> {
+    run.binary_search_by(|(known, _)| known.cmp(key))
 }
 
-fn find<K: Ord, V>(chunk: &Chunk<K, V>, key: &K) -> Result<usize, usize> {
-    chunk.binary_search_by(|(known, _)| known.cmp(key))
+/// The node of a branch that `key` belongs to.
+fn under<K: Ord, T>(run: &Run<K, T>, key: &K) -> usize {
+    run.partition_point(|(fence, _)| fence <= key).saturating_sub(1)
 }
 
-/// Inserts into a chunk that may have no room left: it makes little, for most chunks do not grow to the end.
-fn put<K, V>(chunk: &mut Chunk<K, V>, place: usize, entry: (K, V)) {
-    if chunk.len() == chunk.capacity() {
-        chunk.reserve_exact(ROOM);
+/// Inserts an item. A run that is full keeps its lower half, and the upper is given back; or only what comes before or
+/// behind, where items come in order: so they fill one node after the other. A run that has no room makes little, for
+/// most do not grow to the end.
+fn put<K, T>(run: &mut Run<K, T>, place: usize, item: (K, T)) -> Option<Run<K, T>> {
+    let add = |run: &mut Run<K, T>, place, item| {
+        if run.len() == run.capacity() {
+            run.reserve_exact(ROOM.min(WIDTH - run.len()));
+        }
+        run.insert(place, item);
+    };
+    if run.len() < WIDTH {
+        add(run, place, item);
+        return None;
     }
-    chunk.insert(place, entry);
-}
-
-/// Inserts into a full chunk, and gives back its upper half; or, near its end, only what comes behind: keys that come in
-/// order before a few greater ones fill the lower chunk next.
-fn split<K, V>(chunk: &mut Chunk<K, V>, place: usize, entry: (K, V)) -> Chunk<K, V> {
-    let at = if place > CHUNK - ROOM { place } else { CHUNK / 2 };
-    let mut upper = chunk.split_off(at);
-    chunk.shrink_to_fit();
-    if place <= at {
-        put(chunk, place, entry);
+    let at = if place == 0 || place > WIDTH - ROOM { place } else { WIDTH / 2 };
+    let mut upper = run.split_off(at);
+    run.shrink_to_fit();
+    if place < WIDTH && place <= at {
+        add(run, place, item);
     } else {
-        put(&mut upper, place - at, entry);
+        add(&mut upper, place - at, item);
     }
-    upper
+    Some(upper)
+}
+
+/// A node of this branch has become short: it goes if it is empty, and is joined with a neighbour if both leave room
+/// together.
+fn tidy<K: Ord + Clone, V: Clone>(run: &mut Run<K, Arc<Node<K, V>>>, place: usize) {
+    if run[place].1.len() == 0 {
+        run.remove(place);
+        return;
+    }
+    let joins = |lower: usize| run[lower].1.len() + run[lower + 1].1.len() <= WIDTH - 2 * ROOM;
+    let behind = (place + 1 < run.len() && joins(place)).then_some(place);
+    let lower = behind.or_else(|| place.checked_sub(1).filter(|&before| joins(before)));
+    let upper = lower.map(|lower| run.remove(lower + 1));
+    let node = Arc::make_mut(&mut run[lower.unwrap_or(place)].1);
+    if let Some((fence, upper)) = upper {
+        node.join(fence, Arc::unwrap_or_clone(upper));
+    }
+    node.shrink();
+}
+
+/// Entries of a map, in the order of their keys.
+pub struct Entries<'a, K, V> {
+    leaf: slice::Iter<'a, (K, V)>,
+    /// What comes behind the leaf, and behind the branch that it is in, and so on, from the root on.
+    ahead: Vec<slice::Iter<'a, (K, Arc<Node<K, V>>)>>,
+}
+
+impl<'a, K, V> Entries<'a, K, V> {
+    /// Goes down to a leaf, in each branch into the node at the place that is said, and to a place in that leaf.
+    fn descend(
+        &mut self,
+        mut node: &'a Node<K, V>,
+        in_branch: impl Fn(&'a Run<K, Arc<Node<K, V>>>) -> usize,
+        in_leaf: impl FnOnce(&'a Run<K, V>) -> usize,
+    ) {
+        while let Branch(run) = node {
+            let mut ahead = run[in_branch(run)..].iter();
+            node = &ahead.next().expect("a branch has nodes").1;
+            self.ahead.push(ahead);
+        }
+        if let Leaf(run) = node {
+            self.leaf = run[in_leaf(run)..].iter();
+        }
+    }
+}
+
+impl<'a, K, V> Iterator for Entries<'a, K, V> {
+    type Item = (&'a K, &'a V);
+
+    fn next(&mut self) -> Option<(&'a K, &'a V)> {
+        loop {
+            if let Some((key, value)) = self.leaf.next() {
+                return Some((key, value));
+            }
+            match self.ahead.last_mut()?.next() {
+                Some((_, node)) => self.descend(node, |_| 0, |_| 0),
+                None => _ = self.ahead.pop(),
+            }
+        }
+    }
+}
+
+impl<K, V> Clone for Entries<'_, K, V> {
+    fn clone(&self) -> Self {
+        Entries { leaf: self.leaf.clone(), ahead: self.ahead.clone() }
+    }
 }
 
 impl<K, V> Default for SharedMap<K, V> {
@@ -224,10 +360,10 @@ impl<K, V> Default for SharedMap<K, V> {
     }
 }
 
-/// Shares the chunks.
-impl<K: Clone, V> Clone for SharedMap<K, V> {
+/// Shares the tree.
+impl<K, V> Clone for SharedMap<K, V> {
     fn clone(&self) -> Self {
-        SharedMap { chunks: self.chunks.clone(), len: self.len }
+        SharedMap { root: Arc::clone(&self.root), len: self.len }
     }
 }
 
@@ -273,13 +409,13 @@ impl<K: Serialize, V: Serialize> Serialize for SharedMap<K, V> {
 /// From a sequence of entries, whose keys must be in order.
 impl<'de, K: Deserialize<'de> + Ord + Clone, V: Deserialize<'de> + Clone> Deserialize<'de> for SharedMap<K, V> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(Entries(PhantomData))
+        deserializer.deserialize_seq(InOrder(PhantomData))
     }
 }
 
-struct Entries<K, V>(PhantomData<(K, V)>);
+struct InOrder<K, V>(PhantomData<(K, V)>);
 
-impl<'de, K: Deserialize<'de> + Ord + Clone, V: Deserialize<'de> + Clone> Visitor<'de> for Entries<K, V> {
+impl<'de, K: Deserialize<'de> + Ord + Clone, V: Deserialize<'de> + Clone> Visitor<'de> for InOrder<K, V> {
     type Value = SharedMap<K, V>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,5 +1,6 @@
 //! The map beside a `BTreeMap`, and beside copies of itself.
 
+use alloc::collections::BTreeMap;
 use alloc::string::ToString;
 
 use serde::de::value::{Error, MapDeserializer};
@@ -38,22 +39,53 @@ fn even(count: u64) -> Map {
 }
 
 impl Map {
-    /// What the rest of the map relies on.
-    fn assert_sound(&self) {
-        let mut last = None;
-        for (fence, chunk) in &self.chunks {
-            assert!(!chunk.is_empty() && chunk.len() <= CHUNK, "a chunk of {}", chunk.len());
-            assert!(*fence <= chunk[0].0 && last.is_none_or(|last| last < *fence), "a fence in the wrong place");
-            assert!(chunk.is_sorted_by(|a, b| a.0 < b.0));
-            assert!(chunk.capacity() <= CHUNK.max(chunk.len() + CHUNK / 2 + ROOM), "room for {}", chunk.capacity());
-            last = Some(chunk[chunk.len() - 1].0);
-        }
-        assert_eq!(self.len, self.chunks.values().map(|chunk| chunk.len()).sum::<usize>());
+    /// All leaves, and how high the tree is, if all is as the rest of the map relies on.
+    fn sound(&self) -> (Vec<&Arc<Node<u64, u64>>>, usize) {
+        let (mut leaves, mut heights) = (Vec::new(), Vec::new());
+        sound(&self.root, 1, &(0..u64::MAX), true, &mut |leaf, height| {
+            leaves.push(leaf);
+            heights.push(height);
+        });
+        assert!(heights.iter().all(|height| *height == heights[0]), "leaves at {heights:?}");
+        assert_eq!(self.len, leaves.iter().map(|leaf| leaf.len()).sum::<usize>());
+        (leaves, heights[0])
     }
 
-    /// How full the chunks are, in percent.
+    /// How full the leaves are, in percent.
     fn fill(&self) -> usize {
-        100 * self.len / (CHUNK * self.chunks.len())
+        100 * self.len / (WIDTH * self.sound().0.len())
+    }
+}
+
+/// Goes through a node whose keys are to be in that range.
+fn sound<'a>(
+    node: &'a Arc<Node<u64, u64>>,
+    height: usize,
+    range: &core::ops::Range<u64>,
+    is_root: bool,
+    leaf: &mut impl FnMut(&'a Arc<Node<u64, u64>>, usize),
+) {
+    let (len, capacity) = match &**node {
+        Leaf(run) => (run.len(), run.capacity()),
+        Branch(run) => (run.len(), run.capacity()),
+    };
+    assert!(len <= WIDTH && (is_root || len > 0), "a node of {len}");
+    assert!(capacity <= WIDTH, "room for {capacity}");
+    match &**node {
+        Leaf(run) => {
+            assert!(run.is_sorted_by(|a, b| a.0 < b.0), "{run:?}");
+            assert!(run.iter().all(|(key, _)| range.contains(key)), "{run:?} in {range:?}");
+            leaf(node, height);
+        }
+        Branch(run) => {
+            assert!(!is_root || len > 1, "a root over one node");
+            let fences: Vec<u64> = run.iter().skip(1).map(|(fence, _)| *fence).collect();
+            let bounds: Vec<u64> = [&[range.start], &fences[..], &[range.end]].concat();
+            assert!(bounds.is_sorted(), "{fences:?} in {range:?}");
+            for ((_, node), bounds) in run.iter().zip(bounds.windows(2)) {
+                sound(node, height + 1, &(bounds[0]..bounds[1]), false, leaf);
+            }
+        }
     }
 }
 
@@ -71,9 +103,9 @@ impl Random {
 
 /// Everything that a map can be asked, asked of both.
 fn assert_same(map: &Map, expected: &BTreeMap<u64, u64>, random: &mut Random) {
-    map.assert_sound();
+    map.sound();
     assert_eq!((map.len(), map.is_empty()), (expected.len(), expected.is_empty()));
-    assert!(map.iter().eq(expected) && map.iter().rev().eq(expected.iter().rev()));
+    assert!(map.iter().eq(expected));
     assert!(map.keys().eq(expected.keys()) && map.values().eq(expected.values()));
     assert_eq!((map.first(), map.last()), (expected.first_key_value(), expected.last_key_value()));
     let start = random.below(5_000);
@@ -84,6 +116,7 @@ fn assert_same(map: &Map, expected: &BTreeMap<u64, u64>, random: &mut Random) {
 
 #[test]
 fn does_what_a_btree_map_does_and_copies_never_change() {
+    let mut highest = 0;
     for seed in 0..24 {
         let mut random = Random(seed);
         let (mut map, mut expected, mut copies) = (Map::new(), BTreeMap::new(), Vec::new());
@@ -104,6 +137,7 @@ fn does_what_a_btree_map_does_and_copies_never_change() {
             }
             if random.below(600) == 0 {
                 copies.push((map.clone(), expected.clone()));
+                highest = highest.max(map.sound().1);
                 assert_same(&map, &expected, &mut random);
             }
         }
@@ -113,8 +147,10 @@ fn does_what_a_btree_map_does_and_copies_never_change() {
         while let Some(key) = expected.pop_first().map(|(key, _)| key) {
             assert!(map.remove(&key).is_some(), "seed {seed}");
         }
-        assert!(map.chunks.is_empty() && map.is_empty());
+        assert!(map.is_empty());
+        assert_eq!(map.sound().1, 1, "the tree has not shrunk");
     }
+    assert!(highest >= 4, "no tree was high");
 }
 
 #[test]
@@ -128,7 +164,8 @@ fn only_the_content_counts() {
     for key in 0..2_000 {
         other.remove(&(2 * key + 1));
     }
-    assert!(!grown.chunks.keys().eq(other.chunks.keys()), "the same chunks show nothing");
+    let nodes = |map: &Map| map.sound().0.iter().map(|leaf| leaf.len()).collect::<Vec<_>>();
+    assert_ne!(nodes(&grown), nodes(&other), "the same nodes show nothing");
     assert_eq!((&grown, hash(&grown)), (&other, hash(&other)));
     *other.get_mut(&2_000).unwrap() += 1;
     assert_ne!(grown, other);
@@ -136,25 +173,28 @@ fn only_the_content_counts() {
 }
 
 #[test]
-fn a_write_copies_one_chunk_and_leaves_the_copy_alone() {
+fn a_write_copies_the_way_to_one_leaf_and_leaves_the_copy_alone() {
     let mut map = even(1_000);
-    let (copy, chunks) = (map.clone(), map.chunks.len());
-    let shared = |map: &Map| map.chunks.values().filter(|chunk| Arc::strong_count(chunk) == 2).count();
-    assert_eq!(shared(&map), chunks);
+    let copy = map.clone();
+    let unshared = |map: &Map| {
+        let leaves = copy.sound().0;
+        map.sound().0.iter().filter(|leaf| !leaves.iter().any(|known| Arc::ptr_eq(known, leaf))).count()
+    };
+    assert_eq!(unshared(&map), 0);
     // Who only looks, or finds nothing to change, copies nothing.
     assert_eq!(map.get(&6), Some(&3));
     assert_eq!(map.get_mut(&7), None);
     assert_eq!(map.remove(&7), None);
-    assert_eq!(shared(&map), chunks);
+    assert!(Arc::ptr_eq(&map.root, &copy.root));
     *map.get_mut(&6).unwrap() = 0;
     assert_eq!(map.remove(&8), Some(4));
     assert_eq!(map.insert(10, 0), Some(5));
-    assert_eq!(shared(&map), chunks - 1);
+    assert_eq!(unshared(&map), 1);
     assert_eq!(copy, even(1_000));
 }
 
 #[test]
-fn keys_that_come_in_order_fill_the_chunks() {
+fn keys_that_come_in_order_fill_the_leaves() {
     assert!(even(10_000).fill() >= 98);
     // In the midst of others, too, as the deadlines of short-lived sessions stand before those of long-lived ones.
     let mut map = Map::new();
@@ -171,13 +211,12 @@ fn keys_that_come_in_order_fill_the_chunks() {
 }
 
 #[test]
-fn chunks_that_have_become_short_are_joined() {
+fn leaves_that_have_become_short_are_joined() {
     let mut map = even(10_000);
     let mut random = Random(1);
     for key in (0..10_000).filter(|_| random.below(10) > 0) {
         map.remove(&(2 * key));
     }
-    map.assert_sound();
     assert!(map.fill() > 30, "{}%", map.fill());
 }
 
