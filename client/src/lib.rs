@@ -55,5 +55,5 @@ pub use client::Client;
 pub use endpoints::{DEFAULT_ENDPOINTS, endpoints_from_env, parse_endpoints};
 pub use error::Error;
 pub use guard::Guard;
-pub use oneshot::{ask, status};
+pub use oneshot::{ask, ask_all, status};
 pub use options::{LockOptions, Options, Wait};

@@ -1,4 +1,4 @@
-//! One question to one node, without a client: for people and tools that want *this* node's view.
+//! Questions to one node, without a client: for people and tools that want *this* node's view.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -29,30 +29,60 @@ pub async fn status(endpoint: &str, at_most: Duration) -> Result<StatusView, Err
 /// [`Error::BadEndpoint`]; [`Error::Unreachable`] if it did not answer within `at_most`; [`Error::Refused`], which
 /// includes that it does not lead.
 pub async fn ask(endpoint: &str, op: Op, at_most: Duration) -> Result<Answer, Error> {
-    endpoints::check(endpoint)?;
-    let trouble = match timeout(at_most, converse(endpoint, op, at_most)).await {
-        Ok(Ok(Outcome::Ok(answer))) => return Ok(answer),
-        Ok(Ok(Outcome::Error(failure))) => return Err(Error::Refused(failure)),
-        Ok(Err(trouble)) => trouble,
-        Err(_) => format!("{endpoint} did not answer"),
-    };
-    Err(Error::Unreachable { after: at_most, trouble })
+    let mut outcome = None;
+    let asked = timeout(at_most, ask_all(endpoint, [op], 1, at_most, |_, answered| outcome = Some(answered))).await;
+    let late = || Error::Unreachable { after: at_most, trouble: format!("{endpoint} did not answer") };
+    asked.unwrap_or_else(|_| Err(late()))?;
+    match outcome.ok_or_else(late)? {
+        Outcome::Ok(answer) => Ok(answer),
+        Outcome::Error(failure) => Err(Error::Refused(failure)),
+    }
 }
 
-async fn converse(endpoint: &str, op: Op, at_most: Duration) -> Result<Outcome, String> {
+/// Asks the node at `endpoint` many things over one connection, each once, and up to `at_once` before they are answered. Each
+/// outcome goes to `answered` with its question's place, from 0 on, in the order in which they come.
+///
+/// # Errors
+/// [`Error::BadEndpoint`]; [`Error::Unreachable`] if the connection broke, or nothing was answered for as long as `at_most`.
+pub async fn ask_all(
+    endpoint: &str,
+    ops: impl IntoIterator<Item = Op>,
+    at_once: usize,
+    at_most: Duration,
+    answered: impl FnMut(u64, Outcome),
+) -> Result<(), Error> {
+    endpoints::check(endpoint)?;
+    let conversation = converse(endpoint, ops.into_iter().fuse(), at_once, at_most, answered);
+    conversation.await.map_err(|trouble| Error::Unreachable { after: at_most, trouble })
+}
+
+async fn converse(
+    endpoint: &str,
+    mut ops: impl Iterator<Item = Op>,
+    at_once: usize,
+    at_most: Duration,
+    mut answered: impl FnMut(u64, Outcome),
+) -> Result<(), String> {
     let mut connection = Connection::dial(endpoint, at_most).await?;
-    let mut frame = Vec::new();
-    codec::encode_into(&Request { id: 0, op }, &mut frame);
-    let mut outbox = VecDeque::from([Outgoing::Frame(frame)]);
-    let mut inbox = Vec::new();
+    let (mut outbox, mut inbox) = (VecDeque::new(), Vec::new());
+    let (mut next, mut open) = (0, 0);
     loop {
-        poll_fn(|context| connection.poll(context, &mut outbox, &mut inbox)).await?;
+        for op in ops.by_ref().take(at_once - open) {
+            let mut frame = Vec::new();
+            codec::encode_into(&Request { id: next, op }, &mut frame);
+            outbox.push_back(Outgoing::Frame(frame));
+            (next, open) = (next + 1, open + 1);
+        }
+        if open == 0 {
+            return Ok(());
+        }
+        let reading = poll_fn(|context| connection.poll(context, &mut outbox, &mut inbox));
+        timeout(at_most, reading).await.map_err(|_| format!("{endpoint} did not answer"))??;
         for incoming in inbox.drain(..) {
             let Incoming::Frame(frame) = incoming else { continue };
             let response: Response = codec::decode(&frame).map_err(|error| format!("{endpoint} answered: {error}"))?;
-            if response.id == 0 {
-                return Ok(response.result);
-            }
+            open -= 1;
+            answered(response.id, response.result);
         }
     }
 }

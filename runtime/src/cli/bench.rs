@@ -1,18 +1,23 @@
 //! `palisade bench`: acquire and release, as fast as they go.
 //!
 //! Closed-loop clients, each on its own connection and its own key, each taking and giving back its lock again and
-//! again, against a cluster of real, durable nodes on this machine. `gap` is the longest time without a grant to anybody. The figures are this machine's; docs/performance.md
-//! says what they are worth.
+//! again, against a cluster of real, durable nodes on this machine. `gap` is the longest time without a grant to anybody.
+//! The figures are this machine's; docs/performance.md says what they are worth.
+
+mod crowd;
 
 use std::future::pending;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use palisade::limits;
 use palisade_client::{Client, LockOptions, Options};
 use tokio::time::sleep;
 
-use super::connect::Endpoints;
+use super::connect::{self, Endpoints};
 use super::dev::Cluster;
 use super::signals::StopSignals;
 use super::{block_on, complain};
@@ -35,6 +40,16 @@ pub(super) struct Bench {
     /// Meanwhile the leader is ended every three seconds, and started again a second later
     #[arg(long, value_name = "HOW", conflicts_with = "running")]
     end_leader: Option<Ending>,
+    /// Besides, so many locks are taken at first, which all end at once: measured while they are held, while a snapshot is
+    /// written, and while they end
+    #[arg(long, value_name = "LOCKS", default_value_t = 0, conflicts_with = "end_leader")]
+    crowd: u64,
+    /// How long after its first lock the crowd ends
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = humantime::parse_duration)]
+    crowd_lasts: Duration,
+    /// Which keys the crowd has
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
     /// Measure the cluster of --endpoints instead of starting one
     #[arg(long)]
     running: bool,
@@ -60,15 +75,25 @@ impl Bench {
         // The clients share one thread: the nodes need the machine.
         let result = block_on(async {
             if self.running {
-                return self.measure(&self.endpoints.parse().map_err(|error| error.to_string())?).await;
+                let endpoints = self.endpoints.parse().map_err(|error| error.to_string())?;
+                return self.measure(&endpoints, None).await;
             }
             let mut signals = StopSignals::listen().map_err(|error| format!("cannot listen for signals: {error}"))?;
-            let mut cluster = Cluster::start(self.nodes, self.port, None).await?;
+            let sessions = usize::try_from(self.crowd).unwrap_or(usize::MAX).saturating_add(limits::SESSIONS);
+            let arguments = ["--max-sessions".to_string(), sessions.to_string()];
+            let mut cluster = Cluster::start(self.nodes, self.port, None, &arguments).await?;
             let endpoints = cluster.endpoints();
-            let result = tokio::select! {
-                result = self.measure(&endpoints) => result,
-                Err(error) = end_leaders(&mut cluster, self.end_leader) => Err(error),
-                _ = signals.next() => Err("stopped".to_string()),
+            let result = if self.end_leader.is_some() {
+                tokio::select! {
+                    result = self.measure(&endpoints, None) => result,
+                    Err(error) = end_leaders(&mut cluster, self.end_leader) => Err(error),
+                    _ = signals.next() => Err("stopped".to_string()),
+                }
+            } else {
+                tokio::select! {
+                    result = self.measure(&endpoints, Some(&mut cluster)) => result,
+                    _ = signals.next() => Err("stopped".to_string()),
+                }
             };
             cluster.stop().await;
             result
@@ -82,24 +107,43 @@ impl Bench {
         )
     }
 
-    async fn measure(&self, endpoints: &[String]) -> Result<(), String> {
-        say!("{:>7} {:>9} {:>9} {:>9} {:>9} {:>9}", "clients", "pairs/s", "p50 ms", "p99 ms", "max ms", "gap ms");
+    async fn measure(&self, endpoints: &[String], mut cluster: Option<&mut Cluster>) -> Result<(), String> {
+        let [clients, rate, p50, p99, max, gap] = ["clients", "pairs/s", "p50 ms", "p99 ms", "max ms", "gap ms"];
+        say!("{:<8} {clients:>7} {rate:>9} {p50:>9} {p99:>9} {max:>9} {gap:>9}", "");
         for &clients in &self.clients {
-            let mut pairs = closed_loop(endpoints, clients, self.time).await?;
-            pairs.sort_unstable();
-            let gap = pairs.windows(2).map(|pair| pair[1].0 - pair[0].0).max().unwrap_or_default();
-            let mut latencies: Vec<Duration> = pairs.into_iter().map(|(_, latency)| latency).collect();
-            latencies.sort_unstable();
-            let at = |share: f64| {
-                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
-                let place = (latencies.len().saturating_sub(1) as f64 * share) as usize;
-                latencies.get(place).map_or(0.0, |latency| latency.as_secs_f64() * 1000.0)
-            };
-            #[expect(clippy::cast_precision_loss)]
-            let rate = latencies.len() as f64 / self.time.as_secs_f64();
-            let gap = gap.as_secs_f64() * 1000.0;
-            say!("{clients:>7} {rate:>9.0} {:>9.2} {:>9.2} {:>9.2} {gap:>9.2}", at(0.5), at(0.99), at(1.0));
+            self.row("", endpoints, clients, sleep(self.time)).await?;
+            if self.crowd > 0 {
+                let (locks, lasts, seed) = (self.crowd, self.crowd_lasts, self.seed);
+                let crowd = crowd::Crowd { bench: self, endpoints, clients, locks, lasts, seed };
+                crowd.measure(cluster.as_deref_mut()).await?;
+            }
         }
+        Ok(())
+    }
+
+    /// Measures so many clients until something is over, and prints a line.
+    async fn row(
+        &self,
+        name: &str,
+        endpoints: &[String],
+        clients: usize,
+        until: impl Future<Output = ()>,
+    ) -> Result<(), String> {
+        let (mut pairs, time) = closed_loop(endpoints, clients, self.time / 10, until).await?;
+        pairs.sort_unstable();
+        let gap = pairs.windows(2).map(|pair| pair[1].0 - pair[0].0).max().unwrap_or_default();
+        let mut latencies: Vec<Duration> = pairs.into_iter().map(|(_, latency)| latency).collect();
+        latencies.sort_unstable();
+        let at = |share: f64| {
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+            let place = (latencies.len().saturating_sub(1) as f64 * share) as usize;
+            latencies.get(place).map_or(0.0, |latency| latency.as_secs_f64() * 1000.0)
+        };
+        #[expect(clippy::cast_precision_loss)]
+        let rate = latencies.len() as f64 / time.as_secs_f64();
+        let gap = gap.as_secs_f64() * 1000.0;
+        let [p50, p99, max] = [0.5, 0.99, 1.0].map(at);
+        say!("{name:<8} {clients:>7} {rate:>9.0} {p50:>9.2} {p99:>9.2} {max:>9.2} {gap:>9.2}");
         Ok(())
     }
 }
@@ -113,22 +157,40 @@ async fn end_leaders(cluster: &mut Cluster, how: Option<Ending>) -> Result<(), S
     }
 }
 
-/// Lets `clients` clients run for `time`, and returns when each acquire+release pair was done, and how long it took.
-async fn closed_loop(endpoints: &[String], clients: usize, time: Duration) -> Result<Vec<(Instant, Duration)>, String> {
+/// Where the leader serves clients.
+async fn leader(endpoints: &[String]) -> Result<String, String> {
+    for endpoint in endpoints {
+        let status = palisade_client::status(endpoint, connect::NODE_TIMEOUT).await.ok();
+        if let Some(address) = status.and_then(|status| status.leader).and_then(|leader| leader.client_addr) {
+            return Ok(address);
+        }
+    }
+    Err("no node knows a leader".to_string())
+}
+
+/// Lets `clients` clients run until something is over, and returns when each acquire+release pair was done, and how long
+/// it took; and how long that was measured, from after the warm-up on.
+async fn closed_loop(
+    endpoints: &[String],
+    clients: usize,
+    warm_up: Duration,
+    until: impl Future<Output = ()>,
+) -> Result<(Vec<(Instant, Duration)>, Duration), String> {
     let mut connected = Vec::new();
     for _ in 0..clients {
         connected.push(Client::connect(endpoints, Options::default()).await.map_err(|error| error.to_string())?);
     }
     // The first pair of each opens its session; it is not measured.
-    let warm = Instant::now() + time / 10;
-    let end = warm + time;
+    let warm = Instant::now() + warm_up;
+    let is_over = Arc::new(AtomicBool::new(false));
     let mut tasks = tokio::task::JoinSet::new();
     for (number, client) in connected.into_iter().enumerate() {
+        let is_over = Arc::clone(&is_over);
         tasks.spawn(async move {
             let key = format!("bench/{number}");
             let options = LockOptions::default().owner("bench");
             let mut pairs = Vec::new();
-            while Instant::now() < end {
+            while !is_over.load(Ordering::Relaxed) {
                 let begin = Instant::now();
                 let guard = client.lock(key.as_str(), options.clone()).await?;
                 guard.release().await?;
@@ -140,9 +202,13 @@ async fn closed_loop(endpoints: &[String], clients: usize, time: Duration) -> Re
             Ok::<_, palisade_client::Error>(pairs)
         });
     }
+    sleep(warm_up).await;
+    until.await;
+    let time = warm.elapsed();
+    is_over.store(true, Ordering::Relaxed);
     let mut all = Vec::new();
     for result in tasks.join_all().await {
         all.extend(result.map_err(|error| error.to_string())?);
     }
-    Ok(all)
+    Ok((all, time))
 }

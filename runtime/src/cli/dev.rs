@@ -63,7 +63,7 @@ impl Dev {
                     return ExitCode::FAILURE;
                 }
             };
-            let mut cluster = match Cluster::launch(self.nodes, self.port, self.data) {
+            let mut cluster = match Cluster::launch(self.nodes, self.port, self.data, &[]) {
                 Ok(cluster) => cluster,
                 Err(error) => {
                     complain(error);
@@ -93,9 +93,14 @@ impl Dev {
 }
 
 impl Cluster {
-    /// Starts the nodes and waits until one of them leads.
-    pub(super) async fn start(nodes: u16, port: u16, data: Option<PathBuf>) -> Result<Cluster, String> {
-        let mut cluster = Cluster::launch(nodes, port, data)?;
+    /// Starts the nodes, each with these arguments beside its own, and waits until one of them leads.
+    pub(super) async fn start(
+        nodes: u16,
+        port: u16,
+        data: Option<PathBuf>,
+        arguments: &[String],
+    ) -> Result<Cluster, String> {
+        let mut cluster = Cluster::launch(nodes, port, data, arguments)?;
         let ready = cluster.wait_for_leader().await;
         if let Err(error) = ready {
             cluster.stop().await;
@@ -105,7 +110,7 @@ impl Cluster {
     }
 
     /// Starts the nodes.
-    fn launch(nodes: u16, port: u16, data: Option<PathBuf>) -> Result<Cluster, String> {
+    fn launch(nodes: u16, port: u16, data: Option<PathBuf>, arguments: &[String]) -> Result<Cluster, String> {
         // Another cluster on these ports would answer for this one.
         for port in (1..=nodes).flat_map(|id| [port + id, port + 100 + id]) {
             TcpListener::bind(("127.0.0.1", port)).map_err(|error| {
@@ -121,13 +126,24 @@ impl Cluster {
         let data = data.unwrap_or_else(|| temporary.as_ref().map_or_else(PathBuf::new, |dir| dir.path().to_path_buf()));
         std::fs::create_dir_all(&data).map_err(|error| format!("cannot make {}: {error}", data.display()))?;
         let data = data.canonicalize().unwrap_or(data);
-        let nodes = (1..=nodes).map(|id| Node::start(id, nodes, port, &data)).collect::<Result<_, _>>()?;
+        let start = |id| Node::start(id, nodes, port, &data, arguments);
+        let nodes = (1..=nodes).map(start).collect::<Result<_, _>>()?;
         Ok(Cluster { nodes, temporary })
     }
 
     /// Where the nodes serve clients.
     pub(super) fn endpoints(&self) -> Vec<String> {
         self.nodes.iter().map(|node| node.client_addr.clone()).collect()
+    }
+
+    /// How much memory each node has in use, in bytes, as far as the system says.
+    pub(super) fn memory(&self) -> Vec<u64> {
+        let of = |pid: u32| {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+            Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? * 1024)
+        };
+        self.nodes.iter().filter_map(|node| of(node.child.id()?)).collect()
     }
 
     async fn wait_for_leader(&mut self) -> Result<(), String> {
@@ -205,11 +221,7 @@ impl Cluster {
 
     /// Ends the leader, if there is one: kills it, or asks it to stop; and starts it again after a while.
     pub(super) async fn end_leader(&mut self, kill: bool, away_for: Duration) -> Result<(), String> {
-        let mut leader = None;
-        for node in &self.nodes {
-            let status = palisade_client::status(&node.client_addr, STATUS_TIMEOUT).await.ok();
-            leader = leader.or(status.and_then(|status| status.leader).map(|leader| leader.id));
-        }
+        let leader = self.leader().await;
         let Some(node) = self.nodes.iter_mut().find(|node| Some(node.id) == leader) else { return Ok(()) };
         if kill {
             node.child.start_kill().map_err(|error| format!("cannot kill node {}: {error}", node.id))?;
@@ -219,6 +231,26 @@ impl Cluster {
         let _ = timeout(STOP_TIMEOUT, node.child.wait()).await;
         sleep(away_for).await;
         node.start_again()
+    }
+
+    /// Kills a node that does not lead, starts it again, and returns where it serves clients.
+    pub(super) async fn restart_follower(&mut self) -> Result<String, String> {
+        let leader = self.leader().await;
+        let node = self.nodes.iter_mut().find(|node| Some(node.id) != leader).ok_or("there is no follower")?;
+        let killed = node.child.kill().await;
+        killed.map_err(|error| format!("cannot kill node {}: {error}", node.id))?;
+        node.start_again()?;
+        Ok(node.client_addr.clone())
+    }
+
+    async fn leader(&self) -> Option<u16> {
+        for node in &self.nodes {
+            let status = palisade_client::status(&node.client_addr, STATUS_TIMEOUT).await.ok();
+            if let Some(leader) = status.and_then(|status| status.leader) {
+                return Some(leader.id);
+            }
+        }
+        None
     }
 
     /// Asks every node to stop, and makes those that do not.
@@ -236,7 +268,7 @@ impl Cluster {
 }
 
 impl Node {
-    fn start(id: u16, nodes: u16, port: u16, data: &Path) -> Result<Node, String> {
+    fn start(id: u16, nodes: u16, port: u16, data: &Path, more: &[String]) -> Result<Node, String> {
         let peer_addr = |id: u16| format!("127.0.0.1:{}", port + 100 + id);
         let client_addr = format!("127.0.0.1:{}", port + id);
         let peers: Vec<String> = (1..=nodes).map(|id| format!("{id}={}", peer_addr(id))).collect();
@@ -251,6 +283,7 @@ impl Node {
         ]
         .into_iter()
         .flat_map(|(name, value)| [name.to_string(), value])
+        .chain(more.iter().cloned())
         .collect();
         let log = data.join(format!("node-{id}.log"));
         let child = launch(&arguments, &log)?;

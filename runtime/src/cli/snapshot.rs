@@ -98,6 +98,14 @@ async fn leader_first(endpoints: Vec<String>) -> Vec<String> {
     asked.into_iter().map(|(_, _, endpoint)| endpoint).collect()
 }
 
+/// Has the node take a snapshot, and waits until it is durable.
+pub(super) async fn take(endpoint: &str) -> Result<(), String> {
+    match ask(endpoint, "POST").await {
+        Ok(_) => Ok(()),
+        Err(Trouble::Unreachable(trouble) | Trouble::Failed(trouble)) => Err(format!("{endpoint}: {trouble}")),
+    }
+}
+
 /// Has the node take a snapshot, and saves it.
 async fn save(endpoint: &str, file: &Path) -> Result<SnapshotInfo, Trouble> {
     ask(endpoint, "POST").await?;
