@@ -10,11 +10,13 @@ use std::sync::Arc;
 
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Address, Config, Durable, Members, NodeId};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
 use tokio::net::{TcpListener, lookup_host};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::core::{self, Core, CoreParts, Event, SnapshotPolicy, Timing};
+use crate::core::{self, Core, DriverParts, Event, SnapshotPolicy, Timing};
 use crate::http::{self, App};
 use crate::metrics::Metrics;
 use crate::peers::{self, Acquaintances, Peers, Roster};
@@ -148,19 +150,24 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     let acquaintances = Acquaintances::load(&config.data)?;
     let (peers, to_dial) = Peers::new(roster, acquaintances, Arc::clone(wal.snapshots()), Arc::clone(&metrics));
     let (core, events) = Core::channel();
-    let parts = CoreParts {
+    let writer = core.start_snapshot_writer(wal.snapshots(), &metrics).map_err(ServeError::Thread)?;
+    let parts = DriverParts {
         config: Config::new(config.node),
         durable,
         wal,
         log_bytes: report.log_bytes,
         founders: identity.founders.keys().copied().filter(|&founder| founder != config.node).collect(),
         timing: config.timing,
+        jitter: SmallRng::from_os_rng(),
         snapshots: config.snapshots,
-        peers: Arc::clone(&peers),
+        writer: Box::new(writer),
+        transport: Arc::clone(&peers),
+        view: Arc::clone(core.view()),
         metrics: Arc::clone(&metrics),
         max_sessions: config.max_sessions,
+        tap: None,
     };
-    let thread = core::start(&core, events, parts).map_err(ServeError::Thread)?;
+    let thread = core::start(events, parts).map_err(ServeError::Thread)?;
     let mut ended = tokio::task::spawn_blocking(move || thread.join());
 
     let mut links = tokio::task::JoinSet::new();

@@ -118,8 +118,8 @@ impl Desk {
     }
 
     /// When the desk has something to do by itself.
-    pub(super) fn next(&self) -> Option<Instant> {
-        if self.ready.is_empty() { self.waits.next() } else { Some(Instant::now()) }
+    pub(super) fn next(&self, now: Instant) -> Option<Instant> {
+        if self.ready.is_empty() { self.waits.next() } else { Some(now) }
     }
 
     /// Answers the reads that can be answered. To be called when everything that the state says is durable. A round

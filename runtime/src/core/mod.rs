@@ -7,17 +7,20 @@
 //!
 //! What the core decides by itself (how many inputs make a round, in which order their kinds are stepped, when timers
 //! fire) the protocol leaves open: any order of inputs is safe. What it owes the protocol is in
-//! [`palisade_spec::raft::interface`], and is kept in [`round`].
+//! [`palisade_spec::raft::interface`], and is kept in [`driver`], which knows of no thread and no channel.
 
 pub mod ask;
 mod bounds;
 mod contact;
 mod desk;
+mod driver;
 mod read;
 mod respond;
-mod round;
 mod snapshots;
+mod tap;
+mod thread;
 mod timers;
+mod transport;
 mod view;
 mod waits;
 
@@ -26,20 +29,22 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Config, Durable, Message, NodeId};
+use palisade_spec::raft::{Message, Snapshot};
 
 pub use ask::{Ask, Asker, Query};
+pub use driver::{Batch, Driver, DriverParts};
 pub use respond::{ConnectionId, Responder, Room, StreamReply};
-pub use snapshots::{SnapshotPolicy, SnapshotReply};
+pub use snapshots::{SnapshotPolicy, SnapshotReply, SnapshotWriter};
+pub use tap::Tap;
 pub use timers::Timing;
+pub use transport::Transport;
 pub use view::{SharedView, View};
 
 use crate::limits;
 use crate::metrics::Metrics;
-use crate::peers::Peers;
-use crate::storage::{SnapshotInfo, StorageError, Wal};
+use crate::storage::{SnapshotInfo, Snapshots, StorageError};
 
-/// What can reach the core.
+/// What can reach the core beside messages.
 #[derive(Debug)]
 pub enum Event {
     /// A client asks for something.
@@ -80,30 +85,6 @@ impl Doors {
     pub(crate) fn next_message(&self) -> Option<Message<LockTable>> {
         self.messages.try_recv().ok()?.pop()
     }
-}
-
-/// Everything the core needs to begin.
-pub struct CoreParts {
-    /// The node's configuration.
-    pub config: Config,
-    /// What its disk holds.
-    pub durable: Durable<LockTable>,
-    /// Its write-ahead log, after recovery.
-    pub wal: Wal<LockTable>,
-    /// How many bytes of it the newest snapshot does not include.
-    pub log_bytes: u64,
-    /// The cluster's other founders, if this node is one.
-    pub founders: Vec<NodeId>,
-    /// How it times elections.
-    pub timing: Timing,
-    /// When it takes snapshots.
-    pub snapshots: SnapshotPolicy,
-    /// The way to its peers.
-    pub peers: Arc<Peers>,
-    /// Where it counts.
-    pub metrics: Arc<Metrics>,
-    /// How many sessions there may be at once.
-    pub max_sessions: usize,
 }
 
 /// The core has more to do than it may have waiting.
@@ -155,8 +136,20 @@ impl Core {
     }
 
     /// The node as of its last round.
-    pub fn view(&self) -> &SharedView {
+    pub fn view(&self) -> &Arc<SharedView> {
         &self.view
+    }
+
+    /// Starts a thread that writes this core's snapshots.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn start_snapshot_writer(
+        &self,
+        snapshots: &Arc<Snapshots>,
+        metrics: &Arc<Metrics>,
+    ) -> std::io::Result<Sender<Snapshot<LockTable>>> {
+        snapshots::start_writer(self.clone(), Arc::clone(snapshots), Arc::clone(metrics))
     }
 }
 
@@ -164,10 +157,10 @@ impl Core {
 /// must end too, for nobody knows what the disk holds.
 ///
 /// # Errors
-/// If the thread, or the one that writes its snapshots, cannot be started.
-pub fn start(core: &Core, doors: Doors, parts: CoreParts) -> std::io::Result<JoinHandle<Result<(), StorageError>>> {
-    let view = Arc::clone(&core.view);
-    let snapshots = Arc::clone(parts.wal.snapshots());
-    let writer = snapshots::start_writer(core.clone(), snapshots, Arc::clone(&parts.metrics))?;
-    std::thread::Builder::new().name("core".into()).spawn(move || round::run(&doors, &view, parts, writer))
+/// If the thread cannot be started.
+pub fn start<T>(doors: Doors, parts: DriverParts<T>) -> std::io::Result<JoinHandle<Result<(), StorageError>>>
+where
+    T: Transport + Send + 'static,
+{
+    std::thread::Builder::new().name("core".into()).spawn(move || thread::run(&doors, parts))
 }

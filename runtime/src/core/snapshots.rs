@@ -9,6 +9,7 @@
 //! state that every node has after that entry, the log loses only what a *durable* snapshot includes, and a snapshot
 //! that could not be written has changed nothing.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -54,7 +55,7 @@ pub type SnapshotReply = oneshot::Sender<Result<SnapshotInfo, Failure>>;
 pub(super) struct Taker {
     policy: SnapshotPolicy,
     snapshots: Arc<Snapshots>,
-    writer: Sender<Snapshot<LockTable>>,
+    writer: Box<dyn SnapshotWriter>,
     metrics: Arc<Metrics>,
     /// One is being written.
     is_busy: bool,
@@ -79,7 +80,7 @@ impl Taker {
         policy: SnapshotPolicy,
         log_bytes: u64,
         snapshots: Arc<Snapshots>,
-        writer: Sender<Snapshot<LockTable>>,
+        writer: Box<dyn SnapshotWriter>,
         metrics: Arc<Metrics>,
         now: Instant,
     ) -> Taker {
@@ -125,8 +126,8 @@ impl Taker {
 
     /// When there is something to do that no event announces: now, as long as the log is to be shortened. A snapshot
     /// that is due by its age can wait for the next round, of which the timers make several a second.
-    pub(super) fn next(&self, node: &Node<LockTable>) -> Option<Instant> {
-        self.compaction(node).map(|_| Instant::now())
+    pub(super) fn next(&self, node: &Node<LockTable>, now: Instant) -> Option<Instant> {
+        self.compaction(node).map(|_| now)
     }
 
     fn has_news(&self, node: &Node<LockTable>) -> bool {
@@ -160,7 +161,7 @@ impl Taker {
         let snapshot = Snapshot { last: entry.position(), stamp: entry.stamp, members, machine };
         self.waiting.append(&mut self.wanted);
         // The writer takes one at a time, as this does; it ends only with the core.
-        self.is_busy = self.writer.try_send(snapshot).is_ok();
+        self.is_busy = self.writer.begin(snapshot);
         (self.log_bytes, self.since, self.not_before) = (0, now, None);
     }
 
@@ -208,6 +209,18 @@ impl Taker {
 
 fn nothing_yet() -> Failure {
     Failure::new(Code::NoLeader, "nothing was ever applied here, so there is nothing to take a snapshot of")
+}
+
+/// Who writes snapshots beside the driver, one at a time.
+pub trait SnapshotWriter: fmt::Debug + Send {
+    /// Begins to write one; what comes of it, an [`Event::SnapshotWritten`] tells. `false` if nothing will come of it.
+    fn begin(&mut self, snapshot: Snapshot<LockTable>) -> bool;
+}
+
+impl SnapshotWriter for Sender<Snapshot<LockTable>> {
+    fn begin(&mut self, snapshot: Snapshot<LockTable>) -> bool {
+        self.try_send(snapshot).is_ok()
+    }
 }
 
 /// Starts the thread that writes snapshots. It ends when nobody can hand it any.

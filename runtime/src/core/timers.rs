@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use rand::Rng;
+use rand::rngs::SmallRng;
 
 /// How the driver times elections.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +32,7 @@ const STALL: Duration = Duration::from_millis(25);
 #[derive(Debug)]
 pub(super) struct Timers {
     timing: Timing,
+    jitter: SmallRng,
     election: Option<Instant>,
     /// Whether the election timer has had its grace.
     stalled: bool,
@@ -39,15 +41,15 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    pub(super) fn start(timing: Timing, now: Instant) -> Timers {
-        let mut timers = Timers { timing, election: None, stalled: false, heartbeat: None, clock: now };
+    pub(super) fn start(timing: Timing, jitter: SmallRng, now: Instant) -> Timers {
+        let mut timers = Timers { timing, jitter, election: None, stalled: false, heartbeat: None, clock: now };
         timers.arm_election(now);
         timers
     }
 
     /// The election timeout is random, so that one node is the first (§3.4).
     pub(super) fn arm_election(&mut self, now: Instant) {
-        let jitter = rand::rng().random_range(0.0..1.0);
+        let jitter = self.jitter.random_range(0.0..1.0);
         self.election = Some(now + self.timing.election.mul_f64(1.0 + jitter));
         self.stalled = false;
     }
@@ -94,10 +96,12 @@ impl Timers {
 
 #[cfg(test)]
 mod tests {
+    use rand::SeedableRng;
+
     use super::*;
 
     fn timers(now: Instant) -> Timers {
-        Timers::start(Timing::with_election_timeout(Duration::from_millis(100)), now)
+        Timers::start(Timing::with_election_timeout(Duration::from_millis(100)), SmallRng::seed_from_u64(1), now)
     }
 
     #[test]

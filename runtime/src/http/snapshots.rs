@@ -1,8 +1,6 @@
 //! Snapshots: take one now, and read the newest. This node's own; no leader is needed.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use axum::Json;
@@ -19,7 +17,7 @@ use tokio::task::spawn_blocking;
 use super::{App, overloaded, reply};
 use crate::core::Event;
 use crate::limits::SNAPSHOT_PIECE;
-use crate::storage::SnapshotInfo;
+use crate::storage::{DiskFile, SnapshotInfo};
 
 impl App {
     /// The node's newest snapshot, if it has one.
@@ -62,7 +60,7 @@ pub(super) async fn read(State(app): State<App>, uri: Uri) -> Response {
     reply::response(Err(failure), &uri)
 }
 
-fn send(info: SnapshotInfo, file: File) -> Response {
+fn send(info: SnapshotInfo, file: Box<dyn DiskFile>) -> Response {
     let name = format!("attachment; filename=\"snapshot-{:020}-{}.snap\"", info.last.index.0, info.last.term.0);
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
@@ -74,8 +72,8 @@ fn send(info: SnapshotInfo, file: File) -> Response {
 }
 
 /// The file, piece by piece as it is read: however slow that is, no more than a piece of it is in memory.
-fn pieces(file: File, bytes: u64) -> impl Stream<Item = io::Result<Bytes>> {
-    let file = Arc::new(file);
+fn pieces(file: Box<dyn DiskFile>, bytes: u64) -> impl Stream<Item = io::Result<Bytes>> {
+    let file: Arc<dyn DiskFile> = Arc::from(file);
     stream::try_unfold(0, move |at| {
         let file = Arc::clone(&file);
         async move {

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use palisade_spec::raft::NodeId;
 use serde::{Deserialize, Serialize};
 
-use crate::storage::{Incarnation, StorageError, files};
+use crate::storage::{Incarnation, StorageError, SystemDisk, files};
 use crate::sync::Mutex;
 
 /// The file's name.
@@ -76,7 +76,7 @@ impl Acquaintances {
                 let content = serde_json::to_vec_pretty(&record).map_err(|error| error.to_string());
                 let path = self.directory.join(FILE_NAME);
                 let written = content.and_then(|content| {
-                    files::replace(&path, &self.directory, &content).map_err(|error| error.to_string())
+                    files::replace(&SystemDisk, &path, &self.directory, &content).map_err(|error| error.to_string())
                 });
                 if written.is_err() {
                     met.remove(&node);

@@ -218,8 +218,8 @@ impl Peers {
     }
 
     /// Whether all of these nodes know this one by its data directory: each has welcomed it, and remembers whom it welcomes.
-    pub fn is_known_to(&self, mut others: impl Iterator<Item = NodeId>) -> bool {
-        others.all(|other| self.link(other).is_some_and(|link| link.state.lock().welcomed))
+    pub fn is_known_to(&self, others: &[NodeId]) -> bool {
+        others.iter().all(|&other| self.link(other).is_some_and(|link| link.state.lock().welcomed))
     }
 
     fn link(&self, peer: NodeId) -> Option<Arc<Link>> {

@@ -20,8 +20,6 @@
 //! until the follower has it, and the follower's node judges the term, the position and the state like those of any
 //! other message.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,7 +37,7 @@ use super::outbound::{DialError, connect};
 use super::{Link, Peers, Purpose};
 use crate::core::Core;
 use crate::limits::{SNAPSHOT_PATIENCE, SNAPSHOT_PIECE};
-use crate::storage::{Incoming, SnapshotFlaw, SnapshotInfo};
+use crate::storage::{DiskFile, Incoming, SnapshotFlaw, SnapshotInfo};
 
 /// How long a sender waits after an attempt that failed.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -97,7 +95,7 @@ enum Trouble {
 struct Outgoing {
     info: SnapshotInfo,
     /// Open from the beginning to the end: it may have lost its name meanwhile.
-    file: Arc<File>,
+    file: Arc<dyn DiskFile>,
     /// When it was last sent from.
     tried: Instant,
 }
@@ -146,7 +144,7 @@ pub(super) async fn send_all(peers: Arc<Peers>, link: Arc<Link>) {
 async fn open_newest(peers: &Peers) -> std::io::Result<Option<Outgoing>> {
     let snapshots = Arc::clone(&peers.snapshots);
     let opened = spawn_blocking(move || snapshots.open_newest()).await?;
-    Ok(opened?.map(|(info, file)| Outgoing { info, file: Arc::new(file), tried: Instant::now() }))
+    Ok(opened?.map(|(info, file)| Outgoing { info, file: Arc::from(file), tried: Instant::now() }))
 }
 
 /// Sends what the peer lacks of a snapshot, and says how much that was; `None` if it has enough without.

@@ -114,7 +114,8 @@ async fn attempt(address: &str, change: MemberChange) -> Result<u64, Error> {
 /// Puts the state of a snapshot into a founder's new directory. It counts as the state after a first entry that no leader
 /// ever made: whoever joins later without it cannot be sent entries, and so is sent the state.
 pub(super) fn restore(file: Option<&Path>, directory: &DataDir, members: &Members) -> Result<(), ServeError> {
-    let (snapshots, newest) = Snapshots::open::<LockTable>(directory.path(), directory.identity().cluster)?;
+    let (snapshots, newest) =
+        Snapshots::open::<LockTable>(directory.disk(), directory.path(), directory.identity().cluster)?;
     if newest.is_some() {
         return Ok(());
     }

@@ -1,11 +1,11 @@
 //! The data directory: one process at a time, one node for ever.
 
-use std::fs::{self, File, TryLockError};
-use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use palisade_spec::raft::NodeId;
 
+use super::disk::{Disk, Lock, Locking, SystemDisk};
 use super::identity::Segments;
 use super::{Identity, StorageError, files, identity, segment};
 
@@ -17,36 +17,46 @@ const LOCK_FILE: &str = "lock";
 /// The log takes it over ([`Wal::open`](super::Wal::open)), so that there is never a second log in it.
 #[derive(Debug)]
 pub struct DataDir {
+    disk: Arc<dyn Disk>,
     path: PathBuf,
     identity: Identity,
     segments: Segments,
-    _lock: File,
+    _lock: Lock,
 }
 
 /// A data directory that this process has locked, before it is known to be this node's.
 #[derive(Debug)]
 pub struct LockedDir {
+    disk: Arc<dyn Disk>,
     path: PathBuf,
     found: Option<(Identity, Segments)>,
-    lock: File,
+    lock: Lock,
 }
 
 impl LockedDir {
-    /// Locks a directory; creates it at the first start.
+    /// Locks a directory of this machine; creates it at the first start.
     ///
     /// # Errors
     /// If another process uses it, if it cannot be understood, or if the operating system refuses something.
     pub fn open(path: impl AsRef<Path>) -> Result<LockedDir, StorageError> {
+        LockedDir::open_on(SystemDisk::shared(), path)
+    }
+
+    /// Locks a directory of a disk; creates it at the first start.
+    ///
+    /// # Errors
+    /// See [`LockedDir::open`].
+    pub fn open_on(disk: Arc<dyn Disk>, path: impl AsRef<Path>) -> Result<LockedDir, StorageError> {
         let path = path.as_ref().to_owned();
-        files::create_directory(&path)?;
-        let lock = lock(&path)?;
+        disk.create_directory(&path).map_err(StorageError::io("create the data directory", &path))?;
+        let lock = lock(&*disk, &path)?;
         // What is seen here may have been renamed by a process that died before it had made that durable.
-        files::sync_directory(&path)?;
-        let found = identity::read(&path)?;
-        if found.is_none() && !segment::list(&path)?.segments.is_empty() {
+        files::sync_directory(&*disk, &path)?;
+        let found = identity::read(&*disk, &path)?;
+        if found.is_none() && !segment::list(&*disk, &path)?.segments.is_empty() {
             return Err(StorageError::IdentityMissing { path });
         }
-        Ok(LockedDir { path, found, lock })
+        Ok(LockedDir { disk, path, found, lock })
     }
 
     /// Whose it is; `None` if it is new.
@@ -65,7 +75,7 @@ impl LockedDir {
     /// # Errors
     /// If it is somebody else's, or if the operating system refuses something.
     pub fn claim(self, identity: &Identity) -> Result<DataDir, StorageError> {
-        let LockedDir { path, found, lock } = self;
+        let LockedDir { disk, path, found, lock } = self;
         let (identity, segments) = match found {
             Some((found, segments)) => {
                 verify(&path, &found, identity)?;
@@ -73,11 +83,11 @@ impl LockedDir {
                 (found, segments)
             }
             None => {
-                identity::write(&path, identity, Segments::NONE)?;
+                identity::write(&*disk, &path, identity, Segments::NONE)?;
                 (identity.clone(), Segments::NONE)
             }
         };
-        Ok(DataDir { path, identity, segments, _lock: lock })
+        Ok(DataDir { disk, path, identity, segments, _lock: lock })
     }
 }
 
@@ -99,12 +109,17 @@ fn verify(directory: &Path, found: &Identity, expected: &Identity) -> Result<(),
 }
 
 impl DataDir {
-    /// Locks a directory and takes it over.
+    /// Locks a directory of this machine and takes it over.
     ///
     /// # Errors
     /// See [`LockedDir::open`] and [`LockedDir::claim`].
     pub fn open(path: impl AsRef<Path>, identity: &Identity) -> Result<DataDir, StorageError> {
         LockedDir::open(path)?.claim(identity)
+    }
+
+    /// The disk that it is on.
+    pub fn disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
     }
 
     /// Where it is.
@@ -126,39 +141,30 @@ impl DataDir {
     /// are of no use, before they are removed.
     pub(super) fn record_segments(&mut self, segments: Segments) -> Result<(), StorageError> {
         if segments != self.segments {
-            identity::write(&self.path, &self.identity, segments)?;
+            identity::write(&*self.disk, &self.path, &self.identity, segments)?;
             self.segments = segments;
         }
         Ok(())
     }
 }
 
-/// Locks the directory, and leaves this process's number for whoever comes second.
-fn lock(directory: &Path) -> Result<File, StorageError> {
+/// Locks the directory against other processes.
+fn lock(disk: &dyn Disk, directory: &Path) -> Result<Lock, StorageError> {
     let path = directory.join(LOCK_FILE);
-    let open = File::options().read(true).write(true).create(true).truncate(false).open(&path);
-    let mut file = open.map_err(StorageError::io("open", &path))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let holder = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
-            return Err(StorageError::Locked { path: directory.to_owned(), holder });
-        }
-        Err(TryLockError::Error(error)) => return Err(StorageError::io("lock", path)(error)),
+    match disk.lock(&path).map_err(StorageError::io("lock", path))? {
+        Locking::Locked(lock) => Ok(lock),
+        Locking::Taken(holder) => Err(StorageError::Locked { path: directory.to_owned(), holder }),
     }
-    // The number is a courtesy to the reader of an error message; the lock is what counts.
-    let left = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-    left.map_err(StorageError::io("write to", path))?;
-    Ok(file)
 }
 
 #[cfg(test)]
 mod tests {
     use palisade_spec::raft::NodeId;
 
-    use super::super::SegmentNumber;
     use std::collections::BTreeMap;
+    use std::fs;
 
+    use super::super::SegmentNumber;
     use super::*;
 
     fn identity() -> Identity {
@@ -182,7 +188,7 @@ mod tests {
         directory.record_segments(segments).unwrap();
         drop(directory);
         assert_eq!(DataDir::open(&path, &identity()).unwrap().identity(), &identity(), "it is what it was at first");
-        identity::write(&path, &identity(), Segments::NONE).unwrap();
+        identity::write(&SystemDisk, &path, &identity(), Segments::NONE).unwrap();
 
         let file = path.join("identity.json");
         let content = fs::read_to_string(&file).unwrap();

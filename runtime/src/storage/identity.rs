@@ -7,7 +7,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
 use std::io::ErrorKind;
 use std::num::ParseIntError;
 use std::path::{Path, PathBuf};
@@ -16,6 +15,7 @@ use std::str::FromStr;
 use palisade_spec::raft::NodeId;
 use serde::{Deserialize, Serialize};
 
+use super::disk::Disk;
 use super::{SegmentNumber, StorageError, files};
 
 /// The file's name.
@@ -106,9 +106,9 @@ pub(super) fn path(directory: &Path) -> PathBuf {
 }
 
 /// Reads the directory's identity and which segments its log has. `None` if there is no such file.
-pub(super) fn read(directory: &Path) -> Result<Option<(Identity, Segments)>, StorageError> {
+pub(super) fn read(disk: &dyn Disk, directory: &Path) -> Result<Option<(Identity, Segments)>, StorageError> {
     let path = path(directory);
-    let bytes = match fs::read(&path) {
+    let bytes = match disk.read(&path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(StorageError::io("read", path)(error)),
@@ -125,12 +125,17 @@ pub(super) fn read(directory: &Path) -> Result<Option<(Identity, Segments)>, Sto
 }
 
 /// Writes the file, durably and as a whole.
-pub(super) fn write(directory: &Path, identity: &Identity, segments: Segments) -> Result<(), StorageError> {
+pub(super) fn write(
+    disk: &dyn Disk,
+    directory: &Path,
+    identity: &Identity,
+    segments: Segments,
+) -> Result<(), StorageError> {
     let path = path(directory);
     let Identity { cluster, node, incarnation, founders, restored } = identity.clone();
     let record = Record { format: FORMAT, cluster, node, incarnation, founders, restored, segments };
     let mut content = serde_json::to_vec_pretty(&record)
         .map_err(|error| StorageError::IdentityUnreadable { path: path.clone(), reason: error.to_string() })?;
     content.push(b'\n');
-    files::replace(&path, directory, &content)
+    files::replace(disk, &path, directory, &content)
 }

@@ -40,7 +40,7 @@
 //!
 //! # Where to look
 //!
-//! `directory` and `identity`: whose it is. `wal`: writing. `frame`, `record`, `mask`, `segment`: the format. `outline`:
+//! `disk`: what all of it is done with. `directory` and `identity`: whose it is. `wal`: writing. `frame`, `record`, `mask`, `segment`: the format. `outline`:
 //! what the writer knows of the log. `prepare`, `remove`, `files`: new files, durably, and old ones. `recover`, `tail`,
 //! `replay`: reading back; torn or damaged; possible or not. `snapshots`, `snapshot_file`: the state beside the log.
 //!
@@ -48,6 +48,7 @@
 //! would end the argument above), falling back to an older snapshot.
 
 mod directory;
+mod disk;
 mod error;
 pub(crate) mod files;
 mod frame;
@@ -68,6 +69,7 @@ mod testing;
 mod wal;
 
 pub use directory::{DataDir, LockedDir};
+pub use disk::{Access, Beside, Disk, DiskFile, Lock, Locking, SystemDisk};
 pub use error::StorageError;
 pub use identity::{Identity, Incarnation};
 pub use recover::{Cut, RecoveryReport};

@@ -4,15 +4,14 @@
 //! remains of a write that a crash cut off, and reports that it did; and it ends what a crash left half done: segments
 //! and snapshots that were about to be removed, a log that was about to give way to a leader's snapshot.
 
-use std::fs::{self, File};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use palisade_client::codec;
 use palisade_spec::raft::{Durable, Index, Position, Snapshot, StateMachine};
 use serde::de::DeserializeOwned;
 
+use super::disk::{Access, Disk};
 use super::frame::{self, Flaw, Frame, KIND_BATCH, Sequence};
 use super::mask::SECTOR;
 use super::prepare::zero;
@@ -85,7 +84,7 @@ where
     S: StateMachine + DeserializeOwned,
     S::Command: DeserializeOwned,
 {
-    let (snapshots, snapshot) = Snapshots::open(directory.path(), directory.identity().cluster)?;
+    let (snapshots, snapshot) = Snapshots::open(directory.disk(), directory.path(), directory.identity().cluster)?;
     let snapshot = snapshot.unwrap_or(blank.snapshot);
     let found = find_segments(directory)?;
     let mut reader = Reader::begin(directory, snapshot, found.needed.first().copied())?;
@@ -94,7 +93,7 @@ where
     let mut cut = None;
     for number in &found.needed {
         let path = number.path(directory.path());
-        let segment = segment::read(&path, *number, directory.identity())?;
+        let segment = segment::read(&**directory.disk(), &path, *number, directory.identity())?;
         reader.check_continues(&segment, last.as_ref())?;
         segments.push((*number, segment.header.start.last.index));
         let Frames { last_at, end, flaw } = reader.read_frames(&segment)?;
@@ -105,7 +104,7 @@ where
             Tail::Damaged(what) => return Err(damaged(&segment, end, what)),
         };
         if is_last {
-            cut = settle(&segment, last_at..end, torn)?;
+            cut = settle(&**directory.disk(), &segment, last_at..end, torn)?;
         }
         last = Some(LastSegment { number: *number, path, end: end as u64, size: segment.header.size });
     }
@@ -113,7 +112,7 @@ where
     let unfit = |what| StorageError::SnapshotUnfit { path: directory.path().to_owned(), what };
     let (durable, settled) = replay.finish().map_err(unfit)?;
     // Only now: whatever else an operator may want to look at is still there if the log was refused.
-    let mut leftovers = remove(found.leftovers)?;
+    let mut leftovers = remove(&**directory.disk(), found.leftovers)?;
     leftovers.extend(snapshots.remove_leftovers()?);
     let snapshot = snapshots.newest().map(|newest| newest.last);
     let report = RecoveryReport { segments: segments.len(), frames, snapshot, log_bytes, cut, leftovers };
@@ -129,7 +128,7 @@ struct Found {
 }
 
 fn find_segments(directory: &DataDir) -> Result<Found, StorageError> {
-    let mut found = segment::list(directory.path())?;
+    let mut found = segment::list(&**directory.disk(), directory.path())?;
     let known = directory.segments();
     let needed = found.segments.split_off(found.segments.partition_point(|number| *number < known.first));
     let mut expected = known.first;
@@ -177,7 +176,8 @@ where
             // Nothing was ever removed before the very first.
             None | Some(SegmentNumber::FIRST) => (Sequence::FIRST, Start::default()),
             Some(number) => {
-                let header = segment::read(&number.path(directory.path()), number, directory.identity())?.header;
+                let path = number.path(directory.path());
+                let header = segment::read(&**directory.disk(), &path, number, directory.identity())?.header;
                 (header.first, header.start)
             }
         };
@@ -239,23 +239,28 @@ where
 /// module's first argument), the `torn` bytes behind it become zeros, and what the file lost at its end too.
 ///
 /// A crash in the middle of this leaves remains of the same kind: whole sectors that are zero again.
-fn settle(segment: &Segment, last_frame: Range<usize>, torn: usize) -> Result<Option<Cut>, StorageError> {
+fn settle(
+    disk: &dyn Disk,
+    segment: &Segment,
+    last_frame: Range<usize>,
+    torn: usize,
+) -> Result<Option<Cut>, StorageError> {
     let path = &segment.path;
-    let file = File::options().write(true).open(path).map_err(StorageError::io("open", path))?;
+    let file = disk.open(path, Access::Write).map_err(StorageError::io("open", path))?;
     let (from, offset) = (last_frame.start as u64, last_frame.end as u64);
     file.write_all_at(&segment.bytes[last_frame], from).map_err(StorageError::write("write to", path))?;
     let bytes = torn as u64;
-    zero(&file, path, offset, offset + bytes)?;
-    zero(&file, path, segment.header.size - segment.missing, segment.header.size)?;
+    zero(&*file, path, offset, offset + bytes)?;
+    zero(&*file, path, segment.header.size - segment.missing, segment.header.size)?;
     file.sync_all().map_err(StorageError::write("sync", path))?;
     let restored = segment.missing;
     Ok((bytes > 0 || restored > 0).then(|| Cut { path: path.clone(), offset, bytes, restored }))
 }
 
 /// Removes what a crash left behind.
-fn remove(leftovers: Vec<PathBuf>) -> Result<Vec<PathBuf>, StorageError> {
+fn remove(disk: &dyn Disk, leftovers: Vec<PathBuf>) -> Result<Vec<PathBuf>, StorageError> {
     for path in &leftovers {
-        fs::remove_file(path).map_err(StorageError::io("remove the left-over", path))?;
+        disk.remove(path).map_err(StorageError::io("remove the left-over", path))?;
     }
     Ok(leftovers)
 }

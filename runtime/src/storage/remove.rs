@@ -4,48 +4,37 @@
 //! must be durable before it begins is, that the directory's identity no longer counts these segments. Then it does not
 //! matter which of them a crash leaves behind: the next start removes them.
 
-use std::fs;
 use std::path::PathBuf;
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
 
 use tracing::warn;
 
-/// A removal under way. Dropping it waits for the end.
+use super::disk::{Beside, Disk};
+
+/// A removal, if one is under way. Dropping it waits for the end.
 #[derive(Debug, Default)]
 pub(super) struct Removal {
-    thread: Option<JoinHandle<()>>,
+    under_way: Beside,
 }
 
 impl Removal {
     /// Removes these files after those that are being removed already.
-    pub(super) fn start(&mut self, files: Vec<PathBuf>) {
+    pub(super) fn start(&mut self, disk: &Arc<dyn Disk>, files: Vec<PathBuf>) {
         if files.is_empty() {
             return;
         }
-        self.wait();
+        std::mem::take(&mut self.under_way).join();
+        let directory = Arc::clone(disk);
         let remove = move || {
             for path in files {
-                if let Err(error) = fs::remove_file(&path) {
+                if let Err(error) = directory.remove(&path) {
                     warn!(file = %path.display(), %error, "a superfluous log segment could not be removed; the next start will try again");
                 }
             }
         };
-        match thread::Builder::new().name("wal-remove".into()).spawn(remove) {
-            Ok(thread) => self.thread = Some(thread),
+        match disk.beside("wal-remove", Box::new(remove)) {
+            Ok(under_way) => self.under_way = under_way,
             Err(error) => warn!(%error, "superfluous log segments stay until the next start: no thread to remove them"),
         }
-    }
-
-    fn wait(&mut self) {
-        if let Some(thread) = self.thread.take() {
-            // It has nothing to say that it has not logged.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for Removal {
-    fn drop(&mut self) {
-        self.wait();
     }
 }

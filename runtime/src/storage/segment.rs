@@ -13,12 +13,12 @@
 //! the segments before it have led to ([`Start`]): it needs no write of its own, and cannot be torn.
 
 use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use palisade_spec::raft::{HardState, Index, NodeId, Position, Stamp, Term};
 use serde::{Deserialize, Serialize};
 
+use super::disk::Disk;
 use super::frame::{Sequence, field};
 use super::mask::SECTOR;
 use super::{Identity, StorageError};
@@ -177,8 +177,13 @@ pub(super) struct Segment {
 }
 
 /// Reads a segment and checks everything but its frames.
-pub(super) fn read(path: &Path, number: SegmentNumber, identity: &Identity) -> Result<Segment, StorageError> {
-    let mut bytes = fs::read(path).map_err(StorageError::io("read", path))?;
+pub(super) fn read(
+    disk: &dyn Disk,
+    path: &Path,
+    number: SegmentNumber,
+    identity: &Identity,
+) -> Result<Segment, StorageError> {
+    let mut bytes = disk.read(path).map_err(StorageError::io("read", path))?;
     let header = Header::decode(&bytes, path, identity)?;
     let damaged =
         |offset: usize, what: String| StorageError::Damaged { path: path.to_owned(), offset: offset as u64, what };
@@ -205,10 +210,9 @@ pub(super) struct Listing {
 }
 
 /// Looks for the log's files. Others are none of its business.
-pub(super) fn list(directory: &Path) -> Result<Listing, StorageError> {
+pub(super) fn list(disk: &dyn Disk, directory: &Path) -> Result<Listing, StorageError> {
     let mut listing = Listing::default();
-    for entry in fs::read_dir(directory).map_err(StorageError::io("list", directory))? {
-        let name = entry.map_err(StorageError::io("list", directory))?.file_name();
+    for name in disk.list(directory).map_err(StorageError::io("list", directory))? {
         let Some(name) = name.to_str() else { continue };
         if let Some(number) = name.strip_suffix(".log").and_then(parse) {
             listing.segments.push(number);

@@ -8,14 +8,15 @@
 //! leader's snapshot this node's own, in its place among the other writes; and whoever sends and receives them. They
 //! share what the newest is, and take its place one after the other: a snapshot never goes back.
 
-use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use palisade_spec::raft::{Index, Position, Snapshot, Term};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::disk::{Access, Disk, DiskFile, FromStart};
 use super::snapshot_file::{self, FORMAT, SnapshotFlaw, SnapshotInfo};
 use super::{StorageError, files};
 use crate::sync::Mutex;
@@ -26,6 +27,7 @@ const KEPT: usize = 2;
 /// The snapshots of one node.
 #[derive(Debug)]
 pub struct Snapshots {
+    disk: Arc<dyn Disk>,
     directory: PathBuf,
     cluster: u64,
     /// The newest that is durable. Held for a moment only: the core looks here in every round.
@@ -37,8 +39,9 @@ pub struct Snapshots {
 /// A leader's snapshot on its way into this directory.
 #[derive(Debug)]
 pub struct Incoming {
+    disk: Arc<dyn Disk>,
     path: PathBuf,
-    file: File,
+    file: Box<dyn DiskFile>,
     info: SnapshotInfo,
     /// How many bytes of it are here.
     have: u64,
@@ -49,21 +52,23 @@ pub struct Incoming {
 impl Snapshots {
     /// Reads the newest snapshot of a directory, if there is one, and checks every byte of it.
     pub fn open<S: DeserializeOwned>(
+        disk: &Arc<dyn Disk>,
         directory: &Path,
         cluster: u64,
     ) -> Result<(Snapshots, Option<Snapshot<S>>), StorageError> {
-        let newest = Listing::of(directory)?.snapshots.pop();
-        let newest = newest.map(|last| read(&path(directory, OWN, last), last, cluster)).transpose()?;
+        let newest = Listing::of(&**disk, directory)?.snapshots.pop();
+        let newest = newest.map(|last| read(&**disk, &path(directory, OWN, last), last, cluster)).transpose()?;
         let (newest, info) = newest.unzip();
         let (info, received) = (Mutex::new(info), Mutex::new(None));
-        Ok((Snapshots { directory: directory.to_owned(), cluster, newest: info, received }, newest))
+        let (disk, directory) = (Arc::clone(disk), directory.to_owned());
+        Ok((Snapshots { disk, directory, cluster, newest: info, received }, newest))
     }
 
     /// Removes what a crash left behind: files in the making, and snapshots past those that are kept.
     pub(super) fn remove_leftovers(&self) -> Result<Vec<PathBuf>, StorageError> {
-        let leftovers = Listing::of(&self.directory)?.of_no_use(&self.directory);
+        let leftovers = Listing::of(&*self.disk, &self.directory)?.of_no_use(&self.directory);
         for path in &leftovers {
-            fs::remove_file(path).map_err(StorageError::io("remove the left-over", path))?;
+            self.disk.remove(path).map_err(StorageError::io("remove the left-over", path))?;
         }
         Ok(leftovers)
     }
@@ -77,10 +82,10 @@ impl Snapshots {
     ///
     /// # Errors
     /// What the system says.
-    pub fn open_newest(&self) -> io::Result<Option<(SnapshotInfo, File)>> {
+    pub fn open_newest(&self) -> io::Result<Option<(SnapshotInfo, Box<dyn DiskFile>)>> {
         // Two later ones would have to get their names in between for its file to be gone.
         let Some(info) = self.newest() else { return Ok(None) };
-        Ok(Some((info, File::open(path(&self.directory, OWN, info.last))?)))
+        Ok(Some((info, self.disk.open(&path(&self.directory, OWN, info.last), Access::Read)?)))
     }
 
     /// Writes a snapshot. When this returns it is durable, and the newest, unless a later one came first.
@@ -90,11 +95,11 @@ impl Snapshots {
     /// with what a failed sync has left.
     pub fn write<S: Serialize>(&self, snapshot: &Snapshot<S>) -> Result<SnapshotInfo, StorageError> {
         let aside = files::aside(&path(&self.directory, OWN, snapshot.last));
-        let written = write(&aside, self.cluster, snapshot);
+        let written = write(&*self.disk, &aside, self.cluster, snapshot);
         let published = written.and_then(|info| self.publish(&mut self.received.lock(), &aside, info).map(|()| info));
         if published.is_err() {
             // It is of no use to anybody, and the disk may be full.
-            let _ = fs::remove_file(&aside);
+            let _ = self.disk.remove(&aside);
         }
         published
     }
@@ -114,15 +119,17 @@ impl Snapshots {
     /// calls this holds the lock on names.
     fn publish(&self, _names: &mut Option<SnapshotInfo>, from: &Path, info: SnapshotInfo) -> Result<(), StorageError> {
         if self.newest().is_some_and(|newest| newest.last.index >= info.last.index) {
-            return fs::remove_file(from).map_err(StorageError::write("remove", from));
+            return self.disk.remove(from).map_err(StorageError::write("remove", from));
         }
         let to = path(&self.directory, OWN, info.last);
-        fs::rename(from, &to).map_err(StorageError::write("rename a file to", &to))?;
-        files::sync_directory(&self.directory)?;
+        self.disk.rename(from, &to).map_err(StorageError::write("rename a file to", &to))?;
+        files::sync_directory(&*self.disk, &self.directory)?;
         *self.newest.lock() = Some(info);
         // Whatever stays behind, the next start removes.
-        let surplus = Listing::of(&self.directory).map(|listing| listing.surplus(&self.directory)).unwrap_or_default();
-        surplus.iter().for_each(|path| drop(fs::remove_file(path)));
+        let surplus = Listing::of(&*self.disk, &self.directory)
+            .map(|listing| listing.surplus(&self.directory))
+            .unwrap_or_default();
+        surplus.iter().for_each(|path| drop(self.disk.remove(path)));
         Ok(())
     }
 
@@ -141,18 +148,18 @@ impl Snapshots {
         let keep = if *received == Some(info) { RECEIVED } else { INCOMING };
         received.take_if(|received| *received != info);
         let path = path(&self.directory, keep, info.last);
-        for other in Listing::of(&self.directory).map_err(io::Error::other)?.under_way(&self.directory) {
+        for other in Listing::of(&*self.disk, &self.directory).map_err(io::Error::other)?.under_way(&self.directory) {
             if other != path {
-                fs::remove_file(other)?;
+                self.disk.remove(&other)?;
             }
         }
-        let file = File::options().read(true).append(true).create(true).open(&path)?;
-        let mut have = file.metadata()?.len();
+        let file = self.disk.open(&path, Access::Continue)?;
+        let mut have = file.length()?;
         if have > info.bytes {
-            file.set_len(0)?;
+            file.set_length(0)?;
             have = 0;
         }
-        Ok(Some(Incoming { path, file, info, have, unsynced: 0 }))
+        Ok(Some(Incoming { disk: Arc::clone(&self.disk), path, file, info, have, unsynced: 0 }))
     }
 
     /// Makes a snapshot that was received durable, checks every byte of it, and keeps it until it is made this node's
@@ -163,7 +170,10 @@ impl Snapshots {
     pub fn accept<S: DeserializeOwned>(&self, incoming: Incoming) -> Result<Snapshot<S>, SnapshotFlaw> {
         let Incoming { path: from, file, info, .. } = incoming;
         file.sync_all()?;
-        let read = snapshot_file::read(BufReader::new(File::open(&from)?), Some(self.cluster));
+        let read = snapshot_file::read(
+            BufReader::new(FromStart::of(&*self.disk.open(&from, Access::Read)?)),
+            Some(self.cluster),
+        );
         let checked = read.and_then(|(snapshot, found)| {
             let what = || "it is not the snapshot that was announced".to_owned();
             if found == info { Ok(snapshot) } else { Err(SnapshotFlaw::Damaged { offset: 0, what: what() }) }
@@ -171,12 +181,12 @@ impl Snapshots {
         let mut received = self.received.lock();
         if let Err(SnapshotFlaw::Damaged { .. }) = &checked {
             received.take_if(|received| *received == info);
-            fs::remove_file(&from)?;
+            self.disk.remove(&from)?;
         }
         let snapshot = checked?;
         let to = path(&self.directory, RECEIVED, info.last);
         if from != to {
-            fs::rename(&from, &to)?;
+            self.disk.rename(&from, &to)?;
         }
         *received = Some(info);
         Ok(snapshot)
@@ -199,7 +209,7 @@ impl Incoming {
     /// # Errors
     /// What the system says. A part of them may have been written.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let mut steady = Steady { file: &self.file, unsynced: self.unsynced };
+        let mut steady = Steady { file: &*self.file, at: self.have, unsynced: self.unsynced };
         steady.write_all(bytes)?;
         self.unsynced = steady.unsynced;
         self.have += bytes.len() as u64;
@@ -209,19 +219,20 @@ impl Incoming {
     /// Throws away what is here.
     pub fn discard(self) {
         // What cannot be removed now, the next start removes.
-        let _ = fs::remove_file(&self.path);
+        let _ = self.disk.remove(&self.path);
     }
 }
 
 /// Reads the snapshot that is to end at `last`.
 fn read<S: DeserializeOwned>(
+    disk: &dyn Disk,
     path: &Path,
     last: Position,
     cluster: u64,
 ) -> Result<(Snapshot<S>, SnapshotInfo), StorageError> {
-    let file = File::open(path).map_err(StorageError::io("open", path))?;
+    let file = disk.open(path, Access::Read).map_err(StorageError::io("open", path))?;
     let path = path.to_owned();
-    let (snapshot, info) = match snapshot_file::read(BufReader::new(file), Some(cluster)) {
+    let (snapshot, info) = match snapshot_file::read(BufReader::new(FromStart::of(&*file)), Some(cluster)) {
         Ok(read) => read,
         Err(SnapshotFlaw::Io(source)) => return Err(StorageError::Io { action: "read", path, source }),
         Err(SnapshotFlaw::UnknownFormat(found)) => {
@@ -241,9 +252,14 @@ fn read<S: DeserializeOwned>(
 }
 
 /// Writes a file, and makes its content durable.
-fn write<S: Serialize>(path: &Path, cluster: u64, snapshot: &Snapshot<S>) -> Result<SnapshotInfo, StorageError> {
-    let file = File::create(path).map_err(StorageError::write("create", path))?;
-    let mut writer = BufWriter::with_capacity(PIECE, Steady { file: &file, unsynced: 0 });
+fn write<S: Serialize>(
+    disk: &dyn Disk,
+    path: &Path,
+    cluster: u64,
+    snapshot: &Snapshot<S>,
+) -> Result<SnapshotInfo, StorageError> {
+    let file = disk.open(path, Access::Create).map_err(StorageError::write("create", path))?;
+    let mut writer = BufWriter::with_capacity(PIECE, Steady { file: &*file, at: 0, unsynced: 0 });
     let written = snapshot_file::write(&mut writer, cluster, snapshot);
     let info = written.and_then(|info| writer.flush().map(|()| info)).map_err(StorageError::write("write to", path))?;
     drop(writer);
@@ -259,19 +275,22 @@ const UNSYNCED: usize = 4 << 20;
 
 /// Writes to a file, and syncs it all the while.
 struct Steady<'a> {
-    file: &'a File,
+    file: &'a dyn DiskFile,
+    /// Where the next bytes go.
+    at: u64,
     unsynced: usize,
 }
 
 impl Write for Steady<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(bytes)?;
-        self.unsynced += written;
+        self.file.write_all_at(bytes, self.at)?;
+        self.at += bytes.len() as u64;
+        self.unsynced += bytes.len();
         if self.unsynced >= UNSYNCED {
             self.file.sync_data()?;
             self.unsynced = 0;
         }
-        Ok(written)
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -310,10 +329,9 @@ struct Listing {
 }
 
 impl Listing {
-    fn of(directory: &Path) -> Result<Listing, StorageError> {
+    fn of(disk: &dyn Disk, directory: &Path) -> Result<Listing, StorageError> {
         let mut listing = Listing::default();
-        for entry in fs::read_dir(directory).map_err(StorageError::io("list", directory))? {
-            let name = entry.map_err(StorageError::io("list", directory))?.file_name();
+        for name in disk.list(directory).map_err(StorageError::io("list", directory))? {
             let Some(name) = name.to_str() else { continue };
             let (name, is_aside) = name.strip_suffix(".tmp").map_or((name, false), |name| (name, true));
             match (is_aside, parse(name, OWN), parse(name, INCOMING), parse(name, RECEIVED)) {
@@ -349,8 +367,11 @@ impl Listing {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use palisade_spec::raft::Stamp;
 
+    use super::super::SystemDisk;
     use super::*;
 
     type Text = String;
@@ -361,7 +382,7 @@ mod tests {
     }
 
     fn open(directory: &Path) -> (Snapshots, Option<Snapshot<Text>>) {
-        Snapshots::open(directory, 1).unwrap()
+        Snapshots::open(&SystemDisk::shared(), directory, 1).unwrap()
     }
 
     fn names(directory: &Path) -> Vec<String> {
@@ -433,14 +454,17 @@ mod tests {
 
         bytes[60] ^= 1;
         fs::write(&path, &bytes).unwrap();
-        let error = Snapshots::open::<Text>(directory.path(), 1).unwrap_err();
+        let error = Snapshots::open::<Text>(&SystemDisk::shared(), directory.path(), 1).unwrap_err();
         assert!(matches!(&error, StorageError::Damaged { path: named, .. } if *named == path), "{error}");
         bytes[60] ^= 1;
         fs::write(&path, &bytes).unwrap();
         fs::rename(&path, directory.path().join(own(71))).unwrap();
-        let error = Snapshots::open::<Text>(directory.path(), 1).unwrap_err();
+        let error = Snapshots::open::<Text>(&SystemDisk::shared(), directory.path(), 1).unwrap_err();
         assert!(error.to_string().contains("its name says otherwise"), "{error}");
-        assert!(matches!(Snapshots::open::<Text>(directory.path(), 2), Err(StorageError::WrongCluster { .. })));
+        assert!(matches!(
+            Snapshots::open::<Text>(&SystemDisk::shared(), directory.path(), 2),
+            Err(StorageError::WrongCluster { .. })
+        ));
     }
 
     /// A leader's snapshot of entries up to `index`, as bytes.

@@ -8,10 +8,7 @@
 //! The log's beginning goes when the protocol says so ([`Persist::Compact`], [`Persist::Snapshot`]): a segment is removed
 //! when the next one is begun and nothing that stands in it is in the log any more.
 
-use std::fs::File;
-use std::io;
 use std::marker::PhantomData;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,6 +17,7 @@ use palisade_spec::raft::{Durable, Index, Persist, StateMachine};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::disk::{Access, DiskFile};
 use super::frame::{FrameBuffer, KIND_BATCH, Sequence};
 use super::identity::Segments;
 use super::outline::Outline;
@@ -48,28 +46,10 @@ pub struct Written {
     pub removed: usize,
 }
 
-/// What the log needs of an open segment. Tests put a disk that fails in its place.
-pub(super) trait Medium: Send + std::fmt::Debug {
-    /// Writes all of it.
-    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
-    /// Makes it durable.
-    fn sync_data(&self) -> io::Result<()>;
-}
-
-impl Medium for File {
-    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        FileExt::write_all_at(self, bytes, offset)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        File::sync_data(self)
-    }
-}
-
 /// The segment that frames go to.
 #[derive(Debug)]
 struct Active {
-    medium: Box<dyn Medium>,
+    file: Box<dyn DiskFile>,
     path: PathBuf,
     number: SegmentNumber,
     /// Where the next frame goes.
@@ -134,7 +114,7 @@ impl<S: StateMachine> Wal<S> {
             Some(last) => Active::reopen(last, &mut directory)?,
             None => {
                 let number = SegmentNumber::FIRST;
-                let blank = Blank::create(directory.path(), number, segment_bytes)?;
+                let blank = Blank::create(&**directory.disk(), directory.path(), number, segment_bytes)?;
                 let size = segment_bytes.max(FRAMES_AT);
                 let header = Header { number, first: recovered.next, size, start: Start::default() };
                 segments.push((number, Index(0)));
@@ -236,9 +216,9 @@ impl<S: StateMachine> Wal<S> {
         let active = &mut self.active;
         let frame = self.buffer.seal(self.next, KIND_BATCH, active.end);
         let before = Instant::now();
-        active.medium.write_all_at(frame, active.end).map_err(StorageError::write("write to", &active.path))?;
+        active.file.write_all_at(frame, active.end).map_err(StorageError::write("write to", &active.path))?;
         let between = Instant::now();
-        active.medium.sync_data().map_err(StorageError::write("sync", &active.path))?;
+        active.file.sync_data().map_err(StorageError::write("sync", &active.path))?;
 
         written.bytes += bytes;
         written.write += between - before;
@@ -255,7 +235,7 @@ impl<S: StateMachine> Wal<S> {
         let number = self.active.number.next();
         let blank = match self.preparation.take() {
             Some(preparation) => preparation.finish()?,
-            None => Blank::create(self.directory.path(), number, self.segment_bytes)?,
+            None => Blank::create(&**self.directory.disk(), self.directory.path(), number, self.segment_bytes)?,
         };
         let start = self.outline.start();
         let header = Header { number, first: self.next, size: self.segment_bytes.max(FRAMES_AT + frame), start };
@@ -267,7 +247,7 @@ impl<S: StateMachine> Wal<S> {
         let superfluous = self.segments.drain(..superfluous).map(|(number, _)| number.path(self.directory.path()));
         let superfluous: Vec<PathBuf> = superfluous.collect();
         written.removed += superfluous.len();
-        self.removal.start(superfluous);
+        self.removal.start(self.directory.disk(), superfluous);
         written.rotation = Some(written.rotation.unwrap_or_default() + before.elapsed());
         Ok(())
     }
@@ -276,7 +256,9 @@ impl<S: StateMachine> Wal<S> {
     fn prepare_ahead(&mut self) -> Result<(), StorageError> {
         if self.preparation.is_none() && self.active.end > self.active.size / 2 {
             let next = self.active.number.next();
-            self.preparation = Some(Preparation::start(self.directory.path(), next, self.segment_bytes)?);
+            let preparation =
+                Preparation::start(self.directory.disk(), self.directory.path(), next, self.segment_bytes);
+            self.preparation = Some(preparation?);
         }
         Ok(())
     }
@@ -291,22 +273,23 @@ impl Active {
         first: SegmentNumber,
         directory: &mut DataDir,
     ) -> Result<Active, StorageError> {
-        let (file, path) = blank.publish(directory.path(), directory.identity(), &header)?;
+        let (file, path) = blank.publish(&**directory.disk(), directory.path(), directory.identity(), &header)?;
         directory.record_segments(Segments { first, last: header.number })?;
-        Ok(Active { medium: Box::new(file), path, number: header.number, end: FRAMES_AT, size: header.size })
+        Ok(Active { file, path, number: header.number, end: FRAMES_AT, size: header.size })
     }
 
     /// Goes on in the last segment of a log that was read back.
     fn reopen(last: LastSegment, directory: &mut DataDir) -> Result<Active, StorageError> {
-        let file = File::options().write(true).open(&last.path).map_err(StorageError::io("open", &last.path))?;
+        let file = directory.disk().open(&last.path, Access::Write).map_err(StorageError::io("open", &last.path))?;
         // A crash right after the segment's creation may have come before this.
         directory.record_segments(Segments { last: last.number, ..directory.segments() })?;
-        Ok(Active { medium: Box::new(file), path: last.path, number: last.number, end: last.end, size: last.size })
+        Ok(Active { file, path: last.path, number: last.number, end: last.end, size: last.size })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -319,7 +302,7 @@ mod tests {
     /// A disk that fails once: at the write or the sync with number `at`. Works again afterwards, as disks do.
     #[derive(Debug)]
     struct FailsOnce {
-        file: File,
+        file: Box<dyn DiskFile>,
         calls: Arc<AtomicU32>,
         at: u32,
         /// How much of a failed write gets through nevertheless.
@@ -332,17 +315,33 @@ mod tests {
         }
     }
 
-    impl Medium for FailsOnce {
+    impl DiskFile for FailsOnce {
+        fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+            self.file.read_at(bytes, offset)
+        }
+
         fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
             if self.is_now() {
-                FileExt::write_all_at(&self.file, &bytes[..self.through.min(bytes.len())], offset)?;
+                self.file.write_all_at(&bytes[..self.through.min(bytes.len())], offset)?;
                 return Err(io::Error::other("the disk is on fire"));
             }
-            FileExt::write_all_at(&self.file, bytes, offset)
+            self.file.write_all_at(bytes, offset)
+        }
+
+        fn length(&self) -> io::Result<u64> {
+            self.file.length()
+        }
+
+        fn set_length(&self, bytes: u64) -> io::Result<()> {
+            self.file.set_length(bytes)
         }
 
         fn sync_data(&self) -> io::Result<()> {
             if self.is_now() { Err(io::Error::other("the disk is on fire")) } else { self.file.sync_data() }
+        }
+
+        fn sync_all(&self) -> io::Result<()> {
+            self.file.sync_all()
         }
     }
 
@@ -365,8 +364,8 @@ mod tests {
                 let directory = tempfile::tempdir().unwrap();
                 let (mut wal, _) = open(directory.path());
                 let calls = Arc::new(AtomicU32::new(0));
-                let file = File::options().write(true).open(&wal.active.path).unwrap();
-                wal.active.medium = Box::new(FailsOnce { file, calls: Arc::clone(&calls), at, through });
+                let file = wal.directory.disk().open(&wal.active.path, Access::Write).unwrap();
+                wal.active.file = Box::new(FailsOnce { file, calls: Arc::clone(&calls), at, through });
 
                 let good = u64::from(at / 2);
                 for term in 1..=good {

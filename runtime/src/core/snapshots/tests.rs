@@ -30,7 +30,7 @@ impl Scene {
         assert!(node.is_leader());
         let (writer, handed) = crossbeam_channel::bounded(1);
         let now = Instant::now();
-        let taker = Taker::new(POLICY, 0, Arc::clone(&snapshots), writer, Metrics::new(), now);
+        let taker = Taker::new(POLICY, 0, Arc::clone(&snapshots), Box::new(writer), Metrics::new(), now);
         Scene { _directory: directory, node, taker, handed, snapshots, now }
     }
 
@@ -157,10 +157,10 @@ fn the_log_is_shortened_piece_by_piece_up_to_the_margin() {
     let snapshot = scene.tend(MOMENT).expect("somebody wants it");
     assert_eq!(scene.compact(), 0, "it is not durable yet");
     scene.write(&snapshot);
-    assert!(scene.taker.next(&scene.node).is_some());
+    assert!(scene.taker.next(&scene.node, scene.now).is_some());
     assert_eq!(scene.compact(), 3);
     assert_eq!(scene.node.log().entries().len() as u64, POLICY.margin);
-    assert!(scene.taker.next(&scene.node).is_none());
+    assert!(scene.taker.next(&scene.node, scene.now).is_none());
     scene.apply(5);
     assert_eq!(scene.compact(), 0);
 }

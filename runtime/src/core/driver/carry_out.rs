@@ -1,0 +1,83 @@
+//! What a round's steps have asked for, carried out: the output contract, kept.
+
+use palisade_spec::lock::LockTable;
+use palisade_spec::raft::{Output, Persist};
+use tracing::{debug, info};
+
+use super::super::transport::Transport;
+use super::Driver;
+use crate::storage::StorageError;
+
+impl<T: Transport> Driver<T> {
+    /// Carries the outputs out, in order, with one write at the place of the first and for all of them.
+    pub(super) fn carry_out(&mut self) -> Result<(), StorageError> {
+        let mut writes = Vec::new();
+        let mut outputs = std::mem::take(&mut self.outputs);
+        let barrier = outputs.iter().position(|output| matches!(output, Output::Persist(_)));
+        let mut behind = outputs.split_off(barrier.unwrap_or(0));
+        if outputs.iter().any(|output| matches!(output, Output::Applied { .. })) {
+            self.publish();
+        }
+        for output in outputs.drain(..) {
+            self.release(output);
+        }
+        behind.retain_mut(|output| match output {
+            Output::Persist(write) => {
+                // An empty write in its place: it is taken out right here.
+                writes.push(std::mem::replace(write, Persist::Entries(Vec::new())));
+                false
+            }
+            _ => true,
+        });
+        if !writes.is_empty() {
+            let written = self.wal.write(&writes)?;
+            if let Some(tap) = &mut self.tap {
+                tap.written(&writes);
+            }
+            self.metrics.fsync_seconds.observe(written.sync.as_secs_f64());
+            self.metrics.segments_removed.inc_by(written.removed as u64);
+            self.taker.count(written.bytes);
+            for write in &writes {
+                if let Persist::Snapshot(snapshot) = write {
+                    let (index, term) = (snapshot.last.index, snapshot.last.term);
+                    info!(%index, %term, "the leader's snapshot was installed");
+                    self.taker.installed(self.now);
+                }
+            }
+        }
+        self.publish();
+        for output in behind.drain(..) {
+            self.release(output);
+        }
+        self.outputs = outputs;
+        Ok(())
+    }
+
+    /// Carries out one output that is not a write. Everything before it in the list is done.
+    fn release(&mut self, output: Output<LockTable>) {
+        match output {
+            Output::Send(message) => self.transport.send(message),
+            Output::Accepted { first, term } => self.desk.accepted(first, term),
+            Output::Refused { leader } => self.desk.refused(self.leader_view(leader)),
+            Output::ReadReady(read) => self.desk.read_ready(read),
+            Output::ReadRefused { id, leader } => self.desk.read_refused(id, self.leader_view(leader)),
+            Output::ChangeRefused(refusal) => {
+                let leader = self.leader_view(self.node.leader());
+                self.desk.change_refused(&self.node, refusal, leader);
+            }
+            // That the node has nobody to hand over to before it stops: it stops all the same.
+            Output::TransferRefused { .. } => {}
+            Output::Applied { index, term, outcome, .. } => {
+                self.metrics.applied.inc();
+                self.desk.applied(&self.node, index, term, outcome);
+            }
+            Output::Dropped { from, reason } => {
+                self.metrics.dropped(reason);
+                debug!(%from, reason = reason.name(), "message dropped");
+            }
+            Output::ArmElectionTimer | Output::ArmHeartbeatTimer => {}
+            Output::SendSnapshot { to, term } => self.transport.send_snapshot(to, term),
+            Output::Persist(_) => unreachable!("writes are taken out of the list"),
+        }
+    }
+}
