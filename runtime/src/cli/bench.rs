@@ -1,7 +1,8 @@
 //! `palisade bench`: acquire and release, as fast as they go.
 //!
 //! Closed-loop clients, each on its own connection and its own key, each taking and giving back its lock again and
-//! again, against a cluster of real, durable nodes on this machine. `gap` is the longest time without a grant to anybody.
+//! again, against a cluster of real, durable nodes on this machine. `gap` is the longest time without a grant to anybody,
+//! `memory` and `disk` what the largest node has in use in the end.
 //! The figures are this machine's; docs/performance.md says what they are worth.
 
 mod crowd;
@@ -70,6 +71,9 @@ pub(super) enum Ending {
 const LEADS_FOR: Duration = Duration::from_secs(3);
 const AWAY_FOR: Duration = Duration::from_secs(1);
 
+/// How long there may be no leader.
+const ELECTED_WITHIN: Duration = Duration::from_secs(20);
+
 impl Bench {
     pub(super) fn run(self) -> ExitCode {
         // The clients share one thread: the nodes need the machine.
@@ -109,9 +113,10 @@ impl Bench {
 
     async fn measure(&self, endpoints: &[String], mut cluster: Option<&mut Cluster>) -> Result<(), String> {
         let [clients, rate, p50, p99, max, gap] = ["clients", "pairs/s", "p50 ms", "p99 ms", "max ms", "gap ms"];
-        say!("{:<8} {clients:>7} {rate:>9} {p50:>9} {p99:>9} {max:>9} {gap:>9}", "");
+        let [memory, disk] = ["memory", "disk"];
+        say!("{:<8} {clients:>7} {rate:>9} {p50:>9} {p99:>9} {max:>9} {gap:>9} {memory:>9} {disk:>9}", "");
         for &clients in &self.clients {
-            self.row("", endpoints, clients, sleep(self.time)).await?;
+            self.row("", endpoints, clients, sleep(self.time), cluster.as_deref()).await?;
             if self.crowd > 0 {
                 let (locks, lasts, seed) = (self.crowd, self.crowd_lasts, self.seed);
                 let crowd = crowd::Crowd { bench: self, endpoints, clients, locks, lasts, seed };
@@ -121,13 +126,15 @@ impl Bench {
         Ok(())
     }
 
-    /// Measures so many clients until something is over, and prints a line.
+    /// Measures so many clients until something is over, and prints a line; with what the node that takes most has in use
+    /// then, if the nodes are ours.
     async fn row(
         &self,
         name: &str,
         endpoints: &[String],
         clients: usize,
         until: impl Future<Output = ()>,
+        cluster: Option<&Cluster>,
     ) -> Result<(), String> {
         let (mut pairs, time) = closed_loop(endpoints, clients, self.time / 10, until).await?;
         pairs.sort_unstable();
@@ -143,7 +150,11 @@ impl Bench {
         let rate = latencies.len() as f64 / time.as_secs_f64();
         let gap = gap.as_secs_f64() * 1000.0;
         let [p50, p99, max] = [0.5, 0.99, 1.0].map(at);
-        say!("{name:<8} {clients:>7} {rate:>9.0} {p50:>9.2} {p99:>9.2} {max:>9.2} {gap:>9.2}");
+        let most =
+            |bytes: Vec<u64>| bytes.into_iter().max().map_or("-".to_string(), |bytes| format!("{} MB", bytes >> 20));
+        let [memory, disk] =
+            [cluster.map(Cluster::memory), cluster.map(Cluster::disk)].map(Option::unwrap_or_default).map(most);
+        say!("{name:<8} {clients:>7} {rate:>9.0} {p50:>9.2} {p99:>9.2} {max:>9.2} {gap:>9.2} {memory:>9} {disk:>9}");
         Ok(())
     }
 }
@@ -157,15 +168,19 @@ async fn end_leaders(cluster: &mut Cluster, how: Option<Ending>) -> Result<(), S
     }
 }
 
-/// Where the leader serves clients.
+/// Where the leader serves clients, as soon as there is one.
 async fn leader(endpoints: &[String]) -> Result<String, String> {
-    for endpoint in endpoints {
-        let status = palisade_client::status(endpoint, connect::NODE_TIMEOUT).await.ok();
-        if let Some(address) = status.and_then(|status| status.leader).and_then(|leader| leader.client_addr) {
-            return Ok(address);
+    let deadline = Instant::now() + ELECTED_WITHIN;
+    while Instant::now() < deadline {
+        for endpoint in endpoints {
+            let status = palisade_client::status(endpoint, connect::NODE_TIMEOUT).await.ok();
+            if let Some(address) = status.and_then(|status| status.leader).and_then(|leader| leader.client_addr) {
+                return Ok(address);
+            }
         }
+        sleep(Duration::from_millis(100)).await;
     }
-    Err("no node knows a leader".to_string())
+    Err(format!("no node knew a leader for {ELECTED_WITHIN:?}"))
 }
 
 /// Lets `clients` clients run until something is over, and returns when each acquire+release pair was done, and how long

@@ -47,6 +47,7 @@ pub(super) struct Cluster {
 struct Node {
     id: u16,
     client_addr: String,
+    directory: PathBuf,
     arguments: Vec<String>,
     log: PathBuf,
     child: Child,
@@ -144,6 +145,15 @@ impl Cluster {
             Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? * 1024)
         };
         self.nodes.iter().filter_map(|node| of(node.child.id()?)).collect()
+    }
+
+    /// How much of its disk each node has in use, in bytes.
+    pub(super) fn disk(&self) -> Vec<u64> {
+        let of = |directory: &Path| {
+            let files = std::fs::read_dir(directory).ok()?.filter_map(|entry| entry.ok()?.metadata().ok());
+            Some(files.map(|file| file.len()).sum())
+        };
+        self.nodes.iter().filter_map(|node| of(&node.directory)).collect()
     }
 
     async fn wait_for_leader(&mut self) -> Result<(), String> {
@@ -287,7 +297,7 @@ impl Node {
         .collect();
         let log = data.join(format!("node-{id}.log"));
         let child = launch(&arguments, &log)?;
-        Ok(Node { id, client_addr, arguments, log, child })
+        Ok(Node { id, client_addr, directory, arguments, log, child })
     }
 
     fn start_again(&mut self) -> Result<(), String> {

@@ -281,8 +281,8 @@ mod tests {
     }
 
     /// What node 1, whose log begins after a snapshot up to 10@2, does with these entries of the leader of term 3: the
-    /// indexes that it writes, the answer, and how far it has applied then.
-    fn append(prev: Position, entries: &[Entry<()>]) -> (Vec<u64>, Body<Idle>, u64) {
+    /// indexes that it writes, the answer if it gives one, and how far it has applied then.
+    fn append(prev: Position, entries: &[Entry<()>]) -> (Vec<u64>, Option<Body<Idle>>, u64) {
         let (last, stamp, round) = (at(10, 2), Stamp(100), Round(0));
         let members = Arc::new(Members::of([1, 2, 3].map(NodeId)));
         let mut node = Node::recover(
@@ -304,12 +304,12 @@ mod tests {
                 _ => {}
             }
         }
-        (written, answer.expect("an AppendEntries is answered"), node.commit().0)
+        (written, answer, node.commit().0)
     }
 
     #[test]
     fn what_a_snapshot_covers_is_skipped() {
-        let accepted = |matched| Body::AppendAccepted { matched: Index(matched), round: Round(0) };
+        let accepted = |matched| Some(Body::AppendAccepted { matched: Index(matched), round: Round(0) });
         let many = [entry(9, 2), entry(10, 2), entry(11, 2), entry(12, 3)];
         assert_eq!(append(at(8, 1), &many), (vec![11, 12], accepted(12), 11));
         assert_eq!(append(at(9, 2), &many[1..]), (vec![11, 12], accepted(12), 11));
@@ -331,8 +331,17 @@ mod tests {
     fn only_what_is_before_the_snapshots_end_goes_uncompared() {
         for prev in [at(10, 1), at(11, 2)] {
             let (written, answer, applied) = append(prev, &[]);
-            assert!(matches!(answer, Body::AppendRejected { .. }));
+            assert!(matches!(answer, Some(Body::AppendRejected { .. })));
             assert_eq!((written, applied), (vec![], 10));
         }
+    }
+
+    /// The entries follow one another, but what comes after the snapshot does not follow it: no log has both.
+    #[test]
+    fn what_cannot_follow_the_snapshot_is_dropped() {
+        let older = [entry(9, 1), entry(10, 1), entry(11, 1)];
+        assert_eq!(append(at(8, 1), &older), (vec![], None, 10));
+        let with_a_gap = [entry(9, 2), entry(11, 2)];
+        assert_eq!(append(at(8, 1), &with_a_gap), (vec![], None, 10));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use palisade_client::wire::{Acquire, Answer, Op, Outcome};
+use palisade_client::wire::{Acquire, Answer, Code, Op, Outcome};
 use tokio::time::sleep;
 
 use super::super::dev::Cluster;
@@ -43,13 +43,13 @@ impl Crowd<'_> {
         say!("{} locks taken in {:.0} s, {rate:.0} a second", self.locks, took.as_secs_f64());
 
         let leader = leader(self.endpoints).await?;
-        self.bench.row("held", self.endpoints, self.clients, sleep(self.bench.time)).await?;
+        self.bench.row("held", self.endpoints, self.clients, sleep(self.bench.time), cluster.as_deref()).await?;
         let mut written = Ok(Duration::ZERO);
         let taking = async {
             let begin = Instant::now();
             written = snapshot::take(&leader).await.map(|()| begin.elapsed());
         };
-        self.bench.row("snapshot", self.endpoints, self.clients, taking).await?;
+        self.bench.row("snapshot", self.endpoints, self.clients, taking, cluster.as_deref()).await?;
         let status = status(&leader).await?;
         let bytes = status.snapshot.map_or(0, |snapshot| snapshot.bytes);
         say!("a snapshot of {bytes} bytes took {:.1} s", written?.as_secs_f64());
@@ -59,7 +59,7 @@ impl Crowd<'_> {
         if let Some(cluster) = &mut cluster {
             let mut took = Ok(Duration::ZERO);
             let restarting = async { took = restart(cluster, &leader).await };
-            self.bench.row("restart", self.endpoints, self.clients, restarting).await?;
+            self.bench.row("restart", self.endpoints, self.clients, restarting, None).await?;
             say!("a follower that was killed was back after {:.1} s", took?.as_secs_f64());
         }
 
@@ -67,7 +67,7 @@ impl Crowd<'_> {
         let begin = Instant::now();
         let mut ended = Ok(Duration::ZERO);
         let ending = async { ended = self.end(&leader).await.map(|()| begin.elapsed()) };
-        self.bench.row("expiry", self.endpoints, self.clients, ending).await?;
+        self.bench.row("expiry", self.endpoints, self.clients, ending, cluster.as_deref()).await?;
         say!("all of them ended within {:.1} s", ended?.as_secs_f64());
         Ok(())
     }
@@ -99,13 +99,16 @@ impl Crowd<'_> {
         let mut taken = vec![false; places.len()];
         let ops = places.iter().map(|&place| self.acquire(place, ends));
         let answered = |place, outcome| {
-            if let Outcome::Ok(Answer::Acquired(_)) = outcome
-                && let Some(taken) = usize::try_from(place).ok().and_then(|place| taken.get_mut(place))
-            {
+            // A connection that broke has left some unanswered; those are held all the same.
+            let is_held = match outcome {
+                Outcome::Ok(answer) => matches!(answer, Answer::Acquired(_)),
+                Outcome::Error(failure) => failure.error == Code::Held,
+            };
+            if is_held && let Some(taken) = usize::try_from(place).ok().and_then(|place| taken.get_mut(place)) {
                 *taken = true;
             }
         };
-        // A connection that broke has left some unanswered. Those that were taken all the same end with the others.
+        // What came of those that are not answered is asked again.
         let _ = palisade_client::ask_all(leader, ops, AT_ONCE, PATIENCE, answered).await;
         places.iter().zip(taken).filter(|(_, taken)| !taken).map(|(&place, _)| place).collect()
     }

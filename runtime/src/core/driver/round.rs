@@ -99,7 +99,11 @@ impl<T: Transport> Driver<T> {
             Body::AppendEntries { commit, .. } => Some(commit),
             _ => None,
         };
+        let replaced = matches!(message.body, Body::InstallSnapshot { .. }).then(|| self.node.machine().clone());
         self.step(Input::Receive(message));
+        if let Some(replaced) = replaced {
+            self.taker.let_go(replaced);
+        }
         let follows = !self.node.is_leader() && self.node.leader().is_some();
         if follows && told.is_some_and(|commit| commit <= self.node.commit()) {
             self.contact.is_current(self.now);
