@@ -33,7 +33,7 @@ pub struct LockTable {
 }
 
 /// How much a sweep ends unless told otherwise: a few milliseconds of work (docs/performance.md).
-const SWEEP: u64 = 1_000;
+const SWEEP: u64 = 250;
 
 impl Default for LockTable {
     fn default() -> LockTable {
