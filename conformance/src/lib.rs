@@ -1,0 +1,11 @@
+//! Whether what runs does what was checked.
+//!
+//! The models explore `spec`; the server executes `spec`; this crate looks at the seams between the two, and at what
+//! comes out at the far end. Its parts share no code with what they judge: a checker that reused the lock table to say
+//! what a lock table may answer would forgive the table its own mistakes.
+//!
+//! - [`history`]: what clients saw, and whether one correct lock service could have shown it to them.
+//!
+//! docs/conformance.md says what each part claims, what it costs and what it cannot see.
+
+pub mod history;
