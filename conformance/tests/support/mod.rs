@@ -41,6 +41,14 @@ pub(crate) fn correct(seed: u64, size: Size) -> History {
         past: BTreeMap::new(),
         highest: BTreeMap::new(),
     };
+    // Everybody has a session to begin with.
+    for client in 0..size.clients {
+        world.invoke(client, Call::OpenSession { ttl_ms: size.ttl_ms }, None);
+        let last = world.requests.len() - 1;
+        world.apply(last);
+        world.now += 1_000;
+        world.complete(last);
+    }
     while world.next < size.operations {
         world.turn();
     }
@@ -112,12 +120,12 @@ impl World {
     fn turn(&mut self) {
         self.now += self.random.random_range(50_000..900_000);
         match self.random.random_range(0..100) {
-            0..35 => self.ask(),
-            35..65 => self.deliver(),
-            65..85 => self.answer(),
-            85..88 => self.lose(),
-            88..91 => self.disconnect(),
-            91..95 => self.time_out(),
+            0..28 => self.ask(),
+            28..58 => self.deliver(),
+            58..88 => self.answer(),
+            88..90 => self.lose(),
+            90..92 => self.disconnect(),
+            92..95 => self.time_out(),
             95..98 => self.sweep(),
             _ => {
                 let most = self.size.ttl_ms * 1_000_000;

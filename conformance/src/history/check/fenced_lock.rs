@@ -173,7 +173,12 @@ impl FencedLock {
         if *seen == Seen::Unknown && all_seen {
             return true;
         }
+        let before = self.state.clone();
         if self.ground.budget.get() == 0 || self.act(&step.act, seen).is_err() {
+            return false;
+        }
+        // What nobody saw, and what changes nothing here, may as well happen after everything else.
+        if *seen == Seen::Unknown && self.state == before {
             return false;
         }
         let is_new = self.ground.been_there.borrow_mut().insert((self.done, self.state.clone()));
