@@ -67,7 +67,7 @@ fn the_fast_checkers_accuse_nothing_that_the_search_explains() {
     }
     println!("{count} correct histories, {looked} mutants; {undecided} undecided");
     println!("the search refuses {refused} mutants, of which the fast checkers accuse {found}");
-    assert!(undecided * 20 < count, "the search decides nearly all: {undecided} are left");
+    assert!(undecided * 20 < count + looked, "the search decides nearly all: {undecided} are left");
     assert!(found * 2 > refused && found > 100, "the fast checkers are of use: {found} of {refused}");
 }
 

@@ -159,7 +159,9 @@ fn a_recorder_writes_lines_that_are_a_history() {
     let pending = recorder.invoke(&"a".into(), Call::Access { key: "k".into(), token: 1 });
     let begun = History::read(tape.0.lock().as_slice()).unwrap();
     assert_eq!((begun.operations.len(), &begun.operations[0].end), (1, &None));
+    recorder.drift(500);
     pending.info("it broke");
     recorder.finish().unwrap();
-    assert!(History::read(tape.0.lock().as_slice()).unwrap().operations[0].end.is_some());
+    let ended = History::read(tape.0.lock().as_slice()).unwrap();
+    assert!(ended.operations[0].end.is_some() && ended.drift_ppm == 500);
 }

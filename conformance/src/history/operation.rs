@@ -166,7 +166,7 @@ impl History {
                     if version != VERSION {
                         return Err(BadHistory::Version(version));
                     }
-                    history.drift_ppm = drift_ppm;
+                    history.drift_ppm = history.drift_ppm.max(drift_ppm);
                 }
                 Event::Invoke { op, client, time, call } => {
                     if places.insert(op, history.operations.len()).is_some() {

@@ -71,6 +71,11 @@ impl Recorder {
         recorder
     }
 
+    /// The service's clocks may run faster than this recorder's, by so many millionths.
+    pub fn drift(&self, drift_ppm: u32) {
+        self.put(Event::History { version: VERSION, drift_ppm });
+    }
+
     /// A client is about to ask. Call it before the request can leave.
     pub fn invoke(&self, client: &Client, call: Call) -> Pending {
         let op = OpId(self.shared.next.fetch_add(1, Ordering::Relaxed));

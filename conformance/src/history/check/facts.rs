@@ -100,24 +100,31 @@ pub(super) struct Claims {
     pub(super) withdrawals: Intervals,
 }
 
-/// Operations by their completions, so that those which were still open at some moment are a suffix.
+/// Operations by their completions, so that those which were still open at some moment are a suffix; and those of which
+/// nobody knows whether they ever ended.
 #[derive(Debug, Default)]
 pub(super) struct Intervals {
     /// Completion, invocation, operation.
-    intervals: Vec<(Time, Time, Place)>,
+    ended: Vec<(Time, Time, Place)>,
     /// The earliest invocation from here on.
     earliest: Vec<Time>,
+    /// Invocation, operation.
+    endless: Vec<(Time, Place)>,
 }
 
 impl Intervals {
     fn add(&mut self, operation: &Operation, place: Place) {
-        self.intervals.push((operation.completed(), operation.invoked, place));
+        match operation.completed() {
+            Time::NEVER => self.endless.push((operation.invoked, place)),
+            completed => self.ended.push((completed, operation.invoked, place)),
+        }
     }
 
     fn sort(&mut self) {
-        self.intervals.sort_unstable();
+        self.ended.sort_unstable();
+        self.endless.sort_unstable();
         let mut earliest = Time::NEVER;
-        let suffixes = self.intervals.iter().rev().map(|(_, invoked, _)| {
+        let suffixes = self.ended.iter().rev().map(|(_, invoked, _)| {
             earliest = earliest.min(*invoked);
             earliest
         });
@@ -126,18 +133,30 @@ impl Intervals {
     }
 
     fn open_at(&self, moment: Time) -> usize {
-        self.intervals.partition_point(|(completed, _, _)| *completed < moment)
+        self.ended.partition_point(|(completed, _, _)| *completed < moment)
     }
 
     /// The earliest invocation among those that were not completed before `moment`.
     pub(super) fn earliest_open_at(&self, moment: Time) -> Time {
-        self.earliest.get(self.open_at(moment)).copied().unwrap_or(Time::NEVER)
+        let ended = self.earliest.get(self.open_at(moment)).copied();
+        let endless = self.endless.first().map(|(invoked, _)| *invoked);
+        ended.into_iter().chain(endless).min().unwrap_or(Time::NEVER)
     }
 
-    /// Those that overlap with `from..=to`.
+    /// Those that overlap with `from..=to`. It looks no further than to where all others began later, so that a
+    /// session's thousandth acquire costs no more than its first.
     pub(super) fn overlapping(&self, from: Time, to: Time) -> impl Iterator<Item = Place> {
-        let open = &self.intervals[self.open_at(from)..];
-        open.iter().filter(move |(_, invoked, _)| *invoked <= to).map(|&(_, _, place)| place)
+        let open = self.open_at(from);
+        let near =
+            self.ended[open..].iter().zip(&self.earliest[open..]).take_while(move |(_, earliest)| **earliest <= to);
+        let ended = near.filter(move |((_, invoked, _), _)| *invoked <= to).map(|((_, _, place), _)| *place);
+        let endless = self.endless.iter().take_while(move |(invoked, _)| *invoked <= to).map(|(_, place)| *place);
+        ended.chain(endless)
+    }
+
+    /// Whether there is exactly one.
+    pub(super) fn one_overlaps(&self, from: Time, to: Time) -> bool {
+        self.overlapping(from, to).take(2).count() == 1
     }
 }
 
@@ -497,7 +516,7 @@ impl<'h> Facts<'h> {
             let (Some(queued), Some(claims)) = (self.queued[acquire], self.claims(session, grant.key)) else {
                 continue;
             };
-            let alone = claims.acquires.overlapping(operation.invoked, operation.completed()).count() == 1;
+            let alone = claims.acquires.one_overlaps(operation.invoked, operation.completed());
             if operation.was_disconnected() || !alone || self.may_be_nameless(session, grant.key, grant.seen.0) {
                 continue;
             }

@@ -21,6 +21,11 @@
 //! the copies share a memory of what they have been through, and refuse to go there twice (Lowe, "Testing for
 //! linearizability", 2017). That turns n! orders into at most as many as there are different states. The memory is
 //! bounded: when it is full nothing fits any more, and the search ends undecided.
+//!
+//! Two kinds of steps need not be tried everywhere. One that nobody saw and that changes nothing here may as well happen after
+//! everything else. And where one that only looks (a read, mostly) fits, it can happen at once: any order in which it comes
+//! later is as good with it here, so the other steps from here need not be tried (`settled`). That is not so of a
+//! withdrawal that finds nothing to withdraw: later it may find something.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -114,11 +119,14 @@ pub(super) struct Ground {
     pub(super) nameless: Set,
     /// Parties that may end with their claim.
     pub(super) borrowed: Set,
+    /// Parties of which somebody was told that they are gone.
+    pub(super) told_gone: Set,
     /// The steps that somebody saw the outcome of.
     pub(super) seen: Set,
     /// The steps with which each acquire arrives.
     pub(super) asks: Vec<Set>,
     been_there: RefCell<HashSet<(Set, State)>>,
+    settled: RefCell<HashSet<(Set, State)>>,
     /// How many more states may be remembered.
     pub(super) budget: Cell<usize>,
 }
@@ -173,16 +181,23 @@ impl FencedLock {
         if *seen == Seen::Unknown && all_seen {
             return true;
         }
-        let before = self.state.clone();
+        let before = (self.done & !bit(step.place), self.state.clone());
+        if self.ground.settled.borrow().contains(&before) {
+            return false;
+        }
         if self.ground.budget.get() == 0 || self.act(&step.act, seen).is_err() {
             return false;
         }
         // What nobody saw, and what changes nothing here, may as well happen after everything else.
-        if *seen == Seen::Unknown && self.state == before {
+        let changes = self.state != before.1;
+        if *seen == Seen::Unknown && !changes {
             return false;
         }
         let is_new = self.ground.been_there.borrow_mut().insert((self.done, self.state.clone()));
         self.ground.budget.set(self.ground.budget.get() - usize::from(is_new));
+        if !changes && step.act.only_looks() {
+            self.ground.settled.borrow_mut().insert(before);
+        }
         is_new
     }
 
@@ -213,7 +228,8 @@ impl FencedLock {
                 let may_be_gone = self.is_gone(*party) || (self.is_borrowed(*party) && !self.has_claim(*party));
                 require(if *lives { !self.is_gone(*party) } else { may_be_gone })
             }
-            (Act::Due { party }, _) => {
+            // For a session without a claim it means something only if somebody was told of it.
+            (Act::Due { party }, _) if self.has_claim(*party) || self.ground.told_gone & bit(*party) != 0 => {
                 self.state.due |= bit(*party);
                 Ok(())
             }
@@ -225,7 +241,7 @@ impl FencedLock {
             }
             (Act::Read, Seen::Lock(holder, queue)) => self.read(holder.as_ref(), queue),
             (Act::Seen { acquires }, _) => require(self.state.granted & acquires == *acquires),
-            (Act::Never | Act::Look { .. } | Act::Read, _) => Err(Misfit),
+            (Act::Never | Act::Look { .. } | Act::Read | Act::Due { .. }, _) => Err(Misfit),
         }
     }
 
@@ -391,6 +407,13 @@ impl FencedLock {
 
 fn require(condition: bool) -> Result<(), Misfit> {
     if condition { Ok(()) } else { Err(Misfit) }
+}
+
+impl Act {
+    /// Whether it never changes anything: what is worth being tried first.
+    pub(super) fn only_looks(&self) -> bool {
+        matches!(self, Act::Look { .. } | Act::Read | Act::Told { .. } | Act::Seen { .. })
+    }
 }
 
 impl SequentialSpec for FencedLock {

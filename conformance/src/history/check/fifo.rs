@@ -80,7 +80,7 @@ impl Waiter {
         if let Some(session) = session {
             let to = operation.completed();
             let claims = facts.claims(session, key)?;
-            let alone = claims.acquires.overlapping(operation.invoked, to).count() == 1;
+            let alone = claims.acquires.one_overlaps(operation.invoked, to);
             if !alone || facts.may_be_nameless(session, key, to) {
                 return None;
             }

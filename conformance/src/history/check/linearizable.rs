@@ -94,8 +94,16 @@ fn search(facts: &Facts<'_>, index: &Index, key: Option<usize>, budget: usize) -
 
 /// The tester wants threads that do one thing at a time, and invocations and returns in their order. At one moment
 /// invocations come first: what only touches may have overlapped. A step without an end returns after everything else.
-fn tester(steps: &[Timed], lock: FencedLock) -> LinearizabilityTester<usize, FencedLock> {
-    let lanes = lanes(steps.iter().map(|step| (step.from, step.to)));
+/// It tries its threads in their order, so what only looks comes first.
+fn tester(steps: &[Timed], lock: FencedLock) -> LinearizabilityTester<(bool, usize), FencedLock> {
+    let changes = |step: &Timed| !step.step.act.only_looks();
+    let of_kind = |kind: bool| steps.iter().filter(move |step| changes(step) == kind).map(|step| (step.from, step.to));
+    let (mut looking, mut changing) = (lanes(of_kind(false)).into_iter(), lanes(of_kind(true)).into_iter());
+    let lane = |step: &Timed| {
+        let lanes = if changes(step) { &mut changing } else { &mut looking };
+        (changes(step), lanes.next().expect("every step has a lane"))
+    };
+    let lanes: Vec<(bool, usize)> = steps.iter().map(lane).collect();
     let mut moments: Vec<(Time, bool, usize)> = Vec::new();
     for (place, step) in steps.iter().enumerate() {
         moments.extend([(step.from, false, place), (step.to, true, place)]);

@@ -266,8 +266,10 @@ impl<'f, 'h> Steps<'f, 'h> {
             if seen != Seen::Unknown {
                 ground.seen |= bit(place);
             }
-            if let Act::Ask { acquire, .. } = act {
-                ground.asks[usize::from(acquire)] |= bit(place);
+            match act {
+                Act::Ask { acquire, .. } => ground.asks[usize::from(acquire)] |= bit(place),
+                Act::Look { party } if seen == Seen::Lives(false) => ground.told_gone |= bit(party),
+                _ => {}
             }
             timed.push(Timed { from, to, step: Step { place, act }, seen });
         }
