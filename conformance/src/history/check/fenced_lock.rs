@@ -218,8 +218,7 @@ impl FencedLock {
             (Act::Release { party, token }, seen) => self.release(*party, *token, seen),
             (Act::Withdraw { party }, _) => {
                 self.end_due_holder()?;
-                // One that is due cannot act: its place stays until it is swept.
-                if self.is_gone(*party) { Ok(()) } else { self.drop_claim(*party) }
+                self.drop_claim(*party)
             }
             (Act::Close { party }, _) => {
                 self.state.ended |= bit(*party);

@@ -11,7 +11,6 @@ pub mod exclusion;
 mod facts;
 mod fenced_lock;
 pub mod fifo;
-mod intervals;
 pub mod linearizable;
 pub mod resource;
 mod steps;
