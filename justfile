@@ -48,6 +48,18 @@ test:
 bless:
     UPDATE_GOLDENFILES=1 cargo test -p palisade-spec
 
+# What runs against what was checked: all live tests record what their nodes do, which is judged; then a minute of torture.
+conformance:
+    rm -rf target/recordings
+    PALISADE_TEST_RECORDINGS="$PWD/target/recordings" cargo test -p palisade
+    cargo run --release -p palisade-conformance -- validate target/recordings
+    just torture --minutes 1
+
+# Real processes under load, while everything goes wrong that can on one machine.
+torture *ARGS:
+    cargo build --release -p palisade -p palisade-conformance
+    target/release/palisade-conformance torture {{ ARGS }}
+
 # Acquire+release pairs per second on this machine.
 bench *ARGS:
     cargo run --release -- bench {{ ARGS }}

@@ -20,6 +20,7 @@ use crate::core::{self, Core, DriverParts, Event, SnapshotPolicy, Timing};
 use crate::http::{self, App};
 use crate::metrics::Metrics;
 use crate::peers::{self, Acquaintances, Peers, Roster};
+use crate::recording;
 use crate::storage::{LockedDir, StorageError, Wal};
 
 /// What a node is started with.
@@ -54,6 +55,17 @@ pub struct ServerConfig {
     pub segment_bytes: u64,
     /// How many sessions there may be at once.
     pub max_sessions: usize,
+    /// Where it writes down what it does, if anywhere.
+    pub record: Option<Recording>,
+}
+
+/// How a node records what it does.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    /// Where recordings are, one file for each run.
+    pub directory: PathBuf,
+    /// Whether what the node asked for is there in words too, not only as a digest.
+    pub verbose: bool,
 }
 
 /// Why a node could not start, or stopped.
@@ -88,6 +100,14 @@ pub enum ServeError {
         /// What is wrong with it.
         reason: String,
     },
+    /// What the node does cannot be recorded.
+    #[error("cannot record in {}: {source}", .path.display())]
+    Record {
+        /// The directory.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
     /// The disk.
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -105,7 +125,7 @@ impl ServeError {
         match self {
             ServeError::Config(_) | ServeError::Restore { .. } => 78,
             ServeError::Join { .. } => 69,
-            ServeError::Storage(_) => 74,
+            ServeError::Storage(_) | ServeError::Record { .. } => 74,
             ServeError::Listen { .. } | ServeError::Thread(_) => 71,
             ServeError::Panicked => 70,
         }
@@ -151,6 +171,11 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     let (peers, to_dial) = Peers::new(roster, acquaintances, Arc::clone(wal.snapshots()), Arc::clone(&metrics));
     let (core, events) = Core::channel();
     let writer = core.start_snapshot_writer(wal.snapshots(), &metrics).map_err(ServeError::Thread)?;
+    let tap = config.record.map(|record| {
+        let failed = |source| ServeError::Record { path: record.directory.clone(), source };
+        recording::start(&record.directory, &identity, record.verbose).map_err(failed)
+    });
+    let tap = tap.transpose()?;
     let parts = DriverParts {
         config: Config::new(config.node),
         durable,
@@ -165,7 +190,7 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
         view: Arc::clone(core.view()),
         metrics: Arc::clone(&metrics),
         max_sessions: config.max_sessions,
-        tap: None,
+        tap: tap.map(|recorder| Box::new(recorder) as Box<dyn core::Tap>),
     };
     let thread = core::start(events, parts).map_err(ServeError::Thread)?;
     let mut ended = tokio::task::spawn_blocking(move || thread.join());

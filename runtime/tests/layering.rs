@@ -99,7 +99,7 @@ fn complaint(name: &str, allowed: &[&str], dependency: &Value) -> Option<String>
 fn the_arrows_of_the_workspace_are_those_of_the_table() {
     let metadata = metadata();
     let names: Vec<&str> = list(&metadata, "packages").iter().map(|package| text(package, "name")).collect();
-    for name in ["palisade-spec", "palisade-client", "palisade"] {
+    for name in ["palisade-spec", "palisade-client", "palisade", "palisade-conformance"] {
         assert!(names.contains(&name), "{name} is missing from {names:?}: this test would look at nothing");
     }
     assert_eq!(complaints(&metadata), Vec::<String>::new());
@@ -124,6 +124,8 @@ fn every_forbidden_arrow_is_seen() {
         ("palisade-client", of_kind("dev", local("palisade")), "palisade-client must not depend on palisade"),
         ("palisade", local("palisade-model"), "palisade must not depend on palisade-model"),
         ("palisade", of_kind("dev", local("palisade-model")), "palisade must not depend on palisade-model"),
+        ("palisade", local("palisade-conformance"), "palisade must not depend on palisade-conformance"),
+        ("palisade-conformance", local("palisade-lab"), "palisade-conformance must not depend on palisade-lab"),
         ("palisade", local("helpers"), "palisade must not depend on helpers"),
         ("palisade", plain("bincode"), "palisade must not depend on bincode: the codec is one module"),
         ("palisade", of_kind("dev", plain("stateright")), "palisade must not depend on stateright: the model checker"),

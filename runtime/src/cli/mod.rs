@@ -9,6 +9,7 @@ mod bench;
 mod child;
 mod connect;
 mod dev;
+mod keep;
 mod lock;
 mod members;
 mod serve;
@@ -46,6 +47,8 @@ enum Command {
     Snapshot(snapshot::Snapshot),
     Bench(bench::Bench),
     #[command(hide = true)]
+    KeepRecording(keep::KeepRecording),
+    #[command(hide = true)]
     RunTied(child::RunTied),
     #[command(hide = true)]
     WatchOver(watchdog::WatchOver),
@@ -64,6 +67,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Transfer(transfer) => transfer.run(),
         Command::Snapshot(snapshot) => snapshot.run(),
         Command::Bench(bench) => bench.run(),
+        Command::KeepRecording(keep) => keep.run(),
         Command::RunTied(command) => command.run(),
         Command::WatchOver(watchdog) => watchdog.run(),
     }

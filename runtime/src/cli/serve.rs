@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use palisade::core::{SnapshotPolicy, Timing};
 use palisade::limits;
-use palisade::server::{self, ServerConfig};
+use palisade::server::{self, Recording, ServerConfig};
 use palisade::storage::DEFAULT_SEGMENT_BYTES;
 use palisade_spec::raft::NodeId;
 use tokio::io::AsyncReadExt;
@@ -72,6 +72,12 @@ pub(super) struct Serve {
     /// How many sessions there may be at once; the leader's number counts
     #[arg(long, value_name = "N", default_value_t = limits::SESSIONS)]
     max_sessions: usize,
+    /// Write down everything the node does, one file for each run: for palisade-conformance validate
+    #[arg(long, value_name = "DIR", env = "PALISADE_RECORD")]
+    record: Option<PathBuf>,
+    /// With --record: also what the node asks for, in words
+    #[arg(long, requires = "record")]
+    record_verbose: bool,
     /// The form of the log on standard error
     #[arg(long, value_name = "FORM", default_value = "text")]
     log_format: LogFormat,
@@ -135,6 +141,7 @@ impl Serve {
             },
             segment_bytes: self.segment_bytes,
             max_sessions: self.max_sessions,
+            record: self.record.clone().map(|directory| Recording { directory, verbose: self.record_verbose }),
         }
     }
 

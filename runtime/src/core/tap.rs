@@ -11,8 +11,12 @@ pub trait Tap: Send {
     /// The node is about to begin from this.
     fn recovered(&mut self, durable: &Durable<LockTable>);
 
-    /// The node took an input, asked for these outputs, and is this now. Nothing of them is carried out yet.
+    /// The node took an input, asked for these outputs, and is this now. Nothing of them is carried out before
+    /// [`carrying_out`](Tap::carrying_out).
     fn stepped(&mut self, node: &Node<LockTable>, input: &Input<LockTable>, outputs: &[Output<LockTable>]);
+
+    /// What the steps since the last time asked for is about to be carried out.
+    fn carrying_out(&mut self) {}
 
     /// These writes, the next ones that the node has asked for, are durable.
     fn written(&mut self, writes: &[Persist<LockTable>]);

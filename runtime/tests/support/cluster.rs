@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use palisade_client::wire::StatusView;
 use rustix::process::{Pid, Signal, kill_process};
@@ -17,6 +18,22 @@ pub struct Cluster {
     flags: Vec<String>,
     /// What a test changes in the command that runs a node, at every start of it.
     adjust: Adjust,
+    /// Where its nodes record what they do, if anywhere.
+    recordings: Option<PathBuf>,
+}
+
+/// Names the directory in which every cluster of every test leaves recordings, in a directory of its own.
+/// `palisade-conformance validate` judges them when the tests are over: the server cannot depend on who judges it.
+const RECORDINGS: &str = "PALISADE_TEST_RECORDINGS";
+
+/// Where the next cluster of this process is to leave its recordings.
+fn recordings() -> Option<PathBuf> {
+    static CLUSTERS: AtomicUsize = AtomicUsize::new(1);
+    let directory = PathBuf::from(std::env::var_os(RECORDINGS)?);
+    let test = std::env::current_exe().expect("a test knows its program");
+    let test = test.file_stem().expect("a program has a name").to_string_lossy().into_owned();
+    let number = CLUSTERS.fetch_add(1, Ordering::Relaxed);
+    Some(directory.join(format!("{test}-{}-{number}", std::process::id())))
 }
 
 type Adjust = Box<dyn Fn(u16, &mut Command) + Send + Sync>;
@@ -62,7 +79,7 @@ impl Cluster {
         });
         let nodes = nodes.collect();
         let flags = flags.iter().map(|&flag| flag.to_string()).collect();
-        let mut cluster = Cluster { directory, nodes, flags, adjust: Box::new(adjust) };
+        let mut cluster = Cluster { directory, nodes, flags, adjust: Box::new(adjust), recordings: recordings() };
         for id in cluster.ids() {
             cluster.restart(id);
         }
@@ -128,6 +145,9 @@ impl Cluster {
             .args(&self.flags)
             .arg("--data")
             .arg(self.data(id));
+        if let Some(directory) = &self.recordings {
+            command.arg("--record").arg(directory);
+        }
         command
     }
 

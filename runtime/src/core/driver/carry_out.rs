@@ -11,6 +11,9 @@ use crate::storage::StorageError;
 impl<T: Transport> Driver<T> {
     /// Carries the outputs out, in order, with one write at the place of the first and for all of them.
     pub(super) fn carry_out(&mut self) -> Result<(), StorageError> {
+        if let Some(tap) = &mut self.tap {
+            tap.carrying_out();
+        }
         let mut writes = Vec::new();
         let mut outputs = std::mem::take(&mut self.outputs);
         let barrier = outputs.iter().position(|output| matches!(output, Output::Persist(_)));

@@ -1,0 +1,157 @@
+//! Mutual exclusion in long histories, in O(n log n).
+//!
+//! # What it checks
+//!
+//! 1. A token belongs to one grant: one key, one session; and whoever gave a lock back was its holder.
+//! 2. Tokens follow time, across all keys: a grant that was seen before another was asked for has the lower token.
+//! 3. Periods of one key do not overlap: when a grant has been seen, those with lower tokens have ended, so nothing may
+//!    still find them there, and nothing can be missing that would have ended them (a release, a withdrawal, a close, the
+//!    time-to-live).
+//! 4. What has ended stays ended: nothing finds a grant after its release or close was answered.
+//! 5. Nobody holds who has not asked, or whose every attempt was refused.
+//!
+//! # Why it is sound
+//!
+//! In a correct service each grant of a key begins at a moment g and ends at a moment e ≥ g, and the grants of all keys have tokens
+//! in the order of their g; those of one key do not overlap. `facts.rs` has bounds of g and e that every history of such a service keeps.
+//! For tokens t < u: `not_before(t)` ≤ g(t) < g(u) ≤ `seen(u)`, which is check 2. If they are of one key, then also
+//! `lasts(t)` ≤ e(t) ≤ g(u) ≤ `seen(u)`, which is check 3. And `held(t)` ≤ e(t) ≤ `ended(t)` is check 4. Each check accuses
+//! only where such a chain is broken, and no choice of moments repairs that.
+//!
+//! # What it does not find
+//!
+//! Whatever hides inside the bounds: two holders whose operations all overlap, a grant that nobody was told of, an
+//! answer that is impossible only together with two others. It takes the unknown for possible: a release of
+//! which nobody knows what became excuses the next grant.
+
+use std::collections::HashMap;
+
+use super::facts::{Facts, Grant};
+use super::{MOST, Verdict, Violation, count};
+use crate::history::{Answer, Call, Operation, Refusal, Time};
+
+/// The checker's name.
+pub const NAME: &str = "exclusion";
+
+/// Runs it.
+pub(super) fn check(facts: &Facts<'_>) -> Verdict {
+    let mut violations = Vec::new();
+    one_grant_a_token(facts, &mut violations);
+    tokens_follow_time(facts, &mut violations);
+    periods_do_not_overlap(facts, &mut violations);
+    the_ended_stays_ended(facts, &mut violations);
+    holders_have_asked(facts, &mut violations);
+    violations.truncate(MOST);
+    let checked = format!("{} of {}", count(facts.grants.len(), "grant"), count(facts.keys.len(), "key"));
+    Verdict { checker: NAME, checked, violations }
+}
+
+/// The operation that showed it, to be named in an accusation.
+fn by<'h>(facts: &Facts<'h>, place: usize) -> &'h Operation {
+    facts.operation(place)
+}
+
+fn one_grant_a_token(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
+    for &(token, place) in facts.contradictions.iter().take(MOST) {
+        let Some(grant) = facts.grant_of(token) else { continue };
+        let operation = by(facts, place);
+        let first = by(facts, grant.acquire.unwrap_or(grant.seen.1));
+        violations.push(Violation(match operation.call {
+            Call::Release { .. } => format!(
+                "only its holder gives a lock back, but {operation} succeeded, and token {token} belongs to {first}"
+            ),
+            _ => format!("a token belongs to one grant, but token {token} came twice: {first}; {operation}"),
+        }));
+    }
+}
+
+fn tokens_follow_time(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
+    let mut latest: Option<&Grant> = None;
+    for grant in &facts.grants {
+        if let (Some(lower), Some(asked)) = (latest, latest.and_then(|lower| lower.acquire))
+            && lower.not_before > grant.seen.0
+        {
+            violations.push(Violation(format!(
+                "later grants have higher tokens, but token {} was there by {} ({}), before token {} was asked for: {}",
+                grant.token,
+                grant.seen.0,
+                by(facts, grant.seen.1),
+                lower.token,
+                by(facts, asked),
+            )));
+        }
+        if latest.is_none_or(|latest| grant.not_before > latest.not_before) {
+            latest = Some(grant);
+        }
+    }
+}
+
+fn periods_do_not_overlap(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
+    let mut longest: HashMap<usize, &Grant> = HashMap::new();
+    for grant in &facts.grants {
+        let before = longest.entry(grant.key).or_insert(grant);
+        let lasts = before.lasts();
+        // What only the order of asking forbids has been said already.
+        if before.token < grant.token && lasts > grant.seen.0 && before.not_before <= grant.seen.0 {
+            let holder = by(facts, before.acquire.unwrap_or(before.seen.1));
+            let next = by(facts, grant.acquire.unwrap_or(grant.seen.1));
+            let why = match before.held {
+                Some((held, place)) if held == lasts => format!("was still found there later by {}", by(facts, place)),
+                _ => format!("could not have ended before {lasts}"),
+            };
+            let since = if facts.operation(grant.seen.1).id == next.id {
+                String::new()
+            } else {
+                format!(" (it was granted by {} because of {})", grant.seen.0, by(facts, grant.seen.1))
+            };
+            violations.push(Violation(format!(
+                "a key has one holder at a time, but token {} of {} was granted by {} while token {} {why}: {next}{since}; {holder}",
+                grant.token, facts.keys[grant.key], grant.seen.0, before.token,
+            )));
+        }
+        if grant.lasts() > lasts {
+            *before = grant;
+        }
+    }
+}
+
+fn the_ended_stays_ended(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
+    for grant in &facts.grants {
+        if let (Some((held, finder)), Some((ended, end))) = (grant.held, grant.ended)
+            && held > ended
+        {
+            violations.push(Violation(format!(
+                "what has ended stays ended, but token {} of {}, which was gone by {ended}, was found there later: {}; {}",
+                grant.token,
+                facts.keys[grant.key],
+                by(facts, end),
+                by(facts, finder),
+            )));
+        }
+    }
+}
+
+/// For sessions of which everything is known: reads that show them as holders need an acquire that may have been granted.
+fn holders_have_asked(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
+    for grant in &facts.grants {
+        let (Some(session), None) = (grant.session, grant.acquire) else { continue };
+        if facts.may_be_nameless(session, grant.key, Time::NEVER) || facts.sessions[session].may_expire() == Time(0) {
+            continue;
+        }
+        let operation = by(facts, grant.seen.1);
+        let Some(Answer::Lock { .. }) = operation.answer() else { continue };
+        let acquires = facts.claims(session, grant.key).map(|claims| &claims.acquires);
+        let refused = |place| {
+            let refusal = by(facts, place).refusal();
+            matches!(refusal, Some(Refusal::Held { .. } | Refusal::Timeout | Refusal::NotTaken { .. }))
+        };
+        let open = acquires
+            .is_some_and(|acquires| acquires.overlapping(Time(0), operation.completed()).any(|place| !refused(place)));
+        if !open {
+            violations.push(Violation(format!(
+                "a lock goes to who asks for it, but session {} had no acquire of {} that could be granted: {operation}",
+                facts.sessions[session].name, facts.keys[grant.key],
+            )));
+        }
+    }
+}

@@ -1,0 +1,546 @@
+//! What a history says for certain about sessions and grants, gathered once for all fast checkers.
+//!
+//! Whatever happened in the service, happened at a moment between an invocation and its completion. So of each
+//! event that matters we can know bounds: it was not before, or not after, some moment of the history.
+//!
+//! **A grant** of token t happens at a moment g and ends at a moment e > g.
+//!
+//! - g is not before the invocation of an acquire that it can answer (`not_before`);
+//! - g is not after the completion of anything that showed it (`seen`);
+//! - e is not before the invocation of anything that still found it there (`held`);
+//! - e is not before the first thing that can have ended it (`may_end`): a release, withdrawal or close that was asked
+//!   for, whether or not it was answered, or the end of the session's time-to-live;
+//! - e is not after the completion of what certainly ended it (`ended`).
+//!
+//! **A session** that shows a sign of life lives on for its TTL. Every sign that was answered precedes the session's end,
+//! since none is accepted after it. So the session cannot expire before *the last one's* invocation plus the TTL: one
+//! bound is enough, whatever came in between.
+
+use std::collections::HashMap;
+
+use crate::history::event::DEFAULT_TTL_MS;
+use crate::history::{Answer, Call, History, Key, Note, Operation, Refusal, Session, Time};
+
+/// An operation's place in the history.
+pub(super) type Place = usize;
+
+/// A moment, and the operation that it comes from.
+pub(super) type Sighting = (Time, Place);
+
+/// What is known of one session.
+#[derive(Clone, Debug)]
+pub(super) struct SessionFacts<'h> {
+    pub(super) name: &'h Session,
+    /// In nanoseconds; `None` if its opening is not on record: then it may expire at any time.
+    ttl: Option<u64>,
+    last_sign: Option<Time>,
+    /// When closing it was first asked for.
+    close_asked: Time,
+    /// It came with an acquire that named none: then it may end with its claim, and others may use it.
+    pub(super) borrowed: bool,
+    /// For one that was borrowed: when its claim may first have been dropped.
+    dropped: Time,
+    /// Since when it is certainly gone for all who ask: a close was answered, or something was refused for it.
+    pub(super) gone: Option<Sighting>,
+    /// When a close was answered: what the session had is gone from then on, also for those who look.
+    pub(super) closed: Option<Sighting>,
+}
+
+impl SessionFacts<'_> {
+    /// It cannot have ended before.
+    pub(super) fn may_end(&self) -> Time {
+        let dropped = if self.borrowed { self.dropped } else { Time::NEVER };
+        self.may_expire().min(self.close_asked).min(dropped)
+    }
+
+    /// It cannot have expired before.
+    pub(super) fn may_expire(&self) -> Time {
+        match (self.ttl, self.last_sign) {
+            (Some(ttl), Some(sign)) => Time(sign.0.saturating_add(ttl)),
+            _ => Time(0),
+        }
+    }
+}
+
+/// What is known of one grant.
+#[derive(Clone, Debug)]
+pub(super) struct Grant {
+    pub(super) token: u64,
+    pub(super) key: usize,
+    /// Whose; `None` if only a refusal told of it.
+    pub(super) session: Option<usize>,
+    /// The acquire that was answered with it, the first if several were.
+    pub(super) acquire: Option<Place>,
+    pub(super) not_before: Time,
+    pub(super) seen: Sighting,
+    pub(super) held: Option<Sighting>,
+    /// As `held`, without reads: they still show a holder that cannot act any more (docs/protocol.md, "Expiry").
+    pub(super) active: Option<Time>,
+    pub(super) may_end: Time,
+    pub(super) ended: Option<Sighting>,
+}
+
+impl Grant {
+    /// It cannot have ended before.
+    pub(super) fn lasts(&self) -> Time {
+        self.held.map_or(Time(0), |(time, _)| time).max(self.may_end).max(self.not_before)
+    }
+
+    /// Its holder could act until then, unless it gave the lock up.
+    pub(super) fn acts(&self) -> Time {
+        self.active.unwrap_or(Time(0)).max(self.may_end).max(self.not_before)
+    }
+}
+
+/// A claim of one session on one key: everything that may have made it or dropped it.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    pub(super) acquires: Intervals,
+    /// Withdrawals that were not refused.
+    pub(super) withdrawals: Intervals,
+}
+
+/// Operations by their completions, so that those which were still open at some moment are a suffix; and those of which
+/// nobody knows whether they ever ended.
+#[derive(Debug, Default)]
+pub(super) struct Intervals {
+    /// Completion, invocation, operation.
+    ended: Vec<(Time, Time, Place)>,
+    /// The earliest invocation from here on.
+    earliest: Vec<Time>,
+    /// Invocation, operation.
+    endless: Vec<(Time, Place)>,
+}
+
+impl Intervals {
+    fn add(&mut self, operation: &Operation, place: Place) {
+        match operation.completed() {
+            Time::NEVER => self.endless.push((operation.invoked, place)),
+            completed => self.ended.push((completed, operation.invoked, place)),
+        }
+    }
+
+    fn sort(&mut self) {
+        self.ended.sort_unstable();
+        self.endless.sort_unstable();
+        let mut earliest = Time::NEVER;
+        let suffixes = self.ended.iter().rev().map(|(_, invoked, _)| {
+            earliest = earliest.min(*invoked);
+            earliest
+        });
+        self.earliest = suffixes.collect();
+        self.earliest.reverse();
+    }
+
+    fn open_at(&self, moment: Time) -> usize {
+        self.ended.partition_point(|(completed, _, _)| *completed < moment)
+    }
+
+    /// The earliest invocation among those that were not completed before `moment`.
+    pub(super) fn earliest_open_at(&self, moment: Time) -> Time {
+        let ended = self.earliest.get(self.open_at(moment)).copied();
+        let endless = self.endless.first().map(|(invoked, _)| *invoked);
+        ended.into_iter().chain(endless).min().unwrap_or(Time::NEVER)
+    }
+
+    /// Those that overlap with `from..=to`. It looks no further than to where all others began later, so that a
+    /// session's thousandth acquire costs no more than its first.
+    pub(super) fn overlapping(&self, from: Time, to: Time) -> impl Iterator<Item = Place> {
+        let open = self.open_at(from);
+        let near =
+            self.ended[open..].iter().zip(&self.earliest[open..]).take_while(move |(_, earliest)| **earliest <= to);
+        let ended = near.filter(move |((_, invoked, _), _)| *invoked <= to).map(|((_, _, place), _)| *place);
+        let endless = self.endless.iter().take_while(move |(invoked, _)| *invoked <= to).map(|(_, place)| *place);
+        ended.chain(endless)
+    }
+
+    /// Whether there is exactly one.
+    pub(super) fn one_overlaps(&self, from: Time, to: Time) -> bool {
+        self.overlapping(from, to).take(2).count() == 1
+    }
+}
+
+/// Everything that the fast checkers share.
+#[derive(Debug)]
+pub(super) struct Facts<'h> {
+    pub(super) history: &'h History,
+    pub(super) sessions: Vec<SessionFacts<'h>>,
+    pub(super) keys: Vec<&'h Key>,
+    /// In the order of their tokens.
+    pub(super) grants: Vec<Grant>,
+    /// A token, and an operation that has it with another key or session than the first.
+    pub(super) contradictions: Vec<(u64, Place)>,
+    /// Since when each acquire certainly stood in the queue.
+    pub(super) queued: Vec<Option<Time>>,
+    session_names: HashMap<&'h Session, usize>,
+    key_names: HashMap<&'h Key, usize>,
+    claims: HashMap<(usize, usize), Claims>,
+    /// The first acquire of a key whose session nobody knows.
+    nameless: HashMap<usize, Time>,
+    grants_by_token: HashMap<u64, usize>,
+}
+
+impl<'h> Facts<'h> {
+    pub(super) fn of(history: &'h History) -> Facts<'h> {
+        let mut facts = Facts {
+            history,
+            sessions: Vec::new(),
+            keys: Vec::new(),
+            grants: Vec::new(),
+            contradictions: Vec::new(),
+            queued: Vec::new(),
+            session_names: HashMap::new(),
+            key_names: HashMap::new(),
+            claims: HashMap::new(),
+            nameless: HashMap::new(),
+            grants_by_token: HashMap::new(),
+        };
+        facts.learn_sessions();
+        facts.learn_claims();
+        facts.learn_grants();
+        facts.bound_grants();
+        facts.learn_queues();
+        facts.end_by_withdrawals();
+        facts
+    }
+
+    pub(super) fn operation(&self, place: Place) -> &'h Operation {
+        &self.history.operations[place]
+    }
+
+    pub(super) fn claims(&self, session: usize, key: usize) -> Option<&Claims> {
+        self.claims.get(&(session, key))
+    }
+
+    pub(super) fn session_named(&self, name: &Session) -> Option<usize> {
+        self.session_names.get(name).copied()
+    }
+
+    pub(super) fn key_named(&self, name: &Key) -> Option<usize> {
+        self.key_names.get(name).copied()
+    }
+
+    pub(super) fn grant_of(&self, token: u64) -> Option<&Grant> {
+        self.grants_by_token.get(&token).map(|&grant| &self.grants[grant])
+    }
+
+    /// The token that an acquire was answered with.
+    pub(super) fn granted(&self, place: Place) -> Option<u64> {
+        match self.operation(place).answer() {
+            Some(Answer::Granted { token, .. }) => Some(*token),
+            _ => None,
+        }
+    }
+
+    /// The session that an operation is of: the one it names, or the one it was given.
+    pub(super) fn session_of(&self, operation: &Operation) -> Option<usize> {
+        let given = match operation.answer() {
+            Some(Answer::Granted { session, .. } | Answer::Opened { session }) => Some(session),
+            _ => None,
+        };
+        self.session_named(operation.call.session().or(given)?)
+    }
+
+    /// Whether an acquire whose session nobody knows may have been carried out for `session` by `moment`.
+    pub(super) fn may_be_nameless(&self, session: usize, key: usize, moment: Time) -> bool {
+        let unopened = self.sessions[session].borrowed || self.sessions[session].ttl.is_none();
+        unopened && self.nameless.get(&key).is_some_and(|first| *first <= moment)
+    }
+
+    fn session(&mut self, name: &'h Session) -> usize {
+        *self.session_names.entry(name).or_insert_with(|| {
+            self.sessions.push(SessionFacts {
+                name,
+                ttl: None,
+                last_sign: None,
+                close_asked: Time::NEVER,
+                borrowed: false,
+                dropped: Time::NEVER,
+                gone: None,
+                closed: None,
+            });
+            self.sessions.len() - 1
+        })
+    }
+
+    fn key(&mut self, name: &'h Key) -> usize {
+        *self.key_names.entry(name).or_insert_with(|| {
+            self.keys.push(name);
+            self.keys.len() - 1
+        })
+    }
+
+    fn learn_sessions(&mut self) {
+        let history = self.history;
+        for (place, operation) in history.operations.iter().enumerate() {
+            if let Some(key) = operation.call.key() {
+                self.key(key);
+            }
+            let named = operation.call.session().map(|name| self.session(name));
+            let (invoked, completed) = (operation.invoked, operation.completed());
+            let possible = operation.refusal().is_none();
+            match (&operation.call, operation.answer(), named) {
+                (Call::OpenSession { ttl_ms }, Some(Answer::Opened { session }), _) => {
+                    let session = self.session(session);
+                    self.sessions[session].ttl = Some(history.at_least(*ttl_ms));
+                    self.shows_life(session, invoked);
+                }
+                (Call::Acquire { session: None, ttl_ms, .. }, Some(Answer::Granted { session, .. }), _) => {
+                    let session = self.session(session);
+                    let ttl = history.at_least(ttl_ms.unwrap_or(DEFAULT_TTL_MS));
+                    let facts = &mut self.sessions[session];
+                    facts.ttl = Some(facts.ttl.map_or(ttl, |other| other.min(ttl)));
+                    facts.borrowed = true;
+                    self.shows_life(session, invoked);
+                }
+                (Call::Acquire { .. } | Call::KeepAlive { .. }, Some(_), Some(session)) => {
+                    self.shows_life(session, invoked);
+                }
+                (Call::CloseSession { .. }, answer, Some(session)) if possible => {
+                    let facts = &mut self.sessions[session];
+                    facts.close_asked = facts.close_asked.min(invoked);
+                    if answer.is_some() {
+                        earlier(&mut facts.gone, (completed, place));
+                        earlier(&mut facts.closed, (completed, place));
+                    }
+                }
+                (Call::Release { .. } | Call::Withdraw { .. }, _, Some(session)) if possible => {
+                    let facts = &mut self.sessions[session];
+                    facts.dropped = facts.dropped.min(invoked);
+                }
+                _ => {}
+            }
+            if let (Some(Refusal::NoSession), Some(session)) = (operation.refusal(), named) {
+                earlier(&mut self.sessions[session].gone, (completed, place));
+            }
+        }
+    }
+
+    fn shows_life(&mut self, session: usize, at: Time) {
+        let sign = &mut self.sessions[session].last_sign;
+        *sign = (*sign).max(Some(at));
+    }
+
+    fn learn_claims(&mut self) {
+        let history = self.history;
+        for (place, operation) in history.operations.iter().enumerate() {
+            let Some(key) = operation.call.key().map(|key| self.key_names[key]) else { continue };
+            let session = self.session_of(operation);
+            match (&operation.call, session) {
+                (Call::Acquire { .. }, Some(session)) => {
+                    self.claims.entry((session, key)).or_default().acquires.add(operation, place);
+                }
+                (Call::Acquire { .. }, None) => {
+                    let first = self.nameless.entry(key).or_insert(Time::NEVER);
+                    *first = (*first).min(operation.invoked);
+                }
+                (Call::Withdraw { .. }, Some(session)) if operation.refusal().is_none() => {
+                    self.claims.entry((session, key)).or_default().withdrawals.add(operation, place);
+                }
+                _ => {}
+            }
+        }
+        for claims in self.claims.values_mut() {
+            claims.acquires.sort();
+            claims.withdrawals.sort();
+        }
+    }
+
+    fn learn_grants(&mut self) {
+        let history = self.history;
+        for (place, operation) in history.operations.iter().enumerate() {
+            let Some(key) = operation.call.key().map(|key| self.key_names[key]) else { continue };
+            let session = self.session_of(operation);
+            let (begun, done) = ((operation.invoked, place), (operation.completed(), place));
+            match (&operation.call, operation.answer(), operation.refusal()) {
+                (Call::Acquire { .. }, Some(Answer::Granted { token, .. }), _) => {
+                    if let Some(grant) = self.sight(*token, key, session, done) {
+                        grant.acquire.get_or_insert(place);
+                        later(&mut grant.held, begun);
+                        grant.active = grant.active.max(Some(begun.0));
+                    }
+                }
+                (Call::Acquire { .. }, _, Some(Refusal::Held { token })) => {
+                    if let Some(grant) = self.sight(*token, key, None, done) {
+                        later(&mut grant.held, begun);
+                        grant.active = grant.active.max(Some(begun.0));
+                    }
+                }
+                (Call::Release { token, .. }, Some(_), _) => {
+                    if let Some(grant) = self.sight(*token, key, session, done) {
+                        later(&mut grant.held, begun);
+                        grant.active = grant.active.max(Some(begun.0));
+                        earlier(&mut grant.ended, done);
+                    }
+                }
+                (Call::Read { stale: false, .. }, Some(Answer::Lock { holder: Some(holder), .. }), _) => {
+                    let session = self.session(&holder.session);
+                    if let Some(grant) = self.sight(holder.token, key, Some(session), done) {
+                        later(&mut grant.held, begun);
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.learn_from_stale_reads();
+    }
+
+    /// A stale read shows what was so at some time: a grant that it shows had been made by then.
+    fn learn_from_stale_reads(&mut self) {
+        let history = self.history;
+        for (place, operation) in history.operations.iter().enumerate() {
+            let (Call::Read { key, stale: true }, Some(Answer::Lock { holder: Some(holder), .. })) =
+                (&operation.call, operation.answer())
+            else {
+                continue;
+            };
+            if self.grant_of(holder.token).is_some_and(|grant| grant.acquire.is_some()) {
+                let (key, session) = (self.key_names[key], self.session(&holder.session));
+                self.sight(holder.token, key, Some(session), (operation.completed(), place));
+            }
+        }
+    }
+
+    /// Somebody was shown a grant. `None`, and a contradiction, if it is known as another one.
+    fn sight(&mut self, token: u64, key: usize, session: Option<usize>, done: Sighting) -> Option<&mut Grant> {
+        let place = *self.grants_by_token.entry(token).or_insert_with(|| {
+            self.grants.push(Grant {
+                token,
+                key,
+                session,
+                acquire: None,
+                not_before: Time(0),
+                seen: done,
+                held: None,
+                active: None,
+                may_end: Time::NEVER,
+                ended: None,
+            });
+            self.grants.len() - 1
+        });
+        let grant = &mut self.grants[place];
+        let same_session = session.is_none() || grant.session.is_none() || grant.session == session;
+        if grant.key != key || !same_session {
+            self.contradictions.push((token, done.1));
+            return None;
+        }
+        grant.session = grant.session.or(session);
+        grant.seen = grant.seen.min(done);
+        Some(grant)
+    }
+
+    /// What the claims say about the grants.
+    fn bound_grants(&mut self) {
+        let mut releases: HashMap<u64, Time> = HashMap::new();
+        for operation in &self.history.operations {
+            if let (Call::Release { token, .. }, None) = (&operation.call, operation.refusal()) {
+                let first = releases.entry(*token).or_insert(Time::NEVER);
+                *first = (*first).min(operation.invoked);
+            }
+        }
+        let mut grants = std::mem::take(&mut self.grants);
+        for grant in &mut grants {
+            grant.may_end = Time(0);
+            let Some(session) = grant.session else { continue };
+            let facts = &self.sessions[session];
+            if let Some(closed) = facts.closed {
+                earlier(&mut grant.ended, closed);
+            }
+            // Locks go to the living, and nothing ends before it begins.
+            grant.seen = [facts.gone, grant.ended].into_iter().flatten().fold(grant.seen, Sighting::min);
+            let claims = self.claims.get(&(session, grant.key));
+            if let (Some(claims), Some(acquire)) = (claims, grant.acquire)
+                && !self.may_be_nameless(session, grant.key, grant.seen.0)
+            {
+                // Whatever was open together with the acquire may have made the claim that it found; and so on.
+                let mut not_before = self.operation(acquire).invoked;
+                loop {
+                    let earlier = claims.acquires.earliest_open_at(not_before).min(not_before);
+                    if earlier == not_before {
+                        break;
+                    }
+                    not_before = earlier;
+                }
+                grant.not_before = not_before;
+            }
+            let released = releases.get(&grant.token).copied().unwrap_or(Time::NEVER);
+            let withdrawn = claims.map_or(Time::NEVER, |claims| claims.withdrawals.earliest_open_at(grant.not_before));
+            grant.may_end = released.min(withdrawn).min(facts.close_asked).min(facts.may_expire());
+        }
+        grants.sort_by_key(|grant| grant.token);
+        let places = grants.iter().enumerate().map(|(place, grant)| (grant.token, place));
+        self.grants_by_token = places.collect();
+        self.grants = grants;
+    }
+
+    fn learn_queues(&mut self) {
+        let mut queued = vec![None; self.history.operations.len()];
+        for (place, operation) in self.history.operations.iter().enumerate() {
+            let note = operation.notes.iter().find(|(_, note)| matches!(note, Note::Queued { .. }));
+            if let Some((time, _)) = note {
+                sooner(&mut queued[place], *time);
+            }
+            for waiter in self.waiters(operation).into_iter().flatten() {
+                sooner(&mut queued[waiter], operation.completed());
+            }
+        }
+        self.queued = queued;
+    }
+
+    /// The acquires that a read shows in the queue, as far as it is certain which they are.
+    pub(super) fn waiters(&self, read: &Operation) -> Vec<Option<Place>> {
+        let (Call::Read { key, stale: false }, Some(Answer::Lock { queue, .. })) = (&read.call, read.answer()) else {
+            return Vec::new();
+        };
+        let Some(key) = self.key_named(key) else { return Vec::new() };
+        queue.iter().map(|session| self.waiter(session, key, read)).collect()
+    }
+
+    fn waiter(&self, session: &Session, key: usize, read: &Operation) -> Option<Place> {
+        let session = self.session_named(session)?;
+        let (from, to) = (read.invoked, read.completed());
+        if self.may_be_nameless(session, key, to) {
+            return None;
+        }
+        let mut candidates = self.claims(session, key)?.acquires.overlapping(from, to);
+        let waiter = candidates.next()?;
+        candidates.next().is_none().then_some(waiter)
+    }
+
+    /// Who stood in the queue, and then withdrew with success, was granted before that or not at all.
+    fn end_by_withdrawals(&mut self) {
+        let mut grants = std::mem::take(&mut self.grants);
+        for grant in &mut grants {
+            let (Some(acquire), Some(session)) = (grant.acquire, grant.session) else { continue };
+            let operation = self.operation(acquire);
+            let (Some(queued), Some(claims)) = (self.queued[acquire], self.claims(session, grant.key)) else {
+                continue;
+            };
+            let alone = claims.acquires.one_overlaps(operation.invoked, operation.completed());
+            if operation.was_disconnected() || !alone || self.may_be_nameless(session, grant.key, grant.seen.0) {
+                continue;
+            }
+            for withdrawal in claims.withdrawals.overlapping(queued, operation.completed()) {
+                let withdrawal_of = self.operation(withdrawal);
+                if withdrawal_of.invoked > queued && withdrawal_of.answer().is_some() {
+                    let done = (withdrawal_of.completed(), withdrawal);
+                    grant.seen = grant.seen.min(done);
+                    earlier(&mut grant.ended, done);
+                }
+            }
+        }
+        self.grants = grants;
+    }
+}
+
+fn earlier(known: &mut Option<Sighting>, news: Sighting) {
+    *known = Some(known.map_or(news, |known| known.min(news)));
+}
+
+fn later(known: &mut Option<Sighting>, news: Sighting) {
+    *known = Some(known.map_or(news, |known| known.max(news)));
+}
+
+fn sooner(known: &mut Option<Time>, news: Time) {
+    *known = Some(known.map_or(news, |known| known.min(news)));
+}

@@ -1,0 +1,431 @@
+//! A fenced FIFO lock on one key, as a sequential specification: what each operation may do, and what it may answer, if
+//! operations happen one at a time.
+//!
+//! It is written from docs/protocol.md, "The lock table", and shares nothing with the code that it judges.
+//!
+//! What differs from an ordinary object:
+//!
+//! - **Waiting.** An acquire that waits has two moments: when it asks, and when it is told of its grant. They are two
+//!   steps, with the grant itself in between as a part of whatever passed the lock on.
+//! - **Time.** Sessions expire by themselves. That a session is past its deadline, and that it is then swept, are
+//!   steps of their own, possible from the earliest moment of its deadline on, and never necessary.
+//! - **Tokens.** A grant's token is the specification's choice: any number that is greater than all before. It is
+//!   fixed by the acquire's answer if that came, or else by the first answer that shows it.
+//! - **Unknown outcomes.** A step that nobody saw the outcome of may happen at any time, also after all others, where it
+//!   changes nothing that anybody saw.
+//!
+//! # Memory for the search
+//!
+//! [`LinearizabilityTester`](stateright::semantics::LinearizabilityTester) tries orders depth first, and asks a copy of
+//! this object whether a step fits. Two orders of the same steps that lead to the same state have the same future, so
+//! the copies share a memory of what they have been through, and refuse to go there twice (Lowe, "Testing for
+//! linearizability", 2017). That turns n! orders into at most as many as there are different states. The memory is
+//! bounded: when it is full nothing fits any more, and the search ends undecided.
+//!
+//! Two kinds of steps need not be tried everywhere. One that nobody saw and that changes nothing here may as well happen after
+//! everything else. And where one that only looks (a read, mostly) fits, it can happen at once: any order in which it comes
+//! later is as good with it here, so the other steps from here need not be tried (`settled`). That is not so of a
+//! withdrawal that finds nothing to withdraw: later it may find something.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::rc::Rc;
+
+use stateright::semantics::SequentialSpec;
+
+/// A session or an acquire that nobody knows the session of, by its place in a list; at most 128 for one key.
+pub(super) type Party = u8;
+
+/// A set of parties, or of acquires, or of steps.
+pub(super) type Set = u128;
+
+pub(super) fn bit(place: u8) -> Set {
+    1 << place
+}
+
+/// Something that happens at one moment.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    /// Its place among all steps, at most 128.
+    pub(super) place: u8,
+    pub(super) act: Act,
+}
+
+/// What happens.
+#[derive(Clone, Debug)]
+pub(super) enum Act {
+    /// An acquire arrives. `acquire` is its place among the acquires.
+    Ask { party: Party, acquire: u8, wait: bool },
+    /// An acquire is told of its grant.
+    Told { acquire: u8 },
+    /// An acquire's wait ends without a grant.
+    GiveUp { acquire: u8 },
+    /// An acquire that nobody waits for any more may lose its place.
+    Abandon { acquire: u8 },
+    /// A holder gives the lock back.
+    Release { party: Option<Party>, token: u64 },
+    /// A session drops its claim.
+    Withdraw { party: Party },
+    /// A session ends.
+    Close { party: Party },
+    /// A session is asked whether it lives.
+    Look { party: Party },
+    /// A session's deadline has passed.
+    Due { party: Party },
+    /// A session that is due is ended.
+    Sweep { party: Party },
+    /// The lock is read.
+    Read,
+    /// Somebody was shown that these acquires had been granted.
+    Seen { acquires: Set },
+    /// What can never happen.
+    Never,
+}
+
+/// What was seen of a step.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Seen {
+    /// Nothing: also not whether it happened.
+    Unknown,
+    /// That it was done.
+    Done,
+    /// The acquire stands behind so many.
+    Queued(u64),
+    /// Somebody else holds the lock, with this token.
+    Held(u64),
+    /// The session does not hold the lock.
+    NotHolder,
+    /// The session lives, or does not.
+    Lives(bool),
+    /// The lock.
+    Lock(Option<(Shown, u64)>, Vec<Shown>),
+}
+
+/// A session that a read showed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Shown {
+    /// The party that has this name.
+    pub(super) party: Option<Party>,
+    /// Whether it may be the session of an acquire that nobody knows the session of.
+    pub(super) may_be_nameless: bool,
+}
+
+/// What does not change while orders are tried.
+#[derive(Debug, Default)]
+pub(super) struct Ground {
+    /// The token that each acquire was answered with.
+    pub(super) tokens: Vec<Option<u64>>,
+    /// Parties that are acquires of an unknown session.
+    pub(super) nameless: Set,
+    /// Parties that may end with their claim.
+    pub(super) borrowed: Set,
+    /// Parties of which somebody was told that they are gone.
+    pub(super) told_gone: Set,
+    /// The steps that somebody saw the outcome of.
+    pub(super) seen: Set,
+    /// The steps with which each acquire arrives.
+    pub(super) asks: Vec<Set>,
+    been_there: RefCell<HashSet<(Set, State)>>,
+    settled: RefCell<HashSet<(Set, State)>>,
+    /// How many more states may be remembered.
+    pub(super) budget: Cell<usize>,
+}
+
+impl Ground {
+    /// With nothing but the acquires' tokens.
+    pub(super) fn new(tokens: Vec<Option<u64>>) -> Ground {
+        let asks = vec![0; tokens.len()];
+        Ground { tokens, asks, ..Ground::default() }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Claim {
+    party: Party,
+    /// The acquires that it answers.
+    acquires: Set,
+    token: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct State {
+    holder: Option<Claim>,
+    queue: Vec<Claim>,
+    /// The last grant's token is at least this.
+    floor: u64,
+    due: Set,
+    ended: Set,
+    granted: Set,
+}
+
+/// The lock.
+#[derive(Clone, Debug)]
+pub(super) struct FencedLock {
+    ground: Rc<Ground>,
+    state: State,
+    done: Set,
+}
+
+/// A step does not fit.
+struct Misfit;
+
+impl FencedLock {
+    pub(super) fn new(ground: Rc<Ground>) -> FencedLock {
+        FencedLock { ground, state: State::default(), done: 0 }
+    }
+
+    fn fits(&mut self, step: &Step, seen: &Seen) -> bool {
+        self.done |= bit(step.place);
+        let all_seen = self.done & self.ground.seen == self.ground.seen;
+        // When everything that was seen is explained, what nobody saw needs no explanation.
+        if *seen == Seen::Unknown && all_seen {
+            return true;
+        }
+        let before = (self.done & !bit(step.place), self.state.clone());
+        if self.ground.settled.borrow().contains(&before) {
+            return false;
+        }
+        if self.ground.budget.get() == 0 || self.act(&step.act, seen).is_err() {
+            return false;
+        }
+        // What nobody saw, and what changes nothing here, may as well happen after everything else.
+        let changes = self.state != before.1;
+        if *seen == Seen::Unknown && !changes {
+            return false;
+        }
+        let is_new = self.ground.been_there.borrow_mut().insert((self.done, self.state.clone()));
+        self.ground.budget.set(self.ground.budget.get() - usize::from(is_new));
+        if !changes && step.act.only_looks() {
+            self.ground.settled.borrow_mut().insert(before);
+        }
+        is_new
+    }
+
+    fn act(&mut self, act: &Act, seen: &Seen) -> Result<(), Misfit> {
+        match (act, seen) {
+            (Act::Ask { party, acquire, wait }, seen) => self.ask(*party, *acquire, *wait, seen),
+            (Act::Told { acquire }, _) => require(self.state.granted & bit(*acquire) != 0),
+            (Act::GiveUp { acquire }, _) => {
+                require(self.done & self.ground.asks[usize::from(*acquire)] != 0)?;
+                require(self.state.granted & bit(*acquire) == 0)?;
+                self.leave(*acquire);
+                Ok(())
+            }
+            (Act::Abandon { acquire }, _) => {
+                self.leave(*acquire);
+                Ok(())
+            }
+            (Act::Release { party, token }, seen) => self.release(*party, *token, seen),
+            (Act::Withdraw { party }, _) => {
+                self.end_due_holder()?;
+                self.drop_claim(*party)
+            }
+            (Act::Close { party }, _) => {
+                self.state.ended |= bit(*party);
+                self.drop_claim(*party)
+            }
+            (Act::Look { party }, Seen::Lives(lives)) => {
+                let may_be_gone = self.is_gone(*party) || (self.is_borrowed(*party) && !self.has_claim(*party));
+                require(if *lives { !self.is_gone(*party) } else { may_be_gone })
+            }
+            // For a session without a claim it means something only if somebody was told of it.
+            (Act::Due { party }, _) if self.has_claim(*party) || self.ground.told_gone & bit(*party) != 0 => {
+                self.state.due |= bit(*party);
+                Ok(())
+            }
+            (Act::Sweep { party }, _) => {
+                if self.state.due & bit(*party) != 0 {
+                    self.drop_claim(*party)?;
+                }
+                Ok(())
+            }
+            (Act::Read, Seen::Lock(holder, queue)) => self.read(holder.as_ref(), queue),
+            (Act::Seen { acquires }, _) => require(self.state.granted & acquires == *acquires),
+            (Act::Never | Act::Look { .. } | Act::Read | Act::Due { .. }, _) => Err(Misfit),
+        }
+    }
+
+    fn is_gone(&self, party: Party) -> bool {
+        (self.state.due | self.state.ended) & bit(party) != 0
+    }
+
+    fn is_borrowed(&self, party: Party) -> bool {
+        self.ground.borrowed & bit(party) != 0
+    }
+
+    fn has_claim(&self, party: Party) -> bool {
+        self.state.holder.iter().chain(&self.state.queue).any(|claim| claim.party == party)
+    }
+
+    fn ask(&mut self, party: Party, acquire: u8, wait: bool, seen: &Seen) -> Result<(), Misfit> {
+        // Whoever asks for a key whose holder is due ends that holder first.
+        self.end_due_holder()?;
+        if self.is_gone(party) {
+            return require(*seen == Seen::Unknown);
+        }
+        let place = self.state.queue.iter().position(|claim| claim.party == party);
+        match &mut self.state.holder {
+            None => self.grant(Claim { party, acquires: bit(acquire), token: None })?,
+            Some(holder) if holder.party == party => {
+                holder.acquires |= bit(acquire);
+                self.state.granted |= bit(acquire);
+                if let Some(token) = self.ground.tokens[usize::from(acquire)] {
+                    self.holder_has(token)?;
+                }
+            }
+            Some(_) => match place {
+                Some(place) if wait => self.state.queue[place].acquires |= bit(acquire),
+                Some(place) => drop(self.state.queue.remove(place)),
+                None if wait => self.state.queue.push(Claim { party, acquires: bit(acquire), token: None }),
+                None => {}
+            },
+        }
+        let is_granted = self.state.granted & bit(acquire) != 0;
+        match seen {
+            Seen::Done => require(is_granted || wait),
+            Seen::Held(token) => {
+                require(!is_granted)?;
+                self.holder_has(*token)
+            }
+            Seen::Queued(ahead) => {
+                let place = self.state.queue.iter().position(|claim| claim.acquires & bit(acquire) != 0);
+                // Waiters that are due may have been swept already.
+                let before = &self.state.queue[..place.ok_or(Misfit)?];
+                let living = before.iter().filter(|claim| !self.is_gone(claim.party)).count();
+                require((living as u64..=before.len() as u64).contains(ahead))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn release(&mut self, party: Option<Party>, token: u64, seen: &Seen) -> Result<(), Misfit> {
+        self.end_due_holder()?;
+        let is_holder = self.state.holder.as_ref().is_some_and(|holder| {
+            let nameless =
+                party.is_none_or(|party| self.is_borrowed(party)) && self.ground.nameless & bit(holder.party) != 0;
+            Some(holder.party) == party || nameless
+        });
+        let known = self.state.holder.as_ref().and_then(|holder| holder.token);
+        let releases = match seen {
+            Seen::Done => {
+                require(is_holder)?;
+                true
+            }
+            Seen::NotHolder => {
+                require(!is_holder || known != Some(token))?;
+                false
+            }
+            _ => is_holder && known.is_none_or(|known| known == token),
+        };
+        if releases {
+            self.holder_has(token)?;
+            self.pass_on()?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, holder: Option<&(Shown, u64)>, queue: &[Shown]) -> Result<(), Misfit> {
+        let is = |claim: &Claim, shown: &Shown| {
+            let nameless = self.ground.nameless & bit(claim.party) != 0;
+            shown.party == Some(claim.party) || (nameless && shown.may_be_nameless)
+        };
+        let mut shown = queue.iter().peekable();
+        for waiter in &self.state.queue {
+            // A waiter that is due may have been swept already.
+            if shown.next_if(|shown| is(waiter, shown)).is_none() {
+                require(self.is_gone(waiter.party))?;
+            }
+        }
+        require(shown.next().is_none())?;
+        match (&self.state.holder, holder) {
+            (None, None) => Ok(()),
+            (Some(claim), Some((session, token))) if is(claim, session) => self.holder_has(*token),
+            _ => Err(Misfit),
+        }
+    }
+
+    /// Somebody was shown the holder's token.
+    fn holder_has(&mut self, token: u64) -> Result<(), Misfit> {
+        let holder = self.state.holder.as_mut().ok_or(Misfit)?;
+        match holder.token {
+            Some(known) => require(known == token),
+            None => {
+                require(token >= self.state.floor)?;
+                holder.token = Some(token);
+                self.state.floor = token;
+                Ok(())
+            }
+        }
+    }
+
+    fn grant(&mut self, mut claim: Claim) -> Result<(), Misfit> {
+        let acquires = (0..).zip(&self.ground.tokens).filter(|(acquire, _)| claim.acquires & bit(*acquire) != 0);
+        let mut known = acquires.filter_map(|(_, token)| *token);
+        claim.token = known.next();
+        require(known.all(|other| Some(other) == claim.token))?;
+        match claim.token {
+            Some(token) => {
+                require(token > self.state.floor)?;
+                self.state.floor = token;
+            }
+            None => self.state.floor += 1,
+        }
+        self.state.granted |= claim.acquires;
+        self.state.holder = Some(claim);
+        Ok(())
+    }
+
+    /// The holder is gone: the first in the queue who lives is next.
+    fn pass_on(&mut self) -> Result<(), Misfit> {
+        self.state.holder = None;
+        while !self.state.queue.is_empty() {
+            let next = self.state.queue.remove(0);
+            if !self.is_gone(next.party) {
+                return self.grant(next);
+            }
+        }
+        Ok(())
+    }
+
+    fn end_due_holder(&mut self) -> Result<(), Misfit> {
+        let due = self.state.holder.as_ref().is_some_and(|holder| self.is_gone(holder.party));
+        if due { self.pass_on() } else { Ok(()) }
+    }
+
+    fn drop_claim(&mut self, party: Party) -> Result<(), Misfit> {
+        self.state.queue.retain(|claim| claim.party != party);
+        if self.state.holder.as_ref().is_some_and(|holder| holder.party == party) {
+            self.pass_on()?;
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, acquire: u8) {
+        self.state.queue.retain(|claim| claim.acquires & bit(acquire) == 0);
+    }
+}
+
+fn require(condition: bool) -> Result<(), Misfit> {
+    if condition { Ok(()) } else { Err(Misfit) }
+}
+
+impl Act {
+    /// Whether it never changes anything: what is worth being tried first.
+    pub(super) fn only_looks(&self) -> bool {
+        matches!(self, Act::Look { .. } | Act::Read | Act::Told { .. } | Act::Seen { .. })
+    }
+}
+
+impl SequentialSpec for FencedLock {
+    type Op = Step;
+    type Ret = Seen;
+
+    /// The search gives every step an end, so this is never asked what a step *would* answer.
+    fn invoke(&mut self, step: &Step) -> Seen {
+        unreachable!("{step:?} has no end")
+    }
+
+    fn is_valid_step(&mut self, step: &Step, seen: &Seen) -> bool {
+        self.fits(step, seen)
+    }
+}

@@ -1,0 +1,142 @@
+//! Linearizability of short histories, one key at a time, by search.
+//!
+//! # What it proves
+//!
+//! That there is an order of all operations on a key, in which each takes effect at one moment between its invocation
+//! and its completion (an acquire that waits: two), such that one sequential fenced FIFO lock gives exactly these answers; or that there is
+//! none. Linearizability is local (Herlihy and Wing, 1990): a history is linearizable if each key's part of it is.
+//!
+//! # What it costs
+//!
+//! The problem is NP-complete. Histories of a key may have 128 steps; the search remembers at most [`BUDGET`] states, and says "undecided" when
+//! it would need more. It is undecided, too, about longer ones: those are for the other checkers.
+//!
+//! # What it does not find
+//!
+//! What ties keys together: one token counter for all of them, sessions that end everywhere at once. Unknown outcomes
+//! explain a lot.
+
+use std::fmt::Write;
+use std::rc::Rc;
+
+use stateright::semantics::{ConsistencyTester, LinearizabilityTester};
+
+use super::facts::Facts;
+use super::fenced_lock::FencedLock;
+use super::steps::{Index, Steps, Timed};
+use super::{MOST, Verdict, Violation, count};
+use crate::history::lanes::lanes;
+use crate::history::{History, Key, Time};
+
+/// The checker's name.
+pub const NAME: &str = "linearizable";
+
+/// How many states a search may remember.
+pub const BUDGET: usize = 20_000;
+
+/// What a search found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// There is an order.
+    Linearizable,
+    /// It would have taken too long to tell.
+    Undecided,
+    /// There is none.
+    Refused,
+}
+
+/// Runs it on every key, with so many states each.
+pub fn check(history: &History, budget: usize) -> Verdict {
+    let facts = Facts::of(history);
+    let mut violations = Vec::new();
+    let mut undecided = 0;
+    for (key, outcome) in searches(&facts, budget) {
+        match outcome {
+            Outcome::Linearizable => {}
+            Outcome::Undecided => undecided += 1,
+            Outcome::Refused if violations.len() < MOST => violations.push(accuse(history, key, budget)),
+            Outcome::Refused => {}
+        }
+    }
+    let mut checked = count(facts.keys.len(), "key");
+    if undecided > 0 {
+        let _ = write!(checked, ", {undecided} too long to be decided");
+    }
+    Verdict { checker: NAME, checked, violations }
+}
+
+/// What a search says of a whole history: refused if any key's part is, undecided if any is.
+pub fn decide(history: &History, budget: usize) -> Outcome {
+    let facts = Facts::of(history);
+    let mut outcomes: Vec<Outcome> = searches(&facts, budget).map(|(_, outcome)| outcome).collect();
+    outcomes.sort();
+    outcomes.pop().unwrap_or(Outcome::Linearizable)
+}
+
+/// A search for each key, and one for the sessions that have to do with none.
+fn searches<'h>(facts: &Facts<'h>, budget: usize) -> impl Iterator<Item = (Option<&'h Key>, Outcome)> {
+    let index = Index::of(facts);
+    let keys = facts.keys.iter().enumerate().map(|(place, key)| (Some(place), Some(*key)));
+    keys.chain([(None, None)]).map(move |(place, key)| (key, search(facts, &index, place, budget)))
+}
+
+fn search(facts: &Facts<'_>, index: &Index, key: Option<usize>, budget: usize) -> Outcome {
+    let Some((steps, ground)) = Steps::of(facts, index, key) else { return Outcome::Undecided };
+    let ground = Rc::new(ground);
+    ground.budget.set(budget);
+    let tester = tester(&steps, FencedLock::new(ground.clone()));
+    match (tester.is_consistent(), ground.budget.get()) {
+        (true, _) => Outcome::Linearizable,
+        (false, 0) => Outcome::Undecided,
+        (false, _) => Outcome::Refused,
+    }
+}
+
+/// The tester wants threads that do one thing at a time, and invocations and returns in their order. At one moment
+/// invocations come first: what only touches may have overlapped. A step without an end returns after everything else.
+/// It tries its threads in their order, so what only looks comes first.
+fn tester(steps: &[Timed], lock: FencedLock) -> LinearizabilityTester<(bool, usize), FencedLock> {
+    let changes = |step: &Timed| !step.step.act.only_looks();
+    let of_kind = |kind: bool| steps.iter().filter(move |step| changes(step) == kind).map(|step| (step.from, step.to));
+    let (mut looking, mut changing) = (lanes(of_kind(false)).into_iter(), lanes(of_kind(true)).into_iter());
+    let lane = |step: &Timed| {
+        let lanes = if changes(step) { &mut changing } else { &mut looking };
+        (changes(step), lanes.next().expect("every step has a lane"))
+    };
+    let lanes: Vec<(bool, usize)> = steps.iter().map(lane).collect();
+    let mut moments: Vec<(Time, bool, usize)> = Vec::new();
+    for (place, step) in steps.iter().enumerate() {
+        moments.extend([(step.from, false, place), (step.to, true, place)]);
+    }
+    moments.sort_unstable();
+    let mut tester = LinearizabilityTester::new(lock);
+    for (_, returns, place) in moments {
+        let (lane, step) = (lanes[place], &steps[place]);
+        let taken =
+            if returns { tester.on_return(lane, step.seen.clone()) } else { tester.on_invoke(lane, step.step.clone()) };
+        taken.expect("a lane has one step at a time");
+    }
+    tester
+}
+
+/// Names the answer with which the history ceases to be linearizable: every beginning of a linearizable history is linearizable.
+fn accuse(history: &History, key: Option<&Key>, budget: usize) -> Violation {
+    let mut ends: Vec<_> = history.operations.iter().filter(|operation| operation.completed() < Time::NEVER).collect();
+    ends.sort_by_key(|operation| operation.completed());
+    let refused = |moment: Time| {
+        let beginning = history.until(moment);
+        let facts = Facts::of(&beginning);
+        let place = key.map(|key| facts.key_named(key));
+        // A key that nothing was asked of yet has nothing to be refused.
+        place != Some(None) && search(&facts, &Index::of(&facts), place.flatten(), budget) == Outcome::Refused
+    };
+    let first = ends.partition_point(|operation| !refused(operation.completed()));
+    let of = key.map_or(String::from("the sessions"), |key| format!("the operations on {key}"));
+    match ends.get(first) {
+        Some(operation) => Violation(format!(
+            "{of} must fit into one order, and they did until {}, but no order explains {operation}",
+            operation.completed(),
+        )),
+        None => Violation(format!("{of} must fit into one order, but no order explains them")),
+    }
+}

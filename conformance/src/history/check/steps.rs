@@ -1,0 +1,278 @@
+//! The steps that the operations on one key consist of, each with the time in which it happens and what was seen of it:
+//! what [`FencedLock`](super::fenced_lock::FencedLock) is asked about.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::facts::{Facts, Place};
+use super::fenced_lock::{Act, Ground, Party, Seen, Set, Shown, Step, bit};
+use crate::history::event::DEFAULT_TTL_MS;
+use crate::history::{Answer, Call, End, Note, Operation, Refusal, Session, Time};
+
+/// As many steps, sessions and acquires as a key may have.
+pub(super) const LONGEST: usize = 128;
+
+/// A step and when it happens: after `from`, before `to`.
+#[derive(Debug)]
+pub(super) struct Timed {
+    pub(super) from: Time,
+    pub(super) to: Time,
+    pub(super) step: Step,
+    pub(super) seen: Seen,
+}
+
+/// Which operations belong to which key, found once for all searches.
+#[derive(Debug)]
+pub(super) struct Index {
+    /// Operations on each key.
+    keys: Vec<Vec<Place>>,
+    /// Of each session, operations on no key.
+    sessions: Vec<Vec<Place>>,
+    /// Sessions that have to do with each key, and with none.
+    parties: Vec<BTreeSet<usize>>,
+    untouched: BTreeSet<usize>,
+}
+
+impl Index {
+    pub(super) fn of(facts: &Facts<'_>) -> Index {
+        let mut keys = vec![Vec::new(); facts.keys.len()];
+        let mut sessions = vec![Vec::new(); facts.sessions.len()];
+        let mut parties = vec![BTreeSet::new(); facts.keys.len()];
+        for (place, operation) in facts.history.operations.iter().enumerate() {
+            let session = facts.session_of(operation);
+            let Some(key) = operation.call.key().and_then(|key| facts.key_named(key)) else {
+                session.into_iter().for_each(|session| sessions[session].push(place));
+                continue;
+            };
+            if !matches!(operation.call, Call::Access { .. }) {
+                keys[key].push(place);
+            }
+            parties[key].extend(session);
+            if let Some(Answer::Lock { holder, queue, .. }) = operation.answer() {
+                let shown = holder.iter().map(|holder| &holder.session).chain(queue);
+                parties[key].extend(shown.filter_map(|session| facts.session_named(session)));
+            }
+        }
+        let touched: BTreeSet<usize> = parties.iter().flatten().copied().collect();
+        let untouched = (0..facts.sessions.len()).filter(|session| !touched.contains(session)).collect();
+        Index { keys, sessions, parties, untouched }
+    }
+}
+
+/// The steps of one key, or of the sessions that have to do with none.
+#[derive(Debug)]
+pub(super) struct Steps<'f, 'h> {
+    facts: &'f Facts<'h>,
+    parties: BTreeMap<Who, u8>,
+    acquires: HashMap<Place, u8>,
+    timed: Vec<(Time, Time, Act, Seen)>,
+}
+
+/// A session by its place in the facts, or an acquire that has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Who {
+    Session(usize),
+    Nameless(Place),
+}
+
+impl<'f, 'h> Steps<'f, 'h> {
+    /// The steps, in the order of their beginnings, and what the lock has to know of them; `None` if there are more than
+    /// [`LONGEST`].
+    pub(super) fn of(facts: &'f Facts<'h>, index: &Index, key: Option<usize>) -> Option<(Vec<Timed>, Ground)> {
+        let (of_key, sessions) = match key {
+            Some(key) => (index.keys[key].as_slice(), &index.parties[key]),
+            None => (&[][..], &index.untouched),
+        };
+        if of_key.len() > LONGEST || sessions.len() > LONGEST {
+            return None;
+        }
+        let of_sessions: usize = sessions.iter().map(|&session| index.sessions[session].len()).sum();
+        if of_sessions > LONGEST {
+            return None;
+        }
+        let acquires = of_key.iter().filter(|&&place| matches!(facts.operation(place).call, Call::Acquire { .. }));
+        let acquires: Vec<Place> = acquires.copied().collect();
+        let nameless = acquires.iter().filter(|&&place| facts.session_of(facts.operation(place)).is_none());
+        let parties = sessions.iter().map(|&session| Who::Session(session));
+        let parties: Vec<Who> = parties.chain(nameless.map(|&place| Who::Nameless(place))).collect();
+        if parties.len() > LONGEST {
+            return None;
+        }
+        let mut steps = Steps {
+            facts,
+            parties: parties.into_iter().zip(0..).collect(),
+            acquires: acquires.iter().copied().zip(0..).collect(),
+            timed: Vec::new(),
+        };
+        for &place in sessions.iter().flat_map(|&session| &index.sessions[session]).chain(of_key) {
+            steps.operation(place);
+        }
+        steps.expiry();
+        let tokens = acquires.iter().map(|&place| facts.granted(place)).collect();
+        steps.finish(tokens)
+    }
+
+    fn party(&self, who: Who) -> Option<Party> {
+        self.parties.get(&who).copied()
+    }
+
+    fn session(&self, name: &Session) -> Option<Party> {
+        self.party(Who::Session(self.facts.session_named(name)?))
+    }
+
+    fn add(&mut self, from: Time, to: Time, act: Act, seen: Seen) {
+        self.timed.push((from, to, act, seen));
+    }
+
+    fn operation(&mut self, place: Place) {
+        let operation = self.facts.operation(place);
+        if let Some(Refusal::NotTaken { .. }) = operation.refusal() {
+            return;
+        }
+        let (from, to) = (operation.invoked, operation.completed());
+        let done = if to == Time::NEVER { Seen::Unknown } else { Seen::Done };
+        match &operation.call {
+            Call::OpenSession { .. } | Call::Access { .. } | Call::NoteLoss { .. } => {}
+            Call::KeepAlive { session } => {
+                let lives = operation.answer().map(|_| true).or(operation.refusal().map(|_| false));
+                if let (Some(lives), Some(party)) = (lives, self.session(session)) {
+                    self.add(from, to, Act::Look { party }, Seen::Lives(lives));
+                }
+            }
+            Call::CloseSession { session } => {
+                if let Some(party) = self.session(session) {
+                    self.add(from, to, Act::Close { party }, done);
+                }
+            }
+            Call::Withdraw { session, .. } => {
+                if let Some(party) = self.session(session) {
+                    self.add(from, to, Act::Withdraw { party }, done);
+                }
+            }
+            Call::Release { session, token, .. } => {
+                let seen = if operation.refusal().is_some() { Seen::NotHolder } else { done };
+                self.add(from, to, Act::Release { party: self.session(session), token: *token }, seen);
+            }
+            Call::Acquire { wait_ms, .. } => self.acquire(place, operation, *wait_ms),
+            Call::Read { stale, .. } => {
+                let Some(Answer::Lock { holder, queue, .. }) = operation.answer() else { return };
+                let holder = holder.as_ref().map(|holder| (&holder.session, holder.token));
+                if let Some((session, token)) = holder
+                    && self.contradicts(session, token)
+                {
+                    self.add(from, to, Act::Never, Seen::Done);
+                } else if *stale {
+                    let granted = holder.map_or(0, |(_, token)| self.acquires_with(token));
+                    self.add(from, to, Act::Seen { acquires: granted }, Seen::Done);
+                } else {
+                    let holder = holder.map(|(session, token)| (self.shown(session), token));
+                    let queue = queue.iter().map(|session| self.shown(session)).collect();
+                    self.add(from, to, Act::Read, Seen::Lock(holder, queue));
+                }
+            }
+        }
+    }
+
+    /// An acquire was answered with this token for another session.
+    fn contradicts(&self, session: &Session, token: u64) -> bool {
+        let grant = self.facts.grant_of(token).filter(|grant| grant.acquire.is_some());
+        grant.is_some_and(|grant| grant.session != self.facts.session_named(session))
+    }
+
+    /// The acquire that was answered with this token, if any was.
+    fn acquires_with(&self, token: u64) -> Set {
+        let place = self.facts.grant_of(token).and_then(|grant| grant.acquire);
+        place.and_then(|place| self.acquires.get(&place)).map_or(0, |&acquire| bit(acquire))
+    }
+
+    fn shown(&self, session: &Session) -> Shown {
+        let facts = self.facts.session_named(session).map(|session| &self.facts.sessions[session]);
+        let may_be_nameless = facts.is_none_or(|facts| facts.borrowed || facts.may_expire() == Time(0));
+        Shown { party: self.session(session), may_be_nameless }
+    }
+
+    fn acquire(&mut self, place: Place, operation: &Operation, wait_ms: u64) {
+        let acquire = self.acquires[&place];
+        let session = self.facts.session_of(operation).map(Who::Session).unwrap_or(Who::Nameless(place));
+        let party = self.party(session).expect("whoever acquires the key has to do with it");
+        let (from, to) = (operation.invoked, operation.completed());
+        let ask = Act::Ask { party, acquire, wait: wait_ms > 0 };
+        let queued = operation.notes.iter().find_map(|(time, note)| match note {
+            Note::Queued { ahead } => Some((*time, ahead.map_or(Seen::Done, Seen::Queued))),
+            Note::Disconnected => None,
+        });
+        let gives_up = Time(from.0.saturating_add(self.facts.history.at_least(wait_ms)));
+        let end = operation.end.as_ref().map(|(_, end)| end);
+        let (asked, seen) = match (queued, end) {
+            (Some((time, seen)), _) => (time.min(to), seen),
+            (None, Some(End::Fail(Refusal::Held { token }))) => (to, Seen::Held(*token)),
+            (None, Some(End::Fail(Refusal::NoSession) | End::Info(_)) | None) => (Time::NEVER, Seen::Unknown),
+            (None, Some(End::Ok(_) | End::Fail(_))) => (to, Seen::Done),
+        };
+        self.add(from, asked, ask.clone(), seen);
+        match end {
+            Some(End::Ok(_)) if wait_ms > 0 => self.add(from, to, Act::Told { acquire }, Seen::Done),
+            Some(End::Fail(Refusal::Timeout)) => self.add(gives_up.min(to), to, Act::GiveUp { acquire }, Seen::Done),
+            Some(End::Fail(Refusal::Withdrawn)) => self.add(from, to, Act::GiveUp { acquire }, Seen::Done),
+            Some(End::Fail(Refusal::NoSession)) => self.add(from, to, Act::Look { party }, Seen::Lives(false)),
+            Some(End::Info(_)) if wait_ms > 0 => self.add(from, Time::NEVER, Act::Abandon { acquire }, Seen::Unknown),
+            None if wait_ms > 0 => self.add(gives_up, Time::NEVER, Act::Abandon { acquire }, Seen::Unknown),
+            _ => {}
+        }
+        if operation.was_disconnected() {
+            self.add(from, Time::NEVER, Act::Abandon { acquire }, Seen::Unknown);
+            self.add(from, Time::NEVER, ask, Seen::Unknown);
+        }
+    }
+
+    /// Sessions may pass their deadlines, and be swept, from the earliest moment on, if that is before the last answer.
+    fn expiry(&mut self) {
+        let ends = self.timed.iter().map(|(_, to, _, _)| *to).filter(|to| *to < Time::NEVER);
+        let last = ends.max().unwrap_or(Time(0));
+        let parties: Vec<_> = self.parties.keys().copied().collect();
+        for who in parties {
+            let party = self.party(who).expect("it is one of them");
+            let due = match who {
+                Who::Session(session) => self.facts.sessions[session].may_expire(),
+                Who::Nameless(place) => {
+                    let operation = self.facts.operation(place);
+                    let Call::Acquire { ttl_ms, .. } = operation.call else { continue };
+                    let ttl = self.facts.history.at_least(ttl_ms.unwrap_or(DEFAULT_TTL_MS));
+                    Time(operation.invoked.0.saturating_add(ttl))
+                }
+            };
+            if due < last {
+                self.add(due, Time::NEVER, Act::Due { party }, Seen::Unknown);
+                self.add(due, Time::NEVER, Act::Sweep { party }, Seen::Unknown);
+            }
+        }
+    }
+
+    fn finish(mut self, tokens: Vec<Option<u64>>) -> Option<(Vec<Timed>, Ground)> {
+        if self.timed.len() > LONGEST {
+            return None;
+        }
+        self.timed.sort_by_key(|(from, ..)| *from);
+        let mut ground = Ground::new(tokens);
+        for (who, &party) in &self.parties {
+            let party = bit(party);
+            match who {
+                Who::Nameless(_) => ground.nameless |= party,
+                Who::Session(session) if self.facts.sessions[*session].borrowed => ground.borrowed |= party,
+                Who::Session(_) => {}
+            }
+        }
+        let mut timed = Vec::new();
+        for (place, (from, to, act, seen)) in (0..).zip(self.timed) {
+            if seen != Seen::Unknown {
+                ground.seen |= bit(place);
+            }
+            match act {
+                Act::Ask { acquire, .. } => ground.asks[usize::from(acquire)] |= bit(place),
+                Act::Look { party } if seen == Seen::Lives(false) => ground.told_gone |= bit(party),
+                _ => {}
+            }
+            timed.push(Timed { from, to, step: Step { place, act }, seen });
+        }
+        Some((timed, ground))
+    }
+}

@@ -1,0 +1,139 @@
+//! Histories as Knossos and Jepsen read them: EDN, one operation's event a line.
+//!
+//! ```text
+//! {:process 0, :type :invoke, :f :acquire, :value ["k" {:session "s1", :wait_ms 500}], :time 1000000, :index 1, …}
+//! {:process 0, :type :ok, :f :acquire, :value ["k" {:granted {:session "s1", :token 7}}], :time 2000000, :index 2, …}
+//! ```
+//!
+//! `:value` is `[key what]`, the form in which Jepsen's `independent` checks each key by itself; the key is `nil` for
+//! what concerns sessions only. A `:fail` and an `:info` repeat the invocation's `:value`, as Knossos wants it, and say
+//! why under `:error`. `:process` is a [lane](super::lanes), for Knossos' processes do one thing at a time and ours
+//! do not. `:op` and `:client` are ours, and are ignored by others. What is no operation (notes, the header) is said
+//! by `:process :nemesis`, which Knossos leaves out.
+
+use std::collections::HashMap;
+use std::io::{self, BufRead, Write};
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::edn::Edn;
+use super::lanes::lanes;
+use super::{BadHistory, Call, Event, History, OpId};
+
+/// Writes a history as EDN lines.
+///
+/// # Errors
+/// What `into` reports.
+pub fn write(history: &History, mut into: impl Write) -> io::Result<()> {
+    let lanes = lanes(history.operations.iter().map(|operation| (operation.invoked, operation.completed())));
+    let processes =
+        history.operations.iter().zip(lanes).map(|(operation, lane)| (operation.id, (lane, &operation.call)));
+    let processes: HashMap<OpId, (usize, &Call)> = processes.collect();
+    for (index, event) in history.events().into_iter().enumerate() {
+        writeln!(into, "{}", line(index, &event, &processes))?;
+    }
+    Ok(())
+}
+
+fn line(index: usize, event: &Event, processes: &HashMap<OpId, (usize, &Call)>) -> Edn {
+    let (op, time, kind) = match event {
+        Event::History { .. } => return nemesis(index, "history", plain(event)),
+        Event::Note { .. } => return nemesis(index, "note", plain(event)),
+        Event::Invoke { op, time, .. } => (*op, *time, "invoke"),
+        Event::Ok { op, time, .. } => (*op, *time, "ok"),
+        Event::Fail { op, time, .. } => (*op, *time, "fail"),
+        Event::Info { op, time, .. } => (*op, *time, "info"),
+    };
+    let (process, call) = processes[&op];
+    let (f, key, asked) = parts(call);
+    let (value, error) = match event {
+        Event::Ok { value, .. } => (plain(value), None),
+        Event::Fail { error, .. } => (asked, Some(plain(error))),
+        Event::Info { why, .. } => (asked, Some(json!(why))),
+        _ => (asked, None),
+    };
+    let mut entries = vec![
+        ("process", Edn::Int(process as u64)),
+        ("type", Edn::keyword(kind)),
+        ("f", Edn::keyword(&f)),
+        ("value", Edn::Vector(vec![key.into(), value.into()])),
+        ("time", Edn::Int(time.0)),
+        ("index", Edn::Int(index as u64)),
+        ("op", Edn::Int(op.0)),
+    ];
+    if let Event::Invoke { client, .. } = event {
+        entries.push(("client", Edn::Text(client.to_string())));
+    }
+    entries.extend(error.map(|error| ("error", error.into())));
+    Edn::Map(entries.into_iter().map(|(name, value)| (name.to_string(), value)).collect())
+}
+
+fn nemesis(index: usize, f: &str, value: Value) -> Edn {
+    let time = value.get("time").cloned().unwrap_or(json!(0));
+    let entries = [
+        ("process", Edn::keyword("nemesis")),
+        ("type", Edn::keyword("info")),
+        ("f", Edn::keyword(f)),
+        ("value", value.into()),
+        ("time", time.into()),
+        ("index", Edn::Int(index as u64)),
+    ];
+    Edn::Map(entries.into_iter().map(|(name, value)| (name.to_string(), value)).collect())
+}
+
+fn plain(value: &impl Serialize) -> Value {
+    serde_json::to_value(value).expect("events have names and numbers only")
+}
+
+/// What a call is called, its key, and the rest of it.
+fn parts(call: &Call) -> (String, Value, Value) {
+    let Value::Object(call) = plain(call) else { unreachable!("calls have fields") };
+    let (f, mut fields) = call.into_iter().next().expect("a call has a name");
+    let key = fields.as_object_mut().and_then(|fields| fields.remove("key")).unwrap_or(Value::Null);
+    (f, key, fields)
+}
+
+/// Reads what [`write()`] has written.
+///
+/// # Errors
+/// [`BadHistory`], with the line or the operation that makes no sense.
+pub fn read(lines: impl BufRead) -> Result<History, BadHistory> {
+    let mut events = Vec::new();
+    for (line, text) in (1..).zip(lines.lines()) {
+        let event = Edn::parse(&text?).and_then(|line| event(&line));
+        events.push(event.map_err(|error| BadHistory::Line { line, error })?);
+    }
+    History::from_events(events)
+}
+
+fn event(line: &Edn) -> Result<Event, String> {
+    let field = |name: &str| line.get(name).cloned().ok_or_else(|| format!("there is no :{name}"));
+    let plain = |name: &str| field(name).map(Value::from);
+    if field("process")? == Edn::keyword("nemesis") {
+        return serde_json::from_value(plain("value")?).map_err(|error| error.to_string());
+    }
+    let (Edn::Keyword(kind), Edn::Keyword(f)) = (field("type")?, field("f")?) else {
+        return Err(":type and :f are keywords".to_string());
+    };
+    let Edn::Vector(value) = field("value")? else { return Err(":value is a vector".to_string()) };
+    let [key, value]: [Edn; 2] = value.try_into().map_err(|_| ":value is [key what]".to_string())?;
+    let mut event = Map::new();
+    event.insert("type".to_string(), json!(kind));
+    event.insert("op".to_string(), plain("op")?);
+    event.insert("time".to_string(), plain("time")?);
+    match kind.as_str() {
+        "invoke" => {
+            let mut fields = Value::from(value);
+            if let (Some(fields), false) = (fields.as_object_mut(), key == Edn::Nil) {
+                fields.insert("key".to_string(), key.into());
+            }
+            event.insert("client".to_string(), plain("client")?);
+            event.insert("call".to_string(), json!({ f: fields }));
+        }
+        "ok" => drop(event.insert("value".to_string(), value.into())),
+        "fail" => drop(event.insert("error".to_string(), plain("error")?)),
+        _ => drop(event.insert("why".to_string(), plain("error")?)),
+    }
+    serde_json::from_value(event.into()).map_err(|error| error.to_string())
+}

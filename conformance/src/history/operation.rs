@@ -1,0 +1,324 @@
+//! A history: operations, put together from the lines of a record.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{self, BufRead, Write};
+
+use super::event::VERSION;
+use super::{Answer, Call, Client, Event, Note, OpId, Refusal, Time};
+
+/// Something that a client asked for, and what it learned of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// Its number in the record.
+    pub id: OpId,
+    /// Who asked.
+    pub client: Client,
+    /// Before the request left.
+    pub invoked: Time,
+    /// For what.
+    pub call: Call,
+    /// What was learned on the way.
+    pub notes: Vec<(Time, Note)>,
+    /// How it ended, and after that moment; `None` if it was still under way when the record ended.
+    pub end: Option<(Time, End)>,
+}
+
+/// How an operation ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was done.
+    Ok(Answer),
+    /// It was certainly not done.
+    Fail(Refusal),
+    /// Nobody knows, for this reason.
+    Info(String),
+}
+
+/// What clients saw.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    /// By how much a clock of the service may run faster than the recorder's, in millionths.
+    pub drift_ppm: u32,
+    /// In the order of their invocations.
+    pub operations: Vec<Operation>,
+}
+
+/// Why a record is not a history.
+#[derive(Debug, thiserror::Error)]
+pub enum BadHistory {
+    /// It could not be read or written.
+    #[error("the record cannot be read: {0}")]
+    Io(#[from] io::Error),
+    /// A line is not an event.
+    #[error("line {line} is not an event of a history: {error}")]
+    Line {
+        /// Which, from 1.
+        line: usize,
+        /// What is wrong.
+        error: String,
+    },
+    /// The version is another one.
+    #[error("the record has version {0} of the format; this program reads version {VERSION}")]
+    Version(u32),
+    /// An operation makes no sense.
+    #[error("operation {}: {problem}", op.0)]
+    Operation {
+        /// Which.
+        op: OpId,
+        /// Why not.
+        problem: &'static str,
+    },
+}
+
+impl Operation {
+    /// The answer, if it was done.
+    pub fn answer(&self) -> Option<&Answer> {
+        match &self.end {
+            Some((_, End::Ok(answer))) => Some(answer),
+            _ => None,
+        }
+    }
+
+    /// Why it was certainly not done, if that is so.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match &self.end {
+            Some((_, End::Fail(refusal))) => Some(refusal),
+            _ => None,
+        }
+    }
+
+    /// Until when it can have taken effect: until its answer came, or for ever if there was none.
+    pub fn completed(&self) -> Time {
+        match &self.end {
+            Some((time, End::Ok(_) | End::Fail(_))) => *time,
+            Some((_, End::Info(_))) | None => Time::NEVER,
+        }
+    }
+
+    /// Whether the connection broke while it waited.
+    pub fn was_disconnected(&self) -> bool {
+        self.notes.iter().any(|(_, note)| *note == Note::Disconnected)
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        let Some((time, end)) = &self.end else { return Ok(()) };
+        if *time < self.invoked {
+            return Err("it was answered before it was asked");
+        }
+        let fits = match (&self.call, end) {
+            (_, End::Info(_) | End::Fail(Refusal::NotTaken { .. })) => true,
+            (Call::OpenSession { .. }, End::Ok(answer)) => matches!(answer, Answer::Opened { .. }),
+            (Call::KeepAlive { .. }, End::Ok(answer)) => matches!(answer, Answer::KeptAlive),
+            (Call::CloseSession { .. }, End::Ok(answer)) => matches!(answer, Answer::Closed),
+            (Call::Acquire { session: Some(asked), .. }, End::Ok(Answer::Granted { session, .. })) => asked == session,
+            (Call::Acquire { .. }, End::Ok(answer)) => matches!(answer, Answer::Granted { .. }),
+            (Call::Withdraw { .. }, End::Ok(answer)) => matches!(answer, Answer::Withdrawn),
+            (Call::Release { .. }, End::Ok(answer)) => matches!(answer, Answer::Released),
+            (Call::Read { .. }, End::Ok(answer)) => matches!(answer, Answer::Lock { .. }),
+            (Call::Access { .. }, End::Ok(answer)) => matches!(answer, Answer::Accepted),
+            (Call::NoteLoss { .. }, End::Ok(answer)) => matches!(answer, Answer::Noted),
+            (Call::KeepAlive { .. }, End::Fail(refusal)) => matches!(refusal, Refusal::NoSession),
+            (Call::Acquire { wait_ms: 0, .. }, End::Fail(refusal)) => {
+                matches!(refusal, Refusal::Held { .. } | Refusal::NoSession)
+            }
+            (Call::Acquire { .. }, End::Fail(refusal)) => {
+                matches!(refusal, Refusal::Timeout | Refusal::Withdrawn | Refusal::NoSession)
+            }
+            (Call::Release { .. }, End::Fail(refusal)) => matches!(refusal, Refusal::NotHolder),
+            (Call::Access { .. }, End::Fail(refusal)) => matches!(refusal, Refusal::Refused),
+            (_, End::Fail(_)) => false,
+        };
+        if fits { Ok(()) } else { Err("this answer does not belong to this call") }
+    }
+}
+
+impl History {
+    /// Reads the lines of a record, which may stand in any order.
+    ///
+    /// # Errors
+    /// [`BadHistory`], with the line or the operation that makes no sense.
+    pub fn read(lines: impl BufRead) -> Result<History, BadHistory> {
+        let mut events = Vec::new();
+        for (line, text) in (1..).zip(lines.lines()) {
+            let text = text?;
+            let text = text.trim();
+            if text.is_empty() || text.starts_with('#') {
+                continue;
+            }
+            let event = serde_json::from_str(text);
+            events.push(event.map_err(|error| BadHistory::Line { line, error: error.to_string() })?);
+        }
+        History::from_events(events)
+    }
+
+    /// Puts operations together.
+    ///
+    /// # Errors
+    /// [`BadHistory::Version`], [`BadHistory::Operation`].
+    pub fn from_events(events: impl IntoIterator<Item = Event>) -> Result<History, BadHistory> {
+        let mut history = History::default();
+        let mut places = HashMap::new();
+        let mut later = Vec::new();
+        for event in events {
+            match event {
+                Event::History { version, drift_ppm } => {
+                    if version != VERSION {
+                        return Err(BadHistory::Version(version));
+                    }
+                    history.drift_ppm = history.drift_ppm.max(drift_ppm);
+                }
+                Event::Invoke { op, client, time, call } => {
+                    if places.insert(op, history.operations.len()).is_some() {
+                        return Err(BadHistory::Operation { op, problem: "it is invoked twice" });
+                    }
+                    let operation = Operation { id: op, client, invoked: time, call, notes: Vec::new(), end: None };
+                    history.operations.push(operation);
+                }
+                Event::Note { op, time, note } => later.push((op, time, Later::Note(note))),
+                Event::Ok { op, time, value } => later.push((op, time, Later::End(End::Ok(value)))),
+                Event::Fail { op, time, error } => later.push((op, time, Later::End(End::Fail(error)))),
+                Event::Info { op, time, why } => later.push((op, time, Later::End(End::Info(why)))),
+            }
+        }
+        for (op, time, what) in later {
+            let problem = |problem| BadHistory::Operation { op, problem };
+            let place = *places.get(&op).ok_or_else(|| problem("it goes on, but was never invoked"))?;
+            let operation = &mut history.operations[place];
+            match what {
+                Later::Note(note) => operation.notes.push((time, note)),
+                Later::End(_) if operation.end.is_some() => return Err(problem("it is completed twice")),
+                Later::End(end) => operation.end = Some((time, end)),
+            }
+        }
+        for operation in &mut history.operations {
+            operation.notes.sort_by_key(|(time, _)| *time);
+            operation.check().map_err(|problem| BadHistory::Operation { op: operation.id, problem })?;
+        }
+        history.operations.sort_by_key(|operation| operation.invoked);
+        Ok(history)
+    }
+
+    /// The lines of a record that has this history, in the order of their times.
+    pub fn events(&self) -> Vec<Event> {
+        let mut events = Vec::new();
+        for operation in &self.operations {
+            let Operation { id: op, client, invoked, call, notes, end } = operation.clone();
+            events.push((invoked, Event::Invoke { op, client, time: invoked, call }));
+            events.extend(notes.into_iter().map(|(time, note)| (time, Event::Note { op, time, note })));
+            events.extend(end.map(|(time, end)| {
+                let event = match end {
+                    End::Ok(value) => Event::Ok { op, time, value },
+                    End::Fail(error) => Event::Fail { op, time, error },
+                    End::Info(why) => Event::Info { op, time, why },
+                };
+                (time, event)
+            }));
+        }
+        events.sort_by_key(|(time, _)| *time);
+        let header = Event::History { version: VERSION, drift_ppm: self.drift_ppm };
+        std::iter::once(header).chain(events.into_iter().map(|(_, event)| event)).collect()
+    }
+
+    /// Writes the lines of a record.
+    ///
+    /// # Errors
+    /// What `into` reports.
+    pub fn write(&self, mut into: impl Write) -> io::Result<()> {
+        for event in self.events() {
+            serde_json::to_writer(&mut into, &event)?;
+            into.write_all(b"\n")?;
+        }
+        Ok(())
+    }
+
+    /// What was known at that moment: later invocations are left out, and later answers have not come.
+    #[must_use]
+    pub fn until(&self, moment: Time) -> History {
+        let begun = self.operations.iter().filter(|operation| operation.invoked <= moment).cloned();
+        let cut = begun.map(|mut operation| {
+            operation.notes.retain(|(time, _)| *time <= moment);
+            operation.end = operation.end.filter(|(time, _)| *time <= moment);
+            operation
+        });
+        History { drift_ppm: self.drift_ppm, operations: cut.collect() }
+    }
+
+    /// The least that a session lives after a sign of life, in nanoseconds of the recorder's clock.
+    pub fn at_least(&self, ttl_ms: u64) -> u64 {
+        let (ttl, drift) = (u128::from(ttl_ms) * 1_000_000, u128::from(self.drift_ppm));
+        u64::try_from(ttl * 1_000_000 / (1_000_000 + drift)).unwrap_or(u64::MAX)
+    }
+}
+
+enum Later {
+    Note(Note),
+    End(End),
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}'s ", self.client)?;
+        match &self.call {
+            Call::OpenSession { ttl_ms } => write!(f, "opening of a session of {ttl_ms} ms")?,
+            Call::KeepAlive { session } => write!(f, "keepalive of session {session}")?,
+            Call::CloseSession { session } => write!(f, "close of session {session}")?,
+            Call::Acquire { key, session: Some(session), .. } => write!(f, "acquire of {key} for session {session}")?,
+            Call::Acquire { key, session: None, .. } => write!(f, "acquire of {key}")?,
+            Call::Withdraw { key, session, .. } => write!(f, "withdrawal of session {session} from {key}")?,
+            Call::Release { key, session, token, .. } => {
+                write!(f, "release of {key} with token {token} by session {session}")?;
+            }
+            Call::Read { key, stale: false } => write!(f, "read of {key}")?,
+            Call::Read { key, stale: true } => write!(f, "stale read of {key}")?,
+            Call::Access { key, token } => write!(f, "access to {key} with token {token}")?,
+            Call::NoteLoss { session } => write!(f, "note that session {session} is lost")?,
+        }
+        write!(f, " (operation {}, asked at {}, ", self.id.0, self.invoked)?;
+        match &self.end {
+            None => write!(f, "not answered)"),
+            Some((time, End::Info(why))) => write!(f, "unknown at {time}: {why})"),
+            Some((time, End::Ok(answer))) => write!(f, "answered at {time}: {answer})"),
+            Some((time, End::Fail(refusal))) => write!(f, "refused at {time}: {refusal})"),
+        }
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Answer::Opened { session } => write!(f, "session {session}"),
+            Answer::KeptAlive => f.write_str("it lives"),
+            Answer::Closed => f.write_str("closed"),
+            Answer::Granted { session, token } => write!(f, "granted to {session} with token {token}"),
+            Answer::Withdrawn => f.write_str("withdrawn"),
+            Answer::Released => f.write_str("released"),
+            Answer::Lock { holder, queue, .. } => {
+                match holder {
+                    Some(holder) => write!(f, "held by {} with token {}", holder.session, holder.token)?,
+                    None => f.write_str("free")?,
+                }
+                for (place, waiter) in queue.iter().enumerate() {
+                    write!(f, "{}{waiter}", if place == 0 { ", then " } else { ", " })?;
+                }
+                Ok(())
+            }
+            Answer::Accepted => f.write_str("accepted"),
+            Answer::Noted => f.write_str("noted"),
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Held { token } => write!(f, "held with token {token}"),
+            Refusal::Timeout => f.write_str("the wait ended"),
+            Refusal::Withdrawn => f.write_str("withdrawn"),
+            Refusal::NotHolder => f.write_str("not the holder"),
+            Refusal::NoSession => f.write_str("no such session"),
+            Refusal::Refused => f.write_str("the token is too low"),
+            Refusal::NotTaken { message } => f.write_str(message),
+        }
+    }
+}

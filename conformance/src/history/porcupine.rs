@@ -1,0 +1,91 @@
+//! Histories as Porcupine-style checkers read them: JSON, one whole operation a line.
+//!
+//! ```text
+//! {"ClientId":0,"Input":{"acquire":{…}},"Call":1000000,"Output":{"ok":{"granted":{…}}},"Return":2000000,"Op":1,"Client":"a","Notes":[],"End":2000000}
+//! ```
+//!
+//! `ClientId`, `Input`, `Call`, `Output` and `Return` are the fields of `porcupine.Operation`, so that a line can be
+//! decoded into one. An operation of which nobody knows what became returns after everything else with `Output`
+//! `null`: a model must then accept any effect, none included. `ClientId` is a [lane](super::lanes). The rest is ours:
+//! `End` is when the client gave up, `Why` for what reason.
+
+use std::io::{self, BufRead, Write};
+
+use serde::{Deserialize, Serialize};
+
+use super::lanes::lanes;
+use super::{Answer, BadHistory, Call, Client, End, History, Note, OpId, Operation, Refusal, Time};
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+struct Line {
+    client_id: usize,
+    input: Call,
+    call: Time,
+    output: Option<Output>,
+    #[serde(rename = "Return")]
+    returns: Time,
+    op: OpId,
+    client: Client,
+    notes: Vec<(Time, Note)>,
+    end: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Output {
+    Ok(Answer),
+    Fail(Refusal),
+}
+
+/// Writes a history's operations. What its header says is left out.
+///
+/// # Errors
+/// What `into` reports.
+pub fn write(history: &History, mut into: impl Write) -> io::Result<()> {
+    let operations = &history.operations;
+    let lanes = lanes(operations.iter().map(|operation| (operation.invoked, operation.completed())));
+    let moments =
+        operations.iter().flat_map(|operation| [Some(operation.invoked), operation.end.as_ref().map(|(at, _)| *at)]);
+    let after_all = Time(moments.flatten().max().map_or(0, |last| last.0 + 1));
+    for (operation, client_id) in operations.iter().zip(lanes) {
+        let Operation { id: op, client, invoked, call, notes, end } = operation.clone();
+        let returns = operation.completed().min(after_all);
+        let ended = end.as_ref().map(|(time, _)| *time);
+        let (output, why) = match end.map(|(_, end)| end) {
+            Some(End::Ok(answer)) => (Some(Output::Ok(answer)), None),
+            Some(End::Fail(refusal)) => (Some(Output::Fail(refusal)), None),
+            Some(End::Info(why)) => (None, Some(why)),
+            None => (None, None),
+        };
+        let line = Line { client_id, input: call, call: invoked, output, returns, op, client, notes, end: ended, why };
+        serde_json::to_writer(&mut into, &line)?;
+        into.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+/// Reads what [`write()`] has written.
+///
+/// # Errors
+/// [`BadHistory`], with the line that makes no sense.
+pub fn read(lines: impl BufRead) -> Result<History, BadHistory> {
+    let mut history = History::default();
+    for (line, text) in (1..).zip(lines.lines()) {
+        let complaint = |error: String| BadHistory::Line { line, error };
+        let read: Line = serde_json::from_str(&text?).map_err(|error| complaint(error.to_string()))?;
+        let end = match (read.output, read.why) {
+            (Some(Output::Ok(answer)), _) => Some(End::Ok(answer)),
+            (Some(Output::Fail(refusal)), _) => Some(End::Fail(refusal)),
+            (None, why) => why.map(End::Info),
+        };
+        if end.is_some() != read.end.is_some() {
+            return Err(complaint("an end has a time and an outcome".to_string()));
+        }
+        let Line { op: id, client, call: invoked, input: call, notes, .. } = read;
+        history.operations.push(Operation { id, client, invoked, call, notes, end: read.end.zip(end) });
+    }
+    Ok(history)
+}

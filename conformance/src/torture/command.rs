@@ -1,0 +1,97 @@
+//! `palisade-conformance torture`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{Plan, disk, torture};
+
+/// Real processes under load, while everything goes wrong that can on one machine
+///
+/// Exit code 0 if everything was right, 1 if not, 2 if not all could be looked at.
+#[derive(Debug, Args)]
+pub struct Torture {
+    /// For how long
+    #[arg(long, default_value_t = 1.0)]
+    minutes: f64,
+    /// What the faults are drawn from; by default something new
+    #[arg(long)]
+    seed: Option<u64>,
+    /// The server to torture; by default the one beside this program
+    #[arg(long, value_name = "FILE")]
+    palisade: Option<PathBuf>,
+    /// Keep data, logs and recordings there. By default they are removed after a run that was right
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+}
+
+impl Torture {
+    /// Does it.
+    pub fn run(self) -> ExitCode {
+        disk::enter();
+        match self.prepare_and_run() {
+            Ok(code) => code,
+            Err(error) => {
+                eprintln!("palisade-conformance: {error}");
+                ExitCode::from(2)
+            }
+        }
+    }
+
+    fn prepare_and_run(self) -> std::io::Result<ExitCode> {
+        let beside = || std::env::current_exe().map(|program| program.with_file_name("palisade"));
+        let palisade = self.palisade.map_or_else(beside, Ok)?;
+        if !palisade.exists() {
+            let message = format!("there is no {}: build the server first, or say where it is", palisade.display());
+            return Err(std::io::Error::other(message));
+        }
+        let own = tempfile::Builder::new().prefix("palisade-torture-").tempdir()?;
+        let directory = self.keep.unwrap_or_else(|| own.path().to_owned());
+        std::fs::create_dir_all(&directory)?;
+        let seed = self.seed.unwrap_or_else(rand::random);
+        println!("seed {seed}");
+        let stop = stopped_by_signals()?;
+        let plan = Plan { faults: Duration::from_secs_f64(self.minutes * 60.0), seed, palisade, directory };
+        match torture(&plan, &stop) {
+            Ok(report) => {
+                println!("{report}");
+                Ok(ExitCode::from(if report.is_whole() { 0 } else { 2 }))
+            }
+            Err(broken) => {
+                eprintln!("palisade-conformance: seed {seed}: {broken}");
+                let kept = own.keep();
+                eprintln!("what there is to look at is in {}", plan.directory.display());
+                if kept != plan.directory {
+                    std::fs::remove_dir_all(kept)?;
+                }
+                Ok(ExitCode::from(1))
+            }
+        }
+    }
+}
+
+/// Set at the first Ctrl-C or SIGTERM: the faults end then, and all that follows them is still done.
+fn stopped_by_signals() -> std::io::Result<Arc<AtomicBool>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let stop = Arc::new(AtomicBool::new(false));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (mut interrupt, mut terminate) = {
+        let _inside = runtime.enter();
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+    };
+    let told = Arc::clone(&stop);
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        });
+        told.store(true, Ordering::Relaxed);
+    });
+    Ok(stop)
+}

@@ -1,0 +1,198 @@
+//! Live faults: real processes, real sockets and files, many clients, and everything that can go wrong on one machine.
+//!
+//! Faults are drawn from a seed, so that a run can be had again as far as a run on real threads can: the same faults, to
+//! the same nodes, after the same pauses. While they happen clients take locks, wait, give up, pause past their leases and
+//! write to a fenced resource. At the end the faults stop, and then
+//!
+//! 1. everybody who waits is granted within a bound,
+//! 2. all members have the same state, to the bit (the hash of a snapshot that each takes),
+//! 3. what the clients saw is right, by all checkers of [histories](crate::history) that are not too slow for it, and no
+//!    write within a lease was refused,
+//! 4. every node's recording is stepped again and judged ([`validate`](crate::validate)).
+//!
+//! Nothing is left behind: nodes end with the pipe that this process holds, and what is mounted is in a namespace of its
+//! own. So that is true also after a Ctrl-C, and after `kill -9`.
+
+mod cluster;
+pub mod command;
+mod disk;
+mod fault;
+mod load;
+mod network;
+mod node;
+mod operator;
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+
+use crate::history::check::{Verdict, check_fast};
+use crate::history::{BadHistory, History, Recorder};
+use crate::validate::{self, Failure, Options, validate};
+
+use cluster::Cluster;
+use load::Field;
+use node::Setup;
+
+/// How many clients there are.
+const CLIENTS: u64 = 12;
+/// How many wait for each key when the faults are over, and how long it may take until all of them were granted.
+const WAITERS: usize = 8;
+const BOUND: Duration = Duration::from_secs(30);
+/// How often the cluster is looked at.
+const TICK: Duration = Duration::from_millis(20);
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// For how long faults happen.
+    pub faults: Duration,
+    /// What they are drawn from.
+    pub seed: u64,
+    /// The server.
+    pub palisade: PathBuf,
+    /// Where data, logs and recordings are.
+    pub directory: PathBuf,
+}
+
+/// Why a run is not right.
+#[derive(Debug, thiserror::Error)]
+pub enum Broken {
+    /// The machine does not do what it is asked to.
+    #[error("the run cannot go on: {0}")]
+    Io(#[from] io::Error),
+    /// A node has stopped by itself.
+    #[error("node {node} stopped by itself, with {status}; its log ends with\n{words}")]
+    Stopped {
+        /// Which.
+        node: u16,
+        /// How.
+        status: String,
+        /// What it said.
+        words: String,
+    },
+    /// The cluster does not come to an agreement.
+    #[error("{0}")]
+    NoAgreement(String),
+    /// Clients saw something that must not be.
+    #[error("{} complaints of clients, the first: {}", .0.len(), .0[0])]
+    Complaints(Vec<String>),
+    /// What the clients saw was not recorded properly.
+    #[error(transparent)]
+    History(#[from] BadHistory),
+    /// The nodes did something that must not be.
+    #[error(transparent)]
+    Invalid(#[from] Failure),
+}
+
+/// What has happened in a run that is right.
+#[derive(Debug)]
+pub struct Report {
+    faults: Vec<(&'static str, u64)>,
+    load: [(&'static str, u64); 10],
+    held: u64,
+    has_disks: bool,
+    granted: Duration,
+    hash: String,
+    operations: usize,
+    verdicts: Vec<Verdict>,
+    validated: validate::Report,
+}
+
+impl Report {
+    /// Whether all that the nodes did was recorded.
+    pub fn is_whole(&self) -> bool {
+        self.validated.cut.is_empty()
+    }
+}
+
+/// Tortures a cluster, until the time is over or `stop` is set.
+///
+/// # Errors
+/// If something is not right.
+pub fn torture(plan: &Plan, stop: &AtomicBool) -> Result<Report, Broken> {
+    let mut random = SmallRng::seed_from_u64(plan.seed);
+    let setup = Setup { palisade: plan.palisade.clone(), directory: plan.directory.clone() };
+    let recordings = setup.recordings();
+    let mut cluster = Cluster::start(setup)?;
+    let history = plan.directory.join("history.jsonl");
+    let recorder = Recorder::into_writer(Box::new(BufWriter::new(File::create(&history)?)));
+    let field = Field::new(cluster.endpoints(), recorder.clone());
+    let clients = field.clients(CLIENTS, plan.seed);
+    let end = Instant::now() + plan.faults;
+    let mut went = Ok(());
+    while went.is_ok() && Instant::now() < end && !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(TICK);
+        went = cluster.tick(&mut random);
+        field.point_to(cluster.endpoints());
+    }
+    went = went.and_then(|()| cluster.heal());
+    field.point_to(cluster.endpoints());
+    field.stop();
+    for client in clients {
+        if client.join().is_err() {
+            went = went.and(Err(Broken::Complaints(vec!["a client panicked".into()])));
+        }
+    }
+    went?;
+    let granted = field.everybody_is_granted(WAITERS, BOUND).map_err(Broken::NoAgreement)?;
+    let hash = cluster.same_state()?;
+    recorder.finish()?;
+    let history = History::read(BufReader::new(File::open(&history)?))?;
+    let verdicts = check_fast(&history);
+    let mut complaints = field.complaints();
+    complaints.extend(verdicts.iter().flat_map(|verdict| &verdict.violations).map(ToString::to_string));
+    if !complaints.is_empty() {
+        return Err(Broken::Complaints(complaints));
+    }
+    cluster.stop()?;
+    let validated = validate(&recordings, Options::default())?;
+    let counts = &field.counts;
+    let load = [
+        ("grants", &counts.grants),
+        ("releases", &counts.releases),
+        ("held by others", &counts.held),
+        ("timed out", &counts.timed_out),
+        ("abandoned", &counts.abandoned),
+        ("unreachable", &counts.unreachable),
+        ("lost", &counts.lost),
+        ("pauses", &counts.pauses),
+        ("writes", &counts.writes),
+        ("stale writes refused", &counts.stale),
+    ];
+    let load = load.map(|(name, counter)| (name, counter.load(Ordering::Relaxed)));
+    let faults = cluster.counts.iter().map(|(&name, &count)| (name, count)).collect();
+    let (held, has_disks) = (cluster.held(), cluster.has_disks());
+    let operations = history.operations.len();
+    Ok(Report { faults, load, held, has_disks, granted, hash, operations, verdicts, validated })
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |counts: &[(&str, u64)]| {
+            counts.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
+        };
+        writeln!(f, "faults: {}; {} pieces held by the network", list(&self.faults), self.held)?;
+        if !self.has_disks {
+            writeln!(f, "no disk was filled: that needs the right to mount")?;
+        }
+        writeln!(f, "clients: {}", list(&self.load))?;
+        writeln!(
+            f,
+            "afterwards: all {} waiters a key granted within {} ms, one state, {}",
+            WAITERS,
+            self.granted.as_millis(),
+            self.hash
+        )?;
+        let verdicts: Vec<String> =
+            self.verdicts.iter().map(|verdict| format!("{} ({})", verdict.checker, verdict.checked)).collect();
+        writeln!(f, "histories: {} operations; {}", self.operations, verdicts.join(", "))?;
+        write!(f, "recordings: {}", self.validated)
+    }
+}

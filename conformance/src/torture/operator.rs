@@ -1,0 +1,94 @@
+//! What operators ask for while things go wrong: each question on a thread of its own, for an answer may be long in coming.
+
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use palisade_client::wire::{MemberChange, Op, Transfer};
+use palisade_client::{Client, Options};
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Done {
+    Promoted(u16),
+    Removed(u16),
+    /// It was not done in time; with a change of the members nobody knows.
+    GaveUp,
+    Told,
+}
+
+/// How long an operator insists. A change that was made already counts as done, so it may be asked for again.
+const INSISTS: Duration = Duration::from_secs(40);
+
+/// Insists on a change of the members.
+pub(super) fn change(endpoints: Vec<String>, change: MemberChange, done: Done, answer: Sender<Done>) {
+    std::thread::spawn(move || {
+        let deadline = Instant::now() + INSISTS;
+        let mut outcome = Done::GaveUp;
+        while Instant::now() < deadline {
+            if block_on(ask_for(&endpoints, change.clone())) {
+                outcome = done;
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        let _ = answer.send(outcome);
+    });
+}
+
+async fn ask_for(endpoints: &[String], change: MemberChange) -> bool {
+    let options = Options { request_timeout: Duration::from_secs(3), ..Options::default() };
+    let Ok(client) = Client::connect(endpoints, options).await else { return false };
+    let changed = client.change_members(change).await.is_ok();
+    client.close().await;
+    changed
+}
+
+/// Asks whoever leads to hand over.
+pub(super) fn transfer(endpoints: Vec<String>, answer: Sender<Done>) {
+    std::thread::spawn(move || {
+        let ask = async {
+            for endpoint in &endpoints {
+                let transfer = Op::Transfer(Transfer { to: None });
+                if palisade_client::ask(endpoint, transfer, Duration::from_secs(2)).await.is_ok() {
+                    return Done::Told;
+                }
+            }
+            Done::GaveUp
+        };
+        let _ = answer.send(block_on(ask));
+    });
+}
+
+/// Asks a node to take a snapshot.
+pub(super) fn snapshot(endpoint: String, answer: Sender<Done>) {
+    std::thread::spawn(move || {
+        let taken = take_snapshot(&endpoint).is_some();
+        let _ = answer.send(if taken { Done::Told } else { Done::GaveUp });
+    });
+}
+
+/// Has a node take a snapshot: the last entry that it includes, and its hash.
+pub(super) fn take_snapshot(endpoint: &str) -> Option<(u64, String)> {
+    let patience = Duration::from_secs(5);
+    let address = endpoint.to_socket_addrs().ok()?.next()?;
+    let mut stream = TcpStream::connect_timeout(&address, patience).ok()?;
+    stream.set_read_timeout(Some(patience)).ok()?;
+    let request =
+        format!("POST /v1/snapshot HTTP/1.1\r\nhost: {endpoint}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut response = String::new();
+    stream.read_to_string(&mut response).ok()?;
+    let (head, body) = response.split_once("\r\n\r\n")?;
+    if !head.starts_with("HTTP/1.1 200") {
+        return None;
+    }
+    let view: serde_json::Value = serde_json::from_str(body).ok()?;
+    Some((view["index"].as_u64()?, view["hash"].as_str()?.to_owned()))
+}
+
+pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("the system has room for one more event loop").block_on(future)
+}

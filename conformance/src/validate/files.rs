@@ -1,0 +1,119 @@
+//! The recordings of a directory: which there are, whose they are, and each node's records one after the other.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+
+use palisade::recording::format::EXTENSION;
+use palisade::recording::{Header, Reading, Record, cut_mark};
+
+use super::report::{Failure, Report};
+
+/// One process run of a node.
+#[derive(Debug)]
+pub struct Run {
+    /// Its file.
+    pub path: PathBuf,
+    /// Whose it is.
+    pub header: Header,
+    reading: Reading,
+}
+
+/// A cluster's recordings: the runs of each data directory, in order.
+#[derive(Debug)]
+pub struct Cluster {
+    pub(super) nodes: Vec<Vec<Run>>,
+}
+
+/// Finds all recordings in a directory and those below it.
+pub(super) fn find(directory: &Path) -> Result<Vec<Cluster>, Failure> {
+    let (mut clusters, mut folders) = (Vec::new(), vec![directory.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        let failed = |source| Failure::Directory { path: folder.clone(), source };
+        let mut here: BTreeMap<u64, BTreeMap<_, Vec<Run>>> = BTreeMap::new();
+        for entry in std::fs::read_dir(&folder).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == EXTENSION)
+                && let Some((header, reading)) = Reading::open(&path)?
+            {
+                let node = (header.config.id, header.incarnation);
+                here.entry(header.cluster).or_default().entry(node).or_default().push(Run { path, header, reading });
+            }
+        }
+        for nodes in here.into_values() {
+            let mut nodes: Vec<Vec<Run>> = nodes.into_values().collect();
+            nodes.iter_mut().for_each(|runs| runs.sort_by_key(|run| run.header.began));
+            clusters.push(Cluster { nodes });
+        }
+    }
+    Ok(clusters)
+}
+
+/// A node's records over all its runs.
+#[derive(Debug)]
+pub(super) struct Chain {
+    runs: VecDeque<Run>,
+    next: Option<Record>,
+    /// When the next record was made; how many of its run there were before it.
+    time: u64,
+    number: u64,
+    path: PathBuf,
+}
+
+impl Chain {
+    pub(super) fn new(runs: Vec<Run>, report: &mut Report) -> Chain {
+        let path = runs[0].path.clone();
+        let mut chain = Chain { runs: runs.into(), next: None, time: 0, number: 0, path };
+        chain.begin(report);
+        chain
+    }
+
+    /// The next run begins, if there is one, with its header.
+    fn begin(&mut self, report: &mut Report) {
+        self.next = self.runs.front().map(|run| Record::Began(run.header.clone()));
+        if let Some(run) = self.runs.front() {
+            report.runs += 1;
+            report.bytes += run.reading.length();
+            (self.time, self.number, self.path) = (run.header.began, 0, run.path.clone());
+        }
+    }
+
+    /// Reads the next record. `false` if the node went on and nobody wrote it down.
+    pub(super) fn advance(&mut self, report: &mut Report) -> Result<bool, Failure> {
+        let Some(run) = self.runs.front_mut() else { return Ok(true) };
+        if let Some(record) = run.reading.record()? {
+            self.time += record.after();
+            self.number += 1;
+            self.next = Some(record);
+            return Ok(true);
+        }
+        report.torn += usize::from(run.reading.torn() > 0);
+        if cut_mark(&run.path).exists() {
+            return Ok(false);
+        }
+        self.runs.pop_front();
+        self.begin(report);
+        Ok(true)
+    }
+
+    pub(super) fn next(&mut self) -> Option<(u64, Record)> {
+        Some((self.time, self.next.take()?))
+    }
+
+    pub(super) fn next_time(&self) -> Option<u64> {
+        self.next.as_ref().map(|_| self.time)
+    }
+
+    pub(super) fn time(&self) -> u64 {
+        self.time
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}

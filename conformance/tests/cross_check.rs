@@ -1,0 +1,194 @@
+//! The fast checkers against the search, on small random histories; and against correct ones that are too long for it.
+//!
+//! `SEED=17 cargo test -p palisade-conformance --test cross_check` begins with another seed. What is counted is printed (`--nocapture`).
+
+mod support;
+
+use palisade_conformance::history::check::{Verdict, check_fast, linearizable};
+use palisade_conformance::history::{Answer, Call, End, History, Holder, Refusal, Time};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use support::{Size, correct};
+
+use linearizable::Outcome;
+
+/// Correct histories, and as many mutants of each.
+const HISTORIES: u64 = 1_000;
+const MUTANTS: usize = 3;
+const BUDGET: usize = 4_000;
+
+const SMALL: Size = Size { clients: 3, keys: 1, operations: 16, ttl_ms: 25, resource: false };
+const LONG: Size = Size { clients: 8, keys: 4, operations: 2_000, ttl_ms: 60, resource: true };
+
+fn first_seed() -> u64 {
+    std::env::var("SEED").map_or(1, |seed| seed.parse().expect("SEED is a number"))
+}
+
+fn accusations(verdicts: &[Verdict]) -> Vec<String> {
+    let all = verdicts.iter().flat_map(|verdict| verdict.violations.iter().map(move |violation| (verdict, violation)));
+    all.map(|(verdict, violation)| format!("{}: {violation}", verdict.checker)).collect()
+}
+
+fn lines(history: &History) -> String {
+    history.operations.iter().map(|operation| format!("  {operation}\n")).collect()
+}
+
+/// `HISTORIES=20000` looks at more of them.
+fn histories() -> u64 {
+    std::env::var("HISTORIES").map_or(HISTORIES, |count| count.parse().expect("HISTORIES is a number"))
+}
+
+/// Goal: no checker accuses what is correct; whatever a fast one accuses, the search refuses.
+#[test]
+fn the_fast_checkers_accuse_nothing_that_the_search_explains() {
+    let (mut undecided, mut refused, mut found, mut looked) = (0, 0, 0, 0);
+    let count = histories();
+    for seed in first_seed()..first_seed() + count {
+        let history = correct(seed, SMALL);
+        let accused = accusations(&check_fast(&history));
+        assert_eq!(accused, Vec::<String>::new(), "seed {seed} is correct:\n{}", lines(&history));
+        match linearizable::decide(&history, BUDGET) {
+            Outcome::Linearizable => {}
+            Outcome::Undecided => undecided += 1,
+            Outcome::Refused => panic!("seed {seed} is correct, and no order was found:\n{}", lines(&history)),
+        }
+        let mut random = StdRng::seed_from_u64(seed);
+        for number in 0..MUTANTS {
+            let Some(mutant) = (0..20).find_map(|_| mutate(&history, &mut random)) else { continue };
+            looked += 1;
+            let accused = accusations(&check_fast(&mutant));
+            let outcome = linearizable::decide(&mutant, BUDGET);
+            undecided += u64::from(outcome == Outcome::Undecided);
+            refused += u64::from(outcome == Outcome::Refused);
+            found += u64::from(outcome == Outcome::Refused && !accused.is_empty());
+            let explained = outcome == Outcome::Linearizable && !accused.is_empty();
+            assert!(!explained, "seed {seed}, mutant {number}: {accused:#?} can be explained:\n{}", lines(&mutant));
+        }
+    }
+    println!("{count} correct histories, {looked} mutants; {undecided} undecided");
+    println!("the search refuses {refused} mutants, of which the fast checkers accuse {found}");
+    assert!(undecided * 20 < count + looked, "the search decides nearly all: {undecided} are left");
+    assert!(found * 2 > refused && found > 100, "the fast checkers are of use: {found} of {refused}");
+}
+
+/// Goal: no false accusation in histories that are too long to be searched, over several keys, with a resource and stale reads.
+#[test]
+fn long_correct_histories_are_not_accused() {
+    for seed in first_seed()..first_seed() + 40 {
+        let history = correct(seed, LONG);
+        let accused = accusations(&check_fast(&history));
+        assert_eq!(accused, Vec::<String>::new(), "seed {seed}");
+    }
+}
+
+/// Goal: a million operations take seconds. In a release build, with `-- --ignored --nocapture`.
+#[test]
+#[ignore = "it measures: run it in a release build"]
+fn a_million_operations() {
+    let size = Size { clients: 64, keys: 200, operations: 1_000_000, ttl_ms: 3_000, resource: true };
+    let begun = std::time::Instant::now();
+    let history = correct(1, size);
+    println!("{} operations made in {:?}", history.operations.len(), begun.elapsed());
+    let begun = std::time::Instant::now();
+    let verdicts = check_fast(&history);
+    println!("checked in {:?}", begun.elapsed());
+    for verdict in &verdicts {
+        println!("{:<14} {}", verdict.checker, verdict.checked);
+    }
+    assert_eq!(accusations(&verdicts), Vec::<String>::new());
+    let path = std::env::temp_dir().join("palisade-million.jsonl");
+    if std::env::var_os("KEEP").is_some() {
+        history.write(std::io::BufWriter::new(std::fs::File::create(&path).unwrap())).unwrap();
+        println!("written to {}", path.display());
+    }
+}
+
+/// One thing is changed as a broken service would. `None` if what was chosen cannot be changed in that way.
+fn mutate(history: &History, random: &mut StdRng) -> Option<History> {
+    let mut mutant = history.clone();
+    let count = mutant.operations.len();
+    let chosen = random.random_range(0..count);
+    let last = mutant.operations.iter().filter_map(|operation| operation.end.as_ref()).map(|(time, _)| time.0).max()?;
+    match random.random_range(0..9) {
+        // A token is another one's, or one more, or one less.
+        0 => {
+            let other = random.random_range(1..8);
+            token_of(&mut mutant.operations[chosen].end)?.clone_from(&other);
+        }
+        1 => {
+            let token = token_of(&mut mutant.operations[chosen].end)?;
+            *token = if random.random_bool(0.5) { *token + 1 } else { token.checked_sub(1)? };
+        }
+        // A read shows something else.
+        2 => {
+            let (_, End::Ok(Answer::Lock { holder, queue, .. })) = mutant.operations[chosen].end.as_mut()? else {
+                return None;
+            };
+            match random.random_range(0..3) {
+                0 => *holder = None,
+                1 if queue.len() > 1 => queue.reverse(),
+                1 => drop(queue.pop()?),
+                _ => {
+                    let session = queue.first()?.clone();
+                    *holder = Some(Holder { session, token: holder.as_ref()?.token + 1 });
+                    queue.remove(0);
+                }
+            }
+        }
+        // What was refused succeeds, what succeeded is refused.
+        3 => {
+            let call = mutant.operations[chosen].call.clone();
+            let (_, end) = mutant.operations[chosen].end.as_mut()?;
+            *end = match (call, &end) {
+                (Call::Release { .. }, End::Ok(_)) => End::Fail(Refusal::NotHolder),
+                (Call::Release { .. }, End::Fail(_)) => End::Ok(Answer::Released),
+                (Call::KeepAlive { .. }, End::Ok(_)) => End::Fail(Refusal::NoSession),
+                (Call::KeepAlive { .. }, End::Fail(_)) => End::Ok(Answer::KeptAlive),
+                (Call::Acquire { session: Some(session), .. }, End::Fail(_)) => {
+                    End::Ok(Answer::Granted { session, token: random.random_range(1..8) })
+                }
+                (Call::Acquire { wait_ms, .. }, End::Ok(_)) if wait_ms > 0 => End::Fail(Refusal::Timeout),
+                _ => return None,
+            };
+        }
+        // It happens much later, or much earlier.
+        4 => {
+            let operation = &mut mutant.operations[chosen];
+            let by = random.random_range(0..last);
+            operation.invoked.0 += by;
+            operation.notes.iter_mut().for_each(|(time, _)| time.0 += by);
+            operation.end.iter_mut().for_each(|(time, _)| time.0 += by);
+        }
+        // Its answer comes at once; or it had been asked only just before its answer.
+        5 => {
+            let operation = &mut mutant.operations[chosen];
+            operation.notes.clear();
+            operation.end.as_mut()?.0 = Time(operation.invoked.0 + 1);
+        }
+        6 => {
+            let operation = &mut mutant.operations[chosen];
+            operation.notes.clear();
+            operation.invoked = Time(operation.end.as_ref()?.0.0.checked_sub(1)?);
+        }
+        // It is not on record: a lock comes free by itself, or nobody had asked for it.
+        7 => drop(mutant.operations.remove(chosen)),
+        // Two answers of one kind are exchanged.
+        _ => {
+            let other = random.random_range(0..count);
+            let (one, two) = (chosen.min(other), chosen.max(other));
+            let (before, after) = mutant.operations.split_at_mut(two);
+            let one = before.get_mut(one)?;
+            std::mem::swap(&mut one.end.as_mut()?.1, &mut after[0].end.as_mut()?.1);
+        }
+    }
+    // Whatever makes no sense at all is not a history.
+    History::from_events(mutant.events()).ok()
+}
+
+fn token_of(end: &mut Option<(Time, End)>) -> Option<&mut u64> {
+    match &mut end.as_mut()?.1 {
+        End::Ok(Answer::Granted { token, .. }) | End::Fail(Refusal::Held { token }) => Some(token),
+        End::Ok(Answer::Lock { holder: Some(holder), .. }) => Some(&mut holder.token),
+        _ => None,
+    }
+}

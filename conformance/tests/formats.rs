@@ -1,0 +1,167 @@
+//! What is written is read again: our own lines, Knossos' and Porcupine's.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use palisade_conformance::history::{BadHistory, Call, Client, History, Recorder, Refusal, knossos, porcupine};
+use support::{Size, correct};
+
+const SIZE: Size = Size { clients: 3, keys: 2, operations: 60, ttl_ms: 25, resource: true };
+
+fn histories() -> Vec<History> {
+    let mut histories: Vec<History> = (0..50).map(|seed| correct(seed, SIZE)).collect();
+    for folder in ["bad", "good"] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/histories").join(folder);
+        for entry in fs::read_dir(folder).unwrap() {
+            let text = fs::read(entry.unwrap().path()).unwrap();
+            histories.push(History::read(text.as_slice()).unwrap());
+        }
+    }
+    histories
+}
+
+#[test]
+fn records_come_back() {
+    for history in histories() {
+        let mut lines = Vec::new();
+        history.write(&mut lines).unwrap();
+        assert_eq!(History::read(lines.as_slice()).unwrap(), history);
+    }
+}
+
+#[test]
+fn knossos_lines_come_back_and_each_process_does_one_thing_at_a_time() {
+    for history in histories() {
+        let mut lines = Vec::new();
+        knossos::write(&history, &mut lines).unwrap();
+        assert_eq!(knossos::read(lines.as_slice()).unwrap(), history);
+        let mut busy = std::collections::BTreeMap::new();
+        for line in String::from_utf8(lines).unwrap().lines() {
+            let Some(rest) = line.strip_prefix("{:process ") else { panic!("{line}") };
+            let (process, rest) = rest.split_once(", :type :").unwrap();
+            let kind = rest.split(',').next().unwrap();
+            if process == ":nemesis" {
+                continue;
+            }
+            let was_busy = busy.insert(process.to_string(), kind == "invoke" || kind == "info").unwrap_or(false);
+            assert_eq!(was_busy, kind != "invoke", "{line}");
+        }
+    }
+}
+
+#[test]
+fn porcupine_lines_come_back() {
+    for history in histories() {
+        let mut lines = Vec::new();
+        porcupine::write(&history, &mut lines).unwrap();
+        let read = porcupine::read(lines.as_slice()).unwrap();
+        assert_eq!(read.operations, history.operations);
+    }
+}
+
+#[test]
+fn lines_look_like_this() {
+    let text = concat!(
+        r#"{"type":"invoke","op":1,"client":"a","time":5,"call":{"acquire":{"key":"k","session":"s1","number":1,"wait_ms":500}}}"#,
+        "\n",
+        r#"{"type":"ok","op":1,"time":9,"value":{"granted":{"session":"s1","token":7}}}"#,
+        "\n",
+        r#"{"type":"invoke","op":2,"client":"b","time":6,"call":{"release":{"key":"k","session":"s2","token":3}}}"#,
+        "\n",
+        r#"{"type":"fail","op":2,"time":8,"error":"not_holder"}"#,
+    );
+    let history = History::read(text.as_bytes()).unwrap();
+    let written = |write: fn(&History, &mut Vec<u8>) -> std::io::Result<()>| {
+        let mut lines = Vec::new();
+        write(&history, &mut lines).unwrap();
+        String::from_utf8(lines).unwrap().lines().map(String::from).collect::<Vec<_>>()
+    };
+    let lines = written(|history, into| knossos::write(history, into));
+    assert_eq!(
+        lines[1..],
+        [
+            r#"{:process 0, :type :invoke, :f :acquire, :value ["k" {:number 1, :session "s1", :wait_ms 500}], :time 5, :index 1, :op 1, :client "a"}"#,
+            r#"{:process 1, :type :invoke, :f :release, :value ["k" {:session "s2", :token 3}], :time 6, :index 2, :op 2, :client "b"}"#,
+            r#"{:process 1, :type :fail, :f :release, :value ["k" {:session "s2", :token 3}], :time 8, :index 3, :op 2, :error "not_holder"}"#,
+            r#"{:process 0, :type :ok, :f :acquire, :value ["k" {:granted {:session "s1", :token 7}}], :time 9, :index 4, :op 1}"#,
+        ]
+    );
+    let lines = written(|history, into| porcupine::write(history, into));
+    assert_eq!(
+        lines[0],
+        r#"{"ClientId":0,"Input":{"acquire":{"key":"k","session":"s1","number":1,"wait_ms":500}},"Call":5,"Output":{"ok":{"granted":{"session":"s1","token":7}}},"Return":9,"Op":1,"Client":"a","Notes":[],"End":9}"#
+    );
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_its_place() {
+    let read = |text: &str| History::read(text.as_bytes()).unwrap_err();
+    let invoked = r#"{"type":"invoke","op":1,"client":"a","time":5,"call":{"read":{"key":"k"}}}"#;
+    assert!(matches!(read("# words\n{\"type\":\"what\"}"), BadHistory::Line { line: 2, .. }));
+    assert!(matches!(read("{\"type\":\"history\",\"version\":2}"), BadHistory::Version(2)));
+    let operation = |end: &str| match read(&format!("{invoked}\n{end}")) {
+        BadHistory::Operation { op, problem } => (op.0, problem),
+        other => panic!("{other}"),
+    };
+    assert_eq!(operation(invoked), (1, "it is invoked twice"));
+    let never = r#"{"type":"ok","op":2,"time":9,"value":"closed"}"#;
+    assert_eq!(operation(never), (2, "it goes on, but was never invoked"));
+    let early = r#"{"type":"ok","op":1,"time":4,"value":{"lock":{"holder":null}}}"#;
+    assert_eq!(operation(early), (1, "it was answered before it was asked"));
+    let other = r#"{"type":"ok","op":1,"time":9,"value":"released"}"#;
+    assert_eq!(operation(other), (1, "this answer does not belong to this call"));
+    let twice =
+        "{\"type\":\"info\",\"op\":1,\"time\":9,\"why\":\"\"}\n{\"type\":\"info\",\"op\":1,\"time\":9,\"why\":\"\"}";
+    assert_eq!(operation(twice), (1, "it is completed twice"));
+}
+
+/// Goal: many tasks write at once, nothing is lost, and what is dropped without a word is unknown.
+#[test]
+fn a_recorder_takes_everything_down() {
+    let recorder = Recorder::in_memory();
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            let recorder = recorder.clone();
+            scope.spawn(move || {
+                let client = Client::from(format!("c{number}").as_str());
+                for _ in 0..100 {
+                    let pending = recorder.invoke(&client, Call::Read { key: "k".into(), stale: false });
+                    pending.fail(Refusal::NotTaken { message: "there is no leader".to_string() });
+                    drop(recorder.invoke(&client, Call::Access { key: "k".into(), token: 1 }));
+                }
+            });
+        }
+    });
+    let history = recorder.history().unwrap();
+    assert_eq!(history.operations.len(), 1600);
+    let unknown = |call: &Call| matches!(call, Call::Access { .. });
+    let never = palisade_conformance::history::Time::NEVER;
+    assert!(history.operations.iter().all(|operation| (operation.completed() == never) == unknown(&operation.call)));
+}
+
+/// Goal: a record is on disk line by line, so that it outlives its process.
+#[test]
+fn a_recorder_writes_lines_that_are_a_history() {
+    #[derive(Clone, Default)]
+    struct Tape(std::sync::Arc<parking_lot::Mutex<Vec<u8>>>);
+    impl std::io::Write for Tape {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().write(bytes)
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let tape = Tape::default();
+    let recorder = Recorder::into_writer(Box::new(tape.clone()));
+    let pending = recorder.invoke(&"a".into(), Call::Access { key: "k".into(), token: 1 });
+    let begun = History::read(tape.0.lock().as_slice()).unwrap();
+    assert_eq!((begun.operations.len(), &begun.operations[0].end), (1, &None));
+    recorder.drift(500);
+    pending.info("it broke");
+    recorder.finish().unwrap();
+    let ended = History::read(tape.0.lock().as_slice()).unwrap();
+    assert!(ended.operations[0].end.is_some() && ended.drift_ppm == 500);
+}

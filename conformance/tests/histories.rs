@@ -1,0 +1,73 @@
+//! Histories made by hand: what must be accused, by whom and with which sentence, and what must not be, although it
+//! looks suspicious. Each file says at its top what happened.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use palisade_conformance::history::History;
+use palisade_conformance::history::check::{Verdict, check_all, linearizable};
+
+fn files(folder: &str) -> Vec<(PathBuf, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/histories").join(folder);
+    let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files.into_iter().map(|file| (file.clone(), fs::read_to_string(file).unwrap())).collect()
+}
+
+fn verdicts(file: &Path, text: &str) -> Vec<Verdict> {
+    let history = History::read(text.as_bytes()).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    check_all(&history)
+}
+
+fn told(verdicts: &[Verdict]) -> String {
+    let lines = verdicts.iter().flat_map(|verdict| {
+        verdict.violations.iter().map(move |violation| format!("{}: {violation}\n", verdict.checker))
+    });
+    lines.collect()
+}
+
+#[test]
+fn what_no_correct_service_does_is_accused_in_these_words() {
+    let files = files("bad");
+    assert!(files.len() >= 25, "there are {}", files.len());
+    let mut accusers = BTreeSet::new();
+    for (file, text) in files {
+        let field = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(&format!("# {name}: ")));
+            line.unwrap_or_else(|| panic!("{} does not say the {name}", file.display()))
+        };
+        let verdicts = verdicts(&file, &text);
+        let verdict = verdicts.iter().find(|verdict| verdict.checker == field("checker")).unwrap();
+        let said = verdict.violations.iter().any(|violation| violation.to_string().contains(field("says")));
+        assert!(
+            said,
+            "{}: {} was to say \"{}\":\n{}",
+            file.display(),
+            field("checker"),
+            field("says"),
+            told(&verdicts)
+        );
+        // The resource is no part of the lock, and the search looks at one key at a time. It knows of everything else.
+        let history = History::read(text.as_bytes()).unwrap();
+        let keys: BTreeSet<_> = history.operations.iter().filter_map(|operation| operation.call.key()).collect();
+        if verdict.checker != "resource" && keys.len() == 1 {
+            let decided = linearizable::decide(&history, linearizable::BUDGET);
+            assert_eq!(decided, linearizable::Outcome::Refused, "{}", file.display());
+        }
+        accusers.insert(verdict.checker);
+    }
+    let all: BTreeSet<&str> = check_all(&History::default()).iter().map(|verdict| verdict.checker).collect();
+    assert_eq!(accusers, all, "every checker has something to accuse");
+}
+
+#[test]
+fn what_only_looks_suspicious_is_not_accused() {
+    let files = files("good");
+    assert!(files.len() >= 10, "there are {}", files.len());
+    for (file, text) in files {
+        let verdicts = verdicts(&file, &text);
+        assert_eq!(told(&verdicts), "", "{}", file.display());
+        assert!(verdicts.iter().all(|verdict| !verdict.checked.contains("undecided")), "{}", file.display());
+    }
+}

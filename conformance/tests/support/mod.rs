@@ -1,0 +1,469 @@
+//! Correct histories: clients, a network that delays, loses and repeats, and the lock table of `spec` behind it.
+//!
+//! Every request is applied at one moment between its sending and its answer, to the one table, so what comes out is
+//! linearizable by construction. A seed makes a history; the same seed makes the same one.
+
+use std::collections::BTreeMap;
+
+use palisade_conformance::history::{
+    Answer, Call, Client, Event, History, Holder, Key, Note, OpId, Refusal, Session, Time,
+};
+use palisade_spec::lock::{
+    self, Claim, Command, LockTable, Opening, Outcome, Owner, Reply, Sequence, SessionId, Token, Ttl,
+};
+use palisade_spec::raft::{Stamp, StateMachine};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+/// How large a history is.
+#[derive(Clone, Copy)]
+pub(crate) struct Size {
+    pub(crate) clients: usize,
+    pub(crate) keys: usize,
+    /// About so many operations.
+    pub(crate) operations: u64,
+    pub(crate) ttl_ms: u64,
+    /// Whether clients use the resource, and read what is old.
+    pub(crate) resource: bool,
+}
+
+/// A correct history.
+pub(crate) fn correct(seed: u64, size: Size) -> History {
+    let mut world = World {
+        random: StdRng::seed_from_u64(seed),
+        size,
+        table: LockTable::default(),
+        now: 0,
+        next: 0,
+        clients: (0..size.clients).map(|_| Member::default()).collect(),
+        requests: Vec::new(),
+        events: Vec::new(),
+        past: BTreeMap::new(),
+        highest: BTreeMap::new(),
+    };
+    // Everybody has a session to begin with.
+    for client in 0..size.clients {
+        world.invoke(client, Call::OpenSession { ttl_ms: size.ttl_ms }, None);
+        let last = world.requests.len() - 1;
+        world.apply(last);
+        world.now += 1_000;
+        world.complete(last);
+    }
+    while world.next < size.operations {
+        world.turn();
+    }
+    // Some of what is under way is answered, and somebody looks at the end.
+    for _ in 0..3 * world.requests.len() {
+        world.deliver();
+        world.answer();
+    }
+    for key in 0..size.keys {
+        world.invoke(0, Call::Read { key: name(key), stale: false }, None);
+        let last = world.requests.len() - 1;
+        world.apply(last);
+        world.complete(last);
+    }
+    History::from_events(world.events).expect("what happened can be told")
+}
+
+#[derive(Default)]
+struct Member {
+    sessions: Vec<(SessionId, u64)>,
+    grants: Vec<(SessionId, Key, u64)>,
+    open: usize,
+}
+
+struct Request {
+    op: OpId,
+    client: usize,
+    call: Call,
+    session: Option<SessionId>,
+    sequence: Option<Sequence>,
+    sent: u64,
+    stage: Stage,
+    /// The client has given up: nobody hears the answer.
+    lost: bool,
+    /// A repetition of something that was done: nobody listens.
+    copy: bool,
+}
+
+enum Stage {
+    Sent,
+    Waits(SessionId),
+    Answered(Result<Answer, Refusal>),
+    Unknown,
+}
+
+struct World {
+    random: StdRng,
+    size: Size,
+    table: LockTable,
+    /// In nanoseconds.
+    now: u64,
+    next: u64,
+    clients: Vec<Member>,
+    requests: Vec<Request>,
+    events: Vec<Event>,
+    past: BTreeMap<Key, Vec<Answer>>,
+    highest: BTreeMap<Key, u64>,
+}
+
+fn name(key: usize) -> Key {
+    Key::from(format!("k{key}").as_str())
+}
+
+fn session_name(session: SessionId) -> Session {
+    Session::from(format!("s{}", session.number).as_str())
+}
+
+impl World {
+    fn turn(&mut self) {
+        self.now += self.random.random_range(50_000..900_000);
+        match self.random.random_range(0..100) {
+            0..28 => self.ask(),
+            28..58 => self.deliver(),
+            58..88 => self.answer(),
+            88..90 => self.lose(),
+            90..92 => self.disconnect(),
+            92..95 => self.time_out(),
+            95..98 => self.sweep(),
+            _ => {
+                let most = self.size.ttl_ms * 1_000_000;
+                self.now += self.random.random_range(0..most);
+            }
+        }
+    }
+
+    fn stamp(&self) -> Stamp {
+        Stamp(self.now / 1_000_000)
+    }
+
+    fn pick(&mut self, fits: impl Fn(&Request) -> bool) -> Option<usize> {
+        let from = self.random.random_range(0..self.requests.len().max(1));
+        let places = (from..self.requests.len()).chain(0..from.min(self.requests.len()));
+        places.into_iter().find(|&place| fits(&self.requests[place]))
+    }
+
+    fn ask(&mut self) {
+        let client = self.random.random_range(0..self.clients.len());
+        if self.clients[client].open >= 2 {
+            return;
+        }
+        let key = name(self.random.random_range(0..self.size.keys));
+        let sessions = self.clients[client].sessions.len();
+        let session = match sessions {
+            0 => None,
+            sessions => Some(self.clients[client].sessions[self.random.random_range(0..sessions)].0),
+        };
+        let wait_ms = if self.random.random_bool(0.6) { self.random.random_range(1..40) } else { 0 };
+        let ttl_ms = self.size.ttl_ms;
+        let (kind, grants) = (self.random.random_range(0..100), self.clients[client].grants.len());
+        let call = match (kind, session) {
+            (0..4, _) => Call::OpenSession { ttl_ms },
+            (4..10, _) => Call::Acquire { key, session: None, number: None, wait_ms, ttl_ms: Some(ttl_ms) },
+            (10..25, _) => Call::Read { key, stale: self.size.resource && self.random.random_bool(0.3) },
+            (25..60, _) if grants > 0 => {
+                let grant = self.random.random_range(0..grants);
+                let (session, key, token) = self.clients[client].grants[grant].clone();
+                if self.size.resource && self.random.random_bool(0.4) {
+                    return self.invoke(client, Call::Access { key, token }, None);
+                }
+                if self.random.random_bool(0.8) {
+                    self.clients[client].grants.swap_remove(grant);
+                }
+                let call = Call::Release { key, session: session_name(session), token, number: None };
+                return self.invoke(client, call, Some(session));
+            }
+            (60..66, Some(session)) => Call::KeepAlive { session: session_name(session) },
+            (66..68, Some(session)) => Call::CloseSession { session: session_name(session) },
+            (68..73, Some(session)) => Call::Withdraw { key, session: session_name(session), number: None },
+            (_, Some(session)) => {
+                Call::Acquire { key, session: Some(session_name(session)), number: None, wait_ms, ttl_ms: None }
+            }
+            (_, None) => Call::OpenSession { ttl_ms },
+        };
+        let session = session.filter(|_| call.session().is_some());
+        self.invoke(client, call, session);
+    }
+
+    fn invoke(&mut self, client: usize, mut call: Call, session: Option<SessionId>) {
+        let mut sequence = None;
+        // A session's next number is used when what came before it is known.
+        let alone = self.clients[client].open == 0;
+        let member = &mut self.clients[client];
+        if let Some((_, last)) = member.sessions.iter_mut().find(|(known, _)| Some(*known) == session)
+            && alone
+            && let Call::Acquire { number, .. } | Call::Release { number, .. } | Call::Withdraw { number, .. } =
+                &mut call
+        {
+            *last += 1;
+            *number = Some(*last);
+            sequence = Some(Sequence(*last));
+        }
+        member.open += 1;
+        self.next += 1;
+        let (op, time) = (OpId(self.next), Time(self.now));
+        let who = Client::from(format!("c{client}").as_str());
+        self.events.push(Event::Invoke { op, client: who, time, call: call.clone() });
+        let (sent, stage) = (self.now, Stage::Sent);
+        self.requests.push(Request { op, client, call, session, sequence, sent, stage, lost: false, copy: false });
+    }
+
+    fn deliver(&mut self) {
+        if let Some(place) = self.pick(|request| matches!(request.stage, Stage::Sent)) {
+            self.apply(place);
+        }
+    }
+
+    fn apply(&mut self, place: usize) {
+        let request = &self.requests[place];
+        let (session, sequence, copy) = (request.session, request.sequence, request.copy);
+        let opening = |ttl_ms| Opening { nonce: 0, owner: Owner::from(""), ttl: Ttl(ttl_ms) };
+        let of = |key: &Key| lock::Key::from(&*key.0);
+        let (command, waits) = match request.call.clone() {
+            Call::OpenSession { ttl_ms } => (Command::Open { opening: opening(ttl_ms) }, false),
+            Call::KeepAlive { .. } => (Command::KeepAlive { sessions: session.into_iter().collect() }, false),
+            Call::CloseSession { .. } => (Command::Close { session: session.unwrap() }, false),
+            Call::Acquire { key, wait_ms, ttl_ms, .. } => {
+                let (key, wait) = (of(&key), wait_ms > 0);
+                let command = match session {
+                    Some(session) => Command::Acquire { session, sequence, key, wait },
+                    None => Command::AcquireOnce { opening: opening(ttl_ms.unwrap()), key, wait },
+                };
+                (command, wait)
+            }
+            Call::Withdraw { key, .. } => {
+                let session = session.unwrap();
+                (Command::Release { session, sequence, key: of(&key), claim: Claim::Either }, false)
+            }
+            Call::Release { key, token, .. } => {
+                let session = session.unwrap();
+                (Command::Release { session, sequence, key: of(&key), claim: Claim::Held(Token(token)) }, false)
+            }
+            Call::Read { key, stale } => {
+                let past = self.past.get(&key).map_or(&[][..], Vec::as_slice);
+                let old = stale && !past.is_empty();
+                let view = if old { past[self.random.random_range(0..past.len())].clone() } else { self.view(&key) };
+                self.requests[place].stage = Stage::Answered(Ok(view));
+                return;
+            }
+            Call::Access { key, token } => {
+                let highest = self.highest.entry(key).or_insert(0);
+                let passes = token >= *highest;
+                *highest = token.max(*highest);
+                self.requests[place].stage =
+                    Stage::Answered(if passes { Ok(Answer::Accepted) } else { Err(Refusal::Refused) });
+                return;
+            }
+            Call::NoteLoss { .. } => unreachable!("nobody notes"),
+        };
+        let outcome = self.table.apply(self.stamp(), &command);
+        let stage = self.stage(place, outcome.reply.clone().unwrap());
+        if !copy {
+            if waits && matches!(stage, Stage::Waits(_)) && self.random.random_bool(0.6) && !self.requests[place].lost {
+                let ahead = match outcome.reply {
+                    Some(Reply::Queued { ahead, .. }) if self.random.random_bool(0.5) => Some(ahead),
+                    _ => None,
+                };
+                self.note(place, Note::Queued { ahead });
+            }
+            self.requests[place].stage = stage;
+        } else {
+            self.requests[place].stage = Stage::Unknown;
+        }
+        self.tell(outcome);
+        self.remember();
+        // What is numbered may arrive again.
+        if sequence.is_some() && !copy && self.random.random_bool(0.1) {
+            let Request { op, client, call, session, sequence, sent, .. } = &self.requests[place];
+            let (call, session, sequence) = (call.clone(), *session, *sequence);
+            let (op, client, sent, stage) = (*op, *client, *sent, Stage::Sent);
+            self.requests.push(Request { op, client, call, session, sequence, sent, stage, lost: true, copy: true });
+        }
+    }
+
+    fn stage(&mut self, place: usize, reply: Reply) -> Stage {
+        let request = &self.requests[place];
+        let answered = match (&request.call, reply) {
+            (_, Reply::Opened { session }) => Ok(Answer::Opened { session: session_name(session) }),
+            (Call::KeepAlive { .. }, Reply::KeptAlive { missing }) if missing.is_empty() => Ok(Answer::KeptAlive),
+            (Call::KeepAlive { .. }, _) => Err(Refusal::NoSession),
+            (_, Reply::Closed) => Ok(Answer::Closed),
+            (_, Reply::Granted { session, token }) => {
+                Ok(Answer::Granted { session: session_name(session), token: token.0 })
+            }
+            (_, Reply::Queued { session, .. }) => return Stage::Waits(session),
+            (_, Reply::Held { token, .. }) => Err(Refusal::Held { token: token.0 }),
+            (Call::Withdraw { .. }, _) => Ok(Answer::Withdrawn),
+            (Call::Release { .. }, Reply::Released | Reply::Gone) => Ok(Answer::Released),
+            (Call::Release { .. }, _) => Err(Refusal::NotHolder),
+            (Call::Acquire { .. }, Reply::NoSession) => Err(Refusal::NoSession),
+            // An acquire that was done before, and whose claim is gone: nobody knows what came of it.
+            _ => return Stage::Unknown,
+        };
+        Stage::Answered(answered)
+    }
+
+    /// Waiters hear of what happens to them.
+    fn tell(&mut self, outcome: Outcome) {
+        for event in outcome.events {
+            let (key, session, answer) = match event {
+                lock::Event::Granted { key, session, token } => {
+                    let name = session_name(session);
+                    (Some(key), session, Ok(Answer::Granted { session: name, token: token.0 }))
+                }
+                lock::Event::Withdrawn { key, session } => {
+                    let lives = self.table.session(session).is_some();
+                    (Some(key), session, Err(if lives { Refusal::Withdrawn } else { Refusal::NoSession }))
+                }
+                lock::Event::Expired { session, .. } | lock::Event::Closed { session } => {
+                    (None, session, Err(Refusal::NoSession))
+                }
+                lock::Event::Released { .. } => continue,
+            };
+            for request in &mut self.requests {
+                let waits = matches!(request.stage, Stage::Waits(waiting) if waiting == session);
+                let same = key.as_ref().is_none_or(|key| request.call.key().is_some_and(|of| &*of.0 == key.as_str()));
+                if waits && same {
+                    // Whose session nobody knows can only be told that its place is gone.
+                    let answer = match &answer {
+                        Err(Refusal::NoSession) if request.session.is_none() => Err(Refusal::Withdrawn),
+                        answer => answer.clone(),
+                    };
+                    request.stage = Stage::Answered(answer);
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self) {
+        let ready = |request: &Request| matches!(request.stage, Stage::Answered(_) | Stage::Unknown);
+        if let Some(place) = self.pick(ready) {
+            self.complete(place);
+        }
+    }
+
+    fn complete(&mut self, place: usize) {
+        let request = self.requests.swap_remove(place);
+        let (op, time) = (request.op, Time(self.now));
+        if request.lost || request.copy {
+            return;
+        }
+        let member = &mut self.clients[request.client];
+        member.open -= 1;
+        let event = match request.stage {
+            Stage::Answered(Ok(value)) => {
+                match &value {
+                    Answer::Opened { session } => member.sessions.push((id(session), 0)),
+                    Answer::Granted { session, token } => {
+                        let key = request.call.key().unwrap().clone();
+                        member.grants.push((id(session), key, *token));
+                    }
+                    _ => {}
+                }
+                Event::Ok { op, time, value }
+            }
+            Stage::Answered(Err(error)) => {
+                if let (Refusal::NoSession, Some(session)) = (&error, request.session)
+                    && self.random.random_bool(0.7)
+                {
+                    member.sessions.retain(|(known, _)| *known != session);
+                }
+                Event::Fail { op, time, error }
+            }
+            _ => Event::Info { op, time, why: "its claim is gone".to_string() },
+        };
+        self.events.push(event);
+    }
+
+    /// A client gives up; its request goes on.
+    fn lose(&mut self) {
+        if let Some(place) = self.pick(|request| !request.lost && !request.copy) {
+            let request = &mut self.requests[place];
+            request.lost = true;
+            let (op, client) = (request.op, request.client);
+            self.clients[client].open -= 1;
+            let why = "the connection broke".to_string();
+            self.events.push(Event::Info { op, time: Time(self.now), why });
+        }
+    }
+
+    fn note(&mut self, place: usize, note: Note) {
+        let (op, time) = (self.requests[place].op, Time(self.now));
+        self.events.push(Event::Note { op, time, note });
+    }
+
+    /// A waiter's connection breaks, and it asks again: perhaps its place has been given up meanwhile.
+    fn disconnect(&mut self) {
+        let Some(place) = self.pick(|request| matches!(request.stage, Stage::Waits(_)) && !request.copy) else {
+            return;
+        };
+        let Stage::Waits(session) = self.requests[place].stage else { return };
+        if self.requests[place].session.is_none() {
+            return;
+        }
+        let withdrawn = self.random.random_bool(0.7);
+        // Who has given up does not ask again.
+        if self.requests[place].lost {
+            self.requests[place].stage = Stage::Unknown;
+        } else {
+            self.note(place, Note::Disconnected);
+            self.requests[place].stage = Stage::Sent;
+            self.requests[place].sequence = None;
+        }
+        if withdrawn {
+            self.give_up(session, place);
+        }
+    }
+
+    fn give_up(&mut self, session: SessionId, place: usize) {
+        let key = lock::Key::from(&*self.requests[place].call.key().unwrap().0);
+        let command = Command::Release { session, sequence: None, key, claim: Claim::Waiting };
+        let outcome = self.table.apply(self.stamp(), &command);
+        self.tell(outcome);
+        self.remember();
+    }
+
+    fn time_out(&mut self) {
+        let now = self.now;
+        let over = |request: &Request| match request.call {
+            Call::Acquire { wait_ms, .. } => {
+                matches!(request.stage, Stage::Waits(_)) && now > request.sent + wait_ms * 1_000_000
+            }
+            _ => false,
+        };
+        let Some(place) = self.pick(over) else { return };
+        let Stage::Waits(session) = self.requests[place].stage else { return };
+        self.give_up(session, place);
+        if let Stage::Answered(answer @ Err(Refusal::Withdrawn)) = &mut self.requests[place].stage {
+            *answer = Err(Refusal::Timeout);
+        }
+    }
+
+    fn sweep(&mut self) {
+        let outcome = self.table.advance(self.stamp());
+        self.tell(outcome);
+        self.remember();
+    }
+
+    fn view(&self, key: &Key) -> Answer {
+        let lock = self.table.lock(&lock::Key::from(&*key.0));
+        let holder = lock.map(|lock| Holder { session: session_name(lock.holder.session), token: lock.holder.token.0 });
+        let queue =
+            lock.map_or(Vec::new(), |lock| lock.queue.iter().map(|waiter| session_name(waiter.session)).collect());
+        Answer::Lock { holder, queue, age_ms: None }
+    }
+
+    fn remember(&mut self) {
+        if self.size.resource && self.past.values().map(Vec::len).sum::<usize>() < 1_000 {
+            for key in (0..self.size.keys).map(name) {
+                let view = self.view(&key);
+                self.past.entry(key).or_default().push(view);
+            }
+        }
+    }
+}
+
+fn id(session: &Session) -> SessionId {
+    SessionId { number: session.0[1..].parse().unwrap(), nonce: 0 }
+}

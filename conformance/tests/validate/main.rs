@@ -1,0 +1,231 @@
+//! Recordings are valid when a correct driver made them, and not when anything in them was changed, or was done wrong.
+
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+
+use palisade::recording::format::{FRAME_HEADER, MAGIC, cut_mark};
+use palisade::recording::{Digest, Flaw, Record};
+use palisade_conformance::validate::{Failure, Options, Report, validate};
+use palisade_spec::raft::{Body, Input};
+
+use world::{Bug, World, edit, read};
+
+/// So many things happen in a run.
+const ACTIONS: u32 = 6_000;
+
+fn recorded(seed: u64) -> World {
+    let mut world = World::new(seed, Bug::None, false);
+    world.run(ACTIONS);
+    world
+}
+
+fn check(world: &World) -> Result<Report, Failure> {
+    validate(world.directory.path(), Options::default())
+}
+
+/// The property that does not hold.
+fn broken(world: &World) -> &'static str {
+    match check(world) {
+        Err(Failure::Violation { violation, .. }) => violation.property,
+        other => panic!("it is not seen: {other:?}"),
+    }
+}
+
+/// The first recording of the run that has something, and where in it.
+fn find(world: &World, what: impl Fn(&Record) -> bool) -> (PathBuf, usize) {
+    let found = |path: PathBuf| read(&path).iter().position(&what).map(|place| (path, place));
+    world.recordings().into_iter().find_map(found).expect("something like that was recorded")
+}
+
+/// Goal: what a correct driver records is valid, and all that is judged has really happened.
+#[test]
+fn what_a_correct_driver_records_is_valid() {
+    let mut total = Report::default();
+    for seed in 1..=6 {
+        let report = check(&recorded(seed)).unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
+        assert_eq!((report.clusters, report.nodes, report.torn, report.uncounted), (1, 3, 0, 0));
+        assert!(report.cut.is_empty() && report.inputs > u64::from(ACTIONS) / 2 && report.states >= 3);
+        total.elections += report.elections;
+        total.restarts += report.restarts;
+        total.snapshots += report.snapshots;
+        total.commits += report.commits;
+        total.events += report.events;
+        total.tables += report.tables;
+    }
+    println!("{total}");
+    assert!(total.elections > 20 && total.restarts > 50 && total.snapshots > 5);
+    assert!(total.commits > 100 && total.events > 100 && total.tables > 100);
+}
+
+/// Goal: a node that asked for something else than the spec is found at that very step.
+#[test]
+fn outputs_that_differ_are_seen() {
+    let world = recorded(1);
+    let (path, place) = find(&world, |record| matches!(record, Record::Stepped { input: Input::Propose(_), .. }));
+    edit(&path, |records| {
+        let Record::Stepped { outputs, .. } = &mut records[place] else { unreachable!() };
+        *outputs = Digest::of(&0);
+    });
+    let Err(Failure::Violation { violation, path: named, record, input, .. }) = check(&world) else {
+        panic!("not seen")
+    };
+    assert_eq!((violation.property, named, record), ("same outputs", path, place as u64));
+    assert!(input.starts_with("Propose(") && violation.detail.contains("--record-verbose"), "{input}: {violation}");
+}
+
+/// Goal: a verbose recording says what the node asked for.
+#[test]
+fn a_verbose_recording_has_the_outputs_in_words() {
+    let mut world = World::new(1, Bug::None, true);
+    world.run(ACTIONS);
+    check(&world).unwrap();
+    let (path, place) = find(&world, |record| matches!(record, Record::Stepped { input: Input::Propose(_), .. }));
+    edit(&path, |records| {
+        let Record::Stepped { outputs, words, .. } = &mut records[place] else { unreachable!() };
+        (*outputs, *words) = (Digest::of(&0), Some("Accepted and more".into()));
+    });
+    let Err(Failure::Violation { violation, .. }) = check(&world) else { panic!("not seen") };
+    assert!(violation.detail.ends_with("and the node asked for Accepted and more"), "{violation}");
+}
+
+/// Goal: a state that differs is found, also if nothing was asked for yet that shows it.
+#[test]
+fn a_state_that_differs_is_seen() {
+    let world = recorded(2);
+    let (path, place) = find(&world, |record| matches!(record, Record::Stepped { state: Some(_), .. }));
+    edit(&path, |records| {
+        let Record::Stepped { state, .. } = &mut records[place] else { unreachable!() };
+        *state = Some(Digest::of(&0));
+    });
+    assert_eq!(broken(&world), "same state");
+}
+
+/// Goal: no input can be left out that the node took.
+#[test]
+fn an_input_that_is_missing_is_seen() {
+    let world = recorded(3);
+    let with_entries = |record: &Record| match record {
+        Record::Stepped { input: Input::Receive(message), .. } => {
+            matches!(&message.body, Body::AppendEntries { entries, .. } if !entries.is_empty())
+        }
+        _ => false,
+    };
+    let (path, place) = find(&world, with_entries);
+    edit(&path, |records| drop(records.remove(place)));
+    assert_eq!(broken(&world), "written as asked");
+}
+
+/// Goal: every node is held to its own recording.
+#[test]
+fn recordings_that_are_swapped_are_seen() {
+    let world = recorded(4);
+    let files = world.recordings();
+    let last = files.iter().position(|path| path.to_string_lossy().contains("node-2-")).unwrap();
+    let (one, two) = (read(&files[0]), read(&files[last]));
+    edit(&files[0], |records| records.splice(1.., two[1..].iter().cloned()).for_each(drop));
+    edit(&files[last], |records| records.splice(1.., one[1..].iter().cloned()).for_each(drop));
+    let property = broken(&world);
+    assert!(["same outputs", "heard is said"].contains(&property), "{property}");
+}
+
+/// Goal: a node that has forgotten its vote is found when it comes back.
+#[test]
+fn a_vote_that_is_forgotten_at_a_restart_is_seen() {
+    let world = recorded(5);
+    let voted = |record: &Record| matches!(record, Record::Recovered { durable, .. } if durable.hard.vote.is_some());
+    let (path, place) = find(&world, voted);
+    edit(&path, |records| {
+        let Record::Recovered { durable, .. } = &mut records[place] else { unreachable!() };
+        durable.hard.vote = None;
+    });
+    assert_eq!(broken(&world), "durable is durable");
+}
+
+/// Goal: what a node is told, somebody has said.
+#[test]
+fn a_message_that_nobody_sent_is_seen() {
+    let world = recorded(6);
+    let heard = |record: &Record| match record {
+        Record::Stepped { input: Input::Receive(message), .. } => matches!(message.body, Body::AppendAccepted { .. }),
+        _ => false,
+    };
+    let (path, place) = find(&world, heard);
+    edit(&path, |records| {
+        let Record::Stepped { input: Input::Receive(message), .. } = &mut records[place] else { unreachable!() };
+        let Body::AppendAccepted { matched, .. } = &mut message.body else { unreachable!() };
+        matched.0 += 1;
+    });
+    assert_eq!(broken(&world), "heard is said");
+}
+
+/// Goal: bugs of a driver are found in what it does, without a word from it.
+#[test]
+fn a_driver_with_a_bug_is_seen() {
+    let bugs = [
+        (Bug::SendsBeforeItWrites, "durable before it is said"),
+        (Bug::ForgetsVotes, "durable is durable"),
+        (Bug::LosesAnEntry, "durable is durable"),
+        (Bug::FastClock, "clocks are not fast"),
+    ];
+    for (bug, expected) in bugs {
+        let mut world = World::new(1, bug, false);
+        // What such a driver does to a node may be too much for the node's own assertions.
+        let _ = catch_unwind(AssertUnwindSafe(|| world.run(ACTIONS)));
+        assert_eq!(broken(&world), expected, "{bug:?}");
+    }
+}
+
+/// Goal: a kill in the middle of a frame is everyday; and what is there before it is judged.
+#[test]
+fn a_torn_tail_is_read_up_to_it() {
+    let world = recorded(1);
+    let whole = check(&world).unwrap();
+    let last = world.recordings().pop().unwrap();
+    let bytes = std::fs::read(&last).unwrap();
+    for less in [1, FRAME_HEADER + 1, bytes.len() / 2] {
+        std::fs::write(&last, &bytes[..bytes.len() - less]).unwrap();
+        let report = check(&world);
+        // What others heard of what is missing is held against it.
+        match report {
+            Ok(report) => assert!(report.torn <= 1 && report.inputs <= whole.inputs),
+            Err(Failure::Violation { violation, .. }) => assert_eq!(violation.property, "heard is said"),
+            Err(other) => panic!("{other}"),
+        }
+    }
+    for length in [0, 3, MAGIC.len(), MAGIC.len() + 5] {
+        std::fs::write(&last, &bytes[..length]).unwrap();
+        assert!(!matches!(check(&world), Err(Failure::Flaw(_))), "killed before there was a header: {length}");
+    }
+}
+
+/// Goal: a bit that was flipped is no torn tail.
+#[test]
+fn damage_is_told() {
+    let world = recorded(1);
+    let first = world.recordings().swap_remove(0);
+    let mut bytes = std::fs::read(&first).unwrap();
+    let mut frame = MAGIC.len();
+    for _ in 0..10 {
+        let length = u32::from_le_bytes(bytes[frame..frame + 4].try_into().unwrap());
+        frame += FRAME_HEADER + length as usize;
+    }
+    bytes[frame + FRAME_HEADER] ^= 4;
+    std::fs::write(&first, &bytes).unwrap();
+    let Err(Failure::Flaw(Flaw::Damaged { path, offset })) = check(&world) else { panic!("not seen") };
+    assert_eq!((path, offset), (first, frame as u64));
+}
+
+/// Goal: a recording that was cut says so, and what follows is not judged.
+#[test]
+fn a_cut_recording_is_told() {
+    let world = recorded(2);
+    let first = world.recordings().swap_remove(0);
+    edit(&first, |records| records.truncate(20));
+    assert!(check(&world).is_err(), "a gap that nobody tells of is a violation");
+    std::fs::File::create(cut_mark(&first)).unwrap();
+    let report = check(&world).unwrap();
+    assert_eq!(report.cut, [first]);
+    assert!(report.to_string().contains("CUT"));
+}

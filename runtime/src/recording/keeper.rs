@@ -1,0 +1,178 @@
+//! The keeper: the process that a recording is handed over to. It outlives the node by as long as it takes to write down
+//! what the node still said.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+
+use rustix::pipe::fcntl_setpipe_size;
+
+use super::format::{EXTENSION, Header, cut_mark};
+
+/// How much the keeper may have in memory that its disk does not take, in bytes.
+pub const QUEUE: usize = 256 * 1024 * 1024;
+/// How much the pipe is asked to have room for, so that the core need not wait for the keeper to be scheduled.
+const PIPE: usize = 1024 * 1024;
+/// How much is read at once.
+const PIECE: usize = 256 * 1024;
+
+/// The core's end of the pipe. If the keeper is gone, the recording is marked as cut from here.
+#[derive(Debug)]
+pub(super) struct Pipe {
+    keeper: ChildStdin,
+    cut: PathBuf,
+}
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.keeper.write(bytes).inspect_err(|error| {
+            if error.kind() != io::ErrorKind::Interrupted {
+                let _ = File::create(&self.cut);
+            }
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Makes the file for a recording and starts its keeper: this program again, with its hidden command.
+///
+/// The file is locked for as long as it is written to. The lock belongs to the opened file, which the keeper inherits; so
+/// there is no moment at which a recording looks finished and is not.
+pub(super) fn start(directory: &Path, header: &Header) -> io::Result<Pipe> {
+    std::fs::create_dir_all(directory)?;
+    let name = format!("node-{}-{:020}.{EXTENSION}", header.config.id.0, header.began);
+    let path = std::path::absolute(directory.join(name))?;
+    let file = File::create_new(&path)?;
+    file.lock()?;
+    let cut = cut_mark(&path);
+    let mut keeper = Command::new(std::env::current_exe()?)
+        .arg("keep-recording")
+        .arg(&cut)
+        .stdin(Stdio::piped())
+        .stdout(file)
+        .stderr(Stdio::null())
+        // A Ctrl-C in a terminal is for the node. The keeper ends when the node has.
+        .process_group(0)
+        .spawn()?;
+    let keeper = keeper.stdin.take().expect("its standard input is a pipe");
+    // Without the permission for that much the pipe works as well, only the core may wait for the keeper more often.
+    let _ = fcntl_setpipe_size(&keeper, PIPE);
+    Ok(Pipe { keeper, cut })
+}
+
+/// Copies `input` to `output`, and never makes who writes to `input` wait for `output`: up to `limit` bytes wait in memory.
+/// Past that, or if a write fails, all that follows is thrown away. Whether nothing was.
+///
+/// # Errors
+/// If `input` cannot be read.
+pub fn keep(mut input: impl Read, mut output: impl Write + Send, limit: usize) -> io::Result<bool> {
+    let (waiting, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let (pieces, taken) = mpsc::channel::<Vec<u8>>();
+    std::thread::scope(|scope| {
+        let (waits, fails) = (&waiting, &failed);
+        let writer = scope.spawn(move || {
+            for piece in taken {
+                if output.write_all(&piece).is_err() {
+                    fails.store(true, Ordering::Relaxed);
+                    break;
+                }
+                waits.fetch_sub(piece.len(), Ordering::Relaxed);
+            }
+        });
+        let (mut piece, mut whole) = (vec![0; PIECE], true);
+        loop {
+            let length = match input.read(&mut piece) {
+                Ok(0) => break,
+                Ok(length) => length,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            whole &= waiting.load(Ordering::Relaxed) + length <= limit && !failed.load(Ordering::Relaxed);
+            if whole {
+                waiting.fetch_add(length, Ordering::Relaxed);
+                whole = pieces.send(piece[..length].to_vec()).is_ok();
+            }
+        }
+        drop(pieces);
+        writer.join().expect("the writer does not panic");
+        Ok(whole && !failed.load(Ordering::Relaxed))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk that takes nothing until somebody has said everything.
+    struct Stuck(mpsc::Receiver<()>, Vec<u8>);
+
+    impl Write for Stuck {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let _ = self.0.recv();
+            self.1.extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Says so many pieces, and lets the disk go on after that.
+    struct Talker(usize, Option<mpsc::Sender<()>>);
+
+    impl Read for Talker {
+        fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+            if self.0 == 0 {
+                self.1 = None;
+                return Ok(0);
+            }
+            self.0 -= 1;
+            bytes[..100].fill(7);
+            Ok(100)
+        }
+    }
+
+    fn kept(pieces: usize, limit: usize) -> (bool, usize) {
+        let (go, wait) = mpsc::channel();
+        let mut disk = Stuck(wait, Vec::new());
+        let whole = keep(Talker(pieces, Some(go)), &mut disk, limit).unwrap();
+        (whole, disk.1.len())
+    }
+
+    #[test]
+    fn a_slow_disk_is_waited_for_in_memory() {
+        assert_eq!(kept(10, 1000), (true, 1000));
+    }
+
+    /// What is kept is a beginning: nothing is left out in the middle.
+    #[test]
+    fn what_is_too_much_is_thrown_away_and_told() {
+        assert_eq!(kept(11, 1000), (false, 1000));
+        assert_eq!(kept(500, 1000), (false, 1000));
+    }
+
+    #[test]
+    fn a_disk_that_fails_is_told() {
+        assert!(!keep(&[1_u8; 4096][..], FullDisk, QUEUE).unwrap());
+    }
+
+    struct FullDisk;
+
+    impl Write for FullDisk {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::StorageFull.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+}

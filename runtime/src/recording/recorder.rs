@@ -1,0 +1,151 @@
+//! The recorder: the [`Tap`] that writes down what it is shown.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::path::Path;
+
+use palisade_client::codec;
+use palisade_spec::lock::LockTable;
+use palisade_spec::raft::{Config, Durable, Input, Node, Output, Persist};
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+use tracing::error;
+
+use super::format::{Digest, FRAME_HEADER, Header, MAGIC, Record, seal};
+use super::keeper;
+use crate::core::Tap;
+use crate::storage::Identity;
+
+/// Between two digests of the state there are at least this many inputs; and as many as the state has parts, so that it
+/// takes a constant time per input.
+const STATE_PACE: usize = 256;
+
+/// Writes a recording.
+pub struct Recorder {
+    /// Where to; nowhere after a failure.
+    out: Option<Box<dyn Write + Send>>,
+    clock: Box<dyn FnMut() -> u64 + Send>,
+    verbose: bool,
+    /// The frame in the making, kept for its memory.
+    frame: Vec<u8>,
+    /// When the last record was made.
+    last: u64,
+    /// How many inputs there were since the last digest of the state.
+    inputs: usize,
+}
+
+/// Starts to record a run of a node in `directory`: one more file there.
+///
+/// # Errors
+/// If the file cannot be made, or the keeper not be started.
+pub fn start(directory: &Path, identity: &Identity, verbose: bool) -> io::Result<Recorder> {
+    let header = Header {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        cluster: identity.cluster,
+        incarnation: identity.incarnation.0,
+        config: Config::new(identity.node),
+        began: monotonic(),
+    };
+    let pipe = keeper::start(directory, &header)?;
+    Ok(Recorder::new(&header, pipe, monotonic, verbose))
+}
+
+/// The machine's monotonic clock in nanoseconds. Asked of the kernel, and not of the standard library: it is the same in
+/// all processes also where a test gives one of them a clock that runs faster.
+fn monotonic() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let [seconds, nanoseconds] = [now.tv_sec, now.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
+    seconds * 1_000_000_000 + nanoseconds
+}
+
+impl Recorder {
+    /// Records to `out`, by a clock in nanoseconds that goes on from `header.began`.
+    pub fn new(
+        header: &Header,
+        out: impl Write + Send + 'static,
+        clock: impl FnMut() -> u64 + Send + 'static,
+        verbose: bool,
+    ) -> Recorder {
+        let (out, clock): (Box<dyn Write + Send>, Box<dyn FnMut() -> u64 + Send>) = (Box::new(out), Box::new(clock));
+        let frame = vec![0; FRAME_HEADER];
+        let mut recorder = Recorder { out: Some(out), clock, verbose, frame, last: header.began, inputs: 0 };
+        recorder.write_out(&MAGIC);
+        recorder.note(&Record::<(), ()>::Began(header.clone()));
+        recorder.hand_over();
+        recorder
+    }
+
+    fn note<D: Serialize, I: Serialize>(&mut self, record: &Record<D, I>) {
+        codec::encode_into(record, &mut self.frame);
+    }
+
+    /// How much time has passed since the last record.
+    fn elapsed(&mut self) -> u64 {
+        let now = (self.clock)().max(self.last);
+        now - std::mem::replace(&mut self.last, now)
+    }
+
+    /// Hands over what was noted: it is out of this process when this returns.
+    fn hand_over(&mut self) {
+        if self.frame.len() == FRAME_HEADER {
+            return;
+        }
+        let mut frame = std::mem::take(&mut self.frame);
+        seal(&mut frame);
+        self.write_out(&frame);
+        frame.truncate(FRAME_HEADER);
+        self.frame = frame;
+    }
+
+    fn write_out(&mut self, bytes: &[u8]) {
+        let Some(out) = &mut self.out else { return };
+        if let Err(error) = out.write_all(bytes) {
+            error!(%error, "the recording ends here");
+            self.out = None;
+        }
+    }
+
+    /// The state's digest, if it is time.
+    fn state(&mut self, node: &Node<LockTable>) -> Option<Digest> {
+        self.inputs += 1;
+        let (table, log) = (node.machine(), node.log().entries());
+        let parts = table.sessions().len() + table.locks().len() + log.len();
+        (self.inputs >= STATE_PACE.max(parts)).then(|| {
+            self.inputs = 0;
+            Digest::of(node)
+        })
+    }
+}
+
+impl Tap for Recorder {
+    fn recovered(&mut self, durable: &Durable<LockTable>) {
+        let after = self.elapsed();
+        self.note(&Record::<_, ()>::Recovered { after, durable });
+        self.hand_over();
+    }
+
+    fn stepped(&mut self, node: &Node<LockTable>, input: &Input<LockTable>, outputs: &[Output<LockTable>]) {
+        if self.out.is_none() {
+            return;
+        }
+        let (after, state) = (self.elapsed(), self.state(node));
+        let words = self.verbose.then(|| format!("{outputs:?}"));
+        self.note(&Record::<(), _>::Stepped { after, input, outputs: Digest::of(outputs), state, words });
+    }
+
+    fn carrying_out(&mut self) {
+        self.hand_over();
+    }
+
+    fn written(&mut self, writes: &[Persist<LockTable>]) {
+        let (after, digest) = (self.elapsed(), Digest::of(writes));
+        self.note(&Record::<(), ()>::Written { after, writes: writes.len() as u64, digest });
+        self.hand_over();
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").field("last", &self.last).finish_non_exhaustive()
+    }
+}
