@@ -9,6 +9,7 @@ pub mod http;
 pub mod limits;
 pub mod metrics;
 pub mod peers;
+pub mod puppet;
 pub mod server;
 mod sockets;
 pub mod storage;

@@ -11,6 +11,7 @@ mod connect;
 mod dev;
 mod lock;
 mod members;
+mod puppet;
 mod serve;
 mod show;
 mod signals;
@@ -46,6 +47,8 @@ enum Command {
     Snapshot(snapshot::Snapshot),
     Bench(bench::Bench),
     #[command(hide = true)]
+    Puppet(puppet::Puppet),
+    #[command(hide = true)]
     RunTied(child::RunTied),
     #[command(hide = true)]
     WatchOver(watchdog::WatchOver),
@@ -64,6 +67,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Transfer(transfer) => transfer.run(),
         Command::Snapshot(snapshot) => snapshot.run(),
         Command::Bench(bench) => bench.run(),
+        Command::Puppet(puppet) => puppet.run(),
         Command::RunTied(command) => command.run(),
         Command::WatchOver(watchdog) => watchdog.run(),
     }
