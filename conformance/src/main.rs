@@ -1,0 +1,45 @@
+//! `palisade-conformance`: whether what runs does what was checked.
+
+use std::io::{BufWriter, Write, stdout};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use palisade_conformance::replay;
+
+/// Whether what runs does what was checked
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Replay(replay::command::Arguments),
+}
+
+/// A usage error, as in sysexits.h: what was given cannot be worked with.
+const UNUSABLE: u8 = 64;
+
+/// 0: nothing was found; 1: a violation; 64: what was given makes no sense.
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let mut out = BufWriter::new(stdout().lock());
+    let found = match &arguments.command {
+        Command::Replay(arguments) => replay::command::run(arguments, &mut out).map_err(|error| error.to_string()),
+    };
+    let written = out.flush();
+    match (found, written) {
+        (Ok(true), Ok(())) => ExitCode::SUCCESS,
+        (Ok(false), Ok(())) => ExitCode::FAILURE,
+        (Err(error), _) => {
+            eprintln!("palisade-conformance: {error}");
+            ExitCode::from(UNUSABLE)
+        }
+        (_, Err(error)) => {
+            eprintln!("palisade-conformance: what was found cannot be written: {error}");
+            ExitCode::from(UNUSABLE)
+        }
+    }
+}
