@@ -51,6 +51,9 @@ pub struct Arguments {
     /// Put known bugs into a copy of the server, and see that a replay finds each
     #[arg(long)]
     seeded: bool,
+    /// Only these of them
+    #[arg(long, value_name = "NAME", requires = "seeded")]
+    bug: Vec<String>,
 }
 
 /// A trace, and what to call it.
@@ -63,7 +66,7 @@ pub type Titled = (String, Result<Trace, String>);
 pub fn run(arguments: &Arguments, out: &mut impl Write) -> Result<bool, String> {
     let kept = kept::all(&arguments.traces).map_err(|error| error.to_string())?;
     if arguments.seeded {
-        return hunt_all(&kept, arguments.segment_bytes, out);
+        return hunt_all(&kept, arguments, out);
     }
     let company = Company { program: program()?, segment_bytes: arguments.segment_bytes };
     let traces = if arguments.files.is_empty() { chosen(&kept, arguments) } else { read_all(&arguments.files)? };
@@ -173,12 +176,14 @@ pub fn play_all(company: &Company, traces: &[Titled], jobs: usize) -> Total {
     total.into_inner()
 }
 
-fn hunt_all(kept: &[Kept], segment_bytes: u64, out: &mut impl Write) -> Result<bool, String> {
+fn hunt_all(kept: &[Kept], arguments: &Arguments, out: &mut impl Write) -> Result<bool, String> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut all_caught = true;
-    for bug in seeded::bugs(&seeded::folder())? {
+    let bugs = seeded::bugs(&seeded::folder())?;
+    let is_chosen = |bug: &&seeded::Bug| arguments.bug.is_empty() || arguments.bug.contains(&bug.name);
+    for bug in bugs.iter().filter(is_chosen) {
         let begun = Instant::now();
-        let found = bug.hunt(&workspace, kept, segment_bytes);
+        let found = bug.hunt(&workspace, kept, arguments.segment_bytes);
         let seconds = begun.elapsed().as_secs_f64();
         let told = match found {
             Ok(Some((title, finding))) if finding.difference.what.starts_with(&bug.finds) => {

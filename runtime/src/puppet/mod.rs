@@ -220,10 +220,6 @@ impl Puppet {
 
     fn pull(&mut self, pull: Pull) -> Result<Answer, PuppetError> {
         match pull {
-            Pull::Reach(others) => Ok(match others.into_iter().find(|&other| !Ways::reaches(&self.peers, other)) {
-                Some(other) => Answer::Cannot(format!("there is no connection to node {other}")),
-                None => Answer::Reached,
-            }),
             Pull::Give { input: Input::Receive(_), .. } => Ok(Answer::Cannot("messages come from peers".into())),
             Pull::Give { input, stop } => self.step(input, stop),
             Pull::Receive { from, stop } => {

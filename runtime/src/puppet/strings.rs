@@ -34,8 +34,6 @@ pub struct Setting {
 /// What a puppet is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Pull {
-    /// Wait until messages to all of these have somewhere to go.
-    Reach(Vec<NodeId>),
     /// Step the node with this input.
     Give {
         /// The input. No message: those come from peers.
@@ -93,8 +91,6 @@ pub enum Answer {
         /// What it is.
         self_now: Box<Now>,
     },
-    /// It has connections to those it was to reach.
-    Reached,
     /// The node took a step, and what it asked for is done.
     Stepped(Box<Stepped>),
     /// The snapshot is durable.

@@ -23,31 +23,28 @@ pub(super) struct Ways {
 }
 
 impl Ways {
-    /// Waits until messages to a node have somewhere to go. `false` if they do not after all, or never will: it was
-    /// removed.
-    pub(super) fn reaches(peers: &Peers, id: NodeId) -> bool {
+    /// Waits until messages to a node have somewhere to go, unless they never will: it was removed.
+    fn wait_for(peers: &Peers, id: NodeId) {
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
             match peers.reaches(id) {
-                Some(true) => return true,
+                Some(true) | None => return,
                 Some(false) => thread::sleep(Duration::from_micros(200)),
-                None => return false,
             }
         }
-        false
     }
 }
 
 impl Transport for Ways {
     fn send(&self, message: Message<LockTable>) {
         self.score.sends(Deed::Send(message.to));
-        Ways::reaches(&self.peers, message.to);
+        Ways::wait_for(&self.peers, message.to);
         Transport::send(&self.peers, message);
     }
 
     fn send_snapshot(&self, to: NodeId, term: Term) {
         self.score.sends(Deed::SendSnapshot(to));
-        Ways::reaches(&self.peers, to);
+        Ways::wait_for(&self.peers, to);
         Transport::send_snapshot(&self.peers, to, term);
     }
 
