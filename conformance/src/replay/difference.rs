@@ -28,16 +28,19 @@ impl Difference {
         }
         let inner = match (expected, seen) {
             (Value::Object(one), Value::Object(other)) => {
-                let missing = (&Value::Null, &Value::Null);
-                let keys = one.keys().chain(other.keys().filter(|key| !one.contains_key(*key)));
-                keys.map(|key| (key, one.get(key).unwrap_or(missing.0), other.get(key).unwrap_or(missing.1)))
-                    .find_map(|(key, one, other)| Difference::between(&format!("{what}.{key}"), one, other))
+                let mut keys = one.keys().chain(other.keys().filter(|key| !one.contains_key(*key)));
+                let field = |fields: &serde_json::Map<String, Value>, key| fields.get(key).cloned().unwrap_or_default();
+                keys.find_map(|key| {
+                    Difference::between(
+                        &format!("{what}.{key}"),
+                        &field(one, key.as_str()),
+                        &field(other, key.as_str()),
+                    )
+                })
             }
             (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
-                let pairs = one.iter().zip(other).enumerate();
-                pairs
-                    .into_iter()
-                    .find_map(|(at, (one, other))| Difference::between(&format!("{what}[{at}]"), one, other))
+                let mut pairs = one.iter().zip(other).enumerate();
+                pairs.find_map(|(at, (one, other))| Difference::between(&format!("{what}[{at}]"), one, other))
             }
             _ => None,
         };

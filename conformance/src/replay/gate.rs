@@ -307,12 +307,13 @@ fn listen(shared: &Shared, mut stream: TcpStream, to: NodeId) -> Result<(), Gate
     if purpose == Purpose::Snapshot {
         let said = take_snapshot(shared, &mut stream, &mut bytes, way)?;
         is_from(&said.message)?;
-        return shared.keep(way, said);
+        shared.keep(way, said);
+        return Ok(());
     }
     loop {
         let (message, frame) = read::<Message<LockTable>>(&mut stream, &mut bytes, MESSAGE_BYTES)?;
         is_from(&message)?;
-        shared.keep(way, Said { message, bytes: Bytes::Frame(frame.into()) })?;
+        shared.keep(way, Said { message, bytes: Bytes::Frame(frame.into()) });
     }
 }
 
@@ -340,10 +341,9 @@ fn take_snapshot(shared: &Shared, stream: &mut TcpStream, bytes: &mut Vec<u8>, w
 }
 
 impl Shared {
-    fn keep(&self, way: Way, said: Said) -> Result<(), GateError> {
+    fn keep(&self, way: Way, said: Said) {
         self.state.lock().said.entry(way).or_default().push(said);
         self.changed.notify_all();
-        Ok(())
     }
 }
 

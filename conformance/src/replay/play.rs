@@ -481,8 +481,8 @@ fn begun_with(mut disk: Durable<LockTable>, other: &Durable<LockTable>) -> Durab
 /// Whether the members changed between the beginning of the log and the snapshot.
 fn has_changed(disk: &Durable<LockTable>) -> bool {
     let included = disk.snapshot.last.index;
-    let until = disk.log.entries().iter().take_while(|entry| entry.index <= included);
-    until.into_iter().any(|entry| matches!(entry.payload, Payload::Members(_)))
+    let mut until = disk.log.entries().iter().take_while(|entry| entry.index <= included);
+    until.any(|entry| matches!(entry.payload, Payload::Members(_)))
 }
 
 fn value(of: &impl serde::Serialize) -> Value {

@@ -129,7 +129,6 @@ fn read_lines(score: Arc<Score>) -> io::Result<mpsc::Receiver<String>> {
 struct Puppet {
     driver: Driver<Ways>,
     doors: Doors,
-    peers: Arc<Peers>,
     score: Arc<Score>,
     seen: Arc<Mutex<Seen>>,
     written: Arc<Mutex<Option<Result<SnapshotInfo, StorageError>>>>,
@@ -205,7 +204,6 @@ impl Puppet {
         Ok(Puppet {
             driver,
             doors,
-            peers,
             score,
             seen,
             written,
