@@ -40,6 +40,10 @@ seeded *NAMES:
 mutants *ARGS:
     cargo mutants -p palisade-spec {{ ARGS }}
 
+# The model's traces on live nodes (docs/conformance.md).
+replay *ARGS:
+    cargo run --release -p palisade-conformance -- replay {{ ARGS }}
+
 # All tests: unit tests, scenario scripts, real processes, documentation examples.
 test:
     cargo test --workspace

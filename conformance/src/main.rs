@@ -4,7 +4,7 @@ use std::io::{BufWriter, Write, stdout};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use palisade_conformance::{history, torture, validate};
+use palisade_conformance::{history, replay, torture, validate};
 
 /// Whether what runs does what was checked
 #[derive(Debug, Parser)]
@@ -19,6 +19,7 @@ enum Command {
     History(history::command::Arguments),
     Validate(validate::command::Validate),
     Torture(torture::command::Torture),
+    Replay(replay::command::Arguments),
 }
 
 /// A usage error, as in sysexits.h: what was given cannot be worked with.
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Command::History(arguments) => history::command::run(&arguments, &mut out).map_err(|error| error.to_string()),
         Command::Validate(validate) => return validate.run(),
         Command::Torture(torture) => return torture.run(),
+        Command::Replay(arguments) => replay::command::run(&arguments, &mut out).map_err(|error| error.to_string()),
     };
     let written = out.flush();
     match (found, written) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -73,6 +74,19 @@ enum Command {
         /// Which property; without, all of them are named
         #[arg(long)]
         property: Option<String>,
+        /// Not a shortest path, but the one on which these of the possible actions are taken: what a trace as JSON calls its
+        /// choices
+        #[arg(long, value_name = "N,N,…", value_delimiter = ',', conflicts_with_all = ["walk", "follow"])]
+        choices: Option<Vec<usize>>,
+        /// A random walk with this seed
+        #[arg(long, value_name = "SEED", conflicts_with_all = ["property", "follow"])]
+        walk: Option<u64>,
+        /// How long it may be
+        #[arg(long, value_name = "N", default_value_t = 60)]
+        steps: usize,
+        /// The path of a trace as JSON that another build told, for as far as it is one here
+        #[arg(long, value_name = "FILE", conflicts_with = "property")]
+        follow: Option<PathBuf>,
         /// As JSON, a line for each step
         #[arg(long)]
         json: bool,
@@ -114,7 +128,15 @@ fn main() -> ExitCode {
             let until = rounds.map_or(Until::Time(Duration::from_secs(seconds)), Until::Rounds);
             simulate(&names, until, &Plan { seed, states, threads })
         }
-        Command::Trace { name, property, json } => trace(&name, property.as_deref(), json),
+        Command::Trace { name, property, choices, walk, steps, follow, json } => {
+            let way = match (walk, choices, follow) {
+                (Some(seed), ..) => Way::Walk { seed, steps },
+                (_, Some(choices), _) => Way::Choices(choices),
+                (.., Some(file)) => Way::Follow(file),
+                _ => Way::Shortest,
+            };
+            trace(&name, property.as_deref(), &way, json)
+        }
         Command::Explore { name, address, property } => explore(&name, &address, property.as_deref()),
         Command::Seeded(arguments) => Ok(seeded::run(&arguments)),
     };
@@ -276,9 +298,39 @@ fn find_trace(model: &Named, property: Option<&str>) -> Result<Trace, Failure> {
     })
 }
 
-fn trace(name: &str, property: Option<&str>, json: bool) -> Done {
+/// The events of a trace as JSON.
+fn events(file: &Path) -> Result<Vec<serde_json::Value>, Failure> {
+    let unreadable = |why: String| Failure { message: format!("{}: {why}", file.display()), code: UNAVAILABLE };
+    let text = std::fs::read_to_string(file).map_err(|error| unreadable(error.to_string()))?;
+    let event = |line| serde_json::from_str(line).map(|mut step: serde_json::Value| step["event"].take());
+    text.lines().skip(1).map(|line| event(line).map_err(|error| unreadable(error.to_string()))).collect()
+}
+
+/// Which path is told.
+enum Way {
+    Shortest,
+    Choices(Vec<usize>),
+    Walk { seed: u64, steps: usize },
+    Follow(PathBuf),
+}
+
+fn trace(name: &str, property: Option<&str>, way: &Way, json: bool) -> Done {
     let models = models();
-    let trace = find_trace(find(&models, name)?, property)?;
+    let named = find(&models, name)?;
+    let no_path = || Failure { message: format!("{name}: there is no such path"), code: 1 };
+    let trace = match way {
+        Way::Shortest => find_trace(named, property)?,
+        Way::Choices(choices) => {
+            let property = property.unwrap_or(palisade_model::trace::WALK);
+            let known = named.model.properties().iter().any(|(known, _)| *known == property);
+            if !known && property != palisade_model::trace::WALK {
+                return Err(Failure { message: format!("{name} has no property \"{property}\""), code: USAGE });
+            }
+            named.model.retrace(property, choices).ok_or_else(no_path)?
+        }
+        Way::Walk { seed, steps } => named.model.wander(*seed, *steps).ok_or_else(no_path)?,
+        Way::Follow(file) => named.model.follow(&events(file)?).ok_or_else(no_path)?,
+    };
     if json {
         trace.lines(name).iter().for_each(|line| println!("{line}"));
     } else {

@@ -12,7 +12,7 @@ use crate::raft::{Proposals, Tape};
 use crate::readable::Readable;
 use crate::reads::Readers;
 use crate::simulate::{Walks, walk};
-use crate::trace::{Trace, shortest};
+use crate::trace::{Trace, follow, retrace, shortest, wander};
 use crate::world::{Answers, Bounds, Delivery, Elections, Repeats, World};
 
 /// A model with its bounds.
@@ -85,6 +85,15 @@ pub trait Run: Send + Sync {
     /// # Panics
     /// If the model has no such property.
     fn trace(&self, property: &str) -> Option<Trace>;
+    /// The path on which these of the possible actions are taken: see [`retrace`].
+    ///
+    /// # Panics
+    /// If the model has no such property.
+    fn retrace(&self, property: &str, choices: &[usize]) -> Option<Trace>;
+    /// A random walk, told: see [`wander`].
+    fn wander(&self, seed: u64, steps: usize) -> Option<Trace>;
+    /// The path of events that another program told: see [`follow`].
+    fn follow(&self, events: &[serde_json::Value]) -> Option<Trace>;
     /// Walks through it at random, until about so many states were seen.
     fn walk(&self, seed: u64, states: usize) -> Walks;
     /// Serves its Explorer, for as long as the process lives.
@@ -109,6 +118,18 @@ impl<M: Readable, F: Fn() -> M + Send + Sync> Run for Make<F> {
 
     fn trace(&self, property: &str) -> Option<Trace> {
         shortest(self.0(), property)
+    }
+
+    fn retrace(&self, property: &str, choices: &[usize]) -> Option<Trace> {
+        retrace(&self.0(), property, choices)
+    }
+
+    fn wander(&self, seed: u64, steps: usize) -> Option<Trace> {
+        wander(&self.0(), seed, steps)
+    }
+
+    fn follow(&self, events: &[serde_json::Value]) -> Option<Trace> {
+        follow(&self.0(), events)
     }
 
     fn walk(&self, seed: u64, states: usize) -> Walks {

@@ -5,11 +5,13 @@
 
 use std::fmt;
 
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use stateright::{Checker, Expectation, Model, Path, Property};
 
 use crate::explore::place;
-use crate::readable::Readable;
+use crate::readable::{Readable, Way};
 
 /// A path, told.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +25,8 @@ pub struct Trace {
     pub initial: String,
     /// The state in which it begins, for programs.
     pub setting: Value,
+    /// Which of the actions that are possible is taken, in each state: enough to take the same path again.
+    pub choices: Vec<usize>,
     /// Where stateright's Explorer shows it: what follows `#/steps` in the page's address.
     pub place: String,
     /// Its steps.
@@ -71,7 +75,7 @@ impl Trace {
 
     /// One JSON value a line: first what is shown and how it begins, then every step.
     pub fn lines(&self, model: &str) -> Vec<Value> {
-        let Trace { property, possible, setting, steps, .. } = self;
+        let Trace { property, possible, setting, choices, steps, .. } = self;
         let shows = if *possible { "witness" } else { "violation" };
         let begin = json!({
             "format": FORMAT,
@@ -79,6 +83,7 @@ impl Trace {
             "property": property,
             "shows": shows,
             "steps": steps.len(),
+            "choices": choices,
             "setting": setting,
         });
         let steps = steps.iter().enumerate().map(|(number, step)| {
@@ -144,8 +149,116 @@ pub(crate) fn with_shortest<M: Readable, T>(
     Some(then(model, property, path))
 }
 
+/// What a walk shows that looks for nothing.
+pub const WALK: &str = "random walk";
+
+/// The path on which these of the possible actions are taken; `None` if it does not exist, or does not end where
+/// `property` is violated, or met if it is about what must be possible. [`WALK`] is met everywhere.
+///
+/// # Panics
+/// If the model has no such property.
+pub fn retrace<M: Readable>(model: &M, property: &str, choices: &[usize]) -> Option<Trace> {
+    let mut choices = choices.iter();
+    let way = take(model, |_, actions| choices.next().and_then(|&choice| actions.get(choice).cloned()))?;
+    if choices.next().is_some() {
+        return None;
+    }
+    if property == WALK {
+        return Some(tell_way(model, WALK, true, &way));
+    }
+    let named = model.properties().into_iter().find(|known| known.name == property);
+    let property = named.unwrap_or_else(|| panic!("the model has no property {property:?}"));
+    let possible = matches!(property.expectation, Expectation::Sometimes);
+    let (last, _) = way.last()?;
+    ((property.condition)(model, last) == possible).then(|| tell_way(model, property.name, possible, &way))
+}
+
+/// A random walk of at most so many steps, each drawn by its [weight](Readable::weight).
+pub fn wander<M: Readable>(model: &M, seed: u64, steps: usize) -> Option<Trace> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut left = steps;
+    let way = take(model, |state, actions| {
+        left = left.checked_sub(1)?;
+        let mut actions = actions.to_vec();
+        while !actions.is_empty() {
+            let mut drawn = random.random_range(0..actions.iter().map(M::weight).sum());
+            let place = actions.iter().position(|action| {
+                let weight = M::weight(action);
+                let found = drawn < weight;
+                drawn = drawn.saturating_sub(weight);
+                found
+            });
+            let action = actions.swap_remove(place.expect("the weights add up"));
+            // What changes nothing is no step.
+            if model.next_state(state, action.clone()).is_some_and(|next| next != *state) {
+                return Some(action);
+            }
+        }
+        None
+    })?;
+    Some(tell_way(model, WALK, true, &way))
+}
+
+/// The path of events that another program told, for as far as there is such a path: a mutant's, whose bug shows at its
+/// end.
+pub fn follow<M: Readable>(model: &M, events: &[Value]) -> Option<Trace> {
+    let mut events = events.iter();
+    let way = take(model, |state, actions| {
+        let event = outline(events.next()?);
+        actions.iter().find(|action| outline(&model.event(state, action)) == event).cloned()
+    })?;
+    Some(tell_way(model, WALK, true, &way))
+}
+
+/// What of an event does not depend on what the servers make of it: who does what, with which message, and where a server
+/// crashes.
+fn outline(event: &Value) -> Value {
+    let turns = event["turns"].as_array().map_or(&[][..], Vec::as_slice);
+    let turns = turns.iter().map(|turn| {
+        let crash = turn["crash"]
+            .as_object()
+            .map(|crash| json!([crash["input"], crash["outputs"], crash["entries"], crash["away"]]));
+        let lost = turn["sends"].as_array().map(|sends| sends.iter().filter(|send| send["fortune"] == "lost").count());
+        json!([turn["server"], crash, lost])
+    });
+    let arrives = &event["turns"][0]["inputs"][0]["input"];
+    json!([
+        event["kind"],
+        event["server"],
+        event["again"],
+        event["message"],
+        event["move"],
+        arrives,
+        turns.collect::<Vec<_>>()
+    ])
+}
+
+/// The states that are passed through, if in each the action is taken that is chosen, as long as one is; `None` if one
+/// cannot be taken.
+fn take<M: Readable>(
+    model: &M,
+    mut choose: impl FnMut(&M::State, &[M::Action]) -> Option<M::Action>,
+) -> Option<Vec<(M::State, Option<M::Action>)>> {
+    let mut state = model.init_states().into_iter().next()?;
+    let mut way = Vec::new();
+    loop {
+        let mut actions = Vec::new();
+        model.actions(&state, &mut actions);
+        let Some(action) = choose(&state, &actions) else {
+            way.push((state, None));
+            return Some(way);
+        };
+        let next = model.next_state(&state, action.clone())?;
+        way.push((std::mem::replace(&mut state, next), Some(action)));
+    }
+}
+
 pub(crate) fn tell<M: Readable>(model: &M, property: &Property<M>, path: Path<M::State, M::Action>) -> Trace {
-    let path = path.into_vec();
+    let possible = matches!(property.expectation, Expectation::Sometimes);
+    tell_way(model, property.name, possible, &path.into_vec())
+}
+
+fn tell_way<M: Readable>(model: &M, property: &'static str, possible: bool, path: &Way<M>) -> Trace {
     let (initial, _) = path.first().expect("a path has a beginning");
     let steps = path.iter().filter_map(|(state, action)| {
         let action = action.as_ref()?;
@@ -155,12 +268,18 @@ pub(crate) fn tell<M: Readable>(model: &M, property: &Property<M>, path: Path<M:
             event: model.event(state, action),
         })
     });
+    let choices = path.iter().filter_map(|(state, action)| {
+        let mut actions = Vec::new();
+        model.actions(state, &mut actions);
+        actions.iter().position(|other| Some(other) == action.as_ref())
+    });
     Trace {
-        property: property.name,
-        possible: matches!(property.expectation, Expectation::Sometimes),
+        property,
+        possible,
         initial: format!("{initial:?}"),
         setting: model.setting(initial),
-        place: place(model, &path),
+        choices: choices.collect(),
+        place: place(model, path),
         steps: steps.collect(),
     }
 }
@@ -210,10 +329,22 @@ mod tests {
     }
 
     #[test]
+    fn a_path_can_be_taken_again_and_none_that_is_not_there() {
+        let witness = shortest(Counter, "is 5").unwrap();
+        assert_eq!(retrace(&Counter, "is 5", &witness.choices), Some(witness));
+        assert_eq!(retrace(&Counter, "is 5", &[1, 1]), None, "it is 4 then");
+        assert_eq!(retrace(&Counter, "is 5", &[1, 1, 1]), None, "it would be 6");
+        assert_eq!(retrace(&Counter, "is 5", &[1, 1, 0, 7]), None, "there is no such action");
+        let walk = wander(&Counter, 1, 9).unwrap();
+        assert!((3..=5).contains(&walk.steps.len()), "it ends where nothing can happen: {walk}");
+        assert_eq!(retrace(&Counter, WALK, &walk.choices), Some(walk));
+    }
+
+    #[test]
     fn lines_tell_it_to_programs() {
         let lines = shortest(Counter, "less than 4").unwrap().lines("counter");
         let begin = json!({ "format": 1, "model": "counter", "property": "less than 4", "shows": "violation",
-            "steps": 2, "setting": null });
+            "steps": 2, "choices": [1, 1], "setting": null });
         let step = json!({ "step": 1, "sentence": "2", "changes": ["2"], "event": { "action": "2" } });
         assert_eq!(lines[..2], [begin, step]);
         assert_eq!(lines.len(), 3);

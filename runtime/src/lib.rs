@@ -10,6 +10,7 @@ pub mod limits;
 pub mod metrics;
 pub mod peers;
 pub mod recording;
+pub mod puppet;
 pub mod server;
 mod sockets;
 pub mod storage;

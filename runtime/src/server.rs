@@ -21,6 +21,7 @@ use crate::http::{self, App};
 use crate::metrics::Metrics;
 use crate::peers::{self, Acquaintances, Peers, Roster};
 use crate::recording;
+use crate::puppet;
 use crate::storage::{LockedDir, StorageError, Wal};
 
 /// What a node is started with.
@@ -138,6 +139,12 @@ impl ServeError {
 /// If it cannot start, or has to stop: see [`ServeError`].
 pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
     let directory = LockedDir::open(&config.data)?;
+    if puppet::owns(directory.path()) {
+        return Err(ServeError::Config(format!(
+            "{} is a puppet's directory: no node serves from it",
+            config.data.display()
+        )));
+    }
     let identity = found::identify(&config, &directory).await?;
     let founders = identity.founders.iter().map(|(&id, address)| (id, Address::from(address.as_str())));
     let members = Members::founding(founders);

@@ -47,6 +47,18 @@ impl Run for Small {
         self.model.trace(property)
     }
 
+    fn retrace(&self, property: &str, choices: &[usize]) -> Option<Trace> {
+        self.model.retrace(property, choices)
+    }
+
+    fn wander(&self, seed: u64, steps: usize) -> Option<Trace> {
+        self.model.wander(seed, steps)
+    }
+
+    fn follow(&self, events: &[serde_json::Value]) -> Option<Trace> {
+        self.model.follow(events)
+    }
+
     fn walk(&self, seed: u64, states: usize) -> Walks {
         self.model.walk(seed, states)
     }

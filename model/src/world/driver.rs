@@ -160,10 +160,9 @@ impl Driver {
         let recovered = catch_unwind(AssertUnwindSafe(|| Node::recover(config, disk.clone())));
         let stopped =
             |panic: Box<dyn Any + Send>| Violation { property: "assertions", detail: message(panic.as_ref()) };
-        let mut node = recovered.map_err(stopped)?;
-        if self.elections == Elections::AtWill {
-            forget_leader(&mut node);
-        }
+        let mut feeder = Feeder { node: recovered.map_err(stopped)?, fed: Vec::new() };
+        feeder.stop_waiting(self.elections);
+        let node = feeder.node;
         Ok(Seat { node, disk, cut: crashed.cut })
     }
 
@@ -276,6 +275,11 @@ impl<S: StateMachine> Feeder<S> {
             Stimulus::Clock(milliseconds) => self.give(Input::ClockAdvanced(milliseconds), true),
             Stimulus::Compact(through) => self.give(Input::Compact(through), true),
         }
+        self.stop_waiting(elections);
+    }
+
+    /// Whoever waits in vain for a leader to be heard need not wait.
+    fn stop_waiting(&mut self, elections: Elections) {
         if elections == Elections::AtWill && hears_or_is_heard(&self.node) {
             self.give(Input::ElectionTimeout, false);
         }
@@ -312,16 +316,9 @@ impl<S: StateMachine> Feeder<S> {
     }
 }
 
-/// Where elections are held at will, it makes no difference whether a server that is neither leader nor candidate
-/// hears from a leader, nor who has answered a leader lately: a request for a vote arrives only after the timers have
-/// run out. So let them run out at once, and there are fewer states.
-fn forget_leader<S: StateMachine>(node: &mut Node<S>) {
-    if hears_or_is_heard(node) {
-        node.step(Input::ElectionTimeout, &mut Vec::new());
-    }
-}
-
-/// Whether an election timeout changes something that makes no difference.
+/// Whether an election timeout changes something that makes no difference. Where elections are held at will, it makes none
+/// whether a server that is neither leader nor candidate hears from a leader, nor who has answered a leader lately: a
+/// request for a vote arrives only after the timers have run out. So let them run out at once, and there are fewer states.
 fn hears_or_is_heard<S: StateMachine>(node: &Node<S>) -> bool {
     match node.role() {
         Role::Follower { .. } => true,

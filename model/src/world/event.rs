@@ -6,12 +6,18 @@
 //! counted from 0, after how many of that input's outputs, how many entries of the write that is next had been written
 //! (null: nothing of it), what the disk has then, and whether the server stays `away`, cut off from the others; it comes
 //! back from that disk at once. `sends` says what becomes of each message: it travels, it arrives in a later turn of the
-//! same step, it is lost, or somebody is cut off.
+//! same step, it is lost, or somebody is cut off. `after` is what the server is then, completely: its node, and its disk.
+//!
+//! A server that starts, for the first time too, is given what the setting names under `starts` before anything else. The
+//! steps under `prelude` come before the first one of the path, and all that is sent in them arrives at once.
 
-use palisade_spec::raft::{Durable, Snapshot, StateMachine};
+use palisade_spec::raft::{Durable, Input, NodeId, Snapshot, StateMachine};
 use serde_json::{Value, json};
+use stateright::Model;
 
 use super::action::Action;
+use super::bounds::Elections;
+use super::driver::Fed;
 use super::environment::{Environment, Machine};
 use super::model::World;
 use super::seat::{Seat, Stimulus};
@@ -27,6 +33,12 @@ impl<E: Environment> World<E> {
         let network = initial.network.iter().map(|message| json!(**message));
         json!({
             "bounds": format!("{:?}", self.bounds),
+            "founders": self.bounds.servers,
+            "joiners": self.bounds.joiners,
+            "batch": self.bounds.batch,
+            "machine": self.blank,
+            "starts": self.starts(),
+            "prelude": self.prelude,
             "servers": servers.collect::<Vec<_>>(),
             "network": network.collect::<Vec<_>>(),
             "environment": *initial.environment,
@@ -41,15 +53,41 @@ impl<E: Environment> World<E> {
                 json!({ "kind": kind(stimulus), "server": server, "again": again, "turns": turns })
             }
             Action::Crash(server) => {
-                json!({ "kind": "crash", "server": server, "disk": disk(&last.server(*server).disk) })
+                let after = self.after(last, action, *server);
+                json!({ "kind": "crash", "server": server, "disk": disk(&last.server(*server).disk), "after": after })
             }
-            Action::Snapshot(server) => json!({ "kind": "snapshot", "server": server }),
+            Action::Snapshot(server) => {
+                json!({ "kind": "snapshot", "server": server, "after": self.after(last, action, *server) })
+            }
             Action::Lose(message) => json!({ "kind": "lose", "message": **message }),
             Action::Move { chosen, .. } => json!({ "kind": "move", "move": chosen.event(), "turns": turns }),
             Action::Cut(server) => json!({ "kind": "cut", "server": server }),
             Action::Heal(server) => json!({ "kind": "heal", "server": server }),
         }
     }
+
+    /// What a server is given when it has recovered: where elections are held at will, nobody waits for a leader.
+    fn starts(&self) -> Value {
+        match self.bounds.elections {
+            Elections::AtWill => json!([{ "input": Input::<E::Machine>::ElectionTimeout, "done": false }]),
+            Elections::StepByStep => json!([]),
+        }
+    }
+
+    /// What a server is after an action.
+    fn after(&self, last: &State<E>, action: &Action<E>, server: NodeId) -> Value {
+        self.next_state(last, action.clone()).map_or(Value::Null, |next| complete(&next.server(server)))
+    }
+}
+
+/// Everything that a server is.
+fn complete<S: Machine>(seat: &Seat<S>) -> Value {
+    json!({ "node": seat.node, "disk": seat.disk })
+}
+
+/// An input of a node.
+fn given<S: Machine>(fed: &Fed<S>) -> Value {
+    json!({ "input": fed.input, "done": fed.done, "outputs": fed.outputs.len() })
 }
 
 fn server<S: Machine>(seat: &Seat<S>) -> Value {
@@ -96,11 +134,7 @@ fn fortune(fortune: Fortune) -> &'static str {
 }
 
 fn turn<E: Environment>(turn: &Turn<E>) -> Value {
-    let inputs = turn
-        .fed
-        .iter()
-        .map(|fed| json!({ "input": fed.input, "done": fed.done, "outputs": fed.outputs.len() }))
-        .collect::<Vec<_>>();
+    let inputs: Vec<Value> = turn.fed.iter().map(given).collect();
     let crash = turn.crash.as_ref().map(|crash| {
         json!({
             "input": crash.input,
@@ -121,5 +155,6 @@ fn turn<E: Environment>(turn: &Turn<E>) -> Value {
         "inputs": inputs,
         "crash": crash,
         "sends": sends,
+        "after": complete(&turn.after),
     })
 }

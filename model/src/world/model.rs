@@ -3,6 +3,7 @@
 
 use palisade_spec::invariants::Violation;
 use palisade_spec::raft::{Change, Config, Durable, Members, Node, NodeId};
+use serde_json::Value;
 use smallvec::SmallVec;
 use stateright::{Model, Path, Property};
 
@@ -26,6 +27,10 @@ pub struct World<E: Environment> {
     /// The members with which the cluster begins.
     pub(super) founders: Members,
     initial: Vec<State<E>>,
+    /// The state machine before the first entry.
+    pub(super) blank: E::Machine,
+    /// What happened before the beginning, as data.
+    pub(super) prelude: Vec<Value>,
     pub(super) kept: Kept<E>,
 }
 
@@ -56,7 +61,7 @@ impl<E: Environment> World<E> {
         let state = State {
             servers: seats.collect(),
             network: SmallVec::new(),
-            ghost: kept.ghost(Ghost::new(machine)),
+            ghost: kept.ghost(Ghost::new(machine.clone())),
             environment: kept.environments.intern(environment, &kept.renamings),
             crashes: bounds.crashes,
             snapshots: bounds.snapshots,
@@ -67,7 +72,8 @@ impl<E: Environment> World<E> {
             violation: None,
             canonical: None,
         };
-        let mut world = World { bounds, founders, initial: vec![state], kept };
+        let (initial, prelude) = (vec![state], Vec::new());
+        let mut world = World { bounds, founders, initial, blank: machine, prelude, kept };
         if world.bounds.seeded {
             world.elect_first();
         }
@@ -81,7 +87,7 @@ impl<E: Environment> World<E> {
         for change in changes {
             let change = self.kept.changes.intern(change.clone(), &self.kept.renamings);
             for stimulus in [Stimulus::Change(change), Stimulus::HeartbeatTimeout, Stimulus::HeartbeatTimeout] {
-                self.step(&mut state, NodeId(1), stimulus, None);
+                self.begin_with(&mut state, stimulus);
             }
         }
         assert!(state.violation.is_none(), "the first changes went wrong: {:?}", state.violation);
@@ -96,11 +102,18 @@ impl<E: Environment> World<E> {
         let mut state = self.initial[0].clone();
         let delivery = std::mem::replace(&mut self.bounds.delivery, Delivery::Prompt { losses: 0, cuts: 0 });
         for stimulus in [Stimulus::Campaign, Stimulus::HeartbeatTimeout] {
-            self.step(&mut state, NodeId(1), stimulus, None);
+            self.begin_with(&mut state, stimulus);
         }
         assert!(state.violation.is_none(), "the first election went wrong: {:?}", state.violation);
         self.bounds.delivery = delivery;
         self.initial = vec![state];
+    }
+
+    /// Something happens to server 1 before the beginning.
+    fn begin_with(&mut self, state: &mut State<E>, stimulus: Stimulus<E::Machine>) {
+        let action = Action::Step { server: NodeId(1), stimulus, again: false, fault: None };
+        self.prelude.push(self.recount(state, &action));
+        self.step(state, NodeId(1), stimulus, None);
     }
 
     fn spend(&self, state: &mut State<E>, fault: Option<Fault>) {

@@ -12,6 +12,7 @@ mod dev;
 mod keep;
 mod lock;
 mod members;
+mod puppet;
 mod serve;
 mod show;
 mod signals;
@@ -48,6 +49,7 @@ enum Command {
     Bench(bench::Bench),
     #[command(hide = true)]
     KeepRecording(keep::KeepRecording),
+    Puppet(puppet::Puppet),
     #[command(hide = true)]
     RunTied(child::RunTied),
     #[command(hide = true)]
@@ -68,6 +70,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Snapshot(snapshot) => snapshot.run(),
         Command::Bench(bench) => bench.run(),
         Command::KeepRecording(keep) => keep.run(),
+        Command::Puppet(puppet) => puppet.run(),
         Command::RunTied(command) => command.run(),
         Command::WatchOver(watchdog) => watchdog.run(),
     }

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use palisade_client::wire::{Acquired, Answer, Code, Consistency, Failure, HeldBy, LeaderView, SessionLease};
 use palisade_spec::lock::{Claim, Command, Event, Key, LockTable, Outcome, Reply, SessionId, Token};
-use palisade_spec::raft::{Change, Index, Node, NodeId, Payload, ReadId, Term};
+use palisade_spec::raft::{Change, Index, Input, Node, NodeId, Payload, ReadId, Term};
+use tokio::sync::oneshot;
 
 use super::ask::{Ask, Asker, Query, wire_session};
 use super::bounds::within_limits;
@@ -237,6 +238,19 @@ impl Desk {
             self.proposed.push_back(std::mem::take(&mut self.origins));
         }
         std::mem::take(&mut self.payloads)
+    }
+
+    /// This input comes from nobody who waits for an answer. To be followed as what clients ask for is.
+    pub(super) fn nobody_asks(&mut self, input: &Input<LockTable>) {
+        match input {
+            Input::Propose(payloads) => self.proposed.push_back(payloads.iter().map(|_| Origin::Own).collect()),
+            Input::Change(change) => {
+                let (nobody, _) = oneshot::channel();
+                let responder = Responder::once(ConnectionId(0), nobody);
+                self.proposed.push_back(vec![Origin::Change { change: change.clone(), responder }]);
+            }
+            _ => {}
+        }
     }
 
     /// The round's reads, as one. To be followed, some time, by [`Desk::read_ready`] or [`Desk::read_refused`], unless the

@@ -9,6 +9,7 @@
 //! is decided by that.
 
 mod carry_out;
+mod pull;
 mod round;
 
 use std::fmt;

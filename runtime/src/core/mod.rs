@@ -74,6 +74,13 @@ pub struct Doors {
     messages: Receiver<Vec<Message<LockTable>>>,
 }
 
+impl Doors {
+    /// What a peer said next, if it says something soon enough: for who steps the node by hand.
+    pub(crate) fn messages_within(&self, patience: std::time::Duration) -> Option<Vec<Message<LockTable>>> {
+        self.messages.recv_timeout(patience).ok()
+    }
+}
+
 #[cfg(test)]
 impl Doors {
     /// What the core would find next.

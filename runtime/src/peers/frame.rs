@@ -1,6 +1,8 @@
 //! Frames between nodes: length (u32, little-endian), CRC-32C of the payload (u32), bincode payload.
 //!
 //! TCP's own checksum is weak, and a flipped bit that still decodes could break safety: every frame has its own.
+//!
+//! Public for who stands between two nodes and must understand what they say, as a proxy of the conformance tests does.
 
 use palisade_client::codec::{self, CodecError};
 use serde::Serialize;
@@ -14,11 +16,14 @@ const HEADER: usize = 8;
 
 /// Why a frame was refused. The connection ends with it.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum FrameError {
+pub enum FrameError {
+    /// It is longer than it may be.
     #[error("a frame of {0} bytes is over the limit of {1}")]
     TooLong(usize, usize),
+    /// It was changed on its way.
     #[error("a frame's checksum does not match its content")]
     Checksum,
+    /// It is not what it should be.
     #[error(transparent)]
     Codec(#[from] CodecError),
 }
@@ -33,7 +38,7 @@ pub(super) enum ReadError {
 }
 
 /// Appends `value` to `buffer` as one frame.
-pub(super) fn encode<T: Serialize>(value: &T, buffer: &mut Vec<u8>) {
+pub fn encode<T: Serialize>(value: &T, buffer: &mut Vec<u8>) {
     let start = buffer.len();
     buffer.extend_from_slice(&[0; HEADER]);
     codec::encode_into(value, buffer);
@@ -45,7 +50,10 @@ pub(super) fn encode<T: Serialize>(value: &T, buffer: &mut Vec<u8>) {
 }
 
 /// Decodes the frame at the beginning of `bytes`, if all of it is there, and says how long it is.
-pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<Option<(T, usize)>, FrameError> {
+///
+/// # Errors
+/// If it is no frame of this type, or longer than `limit`.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<Option<(T, usize)>, FrameError> {
     let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else { return Ok(None) };
     let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     let (length, crc) = (word(0) as usize, word(4));
@@ -79,9 +87,9 @@ pub(super) async fn read<T: DeserializeOwned>(
 /// A buffer that has grown past this is given back.
 pub(super) const BUFFER_KEPT: usize = 1 << 20;
 /// The most bytes in a frame before the handshake.
-pub(super) const HELLO_BYTES: usize = 4096;
+pub const HELLO_BYTES: usize = 4096;
 /// The most bytes in a frame after it.
-pub(super) const MESSAGE_BYTES: usize = limits::PEER_FRAME_BYTES;
+pub const MESSAGE_BYTES: usize = limits::PEER_FRAME_BYTES;
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,7 @@
 //! with another data directory ([`acquaintances`]).
 
 mod acquaintances;
-mod frame;
+pub mod frame;
 mod inbound;
 mod outbound;
 mod place;
@@ -28,6 +28,7 @@ pub use acquaintances::Acquaintances;
 pub use inbound::accept;
 pub use outbound::dial_all;
 pub use place::Place;
+pub use snapshots::{Answer, Offer, Verdict};
 
 use crate::handover::Outbox;
 use crate::limits;
@@ -40,24 +41,30 @@ const VERSION: u16 = 2;
 
 /// The first frame on a connection, from whoever dialled.
 #[derive(Debug, Serialize, Deserialize)]
-struct Hello {
-    magic: [u8; 8],
-    version: u16,
-    cluster: u64,
-    from: NodeId,
-    to: NodeId,
+pub struct Hello {
+    /// That it is this protocol.
+    pub magic: [u8; 8],
+    /// The protocol's version.
+    pub version: u16,
+    /// The cluster.
+    pub cluster: u64,
+    /// Who dials.
+    pub from: NodeId,
+    /// Whom it means.
+    pub to: NodeId,
     /// Where the dialling node serves clients.
-    client_addr: String,
+    pub client_addr: String,
     /// Where the dialling node can be dialled.
-    peer_addr: String,
+    pub peer_addr: String,
     /// The dialling node's data directory, by its number.
-    incarnation: Incarnation,
-    purpose: Purpose,
+    pub incarnation: Incarnation,
+    /// What for.
+    pub purpose: Purpose,
 }
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Purpose {
+pub enum Purpose {
     /// Messages from the dialling node, for as long as it lasts.
     Messages,
     /// One snapshot from the dialling node.
@@ -65,7 +72,7 @@ enum Purpose {
 }
 
 /// The answer to a [`Hello`]: welcome, and by whom; or why not.
-type Welcome = Result<Incarnation, String>;
+pub type Welcome = Result<Incarnation, String>;
 
 const MAGIC: [u8; 8] = *b"PALISADE";
 
@@ -237,6 +244,11 @@ impl Peers {
             return Some(self.roster.client_addr.clone());
         }
         self.link(id)?.state.lock().client_addr.clone()
+    }
+
+    /// Whether messages to a node have somewhere to go at the moment; `None` if it was removed, or was never heard of.
+    pub fn reaches(&self, id: NodeId) -> Option<bool> {
+        self.link(id).map(|link| link.state.lock().dialled)
     }
 
     /// Whether a connection from this node stands.

@@ -48,15 +48,16 @@ const LOADED_WITHIN: Duration = Duration::from_secs(300);
 
 /// What a sender has.
 #[derive(Debug, Serialize, Deserialize)]
-struct Offer {
+pub struct Offer {
     /// The term in which its node was asked to send it.
-    term: Term,
-    info: SnapshotInfo,
+    pub term: Term,
+    /// The snapshot.
+    pub info: SnapshotInfo,
 }
 
 /// What the receiver wants of it.
 #[derive(Debug, Serialize, Deserialize)]
-enum Answer {
+pub enum Answer {
     /// The bytes from here on.
     From(u64),
     /// Nothing: it has all that the snapshot includes.
@@ -66,7 +67,7 @@ enum Answer {
 }
 
 /// What became of it.
-type Verdict = Result<(), String>;
+pub type Verdict = Result<(), String>;
 
 #[derive(Debug, thiserror::Error)]
 enum Trouble {

@@ -77,4 +77,6 @@ pub use snapshot_file::{SnapshotFlaw, SnapshotHash, SnapshotInfo, read as read_s
 pub use snapshots::{Incoming, Snapshots};
 pub use wal::{DEFAULT_SEGMENT_BYTES, Wal, Written};
 
+pub(crate) use segment::FRAMES_AT;
+
 use segment::SegmentNumber;

@@ -57,7 +57,7 @@ const START_AT: usize = 46;
 const SUM_AT: usize = SECTOR - 4;
 
 /// Where the first frame begins.
-pub(super) const FRAMES_AT: u64 = SECTOR as u64;
+pub(crate) const FRAMES_AT: u64 = SECTOR as u64;
 
 /// What the log has come to when a segment begins: all that recovery must know of the segments before it, once a
 /// snapshot includes their entries.

@@ -155,7 +155,7 @@ impl<T: Transport> Driver<T> {
 
     /// Steps the node. Timers are armed at once: they are the driver's own, and a later input of this round may
     /// depend on them.
-    fn step(&mut self, input: Input<LockTable>) {
+    pub(super) fn step(&mut self, input: Input<LockTable>) {
         let first = self.outputs.len();
         let shown = self.tap.is_some().then(|| input.clone());
         self.node.step(input, &mut self.outputs);

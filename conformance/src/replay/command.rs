@@ -1,0 +1,208 @@
+//! `palisade-conformance replay`.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use clap::Args;
+use palisade_model::models::{Tier, models};
+use parking_lot::Mutex;
+
+use super::coverage::Coverage;
+use super::kept::{self, Kept};
+use super::play::{Company, PlayError, Played, play, program};
+use super::seeded;
+use super::trace::Trace;
+
+/// The segments of the nodes' logs, unless told otherwise: so short that they give way every few writes.
+pub const SEGMENT_BYTES: u64 = 1536;
+
+/// Play the model's traces on live nodes, and compare after every step; without files, those that are kept
+#[derive(Clone, Debug, Args)]
+pub struct Arguments {
+    /// Traces, as `palisade-model trace --json` writes them
+    files: Vec<PathBuf>,
+    /// Of the traces that are kept, only those of this model
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+    /// The folder of the traces that are kept
+    #[arg(long, value_name = "DIR", default_value_os_t = kept::folder())]
+    traces: PathBuf,
+    /// So many random walks through each of the wide models besides
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    walks: u64,
+    /// The seed of the first
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How long a walk may be
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    steps: usize,
+    /// The length of a segment of the nodes' logs
+    #[arg(long, value_name = "BYTES", default_value_t = SEGMENT_BYTES)]
+    segment_bytes: u64,
+    /// How many traces at a time
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    jobs: usize,
+    /// Say what was exercised, and fail if something was not that should be
+    #[arg(long)]
+    coverage: bool,
+    /// Put known bugs into a copy of the server, and see that a replay finds each
+    #[arg(long)]
+    seeded: bool,
+    /// Only these of them
+    #[arg(long, value_name = "NAME", requires = "seeded")]
+    bug: Vec<String>,
+}
+
+/// A trace, and what to call it.
+pub type Titled = (String, Result<Trace, String>);
+
+/// Runs the command. Says whether all is as it must be.
+///
+/// # Errors
+/// If what was given cannot be worked with.
+pub fn run(arguments: &Arguments, out: &mut impl Write) -> Result<bool, String> {
+    let kept = kept::all(&arguments.traces).map_err(|error| error.to_string())?;
+    if arguments.seeded {
+        return hunt_all(&kept, arguments, out);
+    }
+    let company = Company { program: program()?, segment_bytes: arguments.segment_bytes };
+    let traces = if arguments.files.is_empty() { chosen(&kept, arguments) } else { read_all(&arguments.files)? };
+    let begun = Instant::now();
+    let total = play_all(&company, &traces, arguments.jobs.max(1));
+    let failed = |error: std::io::Error| error.to_string();
+    for failure in &total.failures {
+        writeln!(out, "{failure}").map_err(failed)?;
+    }
+    writeln!(out, "{}", total.summary(begun.elapsed().as_secs_f64())).map_err(failed)?;
+    let mut is_sound = total.failures.is_empty();
+    if arguments.coverage {
+        write!(out, "{}", total.coverage).map_err(failed)?;
+        for missing in total.coverage.missing() {
+            writeln!(out, "NOT EXERCISED: {missing}").map_err(failed)?;
+            is_sound = false;
+        }
+    }
+    Ok(is_sound)
+}
+
+fn chosen(kept: &[Kept], arguments: &Arguments) -> Vec<Titled> {
+    let is_chosen = |kept: &&Kept| arguments.model.as_ref().is_none_or(|model| *model == kept.model);
+    let kept = kept.iter().filter(is_chosen);
+    let told = kept.map(|kept| (kept.title(), kept.trace().map_err(|error| error.to_string())));
+    told.chain(walks(arguments.walks, arguments.seed, arguments.steps)).collect()
+}
+
+/// Random walks through each model that is made for them and has servers.
+pub fn walks(count: u64, seed: u64, steps: usize) -> Vec<Titled> {
+    let models = models();
+    let wide = models.iter().filter(|model| model.tier == Tier::Random && !model.name.starts_with("locks"));
+    let walks = wide.flat_map(|model| (seed..seed + count).map(move |seed| (model, seed)));
+    let told = walks.map(|(model, seed)| {
+        let lines = model.model.wander(seed, steps).map(|trace| trace.lines(model.name)).unwrap_or_default();
+        (format!("{}, a random walk, seed {seed}", model.name), Trace::read(lines).map_err(|error| error.to_string()))
+    });
+    told.collect()
+}
+
+fn read_all(files: &[PathBuf]) -> Result<Vec<Titled>, String> {
+    let read = |path: &PathBuf| {
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let lines: Result<Vec<_>, _> = text.lines().map(serde_json::from_str).collect();
+        let lines = lines.map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok((path.display().to_string(), Trace::read(lines).map_err(|error| error.to_string())))
+    };
+    files.iter().map(read).collect()
+}
+
+/// What came of many plays.
+#[derive(Clone, Debug, Default)]
+pub struct Total {
+    /// How many traces were played, and how many of their steps.
+    pub played: (usize, usize),
+    /// Why some ended before their time, and how many.
+    pub ended: BTreeMap<String, usize>,
+    /// What was found, or why a trace could not be played.
+    pub failures: Vec<String>,
+    /// What was exercised.
+    pub coverage: Coverage,
+}
+
+impl Total {
+    fn summary(&self, seconds: f64) -> String {
+        let Total { played: (traces, steps), ended, failures, .. } = self;
+        let mut told =
+            format!("{traces} traces, {steps} steps on live nodes, {seconds:.1} s: {} differ", failures.len());
+        for (why, count) in ended {
+            told.push_str(&format!("\n  {count} ended before the trace did: {why}"));
+        }
+        told
+    }
+
+    fn add(&mut self, played: Played) {
+        self.played.0 += 1;
+        self.played.1 += played.steps;
+        if let Some(why) = played.ended {
+            *self.ended.entry(why).or_default() += 1;
+        }
+        self.coverage.add(played.coverage);
+    }
+}
+
+/// Plays traces, so many at a time.
+pub fn play_all(company: &Company, traces: &[Titled], jobs: usize) -> Total {
+    let (next, total) = (AtomicUsize::new(0), Mutex::new(Total::default()));
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                while let Some((title, trace)) = traces.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let played = match trace {
+                        Ok(trace) => play(company, trace).map_err(|error| match error {
+                            PlayError::Found(finding) => format!("{title}: DIFFERS in {finding}"),
+                            PlayError::Stage(_) => format!("{title}: {error}"),
+                        }),
+                        Err(error) => Err(format!("{title}: {error}")),
+                    };
+                    match played {
+                        Ok(played) => total.lock().add(played),
+                        Err(failure) => total.lock().failures.push(failure),
+                    }
+                }
+            });
+        }
+    });
+    total.into_inner()
+}
+
+fn hunt_all(kept: &[Kept], arguments: &Arguments, out: &mut impl Write) -> Result<bool, String> {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut all_caught = true;
+    let bugs = seeded::bugs(&seeded::folder())?;
+    let is_chosen = |bug: &&seeded::Bug| arguments.bug.is_empty() || arguments.bug.contains(&bug.name);
+    for bug in bugs.iter().filter(is_chosen) {
+        let begun = Instant::now();
+        let found = bug.hunt(&workspace, kept, arguments.segment_bytes);
+        let seconds = begun.elapsed().as_secs_f64();
+        let told = match found {
+            Ok(Some((title, finding))) if finding.difference.what.starts_with(&bug.finds) => {
+                format!("{}: found by {title}, {seconds:.0} s: {finding}", bug.name)
+            }
+            Ok(Some((title, finding))) => {
+                all_caught = false;
+                format!("{}: FOUND OTHERWISE than by {}: by {title}: {finding}", bug.name, bug.finds)
+            }
+            Ok(None) => {
+                all_caught = false;
+                format!("{}: SURVIVES, {seconds:.0} s", bug.name)
+            }
+            Err(error) => {
+                all_caught = false;
+                error
+            }
+        };
+        writeln!(out, "{told}").and_then(|()| out.flush()).map_err(|error| error.to_string())?;
+    }
+    Ok(all_caught)
+}

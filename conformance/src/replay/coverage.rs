@@ -1,0 +1,179 @@
+//! What was exercised on live nodes: which actions, messages, outputs and crashes, and which kinds of nodes took which
+//! inputs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use palisade_spec::lock::LockTable;
+use palisade_spec::raft::{Body, Input, Message, Node, Output, Persist};
+
+/// Counts, by subject and name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Coverage(BTreeMap<&'static str, BTreeMap<String, usize>>);
+
+/// What a replay of all kept traces has to come upon, by subject.
+pub const WANTED: &[(&str, &[&str])] = &[
+    (
+        "action",
+        &[
+            "campaign",
+            "change",
+            "clock",
+            "compact",
+            "crash",
+            "cut",
+            "deliver",
+            "election timeout",
+            "heal",
+            "heartbeat timeout",
+            "lose",
+            "propose",
+            "read",
+            "snapshot",
+            "transfer",
+        ],
+    ),
+    (
+        "message",
+        &[
+            "AppendAccepted",
+            "AppendEntries",
+            "AppendRejected",
+            "InstallSnapshot",
+            "PreVote",
+            "PreVoteReply",
+            "RequestVote",
+            "RequestVoteReply",
+            "TimeoutNow",
+        ],
+    ),
+    (
+        "output",
+        &[
+            "Accepted",
+            "Applied",
+            "ArmElectionTimer",
+            "ArmHeartbeatTimer",
+            "Dropped",
+            "Persist Compact",
+            "Persist Entries",
+            "Persist HardState",
+            "Persist Snapshot",
+            "ReadReady",
+            "Send",
+            "SendSnapshot",
+        ],
+    ),
+    ("dropped", &["leader_is_alive", "stale"]),
+];
+
+impl Coverage {
+    /// Something happened.
+    pub fn note(&mut self, subject: &'static str, name: impl Into<String>) {
+        *self.0.entry(subject).or_default().entry(name.into()).or_default() += 1;
+    }
+
+    /// How often it did.
+    pub fn count(&self, subject: &str, name: &str) -> usize {
+        self.0.get(subject).and_then(|names| names.get(name)).copied().unwrap_or(0)
+    }
+
+    /// A node, as it was, takes an input and asks for these outputs.
+    pub fn stepped(&mut self, node: &Node<LockTable>, input: &Input<LockTable>, outputs: &[Output<LockTable>]) {
+        if let Input::Receive(message) = input {
+            self.note("message", message.body.name());
+        }
+        self.note("branch", format!("{} takes {}", node.role().name(), taken(node, input)));
+        for output in outputs {
+            self.note("output", name(output));
+            if let Output::Dropped { reason, .. } = output {
+                self.note("dropped", reason.name());
+            }
+        }
+    }
+
+    /// Adds what another replay has come upon.
+    pub fn add(&mut self, other: Coverage) {
+        for (subject, names) in other.0 {
+            for (name, count) in names {
+                *self.0.entry(subject).or_default().entry(name).or_default() += count;
+            }
+        }
+    }
+
+    /// What was [wanted](WANTED) and has not happened.
+    pub fn missing(&self) -> Vec<String> {
+        let names = WANTED.iter().flat_map(|(subject, names)| names.iter().map(move |name| (*subject, *name)));
+        names
+            .filter(|(subject, name)| self.count(subject, name) == 0)
+            .map(|(subject, name)| format!("{subject} {name}"))
+            .collect()
+    }
+}
+
+impl fmt::Display for Coverage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (subject, names) in &self.0 {
+            writeln!(f, "{subject}: {} kinds", names.len())?;
+            for (name, count) in names {
+                writeln!(f, "  {count:>6}  {name}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An input, as far as a node tells inputs apart before it looks at what they say.
+fn taken(node: &Node<LockTable>, input: &Input<LockTable>) -> String {
+    match input {
+        Input::Receive(Message { term, body, .. }) => {
+            let age = match term.cmp(&node.term()) {
+                std::cmp::Ordering::Less => " of an earlier term",
+                std::cmp::Ordering::Equal => "",
+                std::cmp::Ordering::Greater => " of a later term",
+            };
+            let detail = match body {
+                Body::PreVoteReply { granted } | Body::RequestVoteReply { granted } => {
+                    if *granted {
+                        " (granted)"
+                    } else {
+                        " (refused)"
+                    }
+                }
+                Body::AppendEntries { entries, .. } if entries.is_empty() => " (no entries)",
+                Body::RequestVote { transfer: true, .. } => " (called)",
+                _ => "",
+            };
+            format!("{}{detail}{age}", body.name())
+        }
+        Input::Propose(_) => "Propose".into(),
+        Input::Read(_) => "Read".into(),
+        Input::Change(_) => "Change".into(),
+        Input::Transfer(_) => "Transfer".into(),
+        Input::ElectionTimeout => "ElectionTimeout".into(),
+        Input::HeartbeatTimeout => "HeartbeatTimeout".into(),
+        Input::ClockAdvanced(_) => "ClockAdvanced".into(),
+        Input::Compact(_) => "Compact".into(),
+    }
+}
+
+fn name(output: &Output<LockTable>) -> &'static str {
+    match output {
+        Output::Persist(Persist::HardState(_)) => "Persist HardState",
+        Output::Persist(Persist::Entries(_)) => "Persist Entries",
+        Output::Persist(Persist::Snapshot(_)) => "Persist Snapshot",
+        Output::Persist(Persist::Compact(_)) => "Persist Compact",
+        Output::Send(_) => "Send",
+        Output::Accepted { .. } => "Accepted",
+        Output::Refused { .. } => "Refused",
+        Output::ChangeRefused(_) => "ChangeRefused",
+        Output::TransferRefused { .. } => "TransferRefused",
+        Output::ReadReady(_) => "ReadReady",
+        Output::ReadRefused { .. } => "ReadRefused",
+        Output::Applied { .. } => "Applied",
+        Output::SendSnapshot { .. } => "SendSnapshot",
+        Output::ArmElectionTimer => "ArmElectionTimer",
+        Output::ArmHeartbeatTimer => "ArmHeartbeatTimer",
+        Output::Dropped { .. } => "Dropped",
+    }
+}

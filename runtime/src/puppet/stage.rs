@@ -1,0 +1,205 @@
+//! The disk of a puppet: the system's, with an eye on what is done to it; and the eye of somebody who only looks.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::score::Score;
+use super::strings::{Deed, Place};
+use crate::storage::{Access, Beside, Disk, DiskFile, FRAMES_AT, Lock, Locking, SystemDisk};
+
+/// The system's disk. Notes frames that go to the log, and snapshots that get their names, and stands still in the middle if
+/// it is to.
+#[derive(Debug)]
+pub(super) struct Stage(pub(super) Arc<Score>);
+
+impl Disk for Stage {
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        SystemDisk.create_directory(path)
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<OsString>> {
+        SystemDisk.list(directory)
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        SystemDisk.sync_directory(path)
+    }
+
+    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
+        let file = SystemDisk.open(path, access)?;
+        if !begins_with(path, "wal-") || access == Access::Read {
+            return Ok(file);
+        }
+        Ok(Box::new(Segment { file, score: Arc::clone(&self.0) }))
+    }
+
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        SystemDisk.read(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let is_snapshot = begins_with(to, "snapshot-");
+        if is_snapshot {
+            self.0.names();
+        }
+        SystemDisk.rename(from, to)?;
+        if is_snapshot {
+            self.0.note(Deed::Name);
+        }
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        SystemDisk.remove(path)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Locking> {
+        SystemDisk.lock(path)
+    }
+
+    fn beside(&self, name: &'static str, work: Box<dyn FnOnce() + Send>) -> io::Result<Beside> {
+        SystemDisk.beside(name, work)
+    }
+}
+
+fn begins_with(path: &Path, prefix: &str) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
+}
+
+/// A segment of the log.
+#[derive(Debug)]
+struct Segment {
+    file: Box<dyn DiskFile>,
+    score: Arc<Score>,
+}
+
+impl Segment {
+    /// Whether this is a frame. A header stands before the frames, and zeros are no frame: none begins with one.
+    fn is_frame(&self, bytes: &[u8], offset: u64) -> bool {
+        self.score.counts() && offset >= FRAMES_AT && bytes.first().is_some_and(|first| *first != 0)
+    }
+}
+
+impl DiskFile for Segment {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(bytes, offset)
+    }
+
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if !self.is_frame(bytes, offset) {
+            return self.file.write_all_at(bytes, offset);
+        }
+        match self.score.place_in_next_write() {
+            Some(Place::Before) => self.score.stand(),
+            Some(Place::Within(count)) => {
+                self.file.write_all_at(&bytes[..count.min(bytes.len() - 1)], offset)?;
+                self.score.stand()
+            }
+            Some(Place::Unsynced | Place::Synced) | None => {}
+        }
+        self.file.write_all_at(bytes, offset)?;
+        self.score.note(Deed::Write);
+        Ok(())
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        self.file.length()
+    }
+
+    fn set_length(&self, bytes: u64) -> io::Result<()> {
+        self.file.set_length(bytes)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let is_frames = self.score.counts() && self.score.has_unsynced();
+        if is_frames && self.score.place_in_last_write() == Some(Place::Unsynced) {
+            self.score.stand();
+        }
+        self.file.sync_data()?;
+        if is_frames {
+            self.score.note(Deed::Sync);
+            if self.score.place_in_last_write() == Some(Place::Synced) {
+                self.score.stand();
+            }
+        }
+        Ok(())
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+}
+
+/// Sees the system's files, and changes none: what recovery does to them, it does in vain.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Onlooker;
+
+impl Disk for Onlooker {
+    fn create_directory(&self, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<OsString>> {
+        SystemDisk.list(directory)
+    }
+
+    fn sync_directory(&self, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
+        if access == Access::Read { SystemDisk.open(path, access) } else { Ok(Box::new(Nowhere)) }
+    }
+
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        SystemDisk.read(path)
+    }
+
+    fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn remove(&self, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn lock(&self, _: &Path) -> io::Result<Locking> {
+        Ok(Locking::Locked(Lock::new(())))
+    }
+
+    fn beside(&self, name: &'static str, work: Box<dyn FnOnce() + Send>) -> io::Result<Beside> {
+        SystemDisk.beside(name, work)
+    }
+}
+
+/// A file whose content nobody keeps.
+#[derive(Debug)]
+struct Nowhere;
+
+impl DiskFile for Nowhere {
+    fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
+        Ok(0)
+    }
+
+    fn write_all_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(0)
+    }
+
+    fn set_length(&self, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
