@@ -238,7 +238,7 @@ fn outline(event: &Value) -> Value {
 fn take<M: Readable>(
     model: &M,
     mut choose: impl FnMut(&M::State, &[M::Action]) -> Option<M::Action>,
-) -> Option<Vec<(M::State, Option<M::Action>)>> {
+) -> Option<Box<Way<M>>> {
     let mut state = model.init_states().into_iter().next()?;
     let mut way = Vec::new();
     loop {
@@ -246,7 +246,7 @@ fn take<M: Readable>(
         model.actions(&state, &mut actions);
         let Some(action) = choose(&state, &actions) else {
             way.push((state, None));
-            return Some(way);
+            return Some(way.into());
         };
         let next = model.next_state(&state, action.clone())?;
         way.push((std::mem::replace(&mut state, next), Some(action)));

@@ -20,8 +20,8 @@ use crate::core::{self, Core, DriverParts, Event, SnapshotPolicy, Timing};
 use crate::http::{self, App};
 use crate::metrics::Metrics;
 use crate::peers::{self, Acquaintances, Peers, Roster};
-use crate::recording;
 use crate::puppet;
+use crate::recording;
 use crate::storage::{LockedDir, StorageError, Wal};
 
 /// What a node is started with.

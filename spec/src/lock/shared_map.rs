@@ -32,6 +32,9 @@ const ROOM: usize = WIDTH / 8;
 /// What a node consists of, sorted by key.
 type Run<K, T> = Vec<(K, T)>;
 
+/// A node under its fence.
+type Child<K, V> = (K, Arc<Node<K, V>>);
+
 /// A sorted map whose copies share what they have in common.
 pub struct SharedMap<K, V> {
     root: Arc<Node<K, V>>,
@@ -45,7 +48,7 @@ enum Node<K, V> {
     Leaf(Run<K, V>),
     /// Nodes, each under a **fence**: a key that is not above the least in that node, and above all in the node before.
     /// The fence of the first means nothing: what is less than all fences belongs there.
-    Branch(Run<K, Arc<Node<K, V>>>),
+    Branch(Vec<Child<K, V>>),
 }
 
 use Node::{Branch, Leaf};
@@ -254,12 +257,12 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
 }
 
 /// Where `key` stands, or would stand.
-fn find<K: Ord, T>(run: &Run<K, T>, key: &K) -> Result<usize, usize> {
+fn find<K: Ord, T>(run: &[(K, T)], key: &K) -> Result<usize, usize> {
     run.binary_search_by(|(known, _)| known.cmp(key))
 }
 
 /// The node of a branch that `key` belongs to.
-fn under<K: Ord, T>(run: &Run<K, T>, key: &K) -> usize {
+fn under<K: Ord, T>(run: &[(K, T)], key: &K) -> usize {
     run.partition_point(|(fence, _)| fence <= key).saturating_sub(1)
 }
 
@@ -290,7 +293,7 @@ fn put<K, T>(run: &mut Run<K, T>, place: usize, item: (K, T)) -> Option<Run<K, T
 
 /// A node of this branch has become short: it goes if it is empty, and is joined with a neighbour if both leave room
 /// together.
-fn tidy<K: Ord + Clone, V: Clone>(run: &mut Run<K, Arc<Node<K, V>>>, place: usize) {
+fn tidy<K: Ord + Clone, V: Clone>(run: &mut Vec<Child<K, V>>, place: usize) {
     if run[place].1.len() == 0 {
         run.remove(place);
         return;
@@ -310,7 +313,7 @@ fn tidy<K: Ord + Clone, V: Clone>(run: &mut Run<K, Arc<Node<K, V>>>, place: usiz
 pub struct Entries<'a, K, V> {
     leaf: slice::Iter<'a, (K, V)>,
     /// What comes behind the leaf, and behind the branch that it is in, and so on, from the root on.
-    ahead: Vec<slice::Iter<'a, (K, Arc<Node<K, V>>)>>,
+    ahead: Vec<slice::Iter<'a, Child<K, V>>>,
 }
 
 impl<'a, K, V> Entries<'a, K, V> {
@@ -318,8 +321,8 @@ impl<'a, K, V> Entries<'a, K, V> {
     fn descend(
         &mut self,
         mut node: &'a Node<K, V>,
-        in_branch: impl Fn(&'a Run<K, Arc<Node<K, V>>>) -> usize,
-        in_leaf: impl FnOnce(&'a Run<K, V>) -> usize,
+        in_branch: impl Fn(&'a [Child<K, V>]) -> usize,
+        in_leaf: impl FnOnce(&'a [(K, V)]) -> usize,
     ) {
         while let Branch(run) = node {
             let mut ahead = run[in_branch(run)..].iter();
