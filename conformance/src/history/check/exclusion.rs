@@ -28,7 +28,7 @@ use std::collections::HashMap;
 
 use super::facts::{Facts, Grant};
 use super::{MOST, Verdict, Violation, count};
-use crate::history::{Answer, Call, Operation, Refusal, Time};
+use crate::history::{Answer, Call, Refusal, Time};
 
 /// The checker's name.
 pub const NAME: &str = "exclusion";
@@ -46,16 +46,11 @@ pub(super) fn check(facts: &Facts<'_>) -> Verdict {
     Verdict { checker: NAME, checked, violations }
 }
 
-/// The operation that showed it, to be named in an accusation.
-fn by<'h>(facts: &Facts<'h>, place: usize) -> &'h Operation {
-    facts.operation(place)
-}
-
 fn one_grant_a_token(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
     for &(token, place) in facts.contradictions.iter().take(MOST) {
         let Some(grant) = facts.grant_of(token) else { continue };
-        let operation = by(facts, place);
-        let first = by(facts, grant.acquire.unwrap_or(grant.seen.1));
+        let operation = facts.operation(place);
+        let first = facts.operation(grant.acquire.unwrap_or(grant.seen.1));
         violations.push(Violation(match operation.call {
             Call::Release { .. } => format!(
                 "only its holder gives a lock back, but {operation} succeeded, and token {token} belongs to {first}"
@@ -75,9 +70,9 @@ fn tokens_follow_time(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
                 "later grants have higher tokens, but token {} was there by {} ({}), before token {} was asked for: {}",
                 grant.token,
                 grant.seen.0,
-                by(facts, grant.seen.1),
+                facts.operation(grant.seen.1),
                 lower.token,
-                by(facts, asked),
+                facts.operation(asked),
             )));
         }
         if latest.is_none_or(|latest| grant.not_before > latest.not_before) {
@@ -93,16 +88,18 @@ fn periods_do_not_overlap(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
         let lasts = before.lasts();
         // What only the order of asking forbids has been said already.
         if before.token < grant.token && lasts > grant.seen.0 && before.not_before <= grant.seen.0 {
-            let holder = by(facts, before.acquire.unwrap_or(before.seen.1));
-            let next = by(facts, grant.acquire.unwrap_or(grant.seen.1));
+            let holder = facts.operation(before.acquire.unwrap_or(before.seen.1));
+            let next = facts.operation(grant.acquire.unwrap_or(grant.seen.1));
             let why = match before.held {
-                Some((held, place)) if held == lasts => format!("was still found there later by {}", by(facts, place)),
+                Some((held, place)) if held == lasts => {
+                    format!("was still found there later by {}", facts.operation(place))
+                }
                 _ => format!("could not have ended before {lasts}"),
             };
             let since = if facts.operation(grant.seen.1).id == next.id {
                 String::new()
             } else {
-                format!(" (it was granted by {} because of {})", grant.seen.0, by(facts, grant.seen.1))
+                format!(" (it was granted by {} because of {})", grant.seen.0, facts.operation(grant.seen.1))
             };
             violations.push(Violation(format!(
                 "a key has one holder at a time, but token {} of {} was granted by {} while token {} {why}: {next}{since}; {holder}",
@@ -124,8 +121,8 @@ fn the_ended_stays_ended(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
                 "what has ended stays ended, but token {} of {}, which was gone by {ended}, was found there later: {}; {}",
                 grant.token,
                 facts.keys[grant.key],
-                by(facts, end),
-                by(facts, finder),
+                facts.operation(end),
+                facts.operation(finder),
             )));
         }
     }
@@ -138,11 +135,11 @@ fn holders_have_asked(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
         if facts.may_be_nameless(session, grant.key, Time::NEVER) || facts.sessions[session].may_expire() == Time(0) {
             continue;
         }
-        let operation = by(facts, grant.seen.1);
+        let operation = facts.operation(grant.seen.1);
         let Some(Answer::Lock { .. }) = operation.answer() else { continue };
         let acquires = facts.claims(session, grant.key).map(|claims| &claims.acquires);
         let refused = |place| {
-            let refusal = by(facts, place).refusal();
+            let refusal = facts.operation(place).refusal();
             matches!(refusal, Some(Refusal::Held { .. } | Refusal::Timeout | Refusal::NotTaken { .. }))
         };
         let open = acquires

@@ -18,6 +18,7 @@
 
 use std::collections::HashMap;
 
+use super::intervals::Intervals;
 use crate::history::event::DEFAULT_TTL_MS;
 use crate::history::{Answer, Call, History, Key, Note, Operation, Refusal, Session, Time};
 
@@ -98,66 +99,6 @@ pub(super) struct Claims {
     pub(super) acquires: Intervals,
     /// Withdrawals that were not refused.
     pub(super) withdrawals: Intervals,
-}
-
-/// Operations by their completions, so that those which were still open at some moment are a suffix; and those of which
-/// nobody knows whether they ever ended.
-#[derive(Debug, Default)]
-pub(super) struct Intervals {
-    /// Completion, invocation, operation.
-    ended: Vec<(Time, Time, Place)>,
-    /// The earliest invocation from here on.
-    earliest: Vec<Time>,
-    /// Invocation, operation.
-    endless: Vec<(Time, Place)>,
-}
-
-impl Intervals {
-    fn add(&mut self, operation: &Operation, place: Place) {
-        match operation.completed() {
-            Time::NEVER => self.endless.push((operation.invoked, place)),
-            completed => self.ended.push((completed, operation.invoked, place)),
-        }
-    }
-
-    fn sort(&mut self) {
-        self.ended.sort_unstable();
-        self.endless.sort_unstable();
-        let mut earliest = Time::NEVER;
-        let suffixes = self.ended.iter().rev().map(|(_, invoked, _)| {
-            earliest = earliest.min(*invoked);
-            earliest
-        });
-        self.earliest = suffixes.collect();
-        self.earliest.reverse();
-    }
-
-    fn open_at(&self, moment: Time) -> usize {
-        self.ended.partition_point(|(completed, _, _)| *completed < moment)
-    }
-
-    /// The earliest invocation among those that were not completed before `moment`.
-    pub(super) fn earliest_open_at(&self, moment: Time) -> Time {
-        let ended = self.earliest.get(self.open_at(moment)).copied();
-        let endless = self.endless.first().map(|(invoked, _)| *invoked);
-        ended.into_iter().chain(endless).min().unwrap_or(Time::NEVER)
-    }
-
-    /// Those that overlap with `from..=to`. It looks no further than to where all others began later, so that a
-    /// session's thousandth acquire costs no more than its first.
-    pub(super) fn overlapping(&self, from: Time, to: Time) -> impl Iterator<Item = Place> {
-        let open = self.open_at(from);
-        let near =
-            self.ended[open..].iter().zip(&self.earliest[open..]).take_while(move |(_, earliest)| **earliest <= to);
-        let ended = near.filter(move |((_, invoked, _), _)| *invoked <= to).map(|((_, _, place), _)| *place);
-        let endless = self.endless.iter().take_while(move |(invoked, _)| *invoked <= to).map(|(_, place)| *place);
-        ended.chain(endless)
-    }
-
-    /// Whether there is exactly one.
-    pub(super) fn one_overlaps(&self, from: Time, to: Time) -> bool {
-        self.overlapping(from, to).take(2).count() == 1
-    }
 }
 
 /// Everything that the fast checkers share.

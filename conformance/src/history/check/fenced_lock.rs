@@ -218,7 +218,8 @@ impl FencedLock {
             (Act::Release { party, token }, seen) => self.release(*party, *token, seen),
             (Act::Withdraw { party }, _) => {
                 self.end_due_holder()?;
-                self.drop_claim(*party)
+                // One that is due cannot act: its place stays until it is swept.
+                if self.is_gone(*party) { Ok(()) } else { self.drop_claim(*party) }
             }
             (Act::Close { party }, _) => {
                 self.state.ended |= bit(*party);

@@ -11,6 +11,7 @@ pub mod exclusion;
 mod facts;
 mod fenced_lock;
 pub mod fifo;
+mod intervals;
 pub mod linearizable;
 pub mod resource;
 mod steps;

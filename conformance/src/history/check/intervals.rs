@@ -1,0 +1,97 @@
+//! Operations by their times: which of them were under way at some moment?
+
+use super::facts::Place;
+use crate::history::{Operation, Time};
+
+/// Operations by their completions, so that those which were still open at some moment are a suffix; and those of which
+/// nobody knows whether they ever ended.
+#[derive(Debug, Default)]
+pub(super) struct Intervals {
+    /// Completion, invocation, operation.
+    ended: Vec<(Time, Time, Place)>,
+    /// The earliest invocation from here on.
+    earliest: Vec<Time>,
+    /// Invocation, operation.
+    endless: Vec<(Time, Place)>,
+}
+
+impl Intervals {
+    pub(super) fn add(&mut self, operation: &Operation, place: Place) {
+        match operation.completed() {
+            Time::NEVER => self.endless.push((operation.invoked, place)),
+            completed => self.ended.push((completed, operation.invoked, place)),
+        }
+    }
+
+    pub(super) fn sort(&mut self) {
+        self.ended.sort_unstable();
+        self.endless.sort_unstable();
+        let mut earliest = Time::NEVER;
+        let suffixes = self.ended.iter().rev().map(|(_, invoked, _)| {
+            earliest = earliest.min(*invoked);
+            earliest
+        });
+        self.earliest = suffixes.collect();
+        self.earliest.reverse();
+    }
+
+    fn open_at(&self, moment: Time) -> usize {
+        self.ended.partition_point(|(completed, _, _)| *completed < moment)
+    }
+
+    /// The earliest invocation among those that were not completed before `moment`.
+    pub(super) fn earliest_open_at(&self, moment: Time) -> Time {
+        let ended = self.earliest.get(self.open_at(moment)).copied();
+        let endless = self.endless.first().map(|(invoked, _)| *invoked);
+        ended.into_iter().chain(endless).min().unwrap_or(Time::NEVER)
+    }
+
+    /// Those that overlap with `from..=to`. It looks no further than to where all others began later, so that a
+    /// session's thousandth acquire costs no more than its first.
+    pub(super) fn overlapping(&self, from: Time, to: Time) -> impl Iterator<Item = Place> {
+        let open = self.open_at(from);
+        let near =
+            self.ended[open..].iter().zip(&self.earliest[open..]).take_while(move |(_, earliest)| **earliest <= to);
+        let ended = near.filter(move |((_, invoked, _), _)| *invoked <= to).map(|((_, _, place), _)| *place);
+        let endless = self.endless.iter().take_while(move |(invoked, _)| *invoked <= to).map(|(_, place)| *place);
+        ended.chain(endless)
+    }
+
+    /// Whether there is exactly one.
+    pub(super) fn one_overlaps(&self, from: Time, to: Time) -> bool {
+        self.overlapping(from, to).take(2).count() == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::{Answer, Call, End, OpId};
+
+    fn operation(invoked: u64, answered: Option<u64>) -> Operation {
+        let call = Call::KeepAlive { session: "s".into() };
+        let end = answered.map(|time| (Time(time), End::Ok(Answer::KeptAlive)));
+        Operation { id: OpId(0), client: "a".into(), invoked: Time(invoked), call, notes: Vec::new(), end }
+    }
+
+    #[test]
+    fn what_was_under_way_is_found() {
+        let mut intervals = Intervals::default();
+        let operations = [(0, Some(4)), (2, Some(3)), (5, None), (6, Some(9)), (10, Some(11))];
+        for (place, (invoked, answered)) in operations.into_iter().enumerate() {
+            intervals.add(&operation(invoked, answered), place);
+        }
+        intervals.sort();
+        let overlapping = |from, to| {
+            let mut places: Vec<Place> = intervals.overlapping(Time(from), Time(to)).collect();
+            places.sort_unstable();
+            places
+        };
+        assert_eq!(overlapping(3, 4), [0, 1]);
+        assert_eq!(overlapping(4, 6), [0, 2, 3]);
+        assert_eq!(overlapping(12, 20), [2]);
+        assert!(intervals.one_overlaps(Time(12), Time(20)) && !intervals.one_overlaps(Time(3), Time(3)));
+        assert_eq!(intervals.earliest_open_at(Time(4)), Time(0));
+        assert_eq!(intervals.earliest_open_at(Time(5)), Time(5));
+    }
+}
