@@ -158,9 +158,10 @@ pub const WALK: &str = "random walk";
 /// # Panics
 /// If the model has no such property.
 pub fn retrace<M: Readable>(model: &M, property: &str, choices: &[usize]) -> Option<Trace> {
-    let mut choices = choices.iter();
-    let way = take(model, |_, actions| choices.next().and_then(|&choice| actions.get(choice).cloned()))?;
-    if choices.next().is_some() {
+    let mut left = choices.iter();
+    let way = take(model, |_, actions| left.next().and_then(|&choice| actions.get(choice).cloned()))?;
+    // It passes through one state more than there are choices.
+    if way.len() <= choices.len() {
         return None;
     }
     if property == WALK {

@@ -8,7 +8,7 @@
 //! 2. all members have the same state, to the bit (the hash of a snapshot that each takes),
 //! 3. what the clients saw is right, by all checkers of [histories](crate::history) that are not too slow for it, and no
 //!    write within a lease was refused,
-//! 4. every node's recording is stepped again and judged ([`validate`](crate::validate)).
+//! 4. every node's recording is stepped again and judged ([`mod@validate`]).
 //!
 //! Nothing is left behind: nodes end with the pipe that this process holds, and what is mounted is in a namespace of its
 //! own. So that is true also after a Ctrl-C, and after `kill -9`.

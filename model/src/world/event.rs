@@ -1,7 +1,7 @@
 //! What the adversary does, as data: enough to do it again with live servers.
 //!
 //! A turn is what happens to one server: the `inputs` of its node, in order, each in the form that
-//! [`Input`](palisade_spec::raft::Input) has in JSON; whether what the node asks for is `done` (if not, it asks only to
+//! [`Input`] has in JSON; whether what the node asks for is `done` (if not, it asks only to
 //! send messages, and they are lost); and how many outputs it asks for. A `crash` says at which input it happens,
 //! counted from 0, after how many of that input's outputs, how many entries of the write that is next had been written
 //! (null: nothing of it), what the disk has then, and whether the server stays `away`, cut off from the others; it comes

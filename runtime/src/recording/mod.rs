@@ -16,7 +16,7 @@
 //! disk is so slow that more than [`QUEUE`] bytes pile up there, or a write fails, it throws away what follows, and leaves a
 //! file beside the recording that says so: such a run is **cut**, and is never taken for a whole one.
 //!
-//! [`format`] has the bytes, [`recorder`] what the driver shows to, [`keeper`] the other end of the pipe.
+//! [`mod@format`] has the bytes, [`recorder`] what the driver shows to, [`keeper`] the other end of the pipe.
 
 pub mod format;
 pub mod keeper;
