@@ -275,6 +275,9 @@ impl fmt::Display for Operation {
             Call::NoteLoss { session } => write!(f, "note that session {session} is lost")?,
         }
         write!(f, " (operation {}, asked at {}, ", self.id.0, self.invoked)?;
+        if self.was_disconnected() {
+            f.write_str("then its connection broke, ")?;
+        }
         match &self.end {
             None => write!(f, "not answered)"),
             Some((time, End::Info(why))) => write!(f, "unknown at {time}: {why})"),

@@ -139,8 +139,10 @@ fn holders_have_asked(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
         let Some(Answer::Lock { .. }) = operation.answer() else { continue };
         let acquires = facts.claims(session, grant.key).map(|claims| &claims.acquires);
         let refused = |place| {
-            let refusal = facts.operation(place).refusal();
-            matches!(refusal, Some(Refusal::Held { .. } | Refusal::Timeout | Refusal::NotTaken { .. }))
+            let acquire = facts.operation(place);
+            let refused =
+                matches!(acquire.refusal(), Some(Refusal::Held { .. } | Refusal::Timeout | Refusal::NotTaken { .. }));
+            refused && !acquire.was_disconnected()
         };
         let open = acquires
             .is_some_and(|acquires| acquires.overlapping(Time(0), operation.completed()).any(|place| !refused(place)));

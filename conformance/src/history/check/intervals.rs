@@ -16,10 +16,14 @@ pub(super) struct Intervals {
 }
 
 impl Intervals {
+    /// An operation whose connection broke was sent again, and one of its sendings may still arrive after its answer: only
+    /// a number would make that harmless, and not every client numbers.
     pub(super) fn add(&mut self, operation: &Operation, place: Place) {
         match operation.completed() {
-            Time::NEVER => self.endless.push((operation.invoked, place)),
-            completed => self.ended.push((completed, operation.invoked, place)),
+            completed if completed < Time::NEVER && !operation.was_disconnected() => {
+                self.ended.push((completed, operation.invoked, place));
+            }
+            _ => self.endless.push((operation.invoked, place)),
         }
     }
 
