@@ -54,7 +54,6 @@ fn what_a_correct_driver_records_is_valid() {
         total.events += report.events;
         total.tables += report.tables;
     }
-    println!("{total}");
     assert!(total.elections > 20 && total.restarts > 50 && total.snapshots > 5);
     assert!(total.commits > 100 && total.events > 100 && total.tables > 100);
 }
