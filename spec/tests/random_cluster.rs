@@ -88,10 +88,11 @@ impl Run {
         let mut random = Random(seed);
         let ids: Vec<NodeId> = (1..=nodes).map(NodeId).collect();
         let (batch, inflight, gap) = (1 + random.below(4), 1 + random.below(8), 50 + random.below(200));
+        let commits = 1 + random.below(8);
         let mut world = World::new(ids.iter().map(|&id| {
             let mut config = Config::new(id);
             config.max_batch = usize::try_from(batch).expect("a small number");
-            (config.max_inflight, config.max_stamp_gap) = (inflight, gap);
+            (config.max_inflight, config.max_commits, config.max_stamp_gap) = (inflight, commits, gap);
             config
         }));
         world.real = Some(0);
@@ -348,9 +349,17 @@ impl Run {
         require("progress", false, || "the healed cluster applies nothing".into())
     }
 
+    /// Heartbeats, as long as they commit more.
     fn beat(&mut self) -> Check {
-        self.ids.clone().into_iter().try_for_each(|id| self.world.step(id, Input::HeartbeatTimeout))?;
-        self.world.settle()
+        let commits = |run: &Run| run.ids.iter().map(|&id| run.world.node(id).commit()).collect::<Vec<_>>();
+        loop {
+            let before = commits(self);
+            self.ids.clone().into_iter().try_for_each(|id| self.world.step(id, Input::HeartbeatTimeout))?;
+            self.world.settle()?;
+            if commits(self) == before {
+                return Ok(());
+            }
+        }
     }
 }
 

@@ -23,8 +23,18 @@ impl<S: StateMachine> Node<S> {
         }
     }
 
-    /// Commits and applies everything up to `index`, as far as it is not yet.
+    /// As leader: commits more of what a majority has, if a step before could not commit all of it.
+    pub(super) fn resume_commit(&mut self, out: &mut Vec<Output<S>>) {
+        let Role::Leader(leadership) = &self.role else { unreachable!("only a leader counts") };
+        if leadership.quorum_index(self.log.last().index, self.members()) > self.commit {
+            self.advance_commit(out);
+        }
+    }
+
+    /// Commits and applies everything up to `index`, as far as it is not yet, and as a step may. The rest has time: to
+    /// believe too little to be committed is always safe.
     pub(super) fn commit_up_to(&mut self, index: Index, out: &mut Vec<Output<S>>) {
+        let index = index.min(Index(self.commit.0 + self.config.max_commits));
         while self.commit < index {
             let entry = self.log.get(self.commit.next()).expect("what is committed here is in the log");
             let outcome = self.machine.apply_payload(entry.stamp, &entry.payload);

@@ -29,6 +29,9 @@ impl<S: StateMachine> Node<S> {
     /// A leader tells everybody that it is there, and how far the log is committed. A heartbeat carries no entries;
     /// one that does not fit finds the entries that were lost on the way.
     pub(super) fn on_heartbeat_timeout(&mut self, out: &mut Vec<Output<S>>) {
+        if self.is_leader() {
+            self.resume_commit(out);
+        }
         let Role::Leader(leadership) = &self.role else { return };
         if let Some(successor) = leadership.successor {
             self.call_when_ready(successor, out);

@@ -22,13 +22,16 @@ pub(crate) struct ClusterScript<S: Scripted> {
 /// What a script can say.
 #[derive(goldenscript::Command)]
 pub(crate) enum Command {
-    /// Starts a cluster of so many nodes, with limits on a batch, on what is in flight, on the gap between stamps.
+    /// Starts a cluster of so many nodes, with limits on a batch, on what is in flight, on what a step commits, on the gap
+    /// between stamps.
     Cluster {
         nodes: u16,
         #[arg(key)]
         batch: Option<usize>,
         #[arg(key)]
         inflight: Option<u64>,
+        #[arg(key)]
+        commits: Option<u64>,
         #[arg(key)]
         gap: Option<u64>,
     },
@@ -203,12 +206,10 @@ impl<S: Scripted> ClusterScript<S> {
         ClusterScript { world: World::new([]) }
     }
 
-    fn start(&mut self, nodes: u16, batch: Option<usize>, inflight: Option<u64>, gap: Option<u64>) {
+    fn start(&mut self, nodes: u16, limits: impl Fn(&mut Config)) {
         self.world = World::new((1..=nodes).map(|id| {
             let mut config = Config::new(NodeId(id));
-            config.max_batch = batch.unwrap_or(config.max_batch);
-            config.max_inflight = inflight.unwrap_or(config.max_inflight);
-            config.max_stamp_gap = gap.unwrap_or(config.max_stamp_gap);
+            limits(&mut config);
             config
         }));
         self.world.story = Story { on: true, ..Story::default() };
@@ -253,7 +254,12 @@ impl<S: Scripted> ClusterScript<S> {
     fn execute(&mut self, command: &Command) -> Result<(), Box<dyn Error>> {
         let world = &mut self.world;
         match command {
-            Command::Cluster { nodes, batch, inflight, gap } => self.start(*nodes, *batch, *inflight, *gap),
+            Command::Cluster { nodes, batch, inflight, commits, gap } => self.start(*nodes, |config| {
+                config.max_batch = batch.unwrap_or(config.max_batch);
+                config.max_inflight = inflight.unwrap_or(config.max_inflight);
+                config.max_commits = commits.unwrap_or(config.max_commits);
+                config.max_stamp_gap = gap.unwrap_or(config.max_stamp_gap);
+            }),
             Command::Disk { id, term, vote, terms } => self.disk(*id, *term, *vote, terms),
             Command::Election { id } => check(world.step(NodeId(*id), Input::ElectionTimeout))?,
             Command::Elect { id } => check(world.elect(NodeId(*id)))?,
