@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use palisade_client::wire::Op;
-use palisade_client::{Client, Error, LockOptions, Options};
+use palisade_client::{Client, Error, Guard, LockOptions, Options};
 use tokio::time::{Instant, sleep, timeout};
 
 use support::Cluster;
@@ -69,6 +69,29 @@ async fn kept_alive_while_waiting() {
     assert_eq!(cluster.state().table.locks["key"].queue, queue);
     holder.release().await.unwrap();
     assert!(waiter.await.unwrap().unwrap().is_valid());
+}
+
+/// Goal: guards that nobody looks at are kept alive, too, and no more often than need be: there is nothing that their holder must
+/// read so that it goes on, or goes on at this pace (etcd 7446).
+#[tokio::test]
+async fn guards_that_nobody_looks_at_are_renewed_at_the_usual_pace() {
+    let cluster = Cluster::start(1).await;
+    let client = cluster.client().await;
+    let ttl = LockOptions::default().ttl(Duration::from_secs(6));
+    let mut guards = Vec::new();
+    for key in ["a", "b", "c"] {
+        guards.push(client.lock(key, ttl.clone()).await.unwrap());
+    }
+    sleep(Duration::from_secs(7)).await;
+    assert!(guards.iter().all(Guard::is_valid));
+    for guard in &guards {
+        let asked = cluster.seen(|op| match op {
+            Op::KeepAlive { session } if *session == guard.session() => Some(()),
+            _ => None,
+        });
+        // Every third of a TTL is a moment to ask; half a second would be fourteen times.
+        assert!((1..=6).contains(&asked.len()), "asked {} times in seven seconds", asked.len());
+    }
 }
 
 /// Goal: when the server says that the session is gone, the guard is lost at once, and its release says so.

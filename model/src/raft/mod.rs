@@ -1,13 +1,15 @@
 //! Consensus by itself: the nodes of `palisade_spec::raft` over a state machine that only remembers.
 
 mod properties;
+mod proposers;
 mod show;
 
-use palisade_spec::raft::{Index, NodeId, Payload, Stamp, StateMachine};
+use palisade_spec::raft::{NodeId, Stamp, StateMachine};
 use serde::{Deserialize, Serialize};
 use stateright::Property;
 
 pub use self::properties::consensus;
+pub use self::proposers::Proposers;
 use crate::world::{Asked, Environment, Ref, Seat, World};
 
 /// A state machine that remembers what it was told, in order.
@@ -33,22 +35,19 @@ impl StateMachine for Tape {
 /// leaders to hand over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Proposals {
-    /// How many were made.
-    pub made: u8,
-    /// How many may be made.
-    pub most: u8,
+    /// The clients.
+    pub clients: Proposers,
     /// How often a leader's clock may still advance, by a millisecond each.
     pub ticks: u8,
     /// How often a leader may still be asked to hand over.
     pub transfers: u8,
-    /// How long a log may become.
-    pub log: u64,
 }
 
 impl Proposals {
     /// Clients that propose until the log is full, and so many ticks of leaders' clocks. Nobody hands over.
     pub fn new(log: u64, ticks: u8) -> Proposals {
-        Proposals { made: 0, most: u8::try_from(log).expect("logs are short"), ticks, transfers: 0, log }
+        let clients = Proposers::new(u8::try_from(log).expect("logs are short"), log);
+        Proposals { clients, ticks, transfers: 0 }
     }
 }
 
@@ -73,10 +72,7 @@ impl Environment for Proposals {
 
     fn moves(&self, servers: &[Ref<Seat<Tape>>], moves: &mut Vec<Move>) {
         let leaders = servers.iter().filter(|seat| seat.node.is_leader());
-        if self.made < self.most {
-            let open = leaders.clone().filter(|seat| seat.node.log().last().index < Index(self.log));
-            moves.extend(open.map(|seat| Move::Propose(seat.node.id())));
-        }
+        moves.extend(self.clients.choices(servers).map(Move::Propose));
         if self.ticks > 0 {
             moves.extend(leaders.clone().map(|seat| Move::Tick(seat.node.id())));
         }
@@ -98,10 +94,7 @@ impl Environment for Proposals {
 
     fn play(&mut self, chosen: &Move) -> Option<Asked<Tape>> {
         Some(match *chosen {
-            Move::Propose(server) => {
-                self.made += 1;
-                Asked::Propose(server, vec![Payload::Command(self.made)])
-            }
+            Move::Propose(server) => self.clients.propose(server),
             Move::Tick(server) => {
                 self.ticks -= 1;
                 Asked::Clock(server, 1)

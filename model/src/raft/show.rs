@@ -23,7 +23,7 @@ impl Legible for Tape {
 
 impl Shown for Proposals {
     fn facts(&self, facts: &mut Facts) {
-        facts.fields("clients", [("proposed", format!("{} of {}", self.made, self.most))]);
+        facts.fields("clients", [("proposed", format!("{} of {}", self.clients.made, self.clients.most))]);
         let ticks = if self.ticks > 0 { format!("{}×", self.ticks) } else { String::new() };
         facts.fields("clocks", [("may advance", ticks)]);
         let transfers = if self.transfers > 0 { format!("{}×", self.transfers) } else { String::new() };

@@ -7,11 +7,11 @@ mod properties;
 mod show;
 
 use palisade_spec::invariants::{Check, Violation};
-use palisade_spec::raft::{Index, Node, NodeId, Payload, ReadId};
+use palisade_spec::raft::{Index, Node, NodeId, ReadId};
 use serde::Serialize;
 use stateright::Property;
 
-use crate::raft::Tape;
+use crate::raft::{Proposers, Tape};
 use crate::world::{Answer, Applied, Asked, Environment, Ref, Seat, World};
 
 /// Clients that propose and read.
@@ -25,19 +25,15 @@ pub struct Readers {
     pub acknowledged: Index,
     /// Whether a read was answered from less than had been acknowledged by then, as it may be: it was asked before.
     pub overtaken: bool,
-    /// How many entries were proposed.
-    pub made: u8,
-    /// How many may be proposed.
-    pub most: u8,
-    /// How long a log may become.
-    pub log: u64,
+    /// Those who propose.
+    pub writers: Proposers,
 }
 
 impl Readers {
     /// Clients that read so many times, and propose so many entries.
     pub fn new(reads: u8, most: u8, log: u64) -> Readers {
         let acknowledged = Index::default();
-        Readers { left: reads, open: Vec::new(), acknowledged, overtaken: false, made: 0, most, log }
+        Readers { left: reads, open: Vec::new(), acknowledged, overtaken: false, writers: Proposers::new(most, log) }
     }
 }
 
@@ -59,12 +55,9 @@ impl Environment for Readers {
     }
 
     fn moves(&self, servers: &[Ref<Seat<Tape>>], moves: &mut Vec<Move>) {
-        let leaders = servers.iter().filter(|seat| seat.node.is_leader());
-        if self.made < self.most {
-            let open = leaders.clone().filter(|seat| seat.node.log().last().index < Index(self.log));
-            moves.extend(open.map(|seat| Move::Propose(seat.node.id())));
-        }
+        moves.extend(self.writers.choices(servers).map(Move::Propose));
         if self.left > 0 {
+            let leaders = servers.iter().filter(|seat| seat.node.is_leader());
             moves.extend(leaders.map(|seat| Move::Read(seat.node.id())));
         }
     }
@@ -78,10 +71,7 @@ impl Environment for Readers {
 
     fn play(&mut self, chosen: &Move) -> Option<Asked<Tape>> {
         Some(match *chosen {
-            Move::Propose(server) => {
-                self.made += 1;
-                Asked::Propose(server, vec![Payload::Command(self.made)])
-            }
+            Move::Propose(server) => self.writers.propose(server),
             Move::Read(server) => {
                 self.left -= 1;
                 let id = ReadId(self.open.len() as u64);

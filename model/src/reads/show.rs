@@ -13,7 +13,7 @@ impl Shown for Readers {
             Some(due) => format!("read {read} open, not before {due}"),
             None => format!("read {read} answered"),
         });
-        let proposed = format!("{} of {}", self.made, self.most);
+        let proposed = format!("{} of {}", self.writers.made, self.writers.most);
         let fields = [
             ("proposed", proposed),
             ("acknowledged up to", self.acknowledged.to_string()),

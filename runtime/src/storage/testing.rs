@@ -1,4 +1,4 @@
-//! The smallest state machine a log can be tested with.
+//! The smallest state machine a log can be tested with, here and in `tests/wal`.
 
 use palisade_spec::raft::{Stamp, StateMachine};
 use serde::{Deserialize, Serialize};

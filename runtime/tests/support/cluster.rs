@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use palisade_client::wire::StatusView;
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::wires::Wires;
 use super::{eventually, http, ports};
 
 /// A running cluster. Whatever happens to the test, its processes end with it: they hold the other end of a pipe.
@@ -41,6 +42,8 @@ type Adjust = Box<dyn Fn(u16, &mut Command) + Send + Sync>;
 struct Node {
     client_addr: String,
     peer_addr: String,
+    /// Where other nodes reach it.
+    reached_at: String,
     process: Option<Child>,
     /// Whom it asked to join, if it is no founder.
     joins: Option<String>,
@@ -69,19 +72,27 @@ impl Cluster {
         flags: &[&str],
         adjust: impl Fn(u16, &mut Command) + Send + Sync + 'static,
     ) -> Cluster {
+        Cluster::launch(size, flags, Box::new(adjust), None)
+    }
+
+    /// A cluster whose nodes reach one another by these wires.
+    pub fn start_wired(size: u16, flags: &[&str], wires: &Wires) -> Cluster {
+        Cluster::launch(size, flags, Box::new(|_, _| {}), Some(wires))
+    }
+
+    fn launch(size: u16, flags: &[&str], adjust: Adjust, wires: Option<&Wires>) -> Cluster {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut addresses = ports::free(2 * usize::from(size)).into_iter().map(|port| format!("127.0.0.1:{port}"));
-        let nodes = (0..size).map(|_| Node {
-            client_addr: addresses.next().unwrap(),
-            peer_addr: addresses.next().unwrap(),
-            process: None,
-            joins: None,
+        let nodes = (1..=size).map(|id| {
+            let (client_addr, peer_addr) = (addresses.next().unwrap(), addresses.next().unwrap());
+            let reached_at = wires.map_or_else(|| peer_addr.clone(), |wires| wires.before(id, &peer_addr));
+            Node { client_addr, peer_addr, reached_at, process: None, joins: None }
         });
         let nodes = nodes.collect();
         // A test that is about recordings says itself where they are.
         let recordings = if flags.contains(&"--record") { None } else { recordings() };
         let flags = flags.iter().map(|&flag| flag.to_string()).collect();
-        let mut cluster = Cluster { directory, nodes, flags, adjust: Box::new(adjust), recordings };
+        let mut cluster = Cluster { directory, nodes, flags, adjust, recordings };
         for id in cluster.ids() {
             cluster.restart(id);
         }
@@ -135,7 +146,7 @@ impl Cluster {
     /// The command that runs node `id`, for tests that change it.
     pub fn command(&self, id: u16) -> Command {
         let founders = self.nodes.iter().zip(1..).filter(|(node, _)| node.joins.is_none());
-        let peers = founders.map(|(node, id)| format!("{id}={}", node.peer_addr));
+        let peers = founders.map(|(node, id)| format!("{id}={}", node.reached_at));
         let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
         command
             .args(["serve", "--id", &id.to_string(), "--stop-with-stdin", "--log", "debug"])
@@ -158,7 +169,7 @@ impl Cluster {
         let [clients, peers] = ports::free(2)[..] else { unreachable!() };
         let joins = Some(self.client_addr(whom));
         let (client_addr, peer_addr) = (format!("127.0.0.1:{clients}"), format!("127.0.0.1:{peers}"));
-        self.nodes.push(Node { client_addr, peer_addr, process: None, joins });
+        self.nodes.push(Node { client_addr, reached_at: peer_addr.clone(), peer_addr, process: None, joins });
         let id = u16::try_from(self.nodes.len()).expect("a few nodes");
         self.restart(id);
         id

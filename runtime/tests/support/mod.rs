@@ -11,6 +11,7 @@ pub mod process;
 pub mod proxy;
 pub mod watch;
 pub mod websocket;
+pub mod wires;
 
 use std::time::{Duration, Instant};
 

@@ -5,40 +5,23 @@
 //! within the bounds that stand in each test.
 
 mod snapshots;
+#[path = "../../src/storage/testing.rs"]
+mod testing;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use palisade::storage::{DataDir, Identity, RecoveryReport, StorageError, Wal, Written};
-use palisade_spec::raft::{
-    Durable, Entry, HardState, Index, Members, NodeId, Payload, Persist, Stamp, StateMachine, Term,
-};
+use palisade_spec::raft::{Durable, Entry, HardState, Index, Members, NodeId, Payload, Persist, Stamp, Term};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
+use testing::Tape;
 
 /// Small enough that a short log has several segments.
 const SEGMENT: u64 = 2048;
 const SECTOR: usize = 512;
-
-/// A state machine that remembers nothing; its commands are bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-struct Tape;
-
-impl StateMachine for Tape {
-    type Command = Vec<u8>;
-    type Outcome = ();
-
-    fn apply(&mut self, _: Stamp, _: &Vec<u8>) {}
-
-    fn advance(&mut self, _: Stamp) {}
-
-    fn next_deadline(&self) -> Option<Stamp> {
-        None
-    }
-}
 
 type Opened = (Wal<Tape>, Durable<Tape>, RecoveryReport);
 

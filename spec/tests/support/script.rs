@@ -97,7 +97,12 @@ pub(crate) enum Command {
     Partition {
         ids: Vec<u16>,
     },
-    /// Ends all partitions.
+    /// Cuts the link between two nodes, both ways, and leaves the others as they are.
+    Cut {
+        one: u16,
+        other: u16,
+    },
+    /// Ends all partitions, and mends every link.
     Heal,
     /// From now on the node's outputs wait.
     Hold {
@@ -289,6 +294,12 @@ impl<S: Scripted> ClusterScript<S> {
             Command::Partition { ids } => {
                 let inside = |id: NodeId| ids.contains(&id.0);
                 world.cut(|from, to| inside(from) != inside(to));
+            }
+            Command::Cut { one, other } => {
+                let (one, other, before) = (NodeId(*one), NodeId(*other), world.cut.clone());
+                world.cut(|from, to| {
+                    before.contains(&(from, to)) || (from, to) == (one, other) || (from, to) == (other, one)
+                });
             }
             Command::Heal => world.cut(|_, _| false),
             Command::Hold { id } => world.seat(NodeId(*id)).held = true,

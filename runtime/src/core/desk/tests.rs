@@ -1,4 +1,4 @@
-use palisade_client::wire::{self, Op, SessionId};
+use palisade_client::wire::{self, Acquired, Answer, Op, SessionId};
 use palisade_spec::raft::{Config, Durable, Input, Members, NodeId, Output};
 use tokio::sync::oneshot;
 

@@ -1,0 +1,244 @@
+//! docs/bug-ledger.md names commands, tests, scripts, models, seeded bugs and files. All of them are there, and every story
+//! has all its parts: the page cannot rot.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+/// As few stories there may be.
+const LEAST: usize = 30;
+/// What every story says, in this order.
+const PARTS: [&str; 5] = ["**There.** ", "**Here.** ", "```sh", "**It shows** ", "**It can fail.** "];
+/// Where each package is.
+const PACKAGES: [(&str, &str); 5] = [
+    ("palisade", "runtime"),
+    ("palisade-spec", "spec"),
+    ("palisade-client", "client"),
+    ("palisade-model", "model"),
+    ("palisade-conformance", "conformance"),
+];
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn ledger() -> String {
+    fs::read_to_string(workspace().join("docs/bug-ledger.md")).expect("the page can be read")
+}
+
+/// The stories, by their headings.
+fn stories(text: &str) -> Vec<(&str, &str)> {
+    text.split("\n### ").skip(1).map(|story| story.split_once('\n').expect("a heading is a line")).collect()
+}
+
+/// The lines of the blocks of commands in a text.
+fn commands(text: &str) -> Vec<&str> {
+    let blocks = text.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap_or_default());
+    blocks.flat_map(str::lines).collect()
+}
+
+/// What stands between back quotes within the text's paragraphs.
+fn quoted(text: &str) -> Vec<&str> {
+    let paragraphs = text.split("```").step_by(2);
+    paragraphs.flat_map(|paragraph| paragraph.split('`').skip(1).step_by(2)).collect()
+}
+
+/// All files below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let paths = entries.map(|entry| entry.expect("an entry can be read").path());
+    paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+#[derive(Deserialize)]
+struct List {
+    bug: Vec<Bug>,
+}
+
+/// What every list of seeded bugs says of a bug, whoever hunts it.
+#[derive(Deserialize)]
+struct Bug {
+    name: String,
+}
+
+/// The names of all bugs in the lists below a folder.
+fn seeded(folder: &str) -> BTreeSet<String> {
+    let lists = files(&workspace().join(folder));
+    let lists = lists.iter().filter(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    let bugs = lists.flat_map(|path| {
+        let text = fs::read_to_string(path).expect("a list can be read");
+        toml::from_str::<List>(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display())).bug
+    });
+    bugs.map(|bug| bug.name).collect()
+}
+
+fn models() -> BTreeSet<String> {
+    palisade_model::models::models().iter().map(|model| model.name.to_owned()).collect()
+}
+
+/// Whether a file has a test of this name, and whether it runs only when it is asked for.
+fn test_in(file: &Path, name: &str) -> Option<bool> {
+    let text = fs::read_to_string(file).ok()?;
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let is_it = |line: &str| {
+        let line = line.trim_start_matches("pub ").trim_start_matches("async ");
+        line.strip_prefix("fn ").and_then(|rest| rest.strip_prefix(name)).is_some_and(|rest| rest.starts_with('('))
+    };
+    let place = lines.iter().position(|line| is_it(line))?;
+    let attributes: Vec<&str> =
+        lines[..place].iter().rev().take_while(|line| line.starts_with("#[")).copied().collect();
+    let is_test = attributes.iter().any(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test"));
+    is_test.then(|| attributes.iter().any(|line| line.starts_with("#[ignore")))
+}
+
+/// What is wrong with `cargo test …`, given the words after that, and the value of SCRIPT.
+fn wrong_with_test(script: Option<&str>, words: &[&str]) -> Option<String> {
+    let (words, flags) = words.split_at(words.iter().position(|&word| word == "--").unwrap_or(words.len()));
+    let (package, target, filter) = match *words {
+        ["-p", package, "--test", target] => (package, Some(target), None),
+        ["-p", package, "--test", target, filter] => (package, Some(target), Some(filter)),
+        ["-p", package, "--lib", filter] => (package, None, Some(filter)),
+        _ => return Some("it is of no form that this test knows".into()),
+    };
+    let Some((_, folder)) = PACKAGES.iter().find(|(name, _)| *name == package) else {
+        return Some(format!("there is no package {package}"));
+    };
+    let folder = workspace().join(folder);
+    let sources = match target {
+        None => files(&folder.join("src")),
+        Some(target) => {
+            let (file, many) = (folder.join(format!("tests/{target}.rs")), folder.join("tests").join(target));
+            match (file.exists(), many.join("main.rs").exists()) {
+                (true, _) => vec![file],
+                (_, true) => files(&many),
+                _ => return Some(format!("there is no test {target} in {package}")),
+            }
+        }
+    };
+    if let Some(script) = script {
+        let kind = target.and_then(|target| target.strip_suffix("_scripts")).unwrap_or_default();
+        let path = folder.join("tests/scripts").join(kind).join(script);
+        if !path.is_file() {
+            return Some(format!("there is no script {}", path.display()));
+        }
+    }
+    let Some(filter) = filter else {
+        return (script.is_none() && target.is_some_and(|target| target.ends_with("_scripts")))
+            .then(|| "it does not say which script".into());
+    };
+    let (module, name) = filter.rsplit_once("::").map_or((None, filter), |(module, name)| (Some(module), name));
+    let module = module.and_then(|module| module.rsplit("::").find(|part| *part != "tests"));
+    let is_module = |path: &PathBuf| module.is_none_or(|module| path.file_stem().is_some_and(|stem| stem == module));
+    if name.is_empty() {
+        return (!sources.iter().any(is_module)).then(|| format!("there is no module {filter}"));
+    }
+    let of_module = |path: &&PathBuf| is_module(path);
+    let found: Vec<bool> = sources.iter().filter(of_module).filter_map(|path| test_in(path, name)).collect();
+    match *found {
+        [] => Some(format!("there is no test {name}")),
+        [ignored] if ignored != flags.contains(&"--ignored") => {
+            Some(format!("{name} runs with --ignored, or does not"))
+        }
+        [_] => None,
+        _ => Some(format!("there are {} tests {name}", found.len())),
+    }
+}
+
+/// What is wrong with a command, if anything is.
+fn wrong_with(command: &str) -> Option<String> {
+    let words: Vec<&str> = command.split_whitespace().collect();
+    let (script, words) = match words.split_first() {
+        Some((first, rest)) if first.starts_with("SCRIPT=") => (first.strip_prefix("SCRIPT="), rest),
+        _ => (None, words.as_slice()),
+    };
+    match words {
+        ["cargo", "test", rest @ ..] => wrong_with_test(script, rest),
+        ["cargo", "run", "--release", "-p", "palisade-model", "--", "check", names @ ..] => unknown(names, &models()),
+        ["cargo", "run", "--release", "-p", "palisade-model", "--", "seeded", names @ ..] => {
+            unknown(names, &seeded("model/seeded"))
+        }
+        _ => Some("it is of no form that this test knows".into()),
+    }
+}
+
+fn unknown(names: &[&str], known: &BTreeSet<String>) -> Option<String> {
+    if names.is_empty() {
+        return Some("it names nothing".into());
+    }
+    names.iter().find(|name| !known.contains(**name)).map(|name| format!("there is no {name}"))
+}
+
+/// Goal: what each command names is there.
+#[test]
+fn every_command_names_what_is_there() {
+    let text = ledger();
+    let wrong: Vec<String> =
+        commands(&text).iter().filter_map(|command| Some(format!("{command}: {}", wrong_with(command)?))).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Goal: every story says what happened there, why it does not happen here, the command, what that shows, and how
+/// that was seen to fail; and they are counted.
+#[test]
+fn every_story_is_whole() {
+    let text = ledger();
+    let stories = stories(&text);
+    assert!(stories.len() >= LEAST, "there are only {}", stories.len());
+    for (place, (heading, story)) in (1..).zip(&stories) {
+        assert!(heading.starts_with(&format!("{place}. ")), "{heading}: it is the {place}th");
+        let mut rest = *story;
+        for part in PARTS {
+            let lines = rest.split_once(&format!("\n{part}"));
+            rest = lines.unwrap_or_else(|| panic!("{heading}: {part} is missing, or in the wrong place")).1;
+        }
+        assert_eq!(commands(story).len(), 1, "{heading}: it has one command");
+    }
+}
+
+/// Goal: seeded bugs, models and files that the text names are there. A name with hyphens is a bug's or a model's.
+#[test]
+fn whatever_is_named_is_there() {
+    let text = ledger();
+    let mut known = seeded("model/seeded");
+    known.extend(seeded("conformance/seeded"));
+    known.extend(models());
+    let is_name = |text: &str| {
+        text.contains('-')
+            && text.chars().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-')
+    };
+    let sources: Vec<PathBuf> = PACKAGES.iter().flat_map(|(_, folder)| files(&workspace().join(folder))).collect();
+    let is_there = |file: &str| sources.iter().any(|path| path.ends_with(file));
+    let mut bugs = 0;
+    for name in quoted(&text) {
+        if is_name(name) && !name.starts_with('-') {
+            assert!(known.contains(name), "there is no seeded bug and no model {name}");
+            bugs += 1;
+        } else if name.ends_with(".rs") {
+            assert!(is_there(name), "there is no file {name}");
+        }
+    }
+    assert!(bugs >= LEAST, "only {bugs} seeded bugs and models are named: this test would look at nothing");
+}
+
+/// Goal: this very test sees what is not there.
+#[test]
+fn what_is_not_there_is_seen() {
+    for (command, complaint) in [
+        ("cargo test -p palisade --test ledger no_such_story", "there is no test no_such_story"),
+        ("cargo test -p palisade --test ledger no_such_module::", "there is no module no_such_module::"),
+        ("cargo test -p palisade --test api locks::no_such_story", "there is no test no_such_story"),
+        ("cargo test -p palisade --test no_such_target", "there is no test no_such_target in palisade"),
+        ("cargo test -p nobody --test ledger", "there is no package nobody"),
+        ("SCRIPT=commit/none cargo test -p palisade-spec --test raft_scripts", "there is no script"),
+        ("cargo test -p palisade-spec --test raft_scripts", "it does not say which script"),
+        ("cargo run --release -p palisade-model -- check none", "there is no none"),
+        ("cargo run --release -p palisade-model -- seeded none", "there is no none"),
+        ("cargo run --release -p palisade-model -- seeded", "it names nothing"),
+        ("true", "it is of no form that this test knows"),
+    ] {
+        let wrong = wrong_with(command);
+        assert!(wrong.as_ref().is_some_and(|wrong| wrong.starts_with(complaint)), "{command}: {wrong:?}");
+    }
+}

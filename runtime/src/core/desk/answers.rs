@@ -1,0 +1,202 @@
+//! What became of a proposal, told to whoever made it and to whoever waited for it.
+
+use std::time::{Duration, Instant};
+
+use palisade_client::wire::{Acquired, Answer, Code, Failure, HeldBy, SessionLease};
+use palisade_spec::lock::{Claim, Command, Event, Key, LockTable, Reply, SessionId, Token};
+use palisade_spec::raft::Node;
+
+use super::origin::Origin;
+use super::{Desk, operator};
+use crate::core::ask::wire_session;
+use crate::core::respond::Responder;
+
+impl Desk {
+    /// The entry of a proposal is applied: whoever made it is answered.
+    pub(super) fn answer(&mut self, node: &Node<LockTable>, origin: Origin, reply: Option<Reply>, events: &[Event]) {
+        match (origin, reply) {
+            (Origin::Open { ttl_ms, responder }, Some(Reply::Opened { session })) => {
+                let lease = SessionLease { session: wire_session(session), ttl_ms };
+                responder.answer(Ok(Answer::Session(lease)));
+            }
+            (Origin::Close(responder), _) => {
+                responder.answer(Ok(Answer::SessionClosed));
+            }
+            (Origin::KeepAlive(keepalives), Some(Reply::KeptAlive { missing })) => {
+                kept_alive(node.machine(), keepalives, &missing);
+            }
+            (Origin::Acquire { session, key, wait, responder }, Some(reply)) => {
+                self.count_acquire(&key, &reply, events, &responder);
+                self.acquire_answered(node.machine(), key, session.is_none(), wait, responder, reply);
+            }
+            (Origin::Release { claim, responder }, Some(reply)) => {
+                if matches!(claim, Claim::Held(_)) && matches!(reply, Reply::NotHolder | Reply::NoSession) {
+                    self.metrics.releases_by_non_owner.inc();
+                }
+                responder.answer(released(&reply, claim));
+            }
+            (Origin::Change { responder, .. }, None) => {
+                responder.answer(Ok(Answer::Members(operator::members_view(node))));
+            }
+            (Origin::Own, _) => {}
+            (origin, reply) => unreachable!("{origin:?} was answered with {reply:?}"),
+        }
+    }
+
+    /// Counts an acquire once, however often it is repeated: a repetition finds the wait or the grant of the first, or
+    /// what is left of it.
+    fn count_acquire(&self, key: &Key, reply: &Reply, events: &[Event], responder: &Responder) {
+        let is_first = match reply {
+            Reply::Granted { session, token } => {
+                let granted = Event::Granted { key: key.clone(), session: *session, token: *token };
+                let is_first = events.contains(&granted);
+                if is_first {
+                    self.count_grant(responder.asked);
+                }
+                is_first
+            }
+            Reply::Queued { session, .. } => !self.waits.stands(&(*session, key.clone())),
+            Reply::Gone => false,
+            _ => true,
+        };
+        if is_first {
+            self.metrics.acquire_attempts.inc();
+        }
+    }
+
+    fn count_grant(&self, asked: Instant) {
+        self.metrics.acquire_seconds.observe(asked.elapsed().as_secs_f64());
+        self.metrics.grants.inc();
+    }
+
+    fn acquire_answered(
+        &mut self,
+        table: &LockTable,
+        key: Key,
+        once: bool,
+        wait: Duration,
+        responder: Responder,
+        reply: Reply,
+    ) {
+        match reply {
+            Reply::Granted { session, token } => {
+                self.grant(responder, session, once, acquired(table, &key, session, token));
+            }
+            Reply::Queued { session, .. } => {
+                // An acquire without a session of its own cannot be kept alive by anybody else.
+                let ttl = table.session(session).map(|session| Duration::from_millis(session.ttl.0));
+                let renew_every = ttl.filter(|_| once).map(|ttl| ttl / 3);
+                let gone = responder.is_gone();
+                let (connection, ends) = (responder.connection, responder.asked + wait);
+                self.waits.add((session, key), responder, ends, renew_every);
+                if gone {
+                    self.disconnected(connection);
+                }
+            }
+            Reply::Held { owner, token, queue, .. } => {
+                let who = if owner.as_str().is_empty() { String::new() } else { format!(" by {owner}") };
+                let message = format!("{key} is held{who} (token {token}); {queue} wait for it");
+                let holder = HeldBy { owner: owner.to_string(), token: token.0 };
+                let failure = Failure { holder: Some(holder), queue: Some(queue), ..Failure::new(Code::Held, message) };
+                responder.answer(Err(failure));
+            }
+            Reply::Gone => {
+                let message = "this acquire was done before, and its claim is gone; acquire again under a new number";
+                responder.answer(Err(Failure::new(Code::Gone, message)));
+            }
+            Reply::NoSession => {
+                responder.answer(Err(no_session()));
+            }
+            Reply::Opened { .. } | Reply::Closed | Reply::KeptAlive { .. } | Reply::Released | Reply::NotHolder => {
+                unreachable!("an acquire was answered with {reply:?}")
+            }
+        }
+    }
+
+    /// Tells a client that it holds a lock. If nobody is there any more to hear it, and nobody else can know the
+    /// session, the lock goes on to the next.
+    fn grant(&mut self, responder: Responder, session: SessionId, once: bool, acquired: Result<Answer, Failure>) {
+        let delivered = responder.answer(acquired);
+        if !delivered && once {
+            self.propose(Command::Close { session }, Origin::Own);
+        }
+    }
+
+    /// Something changed that a client of this node may be waiting for.
+    pub(super) fn tell(&mut self, node: &Node<LockTable>, event: Event) {
+        let table = node.machine();
+        match event {
+            Event::Granted { key, session, token } => {
+                let place = (session, key);
+                let Some(wait) = self.waits.remove(&place) else { return };
+                let once = table.session(session).is_some_and(|session| session.once);
+                let acquired = acquired(table, &place.1, session, token);
+                if !wait.responders.is_empty() {
+                    self.count_grant(wait.asked);
+                } else if once {
+                    self.propose(Command::Close { session }, Origin::Own);
+                }
+                for responder in wait.responders {
+                    self.grant(responder, session, once, acquired.clone());
+                }
+            }
+            Event::Withdrawn { key, session } => {
+                let Some(wait) = self.waits.remove(&(session, key)) else { return };
+                let ran_out = wait.ran_out();
+                // Whoever is due is as good as gone, although a sweep may still be to come.
+                let lives = table.session(session).is_some_and(|session| !session.is_due(node.clock().now));
+                if ran_out && !wait.responders.is_empty() {
+                    self.metrics.acquire_timeouts.inc();
+                }
+                for responder in wait.responders {
+                    let failure = if ran_out {
+                        Failure::new(Code::Timeout, "the wait ended before the lock was free")
+                    } else if !lives {
+                        no_session()
+                    } else {
+                        Failure::new(Code::Withdrawn, "the place in the queue was given up by another request")
+                    };
+                    responder.answer(Err(failure));
+                }
+            }
+            Event::Expired { .. } => {
+                self.metrics.expiries.inc();
+            }
+            Event::Released { .. } | Event::Closed { .. } => {}
+        }
+    }
+}
+
+fn no_session() -> Failure {
+    Failure::new(Code::NoSession, "the session does not exist: it expired, was closed, or never was")
+}
+
+/// A grant, as its client hears of it. The table may be some entries ahead of the grant; if the session has ended in
+/// them, so has the grant.
+fn acquired(table: &LockTable, key: &Key, id: SessionId, token: Token) -> Result<Answer, Failure> {
+    let ttl_ms = table.session(id).ok_or_else(no_session)?.ttl.0;
+    Ok(Answer::Acquired(Acquired { key: key.to_string(), token: token.0, session: wire_session(id), ttl_ms }))
+}
+
+fn released(reply: &Reply, claim: Claim) -> Result<Answer, Failure> {
+    let done = if claim == Claim::Either { Answer::Withdrawn } else { Answer::Released };
+    match reply {
+        // A repetition: the claim that it dropped the first time is gone, as it was asked for.
+        Reply::Released | Reply::Gone => Ok(done),
+        // Whoever withdraws wants to have no claim, and has none.
+        Reply::NotHolder | Reply::NoSession if claim == Claim::Either => Ok(done),
+        _ => {
+            let message = "the session does not hold the lock with this token; it was released before, or expired";
+            Err(Failure::new(Code::NotHolder, message))
+        }
+    }
+}
+
+fn kept_alive(table: &LockTable, keepalives: Vec<(SessionId, Option<Responder>)>, missing: &[SessionId]) {
+    for (id, responder) in keepalives {
+        let Some(responder) = responder else { continue };
+        let alive = table.session(id).filter(|_| !missing.contains(&id));
+        let lease = alive.map(|session| SessionLease { session: wire_session(id), ttl_ms: session.ttl.0 });
+        responder.answer(lease.map(Answer::Session).ok_or_else(no_session));
+    }
+}

@@ -1,0 +1,75 @@
+//! Who made a proposal, from the desk into the log and back.
+
+use std::time::{Duration, Instant};
+
+use palisade_client::wire::Failure;
+use palisade_spec::lock::{Claim, Key, SessionId};
+use palisade_spec::raft::{Change, Index, Term};
+
+use crate::core::respond::Responder;
+use crate::core::waits::Place;
+
+/// A proposal that stands in the log.
+#[derive(Debug)]
+pub(super) struct Inflight {
+    pub(super) index: Index,
+    pub(super) term: Term,
+    pub(super) proposed: Instant,
+    pub(super) origin: Origin,
+}
+
+/// Who made a proposal, and what the answer needs to know.
+#[derive(Debug)]
+pub(super) enum Origin {
+    Open {
+        ttl_ms: u64,
+        responder: Responder,
+    },
+    Close(Responder),
+    KeepAlive(Vec<(SessionId, Option<Responder>)>),
+    Acquire {
+        /// `None`: one that is opened for this lock.
+        session: Option<SessionId>,
+        key: Key,
+        wait: Duration,
+        responder: Responder,
+    },
+    Release {
+        claim: Claim,
+        responder: Responder,
+    },
+    Change {
+        change: Change,
+        responder: Responder,
+    },
+    /// The desk itself.
+    Own,
+}
+
+impl Origin {
+    /// The place in a queue that somebody who is there is asking for.
+    pub(super) fn place(&self) -> Option<Place> {
+        match self {
+            Origin::Acquire { session, key, wait, responder } if !wait.is_zero() && !responder.is_gone() => {
+                Some(((*session)?, key.clone()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Nobody can say what became of it, or nothing will.
+    pub(super) fn fail(self, failure: &Failure) {
+        let responders: Vec<Responder> = match self {
+            Origin::Open { responder, .. }
+            | Origin::Close(responder)
+            | Origin::Acquire { responder, .. }
+            | Origin::Release { responder, .. }
+            | Origin::Change { responder, .. } => vec![responder],
+            Origin::KeepAlive(keepalives) => keepalives.into_iter().filter_map(|(_, responder)| responder).collect(),
+            Origin::Own => Vec::new(),
+        };
+        for responder in responders {
+            responder.answer(Err(failure.clone()));
+        }
+    }
+}

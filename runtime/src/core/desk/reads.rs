@@ -1,0 +1,56 @@
+//! Reads on their way: asked for as one, confirmed by a majority, and answered from the state.
+
+use palisade_client::wire::{Consistency, LeaderView};
+use palisade_spec::lock::LockTable;
+use palisade_spec::raft::{Node, ReadId};
+
+use super::{Desk, not_leading};
+use crate::core::read::{self, Age};
+use crate::limits;
+
+impl Desk {
+    /// The round's reads, as one. To be followed, some time, by [`Desk::read_ready`] or [`Desk::read_refused`], unless the
+    /// node stops leading.
+    pub(in crate::core) fn read(&mut self) -> Option<ReadId> {
+        if self.reads.is_empty() {
+            return None;
+        }
+        self.next_read.0 += 1;
+        self.unconfirmed.push_back((self.next_read, std::mem::take(&mut self.reads)));
+        Some(self.next_read)
+    }
+
+    /// Reads up to this one can be answered.
+    pub(in crate::core) fn read_ready(&mut self, id: ReadId) {
+        while let Some((_, reads)) = self.unconfirmed.pop_front_if(|(asked, _)| *asked <= id) {
+            let ready = reads.into_iter().map(|(query, responder)| (query, responder, Consistency::Linearizable));
+            self.ready.extend(ready);
+        }
+    }
+
+    /// This node does not lead: reads up to this one are another's to answer.
+    pub(in crate::core) fn read_refused(&mut self, id: ReadId, leader: Option<LeaderView>) {
+        let failure = not_leading(leader);
+        while let Some((_, reads)) = self.unconfirmed.pop_front_if(|(asked, _)| *asked <= id) {
+            for (_, responder) in reads {
+                responder.answer(Err(failure.clone()));
+            }
+        }
+    }
+
+    /// Answers the reads that can be answered. To be called when everything that the state says is durable. A round
+    /// shows so much and leaves the rest to the next, so that heartbeats do not wait for those who read long lists; a
+    /// later state serves a read as well.
+    pub(in crate::core) fn answer_reads(&mut self, node: &Node<LockTable>, age: Age) {
+        let mut shown = 0;
+        while shown < limits::ROUND_CLAIMS
+            && let Some((query, responder, consistency)) = self.ready.pop_front()
+        {
+            if !responder.is_gone() {
+                let answer = read::answer(node, &query, (consistency == Consistency::Stale).then_some(age));
+                shown += answer.as_ref().map_or(1, read::claims);
+                responder.answer(answer);
+            }
+        }
+    }
+}
