@@ -11,6 +11,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::clock;
+use super::namespace;
 use super::network::{Network, Seat};
 
 /// So many lines of a log are a node's last words.
@@ -136,6 +137,10 @@ impl Node {
     /// is the same process.
     fn program(&self, setup: &Setup) -> Command {
         let mut words: Vec<OsString> = Vec::new();
+        if namespace::has_mounts() {
+            // If this process is killed, the pipe ends, and so does a node that runs; this is for one that stands still.
+            words.extend(["setpriv", "--pdeathsig", "KILL", "--"].map(OsString::from));
+        }
         if let Some(namespace) = &self.seat.within {
             words.extend(["nsenter".into(), format!("--net={}", namespace.display()).into(), "--".into()]);
         }
