@@ -120,7 +120,7 @@ impl Node {
             .args(&self.way_in)
             .args(["--election-timeout", "200ms"])
             // Small enough that segments and snapshots come and go while somebody watches.
-            .args(["--segment-bytes", "262144", "--snapshot-log-bytes", "131072", "--snapshot-margin", "64"])
+            .args(["--segment-bytes", "65536", "--snapshot-log-bytes", "131072", "--snapshot-margin", "64"])
             .arg("--data")
             .arg(&self.data)
             .arg("--record")
