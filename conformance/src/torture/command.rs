@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{Plan, disk, torture};
+use super::{Plan, namespace, torture};
 
 /// Real processes under load, while everything goes wrong that can on one machine
 ///
@@ -32,8 +32,7 @@ pub struct Torture {
 impl Torture {
     /// Does it.
     pub fn run(self) -> ExitCode {
-        disk::enter();
-        match self.prepare_and_run() {
+        match namespace::enter().and_then(|()| self.prepare_and_run()) {
             Ok(code) => code,
             Err(error) => {
                 eprintln!("palisade-conformance: {error}");

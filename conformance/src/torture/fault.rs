@@ -6,7 +6,7 @@ use std::time::Duration;
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-use super::network::Direction;
+use super::network::{Direction, Lost, OUTSIDE};
 
 /// A fault. It begins, lasts for a while, and ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,8 +19,12 @@ pub(super) enum Fault {
     Partition(Cut, BTreeSet<Direction>),
     /// The same, on and off.
     Flap(BTreeSet<Direction>),
-    /// No room on its disk; room at the end, and started again, for it has stopped itself.
+    /// No room on its disk; room at the end. If it has stopped itself, it is started again.
     Fill(u16),
+    /// Each sync of its log takes so much longer.
+    Slow(u16, Duration),
+    /// The next sync of its log fails: it must stop at once. Started again at the end.
+    FailSync(u16),
     /// The leader is asked to hand over.
     Transfer,
     /// A node is asked to take a snapshot.
@@ -34,10 +38,14 @@ pub(super) enum Fault {
 /// The shape of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cut {
-    /// One node neither hears nor is heard.
+    /// One node neither hears other nodes nor is heard by them.
     Full,
+    /// Nor by clients: as if its host had vanished.
+    Host,
     /// One node is not heard, or does not hear.
     OneWay,
+    /// One node's messages do not arrive, or it receives none; but it acknowledges what it receives.
+    Mute,
     /// Two nodes do not hear one another, and everybody else does.
     Partial,
 }
@@ -53,6 +61,20 @@ pub(super) struct Possible {
     pub(super) disks: Vec<u16>,
     pub(super) may_add: bool,
     pub(super) may_remove: bool,
+    /// Whether syncs can be harmed.
+    pub(super) may_trace: bool,
+    /// Whether a node can be cut off from clients.
+    pub(super) reaches_outside: bool,
+}
+
+impl Cut {
+    /// What of what is said there is lost.
+    pub(super) fn lost(self) -> Lost {
+        match self {
+            Cut::Full | Cut::Host | Cut::OneWay | Cut::Partial => Lost::Everything,
+            Cut::Mute => Lost::Messages,
+        }
+    }
 }
 
 impl Fault {
@@ -64,22 +86,36 @@ impl Fault {
         let other = others.get(random.random_range(0..others.len().max(1))).copied()?;
         let to: BTreeSet<Direction> = others.iter().map(|&other| (one, other)).collect();
         let from: BTreeSet<Direction> = others.iter().map(|&other| (other, one)).collect();
+        let one_of_them = |random: &mut SmallRng| if random.random_bool(0.5) { to.clone() } else { from.clone() };
+        let both: BTreeSet<Direction> = to.union(&from).copied().collect();
+        let delay = Duration::from_millis(random.random_range(5..300));
         let fault = match random.random_range(0..100) {
-            0..22 => Fault::Kill(one),
-            22..34 => Fault::Freeze(one),
-            34..44 => Fault::Partition(Cut::Full, to.union(&from).copied().collect()),
-            44..52 => Fault::Partition(Cut::OneWay, if random.random_bool(0.5) { to } else { from }),
-            52..60 => Fault::Partition(Cut::Partial, [(one, other), (other, one)].into()),
-            60..68 => Fault::Flap(to),
-            68..74 if possible.disks.contains(&one) => Fault::Fill(one),
-            74..82 => Fault::Transfer,
-            82..88 => Fault::Snapshot(one),
-            88..95 if possible.may_add => Fault::Add,
-            95..100 if possible.may_remove => Fault::Remove(one),
+            0..18 => Fault::Kill(one),
+            18..28 => Fault::Freeze(one),
+            28..36 => Fault::Partition(Cut::Full, both),
+            36..41 if possible.reaches_outside => {
+                Fault::Partition(Cut::Host, both.into_iter().chain([(one, OUTSIDE), (OUTSIDE, one)]).collect())
+            }
+            41..46 => Fault::Partition(Cut::OneWay, one_of_them(random)),
+            46..50 => Fault::Partition(Cut::Mute, one_of_them(random)),
+            50..57 => Fault::Partition(Cut::Partial, [(one, other), (other, one)].into()),
+            57..64 => Fault::Flap(to),
+            64..70 if possible.disks.contains(&one) => Fault::Fill(one),
+            70..75 if possible.may_trace => Fault::Slow(one, delay),
+            75..79 if possible.may_trace => Fault::FailSync(one),
+            79..86 => Fault::Transfer,
+            86..90 => Fault::Snapshot(one),
+            90..96 if possible.may_add => Fault::Add,
+            96..100 if possible.may_remove => Fault::Remove(one),
             _ => return None,
         };
-        // A full disk is noticed when the log needs its next segment.
-        let lasts = if let Fault::Fill(_) = fault { lasts * 4 } else { lasts };
+        let lasts = match fault {
+            // A full disk is noticed when the log needs its next segment.
+            Fault::Fill(_) => lasts * 4,
+            // Some last until connections are given up.
+            Fault::Partition(..) if random.random_bool(0.2) => lasts * 3,
+            _ => lasts,
+        };
         Some((fault, lasts))
     }
 
@@ -89,10 +125,14 @@ impl Fault {
             Fault::Kill(_) => "kill -9",
             Fault::Freeze(_) => "SIGSTOP",
             Fault::Partition(Cut::Full, _) => "full partition",
+            Fault::Partition(Cut::Host, _) => "host cut off",
             Fault::Partition(Cut::OneWay, _) => "one-way partition",
+            Fault::Partition(Cut::Mute, _) => "one-way partition of messages",
             Fault::Partition(Cut::Partial, _) => "partial partition",
             Fault::Flap(_) => "flapping link",
             Fault::Fill(_) => "full disk",
+            Fault::Slow(..) => "slow disk",
+            Fault::FailSync(_) => "failing sync",
             Fault::Transfer => "leader transfer",
             Fault::Snapshot(_) => "snapshot",
             Fault::Add => "member added",
@@ -103,7 +143,12 @@ impl Fault {
     /// The process that it happens to.
     pub(super) fn victim(&self) -> Option<u16> {
         match self {
-            Fault::Kill(id) | Fault::Freeze(id) | Fault::Fill(id) | Fault::Remove(id) => Some(*id),
+            Fault::Kill(id)
+            | Fault::Freeze(id)
+            | Fault::Fill(id)
+            | Fault::Slow(id, _)
+            | Fault::FailSync(id)
+            | Fault::Remove(id) => Some(*id),
             Fault::Partition(..) | Fault::Flap(_) | Fault::Transfer | Fault::Snapshot(_) | Fault::Add => None,
         }
     }

@@ -3,6 +3,12 @@
 //! Each client is a thread with an event loop of its own. So one can be made to stand still, as a process does that is not
 //! scheduled or collects garbage: it wakes up past the end of its lease, believes that it still holds the lock, and writes.
 //! The resource refuses a token lower than the highest that it has seen: that is what fencing is for.
+//!
+//! Most take locks as programs do, with the Rust client and its guards. Which sessions these use, and what they give back
+//! behind a caller's back, is not on record, so a checker can say little of their order. So others are [plain]: they open
+//! sessions themselves, number what they ask for, repeat it, and record all of it. And some only [read](plain).
+
+mod plain;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,6 +41,8 @@ pub(super) struct Counts {
     pub(super) pauses: AtomicU64,
     pub(super) writes: AtomicU64,
     pub(super) stale: AtomicU64,
+    /// Requests of plain clients that were said again.
+    pub(super) repeated: AtomicU64,
 }
 
 /// What all clients share.
@@ -45,6 +53,10 @@ pub(super) struct Field {
     recorder: Recorder,
     complaints: Mutex<Vec<String>>,
     pub(super) counts: Counts,
+}
+
+fn any_key(random: &mut SmallRng) -> String {
+    format!("key-{}", random.random_range(0..KEYS))
 }
 
 fn more(counter: &AtomicU64) {
@@ -68,14 +80,24 @@ impl Field {
         *self.endpoints.lock() = endpoints;
     }
 
-    /// Starts clients. They go on until [`stop`](Field::stop).
-    pub(super) fn clients(self: &Arc<Field>, clients: u64, seed: u64) -> Vec<JoinHandle<()>> {
+    /// Starts clients: so many with guards, so many plain ones, so many readers. They go on until [`stop`](Field::stop).
+    pub(super) fn clients(self: &Arc<Field>, [guarded, plain, readers]: [u64; 3], seed: u64) -> Vec<JoinHandle<()>> {
         let start = |number: u64| {
             let field = Arc::clone(self);
             let random = SmallRng::seed_from_u64(seed ^ (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-            std::thread::spawn(move || block_on(field.work(random, number)))
+            std::thread::spawn(move || {
+                block_on(async {
+                    if number < guarded {
+                        field.work(random, number).await;
+                    } else if number < guarded + plain {
+                        plain::work(&field, random, number).await;
+                    } else {
+                        plain::read(&field, random, number).await;
+                    }
+                });
+            })
         };
-        (0..clients).map(start).collect()
+        (0..guarded + plain + readers).map(start).collect()
     }
 
     pub(super) fn stop(&self) {
@@ -107,7 +129,7 @@ impl Field {
 
     /// One lock, taken and given back.
     async fn once(&self, client: &Client, random: &mut SmallRng, number: u64) {
-        let key = format!("key-{}", random.random_range(0..KEYS));
+        let key = any_key(random);
         let ttl = Duration::from_millis(random.random_range(400..1500));
         let wait_ms = if random.random_bool(0.3) { 0 } else { random.random_range(50..3000) };
         let name = history::Client::from(format!("client-{number}").as_str());
@@ -147,14 +169,15 @@ impl Field {
 
     /// Writes, holds the lock for a while, writes again, and gives it back.
     async fn hold(&self, guard: Guard, name: &history::Client, random: &mut SmallRng, ttl: Duration) {
-        self.write(&guard, name);
+        let write = || self.write(guard.key(), guard.token(), name, || guard.is_valid());
+        write();
         if random.random_bool(0.02) {
             more(&self.counts.pauses);
             std::thread::sleep(ttl * 2);
         } else {
             sleep(Duration::from_millis(random.random_range(0..15))).await;
         }
-        self.write(&guard, name);
+        write();
         let (key, session, token) = (guard.key().into(), session(&guard), guard.token());
         let asked = self.recorder.invoke(name, Call::Release { key, session, token, number: None });
         if random.random_bool(0.1) {
@@ -172,26 +195,29 @@ impl Field {
     }
 
     /// The client believes that it holds the lock. As long as its lease is good, it does.
-    fn write(&self, guard: &Guard, name: &history::Client) {
+    fn write(&self, key: &str, token: u64, name: &history::Client, is_good: impl FnOnce() -> bool) {
         let mut resource = self.resource.lock();
-        let access = self.recorder.invoke(name, Call::Access { key: guard.key().into(), token: guard.token() });
-        let highest = resource.entry(guard.key().to_owned()).or_default();
-        let is_stale = guard.token() < *highest;
-        if is_stale {
+        let access = self.recorder.invoke(name, Call::Access { key: key.into(), token });
+        let highest = resource.entry(key.to_owned()).or_default();
+        if token < *highest {
             more(&self.counts.stale);
             access.fail(Refusal::Refused);
             // Looked at last: if it is good now, it was good all along.
-            if guard.is_valid() {
-                let (key, token) = (guard.key(), guard.token());
+            if is_good() {
                 let complaint =
                     format!("token {token} for {key} is within its lease, and {highest} has written already");
                 self.complaints.lock().push(complaint);
             }
         } else {
-            *highest = guard.token();
+            *highest = token;
             more(&self.counts.writes);
             access.ok(Answer::Accepted);
         }
+    }
+
+    /// Reads every key a last time: what was acknowledged and nobody looks at afterwards cannot be missed.
+    pub(super) fn read_all(self: &Arc<Field>) {
+        block_on(plain::read_all(self));
     }
 
     /// Whatever is wrong with what the clients themselves noticed.

@@ -1,8 +1,8 @@
 //! Live faults: real processes, real sockets and files, many clients, and everything that can go wrong on one machine.
 //!
 //! Faults are drawn from a seed, so that a run can be had again as far as a run on real threads can: the same faults, to
-//! the same nodes, after the same pauses. While they happen clients take locks, wait, give up, pause past their leases and
-//! write to a fenced resource. At the end the faults stop, and then
+//! the same nodes, after the same pauses. While they happen clients take locks, wait, give up, pause past their leases,
+//! write to a fenced resource, and read who holds what. At the end the faults stop, and then
 //!
 //! 1. everybody who waits is granted within a bound,
 //! 2. all members have the same state, to the bit (the hash of a snapshot that each takes),
@@ -10,18 +10,22 @@
 //!    write within a lease was refused,
 //! 4. every node's recording is stepped again and judged ([`mod@validate`]).
 //!
-//! Nothing is left behind: nodes end with the pipe that this process holds, and what is mounted is in a namespace of its
-//! own. So that is true also after a Ctrl-C, and after `kill -9`.
+//! Nothing is left behind: nodes end with the pipe that this process holds, and what is mounted and linked is in
+//! [namespaces](namespace) of its own. So that is true also after a Ctrl-C, a panic, and `kill -9`.
 
+mod clock;
 mod cluster;
 pub mod command;
 mod disk;
 mod fault;
 mod load;
+mod namespace;
 mod network;
 mod node;
 mod operator;
+mod tracer;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter};
@@ -33,15 +37,15 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
 use crate::history::check::{Verdict, check_fast};
-use crate::history::{BadHistory, History, Recorder};
+use crate::history::{BadHistory, Call, History, Recorder};
 use crate::validate::{self, Failure, Options, validate};
 
 use cluster::Cluster;
 use load::Field;
 use node::Setup;
 
-/// How many clients there are.
-const CLIENTS: u64 = 12;
+/// How many clients there are: with guards, plain ones, readers.
+const CLIENTS: [u64; 3] = [8, 4, 2];
 /// How many wait for each key when the faults are over, and how long it may take until all of them were granted.
 const WAITERS: usize = 8;
 const BOUND: Duration = Duration::from_secs(30);
@@ -77,6 +81,12 @@ pub enum Broken {
         /// What it said.
         words: String,
     },
+    /// A node has been told that a sync failed, and has not stopped.
+    #[error("a sync of node {node}'s log has failed, and the node goes on; it must stop before it syncs again")]
+    Swallowed {
+        /// Which.
+        node: u16,
+    },
     /// The cluster does not come to an agreement.
     #[error("{0}")]
     NoAgreement(String),
@@ -95,12 +105,12 @@ pub enum Broken {
 #[derive(Debug)]
 pub struct Report {
     faults: Vec<(&'static str, u64)>,
-    load: [(&'static str, u64); 10],
-    held: u64,
-    has_disks: bool,
+    load: [(&'static str, u64); 11],
+    lost: String,
+    left_out: Vec<&'static str>,
     granted: Duration,
     hash: String,
-    operations: usize,
+    operations: BTreeMap<&'static str, u64>,
     verdicts: Vec<Verdict>,
     validated: validate::Report,
 }
@@ -118,11 +128,15 @@ impl Report {
 /// If something is not right.
 pub fn torture(plan: &Plan, stop: &AtomicBool) -> Result<Report, Broken> {
     let mut random = SmallRng::seed_from_u64(plan.seed);
-    let setup = Setup { palisade: plan.palisade.clone(), directory: plan.directory.clone() };
+    let skewed = clock::may_hurry();
+    let setup = Setup { palisade: plan.palisade.clone(), directory: plan.directory.clone(), skewed };
     let recordings = setup.recordings();
     let mut cluster = Cluster::start(setup)?;
     let history = plan.directory.join("history.jsonl");
     let recorder = Recorder::into_writer(Box::new(BufWriter::new(File::create(&history)?)));
+    if skewed {
+        recorder.drift(clock::DRIFT_PPM);
+    }
     let field = Field::new(cluster.endpoints(), recorder.clone());
     let clients = field.clients(CLIENTS, plan.seed);
     let end = Instant::now() + plan.faults;
@@ -143,6 +157,7 @@ pub fn torture(plan: &Plan, stop: &AtomicBool) -> Result<Report, Broken> {
     went?;
     let granted = field.everybody_is_granted(WAITERS, BOUND).map_err(Broken::NoAgreement)?;
     let hash = cluster.same_state()?;
+    field.read_all();
     recorder.finish()?;
     let history = History::read(BufReader::new(File::open(&history)?))?;
     let verdicts = check_fast(&history);
@@ -152,7 +167,7 @@ pub fn torture(plan: &Plan, stop: &AtomicBool) -> Result<Report, Broken> {
         return Err(Broken::Complaints(complaints));
     }
     cluster.stop()?;
-    let validated = validate(&recordings, Options::default())?;
+    let validated = validate(&recordings, Options { clock_rate: if skewed { clock::RATE } else { 1.0 } })?;
     let counts = &field.counts;
     let load = [
         ("grants", &counts.grants),
@@ -165,24 +180,46 @@ pub fn torture(plan: &Plan, stop: &AtomicBool) -> Result<Report, Broken> {
         ("pauses", &counts.pauses),
         ("writes", &counts.writes),
         ("stale writes refused", &counts.stale),
+        ("requests said again", &counts.repeated),
     ];
     let load = load.map(|(name, counter)| (name, counter.load(Ordering::Relaxed)));
     let faults = cluster.counts.iter().map(|(&name, &count)| (name, count)).collect();
-    let (held, has_disks) = (cluster.held(), cluster.has_disks());
-    let operations = history.operations.len();
-    Ok(Report { faults, load, held, has_disks, granted, hash, operations, verdicts, validated })
+    let (lost, left_out) = (cluster.lost()?, cluster.left_out());
+    let operations = by_kind(&history);
+    Ok(Report { faults, load, lost, left_out, granted, hash, operations, verdicts, validated })
+}
+
+fn by_kind(history: &History) -> BTreeMap<&'static str, u64> {
+    let mut kinds = BTreeMap::new();
+    for operation in &history.operations {
+        let kind = match operation.call {
+            Call::OpenSession { .. } => "sessions opened",
+            Call::KeepAlive { .. } => "keepalives",
+            Call::CloseSession { .. } => "sessions closed",
+            Call::Acquire { .. } => "acquires",
+            Call::Withdraw { .. } => "withdrawals",
+            Call::Release { .. } => "releases",
+            Call::Read { stale: false, .. } => "reads",
+            Call::Read { stale: true, .. } => "stale reads",
+            Call::Access { .. } => "accesses to the resource",
+            Call::NoteLoss { .. } => "losses noted",
+        };
+        *kinds.entry(kind).or_default() += 1;
+    }
+    kinds
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |counts: &[(&str, u64)]| {
-            counts.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
+        let list = |counts: &mut dyn Iterator<Item = (&str, u64)>| {
+            counts.map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
         };
-        writeln!(f, "faults: {}; {} pieces held by the network", list(&self.faults), self.held)?;
-        if !self.has_disks {
-            writeln!(f, "no disk was filled: that needs the right to mount")?;
+        writeln!(f, "faults: {}; {}", list(&mut self.faults.iter().copied()), self.lost)?;
+        for words in &self.left_out {
+            writeln!(f, "left out: {words}")?;
         }
-        writeln!(f, "clients: {}", list(&self.load))?;
+        writeln!(f, "clients: {}", list(&mut self.load.iter().copied()))?;
+        writeln!(f, "operations: {}", list(&mut self.operations.iter().map(|(&name, &count)| (name, count))))?;
         writeln!(
             f,
             "afterwards: all {} waiters a key granted within {} ms, one state, {}",
@@ -192,7 +229,8 @@ impl fmt::Display for Report {
         )?;
         let verdicts: Vec<String> =
             self.verdicts.iter().map(|verdict| format!("{} ({})", verdict.checker, verdict.checked)).collect();
-        writeln!(f, "histories: {} operations; {}", self.operations, verdicts.join(", "))?;
+        let operations: u64 = self.operations.values().sum();
+        writeln!(f, "histories: {operations} operations; {}", verdicts.join(", "))?;
         write!(f, "recordings: {}", self.validated)
     }
 }

@@ -1,159 +1,113 @@
-//! The network between the nodes: a proxy before each of them, that can hold what one node says to another.
+//! The network between the nodes, and what does not get through it.
 //!
-//! A node dials every other one and sends over the connections that it dialled, so one direction of a pair is one
-//! connection, and its first frame says whose it is. What is held is not lost: like TCP's own repetitions it arrives when the
-//! direction is opened again, late; or the connection breaks then, and it never does. Needs no privileges, so it runs
-//! everywhere; what it does not show is a host that vanishes without a word, for the proxy always acknowledges.
+//! There are two. [`Links`] is the system's own: each node in a network namespace of its own, and packets that vanish on the
+//! way. It needs root. [`Proxies`] is for everybody: they hold what nodes say to one another.
+
+mod links;
+mod proxies;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::net::TcpListener;
+use std::path::PathBuf;
 
-use palisade_client::codec;
-use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use links::Links;
+use proxies::Proxies;
+
+use super::namespace;
 
 /// Who says something to whom.
 pub(super) type Direction = (u16, u16);
 
-/// The proxies of a cluster.
-#[derive(Debug)]
-pub(super) struct Network {
-    shared: Arc<Shared>,
-    runtime: tokio::runtime::Runtime,
+/// Stands for everybody who is no node: clients, operators, and who tortures.
+pub(super) const OUTSIDE: u16 = 0;
+
+/// Of what is said in a direction, what does not arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Lost {
+    /// Nothing arrives, not even an acknowledgement of what the other says.
+    Everything,
+    /// What a node says over the connections that it has dialled. Its acknowledgements do arrive, so what the *other* says
+    /// goes on for as long as the fault.
+    Messages,
 }
 
-#[derive(Debug)]
-struct Shared {
-    /// How often each direction was closed and not opened again.
-    closed: Mutex<Vec<Direction>>,
-    /// Changes whenever a direction is opened or closed.
-    changed: watch::Sender<u64>,
-    /// Directions whose connections are to break, by when.
-    broken: Mutex<Vec<(Direction, u64)>>,
-    held: AtomicU64,
+/// Where a node is, and how it is reached.
+#[derive(Clone, Debug)]
+pub(super) struct Seat {
+    pub(super) client_addr: String,
+    /// Where it listens for other nodes.
+    pub(super) peer_addr: String,
+    /// Where they dial it.
+    pub(super) reached_at: String,
+    /// Its network namespace.
+    pub(super) within: Option<PathBuf>,
 }
 
-/// The beginning of what a node says first: magic, version, cluster, who it is.
-type Hello = ([u8; 8], u16, u64, u16);
-/// What a frame between nodes has before its payload.
-const FRAME_HEADER: usize = 8;
+/// A cluster's network.
+#[derive(Debug)]
+pub(super) enum Network {
+    Links(Links),
+    Proxies(Proxies),
+}
 
 impl Network {
+    /// The system's, if this process may make one.
     pub(super) fn new() -> io::Result<Network> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let shared = Shared {
-            closed: Mutex::new(Vec::new()),
-            changed: watch::Sender::new(0),
-            broken: Mutex::new(Vec::new()),
-            held: AtomicU64::new(0),
-        };
-        Ok(Network { shared: Arc::new(shared), runtime })
+        if namespace::has_network() { Links::new().map(Network::Links) } else { Proxies::new().map(Network::Proxies) }
     }
 
-    /// A proxy before the node that listens at `address`: where other nodes are to dial it.
-    pub(super) fn before(&self, node: u16, address: String) -> io::Result<String> {
-        let listener = self.runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
-        let proxy = listener.local_addr()?.to_string();
-        let shared = Arc::clone(&self.shared);
-        self.runtime.spawn(async move {
-            loop {
-                let Ok((stream, _)) = listener.accept().await else { continue };
-                let (shared, address) = (Arc::clone(&shared), address.clone());
-                // A connection's end, whatever its reason, is for the nodes to see.
-                tokio::spawn(async move { drop(carry(&shared, stream, node, &address).await) });
-            }
-        });
-        Ok(proxy)
+    /// A place for a node.
+    pub(super) fn seat(&self, node: u16) -> io::Result<Seat> {
+        match self {
+            Network::Links(links) => links.seat(node),
+            Network::Proxies(proxies) => proxies.seat(node),
+        }
     }
 
     /// What is said in these directions does not arrive, until as many calls of [`open`](Network::open) have been made.
-    pub(super) fn close(&self, directions: &BTreeSet<Direction>) {
-        self.shared.closed.lock().extend(directions);
-        self.shared.changed.send_modify(|changes| *changes += 1);
-    }
-
-    /// It arrives again; what was said meanwhile arrives now, or, if the connections are to break, never.
-    pub(super) fn open(&self, directions: &BTreeSet<Direction>, breaks: bool) {
-        let mut closed = self.shared.closed.lock();
-        for direction in directions {
-            if let Some(place) = closed.iter().position(|other| other == direction) {
-                closed.swap_remove(place);
+    pub(super) fn close(&mut self, directions: &BTreeSet<Direction>, lost: Lost) -> io::Result<()> {
+        match self {
+            Network::Links(links) => links.close(directions, lost),
+            Network::Proxies(proxies) => {
+                proxies.close(directions);
+                Ok(())
             }
         }
-        drop(closed);
-        let next = *self.shared.changed.borrow() + 1;
-        if breaks {
-            self.shared.broken.lock().extend(directions.iter().map(|&direction| (direction, next)));
-        }
-        self.shared.changed.send_modify(|changes| *changes = next);
     }
 
-    /// How often something was held.
-    pub(super) fn held(&self) -> u64 {
-        self.shared.held.load(Ordering::Relaxed)
-    }
-}
-
-/// Carries one connection to the node that listens at `address`.
-async fn carry(shared: &Shared, mut dialler: TcpStream, to: u16, address: &str) -> io::Result<()> {
-    let began = *shared.changed.borrow();
-    let mut bytes = Vec::new();
-    let from = loop {
-        if dialler.read_buf(&mut bytes).await? == 0 {
-            return Ok(());
-        }
-        let hello = bytes.get(FRAME_HEADER..).unwrap_or_default();
-        if let Ok((_, _, _, from)) = codec::decode_from::<Hello>(&mut &hello[..]) {
-            break from;
-        }
-    };
-    shared.pass((from, to), began).await?;
-    let mut node = TcpStream::connect(address).await?;
-    dialler.set_nodelay(true)?;
-    node.set_nodelay(true)?;
-    node.write_all(&bytes).await?;
-    let ((mut hears, mut says), (mut answers, mut asked)) = (dialler.split(), node.split());
-    tokio::select! {
-        end = copy(shared, &mut hears, &mut asked, (from, to), began) => end,
-        end = copy(shared, &mut answers, &mut says, (to, from), began) => end,
-    }
-}
-
-async fn copy(
-    shared: &Shared,
-    reader: &mut (impl AsyncReadExt + Unpin),
-    writer: &mut (impl AsyncWriteExt + Unpin),
-    direction: Direction,
-    began: u64,
-) -> io::Result<()> {
-    let mut bytes = vec![0; 64 * 1024];
-    loop {
-        let length = reader.read(&mut bytes).await?;
-        if length == 0 {
-            return Ok(());
-        }
-        shared.pass(direction, began).await?;
-        writer.write_all(&bytes[..length]).await?;
-    }
-}
-
-impl Shared {
-    /// Waits until the direction is open. An error if a connection that `began` then has broken meanwhile.
-    async fn pass(&self, direction: Direction, began: u64) -> io::Result<()> {
-        let mut changes = self.changed.subscribe();
-        let mut waits = false;
-        while self.closed.lock().contains(&direction) {
-            if !waits {
-                self.held.fetch_add(1, Ordering::Relaxed);
-                waits = true;
+    /// It arrives again. Of what was held, proxies deliver all, or let the connections break, as `breaks` says; the system's own
+    /// network has lost it, and TCP says it again if it has not given up.
+    pub(super) fn open(&mut self, directions: &BTreeSet<Direction>, lost: Lost, breaks: bool) -> io::Result<()> {
+        match self {
+            Network::Links(links) => links.open(directions, lost),
+            Network::Proxies(proxies) => {
+                proxies.open(directions, breaks);
+                Ok(())
             }
-            let _ = changes.changed().await;
         }
-        let breaks = self.broken.lock().iter().any(|&(broken, when)| broken == direction && when > began);
-        if breaks { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(()) }
     }
+
+    /// Whether a node can be cut off from clients as well.
+    pub(super) fn reaches_outside(&self) -> bool {
+        matches!(self, Network::Links(_))
+    }
+
+    /// How much did not get through, in words.
+    pub(super) fn tally(&self) -> io::Result<String> {
+        Ok(match self {
+            Network::Links(links) => format!("{} packets lost between network namespaces", links.dropped()?),
+            Network::Proxies(proxies) => {
+                format!(
+                    "{} pieces held by proxies, for network namespaces need root, iproute2 and nftables",
+                    proxies.held()
+                )
+            }
+        })
+    }
+}
+
+/// An address of the loopback device on which nobody listens.
+fn free_address() -> io::Result<String> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
 }

@@ -186,3 +186,31 @@ fn final_reads(facts: &Facts<'_>) -> (usize, usize) {
     }
     (last.iter().filter(|(done, read)| read.is_some_and(|read| read > *done)).count(), last.len())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::check_fast;
+    use crate::history::History;
+
+    /// Goal: a's library uses its session again for an acquire that a gives up. It is granted, c sees that, and the library
+    /// gives it back in the background, which is on no record: nothing is lost.
+    #[test]
+    fn what_was_given_up_may_be_given_back_under_no_name() {
+        let record = r#"
+            {"type":"invoke","op":1,"client":"a","time":0,"call":{"acquire":{"key":"k","wait_ms":500,"ttl_ms":5000}}}
+            {"type":"ok","op":1,"time":1000000,"value":{"granted":{"session":"s1","token":1}}}
+            {"type":"invoke","op":2,"client":"a","time":10000000,"call":{"release":{"key":"k","session":"s1","token":1}}}
+            {"type":"ok","op":2,"time":11000000,"value":"released"}
+            {"type":"invoke","op":3,"client":"a","time":12000000,"call":{"acquire":{"key":"k","wait_ms":500,"ttl_ms":5000}}}
+            {"type":"info","op":3,"time":13000000,"why":"the client gave it up"}
+            {"type":"invoke","op":4,"client":"c","time":14000000,"call":{"read":{"key":"k"}}}
+            {"type":"ok","op":4,"time":15000000,"value":{"lock":{"holder":{"session":"s1","token":2},"queue":[]}}}
+            {"type":"invoke","op":5,"client":"c","time":20000000,"call":{"read":{"key":"k"}}}
+            {"type":"ok","op":5,"time":21000000,"value":{"lock":{"holder":null,"queue":[]}}}
+        "#;
+        let history = History::read(record.as_bytes()).unwrap();
+        for verdict in check_fast(&history) {
+            assert!(verdict.violations.is_empty(), "{verdict:?}");
+        }
+    }
+}

@@ -390,6 +390,10 @@ impl<'h> Facts<'h> {
             // Locks go to the living, and nothing ends before it begins.
             grant.seen = [facts.gone, grant.ended].into_iter().flatten().fold(grant.seen, Sighting::min);
             let claims = self.claims.get(&(session, grant.key));
+            if grant.acquire.is_none() && self.may_be_nameless(session, grant.key, grant.seen.0) {
+                // Somebody may have been granted it who had given up by then, and gives it back under no name.
+                continue;
+            }
             if let (Some(claims), Some(acquire)) = (claims, grant.acquire)
                 && !self.may_be_nameless(session, grant.key, grant.seen.0)
             {
