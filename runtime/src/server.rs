@@ -67,6 +67,8 @@ pub struct Recording {
     pub directory: PathBuf,
     /// Whether what the node asked for is there in words too, not only as a digest.
     pub verbose: bool,
+    /// How many bytes a recording may have; past that it is cut.
+    pub length: u64,
 }
 
 /// Why a node could not start, or stopped.
@@ -180,7 +182,7 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     let writer = core.start_snapshot_writer(wal.snapshots(), &metrics).map_err(ServeError::Thread)?;
     let tap = config.record.map(|record| {
         let failed = |source| ServeError::Record { path: record.directory.clone(), source };
-        recording::start(&record.directory, &identity, record.verbose).map_err(failed)
+        recording::start(&record.directory, &identity, record.verbose, record.length).map_err(failed)
     });
     let tap = tap.transpose()?;
     let parts = DriverParts {

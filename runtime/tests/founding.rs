@@ -41,6 +41,7 @@ fn lose_disks(cluster: &mut Cluster, lost: &[u16]) {
 fn a_cluster_begins_when_all_founders_have_met() {
     let mut cluster = Cluster::start(3);
     lose_disks(&mut cluster, &[1, 2, 3]);
+    cluster.begin_anew();
     cluster.restart(1);
     cluster.restart(2);
     expect_no_leader(&cluster);
@@ -115,7 +116,8 @@ fn a_broken_first_start_goes_on_with_the_same_backup() {
     drop(old);
 
     let restored = first.clone();
-    let mut new = Cluster::start_adjusted(1, &[], move |_, command: &mut Command| {
+    // Not recorded: its disk is made to lose what was durable.
+    let mut new = Cluster::start_unrecorded(1, &[], move |_, command: &mut Command| {
         command.args(["--restore", &restored]);
     });
     // As if it had been killed before the backup's state was its own.

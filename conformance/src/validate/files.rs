@@ -9,22 +9,23 @@ use palisade::recording::{Header, Reading, Record, cut_mark};
 use super::report::{Failure, Report};
 
 /// One process run of a node.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Run {
     /// Its file.
     pub path: PathBuf,
     /// Whose it is.
     pub header: Header,
-    reading: Reading,
 }
 
 /// A cluster's recordings: the runs of each data directory, in order.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Cluster {
+    pub(super) directory: PathBuf,
     pub(super) nodes: Vec<Vec<Run>>,
 }
 
-/// Finds all recordings in a directory and those below it.
+/// Finds all recordings in a directory and those below it. Only their headers are read: there may be more of them than a
+/// process may have open.
 pub(super) fn find(directory: &Path) -> Result<Vec<Cluster>, Failure> {
     let (mut clusters, mut folders) = (Vec::new(), vec![directory.to_owned()]);
     while let Some(folder) = folders.pop() {
@@ -35,18 +36,19 @@ pub(super) fn find(directory: &Path) -> Result<Vec<Cluster>, Failure> {
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == EXTENSION)
-                && let Some((header, reading)) = Reading::open(&path)?
+                && let Some((header, _)) = Reading::open(&path)?
             {
                 let node = (header.config.id, header.incarnation);
-                here.entry(header.cluster).or_default().entry(node).or_default().push(Run { path, header, reading });
+                here.entry(header.cluster).or_default().entry(node).or_default().push(Run { path, header });
             }
         }
         for nodes in here.into_values() {
             let mut nodes: Vec<Vec<Run>> = nodes.into_values().collect();
             nodes.iter_mut().for_each(|runs| runs.sort_by_key(|run| run.header.began));
-            clusters.push(Cluster { nodes });
+            clusters.push(Cluster { directory: folder.clone(), nodes });
         }
     }
+    clusters.sort_by(|one, other| one.directory.cmp(&other.directory));
     Ok(clusters)
 }
 
@@ -54,6 +56,8 @@ pub(super) fn find(directory: &Path) -> Result<Vec<Cluster>, Failure> {
 #[derive(Debug)]
 pub(super) struct Chain {
     runs: VecDeque<Run>,
+    /// The first of them, being read.
+    reading: Option<Reading>,
     next: Option<Record>,
     /// When the next record was made; how many of its run there were before it.
     time: u64,
@@ -62,38 +66,42 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    pub(super) fn new(runs: Vec<Run>, report: &mut Report) -> Chain {
+    pub(super) fn new(runs: Vec<Run>, report: &mut Report) -> Result<Chain, Failure> {
         let path = runs[0].path.clone();
-        let mut chain = Chain { runs: runs.into(), next: None, time: 0, number: 0, path };
-        chain.begin(report);
-        chain
+        let mut chain = Chain { runs: runs.into(), reading: None, next: None, time: 0, number: 0, path };
+        chain.begin(report)?;
+        Ok(chain)
     }
 
     /// The next run begins, if there is one, with its header.
-    fn begin(&mut self, report: &mut Report) {
-        self.next = self.runs.front().map(|run| Record::Began(run.header.clone()));
-        if let Some(run) = self.runs.front() {
+    fn begin(&mut self, report: &mut Report) -> Result<(), Failure> {
+        (self.reading, self.next) = (None, None);
+        if let Some(run) = self.runs.front()
+            && let Some((header, reading)) = Reading::open(&run.path)?
+        {
             report.runs += 1;
-            report.bytes += run.reading.length();
-            (self.time, self.number, self.path) = (run.header.began, 0, run.path.clone());
+            report.bytes += reading.length();
+            (self.time, self.number, self.path) = (header.began, 0, run.path.clone());
+            (self.reading, self.next) = (Some(reading), Some(Record::Began(header)));
         }
+        Ok(())
     }
 
     /// Reads the next record. `false` if the node went on and nobody wrote it down.
     pub(super) fn advance(&mut self, report: &mut Report) -> Result<bool, Failure> {
-        let Some(run) = self.runs.front_mut() else { return Ok(true) };
-        if let Some(record) = run.reading.record()? {
+        let Some(reading) = &mut self.reading else { return Ok(true) };
+        if let Some(record) = reading.record()? {
             self.time += record.after();
             self.number += 1;
             self.next = Some(record);
             return Ok(true);
         }
-        report.torn += usize::from(run.reading.torn() > 0);
-        if cut_mark(&run.path).exists() {
+        report.torn += usize::from(reading.torn() > 0);
+        if cut_mark(&self.path).exists() {
             return Ok(false);
         }
         self.runs.pop_front();
-        self.begin(report);
+        self.begin(report)?;
         Ok(true)
     }
 

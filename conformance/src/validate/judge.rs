@@ -5,7 +5,7 @@
 //! node's whole state, that node is also compared with all that is known as a whole, so that the induction is not taken on
 //! trust.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use palisade::recording::{Digest, Record};
@@ -37,6 +37,8 @@ pub(super) struct Judge {
     written: HashMap<Position, (Digest, Option<Term>)>,
     /// What was sent: by which run, and how many of its writes had to be done first.
     sent: HashMap<Digest, Promise>,
+    /// Who was to be sent a snapshot: by whom, to whom, in which term.
+    snapshots: BTreeSet<(NodeId, NodeId, Term)>,
     outputs: Vec<Output<LockTable>>,
     pub(super) seen: Seen,
 }
@@ -84,6 +86,7 @@ impl Judge {
             leaders: Leaders::new(),
             written: HashMap::new(),
             sent: HashMap::new(),
+            snapshots: BTreeSet::new(),
             outputs: Vec::new(),
             seen: Seen::default(),
         }
@@ -202,24 +205,29 @@ impl Judge {
     fn received(&mut self, place: usize, message: &Message<LockTable>) -> Check {
         self.seen.messages += 1;
         self.numbers.insert(self.seats[place].id, place);
-        if let Body::InstallSnapshot { snapshot } = &message.body {
+        let Message { from, to, term, body } = message;
+        let (name, is_known) = (body.name(), self.numbers.contains_key(from));
+        if let Body::InstallSnapshot { snapshot } = body {
             self.seen.snapshots += 1;
+            let asked = self.snapshots.contains(&(*from, *to, *term));
+            require("heard is said", asked || !is_known, || {
+                format!("node {from} was to send no {name} in term {term}")
+            })?;
             let agreed = self.agreed.as_ref().ok_or_else(nobody)?;
             return agreed.is_everybodys(snapshot.last.index, &snapshot.machine);
         }
-        if !self.numbers.contains_key(&message.from) {
+        if !is_known {
             self.seen.uncounted += 1;
             return Ok(());
         }
-        let name = message.body.name();
         let Some(promise) = self.sent.get(&Digest::of(message)) else {
-            return broken("heard is said", format!("node {} never said this {name}: {message:?}", message.from));
+            return broken("heard is said", format!("node {from} never said this {name}: {message:?}"));
         };
         let seat = &self.seats[promise.seat];
         let done = seat.earlier.get(promise.run).copied();
         let done = done.or(seat.replica.as_ref().map(|replica| replica.done)).unwrap_or(0);
         require("durable before it is said", promise.writes <= done, || {
-            format!("node {} has sent {name}, and what stood before it was not durable: {message:?}", message.from)
+            format!("node {from} has sent {name}, and what stood before it was not durable: {message:?}")
         })
     }
 
@@ -259,6 +267,9 @@ impl Judge {
                     let promise = Promise { seat: place, run, writes: replica.asked };
                     self.sent.entry(Digest::of(message)).or_insert(promise);
                 }
+                Output::SendSnapshot { to, term } => {
+                    self.snapshots.insert((node.id(), *to, *term));
+                }
                 Output::Applied { index, outcome, .. } => {
                     let agreed = self.agreed.as_mut().ok_or_else(nobody)?;
                     let entry = node.log().get(*index).expect("what was just applied is in the log");
@@ -271,7 +282,7 @@ impl Judge {
             let (log, base) = (node.log(), node.log().base().index);
             members_follow_the_log(log)?;
             one_change_at_a_time(log, agreed.last())?;
-            members_survive_compaction(base, log.members_at(base), &agreed.founders, &agreed.entries)?;
+            members_survive_compaction(base, log.members_at(base), &agreed.founders, &agreed.changes)?;
         }
         if leads.is_some() && leads != before.leads {
             self.elected(place)?;

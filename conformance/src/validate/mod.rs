@@ -50,26 +50,67 @@ impl Default for Options {
     }
 }
 
+/// How far a validation is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'a> {
+    /// Where the present cluster's recordings are.
+    pub directory: &'a Path,
+    /// Its number, from 1.
+    pub cluster: usize,
+    /// How many there are.
+    pub of: usize,
+    /// What was looked at so far.
+    pub report: &'a Report,
+}
+
 /// Validates all recordings below a directory. Each directory may have those of several clusters.
 ///
 /// # Errors
 /// If they cannot be read, or at the first violation.
 pub fn validate(directory: &Path, options: Options) -> Result<Report, Failure> {
-    let mut report = Report::default();
-    for cluster in files::find(directory)? {
-        validate_cluster(cluster, options, &mut report)?;
-    }
-    Ok(report)
+    let (report, failures) = validate_each(directory, options, |_| {})?;
+    failures.into_iter().next().map_or(Ok(report), Err)
 }
 
-fn validate_cluster(cluster: Cluster, options: Options, report: &mut Report) -> Result<(), Failure> {
+/// The same, with every cluster looked at whatever is wrong with the others; and `watch` is told how far it is, a few
+/// hundred times a second.
+///
+/// # Errors
+/// If the directory cannot be read. What is wrong with a cluster is in the list.
+pub fn validate_each(
+    directory: &Path,
+    options: Options,
+    mut watch: impl FnMut(Progress<'_>),
+) -> Result<(Report, Vec<Failure>), Failure> {
+    let (mut report, mut failures) = (Report::default(), Vec::new());
+    let clusters = files::find(directory)?;
+    let of = clusters.len();
+    for (cluster, number) in clusters.into_iter().zip(1..) {
+        let directory = cluster.directory.clone();
+        let tell = |report: &Report| watch(Progress { directory: &directory, cluster: number, of, report });
+        if let Err(failure) = validate_cluster(cluster, options, &mut report, tell) {
+            failures.push(failure);
+        }
+    }
+    Ok((report, failures))
+}
+
+/// So many inputs are looked at before somebody is told again how far it is.
+const STRIDE: u64 = 1_024;
+
+fn validate_cluster(
+    cluster: Cluster,
+    options: Options,
+    report: &mut Report,
+    mut tell: impl FnMut(&Report),
+) -> Result<(), Failure> {
     report.clusters += 1;
     report.nodes += cluster.nodes.len();
     let mut judge = Judge::new(options);
     let mut chains = Vec::new();
     for runs in cluster.nodes {
         judge.seat(runs[0].header.config.id);
-        chains.push(Chain::new(runs, report));
+        chains.push(Chain::new(runs, report)?);
     }
     // As if it were one run: whoever's next record is the earliest.
     while let Some(seat) = earliest(&chains) {
@@ -77,6 +118,9 @@ fn validate_cluster(cluster: Cluster, options: Options, report: &mut Report) -> 
         let (at, record) = chain.next().expect("it has a next record");
         count(&record, report);
         let number = chain.number();
+        if report.inputs.is_multiple_of(STRIDE) {
+            tell(report);
+        }
         judge
             .observe(seat, at, record)
             .map_err(|violation| Failure::violation(chains[seat].path(), number, at, violation))?;

@@ -13,15 +13,18 @@ use palisade_spec::raft::{Entry, Index, Members, Payload, Snapshot, Stamp, State
 
 use super::{broken, require};
 
-/// The table is judged as a whole after each entry, at the cost of its size, while this pays for it: so many sessions and
-/// locks an entry. A larger table is judged as a whole every so many entries; the events are at every one.
-const WHOLE: usize = 2_048;
+/// The table is judged as a whole after each entry while it has no more sessions and locks than this. One that is k times as
+/// large is judged as a whole every k² entries, so that what an entry costs falls as the table grows; the events are at
+/// every one.
+const WHOLE: usize = 1_024;
 
 /// What the cluster has agreed on.
 #[derive(Debug)]
 pub(super) struct Agreed {
     pub(super) founders: Members,
     pub(super) entries: Committed<Command>,
+    /// Those of them that change the members.
+    pub(super) changes: Committed<Command>,
     /// The term of the leader that committed an entry: leader completeness speaks of later ones only.
     pub(super) committed_in: BTreeMap<Index, Term>,
     outcomes: BTreeMap<Index, Digest>,
@@ -44,6 +47,7 @@ impl Agreed {
         Agreed {
             founders: (*first.members).clone(),
             entries: Committed::new(),
+            changes: Committed::new(),
             committed_in: BTreeMap::new(),
             outcomes: BTreeMap::new(),
             last: first.last.index,
@@ -103,7 +107,7 @@ impl Agreed {
             exactly_once(&before, at, command, after)?;
         }
         let cost = before.sessions().len().max(after.sessions().len()) + before.locks().len().max(after.locks().len());
-        self.budget = (self.budget + WHOLE).min(cost.max(WHOLE));
+        self.budget = (self.budget + WHOLE * WHOLE / cost.max(WHOLE)).min(cost.max(WHOLE));
         if self.budget >= cost {
             self.budget -= cost;
             self.tables += 1;
@@ -112,6 +116,9 @@ impl Agreed {
             table_is_sound(after)?;
         }
         self.outcomes.insert(entry.index, Digest::of(&outcome));
+        if let Payload::Members(_) = entry.payload {
+            self.changes.insert(entry.index, entry.clone());
+        }
         self.entries.insert(entry.index, entry.clone());
         (self.last, self.stamp) = (entry.index, at);
         Ok(())

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use palisade::recording::format::{FRAME_HEADER, MAGIC, cut_mark};
 use palisade::recording::{Digest, Flaw, Record};
-use palisade_conformance::validate::{Failure, Options, Report, validate};
+use palisade_conformance::validate::{Failure, Options, Report, validate, validate_each};
 use palisade_spec::raft::{Body, Input};
 
 use world::{Bug, World, edit, read};
@@ -157,6 +157,50 @@ fn a_message_that_nobody_sent_is_seen() {
         matched.0 += 1;
     });
     assert_eq!(broken(&world), "heard is said");
+}
+
+/// Goal: a snapshot is from a leader that was asked to send it, in that term.
+#[test]
+fn a_snapshot_that_was_not_asked_for_is_seen() {
+    let (world, (path, place)) = (1..).map(recorded).find_map(with_snapshot).expect("some run sends a snapshot");
+    edit(&path, |records| {
+        let Record::Stepped { input: Input::Receive(message), .. } = &mut records[place] else { unreachable!() };
+        message.term.0 += 1;
+    });
+    assert_eq!(broken(&world), "heard is said");
+}
+
+fn with_snapshot(world: World) -> Option<(World, (PathBuf, usize))> {
+    let installs = |record: &Record| match record {
+        Record::Stepped { input: Input::Receive(message), .. } => matches!(message.body, Body::InstallSnapshot { .. }),
+        _ => false,
+    };
+    let found = |path: PathBuf| read(&path).iter().position(installs).map(|place| (path, place));
+    let place = world.recordings().into_iter().find_map(found)?;
+    Some((world, place))
+}
+
+/// Goal: what is wrong with one cluster hides nothing of the others, and who waits is told how far it is.
+#[test]
+fn every_cluster_is_looked_at() {
+    let (bad, good) = (recorded(1), recorded(2));
+    let (path, place) = find(&bad, |record| matches!(record, Record::Stepped { .. }));
+    edit(&path, |records| {
+        let Record::Stepped { outputs, .. } = &mut records[place] else { unreachable!() };
+        *outputs = Digest::of(&0);
+    });
+    let both = tempfile::tempdir().unwrap();
+    for (world, name) in [(&bad, "bad"), (&good, "good")] {
+        std::os::unix::fs::symlink(world.directory.path(), both.path().join(name)).unwrap();
+    }
+    let mut told = Vec::new();
+    let judged = validate_each(both.path(), Options::default(), |progress| {
+        told.push((progress.directory.file_name().unwrap().to_owned(), progress.cluster, progress.of));
+    });
+    let (report, failures) = judged.unwrap();
+    assert_eq!((report.clusters, failures.len()), (2, 1));
+    assert!(report.inputs > u64::from(ACTIONS) / 2 && told.contains(&("good".into(), 2, 2)), "{told:?}");
+    assert!(validate(both.path(), Options::default()).is_err());
 }
 
 /// Goal: bugs of a driver are found in what it does, without a word from it.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use palisade::core::{SnapshotPolicy, Timing};
 use palisade::limits;
+use palisade::recording;
 use palisade::server::{self, Recording, ServerConfig};
 use palisade::storage::DEFAULT_SEGMENT_BYTES;
 use palisade_spec::raft::NodeId;
@@ -78,6 +79,9 @@ pub(super) struct Serve {
     /// With --record: also what the node asks for, in words
     #[arg(long, requires = "record")]
     record_verbose: bool,
+    /// With --record: the greatest length of a file; what follows is left out, and validate says so
+    #[arg(long, value_name = "BYTES", requires = "record", default_value_t = recording::LENGTH)]
+    record_limit: u64,
     /// The form of the log on standard error
     #[arg(long, value_name = "FORM", default_value = "text")]
     log_format: LogFormat,
@@ -141,7 +145,11 @@ impl Serve {
             },
             segment_bytes: self.segment_bytes,
             max_sessions: self.max_sessions,
-            record: self.record.clone().map(|directory| Recording { directory, verbose: self.record_verbose }),
+            record: self.record.clone().map(|directory| Recording {
+                directory,
+                verbose: self.record_verbose,
+                length: self.record_limit,
+            }),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The bytes of a recording.
 //!
 //! ```text
-//! file:  "PLSDREC1" | frame…
+//! file:  "PLSDREC2" | frame…
 //! frame: payload length u32 | CRC-32C of the payload u32 | payload: records, bincode, one after the other
 //! ```
 //!
@@ -22,7 +22,7 @@ use palisade_spec::raft::{Config, Durable, Input};
 use serde::{Deserialize, Serialize};
 
 /// How a recording begins: the format and its version.
-pub const MAGIC: [u8; 8] = *b"PLSDREC1";
+pub const MAGIC: [u8; 8] = *b"PLSDREC2";
 /// What a frame has before its payload, in bytes.
 pub const FRAME_HEADER: usize = 8;
 /// How a recording's name ends.

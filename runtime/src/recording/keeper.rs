@@ -15,6 +15,8 @@ use super::format::{EXTENSION, Header, cut_mark};
 
 /// How much the keeper may have in memory that its disk does not take, in bytes.
 pub const QUEUE: usize = 256 * 1024 * 1024;
+/// How long a recording may become, in bytes, unless told otherwise: a disk is not filled by what somebody forgot.
+pub const LENGTH: u64 = 4 * 1024 * 1024 * 1024;
 /// How much the pipe is asked to have room for, so that the core need not wait for the keeper to be scheduled.
 const PIPE: usize = 1024 * 1024;
 /// How much is read at once.
@@ -45,7 +47,9 @@ impl Write for Pipe {
 ///
 /// The file is locked for as long as it is written to. The lock belongs to the opened file, which the keeper inherits; so
 /// there is no moment at which a recording looks finished and is not.
-pub(super) fn start(directory: &Path, header: &Header) -> io::Result<Pipe> {
+///
+/// Past `length` bytes the recording is cut.
+pub(super) fn start(directory: &Path, header: &Header, length: u64) -> io::Result<Pipe> {
     std::fs::create_dir_all(directory)?;
     let name = format!("node-{}-{:020}.{EXTENSION}", header.config.id.0, header.began);
     let path = std::path::absolute(directory.join(name))?;
@@ -55,6 +59,7 @@ pub(super) fn start(directory: &Path, header: &Header) -> io::Result<Pipe> {
     let mut keeper = Command::new(std::env::current_exe()?)
         .arg("keep-recording")
         .arg(&cut)
+        .arg(length.to_string())
         .stdin(Stdio::piped())
         .stdout(file)
         .stderr(Stdio::null())
@@ -67,12 +72,12 @@ pub(super) fn start(directory: &Path, header: &Header) -> io::Result<Pipe> {
     Ok(Pipe { keeper, cut })
 }
 
-/// Copies `input` to `output`, and never makes who writes to `input` wait for `output`: up to `limit` bytes wait in memory.
-/// Past that, or if a write fails, all that follows is thrown away. Whether nothing was.
+/// Copies up to `length` bytes of `input` to `output`, and never makes who writes to `input` wait for `output`: up to `queue`
+/// bytes wait in memory. Past either, or if a write fails, all that follows is thrown away. Whether nothing was.
 ///
 /// # Errors
 /// If `input` cannot be read.
-pub fn keep(mut input: impl Read, mut output: impl Write + Send, limit: usize) -> io::Result<bool> {
+pub fn keep(mut input: impl Read, mut output: impl Write + Send, queue: usize, length: u64) -> io::Result<bool> {
     let (waiting, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let (pieces, taken) = mpsc::channel::<Vec<u8>>();
     std::thread::scope(|scope| {
@@ -86,18 +91,20 @@ pub fn keep(mut input: impl Read, mut output: impl Write + Send, limit: usize) -
                 waits.fetch_sub(piece.len(), Ordering::Relaxed);
             }
         });
-        let (mut piece, mut whole) = (vec![0; PIECE], true);
+        let (mut piece, mut whole, mut room) = (vec![0; PIECE], true, length);
         loop {
-            let length = match input.read(&mut piece) {
+            let read = match input.read(&mut piece) {
                 Ok(0) => break,
-                Ok(length) => length,
+                Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             };
-            whole &= waiting.load(Ordering::Relaxed) + length <= limit && !failed.load(Ordering::Relaxed);
+            whole &= waiting.load(Ordering::Relaxed) + read <= queue && !failed.load(Ordering::Relaxed);
+            whole &= room >= read as u64;
             if whole {
-                waiting.fetch_add(length, Ordering::Relaxed);
-                whole = pieces.send(piece[..length].to_vec()).is_ok();
+                room -= read as u64;
+                waiting.fetch_add(read, Ordering::Relaxed);
+                whole = pieces.send(piece[..read].to_vec()).is_ok();
             }
         }
         drop(pieces);
@@ -140,10 +147,10 @@ mod tests {
         }
     }
 
-    fn kept(pieces: usize, limit: usize) -> (bool, usize) {
+    fn kept(pieces: usize, queue: usize) -> (bool, usize) {
         let (go, wait) = mpsc::channel();
         let mut disk = Stuck(wait, Vec::new());
-        let whole = keep(Talker(pieces, Some(go)), &mut disk, limit).unwrap();
+        let whole = keep(Talker(pieces, Some(go)), &mut disk, queue, LENGTH).unwrap();
         (whole, disk.1.len())
     }
 
@@ -161,7 +168,17 @@ mod tests {
 
     #[test]
     fn a_disk_that_fails_is_told() {
-        assert!(!keep(&[1_u8; 4096][..], FullDisk, QUEUE).unwrap());
+        assert!(!keep(&[1_u8; 4096][..], FullDisk, QUEUE, LENGTH).unwrap());
+    }
+
+    /// A recording that is as long as it may be is whole; past that nothing more is written, and it is told.
+    #[test]
+    fn a_recording_has_a_greatest_length() {
+        for (pieces, whole) in [(10, true), (11, false), (500, false)] {
+            let mut disk = Vec::new();
+            let kept = keep(Talker(pieces, None), &mut disk, QUEUE, 1000).unwrap();
+            assert_eq!((kept, disk.len()), (whole, 1000), "{pieces} pieces");
+        }
     }
 
     struct FullDisk;

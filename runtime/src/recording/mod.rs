@@ -13,8 +13,9 @@
 //!
 //! **The core never waits for the disk because of it.** It writes to a pipe. At the other end is the *keeper*, a process of
 //! its own, so that what is in the pipe survives a `kill -9`. It reads as fast as it can and writes from its memory. If a
-//! disk is so slow that more than [`QUEUE`] bytes pile up there, or a write fails, it throws away what follows, and leaves a
-//! file beside the recording that says so: such a run is **cut**, and is never taken for a whole one.
+//! disk is so slow that more than [`QUEUE`] bytes pile up there, or a write fails, or the recording is as long as it may be, it
+//! throws away what follows, and leaves a file beside the recording that says so: such a run is **cut**, and is never taken
+//! for a whole one.
 //!
 //! [`mod@format`] has the bytes, [`recorder`] what the driver shows to, [`keeper`] the other end of the pipe.
 
@@ -23,5 +24,5 @@ pub mod keeper;
 pub mod recorder;
 
 pub use format::{Digest, Flaw, Header, Reading, Record, cut_mark};
-pub use keeper::{QUEUE, keep};
+pub use keeper::{LENGTH, QUEUE, keep};
 pub use recorder::{Recorder, start};

@@ -34,11 +34,11 @@ pub struct Recorder {
     inputs: usize,
 }
 
-/// Starts to record a run of a node in `directory`: one more file there.
+/// Starts to record a run of a node in `directory`: one more file there, of `length` bytes at the most.
 ///
 /// # Errors
 /// If the file cannot be made, or the keeper not be started.
-pub fn start(directory: &Path, identity: &Identity, verbose: bool) -> io::Result<Recorder> {
+pub fn start(directory: &Path, identity: &Identity, verbose: bool, length: u64) -> io::Result<Recorder> {
     let header = Header {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         cluster: identity.cluster,
@@ -46,7 +46,7 @@ pub fn start(directory: &Path, identity: &Identity, verbose: bool) -> io::Result
         config: Config::new(identity.node),
         began: monotonic(),
     };
-    let pipe = keeper::start(directory, &header)?;
+    let pipe = keeper::start(directory, &header, length)?;
     Ok(Recorder::new(&header, pipe, monotonic, verbose))
 }
 

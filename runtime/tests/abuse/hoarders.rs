@@ -9,6 +9,7 @@ use palisade_client::wire::{Code, Op, OpenSession, Outcome, Request, Response};
 use serde_json::json;
 use tokio_tungstenite::tungstenite::Message;
 
+use super::support::cluster::Cluster;
 use super::support::websocket::WebSocket;
 use super::support::{eventually, http, process};
 use super::{BINARY, HONEST, MIB, TEXT, Victim, frame, upgrade};
@@ -108,7 +109,9 @@ fn hold_a_full_page(victim: &Victim) -> WebSocket {
 /// Opens sessions until there is no room for another one. Then only the opener of sessions is turned away.
 #[test]
 fn sessions_end_at_their_limit() {
-    let victim = Victim::start();
+    // A million sessions are 70 MB of recordings, a third of it for each node, and nothing is in them that fewer do not show.
+    let calm = ["--election-timeout", "750ms"];
+    let victim = Victim::of(Cluster::start_unrecorded(3, &calm, |_, _| {}));
     // Open already: an honest client's, which goes on.
     let mut honest = WebSocket::open(&victim.address);
     let opened = honest.ask(1, &json!({ "open_session": { "ttl_ms": 600_000 } }));

@@ -34,7 +34,10 @@ struct Victim {
 
 impl Victim {
     fn start() -> Victim {
-        let cluster = Cluster::start_calm(3);
+        Victim::of(Cluster::start_calm(3))
+    }
+
+    fn of(cluster: Cluster) -> Victim {
         let leader = cluster.wait_ready();
         let address = cluster.client_addr(leader);
         let processes = cluster.ids().into_iter().map(|id| cluster.pid(id)).collect();

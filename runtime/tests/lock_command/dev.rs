@@ -2,12 +2,14 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use rustix::process::{Signal, kill_process_group};
 
+use super::support::cluster::recordings;
 use super::support::process::{self, Running, lives, palisade};
 use super::support::{eventually, http, ports};
 
@@ -17,23 +19,30 @@ struct Dev {
     lines: Receiver<String>,
     said: Vec<String>,
     port: u16,
+    /// Where its nodes record, if anywhere.
+    recordings: Option<PathBuf>,
     /// Its temporary files are made here; its processes carry the name of this in their environment.
     place: tempfile::TempDir,
 }
 
 impl Dev {
     fn start() -> Dev {
+        Dev::start_recorded(None)
+    }
+
+    fn start_recorded(recordings: Option<PathBuf>) -> Dev {
         let place = tempfile::tempdir().unwrap();
         let port = ports::free_for_dev(3);
         let mut command = palisade();
         command.args(["dev", "--nodes", "3", "--port", &port.to_string()]);
         // A process group of its own, as a shell gives to each of its jobs.
         command.env("TMPDIR", place.path()).stdout(Stdio::piped()).process_group(0);
+        command.envs(recordings.iter().map(|directory| ("PALISADE_RECORD", directory)));
         let mut running = Running::start(&mut command);
         let stdout = BufReader::new(running.0.stdout.take().unwrap());
         let (sender, lines) = channel();
         std::thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        let mut dev = Dev { running, lines, said: Vec::new(), port, place };
+        let mut dev = Dev { running, lines, said: Vec::new(), port, recordings, place };
         dev.wait_for("the ready line", |line| line.starts_with("ready "));
         dev
     }
@@ -94,7 +103,7 @@ fn shell(command: &str) -> Command {
 /// brings that node back.
 #[test]
 fn what_dev_prints_works() {
-    let mut dev = Dev::start();
+    let mut dev = Dev::start_recorded(recordings());
     let urls: Vec<String> = (1..=3).map(|node| format!("http://{}", dev.address(node))).collect();
     assert_eq!(dev.said.last().unwrap(), &format!("ready {}", urls.join(" ")));
     let endpoints = dev.endpoints();
@@ -116,6 +125,7 @@ fn what_dev_prints_works() {
     assert!(http::get(&dev.address(leader), "/healthz").is_err());
     let mut restarted = shell(&format!("exec {}", again.trim()));
     restarted.env("TMPDIR", dev.place.path()).stderr(Stdio::null());
+    restarted.envs(dev.recordings.iter().map(|directory| ("PALISADE_RECORD", directory)));
     let mut restarted = Running::start(&mut restarted);
     let term = eventually("the restarted node follows", || {
         let status = http::get(&dev.address(leader), "/v1/status").ok()?.ok();
@@ -126,6 +136,10 @@ fn what_dev_prints_works() {
     assert_eq!(locked.status.code(), Some(0), "{locked:?}");
     restarted.signal(Signal::INT);
     assert_eq!(restarted.exit_code(), 0);
+    // Who keeps a recording ends when its node has, by itself.
+    dev.running.signal(Signal::INT);
+    assert_eq!(dev.running.exit_code(), 0);
+    dev.expect_nothing_left();
 }
 
 /// Ctrl-C ends it all: no process, no port, no file is left.

@@ -26,15 +26,23 @@ pub struct Cluster {
 /// Names the directory in which every cluster of every test leaves recordings, in a directory of its own.
 /// `palisade-conformance validate` judges them when the tests are over: the server cannot depend on who judges it.
 const RECORDINGS: &str = "PALISADE_TEST_RECORDINGS";
+/// A node's recording is cut here, which fails the validation: the tests are not to fill a disk. A test that needs more
+/// [does not record](Cluster::start_unrecorded).
+const RECORDING_LIMIT: &str = "67108864";
 
 /// Where the next cluster of this process is to leave its recordings.
-fn recordings() -> Option<PathBuf> {
+pub fn recordings() -> Option<PathBuf> {
     static CLUSTERS: AtomicUsize = AtomicUsize::new(1);
     let directory = PathBuf::from(std::env::var_os(RECORDINGS)?);
     let test = std::env::current_exe().expect("a test knows its program");
     let test = test.file_stem().expect("a program has a name").to_string_lossy().into_owned();
     let number = CLUSTERS.fetch_add(1, Ordering::Relaxed);
     Some(directory.join(format!("{test}-{}-{number}", std::process::id())))
+}
+
+/// The same for a cluster with these flags: a test that is about recordings says itself where they are.
+fn recordings_of(flags: &[&str]) -> Option<PathBuf> {
+    if flags.contains(&"--record") { None } else { recordings() }
 }
 
 type Adjust = Box<dyn Fn(u16, &mut Command) + Send + Sync>;
@@ -72,15 +80,31 @@ impl Cluster {
         flags: &[&str],
         adjust: impl Fn(u16, &mut Command) + Send + Sync + 'static,
     ) -> Cluster {
-        Cluster::launch(size, flags, Box::new(adjust), None)
+        Cluster::launch(size, flags, Box::new(adjust), None, recordings_of(flags))
+    }
+
+    /// The same, and nothing is recorded: for a test that takes from a disk what was durable, which no validator forgives, or
+    /// whose recordings would be too large.
+    pub fn start_unrecorded(
+        size: u16,
+        flags: &[&str],
+        adjust: impl Fn(u16, &mut Command) + Send + Sync + 'static,
+    ) -> Cluster {
+        Cluster::launch(size, flags, Box::new(adjust), None, None)
     }
 
     /// A cluster whose nodes reach one another by these wires.
     pub fn start_wired(size: u16, flags: &[&str], wires: &Wires) -> Cluster {
-        Cluster::launch(size, flags, Box::new(|_, _| {}), Some(wires))
+        Cluster::launch(size, flags, Box::new(|_, _| {}), Some(wires), recordings_of(flags))
     }
 
-    fn launch(size: u16, flags: &[&str], adjust: Adjust, wires: Option<&Wires>) -> Cluster {
+    fn launch(
+        size: u16,
+        flags: &[&str],
+        adjust: Adjust,
+        wires: Option<&Wires>,
+        recordings: Option<PathBuf>,
+    ) -> Cluster {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut addresses = ports::free(2 * usize::from(size)).into_iter().map(|port| format!("127.0.0.1:{port}"));
         let nodes = (1..=size).map(|id| {
@@ -89,8 +113,6 @@ impl Cluster {
             Node { client_addr, peer_addr, reached_at, process: None, joins: None }
         });
         let nodes = nodes.collect();
-        // A test that is about recordings says itself where they are.
-        let recordings = if flags.contains(&"--record") { None } else { recordings() };
         let flags = flags.iter().map(|&flag| flag.to_string()).collect();
         let mut cluster = Cluster { directory, nodes, flags, adjust, recordings };
         for id in cluster.ids() {
@@ -159,9 +181,14 @@ impl Cluster {
             .arg("--data")
             .arg(self.data(id));
         if let Some(directory) = &self.recordings {
-            command.arg("--record").arg(directory);
+            command.arg("--record").arg(directory).args(["--record-limit", RECORDING_LIMIT]);
         }
         command
+    }
+
+    /// Nobody remembers this cluster any more: what its nodes do from here on is another one's life, and recorded as such.
+    pub fn begin_anew(&mut self) {
+        self.recordings = self.recordings.take().and_then(|_| recordings());
     }
 
     /// Starts one more node, which asks node `whom` to join, and returns its number.

@@ -22,29 +22,50 @@ pub fn fifo_order(
     events: &[Event],
     after: &LockTable,
 ) -> Check {
-    let keys: BTreeSet<&Key> = before.locks().keys().chain(after.locks().keys()).collect();
-    for key in keys {
+    for key in changed(before, after) {
         let (old, new) = (line(before, key), line(after, key));
-        let stayed: Vec<SessionId> = old.iter().copied().filter(|session| new.contains(session)).collect();
-        require!(NAME, new.starts_with(&stayed), "the line at {key} was {old:?} and became {new:?}");
+        // Both are walked along once: a line may be long. Who is not the next in the new one has left, and must not come later.
+        let (mut stayed, mut left) = (0, Vec::new());
+        for session in &old {
+            if new.get(stayed) == Some(session) {
+                stayed += 1;
+            } else {
+                left.push(*session);
+            }
+        }
+        let in_order = !new.iter().skip(stayed).any(|session| old.contains(session));
+        require!(NAME, in_order, "the line at {key} was {old:?} and became {new:?}");
         let token = |table: &LockTable| table.lock(key).map(|lock| lock.holder.token);
         let stays = !new.is_empty() && new.first() == old.first();
         require!(NAME, !stays || token(before) == token(after), "the holder of {key} was granted it again");
-        for (place, session) in new.iter().enumerate().skip(stayed.len()) {
+        for (place, session) in new.iter().enumerate().skip(stayed) {
             let asked = has_asked(before, command, key, *session, place);
             require!(NAME, asked, "session {session} stands at {key} and has not asked for it");
         }
-        for session in old.iter().filter(|session| !new.contains(session)) {
-            let ended = after.session(*session).is_none();
-            let is_due = before.session(*session).is_some_and(|session| session.deadline < at);
+        for session in left {
+            let ended = after.session(session).is_none();
+            let is_due = before.session(session).is_some_and(|session| session.deadline < at);
             let passed_over = is_due && new.first() != old.first();
-            let gave_up = ended || passed_over || gave_up(command, key, *session);
+            let gave_up = ended || passed_over || gave_up(command, key, session);
             require!(NAME, gave_up, "session {session} lost its place at {key} to nobody's wish");
-            let told = events.iter().any(|event| leaves(event, key, *session));
+            let told = events.iter().any(|event| leaves(event, key, session));
             require!(NAME, told, "nobody was told that session {session} is no longer at {key}");
         }
     }
     withdrawn_once(before, events, after)
+}
+
+/// The keys whose locks are not the same in both. Both tables are walked along once: most locks are the same.
+fn changed<'a>(before: &'a LockTable, after: &'a LockTable) -> Vec<&'a Key> {
+    let (mut before, mut after) = (before.locks().iter().peekable(), after.locks().iter().peekable());
+    let mut changed = Vec::new();
+    while let Some(key) = before.peek().into_iter().chain(after.peek()).map(|(key, _)| *key).min() {
+        let [was, is] = [&mut before, &mut after].map(|locks| locks.next_if(|(next, _)| *next == key));
+        if was != is {
+            changed.push(key);
+        }
+    }
+    changed
 }
 
 /// Who holds a lock and who waits for it, in order.
