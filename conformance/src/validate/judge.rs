@@ -234,8 +234,8 @@ impl Judge {
     /// What must hold of a step.
     fn judge(&mut self, place: usize, before: Before, outputs: &[Output<LockTable>]) -> Check {
         self.seen.checks += 1;
-        let run = self.seats[place].earlier.len();
-        let replica = self.seats[place].replica.as_mut().expect("it has stepped");
+        let Seat { replica, earlier, .. } = &mut self.seats[place];
+        let (run, replica) = (earlier.len(), replica.as_mut().expect("it has stepped"));
         replica.keeps_its_word(before)?;
         let node = &replica.node;
         node_is_sound(node)?;
@@ -265,7 +265,11 @@ impl Judge {
                 }
                 Output::Send(message) => {
                     let promise = Promise { seat: place, run, writes: replica.asked };
-                    self.sent.entry(Digest::of(message)).or_insert(promise);
+                    let said = self.sent.entry(Digest::of(message)).or_insert(promise);
+                    // What a run had not written when it ended it never sent; the same was said anew.
+                    if said.seat == place && earlier.get(said.run).is_some_and(|&done| said.writes > done) {
+                        *said = promise;
+                    }
                 }
                 Output::SendSnapshot { to, term } => {
                     self.snapshots.insert((node.id(), *to, *term));

@@ -80,7 +80,8 @@ impl<'f> Voice<'f> {
                     }
                     _ => {
                         self.leader = Some(endpoint);
-                        return Said::Refused(failure);
+                        // What was said before may have been done: a session that is gone by now is told no more than that.
+                        return if doubt.is_some() { Said::Unknown(failure.message) } else { Said::Refused(failure) };
                     }
                 },
                 Err(error) => {
