@@ -24,7 +24,7 @@ const BATCH: u64 = 500;
 fn crowd(cluster: &Cluster) -> Instant {
     let mut socket = connect(cluster).0;
     let end = Instant::now() + END;
-    for first in (0..CROWD).step_by(BATCH as usize) {
+    for first in (0..CROWD).step_by(usize::try_from(BATCH).unwrap()) {
         let left = end.checked_duration_since(Instant::now()).expect("all are taken before the first one ends");
         let ttl_ms = u64::try_from(left.as_millis()).unwrap().max(1_000);
         for id in first..first + BATCH {
@@ -76,7 +76,7 @@ fn a_crowd_that_ends_at_once_is_in_nobodys_way() {
         let key = format!("/v1/locks/crowd-{}/acquire", CROWD - 1);
         let late = eventually("the lock of a dead holder is granted", || {
             let answer = http::post(&address, &key, r#"{"ttl_ms":600000}"#).expect("the node answers");
-            (answer.status == 200).then(|| sessions())
+            (answer.status == 200).then(&sessions)
         });
         println!("{late} sessions were left when a dead holder's lock was granted");
         eventually("all of the crowd are gone", || (sessions() <= 2).then_some(()));
