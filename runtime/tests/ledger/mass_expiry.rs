@@ -24,7 +24,7 @@ const BATCH: u64 = 500;
 fn crowd(cluster: &Cluster) -> Instant {
     let mut socket = connect(cluster).0;
     let end = Instant::now() + END;
-    for first in (0..CROWD / BATCH).map(|batch| batch * BATCH) {
+    for first in (0..CROWD).step_by(usize::try_from(BATCH).unwrap()) {
         let left = end.checked_duration_since(Instant::now()).expect("all are taken before the first one ends");
         let ttl_ms = u64::try_from(left.as_millis()).unwrap().max(1_000);
         for id in first..first + BATCH {

@@ -29,19 +29,19 @@ fn a_numbered_unlock_is_not_done_again_by_another_leader() {
     let mut cluster = Cluster::start_calm(3);
     let session = open_session(&cluster, "worker", LONG);
     let take = |number: u64| json!({ "acquire": { "key": KEY, "options": { "session": session }, "number": number } });
-    let drop = |number: u64| json!({ "withdraw": { "key": KEY, "session": session, "number": number } });
+    let give_up = |number: u64| json!({ "withdraw": { "key": KEY, "session": session, "number": number } });
     let token = |answer: &Value| answer["ok"]["acquired"]["token"].as_u64().expect("a grant");
 
     let leader = cluster.wait_ready();
     let mut socket = connect(&cluster);
     let first = token(&socket.ask(1, &take(1)));
-    assert_eq!(socket.ask(2, &drop(2))["ok"], "withdrawn");
+    assert_eq!(socket.ask(2, &give_up(2))["ok"], "withdrawn");
     let second = token(&socket.ask(3, &take(3)));
     assert!(second > first);
 
     cluster.kill(leader);
     let mut socket = connect(&cluster);
-    assert_eq!(socket.ask(4, &drop(2))["ok"], "withdrawn", "it was done, and its sender hears so");
+    assert_eq!(socket.ask(4, &give_up(2))["ok"], "withdrawn", "it was done, and its sender hears so");
     assert_eq!(places(&lock(&cluster, KEY)), (Some((session, second)), vec![]), "and it was not done again");
     assert_eq!(token(&socket.ask(5, &take(3))), second, "the hold is still that of the third operation");
 }
