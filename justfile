@@ -35,6 +35,10 @@ bench-model:
 seeded *NAMES:
     cargo run --release -p palisade-model -- seeded {{ NAMES }}
 
+# Known bugs of the server, put into a copy of it: the simulation must find each (docs/conformance.md).
+seeded-server *ARGS:
+    cargo run --release -p palisade-conformance -- seeded {{ ARGS }}
+
 # `cargo install cargo-mutants` first. About half an hour.
 # Every rule of the protocol changed, one after the other: a unit test or a scenario script must notice.
 mutants *ARGS:
@@ -59,11 +63,16 @@ conformance:
     PALISADE_TEST_RECORDINGS="$PWD/target/recordings" cargo test -p palisade --tests -- --skip sessions_end_at_their_limit
     just judge
 
-# What the tests have recorded is stepped again and judged; then a minute of torture.
+# What the tests have recorded is stepped again and judged; then a minute of torture, and one of simulation.
 judge:
     cargo build --release -p palisade -p palisade-conformance
     target/release/palisade-conformance validate target/recordings
     just torture --minutes 1
+    just sim --seeds 1000000 --within 60
+
+# Whole clusters in virtual time, on a network and disks that fail (docs/conformance.md).
+sim *ARGS:
+    cargo run --release -p palisade-conformance -- sim {{ ARGS }}
 
 # Real processes under load, while everything goes wrong that can on one machine.
 torture *ARGS:

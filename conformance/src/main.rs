@@ -4,7 +4,7 @@ use std::io::{BufWriter, Write, stdout};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use palisade_conformance::{history, replay, torture, validate};
+use palisade_conformance::{history, replay, seeded, sim, torture, validate};
 
 /// Whether what runs does what was checked
 #[derive(Debug, Parser)]
@@ -20,6 +20,8 @@ enum Command {
     Validate(validate::command::Validate),
     Torture(torture::command::Torture),
     Replay(replay::command::Arguments),
+    Sim(sim::Arguments),
+    Seeded(seeded::command::Arguments),
 }
 
 /// A usage error, as in sysexits.h: what was given cannot be worked with.
@@ -34,6 +36,8 @@ fn main() -> ExitCode {
         Command::Validate(validate) => return validate.run(),
         Command::Torture(torture) => return torture.run(),
         Command::Replay(arguments) => replay::command::run(&arguments, &mut out).map_err(|error| error.to_string()),
+        Command::Sim(arguments) => sim::run(&arguments, &mut out).map_err(|error| error.to_string()),
+        Command::Seeded(arguments) => seeded::command::run(&arguments, &mut out).map_err(|error| error.to_string()),
     };
     let written = out.flush();
     match (found, written) {

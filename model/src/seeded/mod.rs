@@ -25,6 +25,8 @@ use parking_lot::Mutex;
 
 pub use self::bug::{Bug, Claims, bugs};
 use self::mutants::Mutants;
+pub use self::mutants::mirror;
+pub use self::switches::{ON, SWITCHES, with_switches};
 use crate::models::models as registry;
 
 /// What went wrong with a list, a source, a build or a search. A bug that survives is no error: it is a result.

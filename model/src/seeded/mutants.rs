@@ -146,7 +146,10 @@ fn without_other_members(path: &Path, manifest: &str) -> Result<String, Error> {
 }
 
 /// Makes one folder like another, but for what its files say, writing only what differs.
-fn mirror(from: &Path, to: &Path, says: &dyn Fn(&Path) -> Result<String, Error>) -> Result<(), Error> {
+///
+/// # Errors
+/// If a file cannot be read or written, or what `says` reports.
+pub fn mirror(from: &Path, to: &Path, says: &dyn Fn(&Path) -> Result<String, Error>) -> Result<(), Error> {
     in_place(to, fs::create_dir_all(to))?;
     let names = names(from)?;
     for name in &names {

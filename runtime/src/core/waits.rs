@@ -71,9 +71,9 @@ impl Waits {
         self.waits.contains_key(place)
     }
 
-    /// `responder` waits at `place` until `ends`; its session is renewed every so often, if the desk has to.
+    /// `responder` waits at `place` until `ends`; its session is renewed every so often from when it was asked for, if the
+    /// desk has to.
     pub(super) fn add(&mut self, place: Place, mut responder: Responder, ends: Instant, renew_every: Option<Duration>) {
-        let now = Instant::now();
         responder.stands_in_queue();
         self.by_connection.entry(responder.connection).or_default().insert(place.clone());
         let mut wait = self.remove_quietly(&place).unwrap_or_else(|| Wait {
@@ -81,7 +81,7 @@ impl Waits {
             asked: responder.asked,
             ends,
             renew_every,
-            renew_at: renew_every.map(|every| now + every),
+            renew_at: renew_every.map(|every| responder.asked + every),
             withdrawing: false,
         });
         wait.responders.retain(|earlier| earlier.connection != responder.connection);

@@ -50,6 +50,8 @@
 mod directory;
 mod disk;
 mod error;
+#[cfg(test)]
+mod failing;
 pub(crate) mod files;
 mod frame;
 mod identity;

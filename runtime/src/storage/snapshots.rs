@@ -169,7 +169,7 @@ impl Snapshots {
     /// What is wrong with it.
     pub fn accept<S: DeserializeOwned>(&self, incoming: Incoming) -> Result<Snapshot<S>, SnapshotFlaw> {
         let Incoming { path: from, file, info, .. } = incoming;
-        file.sync_all()?;
+        let synced = file.sync_all();
         let read = snapshot_file::read(
             BufReader::new(FromStart::of(&*self.disk.open(&from, Access::Read)?)),
             Some(self.cluster),
@@ -179,10 +179,12 @@ impl Snapshots {
             if found == info { Ok(snapshot) } else { Err(SnapshotFlaw::Damaged { offset: 0, what: what() }) }
         });
         let mut received = self.received.lock();
-        if let Err(SnapshotFlaw::Damaged { .. }) = &checked {
+        // What a failed sync has left must not be synced again: the system would say that all is well.
+        if synced.is_err() || matches!(&checked, Err(SnapshotFlaw::Damaged { .. })) {
             received.take_if(|received| *received == info);
             self.disk.remove(&from)?;
         }
+        synced?;
         let snapshot = checked?;
         let to = path(&self.directory, RECEIVED, info.last);
         if from != to {
@@ -372,6 +374,7 @@ mod tests {
     use palisade_spec::raft::Stamp;
 
     use super::super::SystemDisk;
+    use super::super::failing::FailsOnce;
     use super::*;
 
     type Text = String;
@@ -523,5 +526,19 @@ mod tests {
         incoming.append(&sent(71).0).unwrap();
         assert!(matches!(snapshots.accept::<Text>(incoming), Err(SnapshotFlaw::Damaged { .. })));
         assert_eq!(names(directory.path()), Vec::<String>::new());
+    }
+
+    /// What a failed sync should have made durable, the system takes for clean from then on: the next sync succeeds, and
+    /// says nothing of it.
+    #[test]
+    fn one_that_cannot_be_synced_is_received_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let (snapshots, _) = open(directory.path());
+        let (bytes, info) = sent(70);
+        let mut incoming = snapshots.receive(info).unwrap().unwrap();
+        incoming.append(&bytes).unwrap();
+        incoming.file = FailsOnce::at(0, 0, incoming.file).0;
+        assert!(matches!(snapshots.accept::<Text>(incoming), Err(SnapshotFlaw::Io(_))));
+        assert_eq!(snapshots.receive(info).unwrap().unwrap().have(), 0);
     }
 }

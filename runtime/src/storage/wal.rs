@@ -289,61 +289,14 @@ impl Active {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::Ordering;
 
     use palisade_spec::raft::{HardState, Members, NodeId, Term};
 
     use super::super::Identity;
+    use super::super::failing::FailsOnce;
     use super::super::testing::Tape;
     use super::*;
-
-    /// A disk that fails once: at the write or the sync with number `at`. Works again afterwards, as disks do.
-    #[derive(Debug)]
-    struct FailsOnce {
-        file: Box<dyn DiskFile>,
-        calls: Arc<AtomicU32>,
-        at: u32,
-        /// How much of a failed write gets through nevertheless.
-        through: usize,
-    }
-
-    impl FailsOnce {
-        fn is_now(&self) -> bool {
-            self.calls.fetch_add(1, Ordering::Relaxed) == self.at
-        }
-    }
-
-    impl DiskFile for FailsOnce {
-        fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
-            self.file.read_at(bytes, offset)
-        }
-
-        fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-            if self.is_now() {
-                self.file.write_all_at(&bytes[..self.through.min(bytes.len())], offset)?;
-                return Err(io::Error::other("the disk is on fire"));
-            }
-            self.file.write_all_at(bytes, offset)
-        }
-
-        fn length(&self) -> io::Result<u64> {
-            self.file.length()
-        }
-
-        fn set_length(&self, bytes: u64) -> io::Result<()> {
-            self.file.set_length(bytes)
-        }
-
-        fn sync_data(&self) -> io::Result<()> {
-            if self.is_now() { Err(io::Error::other("the disk is on fire")) } else { self.file.sync_data() }
-        }
-
-        fn sync_all(&self) -> io::Result<()> {
-            self.file.sync_all()
-        }
-    }
 
     fn open(directory: &std::path::Path) -> (Wal<Tape>, Durable<Tape>) {
         let identity = Identity::of(1, NodeId(1));
@@ -363,9 +316,9 @@ mod tests {
             for through in [0, 20, usize::MAX] {
                 let directory = tempfile::tempdir().unwrap();
                 let (mut wal, _) = open(directory.path());
-                let calls = Arc::new(AtomicU32::new(0));
                 let file = wal.directory.disk().open(&wal.active.path, Access::Write).unwrap();
-                wal.active.file = Box::new(FailsOnce { file, calls: Arc::clone(&calls), at, through });
+                let (file, calls) = FailsOnce::at(at, through, file);
+                wal.active.file = file;
 
                 let good = u64::from(at / 2);
                 for term in 1..=good {

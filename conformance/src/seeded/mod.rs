@@ -1,0 +1,207 @@
+//! Seeded bugs of the server: what looks for bugs here would find them.
+//!
+//! What the models' [seeded bugs](palisade_model::seeded) are for the protocol, these are for the code around it: the driver,
+//! the desk, the write-ahead log, recovery, the peers. The lists are in `conformance/seeded/`; each bug is a replacement of a
+//! text that stands exactly once in a file of `runtime/src`. All of them are put into one copy of the workspace, each behind a
+//! [switch](palisade_model::seeded::with_switches), the copy is built once, and the part of this crate whose list a bug is on
+//! looks for it with what it demands of the sound server. A bug that it does not find *survives*, and fails the command; so
+//! does one that shows otherwise than the list says, and one that is seen where none is on.
+//!
+//! [`Finder`] is what such a part must know. [`mutants`] has the build.
+
+pub mod command;
+pub mod mutants;
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use palisade_model::seeded as switched;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use self::mutants::Mutant;
+use crate::sim;
+
+/// A bug of the server, and who finds it.
+#[derive(Debug)]
+pub struct Bug {
+    entry: Entry,
+    finder: Box<dyn Finder>,
+}
+
+/// What every list says of a bug.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    name: String,
+    /// Why what it breaks is there.
+    why: String,
+    /// The file that it changes, within `runtime/src`.
+    file: PathBuf,
+    /// The text that it replaces.
+    replace: String,
+    /// What stands there instead.
+    with: String,
+}
+
+/// A part of this crate that finds a bug, and what its list says of how.
+pub trait Finder: Debug {
+    /// The part's name, as a command.
+    fn part(&self) -> &'static str;
+
+    /// Looks for the bug.
+    ///
+    /// # Errors
+    /// If it cannot look.
+    fn hunt(&self, mutant: &Mutant<'_>) -> Result<Verdict, Error>;
+}
+
+/// What came of a hunt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The bug was found: by what, and what it broke.
+    Caught(String),
+    /// Something was found, but not what the list says.
+    Otherwise(String),
+    /// Nothing was found, in so much.
+    Survived(String),
+}
+
+/// Why the bugs could not be tried.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A program cannot be started, or what is found not be written.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// A file cannot be read or written, or a bug does not fit the source.
+    #[error(transparent)]
+    Switches(#[from] switched::Error),
+    /// A list is not one.
+    #[error("{}: {source}", .path.display())]
+    List {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<toml::de::Error>,
+    },
+    /// There is no such bug.
+    #[error("no list has a bug called {0}")]
+    Unknown(String),
+    /// The copy does not build.
+    #[error("the copy with the bugs does not build:\n{0}")]
+    Build(String),
+    /// A part of this crate broke off.
+    #[error("{0}")]
+    Hunt(String),
+}
+
+impl Bug {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.entry.name
+    }
+
+    /// As the switches take it.
+    fn switched(&self) -> switched::Bug {
+        let Entry { name, why, file, replace, with } = self.entry.clone();
+        switched::Bug { name, why, file, replace, with, model: String::new(), property: String::new() }
+    }
+}
+
+/// The workspace whose server is changed.
+pub fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Every bug of every list.
+///
+/// # Errors
+/// If a list cannot be read.
+pub fn bugs() -> Result<Vec<Bug>, Error> {
+    let lists = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeded");
+    read::<sim::seeded::Finder>(&lists.join("sim"))
+}
+
+/// The bugs of all lists in a folder, file by file.
+fn read<F: Finder + DeserializeOwned + 'static>(folder: &Path) -> Result<Vec<Bug>, Error> {
+    let entries = fs::read_dir(folder)?.collect::<Result<Vec<_>, _>>()?;
+    let mut lists: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).collect();
+    lists.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    lists.sort_unstable();
+    let mut bugs = Vec::new();
+    for path in lists {
+        let list = parse::<F>(&fs::read_to_string(&path)?);
+        bugs.extend(list.map_err(|source| Error::List { path, source: Box::new(source) })?);
+    }
+    Ok(bugs)
+}
+
+fn parse<F: Finder + DeserializeOwned + 'static>(text: &str) -> Result<Vec<Bug>, toml::de::Error> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct List {
+        bug: Vec<toml::Table>,
+    }
+    let list: List = toml::from_str(text)?;
+    let bug = |mut told: toml::Table| {
+        let is_common = |key: &str| ["name", "why", "file", "replace", "with"].contains(&key);
+        let keys: Vec<String> = told.keys().filter(|key| is_common(key)).cloned().collect();
+        let entry: toml::Table =
+            keys.into_iter().filter_map(|key| told.remove(&key).map(|value| (key, value))).collect();
+        Ok(Bug { entry: entry.try_into()?, finder: Box::new(told.try_into::<F>()?) })
+    };
+    list.bug.into_iter().map(bug).collect()
+}
+
+/// Those of the bugs that are named; without names, all.
+///
+/// # Errors
+/// If there is no such bug.
+fn chosen(mut bugs: Vec<Bug>, names: &[String]) -> Result<Vec<Bug>, Error> {
+    let known: BTreeSet<&str> = bugs.iter().map(Bug::name).collect();
+    if let Some(unknown) = names.iter().find(|name| !known.contains(name.as_str())) {
+        return Err(Error::Unknown(unknown.clone()));
+    }
+    bugs.retain(|bug| names.is_empty() || names.contains(&bug.entry.name));
+    Ok(bugs)
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade_model::seeded::with_switches;
+
+    use super::*;
+
+    /// The lists cannot rot unnoticed.
+    #[test]
+    fn every_bug_fits_the_source_and_has_a_name_of_its_own() {
+        let bugs = bugs().unwrap();
+        assert!(bugs.len() >= 16, "there are only {}", bugs.len());
+        let names: BTreeSet<&str> = bugs.iter().map(Bug::name).collect();
+        assert_eq!(names.len(), bugs.len());
+        for bug in &bugs {
+            let source = fs::read_to_string(workspace().join("runtime/src").join(&bug.entry.file)).unwrap();
+            with_switches(&source, &[(0, &bug.switched())]).unwrap();
+            assert!(bug.entry.why.ends_with('.'), "{}: why is a sentence", bug.name());
+        }
+    }
+
+    #[test]
+    fn a_list_says_nothing_that_nobody_knows() {
+        let told = |more: &str| {
+            let text = format!(
+                "[[bug]]\nname = 'n'\nwhy = 'w.'\nfile = 'f'\nreplace = 'r'\nwith = 'v'\nbreaks = ['p']\nseeds = 1\n{more}"
+            );
+            parse::<sim::seeded::Finder>(&text).map(|bugs| bugs.len()).map_err(|error| error.to_string())
+        };
+        assert_eq!(told(""), Ok(1));
+        assert!(told("weather = 'fair'").unwrap_err().contains("weather"));
+    }
+
+    #[test]
+    fn an_unknown_name_is_an_error() {
+        assert!(matches!(chosen(bugs().unwrap(), &["no-such-bug".to_owned()]), Err(Error::Unknown(_))));
+    }
+}

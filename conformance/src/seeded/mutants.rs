@@ -1,0 +1,118 @@
+//! The copy of the workspace that has the bugs in it: built once, whichever bug is on.
+//!
+//! It is built at one place under the workspace's `target`, where only what differs from the last time is written. So its
+//! dependencies are built once, ever.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use palisade_model::seeded::{self as switched, ON, SWITCHES, mirror, with_switches};
+use serde::Deserialize;
+
+use super::{Bug, Error};
+
+/// The programs with the bugs in them.
+#[derive(Debug)]
+pub struct Mutants {
+    /// Where the programs are.
+    folder: PathBuf,
+    /// Held as long as they are needed: another run waits for this one to end.
+    _only: File,
+}
+
+/// One of them: with one bug on, or with none.
+#[derive(Clone, Copy, Debug)]
+pub struct Mutant<'a> {
+    folder: &'a Path,
+    number: Option<usize>,
+}
+
+impl Mutants {
+    /// Builds them. A bug's number is its place among these.
+    ///
+    /// # Errors
+    /// If files cannot be read or written, if a bug does not fit the source, or if what comes of them does not build.
+    pub fn build(workspace: &Path, bugs: &[Bug]) -> Result<Mutants, Error> {
+        let place = workspace.join("target/seeded");
+        fs::create_dir_all(&place)?;
+        let only = File::create(place.join("lock"))?;
+        only.lock()?;
+        let (copy, target) = (place.join("workspace"), place.join("target"));
+        let source = workspace.join("runtime/src");
+        let bugs: Vec<switched::Bug> = bugs.iter().map(Bug::switched).collect();
+        let says = |path: &Path| {
+            let is_in = |(_, bug): &(usize, &switched::Bug)| source.join(&bug.file) == path;
+            let here: Vec<(usize, &switched::Bug)> = bugs.iter().enumerate().filter(is_in).collect();
+            let text = text(path)?;
+            let text = if here.is_empty() { text } else { with_switches(&text, &here)? };
+            Ok(if path == source.join("lib.rs") { text + SWITCHES } else { text })
+        };
+        for package in members(&workspace.join("Cargo.toml"))? {
+            mirror(&workspace.join(&package), &copy.join(&package), &says)?;
+        }
+        for file in ["Cargo.toml", "Cargo.lock"] {
+            fs::copy(workspace.join(file), copy.join(file))?;
+        }
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let built = Command::new(cargo)
+            .current_dir(&copy)
+            .args(["build", "--quiet", "--offline", "--profile", "seeded"])
+            .args(["--package", "palisade", "--package", "palisade-conformance", "--bins", "--target-dir"])
+            .arg(&target)
+            .output()?;
+        if !built.status.success() {
+            return Err(Error::Build(String::from_utf8_lossy(&built.stderr).into_owned()));
+        }
+        Ok(Mutants { folder: target.join("seeded"), _only: only })
+    }
+
+    /// The programs with the bug of this number on.
+    pub fn with(&self, number: usize) -> Mutant<'_> {
+        Mutant { folder: &self.folder, number: Some(number) }
+    }
+
+    /// The same programs with no bug on.
+    pub fn sound(&self) -> Mutant<'_> {
+        Mutant { folder: &self.folder, number: None }
+    }
+}
+
+impl Mutant<'_> {
+    /// A run of this crate's program, with the bug in the server's code that is part of it.
+    pub fn conformance(&self) -> Command {
+        let mut command = Command::new(self.folder.join("palisade-conformance"));
+        command.env(ON, self.on());
+        command
+    }
+
+    /// The server's program. The bug is on in a process that is started with [`ON`] set to [`Mutant::on`], and in what
+    /// that process starts.
+    pub fn server(&self) -> PathBuf {
+        self.folder.join("palisade")
+    }
+
+    /// What says which bug is on.
+    pub fn on(&self) -> String {
+        self.number.map(|number| number.to_string()).unwrap_or_default()
+    }
+}
+
+fn text(path: &Path) -> Result<String, switched::Error> {
+    fs::read_to_string(path).map_err(|source| switched::Error::File { path: path.to_path_buf(), source })
+}
+
+/// The folders of the workspace's packages.
+fn members(manifest: &Path) -> Result<Vec<String>, Error> {
+    #[derive(Deserialize)]
+    struct Manifest {
+        workspace: Workspace,
+    }
+    #[derive(Deserialize)]
+    struct Workspace {
+        members: Vec<String>,
+    }
+    let parsed: Result<Manifest, _> = toml::from_str(&fs::read_to_string(manifest)?);
+    let parsed = parsed.map_err(|source| Error::List { path: manifest.to_path_buf(), source: Box::new(source) })?;
+    Ok(parsed.workspace.members)
+}

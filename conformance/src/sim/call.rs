@@ -1,0 +1,16 @@
+//! The names of what is under way between clients and nodes.
+
+use palisade::core::ConnectionId;
+
+/// A client's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct ClientId(pub(super) u16);
+
+/// One request, on one connection. A repetition is another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct CallId {
+    pub(super) client: ClientId,
+    /// Counted by the client.
+    pub(super) number: u64,
+    pub(super) connection: ConnectionId,
+}

@@ -1,0 +1,109 @@
+//! The command `palisade-conformance sim`.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::{Outcome, Tally, simulate};
+
+/// Run clusters in a simulation, with faults of every kind
+#[derive(Clone, Debug, clap::Args)]
+pub struct Arguments {
+    /// The first seed
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many seeds, one after the other
+    #[arg(long, default_value_t = 1)]
+    seeds: u64,
+    /// How long each cluster lives, in hours of its own time
+    #[arg(long, default_value_t = 0.1)]
+    hours: f64,
+    /// Begin no other seed after so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    within: Option<u64>,
+    /// How many clusters at a time, each in a thread of its own
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// If a promise is broken, write here what the clients saw, as `palisade-conformance history` reads it
+    #[arg(long, value_name = "FILE")]
+    history: Option<PathBuf>,
+    /// Say no more of a failure than its property
+    #[arg(long)]
+    brief: bool,
+}
+
+/// Runs clusters, and says what came of them: `true` if no promise was broken. Begins no other after the first that broke
+/// one.
+///
+/// # Errors
+/// What `out` reports.
+pub fn run(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
+    if arguments.brief {
+        // The report says it.
+        std::panic::set_hook(Box::new(|_| {}));
+    }
+    let begun = Instant::now();
+    let time = Duration::from_secs_f64(arguments.hours * 3600.0);
+    let is_over = || arguments.within.is_some_and(|within| begun.elapsed() >= Duration::from_secs(within));
+    let next = AtomicU64::new(arguments.seed);
+    let end = arguments.seed.saturating_add(arguments.seeds);
+    let (sum, failed) = (Mutex::new((Tally::default(), 0_u64)), Mutex::new(None::<Outcome>));
+    std::thread::scope(|scope| {
+        for _ in 0..arguments.threads.max(1) {
+            scope.spawn(|| {
+                while failed.lock().is_none() && !is_over() {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= end {
+                        break;
+                    }
+                    let outcome = simulate(seed, time);
+                    let mut sum = sum.lock();
+                    sum.0 += outcome.tally;
+                    sum.1 += 1;
+                    if outcome.failure.is_some() {
+                        let mut failed = failed.lock();
+                        // The lowest: what is said does not depend on which thread was faster.
+                        if failed.as_ref().is_none_or(|other| outcome.seed < other.seed) {
+                            *failed = Some(outcome);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let (tally, seeds) = sum.into_inner();
+    report(out, arguments, failed.into_inner().as_ref(), tally, seeds, begun.elapsed())
+}
+
+fn report(
+    out: &mut impl Write,
+    arguments: &Arguments,
+    failed: Option<&Outcome>,
+    tally: Tally,
+    seeds: u64,
+    elapsed: Duration,
+) -> io::Result<bool> {
+    if let Some(Outcome { seed, failure: Some(failure), .. }) = failed {
+        if !arguments.brief {
+            writeln!(out, "{}", failure.tale)?;
+        }
+        if let Some(file) = &arguments.history {
+            let mut lines = BufWriter::new(File::create(file)?);
+            for event in &failure.history {
+                serde_json::to_writer(&mut lines, event)?;
+                writeln!(lines)?;
+            }
+            lines.flush()?;
+        }
+        writeln!(out, "seed {seed}: {} is violated: {}", failure.property, failure.what)?;
+        writeln!(out, "again: palisade-conformance sim --seed {seed} --hours {}", arguments.hours)?;
+        return Ok(false);
+    }
+    let (rate, seconds) = (tally.time.as_secs_f64() / elapsed.as_secs_f64(), elapsed.as_secs_f64());
+    writeln!(out, "{tally}{seeds} seeds in {seconds:.0} s: {rate:.0} cluster-hours an hour; no promise was broken")?;
+    Ok(true)
+}

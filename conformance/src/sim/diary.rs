@@ -1,0 +1,124 @@
+//! What the clients saw, as a [history](crate::history): judged in the end by checkers that know nothing of nodes.
+
+use std::time::Duration;
+
+use palisade_client::wire::{self, Code, Failure, LockView};
+use palisade_spec::invariants::Check;
+use palisade_spec::lock::SessionId;
+
+use super::clock::DRIFT_PPM;
+use super::ghost::broken;
+use crate::history::check::check_fast;
+use crate::history::event::VERSION;
+use crate::history::{Answer, Call, Client, Event, History, Holder, Key, Note, OpId, Refusal, Session, Time};
+
+/// Everything that clients saw.
+#[derive(Debug, Default)]
+pub(super) struct Diary {
+    events: Vec<Event>,
+    operations: u64,
+}
+
+impl Diary {
+    /// Somebody asks.
+    pub(super) fn invoke(&mut self, client: &Client, now: Duration, call: Call) -> OpId {
+        self.operations += 1;
+        let op = OpId(self.operations);
+        self.events.push(Event::Invoke { op, client: client.clone(), time: time(now), call });
+        op
+    }
+
+    /// Something is learned on the way.
+    pub(super) fn note(&mut self, op: OpId, now: Duration, note: Note) {
+        self.events.push(Event::Note { op, time: time(now), note });
+    }
+
+    /// It was done.
+    pub(super) fn ok(&mut self, op: OpId, now: Duration, value: Answer) {
+        self.events.push(Event::Ok { op, time: time(now), value });
+    }
+
+    /// It was certainly not done.
+    pub(super) fn fail(&mut self, op: OpId, now: Duration, error: Refusal) {
+        self.events.push(Event::Fail { op, time: time(now), error });
+    }
+
+    /// Nobody knows.
+    pub(super) fn info(&mut self, op: OpId, now: Duration, why: &str) {
+        self.events.push(Event::Info { op, time: time(now), why: why.to_owned() });
+    }
+
+    /// All of it, line by line.
+    pub(super) fn lines(&self) -> Vec<Event> {
+        let header = Event::History { version: VERSION, drift_ppm: DRIFT_PPM };
+        std::iter::once(header).chain(self.events.iter().cloned()).collect()
+    }
+
+    /// Whether a correct lock service could have shown this.
+    pub(super) fn check(&self) -> Check {
+        let history = match History::from_events(self.lines()) {
+            Ok(history) => history,
+            Err(error) => return broken("histories make sense", error.to_string()),
+        };
+        match check_fast(&history).into_iter().find(|verdict| !verdict.violations.is_empty()) {
+            Some(verdict) => broken(verdict.checker, verdict.violations[0].to_string()),
+            None => Ok(()),
+        }
+    }
+}
+
+fn time(now: Duration) -> Time {
+    Time(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
+}
+
+pub(super) fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(super) fn key(key: &palisade_spec::lock::Key) -> Key {
+    Key::from(key.as_str())
+}
+
+pub(super) fn session(id: SessionId) -> Session {
+    Session::from(id.to_string().as_str())
+}
+
+fn wire_session(id: wire::SessionId) -> Session {
+    let (number, nonce) = id.as_u64_pair();
+    session(SessionId { number, nonce })
+}
+
+/// An answer, as a history has it.
+pub(super) fn answer(answer: &wire::Answer) -> Answer {
+    match answer {
+        wire::Answer::Session(lease) => Answer::Opened { session: wire_session(lease.session) },
+        wire::Answer::SessionClosed => Answer::Closed,
+        wire::Answer::Acquired(acquired) => {
+            Answer::Granted { session: wire_session(acquired.session), token: acquired.token }
+        }
+        wire::Answer::Released => Answer::Released,
+        wire::Answer::Withdrawn => Answer::Withdrawn,
+        wire::Answer::Lock(view) => lock(view, None),
+        wire::Answer::StaleLock(stale) => lock(&stale.view, stale.age_ms),
+        other => unreachable!("no client here asks for what {other:?} answers"),
+    }
+}
+
+fn lock(view: &LockView, age_ms: Option<u64>) -> Answer {
+    let holder = view.holder.as_ref();
+    let holder = holder.map(|holder| Holder { session: wire_session(holder.session), token: holder.token });
+    let queue = view.queue.iter().map(|waiter| wire_session(waiter.session)).collect();
+    Answer::Lock { holder, queue, age_ms }
+}
+
+/// A refusal that says that nothing was done, and never will be; `None` if nobody knows, or it is asked again.
+pub(super) fn refusal(failure: &Failure) -> Option<Refusal> {
+    match failure.error {
+        Code::Held => Some(Refusal::Held { token: failure.holder.as_ref().map_or(0, |holder| holder.token) }),
+        Code::Timeout => Some(Refusal::Timeout),
+        Code::Withdrawn => Some(Refusal::Withdrawn),
+        Code::NotHolder => Some(Refusal::NotHolder),
+        Code::NoSession => Some(Refusal::NoSession),
+        _ => None,
+    }
+}

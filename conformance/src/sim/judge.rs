@@ -1,0 +1,400 @@
+//! The judge: looks at every step of every node, at everything that is sent and at every write that is done, and knows
+//! what must hold.
+//!
+//! It sees what no node sees: all of them at once, and of each disk what was reported durable (its **shadow**). Where a
+//! property is about all entries of all logs, it is checked of what is new: an entry when it is written, a commit when it
+//! happens; from time to time all states are compared as a whole ([`Judge::look_around`]).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use palisade::core::Tap;
+use palisade_spec::invariants::{
+    Check, Leaders, Violation, committed_by_a_majority, elected_by_a_majority, election_safety, leader_completeness,
+    log_matching, members_follow_the_log, node_is_sound, one_change_at_a_time, removed_leader_steps_down,
+    table_is_sound,
+};
+use palisade_spec::lock::{Command, LockTable};
+use palisade_spec::raft::{
+    Body, Durable, Entry, HardState, Index, Input, Log, Members, Message, Node, NodeId, Output, Persist, Role, Term,
+};
+use parking_lot::Mutex;
+
+use super::ghost::{Ghost, broken};
+
+/// So many commits of a node lie between two comparisons of its whole state.
+const COMPARED: u64 = 64;
+/// So many entries of terms are remembered for log matching.
+const REMEMBERED: usize = 32_768;
+
+/// The judge, as everybody has it who has something to show.
+pub(super) type SharedJudge = Arc<Mutex<Judge>>;
+
+/// Everything that is known of the cluster.
+#[derive(Debug)]
+pub(super) struct Judge {
+    /// What is agreed on.
+    pub(super) ghost: Ghost,
+    seats: BTreeMap<NodeId, Seat>,
+    leaders: Leaders,
+    /// Every entry that was ever written, with the term of the one before it, and when the first of its kind was.
+    written: BTreeMap<(Index, Term), Written>,
+    nothing: Log<Command>,
+    /// The moment.
+    pub(super) now: Duration,
+    /// The first promise that was broken.
+    pub(super) violation: Option<Violation>,
+    pub(super) seen: Seen,
+}
+
+/// What the judge has looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    pub(super) steps: u64,
+    pub(super) writes: u64,
+    pub(super) sent: u64,
+    pub(super) elections: u64,
+    pub(super) recoveries: u64,
+    pub(super) installed: u64,
+    pub(super) changes: u64,
+    pub(super) states: u64,
+}
+
+#[derive(Debug)]
+struct Written {
+    entry: Entry<Command>,
+    before: Option<Term>,
+    born: Duration,
+}
+
+/// One node, as it was last seen.
+#[derive(Debug)]
+struct Seat {
+    /// What its disk has, as far as it was told that it has it.
+    shadow: Durable<LockTable>,
+    /// What it has asked for and was not told of.
+    pending: Vec<Persist<LockTable>>,
+    leads: Option<Term>,
+    last: Index,
+    commit: Index,
+    term: Term,
+    compared: Index,
+    members: Arc<Members>,
+}
+
+impl Judge {
+    pub(super) fn new(founders: Members) -> Judge {
+        Judge {
+            ghost: Ghost::new(founders),
+            seats: BTreeMap::new(),
+            leaders: Leaders::new(),
+            written: BTreeMap::new(),
+            nothing: Log::default(),
+            now: Duration::ZERO,
+            violation: None,
+            seen: Seen::default(),
+        }
+    }
+
+    /// Keeps the first violation.
+    pub(super) fn note(&mut self, check: Check) {
+        if let Err(violation) = check {
+            self.violation.get_or_insert(violation);
+        }
+    }
+
+    /// A node begins from this: it must be what its disk was told to keep, with the write that was under way done or not.
+    fn recovered(&mut self, id: NodeId, durable: &Durable<LockTable>) -> Check {
+        self.seen.recoveries += 1;
+        let known = self.seats.get(&id).map(|seat| (&seat.shadow, seat.pending.as_slice()));
+        if let Some((shadow, pending)) = known
+            && !possible(shadow, pending).any(|disk| is_kept(&disk, durable))
+        {
+            let (hard, last) = (shadow.hard, shadow.log.last());
+            let detail = format!(
+                "node {id} had {hard:?} and a log up to {last:?}, snapshot {:?}, and {} writes under way; it comes back with {:?}, {:?}, {:?}",
+                shadow.snapshot.last,
+                pending.len(),
+                durable.hard,
+                durable.log.last(),
+                durable.snapshot.last
+            );
+            return broken("durable is durable", detail);
+        }
+        self.ghost.compare_snapshot(&durable.snapshot)?;
+        let seat = Seat {
+            shadow: durable.clone(),
+            pending: Vec::new(),
+            leads: None,
+            last: durable.log.last().index,
+            commit: durable.snapshot.last.index,
+            term: durable.hard.term,
+            compared: durable.snapshot.last.index,
+            members: Arc::clone(durable.log.members()),
+        };
+        self.seats.insert(id, seat);
+        Ok(())
+    }
+
+    fn stepped(&mut self, node: &Node<LockTable>, outputs: &[Output<LockTable>]) -> Check {
+        self.seen.steps += 1;
+        node_is_sound(node)?;
+        removed_leader_steps_down(node)?;
+        let id = node.id();
+        let seat = self.seats.get(&id).expect("it has begun");
+        let (led, commit, last) = (seat.leads, seat.commit, seat.last);
+        let leads = node.is_leader().then(|| node.term());
+        if node.commit() < commit || node.term() < seat.term {
+            return broken("nothing is taken back", format!("node {id} went back from {commit} or {}", seat.term));
+        }
+        for output in outputs {
+            let Output::Persist(write) = output else { continue };
+            match write {
+                Persist::Entries(entries) => {
+                    let first = entries[0].index;
+                    if led.is_some() && led == leads && first <= last {
+                        return broken("leader append-only", format!("leader {id} wrote {first} again"));
+                    }
+                    self.entries_written(node, entries)?;
+                }
+                Persist::Snapshot(snapshot) => {
+                    self.seen.installed += 1;
+                    self.ghost.compare_snapshot(snapshot)?;
+                }
+                Persist::HardState(_) | Persist::Compact(_) => {}
+            }
+            self.seats.get_mut(&id).expect("it has begun").pending.push(write.clone());
+        }
+        if leads.is_some() && leads != led {
+            self.elected(node)?;
+        }
+        if node.commit() > commit {
+            self.committed(node, commit, outputs)?;
+        }
+        let seat = self.seats.get_mut(&id).expect("it has begun");
+        (seat.leads, seat.last) = (leads, node.log().last().index);
+        (seat.commit, seat.term) = (node.commit(), node.term());
+        if !Arc::ptr_eq(&seat.members, node.log().members()) {
+            seat.members = Arc::clone(node.log().members());
+            self.seen.changes += 1;
+            members_follow_the_log(node.log())?;
+            // What is committed counts, whether this node has heard of it or not.
+            one_change_at_a_time(node.log(), node.commit().max(self.ghost.last()))?;
+        }
+        Ok(())
+    }
+
+    /// Log matching, of what is new: an entry is the same wherever it stands, and so is the term of the one before.
+    fn entries_written(&mut self, node: &Node<LockTable>, entries: &[Entry<Command>]) -> Check {
+        let mut before = entries[0].index.0.checked_sub(1).and_then(|index| node.log().term_at(Index(index)));
+        for entry in entries {
+            let new = || Written { entry: entry.clone(), before, born: self.now };
+            let known = self.written.entry((entry.index, entry.term)).or_insert_with(new);
+            let differs = known.before.is_some() && before.is_some() && known.before != before;
+            if known.entry != *entry || differs {
+                return broken("log matching", format!("node {} has {entry:?} where {known:?} is", node.id()));
+            }
+            before = Some(entry.term);
+        }
+        while self.written.len() > REMEMBERED {
+            self.written.pop_first();
+        }
+        Ok(())
+    }
+
+    fn elected(&mut self, leader: &Node<LockTable>) -> Check {
+        self.seen.elections += 1;
+        election_safety(&mut self.leaders, leader.term(), leader.id())?;
+        let seats = &self.seats;
+        elected_by_a_majority(leader, |id| {
+            if id == leader.id() {
+                leader.hard_state()
+            } else {
+                seats.get(&id).map_or_else(HardState::default, |seat| seat.shadow.hard)
+            }
+        })?;
+        leader_completeness(&self.ghost.due(leader), leader)
+    }
+
+    fn committed(&mut self, node: &Node<LockTable>, before: Index, outputs: &[Output<LockTable>]) -> Check {
+        let own = node.is_leader() && node.log().term_at(node.commit()) == Some(node.term());
+        if own {
+            let (seats, nothing) = (&self.seats, &self.nothing);
+            // What counts of the others is what is durable.
+            committed_by_a_majority(node, |id| seats.get(&id).map_or(nothing, |seat| &seat.shadow.log))?;
+        }
+        let mut index = before.next();
+        while index <= node.commit() {
+            match node.log().get(index) {
+                Some(entry) => {
+                    let born = self.written.get(&(entry.index, entry.term)).map_or(self.now, |written| written.born);
+                    self.ghost.commit(entry, node.term(), born)?;
+                }
+                None if index > self.ghost.last() => {
+                    return broken("state machine safety", format!("{index} is in a snapshot, and not committed"));
+                }
+                None => {}
+            }
+            index = index.next();
+        }
+        for output in outputs {
+            if let Output::Applied { index, outcome, .. } = output {
+                self.ghost.compare_outcome(*index, outcome)?;
+            }
+        }
+        let seat = self.seats.get_mut(&node.id()).expect("it has begun");
+        if node.commit().0 >= seat.compared.0 + COMPARED {
+            seat.compared = node.commit();
+            self.seen.states += 1;
+            self.ghost.compare_machine(node.commit(), node.machine())?;
+        }
+        Ok(())
+    }
+
+    /// Writes are durable, says the disk.
+    fn written(&mut self, id: NodeId, writes: &[Persist<LockTable>]) -> Check {
+        self.seen.writes += 1;
+        let seat = self.seats.get_mut(&id).expect("it has begun");
+        if seat.pending.get(..writes.len()) != Some(writes) {
+            return broken(
+                "all is written",
+                format!("node {id} wrote {writes:?} and had asked for {:?}", seat.pending),
+            );
+        }
+        seat.pending.drain(..writes.len());
+        writes.iter().for_each(|write| seat.shadow.apply(write));
+        Ok(())
+    }
+
+    /// A node's own snapshot is durable.
+    pub(super) fn snapshot_taken(&mut self, id: NodeId, snapshot: palisade_spec::raft::Snapshot<LockTable>) {
+        let check = self.ghost.compare_snapshot(&snapshot);
+        self.note(check);
+        let seat = self.seats.get_mut(&id).expect("it has begun");
+        if snapshot.last.index > seat.shadow.snapshot.last.index {
+            seat.shadow.snapshot = snapshot;
+        }
+    }
+
+    /// A message leaves: nothing in it may promise what is not durable.
+    pub(super) fn sent(&mut self, message: &Message<LockTable>) {
+        self.seen.sent += 1;
+        let check = self.promise(message);
+        self.note(check);
+    }
+
+    fn promise(&self, message: &Message<LockTable>) -> Check {
+        let Durable { hard, log, snapshot } = &self.seats[&message.from].shadow;
+        let what = match &message.body {
+            _ if hard.term < message.term => "its term",
+            Body::RequestVoteReply { granted: true }
+                if *hard == (HardState { term: message.term, vote: Some(message.to) }) =>
+            {
+                return Ok(());
+            }
+            // Who has gone on since says nothing new.
+            Body::RequestVoteReply { granted: true } if hard.term > message.term => return Ok(()),
+            Body::RequestVoteReply { granted: true } => "its vote",
+            Body::RequestVote { .. } if hard.term == message.term && hard.vote != Some(message.from) => "its own vote",
+            Body::AppendAccepted { matched, .. } if log.last().index.max(snapshot.last.index) < *matched => {
+                "the entries that it acknowledges"
+            }
+            _ => return Ok(()),
+        };
+        let (from, to, name) = (message.from, message.to, message.body.name());
+        broken("durable before it is said", format!("node {from} sends {name} to {to}, and {what} is not durable"))
+    }
+
+    /// Compares everything with everything: the running nodes as they are now.
+    pub(super) fn look_around(&mut self, nodes: &[&Node<LockTable>]) {
+        let check = self.compare_all(nodes);
+        self.note(check);
+    }
+
+    fn compare_all(&mut self, nodes: &[&Node<LockTable>]) -> Check {
+        for (place, node) in nodes.iter().enumerate() {
+            self.seen.states += 1;
+            members_follow_the_log(node.log())?;
+            one_change_at_a_time(node.log(), node.commit().max(self.ghost.last()))?;
+            table_is_sound(node.machine())?;
+            self.ghost.compare_machine(node.commit(), node.machine())?;
+            for entry in node.log().entries().iter().take_while(|entry| entry.index <= node.commit()) {
+                self.ghost.commit(entry, node.term(), self.now)?;
+            }
+            for other in &nodes[..place] {
+                log_matching(node.log(), other.log())?;
+            }
+            if let Role::Leader(_) = node.role() {
+                leader_completeness(&self.ghost.due(node), node)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The states in which a crash may have left a disk that was told to make these writes, as one batch.
+fn possible<'a>(
+    shadow: &'a Durable<LockTable>,
+    pending: &'a [Persist<LockTable>],
+) -> impl Iterator<Item = Durable<LockTable>> + 'a {
+    let mut disk = shadow.clone();
+    let mut states = vec![disk.clone()];
+    for (place, write) in pending.iter().enumerate() {
+        if let Persist::Snapshot(snapshot) = write {
+            // What stands before it is a frame of its own, and the snapshot has its name before the log knows of it.
+            states.push(disk.clone());
+            let mut torn = disk.clone();
+            torn.snapshot = (**snapshot).clone();
+            torn.settle();
+            states.push(torn);
+        }
+        disk.apply(write);
+        if place + 1 == pending.len() || matches!(write, Persist::Snapshot(_)) {
+            states.push(disk.clone());
+        }
+    }
+    states.into_iter()
+}
+
+/// Whether what was found is what was to be kept. A snapshot may be later: one that was durable before anybody was told.
+/// The log may begin elsewhere, as long as the snapshot includes what is before.
+fn is_kept(kept: &Durable<LockTable>, found: &Durable<LockTable>) -> bool {
+    let (begins, snapshot) = (found.log.base().index.max(kept.log.base().index), found.snapshot.last);
+    let after = |disk: &Durable<LockTable>| {
+        let entries = disk.log.entries();
+        entries[entries.partition_point(|entry| entry.index <= begins)..].to_vec()
+    };
+    kept.hard == found.hard
+        && kept.log.last() == found.log.last()
+        && kept.log.last_stamp() == found.log.last_stamp()
+        && snapshot.index >= kept.snapshot.last.index
+        && found.log.base().index <= snapshot.index
+        && after(kept) == after(found)
+}
+
+/// What the judge is shown by one node's driver.
+pub(super) struct Eye {
+    pub(super) node: NodeId,
+    pub(super) judge: SharedJudge,
+}
+
+impl Tap for Eye {
+    fn recovered(&mut self, durable: &Durable<LockTable>) {
+        let mut judge = self.judge.lock();
+        let check = judge.recovered(self.node, durable);
+        judge.note(check);
+    }
+
+    fn stepped(&mut self, node: &Node<LockTable>, _: &Input<LockTable>, outputs: &[Output<LockTable>]) {
+        let mut judge = self.judge.lock();
+        let check = judge.stepped(node, outputs);
+        judge.note(check);
+    }
+
+    fn written(&mut self, writes: &[Persist<LockTable>]) {
+        let mut judge = self.judge.lock();
+        let check = judge.written(self.node, writes);
+        judge.note(check);
+    }
+}

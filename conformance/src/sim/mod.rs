@@ -1,0 +1,100 @@
+//! A deterministic simulation: whole clusters in one thread, on a network and on disks that fail, in virtual time.
+//!
+//! What runs is the server's own code: the driver with its desk, timers and snapshots ([`palisade::core::Driver`]), the
+//! write-ahead log, its recovery and the snapshot files ([`palisade::storage`]), and under them the protocol. What is made
+//! up is what is around it: the network, the disks, the clocks, the clients, the operator, and the faults of them all. A
+//! number, the **seed**, decides everything that happens; so whatever is found can be looked at again.
+//!
+//! The judge looks at every step, every write and every message, and at every answer that a client gets (`judge`, `ghost`).
+//! What it demands is what the models demand of the protocol: the invariants of [`palisade_spec::invariants`]; that nothing
+//! is said that is not durable; that every disk comes back with what it was told to keep; that no lease ends early by the
+//! fair clock; that answers come after commits; that reads are linearizable. And, when faults stop, that the cluster
+//! recovers, serves everybody, and agrees.
+//!
+//! docs/conformance.md has the bounds, the commands, and what this cannot see.
+
+mod call;
+mod client;
+mod clock;
+mod command;
+mod diary;
+mod disk;
+mod ghost;
+mod host;
+mod judge;
+mod network;
+mod plan;
+mod resource;
+pub mod seeded;
+mod tale;
+mod tally;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use palisade_spec::invariants::Violation;
+use parking_lot::Mutex;
+
+pub use command::{Arguments, run};
+pub use tally::Tally;
+
+use crate::history::Event;
+use tale::Tale;
+use world::World;
+
+/// What a seed led to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The seed.
+    pub seed: u64,
+    /// What happened, in numbers. Empty if an assertion of the server's ended it.
+    pub tally: Tally,
+    /// A number that stands for all that happened: it is the same whenever the seed is.
+    pub hash: u64,
+    /// What was broken, if anything was.
+    pub failure: Option<Failure>,
+}
+
+/// A broken promise.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The property's name, or `assertion`.
+    pub property: String,
+    /// What was seen.
+    pub what: String,
+    /// The last that happened before, in words.
+    pub tale: String,
+    /// What the clients saw until then; nothing if an assertion of the server's ended it.
+    pub history: Vec<Event>,
+}
+
+/// Lets a cluster live for so much virtual time.
+pub fn simulate(seed: u64, time: Duration) -> Outcome {
+    let tale = Arc::new(Mutex::new(Tale::default()));
+    let told = Arc::clone(&tale);
+    // A node that goes wrong stops with a panic; here that is a finding like any other.
+    let lived = catch_unwind(AssertUnwindSafe(move || {
+        let mut world = World::new(seed, told);
+        let result = world.live(time);
+        let history = if result.is_err() { world.history() } else { Vec::new() };
+        (world.tally(), result, history)
+    }));
+    let (tally, failure) = match lived {
+        Ok((tally, Ok(()), _)) => (tally, None),
+        Ok((tally, Err(Violation { property, detail }), history)) => {
+            (tally, Some((property.to_owned(), detail, history)))
+        }
+        Err(panic) => (Tally::default(), Some(("assertion".to_owned(), said(&*panic), Vec::new()))),
+    };
+    let tale = tale.lock();
+    let failure = failure.map(|(property, what, history)| Failure { property, what, tale: tale.last(), history });
+    Outcome { seed, tally, hash: tale.hash(), failure }
+}
+
+/// What a panic said.
+fn said(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
+}

@@ -1,0 +1,165 @@
+//! What happened, in words, and as one number: the same seed must give the same tale.
+
+use std::collections::VecDeque;
+use std::fmt::{self, Write};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use palisade::core::{Ask, Asker, Query};
+use palisade_client::wire::{Code, Consistency};
+use palisade_spec::lock::{Claim, LockTable};
+use palisade_spec::raft::{Body, Index, Message, NodeId, Term};
+use parking_lot::Mutex;
+
+use super::call::CallId;
+
+/// How much is remembered for whoever reads of a failure.
+const REMEMBERED: usize = 120;
+
+/// The tale, also for whoever has to tell of a panic.
+pub(super) type SharedTale = Arc<Mutex<Tale>>;
+
+/// What happened so far.
+#[derive(Debug, Default)]
+pub(super) struct Tale {
+    hash: DefaultHasher,
+    last: VecDeque<(Duration, Note)>,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, Hash)]
+pub(super) enum Note {
+    /// A round of a node, and what it is then.
+    Round { node: NodeId, role: &'static str, term: Term, commit: Index, last: Index },
+    /// A message arrived.
+    Message { from: NodeId, to: NodeId, name: &'static str, term: Term, what: [u64; 4] },
+    /// A request arrived.
+    Ask { node: NodeId, call: CallId, what: String },
+    /// An answer arrived; `None` is success.
+    Reply { call: CallId, refused: Option<&'static str> },
+    /// Something was done to the cluster, or the cluster did something that is worth a sentence.
+    Event(String),
+}
+
+impl Tale {
+    /// Goes on.
+    pub(super) fn tell(&mut self, at: Duration, note: Note) {
+        (at, &note).hash(&mut self.hash);
+        let is_routine = match &note {
+            Note::Round { .. } => true,
+            Note::Message { name, what, .. } => {
+                matches!(*name, "AppendEntries" if what[2] == 0) || matches!(*name, "AppendAccepted")
+            }
+            _ => false,
+        };
+        if is_routine {
+            return;
+        }
+        if self.last.len() == REMEMBERED {
+            self.last.pop_front();
+        }
+        self.last.push_back((at, note));
+    }
+
+    /// The number that stands for all of it.
+    pub(super) fn hash(&self) -> u64 {
+        self.hash.finish()
+    }
+
+    /// The last of it, in words.
+    pub(super) fn last(&self) -> String {
+        let mut text = String::new();
+        for (at, note) in &self.last {
+            // Writing to a String does not fail.
+            let _ = writeln!(text, "{:>14.6} s  {note}", at.as_secs_f64());
+        }
+        text
+    }
+}
+
+impl Note {
+    /// The arrival of a message.
+    pub(super) fn of_message(message: &Message<LockTable>) -> Note {
+        let what = match &message.body {
+            Body::AppendEntries { prev, entries, commit, .. } => {
+                [prev.index.0, prev.term.0, entries.len() as u64, commit.0]
+            }
+            Body::AppendAccepted { matched, .. } => [matched.0, 0, 0, 0],
+            Body::AppendRejected { prev, .. } => [prev.0, 0, 0, 0],
+            Body::PreVote { last } | Body::RequestVote { last, .. } => [last.index.0, last.term.0, 0, 0],
+            Body::PreVoteReply { granted } | Body::RequestVoteReply { granted } => [u64::from(*granted), 0, 0, 0],
+            Body::InstallSnapshot { snapshot } => [snapshot.last.index.0, snapshot.last.term.0, 0, 0],
+            Body::TimeoutNow => [0; 4],
+        };
+        let Message { from, to, term, body } = message;
+        Note::Message { from: *from, to: *to, name: body.name(), term: *term, what }
+    }
+
+    /// The arrival of a request.
+    pub(super) fn of_ask(node: NodeId, call: CallId, ask: &Ask) -> Note {
+        let what = match ask {
+            Ask::Open(opening) => format!("open a session of {} ms", opening.ttl),
+            Ask::KeepAlive(session) => format!("keep session {} alive", session.number),
+            Ask::Close(session) => format!("close session {}", session.number),
+            Ask::Acquire { session: Asker::Session(session, number), key, wait } => {
+                format!("acquire {key} for session {}, number {number:?}, waiting {wait:?}", session.number)
+            }
+            Ask::Acquire { session: Asker::Once(_), key, wait } => format!("acquire {key} once, waiting {wait:?}"),
+            Ask::Release { session, sequence, key, claim } => {
+                let claim = match claim {
+                    Claim::Held(token) => format!("with token {token}"),
+                    Claim::Waiting | Claim::Either => "whatever it is".to_owned(),
+                };
+                format!("give up {key} for session {}, number {sequence:?}, {claim}", session.number)
+            }
+            Ask::Read(Query::Lock(key), Consistency::Linearizable) => format!("read {key}"),
+            Ask::Read(Query::Lock(key), Consistency::Stale) => format!("read {key}, stale will do"),
+            other => format!("{other:?}"),
+        };
+        Note::Ask { node, call, what }
+    }
+
+    /// The arrival of an answer.
+    pub(super) fn of_reply(call: CallId, refused: Option<Code>) -> Note {
+        let refused = refused.map(|code| match code {
+            Code::Held => "held",
+            Code::Timeout => "timeout",
+            Code::NotHolder => "not the holder",
+            Code::NoSession => "no session",
+            Code::Gone => "gone",
+            Code::Withdrawn => "withdrawn",
+            Code::NotLeader => "not the leader",
+            Code::NoLeader => "no leader",
+            Code::LeadershipLost => "leadership lost",
+            _ => "refused",
+        });
+        Note::Reply { call, refused }
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Note::Round { node, role, term, commit, last } => {
+                write!(f, "node {node} is {role} of term {term}, has {last} entries and knows of {commit}")
+            }
+            Note::Message { from, to, name, term, what: [a, b, c, d] } => {
+                write!(f, "{name} of term {term} from {from} to {to} (")?;
+                match *name {
+                    "AppendEntries" => write!(f, "{c} entries after {a} of term {b}, {d} committed)"),
+                    "PreVote" | "RequestVote" => write!(f, "its log ends with {a} of term {b})"),
+                    "InstallSnapshot" => write!(f, "up to {a} of term {b})"),
+                    "PreVoteReply" | "RequestVoteReply" => {
+                        write!(f, "{})", if *a == 1 { "granted" } else { "refused" })
+                    }
+                    _ => write!(f, "{a})"),
+                }
+            }
+            Note::Ask { node, call, what } => write!(f, "client {} asks node {node} to {what}", call.client.0),
+            Note::Reply { call, refused: None } => write!(f, "client {} is answered", call.client.0),
+            Note::Reply { call, refused: Some(why) } => write!(f, "client {} is refused: {why}", call.client.0),
+            Note::Event(text) => f.write_str(text),
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! The world: nodes, network, disks, clients and whoever harms them, in one thread and in virtual time.
+//!
+//! Everything that happens is an event in a queue, in the order of (time, number); whatever is left to chance is drawn
+//! from one generator. So a seed decides everything, and a run can be repeated to the last bit.
+
+mod clients;
+mod nemesis;
+mod operator;
+mod servers;
+mod streams;
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use palisade::core::{Ask, ConnectionId};
+use palisade_spec::invariants::Violation;
+use palisade_spec::lock::LockTable;
+use palisade_spec::raft::{Address, Members, Message, Node, NodeId, Snapshot};
+use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use self::operator::Operator;
+use self::servers::Server;
+use self::streams::Stream;
+use super::call::{CallId, ClientId};
+use super::client::Client;
+use super::diary::Diary;
+use super::ghost::broken;
+use super::host::Reply;
+use super::judge::{Judge, SharedJudge};
+use super::network::{Links, Weather};
+use super::plan::{CALM, CLOSING, Plan, STORM};
+use super::resource::Resource;
+use super::tale::{Note, SharedTale};
+use super::tally::Tally;
+use crate::history;
+
+/// Everything.
+pub(super) struct World {
+    plan: Plan,
+    rng: SmallRng,
+    now: Duration,
+    queue: BinaryHeap<Event>,
+    scheduled: u64,
+    zero: Instant,
+    servers: BTreeMap<NodeId, Server>,
+    links: Links,
+    weather: Weather,
+    judge: SharedJudge,
+    clients: Vec<Client>,
+    /// When each client has its next turn.
+    turns: Vec<Duration>,
+    resource: Resource,
+    diary: Diary,
+    streams: BTreeMap<u64, Stream>,
+    operator: Operator,
+    /// Faults happen.
+    storms: bool,
+    /// Nothing new is begun.
+    closing: bool,
+    tally: Tally,
+    tale: SharedTale,
+}
+
+/// Something that will happen.
+struct Event {
+    at: Duration,
+    number: u64,
+    what: Happening,
+}
+
+/// What can happen.
+enum Happening {
+    /// A node looks whether there is something to do, if its process is still this one.
+    Wake(NodeId, u64),
+    /// A message arrives.
+    Deliver(Box<Message<LockTable>>),
+    /// A request arrives.
+    Request(NodeId, CallId, Box<Ask>),
+    /// A node learns that a connection is gone.
+    HangUp(NodeId, ConnectionId),
+    /// An answer arrives.
+    Reply(CallId, Box<Reply>),
+    /// A client has something to do.
+    Client(ClientId),
+    /// A process writes a snapshot.
+    WriteSnapshot(NodeId, u64, Box<Snapshot<LockTable>>),
+    /// A snapshot that is streamed goes on.
+    Stream(u64),
+    /// A node starts.
+    Start(NodeId),
+    /// Something goes wrong.
+    Trouble,
+    /// Something that went wrong is over.
+    Relief(nemesis::Relief),
+    /// The operator does something.
+    Operate,
+}
+
+impl PartialEq for Event {
+    fn eq(&self, other: &Event) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Event {}
+
+impl PartialOrd for Event {
+    fn partial_cmp(&self, other: &Event) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Event {
+    /// The earliest is the greatest: that is what the heap gives out.
+    fn cmp(&self, other: &Event) -> Ordering {
+        (other.at, other.number).cmp(&(self.at, self.number))
+    }
+}
+
+impl World {
+    /// A cluster that a seed decides on, before its first start.
+    pub(super) fn new(seed: u64, tale: SharedTale) -> World {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let plan = Plan::draw(&mut rng);
+        let founders: Vec<NodeId> = (1..=plan.founders).map(NodeId).collect();
+        let address = |id: &NodeId| (*id, Address::from(format!("node-{id}:1").as_str()));
+        let members = Members::founding(founders.iter().map(address));
+        let mut world = World {
+            plan,
+            now: Duration::ZERO,
+            queue: BinaryHeap::new(),
+            scheduled: 0,
+            zero: Instant::now(),
+            servers: BTreeMap::new(),
+            links: Links::default(),
+            weather: Weather::FAIR,
+            judge: Arc::new(Mutex::new(Judge::new(members))),
+            clients: Vec::new(),
+            turns: Vec::new(),
+            resource: Resource::default(),
+            diary: Diary::default(),
+            streams: BTreeMap::new(),
+            operator: Operator::new(plan.founders),
+            storms: false,
+            closing: false,
+            tally: Tally::default(),
+            tale,
+            rng,
+        };
+        for &id in &founders {
+            world.add_server(id, &founders);
+            world.after(Duration::ZERO, Happening::Start(id));
+        }
+        for number in 0..plan.clients {
+            let client = Client::new(ClientId(number), &mut world.rng);
+            world.clients.push(client);
+            world.turns.push(Duration::ZERO);
+            world.after(Duration::ZERO, Happening::Client(ClientId(number)));
+        }
+        world.after(plan.pace, Happening::Trouble);
+        world.after(Duration::from_secs(5), Happening::Operate);
+        world
+    }
+
+    /// Lets so much time pass, storms and calms by turns, then everything come to its end.
+    ///
+    /// # Errors
+    /// The first promise that was broken.
+    pub(super) fn live(&mut self, time: Duration) -> Result<(), Violation> {
+        self.run_until(CALM)?;
+        while self.now < time {
+            self.storms = true;
+            self.tell("faults begin");
+            self.run_until(self.now + STORM)?;
+            self.calm_down();
+            self.run_until(self.now + CALM - LAG)?;
+            let committed = self.judge.lock().ghost.last();
+            self.run_until(self.now + LAG)?;
+            self.check_recovered(committed);
+            self.tally.calms += 1;
+            self.verdict()?;
+        }
+        self.closing = true;
+        self.tell("nothing new is begun");
+        let end = self.now + CLOSING;
+        while !self.is_closed() && self.now < end {
+            self.run_until(self.now + LAG)?;
+        }
+        self.check_closed();
+        self.verdict()?;
+        self.diary.check()
+    }
+
+    /// What the clients saw so far.
+    pub(super) fn history(&self) -> Vec<history::Event> {
+        self.diary.lines()
+    }
+
+    /// What happened, in numbers.
+    pub(super) fn tally(&self) -> Tally {
+        let mut tally = self.tally;
+        let judge = self.judge.lock();
+        tally.time = self.now;
+        (tally.steps, tally.entries) = (judge.seen.steps, judge.ghost.told.entries);
+        (tally.grants, tally.expiries) = (judge.ghost.told.grants, judge.ghost.told.expiries);
+        (tally.elections, tally.changes) = (judge.seen.elections, judge.seen.changes);
+        (tally.installed, tally.states) = (judge.seen.installed, judge.seen.states);
+        (tally.recoveries, tally.messages) = (judge.seen.recoveries, judge.seen.sent);
+        for server in self.servers.values() {
+            let harm = server.disk.harm();
+            tally.syncs += harm.syncs;
+            tally.failed_syncs += harm.failed_syncs;
+            tally.refused_writes += harm.refused_writes;
+            tally.torn_writes += harm.torn_writes;
+            tally.lost_writes += harm.lost_writes;
+            tally.lost_names += harm.lost_names;
+        }
+        tally
+    }
+
+    fn run_until(&mut self, end: Duration) -> Result<(), Violation> {
+        while self.queue.peek().is_some_and(|event| event.at <= end) {
+            let Some(Event { at, what, .. }) = self.queue.pop() else { break };
+            self.now = at;
+            self.judge.lock().now = at;
+            self.happen(what);
+            self.verdict()?;
+        }
+        self.now = end;
+        Ok(())
+    }
+
+    fn happen(&mut self, what: Happening) {
+        match what {
+            Happening::Wake(id, boot) => self.wake(id, boot),
+            Happening::Deliver(message) => self.deliver(*message),
+            Happening::Request(id, call, ask) => self.request(id, call, *ask),
+            Happening::HangUp(id, connection) => self.hang_up(id, connection),
+            Happening::Reply(call, reply) => self.reply(call, *reply),
+            Happening::Client(id) => self.client(id),
+            Happening::WriteSnapshot(id, boot, snapshot) => self.write_snapshot(id, boot, *snapshot),
+            Happening::Stream(number) => self.stream(number),
+            Happening::Start(id) => self.start(id),
+            Happening::Trouble => self.trouble(),
+            Happening::Relief(relief) => self.relieve(relief),
+            Happening::Operate => self.operate(),
+        }
+    }
+
+    fn verdict(&mut self) -> Result<(), Violation> {
+        match self.judge.lock().violation.take() {
+            Some(violation) => Err(violation),
+            None => Ok(()),
+        }
+    }
+
+    fn after(&mut self, time: Duration, what: Happening) {
+        self.at(self.now + time, what);
+    }
+
+    fn at(&mut self, at: Duration, what: Happening) {
+        self.scheduled += 1;
+        self.queue.push(Event { at, number: self.scheduled, what });
+    }
+
+    fn tell(&self, text: impl Into<String>) {
+        self.tale.lock().tell(self.now, Note::Event(text.into()));
+    }
+
+    /// So many milliseconds, at random.
+    fn milliseconds(&mut self, range: std::ops::Range<u64>) -> Duration {
+        Duration::from_millis(self.rng.random_range(range))
+    }
+
+    /// The nodes that run, and belong to the cluster as far as its leader knows.
+    fn running_members(&self) -> Vec<&Node<LockTable>> {
+        let Some(leader) = self.leader() else { return Vec::new() };
+        let members = leader.log().members_at(leader.commit());
+        let nodes = self.servers.values().filter_map(Server::node);
+        nodes.filter(|node| members.get(node.id()).is_some()).collect()
+    }
+
+    /// The leader of the latest term that anybody leads.
+    fn leader(&self) -> Option<&Node<LockTable>> {
+        let leaders = self.servers.values().filter_map(Server::node).filter(|node| node.is_leader());
+        leaders.max_by_key(|node| node.term())
+    }
+
+    /// At the end of a calm: there is a leader, all that belong to the cluster know it, and have what was committed a
+    /// moment ago.
+    fn check_recovered(&mut self, committed: palisade_spec::raft::Index) {
+        let check = self.has_recovered(committed);
+        let nodes: Vec<&Node<LockTable>> = self.servers.values().filter_map(Server::node).collect();
+        let mut judge = self.judge.lock();
+        judge.note(check);
+        judge.look_around(&nodes);
+    }
+
+    fn has_recovered(&self, committed: palisade_spec::raft::Index) -> palisade_spec::invariants::Check {
+        let name = "the cluster recovers";
+        let Some(leader) = self.leader() else {
+            return broken(name, format!("nobody leads {CALM:?} after the last fault"));
+        };
+        for node in self.running_members() {
+            if node.leader() != Some(leader.id()) || node.commit() < committed {
+                let (id, knows, commit) = (node.id(), node.leader(), node.commit());
+                let detail = format!(
+                    "{CALM:?} after the last fault node {id} knows of leader {knows:?} and entry {commit}; {} leads, and {committed} was committed a while ago",
+                    leader.id()
+                );
+                return broken(name, detail);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether no client wants or has anything any more, and all nodes have the same.
+    fn is_closed(&self) -> bool {
+        let nobody_waits = self.judge.lock().ghost.waiters() == 0;
+        nobody_waits && self.clients.iter().all(Client::is_done) && self.unequal().is_none()
+    }
+
+    /// Two nodes that differ.
+    fn unequal(&self) -> Option<String> {
+        let nodes = self.running_members();
+        let first = nodes.first()?;
+        let other = nodes.iter().find(|node| node.commit() != first.commit() || node.machine() != first.machine())?;
+        Some(format!("node {} at {} and node {} at {}", first.id(), first.commit(), other.id(), other.commit()))
+    }
+
+    fn check_closed(&mut self) {
+        let (waiters, name) = (self.judge.lock().ghost.waiters(), "everybody is served");
+        let busy = self.clients.iter().filter(|client| !client.is_done()).count();
+        let check = match self.unequal() {
+            Some(detail) => broken("all nodes agree in the end", detail),
+            None if waiters > 0 => broken(name, format!("{waiters} still wait {CLOSING:?} after the last fault")),
+            None if busy > 0 => broken(name, format!("{busy} clients are not done {CLOSING:?} after the last fault")),
+            None => Ok(()),
+        };
+        self.judge.lock().note(check);
+    }
+}
+
+/// How far a node may be behind at the end of a calm.
+const LAG: Duration = Duration::from_secs(1);

@@ -1,0 +1,123 @@
+//! What goes between clients and nodes.
+
+use std::time::Duration;
+
+use palisade::core::{Ask, ConnectionId, Event, Responder};
+use palisade_spec::raft::NodeId;
+use rand::Rng;
+use tokio::sync::oneshot;
+
+use super::super::call::{CallId, ClientId};
+use super::super::client::{Client, Deed, Surroundings};
+use super::super::host::Reply;
+use super::super::tale::Note;
+use super::{Happening, World};
+
+impl World {
+    /// A client has its turn.
+    pub(super) fn client(&mut self, id: ClientId) {
+        if self.turns[usize::from(id.0)] != self.now {
+            return;
+        }
+        let mut deeds = Vec::new();
+        self.with_client(id, |client, around| {
+            if client.next() <= around.now {
+                client.act(around, &mut deeds);
+            }
+        });
+        self.carry_out(deeds);
+        self.client_again(id);
+    }
+
+    /// Does something with a client and all that is around it.
+    pub(super) fn with_client(&mut self, id: ClientId, act: impl FnOnce(&mut Client, &mut Surroundings<'_>)) {
+        let nodes: Vec<NodeId> = self.servers.keys().copied().collect();
+        let mut around = Surroundings {
+            now: self.now,
+            rng: &mut self.rng,
+            judge: &self.judge,
+            resource: &mut self.resource,
+            tally: &mut self.tally,
+            diary: &mut self.diary,
+            nodes: &nodes,
+            closing: self.closing,
+        };
+        act(&mut self.clients[usize::from(id.0)], &mut around);
+    }
+
+    fn client_again(&mut self, id: ClientId) {
+        let next = self.clients[usize::from(id.0)].next();
+        let at = next.max(self.now + Duration::from_micros(100));
+        // It has one turn before it; an earlier one that was meant takes no place.
+        if std::mem::replace(&mut self.turns[usize::from(id.0)], at) != at {
+            self.at(at, Happening::Client(id));
+        }
+    }
+
+    pub(super) fn carry_out(&mut self, deeds: Vec<Deed>) {
+        for deed in deeds {
+            // A hang-up that is lost is one of which the node never hears.
+            let is_lost = self.storms && self.rng.random_bool(0.02);
+            let delay = self.client_delay();
+            if is_lost {
+                continue;
+            }
+            match deed {
+                Deed::Ask(node, call, ask) => self.after(delay, Happening::Request(node, call, Box::new(ask))),
+                Deed::HangUp(node, connection) => {
+                    // It is noticed late, if the other side just fell silent.
+                    let late = if self.rng.random_bool(0.3) { self.milliseconds(0..3000) } else { Duration::ZERO };
+                    self.after(delay + late, Happening::HangUp(node, connection));
+                }
+            }
+        }
+    }
+
+    fn client_delay(&mut self) -> Duration {
+        Duration::from_micros(self.rng.random_range(200..2000))
+    }
+
+    /// A request arrives at a node.
+    pub(super) fn request(&mut self, node: NodeId, call: CallId, ask: Ask) {
+        if self.servers.get(&node).is_none_or(|server| server.process.is_none()) {
+            return;
+        }
+        self.tale.lock().tell(self.now, Note::of_ask(node, call, &ask));
+        let (answer, reply) = oneshot::channel();
+        let asked = self.shown(node);
+        let mut responder = Responder::once(call.connection, answer);
+        responder.asked = asked;
+        self.servers[&node].host.open(call, reply);
+        self.hand(node, |inbox| inbox.events.push(Event::Ask(ask, responder)));
+    }
+
+    /// A node learns that a connection is gone.
+    pub(super) fn hang_up(&mut self, node: NodeId, connection: ConnectionId) {
+        if let Some(server) = self.servers.get(&node).filter(|server| server.process.is_some()) {
+            server.host.hang_up(|call| call.connection == connection);
+            self.hand(node, |inbox| inbox.events.push(Event::Disconnected(connection)));
+        }
+    }
+
+    /// A node has answered, so long after its round began.
+    pub(super) fn answer(&mut self, call: CallId, after: Duration, reply: Reply) {
+        let is_lost = self.storms && self.rng.random_bool(0.03);
+        let delay = self.client_delay();
+        if !is_lost {
+            self.after(after + delay, Happening::Reply(call, Box::new(reply)));
+        }
+    }
+
+    /// An answer arrives at a client.
+    pub(super) fn reply(&mut self, call: CallId, reply: Reply) {
+        let Some(client) = self.clients.get(usize::from(call.client.0)) else { return };
+        if client.asleep_until > self.now {
+            let later = client.asleep_until;
+            return self.at(later, Happening::Reply(call, Box::new(reply)));
+        }
+        let refused = reply.as_ref().err().map(|failure| failure.error);
+        self.tale.lock().tell(self.now, Note::of_reply(call, refused));
+        self.with_client(call.client, |client, around| client.hear(call, reply, around));
+        self.client_again(call.client);
+    }
+}

@@ -1,0 +1,399 @@
+//! Servers: how a process begins, what a round of it does to the world, and how it ends.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use palisade::core::{Batch, Driver, DriverParts, Event, SharedView, SnapshotWriter};
+use palisade::limits;
+use palisade::metrics::Metrics;
+use palisade::storage::{Identity, Incarnation, LockedDir, RecoveryReport, Snapshots, StorageError, Wal};
+use palisade_spec::lock::LockTable;
+use palisade_spec::raft::{Address, Config, Durable, Members, Message, Node, NodeId, Snapshot};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::super::clock::Clock;
+use super::super::disk::MemoryDisk;
+use super::super::ghost::broken;
+use super::super::host::{Done, Fuse, Host};
+use super::super::judge::Eye;
+use super::super::network::{Wire, fate};
+use super::super::plan::Plan;
+use super::super::tale::Note;
+use super::{Happening, World};
+
+/// Where a node keeps its files.
+const DIRECTORY: &str = "/data";
+
+/// One machine of the cluster.
+pub(super) struct Server {
+    pub(super) identity: Identity,
+    pub(super) host: Host,
+    pub(super) disk: MemoryDisk,
+    clock: Clock,
+    jitter: u64,
+    pub(super) process: Option<Process>,
+    /// What its disk had done to it before its process began: what happens later may be the cause of its end, even if it
+    /// shows only when somebody waits for the work that failed.
+    before: (u64, u64),
+    /// How often it was started.
+    boot: u64,
+    /// What its next death is.
+    pub(super) death: Death,
+    pub(super) fitness: Fitness,
+}
+
+/// How a process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Death {
+    /// Alone: what it wrote, the system still has.
+    Killed,
+    /// With its machine.
+    PowerFailure,
+}
+
+/// Whether a server can be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fitness {
+    /// It can.
+    Sound,
+    /// A bit of this file has turned over, and nobody has looked yet.
+    Rots(String),
+    /// It refused to start, and never will again.
+    Rotten,
+    /// It was removed from the cluster.
+    Retired,
+}
+
+/// A process on a machine.
+pub(super) struct Process {
+    pub(super) driver: Driver<Wire>,
+    pub(super) snapshots: Arc<Snapshots>,
+    inbox: Batch,
+    wake_at: Duration,
+    /// It does something else until then.
+    busy_until: Duration,
+}
+
+/// Has snapshots written a little later.
+#[derive(Debug)]
+struct Later(Host);
+
+impl SnapshotWriter for Later {
+    fn begin(&mut self, snapshot: Snapshot<LockTable>) -> bool {
+        self.0.write_snapshot(snapshot);
+        true
+    }
+}
+
+impl Server {
+    /// The node, if its process runs.
+    pub(super) fn node(&self) -> Option<&Node<LockTable>> {
+        self.process.as_ref().map(|process| process.driver.node())
+    }
+
+    pub(super) fn boot(&self) -> u64 {
+        self.boot
+    }
+
+    /// Whether its process runs, and is still that one.
+    pub(super) fn runs(&self, boot: u64) -> bool {
+        self.process.is_some() && self.boot == boot
+    }
+
+    fn open(&self, plan: &Plan) -> Result<(Wal<LockTable>, Durable<LockTable>, RecoveryReport), StorageError> {
+        let directory = LockedDir::open_on(self.disk.shared(), DIRECTORY)?.claim(&self.identity)?;
+        let founders = self.identity.founders.iter().map(|(&id, address)| (id, Address::from(address.as_str())));
+        let blank = Durable::blank(LockTable::default(), Members::founding(founders));
+        Wal::open_with_segments_of(plan.segment_bytes, directory, blank)
+    }
+}
+
+impl World {
+    /// A machine with an empty disk: a founder, or, if there are none, one that will join.
+    pub(super) fn add_server(&mut self, id: NodeId, founders: &[NodeId]) {
+        let founders: BTreeMap<NodeId, String> = founders.iter().map(|id| (*id, format!("node-{id}:1"))).collect();
+        let incarnation = Incarnation(self.rng.random());
+        let identity = Identity { cluster: 0xC1, node: id, incarnation, founders, restored: None };
+        let host = Host::default();
+        let server = Server {
+            identity,
+            disk: MemoryDisk::new(host.clone(), self.rng.random()),
+            host,
+            clock: Clock::new(self.zero, &mut self.rng),
+            jitter: self.rng.random(),
+            process: None,
+            before: (0, 0),
+            boot: 0,
+            death: Death::Killed,
+            fitness: Fitness::Sound,
+        };
+        self.servers.insert(id, server);
+    }
+
+    /// A process begins, if it can.
+    pub(super) fn start(&mut self, id: NodeId) {
+        let (plan, now) = (self.plan, self.now);
+        let dies_at_once = self.storms && self.rng.random_bool(0.08);
+        let fuse = Fuse { left: self.rng.random_range(1..40), of_disk: true };
+        let Some(server) = self.servers.get_mut(&id) else { return };
+        if server.process.is_some() || matches!(server.fitness, Fitness::Rotten | Fitness::Retired) {
+            return;
+        }
+        self.tally.starts += 1;
+        server.boot += 1;
+        server.host.power_on();
+        if dies_at_once {
+            server.host.set_fuse(fuse);
+        }
+        server.before = counts(server);
+        let opened = server.open(&plan);
+        if server.host.is_off() {
+            drop(opened);
+            self.tally.in_the_middle += 1;
+            return self.crashed(id);
+        }
+        let harmed = || server.before != counts(server);
+        let (wal, durable, report) = match opened {
+            Ok(opened) => opened,
+            Err(error) if matches!(&server.fitness, Fitness::Rots(file) if error.to_string().contains(file)) => {
+                server.fitness = Fitness::Rotten;
+                self.tally.rotten += 1;
+                return self.tell(format!("node {id} refuses to start: {error}"));
+            }
+            Err(error) if harmed() => {
+                self.tally.disk_stops += 1;
+                self.tell(format!("node {id} cannot start: {error}"));
+                let pause = self.milliseconds(50..1000);
+                return self.after(pause, Happening::Start(id));
+            }
+            Err(error) => {
+                let check = broken("a sound disk is not refused", format!("node {id} does not start: {error}"));
+                return self.judge.lock().note(check);
+            }
+        };
+        if let Fitness::Rots(_) = server.fitness {
+            // What it has read is compared with what it had: if nothing is missing, nothing was there.
+            server.fitness = Fitness::Sound;
+            self.tally.rot_harmless += 1;
+        }
+        let founders = server.identity.founders.keys().copied().filter(|&founder| founder != id).collect();
+        let snapshots = Arc::clone(wal.snapshots());
+        let mut config = Config::new(id);
+        config.max_batch = plan.max_batch;
+        let parts = DriverParts {
+            config,
+            durable,
+            wal,
+            log_bytes: report.log_bytes,
+            founders,
+            timing: plan.timing,
+            jitter: SmallRng::seed_from_u64(server.jitter ^ server.boot),
+            snapshots: plan.policy,
+            writer: Box::new(Later(server.host.clone())),
+            transport: Wire {
+                node: id,
+                host: server.host.clone(),
+                links: self.links.clone(),
+                judge: Arc::clone(&self.judge),
+            },
+            view: Arc::new(SharedView::default()),
+            metrics: Metrics::new(),
+            max_sessions: limits::SESSIONS,
+            tap: Some(Box::new(Eye { node: id, judge: Arc::clone(&self.judge) })),
+        };
+        let driver = Driver::new(parts, server.clock.at(now));
+        let (boot, last) = (server.boot, driver.node().log().last().index);
+        let process = Process { driver, snapshots, inbox: Batch::default(), wake_at: now, busy_until: now };
+        server.process = Some(process);
+        self.links.set_up(id, true);
+        self.tell(format!("node {id} starts, with a log up to {last}"));
+        self.after(Duration::ZERO, Happening::Wake(id, boot));
+    }
+
+    /// Something stands before a process.
+    pub(super) fn hand(&mut self, id: NodeId, put: impl FnOnce(&mut Batch)) {
+        let now = self.now;
+        let Some(server) = self.servers.get_mut(&id) else { return };
+        let boot = server.boot;
+        let Some(process) = &mut server.process else { return };
+        put(&mut process.inbox);
+        let at = process.busy_until.max(now);
+        if at < process.wake_at {
+            process.wake_at = at;
+            self.at(at, Happening::Wake(id, boot));
+        }
+    }
+
+    /// It stands still for a while.
+    pub(super) fn pause(&mut self, id: NodeId, time: Duration) {
+        let now = self.now;
+        let Some(server) = self.servers.get_mut(&id) else { return };
+        let boot = server.boot;
+        let Some(process) = &mut server.process else { return };
+        process.busy_until = process.busy_until.max(now + time);
+        let at = process.busy_until;
+        if process.wake_at < at {
+            process.wake_at = at;
+            self.at(at, Happening::Wake(id, boot));
+        }
+    }
+
+    /// A message arrives at a node.
+    pub(super) fn deliver(&mut self, message: Message<LockTable>) {
+        if self.servers.get(&message.to).is_some_and(|server| server.process.is_some()) {
+            self.tale.lock().tell(self.now, Note::of_message(&message));
+            self.hand(message.to, |inbox| inbox.messages.push(message));
+        }
+    }
+
+    /// A process has its round, if there is one for it.
+    pub(super) fn wake(&mut self, id: NodeId, boot: u64) {
+        let now = self.now;
+        let Some(server) = self.servers.get_mut(&id) else { return };
+        if server.boot != boot {
+            return;
+        }
+        let Some(process) = server.process.as_mut().filter(|process| process.wake_at == now) else { return };
+        server.host.begin();
+        let result = process.driver.round(&mut process.inbox, server.clock.at(now));
+        let done = server.host.take();
+        let node = process.driver.node();
+        let note = Note::Round {
+            node: id,
+            role: node.role().name(),
+            term: node.term(),
+            commit: node.commit(),
+            last: node.log().last().index,
+        };
+        self.tale.lock().tell(now, note);
+        process.busy_until = now + done.spent;
+        let is_off = server.host.is_off();
+        let stops = result.is_ok() && process.driver.may_stop();
+        let earliest = process.busy_until.max(now + Duration::from_micros(20));
+        process.wake_at = server.clock.when(process.driver.next_alarm()).max(earliest);
+        let (alarm, harmed) = (process.wake_at, server.before != counts(server));
+        self.carry_off(id, done);
+        match result {
+            _ if is_off => {
+                self.tally.in_the_middle += 1;
+                self.crashed(id);
+            }
+            Ok(()) if stops => self.stopped(id),
+            Ok(()) => self.at(alarm, Happening::Wake(id, boot)),
+            Err(error) if harmed => {
+                self.tally.disk_stops += 1;
+                self.tell(format!("node {id} stops: {error}"));
+                self.end(id, Death::Killed);
+                let pause = self.milliseconds(50..3000);
+                self.after(pause, Happening::Start(id));
+            }
+            Err(error) => {
+                let check = broken("a sound disk is not refused", format!("node {id} stops: {error}"));
+                self.judge.lock().note(check);
+            }
+        }
+    }
+
+    /// What a round has sent and answered goes its way.
+    fn carry_off(&mut self, id: NodeId, done: Done) {
+        for (at, message) in done.sent {
+            if !self.links.is_open(id, message.to) {
+                self.tally.lost += 1;
+                continue;
+            }
+            let mut copies = 0;
+            for delay in fate(&self.weather, &mut self.rng) {
+                copies += 1;
+                self.at(self.now + at + delay, Happening::Deliver(Box::new(message.clone())));
+            }
+            self.tally.lost += u64::from(copies == 0);
+            self.tally.repeated += u64::from(copies == 2);
+        }
+        for (call, reply) in done.answered {
+            self.answer(call, done.spent, reply);
+        }
+        for (to, term) in done.snapshots {
+            self.begin_stream(id, to, term);
+        }
+        if let Some(snapshot) = done.snapshot {
+            let (delay, boot) = (self.milliseconds(1..60), self.servers[&id].boot);
+            self.after(delay, Happening::WriteSnapshot(id, boot, Box::new(snapshot)));
+        }
+    }
+
+    /// What the thread beside the core does.
+    pub(super) fn write_snapshot(&mut self, id: NodeId, boot: u64, snapshot: Snapshot<LockTable>) {
+        let Some(server) = self.servers.get(&id).filter(|server| server.runs(boot)) else { return };
+        let Some(process) = &server.process else { return };
+        let result = process.snapshots.write(&snapshot);
+        if result.is_ok() {
+            self.tally.snapshots += 1;
+            self.judge.lock().snapshot_taken(id, snapshot);
+        }
+        self.hand(id, |inbox| inbox.events.push(Event::SnapshotWritten(result)));
+        self.crash_if_off(id);
+    }
+
+    /// If what was just done on a machine was its last, it is off now.
+    pub(super) fn crash_if_off(&mut self, id: NodeId) {
+        if self.servers.get(&id).is_some_and(|server| server.process.is_some() && server.host.is_off()) {
+            self.tally.in_the_middle += 1;
+            self.crashed(id);
+        }
+    }
+
+    /// The fuse has blown, or somebody has pulled it.
+    pub(super) fn crashed(&mut self, id: NodeId) {
+        let death = self.servers[&id].death;
+        self.tell(format!("node {id} dies: {death:?}"));
+        self.end(id, death);
+        let pause =
+            if self.rng.random_bool(0.8) { self.milliseconds(5..1500) } else { self.milliseconds(1500..20_000) };
+        self.after(pause, Happening::Start(id));
+    }
+
+    /// The process is gone.
+    pub(super) fn end(&mut self, id: NodeId, death: Death) {
+        let Some(server) = self.servers.get_mut(&id) else { return };
+        // From here on nothing that its parts do when they are dropped reaches the disk.
+        server.host.cut();
+        server.process = None;
+        self.links.set_up(id, false);
+        match death {
+            Death::Killed => self.tally.kills += 1,
+            Death::PowerFailure => {
+                self.tally.power_failures += 1;
+                server.disk.power_failure();
+            }
+        }
+    }
+
+    /// A process that was asked to stop does.
+    fn stopped(&mut self, id: NodeId) {
+        self.tell(format!("node {id} stops, as it was asked to"));
+        self.tally.stops += 1;
+        if let Some(server) = self.servers.get_mut(&id) {
+            if let Some(process) = &mut server.process {
+                process.driver.shut_down();
+            }
+            let done = server.host.take();
+            server.process = None;
+            self.links.set_up(id, false);
+            self.carry_off(id, done);
+        }
+        let pause = self.milliseconds(50..3000);
+        self.after(pause, Happening::Start(id));
+    }
+
+    /// What a node's clock shows.
+    pub(super) fn shown(&self, id: NodeId) -> std::time::Instant {
+        self.servers[&id].clock.at(self.now)
+    }
+}
+
+fn counts(server: &Server) -> (u64, u64) {
+    let harm = server.disk.harm();
+    (harm.failed_syncs, harm.refused_writes)
+}

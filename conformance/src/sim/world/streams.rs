@@ -1,0 +1,128 @@
+//! Snapshots on their way to a follower, piece by piece, from file to file.
+//!
+//! What the server's peers do over a connection of its own (`peers/snapshots.rs`), in steps: an offer, the place from
+//! which the receiver wants it, its pieces, the check of the whole. A stream breaks off when a link is cut, when one of
+//! the two dies, or by itself.
+
+use std::ops::ControlFlow::{self, Break, Continue};
+
+use palisade::storage::{DiskFile, Incoming, SnapshotFlaw, SnapshotInfo};
+use palisade_spec::lock::LockTable;
+use palisade_spec::raft::{Body, Message, NodeId, Term};
+use rand::Rng;
+
+use super::super::ghost::broken;
+use super::{Happening, World};
+
+/// One snapshot that is being sent.
+pub(super) struct Stream {
+    from: NodeId,
+    to: NodeId,
+    /// Which processes of the two are meant.
+    boots: (u64, u64),
+    term: Term,
+    info: SnapshotInfo,
+    file: Box<dyn DiskFile>,
+    /// What the receiver has of it, once it has agreed to receive it.
+    incoming: Option<Incoming>,
+}
+
+/// How a stream ends.
+enum End {
+    /// The receiver has enough.
+    Done,
+    /// It is broken off.
+    Broken,
+}
+
+impl World {
+    /// A node asks for a snapshot to be sent. One that is on its way is enough.
+    pub(super) fn begin_stream(&mut self, from: NodeId, to: NodeId, term: Term) {
+        let is_on_its_way = self.streams.values().any(|stream| (stream.from, stream.to) == (from, to));
+        let receiver = self.servers.get(&to).filter(|server| server.process.is_some());
+        let (Some(receiver), Some(sender), false) = (receiver, self.servers.get(&from), is_on_its_way) else { return };
+        let Some(process) = &sender.process else { return };
+        if let Ok(Some((info, file))) = process.snapshots.open_newest() {
+            let boots = (sender.boot(), receiver.boot());
+            let stream = Stream { from, to, boots, term, info, file, incoming: None };
+            self.scheduled += 1;
+            let number = self.scheduled;
+            self.streams.insert(number, stream);
+            let delay = self.weather.base * 3;
+            self.after(delay, Happening::Stream(number));
+        }
+        self.crash_if_off(from);
+    }
+
+    /// The next step of a stream.
+    pub(super) fn stream(&mut self, number: u64) {
+        let Some(stream) = self.streams.remove(&number) else { return };
+        let to = stream.to;
+        match self.next_step(stream) {
+            Continue(stream) => {
+                self.streams.insert(number, stream);
+                let delay = self.weather.base + self.weather.spread.mul_f64(self.rng.random());
+                self.after(delay, Happening::Stream(number));
+            }
+            Break(End::Done) => {}
+            Break(End::Broken) => self.tally.streams_broken += 1,
+        }
+        self.crash_if_off(to);
+    }
+
+    fn next_step(&mut self, mut stream: Stream) -> ControlFlow<End, Stream> {
+        let Stream { from, to, boots, term, info, .. } = stream;
+        let is_open = self.links.is_open(from, to) && self.links.is_open(to, from);
+        let lives = |id: NodeId, boot| self.servers.get(&id).is_some_and(|server| server.runs(boot));
+        let breaks = self.storms && self.rng.random_bool(0.01);
+        if breaks || !is_open || !lives(from, boots.0) || !lives(to, boots.1) {
+            return Break(End::Broken);
+        }
+        let is_taken = self.streams.values().any(|other| other.to == to && other.incoming.is_some());
+        let Some(process) = &self.servers[&to].process else { return Break(End::Broken) };
+        let Some(incoming) = &mut stream.incoming else {
+            if is_taken {
+                return Break(End::Broken);
+            }
+            if process.driver.node().commit() >= info.last.index {
+                return Break(End::Done);
+            }
+            return match process.snapshots.receive(info) {
+                Ok(Some(incoming)) => Continue(Stream { incoming: Some(incoming), ..stream }),
+                Ok(None) => Break(End::Done),
+                Err(_) => Break(End::Broken),
+            };
+        };
+        if incoming.lacks() > 0 {
+            let length = usize::try_from(incoming.lacks()).unwrap_or(self.plan.piece).min(self.plan.piece);
+            let mut piece = vec![0; length];
+            if stream.file.read_exact_at(&mut piece, incoming.have()).is_err() {
+                return Break(End::Broken);
+            }
+            return match incoming.append(&piece) {
+                Ok(()) => Continue(stream),
+                Err(_) => {
+                    if let Some(incoming) = stream.incoming {
+                        incoming.discard();
+                    }
+                    Break(End::Broken)
+                }
+            };
+        }
+        let Some(incoming) = stream.incoming else { return Break(End::Broken) };
+        match process.snapshots.accept::<LockTable>(incoming) {
+            Ok(snapshot) => {
+                self.tally.streams += 1;
+                let body = Body::InstallSnapshot { snapshot: snapshot.into() };
+                self.hand(to, |inbox| inbox.messages.push(Message { from, to, term, body }));
+                Break(End::Done)
+            }
+            Err(SnapshotFlaw::Io(_)) => Break(End::Broken),
+            Err(flaw) => {
+                let detail = format!("node {to} cannot use the snapshot that {from} sent: {flaw}");
+                self.judge.lock().note(broken("snapshots arrive whole", detail));
+                Break(End::Broken)
+            }
+        }
+    }
+}
