@@ -12,10 +12,10 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use super::{Bug, Error};
 
 /// What says which bug is on, by its number, to the binary that has the switches. None is on without it.
-pub(super) const ON: &str = "PALISADE_SEEDED_BUG";
+pub const ON: &str = "PALISADE_SEEDED_BUG";
 
 /// The end of the mutated crate's `lib.rs`: the switches.
-pub(super) const SWITCHES: &str = r#"
+pub const SWITCHES: &str = r#"
 /// Which seeded bug is on.
 pub mod seeded {
     extern crate std;
@@ -33,7 +33,7 @@ pub mod seeded {
 ///
 /// # Errors
 /// If a bug's text does not stand exactly once in the source, and there within the body of one function.
-pub(super) fn with_switches(source: &str, bugs: &[(usize, &Bug)]) -> Result<String, Error> {
+pub fn with_switches(source: &str, bugs: &[(usize, &Bug)]) -> Result<String, Error> {
     let bodies = bodies(source);
     // Of each body, what it is instead if a bug is on.
     let mut instead: Vec<Vec<(usize, String)>> = vec![Vec::new(); bodies.len()];
