@@ -46,7 +46,18 @@ mutants *ARGS:
 
 # The model's traces on live nodes (docs/conformance.md).
 replay *ARGS:
-    cargo run --release -p palisade-conformance -- replay {{ ARGS }}
+    cargo build --release -p palisade -p palisade-conformance
+    target/release/palisade-conformance replay {{ ARGS }}
+
+# The kept traces found again, after a change of the protocol or of a model. About half an hour.
+traces *NAMES:
+    cargo run --release -p palisade-model -- keep {{ NAMES }}
+    cargo run --release -p palisade-model -- seeded --scenes conformance/traces/scenes.jsonl
+
+# `rustup component add llvm-tools` first.
+# Which lines of the protocol live nodes take when they go through the kept traces.
+cover:
+    conformance/cover.sh
 
 # All tests: unit tests, scenario scripts, real processes, documentation examples. What the processes do is recorded.
 test:

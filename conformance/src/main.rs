@@ -22,6 +22,16 @@ enum Command {
     Replay(replay::command::Arguments),
     Sim(sim::Arguments),
     Seeded(seeded::command::Arguments),
+    /// A node on strings, as `palisade puppet` is one
+    #[command(hide = true)]
+    Puppet(Puppet),
+}
+
+#[derive(Debug, clap::Args)]
+struct Puppet {
+    /// The puppet's directory
+    #[arg(long, value_name = "DIR")]
+    data: std::path::PathBuf,
 }
 
 /// A usage error, as in sysexits.h: what was given cannot be worked with.
@@ -38,6 +48,17 @@ fn main() -> ExitCode {
         Command::Replay(arguments) => replay::command::run(&arguments, &mut out).map_err(|error| error.to_string()),
         Command::Sim(arguments) => sim::run(&arguments, &mut out).map_err(|error| error.to_string()),
         Command::Seeded(arguments) => seeded::command::run(&arguments, &mut out).map_err(|error| error.to_string()),
+        Command::Puppet(Puppet { data }) => {
+            // It says on standard output what it does.
+            drop(out);
+            return match palisade::puppet::run(&data) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    eprintln!("palisade-conformance: {error}");
+                    ExitCode::from(error.exit_code())
+                }
+            };
+        }
     };
     let written = out.flush();
     match (found, written) {

@@ -18,6 +18,7 @@
 //! | [`check`], [`progress`] | running a model to its end, how far it is, and the verdict |
 //! | [`simulate`] | random walks, far past those bounds |
 //! | [`trace`] | shortest paths to violations and witnesses |
+//! | [`kept`] | paths that are kept, to be taken again by live servers |
 //! | [`seeded`] | known bugs, put into a copy of the protocol: each must be found |
 //! | [`explore`] | stateright's Explorer in a browser |
 //! | [`readable`] | what people and programs read of a model |
@@ -29,6 +30,7 @@ pub mod diagram;
 pub mod explore;
 pub mod facts;
 pub mod gallery;
+pub mod kept;
 pub mod locks;
 pub mod membership;
 pub mod models;

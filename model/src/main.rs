@@ -1,6 +1,8 @@
 //! `palisade-model`: the models of Palisade's protocol, explored to the end.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::io::{ErrorKind, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
@@ -10,6 +12,7 @@ use clap::{Parser, Subcommand};
 use palisade_model::check::{Effort, check_all};
 use palisade_model::explore::free_address;
 use palisade_model::facts::columns;
+use palisade_model::kept::make;
 use palisade_model::models::{Named, Tier, models};
 use palisade_model::seeded;
 use palisade_model::simulate::Walks;
@@ -84,12 +87,30 @@ enum Command {
         /// How long it may be
         #[arg(long, value_name = "N", default_value_t = 60)]
         steps: usize,
-        /// The path of a trace as JSON that another build told, for as far as it is one here
+        /// The path of a trace as JSON that another build told, such as one with a bug, without what does not happen here
         #[arg(long, value_name = "FILE", conflicts_with = "property")]
         follow: Option<PathBuf>,
         /// As JSON, a line for each step
         #[arg(long)]
         json: bool,
+    },
+    /// Find the paths again that are kept to be taken by live servers: shortest witnesses of all that must be possible, and
+    /// random walks; without names, of all models but the gallery (`seeded --scenes` finds those of the bugs)
+    Keep {
+        /// Of which models
+        names: Vec<String>,
+        /// The folder in which they are kept
+        #[arg(long, value_name = "DIR", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../conformance/traces"))]
+        into: PathBuf,
+        /// Through so many states of a model witnesses are sought
+        #[arg(long, value_name = "STATES", default_value_t = 2_000_000, value_parser = positive)]
+        states: usize,
+        /// How many random walks there are through each model that is made for them
+        #[arg(long, value_name = "N", default_value_t = 10)]
+        walks: u64,
+        /// How long a walk may be
+        #[arg(long, value_name = "N", default_value_t = 60)]
+        steps: usize,
     },
     /// Look at a model in a browser, step by step
     Explore {
@@ -137,6 +158,9 @@ fn main() -> ExitCode {
             };
             trace(&name, property.as_deref(), &way, json)
         }
+        Command::Keep { names, into, states, walks, steps } => {
+            keep(&names, &into, make::Effort { states, walks, steps })
+        }
         Command::Explore { name, address, property } => explore(&name, &address, property.as_deref()),
         Command::Seeded(arguments) => Ok(seeded::run(&arguments)),
     };
@@ -161,9 +185,19 @@ fn find<'a>(models: &'a [Named], name: &str) -> Result<&'a Named, Failure> {
     })
 }
 
+/// Prints a line. A reader that went away, such as `head`, has seen enough: that is no failure.
+fn say(line: impl Display) -> Result<(), Failure> {
+    match writeln!(std::io::stdout(), "{line}") {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure { message: format!("nothing can be printed: {error}"), code: UNAVAILABLE })
+        }
+        _ => Ok(()),
+    }
+}
+
 fn list() -> Done {
     let rows = models().into_iter().map(|model| [model.name, model.tier.name(), model.about].map(String::from));
-    println!("{}", columns(&rows.collect::<Vec<_>>()));
+    say(columns(&rows.collect::<Vec<_>>()))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -332,9 +366,42 @@ fn trace(name: &str, property: Option<&str>, way: &Way, json: bool) -> Done {
         Way::Follow(file) => named.model.follow(&events(file)?).ok_or_else(no_path)?,
     };
     if json {
-        trace.lines(name).iter().for_each(|line| println!("{line}"));
+        trace.lines(name).iter().try_for_each(say)?;
     } else {
-        print!("{name}: {}\n\n{}\n\n{trace}", trace.title(), trace.initial);
+        let told = trace.to_string();
+        say(format_args!("{name}: {}\n\n{}\n\n{}", trace.title(), trace.initial, told.trim_end()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Each model in a process of its own: the parts of its states are kept as long as that lives.
+fn keep(names: &[String], into: &Path, effort: make::Effort) -> Done {
+    let failed = |message: String| Failure { message, code: UNAVAILABLE };
+    let models = models();
+    if let [name] = names {
+        let told = make::make(find(&models, name)?, effort, into).map_err(|error| failed(error.to_string()))?;
+        say(told)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for name in names {
+        find(&models, name)?;
+    }
+    let chosen = |model: &&Named| match names {
+        [] => !model.is_of_the_gallery(),
+        names => names.iter().any(|name| name == model.name),
+    };
+    let make::Effort { states, walks, steps } = effort;
+    for model in models.iter().filter(chosen) {
+        let elsewhere = || {
+            let mut keep = std::process::Command::new(std::env::current_exe()?);
+            keep.args(["keep", model.name, "--into"]).arg(into);
+            keep.args(["--states", &states.to_string(), "--walks", &walks.to_string(), "--steps", &steps.to_string()]);
+            keep.status()
+        };
+        let status = elsewhere().map_err(|error| failed(error.to_string()))?;
+        if !status.success() {
+            return Err(failed(format!("{}: the search ended with {status}", model.name)));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

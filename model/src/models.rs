@@ -12,7 +12,7 @@ use crate::raft::{Proposals, Tape};
 use crate::readable::Readable;
 use crate::reads::Readers;
 use crate::simulate::{Walks, walk};
-use crate::trace::{Trace, follow, retrace, shortest, wander};
+use crate::trace::{Trace, follow, retrace, shortest, violated, wander, witnesses};
 use crate::world::{Answers, Bounds, Delivery, Elections, Repeats, World};
 
 /// A model with its bounds.
@@ -90,6 +90,10 @@ pub trait Run: Send + Sync {
     /// # Panics
     /// If the model has no such property.
     fn retrace(&self, property: &str, choices: &[usize]) -> Option<Trace>;
+    /// Shortest paths to where these properties are met, as choices: see [`witnesses`].
+    fn witnesses(&self, sought: &[&str], most: usize) -> Vec<(&'static str, Vec<usize>)>;
+    /// What must hold and does not on the path on which these of the possible actions are taken: see [`violated`].
+    fn violated(&self, choices: &[usize]) -> Option<Vec<&'static str>>;
     /// A random walk, told: see [`wander`].
     fn wander(&self, seed: u64, steps: usize) -> Option<Trace>;
     /// The path of events that another program told: see [`follow`].
@@ -122,6 +126,14 @@ impl<M: Readable, F: Fn() -> M + Send + Sync> Run for Make<F> {
 
     fn retrace(&self, property: &str, choices: &[usize]) -> Option<Trace> {
         retrace(&self.0(), property, choices)
+    }
+
+    fn witnesses(&self, sought: &[&str], most: usize) -> Vec<(&'static str, Vec<usize>)> {
+        witnesses(&self.0(), sought, most)
+    }
+
+    fn violated(&self, choices: &[usize]) -> Option<Vec<&'static str>> {
+        violated(&self.0(), choices)
     }
 
     fn wander(&self, seed: u64, steps: usize) -> Option<Trace> {

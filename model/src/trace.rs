@@ -1,9 +1,12 @@
 //! Shortest paths: to a violation, or to a witness of what must be possible.
 //!
 //! stateright's breadth-first search replaces a counterexample by later ones until it gets round to stopping. Looking for
-//! one property and nothing else it stops at the first, and the first is a shortest.
+//! one property and nothing else it stops at the first, and the first is a shortest. Where there is much to be found in one
+//! model ([`witnesses`]) there is one search for all, that notes the first of each.
 
+use std::collections::{HashSet, VecDeque};
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -200,25 +203,119 @@ pub fn wander<M: Readable>(model: &M, seed: u64, steps: usize) -> Option<Trace> 
     Some(tell_way(model, WALK, true, &way))
 }
 
-/// The path of events that another program told, for as far as there is such a path: a mutant's, whose bug shows at its
-/// end.
+/// A shortest path to where each of these properties is met, as the choices made on it; of those that are met among the
+/// first `most` states.
+pub fn witnesses<M: Readable>(model: &M, sought: &[&str], most: usize) -> Vec<(&'static str, Vec<usize>)> {
+    let mut sought: Vec<Property<M>> =
+        model.properties().into_iter().filter(|property| sought.contains(&property.name)).collect();
+    let mut found = Vec::new();
+    let mut reached = Reached::default();
+    for state in model.init_states() {
+        reached.come_upon(state, None);
+    }
+    while let Some((place, state)) = reached.next.pop_front() {
+        sought.retain(|property| {
+            let is_met = (property.condition)(model, &state);
+            if is_met {
+                found.push((property.name, reached.choices(place)));
+            }
+            !is_met
+        });
+        if sought.is_empty() {
+            break;
+        }
+        if reached.from.len() >= most {
+            continue;
+        }
+        let mut actions = Vec::new();
+        model.actions(&state, &mut actions);
+        for (choice, action) in actions.into_iter().enumerate() {
+            if let Some(next) = model.next_state(&state, action) {
+                reached.come_upon(next, Some((place, choice)));
+            }
+        }
+    }
+    found
+}
+
+/// The states that a search has come upon.
+struct Reached<S> {
+    /// By their hashes.
+    known: HashSet<u64>,
+    /// From which one, by which choice, in the order in which they were come upon.
+    from: Vec<Option<(usize, usize)>>,
+    /// Those that were not looked at yet.
+    next: VecDeque<(usize, S)>,
+}
+
+impl<S> Default for Reached<S> {
+    fn default() -> Reached<S> {
+        Reached { known: HashSet::new(), from: Vec::new(), next: VecDeque::new() }
+    }
+}
+
+impl<S: Hash> Reached<S> {
+    fn come_upon(&mut self, state: S, from: Option<(usize, usize)>) {
+        let mut hasher = DefaultHasher::new();
+        state.hash(&mut hasher);
+        if self.known.insert(hasher.finish()) {
+            self.next.push_back((self.from.len(), state));
+            self.from.push(from);
+        }
+    }
+
+    /// The choices that lead to a state.
+    fn choices(&self, place: usize) -> Vec<usize> {
+        let mut choices = Vec::new();
+        let mut at = place;
+        while let Some((before, choice)) = self.from[at] {
+            choices.push(choice);
+            at = before;
+        }
+        choices.reverse();
+        choices
+    }
+}
+
+/// What must hold and does not, somewhere on the path on which these of the possible actions are taken; `None` if there is no
+/// such path.
+pub fn violated<M: Readable>(model: &M, choices: &[usize]) -> Option<Vec<&'static str>> {
+    let mut left = choices.iter();
+    let way = take(model, |_, actions| left.next().and_then(|&choice| actions.get(choice).cloned()))?;
+    if way.len() <= choices.len() {
+        return None;
+    }
+    let must_hold = model.properties().into_iter().filter(|known| matches!(known.expectation, Expectation::Always));
+    let fails = |property: &Property<M>| way.iter().any(|(state, _)| !(property.condition)(model, state));
+    Some(must_hold.filter(fails).map(|property| property.name).collect())
+}
+
+/// The path of events that another program told, without what does not happen here: of a mutant's path, at whose end its bug
+/// shows, as much as there is of it without the bug.
 pub fn follow<M: Readable>(model: &M, events: &[Value]) -> Option<Trace> {
     let mut events = events.iter();
     let way = take(model, |state, actions| {
-        let event = outline(events.next()?);
-        actions.iter().find(|action| outline(&model.event(state, action)) == event).cloned()
+        let does_something = |action: &&M::Action| model.next_state(state, (*action).clone()).is_some();
+        let possible = actions.iter().filter(does_something).map(|action| (model.event(state, action), action));
+        let possible: Vec<_> = possible.collect();
+        events.by_ref().find_map(|event| {
+            let like = |exactly| possible.iter().find(move |(own, _)| outline(own, exactly) == outline(event, exactly));
+            // What a server had done when it crashed may be something else without the bug.
+            like(true).or_else(|| like(false)).map(|(_, action)| (*action).clone())
+        })
     })?;
     Some(tell_way(model, WALK, true, &way))
 }
 
 /// What of an event does not depend on what the servers make of it: who does what, with which message, and where a server
-/// crashes.
-fn outline(event: &Value) -> Value {
+/// crashes, or only that it does.
+fn outline(event: &Value, exactly: bool) -> Value {
     let turns = event["turns"].as_array().map_or(&[][..], Vec::as_slice);
     let turns = turns.iter().map(|turn| {
-        let crash = turn["crash"]
-            .as_object()
-            .map(|crash| json!([crash["input"], crash["outputs"], crash["entries"], crash["away"]]));
+        let crash = turn["crash"].as_object().map(|crash| {
+            let place = if exactly { json!([crash["input"], crash["outputs"], crash["entries"]]) } else { Value::Null };
+            json!([place, crash["away"]])
+        });
         let lost = turn["sends"].as_array().map(|sends| sends.iter().filter(|send| send["fortune"] == "lost").count());
         json!([turn["server"], crash, lost])
     });
@@ -229,6 +326,8 @@ fn outline(event: &Value) -> Value {
         event["again"],
         event["message"],
         event["move"],
+        event["client"],
+        event["payload"],
         arrives,
         turns.collect::<Vec<_>>()
     ])
@@ -339,6 +438,29 @@ mod tests {
         let walk = wander(&Counter, 1, 9).unwrap();
         assert!((3..=5).contains(&walk.steps.len()), "it ends where nothing can happen: {walk}");
         assert_eq!(retrace(&Counter, WALK, &walk.choices), Some(walk));
+    }
+
+    #[test]
+    fn one_search_finds_a_shortest_witness_of_each() {
+        let found = witnesses(&Counter, &["is 5", "is 6"], 100);
+        assert_eq!(found, [("is 5", vec![0, 1, 1])]);
+        assert_eq!(witnesses(&Counter, &["is 5"], 3), [], "it is not among the first three states");
+    }
+
+    #[test]
+    fn what_is_violated_on_the_way_is_noticed() {
+        assert_eq!(violated(&Counter, &[1, 0]), Some(vec![]));
+        assert_eq!(violated(&Counter, &[1, 1]), Some(vec!["less than 4"]));
+        assert_eq!(violated(&Counter, &[1, 1, 1]), None, "it would be 6");
+    }
+
+    #[test]
+    fn of_another_ones_path_what_is_possible_here_is_followed() {
+        let events = [json!({ "action": "2" }), json!({ "action": "7" }), json!({ "action": "1" })];
+        // Without kinds, all events of this model are alike: the first action that does something is taken for each.
+        assert_eq!(follow(&Counter, &events).unwrap().choices, [0, 0, 0]);
+        let other = [json!({ "kind": "crash" }), json!({ "action": "1" })];
+        assert_eq!(follow(&Counter, &other).unwrap().choices, [0], "there are no crashes here");
     }
 
     #[test]

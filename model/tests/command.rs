@@ -48,6 +48,36 @@ fn a_trace_is_told_in_numbered_sentences_with_what_changed() {
     assert!(told.contains("candidate → LEADER, log empty → 1:noop"), "{told}");
 }
 
+/// Goal: a reader that has seen enough is no failure.
+#[test]
+fn a_closed_pipe_ends_a_trace_without_a_word() {
+    let mut trace = command(&["trace", "raft", "--property", "a leader is elected", "--json"]);
+    let mut child = trace.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
+}
+
+/// Goal: of the path on which a bug shows, there is without the bug what does not come of it.
+#[test]
+fn a_trace_of_another_build_is_followed_without_what_does_not_happen_here() {
+    let (_, told, _) = run(&["trace", "raft-votes", "--property", "a leader is elected", "--json"]);
+    let mut lines: Vec<&str> = told.lines().collect();
+    let choices = |told: &str| {
+        let first: serde_json::Value = serde_json::from_str(told.lines().next().unwrap()).unwrap();
+        first["choices"].clone()
+    };
+    let stray = lines[2].replace("\"term\":1", "\"term\":9");
+    lines.insert(2, &stray);
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    writeln!(file, "{}", lines.join("\n")).unwrap();
+    let path = file.path().to_str().unwrap();
+    let (code, followed, complaint) = run(&["trace", "raft-votes", "--follow", path, "--json"]);
+    assert_eq!((code, choices(&followed)), (0, choices(&told)), "{complaint}");
+    let (code, _, complaint) = run(&["trace", "raft-votes", "--follow", "/nowhere", "--json"]);
+    assert_eq!((code, complaint.starts_with("palisade-model: /nowhere: ")), (69, true), "{complaint}");
+}
+
 #[test]
 fn a_trace_for_programs_has_what_each_node_was_given() {
     let (code, told, _) = run(&["trace", "raft", "--property", "a leader is elected", "--json"]);

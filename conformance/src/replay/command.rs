@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -11,6 +11,7 @@ use palisade_model::models::{Tier, models};
 use parking_lot::Mutex;
 
 use super::coverage::Coverage;
+use super::crowd::crowd;
 use super::kept::{self, Kept};
 use super::play::{Company, PlayError, Played, play, program};
 use super::seeded;
@@ -66,7 +67,7 @@ pub type Titled = (String, Result<Trace, String>);
 pub fn run(arguments: &Arguments, out: &mut impl Write) -> Result<bool, String> {
     let kept = kept::all(&arguments.traces).map_err(|error| error.to_string())?;
     if arguments.seeded {
-        return hunt_all(&kept, arguments, out);
+        return seeded::hunt_all(&kept, &arguments.bug, arguments.segment_bytes, out);
     }
     let company = Company { program: program()?, segment_bytes: arguments.segment_bytes };
     let traces = if arguments.files.is_empty() { chosen(&kept, arguments) } else { read_all(&arguments.files)? };
@@ -91,14 +92,25 @@ pub fn run(arguments: &Arguments, out: &mut impl Write) -> Result<bool, String> 
 fn chosen(kept: &[Kept], arguments: &Arguments) -> Vec<Titled> {
     let is_chosen = |kept: &&Kept| arguments.model.as_ref().is_none_or(|model| *model == kept.model);
     let kept = kept.iter().filter(is_chosen);
-    let told = kept.map(|kept| (kept.title(), kept.trace().map_err(|error| error.to_string())));
-    told.chain(walks(arguments.walks, arguments.seed, arguments.steps)).collect()
+    let told = kept.map(|kept| (kept.title(), kept::told(kept).map_err(|error| error.to_string())));
+    let crowds = if arguments.model.is_none() { crowds() } else { Vec::new() };
+    told.chain(crowds).chain(walks(arguments.walks, arguments.seed, arguments.steps)).collect()
 }
 
-/// Random walks through each model that is made for them and has servers.
+/// A crowd that comes and goes, and one that is there, and goes at once.
+fn crowds() -> Vec<Titled> {
+    let all = [(1, 0, 700), (2, 1200, 160)];
+    let told = all.map(|(seed, sessions, entries)| {
+        let trace = crowd(seed, sessions, entries).map_err(|error| error.to_string());
+        (format!("a crowd, {entries} entries on a table of {sessions} sessions"), trace)
+    });
+    told.into()
+}
+
+/// Random walks through each model that is made for them.
 pub fn walks(count: u64, seed: u64, steps: usize) -> Vec<Titled> {
     let models = models();
-    let wide = models.iter().filter(|model| model.tier == Tier::Random && !model.name.starts_with("locks"));
+    let wide = models.iter().filter(|model| model.tier == Tier::Random);
     let walks = wide.flat_map(|model| (seed..seed + count).map(move |seed| (model, seed)));
     let told = walks.map(|(model, seed)| {
         let lines = model.model.wander(seed, steps).map(|trace| trace.lines(model.name)).unwrap_or_default();
@@ -174,35 +186,4 @@ pub fn play_all(company: &Company, traces: &[Titled], jobs: usize) -> Total {
         }
     });
     total.into_inner()
-}
-
-fn hunt_all(kept: &[Kept], arguments: &Arguments, out: &mut impl Write) -> Result<bool, String> {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let mut all_caught = true;
-    let bugs = seeded::bugs(&seeded::folder())?;
-    let is_chosen = |bug: &&seeded::Bug| arguments.bug.is_empty() || arguments.bug.contains(&bug.name);
-    for bug in bugs.iter().filter(is_chosen) {
-        let begun = Instant::now();
-        let found = bug.hunt(&workspace, kept, arguments.segment_bytes);
-        let seconds = begun.elapsed().as_secs_f64();
-        let told = match found {
-            Ok(Some((title, finding))) if finding.difference.what.starts_with(&bug.finds) => {
-                format!("{}: found by {title}, {seconds:.0} s: {finding}", bug.name)
-            }
-            Ok(Some((title, finding))) => {
-                all_caught = false;
-                format!("{}: FOUND OTHERWISE than by {}: by {title}: {finding}", bug.name, bug.finds)
-            }
-            Ok(None) => {
-                all_caught = false;
-                format!("{}: SURVIVES, {seconds:.0} s", bug.name)
-            }
-            Err(error) => {
-                all_caught = false;
-                error
-            }
-        };
-        writeln!(out, "{told}").and_then(|()| out.flush()).map_err(|error| error.to_string())?;
-    }
-    Ok(all_caught)
 }

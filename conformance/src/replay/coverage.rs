@@ -16,6 +16,7 @@ pub const WANTED: &[(&str, &[&str])] = &[
     (
         "action",
         &[
+            "apply",
             "campaign",
             "change",
             "clock",
@@ -26,10 +27,12 @@ pub const WANTED: &[(&str, &[&str])] = &[
             "election timeout",
             "heal",
             "heartbeat timeout",
+            "in vain",
             "lose",
             "propose",
             "read",
             "snapshot",
+            "tick",
             "transfer",
         ],
     ),
@@ -54,17 +57,21 @@ pub const WANTED: &[(&str, &[&str])] = &[
             "Applied",
             "ArmElectionTimer",
             "ArmHeartbeatTimer",
+            "ChangeRefused",
             "Dropped",
             "Persist Compact",
             "Persist Entries",
             "Persist HardState",
             "Persist Snapshot",
             "ReadReady",
+            "ReadRefused",
+            "Refused",
             "Send",
             "SendSnapshot",
+            "TransferRefused",
         ],
     ),
-    ("dropped", &["leader_is_alive", "stale"]),
+    ("dropped", &["leader_is_alive", "malformed", "stale", "stranger"]),
 ];
 
 impl Coverage {

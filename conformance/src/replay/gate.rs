@@ -166,14 +166,19 @@ impl Gate {
         }
     }
 
-    /// Delivers what nobody has said.
+    /// Delivers to a node what nobody has said.
     ///
     /// # Errors
     /// If the node does not take it.
-    pub fn forge(&self, message: &Message<LockTable>) -> Result<(), GateError> {
+    pub fn forge(&self, to: NodeId, message: &Message<LockTable>) -> Result<(), GateError> {
         let mut bytes = Vec::new();
         frame::encode(message, &mut bytes);
-        self.pass((message.from, message.to), &bytes)
+        self.pass((message.from, to), &bytes)
+    }
+
+    /// Whether a node has introduced itself to anybody, so that the gate can speak in its name.
+    pub fn knows(&self, node: NodeId) -> bool {
+        self.shared.state.lock().hellos.keys().any(|(from, _)| *from == node)
     }
 
     fn pass(&self, way: Way, frame: &[u8]) -> Result<(), GateError> {

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use palisade::puppet::strings::{Answer, Now, Pull, Setting};
+use palisade_model::seeded::ON;
 
 /// How long an answer may take, on the slowest of machines.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -36,10 +37,19 @@ pub enum LiveError {
     Senseless(String),
 }
 
+/// What a live node is a process of.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The file; `palisade`, or another one that has its command `puppet`.
+    pub file: PathBuf,
+    /// Which seeded bug is on, by its number, if it has any ([`seeded`](super::seeded)); else nothing.
+    pub on: String,
+}
+
 /// A process, and what is needed to start it again.
 #[derive(Debug)]
 pub struct Live {
-    program: PathBuf,
+    program: Program,
     directory: PathBuf,
     setting: Setting,
     running: Running,
@@ -59,9 +69,9 @@ impl Live {
     ///
     /// # Errors
     /// See [`LiveError`].
-    pub fn start(program: &Path, directory: PathBuf, setting: Setting) -> Result<(Live, Now), LiveError> {
+    pub fn start(program: &Program, directory: PathBuf, setting: Setting) -> Result<(Live, Now), LiveError> {
         let running = Running::start(program, &directory)?;
-        let program = program.to_owned();
+        let program = program.clone();
         let mut live = Live { program, directory, setting, running, peer_addr: String::new() };
         let now = live.introduce()?;
         Ok((live, now))
@@ -115,10 +125,10 @@ impl Drop for Live {
 }
 
 impl Running {
-    fn start(program: &Path, directory: &Path) -> Result<Running, LiveError> {
-        let failed = |source| LiveError::Start { program: program.to_owned(), source };
-        let mut command = Command::new(program);
-        command.arg("puppet").arg("--data").arg(directory);
+    fn start(program: &Program, directory: &Path) -> Result<Running, LiveError> {
+        let failed = |source| LiveError::Start { program: program.file.clone(), source };
+        let mut command = Command::new(&program.file);
+        command.env(ON, &program.on).arg("puppet").arg("--data").arg(directory);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(failed)?;
         let (strings, out) = (child.stdin.take(), child.stdout.take());

@@ -15,14 +15,18 @@
 //! | [`gate`] | what stands between the processes: no frame passes that the trace does not let pass |
 //! | [`crash`] | where a live node has to stand still so that it is killed where the model's server crashed |
 //! | [`play`] | the play: trace in, the first difference out |
+//! | [`asides`] | what is asked in vain, between the steps |
+//! | [`crowd`] | a trace of no model: a table with many sessions and keys |
 //! | [`coverage`] | what was exercised |
 //! | [`difference`] | two states, and where they part, in words |
 //! | [`kept`] | the traces that are kept, and the model that they are paths of |
 //! | [`seeded`] | bugs in the server that a replay must find |
 
+pub mod asides;
 pub mod command;
 pub mod coverage;
 pub mod crash;
+pub mod crowd;
 pub mod difference;
 pub mod gate;
 pub mod kept;

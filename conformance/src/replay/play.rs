@@ -2,19 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use palisade::puppet::strings::{Answer, Deed, Now, Pull, Setting};
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Address, Config, Durable, Input, Members, Message, NodeId, Output, Payload};
-use serde_json::Value;
+use palisade_spec::raft::{Address, Config, Durable, Input, Members, Message, NodeId, Output};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::asides::aside;
 use super::coverage::Coverage;
 use super::crash::{self, Plan};
 use super::difference::Difference;
-use super::gate::{Gate, GateError, Way, incarnation};
-use super::live::{Live, LiveError};
+use super::gate::{Gate, GateError, Said, Way, incarnation};
+use super::live::{Live, LiveError, Program};
 use super::terms::Terms;
 use super::trace::{Crash, Event, Given, Trace, Turn};
 use super::twin::Twin;
@@ -25,8 +26,8 @@ const CLUSTER: u64 = 0x00AB_1E00;
 /// What live nodes are made of.
 #[derive(Clone, Debug)]
 pub struct Company {
-    /// The program `palisade`.
-    pub program: PathBuf,
+    /// What is run.
+    pub program: Program,
     /// How long the segments of the nodes' logs are: short ones give way all the time.
     pub segment_bytes: u64,
 }
@@ -106,6 +107,11 @@ pub fn play(company: &Company, trace: &Trace) -> Result<Played, PlayError> {
             .act(&step.event)
             .map_err(|(server, difference)| found(step.step, &step.sentence, server, difference))?;
         played.steps += 1;
+        if let Flow::GoesOn = flow {
+            stage.ask_in_vain().map_err(|(server, difference)| {
+                found(step.step, "what is asked in vain after it", server, difference)
+            })?;
+        }
     }
     if let Flow::Ends(why) = flow {
         played.ended = Some(why);
@@ -133,6 +139,10 @@ struct Stage {
     said: BTreeMap<Way, usize>,
     /// Chooses between places that are the same to the model.
     salt: usize,
+    /// How much time has passed that no clock has measured yet, in models of the table alone.
+    unmeasured: u64,
+    /// Whether the leader has done more than such a model.
+    strays: bool,
     coverage: Coverage,
     _directory: TempDir,
 }
@@ -196,7 +206,8 @@ impl Stage {
         }
         let starts = setting.starts.clone();
         let (said, coverage) = (BTreeMap::new(), Coverage::default());
-        Ok(Stage { seats, gate, terms, starts, said, salt: 0, coverage, _directory: directory })
+        let (salt, unmeasured, strays) = (0, 0, false);
+        Ok(Stage { seats, gate, terms, starts, said, salt, unmeasured, strays, coverage, _directory: directory })
     }
 
     /// Everybody is given what comes before everything else.
@@ -224,15 +235,15 @@ impl Stage {
         match (event.kind.as_str(), event.server) {
             ("crash", Some(server)) => {
                 self.coverage.note("crash", "between two steps");
-                if let Flow::Ends(why) = self.restart(server)? {
-                    return Ok(Flow::Ends(why));
-                }
+                self.restart(server)?;
                 self.is_as_told(server, event.after.as_ref())?;
             }
             ("snapshot", Some(server)) => {
                 self.take_snapshot(server)?;
                 self.is_as_told(server, event.after.as_ref())?;
             }
+            ("tick", _) => self.unmeasured += event.milliseconds.unwrap_or_default(),
+            ("apply", _) => self.apply(event)?,
             _ => {
                 for turn in &event.turns {
                     if let Flow::Ends(why) = self.turn(turn)? {
@@ -242,6 +253,45 @@ impl Stage {
             }
         }
         Ok(Flow::GoesOn)
+    }
+
+    /// Asks a node for something that it refuses, or drops.
+    fn ask_in_vain(&mut self) -> Part<()> {
+        let servers: Vec<NodeId> = self.seats.keys().copied().collect();
+        let count = servers.len();
+        let server = servers[self.salt % count];
+        let peer = servers[(self.salt / count) % count];
+        let twin = self.twin(server)?;
+        let speaks = peer != server && self.gate.knows(peer) && !twin.has_cut_off(peer);
+        let Some(input) = aside(&twin.node, speaks.then_some(peer), self.salt / 2) else { return Ok(()) };
+        self.coverage.note("action", "in vain");
+        self.feed(server, input, None, None).map(drop)
+    }
+
+    /// An entry is applied, in a model that has only a table: the one server looks at its clock, and is asked for the entry.
+    /// When a deadline has passed, it appends a no-op by itself. The model need not; if it does something else, the
+    /// two go different ways from there on, and what the server is compared with is its twin alone.
+    fn apply(&mut self, event: &Event) -> Part<()> {
+        let server = NodeId(1);
+        let payload = event.payload.clone().unwrap_or_default();
+        let given = |input: Value| Given { input, done: true };
+        let before = self.twin(server)?.node.commit();
+        let elapsed = std::mem::take(&mut self.unmeasured);
+        if elapsed > 0 {
+            self.give(server, "clock", &given(json!({ "ClockAdvanced": elapsed })), None)?;
+        }
+        let has_swept = self.twin(server)?.node.commit() != before;
+        if !has_swept || payload != "Noop" {
+            self.strays |= has_swept;
+            self.give(server, "propose", &given(json!({ "Propose": [payload] })), None)?;
+        }
+        let Some(told) = event.table.as_ref().filter(|_| !self.strays) else { return Ok(()) };
+        let table = self.terms.of_server(self.twin(server)?.node.machine());
+        Difference::between("the model's table", told, &table).map_or(Ok(()), |difference| Err((server, difference)))
+    }
+
+    fn twin(&self, server: NodeId) -> Part<&Twin> {
+        self.seats.get(&server).map(|seat| &seat.twin).ok_or_else(|| nobody(server))
     }
 
     fn turn(&mut self, turn: &Turn) -> Part<Flow> {
@@ -254,7 +304,7 @@ impl Stage {
                 break;
             }
         }
-        self.is_as_told(turn.server, Some(&turn.after))?;
+        self.is_as_told(turn.server, turn.after.as_ref())?;
         Ok(Flow::GoesOn)
     }
 
@@ -272,6 +322,17 @@ impl Stage {
             },
             None => (self.terms.input(&given.input).map_err(|error| nonsense(server, &error))?, None),
         };
+        self.feed(server, input, said.as_ref(), crash)
+    }
+
+    /// The same in the server's terms. A message that was not `said` is made up.
+    fn feed(
+        &mut self,
+        server: NodeId,
+        input: Input<LockTable>,
+        said: Option<&Said>,
+        crash: Option<Crash>,
+    ) -> Part<Flow> {
         let seat = self.seats.get_mut(&server).ok_or_else(|| nobody(server))?;
         let before = seat.twin.clone();
         let outputs = seat.twin.step(input.clone());
@@ -279,9 +340,9 @@ impl Stage {
         let plan = crash.map(|crash| crash::plan(crash, &outputs, self.salt));
         let stop = plan.as_ref().and_then(|plan| plan.stop);
         let pull = if let Input::Receive(message) = &input {
-            let passed = match &said {
+            let passed = match said {
                 Some(said) => self.gate.deliver(said),
-                None => self.gate.forge(message),
+                None => self.gate.forge(server, message),
             };
             match passed {
                 Ok(()) => {}
@@ -303,12 +364,12 @@ impl Stage {
             "crash",
             plan.stop.map_or_else(|| "when all is done".to_string(), |stop| place(&format!("{stop:?}"))),
         );
-        let back = self.restart(server)?;
-        Ok(if plan.parts { Flow::Ends("a live disk has all of a step's writes or none".into()) } else { back })
+        self.restart(server)?;
+        Ok(if plan.parts { Flow::Ends("a live disk has all of a step's writes or none".into()) } else { Flow::GoesOn })
     }
 
     /// Finds what a node is to hear. The inner error says why that never reaches a live node.
-    fn hear(&self, server: NodeId, told: &Value) -> Part<Result<super::gate::Said, String>> {
+    fn hear(&self, server: NodeId, told: &Value) -> Part<Result<Said, String>> {
         let from = told["from"].as_u64().and_then(|from| u16::try_from(from).ok()).map(NodeId);
         let from = from.ok_or_else(|| nobody(server))?;
         let sender = self.seats.get(&from).ok_or_else(|| nobody(from))?;
@@ -407,28 +468,17 @@ impl Stage {
     }
 
     /// Kills a node where it stands, and starts it again.
-    fn restart(&mut self, server: NodeId) -> Part<Flow> {
+    fn restart(&mut self, server: NodeId) -> Part<()> {
         let seat = self.seats.get_mut(&server).ok_or_else(|| nobody(server))?;
         seat.live.kill();
         seat.twin.restart();
         let now = seat.live.restart().map_err(|error| stopped(server, &error))?;
-        let begun = begun_with(seat.twin.disk.clone(), &now.disk);
-        let begins_later = begun != seat.twin.disk;
-        if begins_later {
-            seat.twin.disk = begun;
-            seat.twin.restart();
-        }
         is_as(&seat.twin, &now).map_err(|mut difference| {
             difference.what.push_str(", after a restart");
             (server, difference)
         })?;
         self.gate.is_at(server, &seat.live.peer_addr).map_err(|error| nonsense(server, &error))?;
-        self.give_starts(server)?;
-        Ok(if begins_later {
-            Flow::Ends("a live log that is read back begins with the snapshot, if the members changed before it".into())
-        } else {
-            Flow::GoesOn
-        })
+        self.give_starts(server)
     }
 
     fn take_snapshot(&mut self, server: NodeId) -> Part<()> {
@@ -459,30 +509,13 @@ fn is_as(twin: &Twin, now: &Now) -> Result<(), Difference> {
     {
         return Err(difference);
     }
-    let expected = begun_with(twin.settled(), &now.disk);
+    let expected = twin.settled();
     if expected != now.disk
         && let Some(difference) = Difference::between("the disk, read back", &value(&expected), &value(&now.disk))
     {
         return Err(difference);
     }
     Ok(())
-}
-
-/// A disk whose log begins where the other one's does, if that is within its snapshot. Who the members were before a snapshot
-/// is nowhere in the files: if they changed on the way there, the log that is read back begins with the snapshot.
-fn begun_with(mut disk: Durable<LockTable>, other: &Durable<LockTable>) -> Durable<LockTable> {
-    let (base, included) = (other.log.base().index, disk.snapshot.last.index);
-    if disk.log.base().index < base && base == included && has_changed(&disk) {
-        disk.log.compact(included);
-    }
-    disk
-}
-
-/// Whether the members changed between the beginning of the log and the snapshot.
-fn has_changed(disk: &Durable<LockTable>) -> bool {
-    let included = disk.snapshot.last.index;
-    let mut until = disk.log.entries().iter().take_while(|entry| entry.index <= included);
-    until.any(|entry| matches!(entry.payload, Payload::Members(_)))
 }
 
 fn value(of: &impl serde::Serialize) -> Value {
@@ -513,33 +546,20 @@ fn nobody(server: NodeId) -> (NodeId, Difference) {
     (server, Difference::new("the trace", "something that can be played", format!("there is no server {server}")))
 }
 
-/// Where the program `palisade` of this workspace is: built, if it is not.
+/// The program `palisade` that stands beside this one, if `PALISADE` names no other.
 ///
 /// # Errors
-/// If it cannot be built.
-pub fn program() -> Result<PathBuf, String> {
-    if let Some(program) = std::env::var_os("PALISADE") {
-        return Ok(program.into());
+/// If there is none.
+pub fn program() -> Result<Program, String> {
+    let beside = || std::env::current_exe().map(|program| program.with_file_name("palisade"));
+    let file = std::env::var_os("PALISADE").map_or_else(beside, |named| Ok(PathBuf::from(named)));
+    let file = file.map_err(|error| error.to_string())?;
+    if file.exists() {
+        Ok(Program { file, on: String::new() })
+    } else {
+        Err(format!(
+            "there is no {}: build the server first (`just replay` does), or name it with PALISADE",
+            file.display()
+        ))
     }
-    let own = std::env::current_exe().map_err(|error| error.to_string())?;
-    // target/debug/palisade-conformance, or target/debug/deps/replay-….
-    let profile = own.ancestors().skip(1).find(|folder| folder.file_name().is_none_or(|name| name != "deps"));
-    let folder = profile.ok_or("this program is nowhere")?;
-    build(Path::new(env!("CARGO_MANIFEST_DIR")), folder)?;
-    Ok(folder.join("palisade"))
-}
-
-/// Builds the program beside this one, with the same profile. Cargo does nothing if it is up to date.
-fn build(manifest: &Path, folder: &Path) -> Result<(), String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = std::process::Command::new(cargo);
-    command.current_dir(manifest).args(["build", "--quiet", "--package", "palisade", "--bin", "palisade"]);
-    if folder.file_name().is_some_and(|name| name == "release") {
-        command.arg("--release");
-    }
-    if let Some(target) = folder.parent() {
-        command.arg("--target-dir").arg(target);
-    }
-    let output = command.output().map_err(|error| format!("cannot run cargo: {error}"))?;
-    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }

@@ -69,6 +69,12 @@ pub struct Event {
     pub turns: Vec<Turn>,
     /// What the server is then, where nobody has a turn.
     pub after: Option<Value>,
+    /// How much time passes, in models of the table alone.
+    pub milliseconds: Option<u64>,
+    /// What is applied to the table there.
+    pub payload: Option<Value>,
+    /// The table after it.
+    pub table: Option<Value>,
 }
 
 /// What happens to one server.
@@ -82,8 +88,8 @@ pub struct Turn {
     pub inputs: Vec<Given>,
     /// Where it crashes, if it does.
     pub crash: Option<Crash>,
-    /// What the server is then: its `node`, and its `disk`.
-    pub after: Value,
+    /// What the server is then: its `node`, and its `disk`; if the model knows.
+    pub after: Option<Value>,
 }
 
 /// An input of a node.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use palisade_spec::invariants::Violation;
 use palisade_spec::lock::{Claim, Command, Event, Key, LockTable, Outcome, Reply, Sequence, SessionId, Token};
-use palisade_spec::raft::{Payload, Stamp, StateMachine};
+use palisade_spec::raft::{Input, Payload, Stamp, StateMachine};
 use serde::Serialize;
 use smallvec::SmallVec;
 use stateright::{Model, Path, Property};
@@ -27,7 +27,6 @@ use self::requests::Requests;
 pub use self::requests::{Request, Start};
 use crate::diagram::Diagram;
 use crate::readable::{Readable, Way};
-use crate::world::Legible;
 use crate::world::digest::Renaming;
 use crate::world::intern::{Interner, Ref};
 use crate::world::memo::Memo;
@@ -353,8 +352,20 @@ impl Readable for Locks {
         self.recount(last, action)
     }
 
+    /// As a cluster of one server, whose log is as perfect as the model's: it leads, and whatever is applied was proposed to
+    /// it.
     fn setting(&self, initial: &State) -> serde_json::Value {
-        serde_json::json!({ "bounds": format!("{:?}", self.bounds), "table": initial.table.data() })
+        let campaign = serde_json::json!({ "input": Input::<LockTable>::ElectionTimeout, "done": true });
+        let turn = serde_json::json!({ "server": 1, "stimulus": "election timeout", "inputs": [campaign] });
+        serde_json::json!({
+            "bounds": format!("{:?}", self.bounds),
+            "founders": 1,
+            "joiners": 0,
+            "batch": 64,
+            "machine": *initial.table,
+            "starts": [],
+            "prelude": [{ "kind": "election timeout", "server": 1, "turns": [turn] }],
+        })
     }
 
     fn diagram(&self, way: &Way<Locks>) -> Option<Diagram> {

@@ -185,8 +185,9 @@ impl Locks {
     /// The entry that is applied, and when.
     pub(super) fn recount(&self, last: &State, action: &Action) -> Value {
         let next = self.next_state(last, action.clone());
-        let apply = |payload: &Payload<Command>| json!({ "kind": "apply", "stamp": last.now, "payload": payload });
         let sent = next.as_ref().map_or(last, |next| next);
+        let table = &*sent.table;
+        let apply = |payload: &Payload<Command>| json!({ "kind": "apply", "stamp": last.now, "payload": payload, "table": table });
         match action {
             Action::Send(client, ..) => {
                 let command = sent.clients[*client].sent.last().map(|sent| &**sent);

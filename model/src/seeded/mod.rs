@@ -22,11 +22,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use serde_json::Value;
 
 pub use self::bug::{Bug, Claims, bugs};
 use self::mutants::Mutants;
 pub use self::mutants::mirror;
 pub use self::switches::{ON, SWITCHES, with_switches};
+use crate::kept::{Kept, replace};
 use crate::models::models as registry;
 
 /// What went wrong with a list, a source, a build or a search. A bug that survives is no error: it is a result.
@@ -101,8 +103,11 @@ pub struct Arguments {
     /// The workspace whose sources are mutated
     #[arg(long, value_name = "DIR", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/.."))]
     workspace: PathBuf,
-    /// Search the model of that name in this very binary for a violation of the property given as name, and print its
-    /// length: what the mutated binary is asked to do
+    /// Keep the scene of each bug in this file: of the path on which it shows, as much as there is without it
+    #[arg(long, value_name = "FILE")]
+    scenes: Option<PathBuf>,
+    /// Search the model of that name in this very binary for a violation of the property given as name, and tell the path:
+    /// what the mutated binary is asked to do
     #[arg(long, value_name = "MODEL", hide = true)]
     search: Option<String>,
 }
@@ -126,7 +131,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             return ExitCode::from(64);
         }
     };
-    match hunt_all(&arguments.workspace, &chosen) {
+    match hunt_all(&arguments.workspace, &chosen, arguments.scenes.as_deref()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -148,7 +153,7 @@ fn search(model: &str, property: &str) -> ExitCode {
     });
     match named.model.trace(property) {
         Some(trace) => {
-            println!("{}", trace.steps.len());
+            trace.lines(model).iter().for_each(|line| println!("{line}"));
             ExitCode::from(FOUND)
         }
         None => ExitCode::from(SURVIVED),
@@ -180,19 +185,19 @@ const CONTROLS: [(&str, &str); 2] = [("raft-votes", "one vote a term"), ("locks-
 const SEARCHES: usize = 2;
 
 /// Builds the mutants, and searches them. Says whether all were caught.
-fn hunt_all(workspace: &Path, chosen: &[Bug]) -> Result<bool, Error> {
+fn hunt_all(workspace: &Path, chosen: &[Bug], scenes: Option<&Path>) -> Result<bool, Error> {
     let begun = Instant::now();
     let mutants = Mutants::of(workspace)?.build(chosen)?;
     println!("{} bugs built in {:.0} s", chosen.len(), begun.elapsed().as_secs_f64());
     if let Some(mutant) = mutants.iter().flatten().next() {
         for (model, property) in CONTROLS {
-            if let Some(steps) = mutant.control(model, property)? {
-                println!("no bug: \"{property}\" is violated after {steps} steps in {model}; it must hold");
+            if let Some(path) = mutant.control(model, property)? {
+                println!("no bug: \"{property}\" is violated after {} steps in {model}; it must hold", path.len());
                 return Ok(false);
             }
         }
     }
-    let (todo, caught) = (Mutex::new(chosen.iter().zip(mutants)), AtomicUsize::new(0));
+    let (todo, caught, kept) = (Mutex::new(chosen.iter().zip(mutants)), AtomicUsize::new(0), Mutex::new(Ok(())));
     std::thread::scope(|scope| {
         for _ in 0..SEARCHES {
             scope.spawn(|| {
@@ -200,18 +205,40 @@ fn hunt_all(workspace: &Path, chosen: &[Bug]) -> Result<bool, Error> {
                     let begun = Instant::now();
                     let verdict = mutant.and_then(|mutant| mutant.hunt(bug));
                     println!("{}", told(bug, &verdict, begun.elapsed()));
+                    if let (Some(file), Ok(Some(path))) = (scenes, &verdict) {
+                        let mut kept = kept.lock();
+                        *kept = std::mem::replace(&mut *kept, Ok(())).and_then(|()| keep_scene(file, bug, path));
+                    }
                     caught.fetch_add(usize::from(matches!(verdict, Ok(Some(_)))), Ordering::Relaxed);
                 }
             });
         }
     });
+    kept.into_inner()?;
     let caught = caught.into_inner();
     println!("{caught} of {} caught in {:.0} s", chosen.len(), begun.elapsed().as_secs_f64());
     Ok(caught == chosen.len())
 }
 
-fn told(bug: &Bug, verdict: &Result<Option<usize>, Error>, time: Duration) -> String {
+/// Keeps what there is, without the bug, of the path on which it shows.
+fn keep_scene(file: &Path, bug: &Bug, path: &[Value]) -> Result<(), Error> {
+    let known = registry();
+    let named = known.iter().find(|known| known.name == bug.model).expect("the list was checked against the models");
+    let scene = named.model.follow(path).expect("a model has a beginning");
+    let kept = Kept {
+        model: bug.model.clone(),
+        property: bug.property.clone(),
+        bug: Some(bug.name.clone()),
+        choices: scene.choices,
+    };
+    let unkept = |detail: String| Error::Unfit { bug: bug.name.clone(), detail };
+    kept.holds().map_err(|error| unkept(error.to_string()))?;
+    replace(file, |other| other.bug == kept.bug, vec![kept.clone()]).map_err(|error| unkept(error.to_string()))
+}
+
+fn told(bug: &Bug, verdict: &Result<Option<Vec<Value>>, Error>, time: Duration) -> String {
     let (Bug { name, property, model, .. }, seconds) = (bug, time.as_secs_f64());
+    let verdict = verdict.as_ref().map(|path| path.as_ref().map(Vec::len));
     match verdict {
         Ok(Some(1)) => format!("{name}: caught by \"{property}\" after 1 step in {model}, {seconds:.1} s"),
         Ok(Some(steps)) => format!("{name}: caught by \"{property}\" after {steps} steps in {model}, {seconds:.1} s"),

@@ -51,6 +51,14 @@ impl Run for Small {
         self.model.retrace(property, choices)
     }
 
+    fn witnesses(&self, sought: &[&str], most: usize) -> Vec<(&'static str, Vec<usize>)> {
+        self.model.witnesses(sought, most)
+    }
+
+    fn violated(&self, choices: &[usize]) -> Option<Vec<&'static str>> {
+        self.model.violated(choices)
+    }
+
     fn wander(&self, seed: u64, steps: usize) -> Option<Trace> {
         self.model.wander(seed, steps)
     }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
+use serde_json::Value;
 use tempfile::TempPath;
 
 use super::switches::{ON, SWITCHES, with_switches};
@@ -97,12 +98,12 @@ impl Mutants {
 }
 
 impl Mutant {
-    /// Searches for a shortest violation of the bug's property, and says how many steps it has; `None` if there is no
+    /// Searches for a shortest violation of the bug's property, and says what happens in each step; `None` if there is no
     /// violation.
     ///
     /// # Errors
     /// If the search does not come to its end.
-    pub(super) fn hunt(&self, bug: &Bug) -> Result<Option<usize>, Error> {
+    pub(super) fn hunt(&self, bug: &Bug) -> Result<Option<Vec<Value>>, Error> {
         self.search(&bug.name, &bug.model, &bug.property, &self.number.to_string())
     }
 
@@ -110,22 +111,27 @@ impl Mutant {
     ///
     /// # Errors
     /// If the search does not come to its end.
-    pub(super) fn control(&self, model: &str, property: &str) -> Result<Option<usize>, Error> {
+    pub(super) fn control(&self, model: &str, property: &str) -> Result<Option<Vec<Value>>, Error> {
         self.search("no bug", model, property, "")
     }
 
-    fn search(&self, name: &str, model: &str, property: &str, on: &str) -> Result<Option<usize>, Error> {
+    fn search(&self, name: &str, model: &str, property: &str, on: &str) -> Result<Option<Vec<Value>>, Error> {
         let broke_off = |output: String| Error::Search { bug: name.to_string(), output };
         let mut search = Command::new(&**self.binary);
         let output = search.args(["seeded", "--search", model, property]).env(ON, on).output();
         let output = output.map_err(|error| broke_off(error.to_string()))?;
-        let steps = String::from_utf8_lossy(&output.stdout).trim().parse();
-        match (output.status.code().and_then(|code| u8::try_from(code).ok()), steps) {
-            (Some(FOUND), Ok(steps)) => Ok(Some(steps)),
+        match (output.status.code().and_then(|code| u8::try_from(code).ok()), events(&output.stdout)) {
+            (Some(FOUND), Some(events)) => Ok(Some(events)),
             (Some(SURVIVED), _) => Ok(None),
             _ => Err(broke_off(last_lines(&String::from_utf8_lossy(&output.stderr)))),
         }
     }
+}
+
+/// What happens in each step of a trace as JSON.
+fn events(lines: &[u8]) -> Option<Vec<Value>> {
+    let steps = std::str::from_utf8(lines).ok()?.lines().skip(1);
+    steps.map(|line| Some(serde_json::from_str::<Value>(line).ok()?["event"].take())).collect()
 }
 
 /// What was said last: a mutant may have said much.

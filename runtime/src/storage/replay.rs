@@ -3,8 +3,9 @@
 //! Reading begins with the first segment that was not removed, so the entries of those before it are unknown. What is
 //! known of them is enough: the [`Start`] of that segment says where they ended, and the newest snapshot includes them
 //! all. (A segment is removed only once a durable snapshot includes every entry that the log had when the *next* one
-//! began.) So the log is taken to begin there. Who the members were at that place, the snapshot tells. If a later record replaces entries from before that place, uncommitted
-//! ones then, the log begins with the replacement instead, which a snapshot includes as well.
+//! began.) So the log is taken to begin there. Who the members were at that place, the snapshot tells, or
+//! nobody: then the log begins with the snapshot ([`Durable::settle`]). If a later record replaces entries from before that
+//! place, uncommitted ones then, the log begins with the replacement instead, which a snapshot includes as well.
 //!
 //! A frame that checks out was written by this program; but a program has bugs, and a directory can be put together
 //! by hand. [`Log`] answers an impossible write with a panic, which is right for a running node and wrong for one that
@@ -79,10 +80,7 @@ impl<S: StateMachine> Replay<S> {
         }
         let before = log.last();
         self.durable.settle();
-        let Durable { snapshot, log, .. } = &mut self.durable;
-        let settled = log.last() != before;
-        // Who the members were where the log begins is in none of the segments that are left.
-        log.set_members_at(snapshot.last.index, &snapshot.members);
+        let settled = self.durable.log.last() != before;
         Ok((self.durable, settled))
     }
 

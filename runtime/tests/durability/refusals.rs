@@ -172,3 +172,14 @@ fn with(command: &Command, flag: &str, value: &str) -> Command {
     }
     changed
 }
+
+/// Goal: what a puppet was made to say never becomes what a server promised.
+#[test]
+fn no_server_serves_from_a_puppets_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("puppet"), "").unwrap();
+    let mut serve = Command::new(env!("CARGO_BIN_EXE_palisade"));
+    serve.args(["serve", "--id", "1", "--client-addr", "127.0.0.1:0", "--peer-addr", "127.0.0.1:0"]);
+    let said = refusal(serve.args(["--peers", "1=127.0.0.1:1", "--data"]).arg(directory.path()), CONFIG);
+    assert!(said.contains("is a puppet's directory"), "{said}");
+}

@@ -95,11 +95,18 @@ impl<S: StateMachine> Durable<S> {
         Snapshot { last, stamp, members, machine }
     }
 
-    /// Brings the log into line with the snapshot: one that does not have the snapshot's last entry begins after it.
+    /// Brings the log into line with the snapshot, as every start does: one that does not have the snapshot's last entry
+    /// begins after it. So does one in which the members changed on the way to that entry: a disk need not have kept who they
+    /// were before, for nobody will ask.
     pub fn settle(&mut self) {
         let Snapshot { last, stamp, ref members, .. } = self.snapshot;
-        if self.log.base().index <= last.index && self.log.term_at(last.index) != Some(last.term) {
+        if self.log.base().index > last.index {
+            return;
+        }
+        if self.log.term_at(last.index) != Some(last.term) {
             self.log = Log::starting_at(last, stamp, Arc::clone(members));
+        } else {
+            self.log.set_members_at(last.index, members);
         }
     }
 
@@ -140,7 +147,7 @@ mod tests {
     use alloc::vec::Vec;
 
     use super::{Durable, Persist, Snapshot};
-    use crate::raft::{Entry, Index, Log, Members, Payload, Position, Stamp, StateMachine, Term};
+    use crate::raft::{Entry, Index, Log, Members, NodeId, Payload, Position, Stamp, StateMachine, Term};
 
     /// Remembers when what was applied.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -255,5 +262,23 @@ mod tests {
         disk.log = Log::starting_at(Position { term: Term(2), index: Index(3) }, Stamp(30), Arc::default());
         disk.settle();
         assert_eq!(shape(&disk), (3, 3, 0));
+    }
+
+    /// Who the members were before the change is nowhere but in the log's beginning, and that need not be on the disk.
+    #[test]
+    fn a_log_in_which_the_members_changed_before_the_snapshot_begins_with_it() {
+        let members = |count| Arc::new(Members::of((1..=count).map(NodeId)));
+        for (through, base) in [(1, 0), (2, 2), (3, 3), (4, 4)] {
+            let mut disk = Durable::blank(Diary(Vec::new()), Members::of([NodeId(1)]));
+            let changes = [Payload::Noop, Payload::Members(members(2)), Payload::Noop, Payload::Members(members(3))];
+            let entries = (1..).zip(changes).map(|(index, payload)| entry(index, 1, payload));
+            disk.apply(&Persist::Entries(entries.collect()));
+            disk.snapshot = disk.snapshot_at(Index(through));
+            let (last, known) = (disk.log.last(), disk.snapshot.members.clone());
+            disk.settle();
+            assert_eq!((disk.log.base().index, disk.log.last()), (Index(base), last));
+            assert_eq!(disk.log.members_at(Index(through)), &known);
+            assert_eq!(disk.log.members(), &members(3));
+        }
     }
 }

@@ -124,7 +124,7 @@ impl<C> Log<C> {
     ///
     /// # Panics
     /// If the log does not reach to the index.
-    pub fn set_members_at(&mut self, index: Index, members: &Arc<Members>) {
+    pub(super) fn set_members_at(&mut self, index: Index, members: &Arc<Members>) {
         assert!(self.term_at(index).is_some(), "the log reaches the index");
         if self.members.iter().skip(1).any(|(since, _)| *since <= index) {
             self.compact(index);

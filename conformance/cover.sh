@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Which lines of the protocol live nodes take when they go through the kept traces: a table, then every line that none takes.
+#
+# The server is built with counters that live in a mapped file, so that a process that is killed has counted too. Only the
+# workspace's own packages have them: cargo is told that this script compiles those.
+set -euo pipefail
+if [ -n "${COVER:-}" ]; then
+    exec "$@" -C instrument-coverage -C llvm-args=-runtime-counter-relocation
+fi
+cd "$(dirname "$0")/.."
+tools=$(rustc --print target-libdir)/../bin
+target=${CARGO_TARGET_DIR:-$PWD/target}
+place=$target/cover
+mkdir -p "$place"
+rm -f "$place"/*.prof*
+cargo build --quiet --package palisade-conformance
+COVER=yes RUSTC_WORKSPACE_WRAPPER=$PWD/conformance/cover.sh cargo build --quiet --package palisade
+cp "$target/debug/palisade" "$place"
+PALISADE=$place/palisade LLVM_PROFILE_FILE="$place/%c%m.profraw" "$target/debug/palisade-conformance" replay "$@"
+"$tools/llvm-profdata" merge --sparse "$place"/*.profraw --output "$place/replay.profdata"
+measured=(--instr-profile "$place/replay.profdata" "$place/palisade")
+"$tools/llvm-cov" report "${measured[@]}" spec/src/raft spec/src/lock
+"$tools/llvm-cov" show "${measured[@]}" --show-instantiations=false spec/src/raft spec/src/lock |
+    grep -E '^/|^ +[0-9]+\| +0\|' | sed "s|^$PWD/||"
