@@ -18,6 +18,11 @@ pub(super) struct Plan {
     pub(super) clients: u16,
     /// How many entries go into one message at the most.
     pub(super) max_batch: usize,
+    /// How many entries are on their way to a follower at the most. A few messages: whatever arrives out of order makes a leader
+    /// send all of its window again, and here everything may.
+    pub(super) max_inflight: u64,
+    /// How many entries a step commits at the most.
+    pub(super) max_commits: u64,
     /// The time between two faults, on average.
     pub(super) pace: Duration,
     /// How much of a snapshot is sent at once.
@@ -35,6 +40,8 @@ impl Plan {
     /// What the seed decides.
     pub(super) fn draw(rng: &mut SmallRng) -> Plan {
         let election = Duration::from_millis([150, 150, 250, 400][rng.random_range(0..4)]);
+        let (max_batch, window): (u64, u64) = (rng.random_range(1..64), rng.random_range(1..6));
+        let max_inflight = max_batch * window;
         Plan {
             founders: if rng.random_bool(0.7) { 3 } else { 5 },
             timing: Timing::with_election_timeout(election),
@@ -45,7 +52,9 @@ impl Plan {
             },
             segment_bytes: rng.random_range(3..32) * 512,
             clients: rng.random_range(3..8),
-            max_batch: rng.random_range(1..64),
+            max_batch: usize::try_from(max_batch).expect("a small number"),
+            max_inflight,
+            max_commits: max_inflight.max(64) + rng.random_range(0..200),
             pace: Duration::from_millis(rng.random_range(300..4000)),
             piece: rng.random_range(64..2048),
         }

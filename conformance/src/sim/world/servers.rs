@@ -182,6 +182,7 @@ impl World {
         let snapshots = Arc::clone(wal.snapshots());
         let mut config = Config::new(id);
         config.max_batch = plan.max_batch;
+        (config.max_inflight, config.max_commits) = (plan.max_inflight, plan.max_commits);
         let parts = DriverParts {
             config,
             durable,

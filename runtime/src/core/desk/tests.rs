@@ -35,6 +35,10 @@ impl Office {
         if !proposals.is_empty() {
             self.node.step(Input::Propose(proposals), &mut outputs);
         }
+        // What one step cannot commit, the next ones do.
+        while self.node.commit() < self.node.log().last().index {
+            self.node.step(Input::HeartbeatTimeout, &mut outputs);
+        }
         outputs.retain(|output| matches!(output, Output::Accepted { .. } | Output::Applied { .. }));
         outputs
     }

@@ -37,6 +37,10 @@ impl Scene {
     /// Entries are applied.
     fn apply(&mut self, entries: usize) {
         self.node.step(Input::Propose(vec![Payload::Noop; entries]), &mut Vec::new());
+        // What one step cannot commit, the next ones do.
+        while self.node.commit() < self.node.log().last().index {
+            self.node.step(Input::HeartbeatTimeout, &mut Vec::new());
+        }
     }
 
     /// A round ends after so much time; what was taken in it.
