@@ -42,6 +42,8 @@ impl<S: StateMachine> Node<S> {
         // What this node has committed already it does not take back.
         if last.index > self.commit {
             if self.log.term_at(last.index) == Some(last.term) {
+                // Who has heard of no change of the members hears of them here.
+                self.log.set_members_at(last.index, members);
                 self.log.compact(last.index);
             } else {
                 self.log = Log::starting_at(last, stamp, Arc::clone(members));
