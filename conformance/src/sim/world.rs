@@ -187,10 +187,12 @@ impl World {
         self.closing = true;
         self.tell("nothing new is begun");
         let end = self.now + CLOSING;
-        while !self.is_closed() && self.now < end {
+        let mut committed = self.judge.lock().ghost.last();
+        while !self.is_closed(committed) && self.now < end {
+            committed = self.judge.lock().ghost.last();
             self.run_until(self.now + LAG)?;
         }
-        self.check_closed();
+        self.check_closed(committed);
         self.verdict()?;
         self.diary.check()
     }
@@ -319,23 +321,34 @@ impl World {
     }
 
     /// Whether no client wants or has anything any more, and all nodes have the same.
-    fn is_closed(&self) -> bool {
+    fn is_closed(&self, committed: palisade_spec::raft::Index) -> bool {
         let nobody_waits = self.judge.lock().ghost.waiters() == 0;
-        nobody_waits && self.clients.iter().all(Client::is_done) && self.unequal().is_none()
+        nobody_waits && self.clients.iter().all(Client::is_done) && self.unequal(committed).is_none()
     }
 
-    /// Two nodes that differ.
-    fn unequal(&self) -> Option<String> {
+    /// A node that lacks what was committed a while ago, or two that differ. Sessions are kept alive to the end, so one may be an
+    /// entry ahead of another at any moment: then the states of both were compared with everybody's.
+    fn unequal(&self, committed: palisade_spec::raft::Index) -> Option<String> {
         let nodes = self.running_members();
         let first = nodes.first()?;
-        let other = nodes.iter().find(|node| node.commit() != first.commit() || node.machine() != first.machine())?;
-        Some(format!("node {} at {} and node {} at {}", first.id(), first.commit(), other.id(), other.commit()))
+        if let Some(late) = nodes.iter().find(|node| node.commit() < committed) {
+            return Some(format!(
+                "node {} is at {}, and {committed} was committed a while ago",
+                late.id(),
+                late.commit()
+            ));
+        }
+        let differs = |node: &&&Node<LockTable>| node.commit() == first.commit() && node.machine() != first.machine();
+        let other = nodes.iter().find(differs)?;
+        Some(format!("node {} and node {} at {}", first.id(), other.id(), first.commit()))
     }
 
-    fn check_closed(&mut self) {
+    fn check_closed(&mut self, committed: palisade_spec::raft::Index) {
+        let nodes: Vec<&Node<LockTable>> = self.servers.values().filter_map(Server::node).collect();
+        self.judge.lock().look_around(&nodes);
         let (waiters, name) = (self.judge.lock().ghost.waiters(), "everybody is served");
         let busy = self.clients.iter().filter(|client| !client.is_done()).count();
-        let check = match self.unequal() {
+        let check = match self.unequal(committed) {
             Some(detail) => broken("all nodes agree in the end", detail),
             None if waiters > 0 => broken(name, format!("{waiters} still wait {CLOSING:?} after the last fault")),
             None if busy > 0 => broken(name, format!("{busy} clients are not done {CLOSING:?} after the last fault")),
