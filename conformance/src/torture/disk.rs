@@ -1,6 +1,6 @@
 //! Disks that can be full: the data of some nodes is on a small file system of their own, in memory.
 //!
-//! Mounting needs root, and a mount [namespace](super::namespace) of one's own. Without, no disk is filled.
+//! Mounting needs root, and a mount [namespace] of one's own. Without, no disk is filled.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
