@@ -14,11 +14,10 @@ use super::coverage::Coverage;
 use super::crowd::crowd;
 use super::kept::{self, Kept};
 use super::play::{Company, PlayError, Played, play, program};
-use super::seeded;
 use super::trace::Trace;
 
 /// The segments of the nodes' logs, unless told otherwise: so short that they give way every few writes.
-pub const SEGMENT_BYTES: u64 = 1536;
+pub const SEGMENT_BYTES: u64 = 640;
 
 /// Play the model's traces on live nodes, and compare after every step; without files, those that are kept
 #[derive(Clone, Debug, Args)]
@@ -49,12 +48,6 @@ pub struct Arguments {
     /// Say what was exercised, and fail if something was not that should be
     #[arg(long)]
     coverage: bool,
-    /// Put known bugs into a copy of the server, and see that a replay finds each
-    #[arg(long)]
-    seeded: bool,
-    /// Only these of them
-    #[arg(long, value_name = "NAME", requires = "seeded")]
-    bug: Vec<String>,
 }
 
 /// A trace, and what to call it.
@@ -66,9 +59,6 @@ pub type Titled = (String, Result<Trace, String>);
 /// If what was given cannot be worked with.
 pub fn run(arguments: &Arguments, out: &mut impl Write) -> Result<bool, String> {
     let kept = kept::all(&arguments.traces).map_err(|error| error.to_string())?;
-    if arguments.seeded {
-        return seeded::hunt_all(&kept, &arguments.bug, arguments.segment_bytes, out);
-    }
     let company = Company { program: program()?, segment_bytes: arguments.segment_bytes };
     let traces = if arguments.files.is_empty() { chosen(&kept, arguments) } else { read_all(&arguments.files)? };
     let begun = Instant::now();

@@ -22,7 +22,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use self::mutants::Mutant;
-use crate::sim;
+use crate::{replay, sim, torture};
 
 /// A bug of the server, and who finds it.
 #[derive(Debug)]
@@ -34,8 +34,8 @@ pub struct Bug {
 /// What every list says of a bug.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
-    name: String,
+pub(crate) struct Entry {
+    pub(crate) name: String,
     /// Why what it breaks is there.
     why: String,
     /// The file that it changes, within `runtime/src`.
@@ -120,25 +120,35 @@ pub fn workspace() -> PathBuf {
 /// # Errors
 /// If a list cannot be read.
 pub fn bugs() -> Result<Vec<Bug>, Error> {
-    let lists = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeded");
-    read::<sim::seeded::Finder>(&lists.join("sim"))
+    let mut bugs = boxed::<replay::seeded::Finder>("replay")?;
+    bugs.extend(boxed::<sim::seeded::Finder>("sim")?);
+    bugs.extend(boxed::<torture::seeded::Finder>("torture")?);
+    Ok(bugs)
 }
 
-/// The bugs of all lists in a folder, file by file.
-fn read<F: Finder + DeserializeOwned + 'static>(folder: &Path) -> Result<Vec<Bug>, Error> {
-    let entries = fs::read_dir(folder)?.collect::<Result<Vec<_>, _>>()?;
-    let mut lists: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).collect();
+fn boxed<F: Finder + DeserializeOwned + 'static>(part: &str) -> Result<Vec<Bug>, Error> {
+    let bugs = bugs_of::<F>(part)?.into_iter();
+    Ok(bugs.map(|(entry, finder)| Bug { entry, finder: Box::new(finder) }).collect())
+}
+
+/// The bugs that one part is to find: all lists in the folder of its name, file by file.
+///
+/// # Errors
+/// If a list cannot be read.
+pub(crate) fn bugs_of<F: DeserializeOwned>(part: &str) -> Result<Vec<(Entry, F)>, Error> {
+    let entries = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("seeded").join(part))?;
+    let mut lists = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<PathBuf>>>()?;
     lists.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
     lists.sort_unstable();
     let mut bugs = Vec::new();
     for path in lists {
-        let list = parse::<F>(&fs::read_to_string(&path)?);
+        let list = parse(&fs::read_to_string(&path)?);
         bugs.extend(list.map_err(|source| Error::List { path, source: Box::new(source) })?);
     }
     Ok(bugs)
 }
 
-fn parse<F: Finder + DeserializeOwned + 'static>(text: &str) -> Result<Vec<Bug>, toml::de::Error> {
+fn parse<F: DeserializeOwned>(text: &str) -> Result<Vec<(Entry, F)>, toml::de::Error> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct List {
@@ -150,7 +160,7 @@ fn parse<F: Finder + DeserializeOwned + 'static>(text: &str) -> Result<Vec<Bug>,
         let keys: Vec<String> = told.keys().filter(|key| is_common(key)).cloned().collect();
         let entry: toml::Table =
             keys.into_iter().filter_map(|key| told.remove(&key).map(|value| (key, value))).collect();
-        Ok(Bug { entry: entry.try_into()?, finder: Box::new(told.try_into::<F>()?) })
+        Ok((entry.try_into()?, told.try_into()?))
     };
     list.bug.into_iter().map(bug).collect()
 }
@@ -178,7 +188,7 @@ mod tests {
     #[test]
     fn every_bug_fits_the_source_and_has_a_name_of_its_own() {
         let bugs = bugs().unwrap();
-        assert!(bugs.len() >= 16, "there are only {}", bugs.len());
+        assert!(bugs.len() >= 35, "there are only {}", bugs.len());
         let names: BTreeSet<&str> = bugs.iter().map(Bug::name).collect();
         assert_eq!(names.len(), bugs.len());
         for bug in &bugs {

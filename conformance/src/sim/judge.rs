@@ -5,7 +5,7 @@
 //! property is about all entries of all logs, it is checked of what is new: an entry when it is written, a commit when it
 //! happens; from time to time all states are compared as a whole ([`Judge::look_around`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,12 +75,25 @@ struct Seat {
     shadow: Durable<LockTable>,
     /// What it has asked for and was not told of.
     pending: Vec<Persist<LockTable>>,
+    /// How many writes it was told of.
+    done: u64,
+    /// What it is to say, in order.
+    to_say: VecDeque<ToSay>,
     leads: Option<Term>,
     last: Index,
     commit: Index,
     term: Term,
     compared: Index,
     members: Arc<Members>,
+}
+
+/// A message that a node has asked for and that has not left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ToSay {
+    to: NodeId,
+    what: &'static str,
+    /// So many writes stand before it.
+    writes: u64,
 }
 
 impl Judge {
@@ -126,6 +139,8 @@ impl Judge {
         let seat = Seat {
             shadow: durable.clone(),
             pending: Vec::new(),
+            done: 0,
+            to_say: VecDeque::new(),
             leads: None,
             last: durable.log.last().index,
             commit: durable.snapshot.last.index,
@@ -149,7 +164,16 @@ impl Judge {
             return broken("nothing is taken back", format!("node {id} went back from {commit} or {}", seat.term));
         }
         for output in outputs {
-            let Output::Persist(write) = output else { continue };
+            let write = match output {
+                Output::Persist(write) => write,
+                Output::Send(Message { to, body, .. }) => {
+                    let seat = self.seats.get_mut(&id).expect("it has begun");
+                    let writes = seat.done + seat.pending.len() as u64;
+                    seat.to_say.push_back(ToSay { to: *to, what: body.name(), writes });
+                    continue;
+                }
+                _ => continue,
+            };
             match write {
                 Persist::Entries(entries) => {
                     let first = entries[0].index;
@@ -263,6 +287,7 @@ impl Judge {
             );
         }
         seat.pending.drain(..writes.len());
+        seat.done += writes.len() as u64;
         writes.iter().for_each(|write| seat.shadow.apply(write));
         Ok(())
     }
@@ -277,33 +302,32 @@ impl Judge {
         }
     }
 
-    /// A message leaves: nothing in it may promise what is not durable.
+    /// A message leaves: the next that its node has asked for, and whatever stands before it in the outputs is durable.
     pub(super) fn sent(&mut self, message: &Message<LockTable>) {
         self.seen.sent += 1;
         let check = self.promise(message);
         self.note(check);
     }
 
-    fn promise(&self, message: &Message<LockTable>) -> Check {
-        let Durable { hard, log, snapshot } = &self.seats[&message.from].shadow;
-        let what = match &message.body {
-            _ if hard.term < message.term => "its term",
-            Body::RequestVoteReply { granted: true }
-                if *hard == (HardState { term: message.term, vote: Some(message.to) }) =>
-            {
-                return Ok(());
-            }
-            // Who has gone on since says nothing new.
-            Body::RequestVoteReply { granted: true } if hard.term > message.term => return Ok(()),
-            Body::RequestVoteReply { granted: true } => "its vote",
-            Body::RequestVote { .. } if hard.term == message.term && hard.vote != Some(message.from) => "its own vote",
-            Body::AppendAccepted { matched, .. } if log.last().index.max(snapshot.last.index) < *matched => {
-                "the entries that it acknowledges"
-            }
+    fn promise(&mut self, message: &Message<LockTable>) -> Check {
+        let Message { from, to, term, body } = message;
+        let (to, what) = (*to, body.name());
+        let seat = self.seats.get_mut(from).expect("it has begun");
+        let asked = seat.to_say.pop_front();
+        let Some(ToSay { writes, .. }) = asked.filter(|asked| (asked.to, asked.what) == (to, what)) else {
+            let detail = format!("node {from} sends {what} to {to}, where it has asked for {asked:?}");
+            return broken("sent as asked", detail);
+        };
+        let Durable { hard, .. } = seat.shadow;
+        // What is said in the outputs' order could be judged by that alone; these would be wrong in any order.
+        let lacks = match body {
+            _ if seat.done < writes => "what stood before it",
+            _ if hard.term < *term => "its term",
+            Body::RequestVoteReply { granted: true } if hard.term == *term && hard.vote != Some(to) => "its vote",
+            Body::RequestVote { .. } if hard.term == *term && hard.vote != Some(*from) => "its own vote",
             _ => return Ok(()),
         };
-        let (from, to, name) = (message.from, message.to, message.body.name());
-        broken("durable before it is said", format!("node {from} sends {name} to {to}, and {what} is not durable"))
+        broken("durable before it is said", format!("node {from} sends {what} to {to}, and {lacks} is not durable"))
     }
 
     /// Compares everything with everything: the running nodes as they are now.

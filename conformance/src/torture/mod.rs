@@ -23,6 +23,7 @@ mod namespace;
 mod network;
 mod node;
 mod operator;
+pub mod seeded;
 mod tracer;
 
 use std::collections::BTreeMap;
@@ -99,6 +100,14 @@ pub enum Broken {
     /// The nodes did something that must not be.
     #[error(transparent)]
     Invalid(#[from] Failure),
+    /// The same, and something came of it.
+    #[error("{failure}\nwhich was looked for because of this: {broken}")]
+    Explained {
+        /// What the nodes did.
+        failure: Failure,
+        /// What was seen first.
+        broken: Box<Broken>,
+    },
 }
 
 /// What has happened in a run that is right.
@@ -125,12 +134,23 @@ impl Report {
 /// Tortures a cluster, until the time is over or `stop` is set.
 ///
 /// # Errors
-/// If something is not right.
+/// If something is not right. If the recordings show that a node did something that must not be, that is said first.
 pub fn torture(plan: &Plan, stop: &AtomicBool) -> Result<Report, Broken> {
-    let mut random = SmallRng::seed_from_u64(plan.seed);
     let skewed = clock::may_hurry();
     let setup = Setup { palisade: plan.palisade.clone(), directory: plan.directory.clone(), skewed };
     let recordings = setup.recordings();
+    let options = Options { clock_rate: if skewed { clock::RATE } else { 1.0 } };
+    run(plan, setup, options, stop).map_err(|broken| match validate(&recordings, options) {
+        Err(failure @ Failure::Violation { .. }) if !matches!(broken, Broken::Invalid(_)) => {
+            Broken::Explained { failure, broken: Box::new(broken) }
+        }
+        _ => broken,
+    })
+}
+
+fn run(plan: &Plan, setup: Setup, options: Options, stop: &AtomicBool) -> Result<Report, Broken> {
+    let mut random = SmallRng::seed_from_u64(plan.seed);
+    let (skewed, recordings) = (setup.skewed, setup.recordings());
     let mut cluster = Cluster::start(setup)?;
     let history = plan.directory.join("history.jsonl");
     let recorder = Recorder::into_writer(Box::new(BufWriter::new(File::create(&history)?)));
@@ -167,7 +187,7 @@ pub fn torture(plan: &Plan, stop: &AtomicBool) -> Result<Report, Broken> {
         return Err(Broken::Complaints(complaints));
     }
     cluster.stop()?;
-    let validated = validate(&recordings, Options { clock_rate: if skewed { clock::RATE } else { 1.0 } })?;
+    let validated = validate(&recordings, options)?;
     let counts = &field.counts;
     let load = [
         ("grants", &counts.grants),

@@ -127,6 +127,29 @@ fn a_withdrawal_in_the_middle_of_a_round_shifts_nobodys_answer() {
     assert!(office.node.machine().lock(&Key::from("key")).unwrap().queue.is_empty(), "the waiter was withdrawn");
 }
 
+/// Goal: an index is answered for the entry that was proposed there, not for one that another leader has put in its place.
+#[test]
+fn another_leaders_entry_answers_nobody() {
+    let mut office = Office::open();
+    let mut reply = office.take(1, acquire("key", 0));
+    let outputs = office.propose();
+    for output in outputs {
+        let (index, term, outcome) = match output {
+            Output::Accepted { first, term } => {
+                office.desk.accepted(first, term);
+                continue;
+            }
+            Output::Applied { index, term, outcome, .. } => (index, Term(term.0 + 1), outcome),
+            other => unreachable!("{other:?}"),
+        };
+        office.desk.applied(&office.node, index, term, outcome);
+    }
+    match reply.try_recv() {
+        Ok(Err(failure)) => assert_eq!(failure.error, Code::NoLeader),
+        other => panic!("it was answered: {other:?}"),
+    }
+}
+
 /// Goal: who asks again over another connection keeps its place, although the old connection's end is noticed in the
 /// same round.
 #[test]
