@@ -103,13 +103,13 @@ enum Command {
         #[arg(long, value_name = "DIR", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../conformance/traces"))]
         into: PathBuf,
         /// Through so many states of a model witnesses are sought
-        #[arg(long, value_name = "STATES", default_value_t = 2_000_000, value_parser = positive)]
+        #[arg(long, value_name = "STATES", default_value_t = 12_000_000, value_parser = positive)]
         states: usize,
         /// How many random walks there are through each model that is made for them
         #[arg(long, value_name = "N", default_value_t = 10)]
         walks: u64,
         /// How long a walk may be
-        #[arg(long, value_name = "N", default_value_t = 60)]
+        #[arg(long, value_name = "N", default_value_t = 200)]
         steps: usize,
     },
     /// Look at a model in a browser, step by step

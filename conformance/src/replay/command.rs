@@ -37,7 +37,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// How long a walk may be
-    #[arg(long, value_name = "N", default_value_t = 60)]
+    #[arg(long, value_name = "N", default_value_t = 200)]
     steps: usize,
     /// The length of a segment of the nodes' logs
     #[arg(long, value_name = "BYTES", default_value_t = SEGMENT_BYTES)]
@@ -89,7 +89,7 @@ fn chosen(kept: &[Kept], arguments: &Arguments) -> Vec<Titled> {
 
 /// A crowd that comes and goes, and one that is there, and goes at once.
 fn crowds() -> Vec<Titled> {
-    let all = [(1, 0, 700), (2, 1200, 160)];
+    let all = [(1, 0, 700), (2, 1200, 320)];
     let told = all.map(|(seed, sessions, entries)| {
         let trace = crowd(seed, sessions, entries).map_err(|error| error.to_string());
         (format!("a crowd, {entries} entries on a table of {sessions} sessions"), trace)

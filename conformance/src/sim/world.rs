@@ -61,6 +61,8 @@ pub(super) struct World {
     storms: bool,
     /// Nothing new is begun.
     closing: bool,
+    /// When a node last stopped, or could not start, because of what had been done to its disk.
+    harmed_at: Duration,
     tally: Tally,
     tale: SharedTale,
 }
@@ -147,6 +149,7 @@ impl World {
             operator: Operator::new(plan.founders),
             storms: false,
             closing: false,
+            harmed_at: Duration::ZERO,
             tally: Tally::default(),
             tale,
             rng,
@@ -177,9 +180,7 @@ impl World {
             self.tell("faults begin");
             self.run_until(self.now + STORM)?;
             self.calm_down();
-            self.run_until(self.now + CALM - LAG)?;
-            let committed = self.judge.lock().ghost.last();
-            self.run_until(self.now + LAG)?;
+            let committed = self.calm()?;
             self.check_recovered(committed);
             self.tally.calms += 1;
             self.verdict()?;
@@ -195,6 +196,21 @@ impl World {
         self.check_closed(committed);
         self.verdict()?;
         self.diary.check()
+    }
+
+    /// Lets a calm pass, and says what was committed a while before its end. Some nodes find out only now what became of
+    /// their disks in the storm, and stop: such a fault is the last one then.
+    fn calm(&mut self) -> Result<palisade_spec::raft::Index, Violation> {
+        let mut last_fault = self.now;
+        loop {
+            self.run_until(self.now.max(last_fault + CALM - LAG))?;
+            let committed = self.judge.lock().ghost.last();
+            self.run_until(self.now + LAG)?;
+            if self.harmed_at <= last_fault {
+                return Ok(committed);
+            }
+            last_fault = self.harmed_at;
+        }
     }
 
     /// What the clients saw so far.

@@ -164,6 +164,7 @@ impl World {
             }
             Err(error) if harmed() => {
                 self.tally.disk_stops += 1;
+                self.harmed_at = self.now;
                 self.tell(format!("node {id} cannot start: {error}"));
                 let pause = self.milliseconds(50..1000);
                 return self.after(pause, Happening::Start(id));
@@ -285,6 +286,7 @@ impl World {
             Ok(()) => self.at(alarm, Happening::Wake(id, boot)),
             Err(error) if harmed => {
                 self.tally.disk_stops += 1;
+                self.harmed_at = self.now;
                 self.tell(format!("node {id} stops: {error}"));
                 self.end(id, Death::Killed);
                 let pause = self.milliseconds(50..3000);
