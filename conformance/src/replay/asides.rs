@@ -36,8 +36,6 @@ fn is_in_vain(node: &Node<LockTable>, input: &Input<LockTable>) -> bool {
                 | Output::TransferRefused { .. }
                 | Output::ReadRefused { .. }
                 | Output::Dropped { .. }
-                // Whoever says nonsense may still be heard to be there. A puppet has no timers.
-                | Output::ArmElectionTimer
         )
     };
     after == *node && outputs.iter().all(is_refusal)
@@ -81,15 +79,11 @@ fn messages(node: &Node<LockTable>, from: NodeId) -> Vec<Message<LockTable>> {
     let later = Term(node.term().0 + 1);
     let base = node.log().base();
     let before_base = Position { index: Index(base.index.0.saturating_sub(1)), ..base };
-    // What a snapshot covers, under a name that it does not have, and what does not follow it.
-    let begins = Position { term: Term(0), index: before_base.index };
-    let unfit = vec![entry(begins.term, base.index), entry(begins.term, base.index.next())];
     let bodies = [
         append(last, vec![entry(node.term(), far)]),
         append(last, vec![entry(later, last.index.next())]),
         append(last, Vec::new()),
         append(before_base, Vec::new()),
-        append(begins, unfit),
         Body::AppendAccepted { matched: far, round },
         Body::AppendAccepted { matched: Index(0), round },
         Body::AppendRejected { prev: far, hint: Hint::Short { next: far }, round },
