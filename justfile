@@ -35,7 +35,7 @@ bench-model:
 seeded *NAMES:
     cargo run --release -p palisade-model -- seeded {{ NAMES }}
 
-# Known bugs of the server, put into a copy of it: the simulation must find each (docs/conformance.md).
+# Known bugs of the server, put into a copy of it: replay, simulation or live faults must find each (docs/conformance.md).
 seeded-server *ARGS:
     cargo run --release -p palisade-conformance -- seeded {{ ARGS }}
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-/// As few stories there may be.
+/// No fewer stories than these.
 const LEAST: usize = 30;
 /// What every story says, in this order.
 const PARTS: [&str; 5] = ["**There.** ", "**Here.** ", "```sh", "**It shows** ", "**It can fail.** "];

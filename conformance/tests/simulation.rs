@@ -29,11 +29,14 @@ fn no_promise_is_broken_and_every_kind_of_fault_happens() {
     let Tally { kills, power_failures, in_the_middle, stops, disk_stops, failed_syncs, .. } = sum;
     let Tally { lost, repeated, cuts, pauses, naps, deaths, rotten, refused_writes, lost_names, .. } = sum;
     let faults = [kills, power_failures, in_the_middle, stops, disk_stops, failed_syncs, lost, repeated, cuts, pauses];
-    let others = [naps, deaths, rotten, refused_writes, lost_names];
+    let Tally { torn_writes, lost_writes, streams_broken, .. } = sum;
+    let others = [naps, deaths, rotten, refused_writes, lost_names, torn_writes, lost_writes, streams_broken];
     assert!(faults.into_iter().chain(others).all(|count| count > 0), "{sum}");
     let Tally {
         grants_heard, reads, sessions_lost, accesses_refused, elections, snapshots, installed, removed, ..
     } = sum;
+    let Tally { streams, joined, transfers, changes, expiries, releases_heard, repetitions, calms, states, .. } = sum;
     let work = [grants_heard, reads, sessions_lost, accesses_refused, elections, snapshots, installed, removed];
-    assert!(work.into_iter().all(|count| count > 0), "{sum}");
+    let more = [streams, joined, transfers, changes, expiries, releases_heard, repetitions, calms, states];
+    assert!(work.into_iter().chain(more).all(|count| count > 0), "{sum}");
 }

@@ -57,7 +57,7 @@ impl Recorder {
         Recorder::new(clock, None)
     }
 
-    /// Into a file or a stream, line by line: what was written stays when the process is killed.
+    /// Into a file or a stream, a line for each event as it happens. What `into` holds back is lost when the process is killed.
     #[must_use]
     pub fn into_writer(into: Box<dyn Write + Send>) -> Recorder {
         let begun = Instant::now();

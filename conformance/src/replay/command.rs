@@ -61,6 +61,9 @@ pub fn run(arguments: &Arguments, out: &mut impl Write) -> Result<bool, String> 
     let kept = kept::all(&arguments.traces).map_err(|error| error.to_string())?;
     let company = Company { program: program()?, segment_bytes: arguments.segment_bytes };
     let traces = if arguments.files.is_empty() { chosen(&kept, arguments) } else { read_all(&arguments.files)? };
+    if traces.is_empty() {
+        return Err("there is no such trace".to_owned());
+    }
     let begun = Instant::now();
     let total = play_all(&company, &traces, arguments.jobs.max(1));
     let failed = |error: std::io::Error| error.to_string();

@@ -148,6 +148,11 @@ impl Gate {
         }
     }
 
+    /// What came that must not, if anything did.
+    pub fn trouble(&self) -> Option<String> {
+        self.shared.state.lock().trouble.clone()
+    }
+
     /// Something like this that was said on a way.
     pub fn find(&self, way: Way, is_it: impl Fn(&Message<LockTable>) -> bool) -> Option<Said> {
         let state = self.shared.state.lock();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use palisade::puppet::strings::{Answer, Deed, Now, Pull, Setting};
 use palisade_spec::lock::LockTable;
@@ -44,6 +45,9 @@ pub struct Played {
     /// What was exercised.
     pub coverage: Coverage,
 }
+
+/// What a node says after a step of its own accord has come by then.
+const LATE: Duration = Duration::from_millis(5);
 
 /// A live node that is not what the model says.
 #[derive(Clone, Debug)]
@@ -113,8 +117,11 @@ pub fn play(company: &Company, trace: &Trace) -> Result<Played, PlayError> {
             })?;
         }
     }
-    if let Flow::Ends(why) = flow {
-        played.ended = Some(why);
+    match flow {
+        Flow::Ends(why) => played.ended = Some(why),
+        Flow::GoesOn => stage
+            .close()
+            .map_err(|(server, difference)| found(played.steps, "after the last step", server, difference))?,
     }
     played.coverage = stage.coverage;
     Ok(played)
@@ -464,7 +471,17 @@ impl Stage {
                 return Err((server, Difference::new(what, due.to_string(), count.to_string())));
             }
         }
-        Ok(())
+        match self.gate.trouble() {
+            Some(trouble) => Err((server, Difference::new("what it says", "what makes sense", trouble))),
+            None => Ok(()),
+        }
+    }
+
+    /// At the end: nobody has said anything since that was not to be said.
+    fn close(&mut self) -> Part<()> {
+        std::thread::sleep(LATE);
+        let all: Vec<NodeId> = self.seats.keys().copied().collect();
+        all.into_iter().try_for_each(|server| self.compare_said(server, &[]))
     }
 
     /// Kills a node where it stands, and starts it again.

@@ -35,14 +35,22 @@ impl seeded::Finder for Finder {
     fn hunt(&self, mutant: &Mutant<'_>) -> Result<Verdict, Error> {
         let mut kept = kept::all(&kept::folder()).map_err(|error| Error::Hunt(error.to_string()))?;
         kept.retain(|kept| self.is_meant(kept));
-        let program = Program { file: mutant.server(), on: mutant.on() };
-        let company = Company { program, segment_bytes: SEGMENT_BYTES };
+        let company = |mutant: &Mutant<'_>| Company {
+            program: Program { file: mutant.server(), on: mutant.on() },
+            segment_bytes: SEGMENT_BYTES,
+        };
         for kept in &kept {
             let title = kept.title();
             let failed = |error: &dyn std::fmt::Display| Error::Hunt(format!("{title}: {error}"));
-            match play(&company, &kept::told(kept).map_err(|error| failed(&error))?) {
+            let trace = kept::told(kept).map_err(|error| failed(&error))?;
+            match play(&company(mutant), &trace) {
                 Ok(_) => {}
-                Err(PlayError::Found(finding)) => return Ok(self.verdict(&title, &finding)),
+                Err(PlayError::Found(finding)) => {
+                    // What is found without the bug as well shows nothing.
+                    return play(&company(&mutant.sound()), &trace)
+                        .map(|_| self.verdict(&title, &finding))
+                        .map_err(|error| failed(&error));
+                }
                 Err(error @ PlayError::Stage(_)) => return Err(failed(&error)),
             }
         }

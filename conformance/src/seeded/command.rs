@@ -1,6 +1,5 @@
 //! `palisade-conformance seeded`.
 
-use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::Instant;
 
@@ -15,14 +14,14 @@ pub struct Arguments {
     /// Which bugs; without names, all of them
     names: Vec<String>,
     /// Of them, only those that this part is to find, such as `sim`
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long, value_name = "COMMAND", value_parser = super::PARTS)]
     part: Option<String>,
     /// Say which there are
     #[arg(long)]
     list: bool,
 }
 
-/// Tries the bugs; `true` if each was found, and nothing where there is none.
+/// Tries the bugs; `true` if each was found.
 ///
 /// # Errors
 /// If they could not be tried.
@@ -39,15 +38,8 @@ pub fn run(arguments: &Arguments, out: &mut impl Write) -> Result<bool, Error> {
     let mutants = Mutants::build(&workspace(), &bugs)?;
     writeln!(out, "{} bugs built in {:.0} s", bugs.len(), begun.elapsed().as_secs_f64())?;
     out.flush()?;
-    let (mut caught, mut parts) = (0, BTreeSet::new());
+    let mut caught = 0;
     for (number, Bug { entry, finder }) in bugs.iter().enumerate() {
-        if parts.insert(finder.part()) {
-            // What is found without a bug shows nothing with one.
-            let Verdict::Survived(_) = finder.hunt(&mutants.sound())? else {
-                writeln!(out, "{}: something is found where there is no bug", finder.part())?;
-                return Ok(false);
-            };
-        }
         let before = Instant::now();
         let verdict = finder.hunt(&mutants.with(number))?;
         let (part, name, why, seconds) = (finder.part(), &entry.name, &entry.why, before.elapsed().as_secs_f64());

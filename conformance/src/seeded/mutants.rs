@@ -71,14 +71,14 @@ impl Mutants {
     pub fn with(&self, number: usize) -> Mutant<'_> {
         Mutant { folder: &self.folder, number: Some(number) }
     }
-
-    /// The same programs with no bug on.
-    pub fn sound(&self) -> Mutant<'_> {
-        Mutant { folder: &self.folder, number: None }
-    }
 }
 
 impl Mutant<'_> {
+    /// The same without its bug: what is found there is none of it.
+    pub fn sound(self) -> Self {
+        Mutant { number: None, ..self }
+    }
+
     /// A run of this crate's program, with the bug in the server's code that is part of it.
     pub fn conformance(&self) -> Command {
         let mut command = Command::new(self.folder.join("palisade-conformance"));

@@ -476,10 +476,17 @@ impl Client {
             }
             (Wish::Read { key, consistency }, answer) => {
                 around.tally.reads += 1;
-                match answer {
-                    Answer::Lock(view) => judge.ghost.told_line(key, errand.since, &line(&view)),
-                    Answer::StaleLock(stale) => judge.ghost.told_line(key, Index(0), &line(&stale.view)),
-                    other => unreachable!("a {consistency:?} read was answered with {other:?}"),
+                match (consistency, answer) {
+                    (Consistency::Linearizable, Answer::Lock(view)) => {
+                        judge.ghost.told_line(key, errand.since, &line(&view))
+                    }
+                    (Consistency::Stale, Answer::StaleLock(stale)) => {
+                        judge.ghost.told_line(key, Index(0), &line(&stale.view))
+                    }
+                    (consistency, other) => {
+                        let detail = format!("a {consistency:?} read was answered with {other:?}");
+                        super::ghost::broken("clients are understood", detail)
+                    }
                 }
             }
             (Wish::Withdraw { .. }, Answer::Withdrawn) => Ok(()),

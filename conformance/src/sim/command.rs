@@ -17,7 +17,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// How many seeds, one after the other
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// How long each cluster lives, in hours of its own time
     #[arg(long, default_value_t = 0.1)]
@@ -104,6 +104,9 @@ fn report(
         return Ok(false);
     }
     let (rate, seconds) = (tally.time.as_secs_f64() / elapsed.as_secs_f64(), elapsed.as_secs_f64());
+    if seeds == 0 {
+        return Err(io::Error::other("there was no time for a single seed"));
+    }
     writeln!(out, "{tally}{seeds} seeds in {seconds:.0} s: {rate:.0} cluster-hours an hour; no promise was broken")?;
     Ok(true)
 }

@@ -150,8 +150,7 @@ impl MemoryDisk {
     }
 
     /// One bit of what the log or the newest snapshot has turns over; says in which file, if there is anything to turn
-    /// over. Only what the next start must read: of the log's last segment what was written of it, of the earlier ones
-    /// anything.
+    /// over. Only what the next start must read: what was written of the log's last segment, and the newest snapshot.
     pub(super) fn rot(&self) -> Option<String> {
         let mut inner = self.inner.lock();
         let Inner { rng, names, .. } = &mut *inner;

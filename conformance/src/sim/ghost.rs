@@ -28,6 +28,8 @@ pub(super) struct Ghost {
     founders: Members,
     /// The last entries, by their indexes.
     pub(super) committed: Committed<Command>,
+    /// Of all entries, those that changed the members.
+    changes: Committed<Command>,
     past: VecDeque<Past>,
     last: Index,
     machine: LockTable,
@@ -85,6 +87,7 @@ impl Ghost {
         Ghost {
             founders,
             committed: Committed::new(),
+            changes: Committed::new(),
             past: VecDeque::new(),
             last: Index(0),
             machine: LockTable::default(),
@@ -147,6 +150,9 @@ impl Ghost {
             self.note_line(key);
         }
         self.committed.insert(entry.index, entry.clone());
+        if let Payload::Members(_) = entry.payload {
+            self.changes.insert(entry.index, entry.clone());
+        }
         self.past.push_back(Past { outcome, machine: self.machine.clone(), term });
         if self.past.len() > WINDOW {
             self.past.pop_front();
@@ -234,11 +240,7 @@ impl Ghost {
             return Ok(());
         }
         self.compare_machine(snapshot.last.index, &snapshot.machine)?;
-        // Of what is older than what is remembered, nothing can be said.
-        if self.past.len() < WINDOW {
-            members_survive_compaction(snapshot.last.index, &snapshot.members, &self.founders, &self.committed)?;
-        }
-        Ok(())
+        members_survive_compaction(snapshot.last.index, &snapshot.members, &self.founders, &self.changes)
     }
 
     fn at(&self, index: Index) -> Option<&Past> {
@@ -272,9 +274,9 @@ impl Ghost {
         let none = VecDeque::new();
         let lines = self.lines.get(key).unwrap_or(&none);
         let first = lines.partition_point(|(index, _)| *index <= since).checked_sub(1);
-        let was_free = first.is_none() && *line == Line::default();
-        let fits = was_free || lines.iter().skip(first.unwrap_or(0)).any(|(_, then)| then == line);
-        if fits || lines.len() >= WINDOW {
+        // It was free before its first line, unless earlier ones were forgotten: then it may have been anything.
+        let is_older = first.is_none() && (*line == Line::default() || lines.len() >= WINDOW);
+        if is_older || lines.iter().skip(first.unwrap_or(0)).any(|(_, then)| then == line) {
             return Ok(());
         }
         broken("linearizable reads", format!("a read of {key} saw {line:?}, which it never was after entry {since}"))

@@ -23,7 +23,7 @@ pub(super) type Reply = Result<Answer, Failure>;
 /// When a machine dies by itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fuse {
-    /// At the so manieth thing that it does from now on.
+    /// At the n-th thing that it does from now on.
     pub(super) left: u32,
     /// Only what it does to its disk counts.
     pub(super) of_disk: bool,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade::core::Tap;
+use palisade::recording::Digest;
 use palisade_spec::invariants::{
     Check, Leaders, Violation, committed_by_a_majority, elected_by_a_majority, election_safety, leader_completeness,
     log_matching, members_follow_the_log, node_is_sound, one_change_at_a_time, removed_leader_steps_down,
@@ -17,7 +18,8 @@ use palisade_spec::invariants::{
 };
 use palisade_spec::lock::{Command, LockTable};
 use palisade_spec::raft::{
-    Body, Durable, Entry, HardState, Index, Input, Log, Members, Message, Node, NodeId, Output, Persist, Role, Term,
+    Body, Clock, Durable, Entry, HardState, Index, Input, Log, Members, Message, Node, NodeId, Output, Persist, Role,
+    Term,
 };
 use parking_lot::Mutex;
 
@@ -82,16 +84,16 @@ struct Seat {
     leads: Option<Term>,
     last: Index,
     commit: Index,
-    term: Term,
+    hard: HardState,
+    clock: Option<Clock>,
     compared: Index,
     members: Arc<Members>,
 }
 
-/// A message that a node has asked for and that has not left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A message, or the offer of a snapshot, that a node has asked for and that has not left.
+#[derive(Clone, Copy, Debug)]
 struct ToSay {
-    to: NodeId,
-    what: &'static str,
+    words: Digest,
     /// So many writes stand before it.
     writes: u64,
 }
@@ -144,7 +146,8 @@ impl Judge {
             leads: None,
             last: durable.log.last().index,
             commit: durable.snapshot.last.index,
-            term: durable.hard.term,
+            hard: durable.hard,
+            clock: None,
             compared: durable.snapshot.last.index,
             members: Arc::clone(durable.log.members()),
         };
@@ -160,16 +163,23 @@ impl Judge {
         let seat = self.seats.get(&id).expect("it has begun");
         let (led, commit, last) = (seat.leads, seat.commit, seat.last);
         let leads = node.is_leader().then(|| node.term());
-        if node.commit() < commit || node.term() < seat.term {
-            return broken("nothing is taken back", format!("node {id} went back from {commit} or {}", seat.term));
+        let (hard, was) = (node.hard_state(), seat.hard);
+        let revotes = hard.term == was.term && was.vote.is_some() && hard.vote != was.vote;
+        if node.commit() < commit || hard.term < was.term || seat.clock > Some(node.clock()) || revotes {
+            let detail = format!("node {id} went back from {commit}, {was:?} or {:?}", seat.clock);
+            return broken("nothing is taken back", detail);
         }
         for output in outputs {
+            let seat = self.seats.get_mut(&id).expect("it has begun");
+            let writes = seat.done + seat.pending.len() as u64;
             let write = match output {
                 Output::Persist(write) => write,
-                Output::Send(Message { to, body, .. }) => {
-                    let seat = self.seats.get_mut(&id).expect("it has begun");
-                    let writes = seat.done + seat.pending.len() as u64;
-                    seat.to_say.push_back(ToSay { to: *to, what: body.name(), writes });
+                Output::Send(message) => {
+                    seat.to_say.push_back(ToSay { words: Digest::of(message), writes });
+                    continue;
+                }
+                Output::SendSnapshot { to, term } => {
+                    seat.to_say.push_back(ToSay { words: Digest::of(&(to, term)), writes });
                     continue;
                 }
                 _ => continue,
@@ -198,7 +208,7 @@ impl Judge {
         }
         let seat = self.seats.get_mut(&id).expect("it has begun");
         (seat.leads, seat.last) = (leads, node.log().last().index);
-        (seat.commit, seat.term) = (node.commit(), node.term());
+        (seat.commit, seat.hard, seat.clock) = (node.commit(), node.hard_state(), Some(node.clock()));
         if !Arc::ptr_eq(&seat.members, node.log().members()) {
             seat.members = Arc::clone(node.log().members());
             self.seen.changes += 1;
@@ -242,7 +252,9 @@ impl Judge {
     }
 
     fn committed(&mut self, node: &Node<LockTable>, before: Index, outputs: &[Output<LockTable>]) -> Check {
-        let own = node.is_leader() && node.log().term_at(node.commit()) == Some(node.term());
+        // A leader that commits its own removal leads no more after that.
+        let leads = node.is_leader() || self.seats[&node.id()].leads == Some(node.term());
+        let own = leads && node.log().term_at(node.commit()) == Some(node.term());
         if own {
             let (seats, nothing) = (&self.seats, &self.nothing);
             // What counts of the others is what is durable.
@@ -312,22 +324,37 @@ impl Judge {
     fn promise(&mut self, message: &Message<LockTable>) -> Check {
         let Message { from, to, term, body } = message;
         let (to, what) = (*to, body.name());
-        let seat = self.seats.get_mut(from).expect("it has begun");
-        let asked = seat.to_say.pop_front();
-        let Some(ToSay { writes, .. }) = asked.filter(|asked| (asked.to, asked.what) == (to, what)) else {
-            let detail = format!("node {from} sends {what} to {to}, where it has asked for {asked:?}");
-            return broken("sent as asked", detail);
-        };
-        let Durable { hard, .. } = seat.shadow;
-        // What is said in the outputs' order could be judged by that alone; these would be wrong in any order.
+        self.next_to_say(*from, Digest::of(message), || format!("node {from} sends {what} to {to}"))?;
+        let Durable { hard, .. } = self.seats[from].shadow;
+        // By the outputs' order that is durable already; in any order it would have to be.
         let lacks = match body {
-            _ if seat.done < writes => "what stood before it",
             _ if hard.term < *term => "its term",
             Body::RequestVoteReply { granted: true } if hard.term == *term && hard.vote != Some(to) => "its vote",
             Body::RequestVote { .. } if hard.term == *term && hard.vote != Some(*from) => "its own vote",
             _ => return Ok(()),
         };
         broken("durable before it is said", format!("node {from} sends {what} to {to}, and {lacks} is not durable"))
+    }
+
+    /// A snapshot is offered: that too is the next that its node has asked for.
+    pub(super) fn offered(&mut self, from: NodeId, to: NodeId, term: Term) {
+        let words = Digest::of(&(&to, &term));
+        let check = self.next_to_say(from, words, || format!("node {from} offers {to} a snapshot in {term}"));
+        self.note(check);
+    }
+
+    fn next_to_say(&mut self, from: NodeId, words: Digest, does: impl Fn() -> String) -> Check {
+        let seat = self.seats.get_mut(&from).expect("it has begun");
+        match seat.to_say.pop_front() {
+            Some(asked) if asked.words != words => {
+                broken("sent as asked", format!("{}, where it has asked for something else", does()))
+            }
+            Some(asked) if seat.done < asked.writes => {
+                broken("durable before it is said", format!("{}, and what stood before it is not durable", does()))
+            }
+            Some(_) => Ok(()),
+            None => broken("sent as asked", format!("{}, and has not asked for it", does())),
+        }
     }
 
     /// Compares everything with everything: the running nodes as they are now.
@@ -339,6 +366,10 @@ impl Judge {
     fn compare_all(&mut self, nodes: &[&Node<LockTable>]) -> Check {
         for (place, node) in nodes.iter().enumerate() {
             self.seen.states += 1;
+            let Seat { shadow, pending, .. } = &self.seats[&node.id()];
+            if pending.is_empty() && (node.hard_state(), node.log()) != (shadow.hard, &shadow.log) {
+                return broken("all is written", format!("node {} has what its disk does not have", node.id()));
+            }
             members_follow_the_log(node.log())?;
             one_change_at_a_time(node.log(), node.commit().max(self.ghost.last()))?;
             table_is_sound(node.machine())?;

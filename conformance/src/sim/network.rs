@@ -126,7 +126,10 @@ impl Transport for Wire {
     }
 
     fn send_snapshot(&self, to: NodeId, term: Term) {
-        self.host.send_snapshot(to, term);
+        if self.host.tick(false).is_ok() {
+            self.judge.lock().offered(self.node, to, term);
+            self.host.send_snapshot(to, term);
+        }
     }
 
     /// Who can be reached does not depend on it here.

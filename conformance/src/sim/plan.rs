@@ -33,7 +33,7 @@ pub(super) struct Plan {
 pub(super) const STORM: Duration = Duration::from_secs(40);
 /// How long it is left in peace. At the end of it all is well again: this is the stated bound.
 pub(super) const CALM: Duration = Duration::from_secs(10);
-/// Within this after the last fault every waiter has its lock, or has given up.
+/// Within this after the last calm every waiter has its lock, or has given up.
 pub(super) const CLOSING: Duration = Duration::from_secs(30);
 
 impl Plan {

@@ -25,7 +25,11 @@ impl seeded::Finder for Finder {
 
     fn hunt(&self, mutant: &Mutant<'_>) -> Result<Verdict, Error> {
         let seeds = self.seeds.to_string();
-        let output = mutant.conformance().args(["sim", "--brief", "--hours", HOURS, "--seeds", &seeds]).output()?;
+        let simulate = |mutant: &Mutant<'_>, first: &str, seeds: &str| {
+            let command = ["sim", "--brief", "--hours", HOURS, "--seed", first, "--seeds", seeds];
+            mutant.conformance().args(command).output()
+        };
+        let output = simulate(mutant, "1", &seeds)?;
         let said = String::from_utf8_lossy(&output.stdout);
         let Some((seed, property)) = said.lines().find_map(found) else {
             if output.status.success() {
@@ -35,6 +39,9 @@ impl seeded::Finder for Finder {
             return Err(Error::Hunt(format!("the simulation broke off: {broke_off}")));
         };
         let how = format!("\"{property}\" with seed {seed}");
+        if !simulate(&mutant.sound(), &seed.to_string(), "1")?.status.success() {
+            return Ok(Verdict::Otherwise(format!("{how}, which is found without the bug as well")));
+        }
         let is_meant = self.breaks.iter().any(|meant| meant == property);
         Ok(if is_meant { Verdict::Caught(how) } else { Verdict::Otherwise(how) })
     }

@@ -323,6 +323,14 @@ impl World {
         let Some(leader) = self.leader() else {
             return broken(name, format!("nobody leads {CALM:?} after the last fault"));
         };
+        let members = leader.log().members_at(leader.commit());
+        let is_away = |(id, server): &(&NodeId, &Server)| members.get(**id).is_some() && server.is_away();
+        if let Some((id, _)) = self.servers.iter().find(is_away) {
+            return broken(
+                name,
+                format!("{CALM:?} after the last fault node {id} does not run, and its disk is sound"),
+            );
+        }
         for node in self.running_members() {
             if node.leader() != Some(leader.id()) || node.commit() < committed {
                 let (id, knows, commit) = (node.id(), node.leader(), node.commit());
@@ -346,7 +354,7 @@ impl World {
     /// entry ahead of another at any moment: then the states of both were compared with everybody's.
     fn unequal(&self, committed: palisade_spec::raft::Index) -> Option<String> {
         let nodes = self.running_members();
-        let first = nodes.first()?;
+        let Some(first) = nodes.first() else { return Some("nobody leads".into()) };
         if let Some(late) = nodes.iter().find(|node| node.commit() < committed) {
             return Some(format!(
                 "node {} is at {}, and {committed} was committed a while ago",
@@ -366,8 +374,8 @@ impl World {
         let busy = self.clients.iter().filter(|client| !client.is_done()).count();
         let check = match self.unequal(committed) {
             Some(detail) => broken("all nodes agree in the end", detail),
-            None if waiters > 0 => broken(name, format!("{waiters} still wait {CLOSING:?} after the last fault")),
-            None if busy > 0 => broken(name, format!("{busy} clients are not done {CLOSING:?} after the last fault")),
+            None if waiters > 0 => broken(name, format!("{waiters} still wait {CLOSING:?} after the last calm")),
+            None if busy > 0 => broken(name, format!("{busy} clients are not done {CLOSING:?} after the last calm")),
             None => Ok(()),
         };
         self.judge.lock().note(check);

@@ -209,16 +209,24 @@ impl Cluster {
     /// Lets go of a node's disk. If a sync has failed, that node stops, and asks for no other sync before.
     fn detach(&mut self, id: u16, tracer: Option<Tracer>) -> Result<(), Broken> {
         let Some(tracer) = tracer else { return Ok(()) };
-        let failed = tracer.has_failed();
-        let patience = Instant::now() + STOPS;
-        while failed && self.node(id).is_alive()? && Instant::now() < patience {
-            std::thread::sleep(Duration::from_millis(20));
+        if tracer.has_failed() {
+            self.await_stop(id)?;
         }
-        let goes_on = failed && self.node(id).is_alive()?;
         let syncs = tracer.detach()?;
+        // One may have failed at the very last.
+        let goes_on = syncs.failed && !self.await_stop(id)?;
         *self.counts.entry("syncs delayed").or_default() += syncs.delayed;
         *self.counts.entry("syncs failed").or_default() += u64::from(syncs.failed);
         if goes_on || syncs.again { Err(Broken::Swallowed { node: id }) } else { Ok(()) }
+    }
+
+    /// Waits for a node to stop by itself, and says whether it has.
+    fn await_stop(&mut self, id: u16) -> io::Result<bool> {
+        let patience = Instant::now() + STOPS;
+        while self.node(id).is_alive()? && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(!self.node(id).is_alive()?)
     }
 
     fn node(&mut self, id: u16) -> &mut Node {

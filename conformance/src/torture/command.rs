@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{Plan, namespace, torture};
+use super::{Broken, Plan, namespace, torture};
 
 /// Real processes under load, while everything goes wrong that can on one machine
 ///
@@ -58,8 +58,16 @@ impl Torture {
         match torture(&plan, &stop) {
             Ok(report) => {
                 println!("{report}");
-                Ok(ExitCode::from(if report.is_whole() { 0 } else { 2 }))
+                if report.is_whole() {
+                    return Ok(ExitCode::SUCCESS);
+                }
+                if plan.directory == own.path() {
+                    eprintln!("what there is to look at is in {}", own.keep().display());
+                }
+                Ok(ExitCode::from(2))
             }
+            // The machine, not the server.
+            Err(Broken::Io(error)) => Err(error),
             Err(broken) => {
                 eprintln!("palisade-conformance: seed {seed}: {broken}");
                 let kept = own.keep();

@@ -113,6 +113,8 @@ pub enum Broken {
 /// What has happened in a run that is right.
 #[derive(Debug)]
 pub struct Report {
+    /// Whether somebody has ended the faults before their time.
+    early: bool,
     faults: Vec<(&'static str, u64)>,
     load: [(&'static str, u64); 11],
     lost: String,
@@ -125,9 +127,10 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether all that the nodes did was recorded.
+    /// Whether it went on for as long as it was to, something was done, and all that the nodes did was recorded.
     pub fn is_whole(&self) -> bool {
-        self.validated.cut.is_empty()
+        let grants = self.load.iter().any(|&(name, count)| name == "grants" && count > 0);
+        !self.early && grants && self.validated.runs > 0 && self.validated.cut.is_empty()
     }
 }
 
@@ -175,6 +178,8 @@ fn run(plan: &Plan, setup: Setup, options: Options, stop: &AtomicBool) -> Result
         }
     }
     went?;
+    // Before those who wait come and go: who holds what now is what was acknowledged.
+    field.read_all();
     let granted = field.everybody_is_granted(WAITERS, BOUND).map_err(Broken::NoAgreement)?;
     let hash = cluster.same_state()?;
     field.read_all();
@@ -203,10 +208,11 @@ fn run(plan: &Plan, setup: Setup, options: Options, stop: &AtomicBool) -> Result
         ("requests said again", &counts.repeated),
     ];
     let load = load.map(|(name, counter)| (name, counter.load(Ordering::Relaxed)));
+    let early = stop.load(Ordering::Relaxed);
     let faults = cluster.counts.iter().map(|(&name, &count)| (name, count)).collect();
     let (lost, left_out) = (cluster.lost()?, cluster.left_out());
     let operations = by_kind(&history);
-    Ok(Report { faults, load, lost, left_out, granted, hash, operations, verdicts, validated })
+    Ok(Report { early, faults, load, lost, left_out, granted, hash, operations, verdicts, validated })
 }
 
 fn by_kind(history: &History) -> BTreeMap<&'static str, u64> {
@@ -234,6 +240,9 @@ impl fmt::Display for Report {
         let list = |counts: &mut dyn Iterator<Item = (&str, u64)>| {
             counts.map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
         };
+        if self.early {
+            writeln!(f, "ENDED EARLY: the faults were ended before their time")?;
+        }
         writeln!(f, "faults: {}; {}", list(&mut self.faults.iter().copied()), self.lost)?;
         for words in &self.left_out {
             writeln!(f, "left out: {words}")?;

@@ -10,24 +10,25 @@ use super::report::{Failure, Report};
 
 /// One process run of a node.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub(super) struct Run {
     /// Its file.
-    pub path: PathBuf,
+    pub(super) path: PathBuf,
     /// Whose it is.
-    pub header: Header,
+    pub(super) header: Header,
 }
 
 /// A cluster's recordings: the runs of each data directory, in order.
 #[derive(Clone, Debug)]
-pub struct Cluster {
+pub(super) struct Cluster {
     pub(super) directory: PathBuf,
     pub(super) nodes: Vec<Vec<Run>>,
 }
 
 /// Finds all recordings in a directory and those below it. Only their headers are read: there may be more of them than a
 /// process may have open.
-pub(super) fn find(directory: &Path) -> Result<Vec<Cluster>, Failure> {
-    let (mut clusters, mut folders) = (Vec::new(), vec![directory.to_owned()]);
+/// Those that cannot be read are in the second list.
+pub(super) fn find(directory: &Path) -> Result<(Vec<Cluster>, Vec<Failure>), Failure> {
+    let (mut clusters, mut unread, mut folders) = (Vec::new(), Vec::new(), vec![directory.to_owned()]);
     while let Some(folder) = folders.pop() {
         let failed = |source| Failure::Directory { path: folder.clone(), source };
         let mut here: BTreeMap<u64, BTreeMap<_, Vec<Run>>> = BTreeMap::new();
@@ -35,11 +36,15 @@ pub(super) fn find(directory: &Path) -> Result<Vec<Cluster>, Failure> {
             let path = entry.map_err(failed)?.path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == EXTENSION)
-                && let Some((header, _)) = Reading::open(&path)?
-            {
-                let node = (header.config.id, header.incarnation);
-                here.entry(header.cluster).or_default().entry(node).or_default().push(Run { path, header });
+            } else if path.extension().is_some_and(|extension| extension == EXTENSION) {
+                match Reading::open(&path) {
+                    Ok(Some((header, _))) => {
+                        let node = (header.config.id, header.incarnation);
+                        here.entry(header.cluster).or_default().entry(node).or_default().push(Run { path, header });
+                    }
+                    Ok(None) => {}
+                    Err(flaw) => unread.push(flaw.into()),
+                }
             }
         }
         for nodes in here.into_values() {
@@ -49,7 +54,7 @@ pub(super) fn find(directory: &Path) -> Result<Vec<Cluster>, Failure> {
         }
     }
     clusters.sort_by(|one, other| one.directory.cmp(&other.directory));
-    Ok(clusters)
+    Ok((clusters, unread))
 }
 
 /// A node's records over all its runs.

@@ -30,10 +30,9 @@ use std::path::Path;
 use palisade::recording::Record;
 use palisade_spec::invariants::Violation;
 
-pub use files::{Cluster, Run};
 pub use report::{Failure, Report};
 
-use files::Chain;
+use files::{Chain, Cluster};
 use judge::Judge;
 
 /// What is known of a cluster beside its recordings.
@@ -82,8 +81,8 @@ pub fn validate_each(
     options: Options,
     mut watch: impl FnMut(Progress<'_>),
 ) -> Result<(Report, Vec<Failure>), Failure> {
-    let (mut report, mut failures) = (Report::default(), Vec::new());
-    let clusters = files::find(directory)?;
+    let mut report = Report::default();
+    let (clusters, mut failures) = files::find(directory)?;
     let of = clusters.len();
     for (cluster, number) in clusters.into_iter().zip(1..) {
         let directory = cluster.directory.clone();

@@ -102,6 +102,11 @@ impl Server {
         self.process.is_some() && self.boot == boot
     }
 
+    /// Whether it is away although nothing keeps it from running.
+    pub(super) fn is_away(&self) -> bool {
+        self.process.is_none() && matches!(self.fitness, Fitness::Sound)
+    }
+
     fn open(&self, plan: &Plan) -> Result<(Wal<LockTable>, Durable<LockTable>, RecoveryReport), StorageError> {
         let directory = LockedDir::open_on(self.disk.shared(), DIRECTORY)?.claim(&self.identity)?;
         let founders = self.identity.founders.iter().map(|(&id, address)| (id, Address::from(address.as_str())));
@@ -331,12 +336,24 @@ impl World {
         let Some(server) = self.servers.get(&id).filter(|server| server.runs(boot)) else { return };
         let Some(process) = &server.process else { return };
         let result = process.snapshots.write(&snapshot);
+        if let Err(error) = &result {
+            self.excuse(id, error);
+        }
         if result.is_ok() {
             self.tally.snapshots += 1;
             self.judge.lock().snapshot_taken(id, snapshot);
         }
         self.hand(id, |inbox| inbox.events.push(Event::SnapshotWritten(result)));
         self.crash_if_off(id);
+    }
+
+    /// A disk refuses something. That is a broken promise, unless something was done to it since the process began, or the
+    /// machine is off.
+    pub(super) fn excuse(&self, id: NodeId, error: &dyn std::fmt::Display) {
+        let server = &self.servers[&id];
+        if !server.host.is_off() && server.before == counts(server) {
+            self.judge.lock().note(broken("a sound disk is not refused", format!("node {id}: {error}")));
+        }
     }
 
     /// If what was just done on a machine was its last, it is off now.

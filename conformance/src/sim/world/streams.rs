@@ -42,7 +42,11 @@ impl World {
         let receiver = self.servers.get(&to).filter(|server| server.process.is_some());
         let (Some(receiver), Some(sender), false) = (receiver, self.servers.get(&from), is_on_its_way) else { return };
         let Some(process) = &sender.process else { return };
-        if let Ok(Some((info, file))) = process.snapshots.open_newest() {
+        let newest = process.snapshots.open_newest();
+        if let Err(error) = &newest {
+            self.excuse(from, error);
+        }
+        if let Ok(Some((info, file))) = newest {
             let boots = (sender.boot(), receiver.boot());
             let stream = Stream { from, to, boots, term, info, file, incoming: None };
             self.scheduled += 1;
@@ -90,18 +94,23 @@ impl World {
             return match process.snapshots.receive(info) {
                 Ok(Some(incoming)) => Continue(Stream { incoming: Some(incoming), ..stream }),
                 Ok(None) => Break(End::Done),
-                Err(_) => Break(End::Broken),
+                Err(error) => {
+                    self.excuse(to, &error);
+                    Break(End::Broken)
+                }
             };
         };
         if incoming.lacks() > 0 {
             let length = usize::try_from(incoming.lacks()).unwrap_or(self.plan.piece).min(self.plan.piece);
             let mut piece = vec![0; length];
-            if stream.file.read_exact_at(&mut piece, incoming.have()).is_err() {
+            if let Err(error) = stream.file.read_exact_at(&mut piece, incoming.have()) {
+                self.excuse(from, &error);
                 return Break(End::Broken);
             }
             return match incoming.append(&piece) {
                 Ok(()) => Continue(stream),
-                Err(_) => {
+                Err(error) => {
+                    self.excuse(to, &error);
                     if let Some(incoming) = stream.incoming {
                         incoming.discard();
                     }
@@ -117,7 +126,10 @@ impl World {
                 self.hand(to, |inbox| inbox.messages.push(Message { from, to, term, body }));
                 Break(End::Done)
             }
-            Err(SnapshotFlaw::Io(_)) => Break(End::Broken),
+            Err(SnapshotFlaw::Io(error)) => {
+                self.excuse(to, &error);
+                Break(End::Broken)
+            }
             Err(flaw) => {
                 let detail = format!("node {to} cannot use the snapshot that {from} sent: {flaw}");
                 self.judge.lock().note(broken("snapshots arrive whole", detail));
