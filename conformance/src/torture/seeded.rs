@@ -42,8 +42,10 @@ impl seeded::Finder for Finder {
                 return Err(Error::Hunt(format!("the run with seed {seed} broke off: {said}")));
             };
             let how = format!("\"{broken}\" with seed {seed}");
-            if !torture(&mutant.sound())?.status.success() {
-                return Ok(Verdict::Otherwise(format!("{how}, and something is found without the bug as well")));
+            let control = torture(&mutant.sound())?;
+            if !control.status.success() {
+                let said = String::from_utf8_lossy(&control.stderr);
+                return Ok(Verdict::Otherwise(format!("{how}, and without the bug: {}", said.trim())));
             }
             let is_meant = self.says.iter().any(|meant| broken.contains(meant.as_str()));
             return Ok(if is_meant { Verdict::Caught(how) } else { Verdict::Otherwise(how) });
