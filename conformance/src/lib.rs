@@ -14,6 +14,7 @@
 //! docs/conformance.md says what each part claims, what it costs and what it cannot see.
 
 pub mod history;
+mod panics;
 pub mod replay;
 pub mod seeded;
 pub mod sim;

@@ -38,8 +38,6 @@ pub struct Company {
 pub struct Played {
     /// How many of the trace's steps were taken.
     pub steps: usize,
-    /// How many of them the trace has.
-    pub of: usize,
     /// Why it ended before the trace did.
     pub ended: Option<String>,
     /// What was exercised.
@@ -95,9 +93,10 @@ type Part<T> = Result<T, (NodeId, Difference)>;
 /// See [`PlayError`].
 pub fn play(company: &Company, trace: &Trace) -> Result<Played, PlayError> {
     let mut stage = Stage::set(company, trace)?;
-    let mut played = Played { of: trace.steps.len(), ..Played::default() };
+    let mut played = Played::default();
     let beginning = |server, difference| found(0, "the beginning", server, difference);
-    let mut flow = stage.raise().map_err(|(server, difference)| beginning(server, difference))?;
+    stage.raise().map_err(|(server, difference)| beginning(server, difference))?;
+    let mut flow = Flow::GoesOn;
     for event in &trace.setting().prelude {
         if let Flow::GoesOn = flow {
             flow = stage.act(event).map_err(|(server, difference)| beginning(server, difference))?;
@@ -218,11 +217,9 @@ impl Stage {
     }
 
     /// Everybody is given what comes before everything else.
-    fn raise(&mut self) -> Part<Flow> {
-        for server in self.seats.keys().copied().collect::<Vec<_>>() {
-            self.give_starts(server)?;
-        }
-        Ok(Flow::GoesOn)
+    fn raise(&mut self) -> Part<()> {
+        let all: Vec<NodeId> = self.seats.keys().copied().collect();
+        all.into_iter().try_for_each(|server| self.give_starts(server))
     }
 
     fn give_starts(&mut self, server: NodeId) -> Part<()> {

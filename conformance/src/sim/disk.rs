@@ -187,7 +187,7 @@ impl MemoryDisk {
     fn sync(&self, inode: &Inode) -> io::Result<()> {
         self.host.tick(true)?;
         let mut inner = self.inner.lock();
-        inner.sync_begins(&self.host)?;
+        inner.sync_begins(&self.host);
         let is_snapshot = inner.troubles.of_snapshots
             && inner.names.iter().any(|(name, named)| name.contains(".snap") && Arc::ptr_eq(named, inode));
         let mut content = inode.lock();
@@ -205,7 +205,7 @@ impl MemoryDisk {
 }
 
 impl Inner {
-    fn sync_begins(&mut self, host: &Host) -> io::Result<()> {
+    fn sync_begins(&mut self, host: &Host) {
         self.harm.syncs += 1;
         if !self.is_beside {
             let base = Duration::from_micros(self.rng.random_range(80..900));
@@ -213,7 +213,6 @@ impl Inner {
             let stall = if stall.is_zero() { stall } else { stall.mul_f64(self.rng.random()) };
             host.spend(base + stall);
         }
-        Ok(())
     }
 
     fn sync_fails(&mut self, is_snapshot: bool) -> bool {
@@ -313,7 +312,7 @@ impl Disk for MemoryDisk {
     fn sync_directory(&self, _: &Path) -> io::Result<()> {
         self.host.tick(true)?;
         let mut inner = self.inner.lock();
-        inner.sync_begins(&self.host)?;
+        inner.sync_begins(&self.host);
         if inner.sync_fails(false) {
             return Err(io::Error::other("the disk reports an error"));
         }

@@ -54,7 +54,6 @@ pub(super) struct Judge {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
     pub(super) steps: u64,
-    pub(super) writes: u64,
     pub(super) sent: u64,
     pub(super) elections: u64,
     pub(super) recoveries: u64,
@@ -290,7 +289,6 @@ impl Judge {
 
     /// Writes are durable, says the disk.
     fn written(&mut self, id: NodeId, writes: &[Persist<LockTable>]) -> Check {
-        self.seen.writes += 1;
         let seat = self.seats.get_mut(&id).expect("it has begun");
         if seat.pending.get(..writes.len()) != Some(writes) {
             return broken(

@@ -41,6 +41,7 @@ pub use command::{Arguments, run};
 pub use tally::Tally;
 
 use crate::history::Event;
+use crate::panics::words;
 use tale::Tale;
 use world::World;
 
@@ -86,15 +87,9 @@ pub fn simulate(seed: u64, time: Duration) -> Outcome {
         Ok((tally, Err(Violation { property, detail }), history)) => {
             (tally, Some((property.to_owned(), detail, history)))
         }
-        Err(panic) => (Tally::default(), Some(("assertion".to_owned(), said(&*panic), Vec::new()))),
+        Err(panic) => (Tally::default(), Some(("assertion".to_owned(), words(&*panic), Vec::new()))),
     };
     let tale = tale.lock();
     let failure = failure.map(|(property, what, history)| Failure { property, what, tale: tale.last(), history });
     Outcome { seed, tally, hash: tale.hash(), failure }
-}
-
-/// What a panic said.
-fn said(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().cloned();
-    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }

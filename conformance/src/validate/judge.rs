@@ -23,6 +23,7 @@ use palisade_spec::raft::{
 use super::replica::{Before, Replica};
 use super::table::Agreed;
 use super::{Options, broken, require, restart};
+use crate::panics;
 
 /// Everything that is known of a cluster.
 #[derive(Debug)]
@@ -118,11 +119,7 @@ impl Judge {
             }
             Record::Written { writes, digest, .. } => self.replica(seat)?.written(writes, digest),
         }));
-        observed.unwrap_or_else(|panic| {
-            let words = panic.downcast_ref::<String>().cloned();
-            let words = words.or_else(|| panic.downcast_ref::<&str>().map(|words| (*words).to_owned()));
-            broken("the spec's own assertions", words.unwrap_or_default())
-        })
+        observed.unwrap_or_else(|panic| broken("the spec's own assertions", panics::words(&*panic)))
     }
 
     fn replica(&mut self, seat: usize) -> Result<&mut Replica, Violation> {

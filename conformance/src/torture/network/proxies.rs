@@ -5,10 +5,11 @@
 //! direction is opened again, late; or the connection breaks then, and it never does. Needs no privileges, so it runs
 //! everywhere; what it does not show is a host that vanishes without a word, for the proxy always acknowledges.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use palisade_client::codec;
 use parking_lot::Mutex;
@@ -27,12 +28,12 @@ pub(in super::super) struct Proxies {
 
 #[derive(Debug)]
 struct Shared {
-    /// How often each direction was closed and not opened again.
+    /// The directions that are closed, each as often as it was and was not opened again.
     closed: Mutex<Vec<Direction>>,
     /// Changes whenever a direction is opened or closed.
     changed: watch::Sender<u64>,
-    /// Directions whose connections are to break, by when.
-    broken: Mutex<Vec<(Direction, u64)>>,
+    /// Directions whose connections are to break, if they began before this change.
+    broken: Mutex<BTreeMap<Direction, u64>>,
     held: AtomicU64,
 }
 
@@ -47,7 +48,7 @@ impl Proxies {
         let shared = Shared {
             closed: Mutex::new(Vec::new()),
             changed: watch::Sender::new(0),
-            broken: Mutex::new(Vec::new()),
+            broken: Mutex::new(BTreeMap::new()),
             held: AtomicU64::new(0),
         };
         Ok(Proxies { shared: Arc::new(shared), runtime })
@@ -67,7 +68,11 @@ impl Proxies {
         let shared = Arc::clone(&self.shared);
         self.runtime.spawn(async move {
             loop {
-                let Ok((stream, _)) = listener.accept().await else { continue };
+                let Ok((stream, _)) = listener.accept().await else {
+                    // Out of descriptors, most likely.
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    continue;
+                };
                 let (shared, address) = (Arc::clone(&shared), address.clone());
                 // A connection's end, whatever its reason, is for the nodes to see.
                 tokio::spawn(async move { drop(carry(&shared, stream, node, &address).await) });
@@ -159,7 +164,7 @@ impl Shared {
             }
             let _ = changes.changed().await;
         }
-        let breaks = self.broken.lock().iter().any(|&(broken, when)| broken == direction && when > began);
+        let breaks = self.broken.lock().get(&direction).is_some_and(|&when| when > began);
         if breaks { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(()) }
     }
 }
