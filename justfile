@@ -8,22 +8,25 @@ default:
 dev *ARGS:
     cargo run --release -- dev {{ ARGS }}
 
-# Before every commit: format, lints, unit tests.
-check-fast:
+# Format and lints.
+lint:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets -- -D warnings
+
+# Before every commit: format, lints, unit tests.
+check-fast: lint
     cargo test --workspace --lib --bins
 
 # What must hold beside the tests: lints, documentation, every model explored to its end, seeded bugs, random walks.
-check: check-fast
+check: lint
     RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --document-private-items --quiet
     cargo run --release -p palisade-model -- check
     cargo run --release -p palisade-model -- seeded
-    cargo test --workspace --test seeded -- --ignored
     cargo run --release -p palisade-model -- simulate --rounds 2 --states 20000
 
-# The models that take an hour, and random walks for as long as one likes.
+# The models that take an hour, the runner of seeded bugs itself, and random walks for as long as one likes.
 check-deep SECONDS='600':
+    cargo test --workspace --test seeded -- --ignored
     cargo run --release -p palisade-model -- check --deep
     cargo run --release -p palisade-model -- simulate --seconds {{ SECONDS }}
 
