@@ -47,9 +47,13 @@ impl seeded::Finder for Finder {
                 Ok(_) => {}
                 Err(PlayError::Found(finding)) => {
                     // What is found without the bug as well shows nothing.
-                    return play(&company(&mutant.sound()), &trace)
-                        .map(|_| self.verdict(&title, &finding))
-                        .map_err(|error| failed(&error));
+                    return match play(&company(&mutant.sound()), &trace) {
+                        Ok(_) => Ok(self.verdict(&title, &finding)),
+                        Err(error @ PlayError::Found(_)) => {
+                            Ok(Verdict::Otherwise(format!("{title}: {finding}, and without the bug: {error}")))
+                        }
+                        Err(error @ PlayError::Stage(_)) => Err(failed(&error)),
+                    };
                 }
                 Err(error @ PlayError::Stage(_)) => return Err(failed(&error)),
             }

@@ -127,10 +127,15 @@ pub struct Report {
 }
 
 impl Report {
+    /// Whether all that the nodes did was recorded.
+    pub fn is_recorded(&self) -> bool {
+        self.validated.cut.is_empty()
+    }
+
     /// Whether it went on for as long as it was to, something was done, and all that the nodes did was recorded.
     pub fn is_whole(&self) -> bool {
         let grants = self.load.iter().any(|&(name, count)| name == "grants" && count > 0);
-        !self.early && grants && self.validated.runs > 0 && self.validated.cut.is_empty()
+        !self.early && grants && self.validated.runs > 0 && self.is_recorded()
     }
 }
 
