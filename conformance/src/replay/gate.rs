@@ -387,3 +387,24 @@ fn more(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> Result<(), GateError> {
     bytes.extend_from_slice(&piece[..count]);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what must not come is not forgotten, although nobody waits for it.
+    #[test]
+    fn trouble_is_kept() {
+        let gate = Gate::open(1, [NodeId(1), NodeId(2)]).unwrap();
+        let mut stream = TcpStream::connect(&gate.addresses[&NodeId(2)]).unwrap();
+        let (client_addr, peer_addr) = (String::new(), String::new());
+        let (from, to) = (NodeId(1), NodeId(1));
+        let (magic, version) = (*b"whatever", 0);
+        let (incarnation, purpose) = (incarnation(from), Purpose::Messages);
+        let hello = Hello { magic, version, cluster: 1, from, to, client_addr, peer_addr, incarnation, purpose };
+        assert_eq!(gate.trouble(), None);
+        write(&mut stream, &hello).unwrap();
+        assert!(gate.said((from, NodeId(2)), 0).is_err());
+        assert!(gate.trouble().unwrap().contains("looks for node 1"));
+    }
+}

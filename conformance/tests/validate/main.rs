@@ -5,7 +5,7 @@ mod world;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
-use palisade::recording::format::{FRAME_HEADER, MAGIC, cut_mark};
+use palisade::recording::format::{EXTENSION, FRAME_HEADER, MAGIC, cut_mark};
 use palisade::recording::{Digest, Flaw, Record};
 use palisade_conformance::validate::{Failure, Options, Report, validate, validate_each};
 use palisade_spec::raft::{Body, Input};
@@ -201,6 +201,18 @@ fn every_cluster_is_looked_at() {
     assert_eq!((report.clusters, failures.len()), (2, 1));
     assert!(report.inputs > u64::from(ACTIONS) / 2 && told.contains(&("good".into(), 2, 2)), "{told:?}");
     assert!(validate(both.path(), Options::default()).is_err());
+}
+
+/// Goal: a file that is no recording hides nothing of the others, whoever it belongs to, and is named.
+#[test]
+fn a_file_that_cannot_be_read_hides_nothing() {
+    let good = recorded(2);
+    let bad = good.directory.path().join(format!("nobody.{EXTENSION}"));
+    std::fs::write(&bad, vec![0xAB; 4096]).unwrap();
+    let (report, failures) = validate_each(good.directory.path(), Options::default(), |_| {}).unwrap();
+    assert!(report.clusters == 1 && report.inputs > u64::from(ACTIONS) / 2, "{report}");
+    assert_eq!(failures.len(), 1);
+    assert!(failures[0].to_string().contains("nobody"), "{}", failures[0]);
 }
 
 /// Goal: bugs of a driver are found in what it does, without a word from it.
