@@ -94,9 +94,23 @@ impl Doors {
     }
 }
 
-/// The core has more to do than it may have waiting.
+/// Why the core took nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Overloaded;
+pub enum NotTaken {
+    /// It has more to do than it may have waiting.
+    Full,
+    /// It has ended, and the process is about to: the node was stopped, or a write has failed.
+    Ended,
+}
+
+impl<T> From<TrySendError<T>> for NotTaken {
+    fn from(error: TrySendError<T>) -> NotTaken {
+        match error {
+            TrySendError::Full(_) => NotTaken::Full,
+            TrySendError::Disconnected(_) => NotTaken::Ended,
+        }
+    }
+}
 
 impl Core {
     /// The way in, and where the core will find what comes.
@@ -111,21 +125,18 @@ impl Core {
     /// clients there are, a leader's heartbeat does not stand in line behind them.
     ///
     /// # Errors
-    /// If too many wait already. They are dropped, as the network might have done.
-    pub fn receive(&self, messages: Vec<Message<LockTable>>) -> Result<(), Overloaded> {
-        self.messages.try_send(messages).map_err(|_| Overloaded)
+    /// If too many wait already, or nobody is there. They are dropped, as the network might have done.
+    pub fn receive(&self, messages: Vec<Message<LockTable>>) -> Result<(), NotTaken> {
+        Ok(self.messages.try_send(messages)?)
     }
 
     /// Hands an event in, without waiting.
     ///
     /// # Errors
-    /// If too many wait already. The event is dropped, and a client that asks is told. That a connection is gone must
-    /// not be dropped: see [`Core::deliver`].
-    pub fn send(&self, event: Event) -> Result<(), Overloaded> {
-        match self.events.try_send(event) {
-            Ok(()) => Ok(()),
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => Err(Overloaded),
-        }
+    /// If too many wait already, or nobody is there. The event is dropped, and a client that asks is told which. That a
+    /// connection is gone must not be dropped: see [`Core::deliver`].
+    pub fn send(&self, event: Event) -> Result<(), NotTaken> {
+        Ok(self.events.try_send(event)?)
     }
 
     /// Hands in an event that must not be lost, and returns at once: if there is no room, somebody waits for it aside.

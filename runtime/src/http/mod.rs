@@ -29,7 +29,7 @@ use tokio::sync::oneshot;
 
 pub use listen::listen;
 
-use crate::core::{Ask, ConnectionId, Core, Event, Responder};
+use crate::core::{Ask, ConnectionId, Core, Event, NotTaken, Responder};
 use crate::metrics::Metrics;
 use crate::peers::Peers;
 
@@ -62,10 +62,10 @@ impl App {
         let (sender, receiver) = oneshot::channel();
         let mut presence = Presence { core: &self.core, connection: Some(connection) };
         let responder = Responder::once(connection, sender);
-        self.core.send(Event::Ask(ask, responder)).map_err(|_| overloaded())?;
+        self.core.send(Event::Ask(ask, responder)).map_err(not_taken)?;
         let answer = receiver.await;
         presence.connection = None;
-        answer.unwrap_or_else(|_| Err(Failure::new(Code::ShuttingDown, "this node is stopping; ask another one")))
+        answer.unwrap_or_else(|_| Err(not_taken(NotTaken::Ended)))
     }
 }
 
@@ -83,8 +83,15 @@ impl Drop for Presence<'_> {
     }
 }
 
-fn overloaded() -> Failure {
-    Failure::new(Code::Overloaded, "this node has too many requests waiting; try again in a moment")
+/// What a client is told whose request the core did not take. The two are not the same to it: from a node that stops it
+/// goes on to another one.
+fn not_taken(why: NotTaken) -> Failure {
+    match why {
+        NotTaken::Full => {
+            Failure::new(Code::Overloaded, "this node has too many requests waiting; try again in a moment")
+        }
+        NotTaken::Ended => Failure::new(Code::ShuttingDown, "this node is stopping; ask another one"),
+    }
 }
 
 /// Does what a request asks for, if it could be understood.
@@ -144,6 +151,21 @@ fn router(app: App) -> Router {
 mod tests {
     use super::*;
     use crate::limits;
+
+    /// Goal: a node whose core has ended, because a write has failed, sends its clients to another node in the moment
+    /// before the process ends. It once said that it had too much to do, and a client that does not wait was refused.
+    #[test]
+    fn who_asks_a_core_that_has_ended_is_sent_on() {
+        let (core, doors) = Core::channel();
+        let ask = || core.send(Event::Disconnected(ConnectionId(1))).map_err(not_taken);
+        assert_eq!(ask(), Ok(()));
+        for _ in 1..limits::CORE_QUEUE {
+            ask().expect("there is room");
+        }
+        assert_eq!(ask().unwrap_err().error, Code::Overloaded);
+        drop(doors);
+        assert_eq!(ask().unwrap_err().error, Code::ShuttingDown);
+    }
 
     /// Goal: the core learns that a connection is gone, also when it had no room for the news at that moment. Who waited
     /// on it would otherwise stand in the queue for up to a day.

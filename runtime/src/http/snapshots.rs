@@ -14,8 +14,8 @@ use palisade_client::wire::{Code, Failure, SnapshotView};
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 
-use super::{App, overloaded, reply};
-use crate::core::Event;
+use super::{App, not_taken, reply};
+use crate::core::{Event, NotTaken};
 use crate::limits::SNAPSHOT_PIECE;
 use crate::storage::{DiskFile, SnapshotInfo};
 
@@ -34,9 +34,8 @@ impl App {
 
     async fn take_snapshot(&self) -> Result<SnapshotView, Failure> {
         let (reply, taken) = oneshot::channel();
-        self.core.send(Event::TakeSnapshot(reply)).map_err(|_| overloaded())?;
-        let stopping = || Err(Failure::new(Code::ShuttingDown, "this node is stopping; ask another one"));
-        taken.await.unwrap_or_else(|_| stopping()).map(|snapshot| self.show(snapshot))
+        self.core.send(Event::TakeSnapshot(reply)).map_err(not_taken)?;
+        taken.await.unwrap_or_else(|_| Err(not_taken(NotTaken::Ended))).map(|snapshot| self.show(snapshot))
     }
 }
 

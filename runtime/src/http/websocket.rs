@@ -21,7 +21,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, interval_at, timeout};
 
 use super::listen::Place;
-use super::{App, overloaded, reply};
+use super::{App, not_taken, reply};
 use crate::core::{Ask, ConnectionId, Event, Responder, Room, StreamReply};
 use crate::handover::Outbox;
 use crate::limits;
@@ -149,8 +149,8 @@ impl Connection {
         }
         match Ask::from_wire(request.op) {
             Ok(ask) => {
-                if self.app.core.send(Event::Ask(ask, responder)).is_err() {
-                    self.responder(request.id, text, None).answer(Err(overloaded()));
+                if let Err(why) = self.app.core.send(Event::Ask(ask, responder)) {
+                    self.responder(request.id, text, None).answer(Err(not_taken(why)));
                 }
             }
             Err(failure) => {
