@@ -2,13 +2,19 @@
 //!
 //! The Explorer asks a model for an action's sentence without saying in which state it is taken. So it is not given the
 //! model itself, but one whose actions have their state with them.
+//!
+//! That one is the same for all models, whatever their states are: the Explorer brings a web server and a checker of its
+//! own, and to compile them for every model took as long as all the rest of this crate.
 
-use std::fmt;
+use std::any::Any;
+use std::fmt::{self, Debug};
+use std::hash::{Hash, Hasher};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::sync::Arc;
 
-use stateright::{Model, Path, Property};
+use stateright::{Expectation, Model, Path, Property};
 
-use crate::readable::Readable;
+use crate::readable::{Readable, Way};
 
 /// An address at which nobody listens yet.
 ///
@@ -23,11 +29,11 @@ pub fn free_address(address: impl ToSocketAddrs) -> std::io::Result<SocketAddr> 
 /// # Panics
 /// If somebody listens at the address.
 pub fn serve<M: Readable>(model: M, address: SocketAddr) {
-    Shown(model).checker().serve(address);
+    Shown(Box::new(model)).checker().serve(address);
 }
 
 /// Where the Explorer shows a path: its part of the page's address.
-pub(crate) fn place<M: Readable>(model: &M, way: &[(M::State, Option<M::Action>)]) -> String {
+pub(crate) fn place<M: Readable>(model: &M, way: &Way<M>) -> String {
     let (first, _) = way.first().expect("a path has a beginning");
     let begin = model.init_states().iter().position(|state| state == first);
     let steps = way.iter().filter_map(|(state, action)| {
@@ -38,94 +44,172 @@ pub(crate) fn place<M: Readable>(model: &M, way: &[(M::State, Option<M::Action>)
 }
 
 /// A model that is shown.
-struct Shown<M>(M);
+struct Shown(Box<dyn Show>);
 
-/// An action, and the state in which it is taken.
-struct Taken<M: Model> {
-    last: M::State,
-    action: M::Action,
-}
-
-impl<M: Readable> Clone for Taken<M> {
-    fn clone(&self) -> Taken<M> {
-        Taken { last: self.last.clone(), action: self.action.clone() }
-    }
-}
-
-impl<M: Readable> PartialEq for Taken<M> {
-    fn eq(&self, other: &Taken<M>) -> bool {
-        self.action == other.action && self.last == other.last
-    }
-}
-
-impl<M: Readable> fmt::Debug for Taken<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.action.fmt(f)
-    }
-}
-
-impl<M: Readable> Model for Shown<M> {
-    type State = M::State;
-    type Action = Taken<M>;
-
-    fn init_states(&self) -> Vec<M::State> {
-        self.0.init_states()
-    }
-
+/// What the Explorer wants to know of a model.
+trait Show: Send + Sync {
+    fn begin(&self) -> Vec<Shape>;
     /// Only what changes something: the Explorer would show the rest as ignored.
-    fn actions(&self, state: &M::State, actions: &mut Vec<Taken<M>>) {
-        let steps = self.0.next_steps(state).into_iter();
-        actions.extend(steps.map(|(action, _)| Taken { last: state.clone(), action }));
+    fn taken(&self, last: &Shape) -> Vec<Taken>;
+    fn told(&self, taken: &Taken) -> String;
+    fn outcome(&self, taken: &Taken) -> Option<String>;
+    fn drawn(&self, way: Vec<(Shape, Option<Taken>)>) -> Option<String>;
+    fn asked(&self) -> Vec<(Expectation, &'static str)>;
+    /// Whether the property at this place of the list is true of a state.
+    fn answer(&self, place: usize, state: &Shape) -> bool;
+}
+
+/// A state of any model.
+#[derive(Clone)]
+struct Shape(Arc<dyn Value>);
+
+trait Value: Any + Debug + Send + Sync {
+    fn equals(&self, other: &dyn Value) -> bool;
+    fn feed(&self, hasher: &mut dyn Hasher);
+}
+
+impl<S: Debug + PartialEq + Hash + Send + Sync + 'static> Value for S {
+    fn equals(&self, other: &dyn Value) -> bool {
+        (other as &dyn Any).downcast_ref::<S>() == Some(self)
     }
 
-    fn next_state(&self, last: &M::State, taken: Taken<M>) -> Option<M::State> {
-        self.0.next_state(last, taken.action)
+    fn feed(&self, mut hasher: &mut dyn Hasher) {
+        self.hash(&mut hasher);
+    }
+}
+
+impl Shape {
+    fn of<S: Value>(state: S) -> Shape {
+        Shape(Arc::new(state))
     }
 
-    fn format_action(&self, taken: &Taken<M>) -> String {
-        self.0.sentence(&taken.last, &taken.action)
+    /// The state, in a model whose states are of this kind.
+    fn state<S: Value>(&self) -> &S {
+        (&*self.0 as &dyn Any).downcast_ref().expect("a model is asked about its own states")
+    }
+}
+
+impl PartialEq for Shape {
+    fn eq(&self, other: &Shape) -> bool {
+        self.0.equals(&*other.0)
+    }
+}
+
+impl Hash for Shape {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.0.feed(hasher);
+    }
+}
+
+impl Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// An action, as one of those that change something, with the state in which it is taken and the one that comes of it.
+#[derive(Clone, Debug, PartialEq)]
+struct Taken {
+    last: Shape,
+    place: usize,
+    next: Shape,
+}
+
+impl Taken {
+    fn action<M: Readable>(&self, model: &M) -> M::Action {
+        model.next_steps(self.last.state()).swap_remove(self.place).0
+    }
+}
+
+impl<M: Readable> Show for M {
+    fn begin(&self) -> Vec<Shape> {
+        self.init_states().into_iter().map(Shape::of).collect()
     }
 
-    fn format_step(&self, last: &M::State, taken: Taken<M>) -> Option<String> {
-        self.0.format_step(last, taken.action)
+    fn taken(&self, last: &Shape) -> Vec<Taken> {
+        let steps = self.next_steps(last.state()).into_iter().enumerate();
+        steps.map(|(place, (_, next))| Taken { last: last.clone(), place, next: Shape::of(next) }).collect()
     }
 
-    fn as_svg(&self, path: Path<M::State, Taken<M>>) -> Option<String> {
-        let way = path.into_vec().into_iter();
-        let way: Vec<_> = way.map(|(state, taken)| (state, taken.map(|taken| taken.action))).collect();
-        self.0.diagram(&way).map(|diagram| diagram.svg())
+    fn told(&self, taken: &Taken) -> String {
+        self.sentence(taken.last.state(), &taken.action(self))
     }
 
-    fn properties(&self) -> Vec<Property<Shown<M>>> {
-        let properties = self.0.properties();
-        assert!(properties.len() <= MOST, "a model that is shown has at most {MOST} properties");
-        let shown = properties.into_iter().zip(conditions::<M>());
-        shown
-            .map(|(property, condition)| Property { expectation: property.expectation, name: property.name, condition })
-            .collect()
+    fn outcome(&self, taken: &Taken) -> Option<String> {
+        self.format_step(taken.last.state(), taken.action(self))
+    }
+
+    fn drawn(&self, way: Vec<(Shape, Option<Taken>)>) -> Option<String> {
+        let own = |(state, taken): (Shape, Option<Taken>)| {
+            (state.state::<M::State>().clone(), taken.map(|taken| taken.action(self)))
+        };
+        let way: Vec<_> = way.into_iter().map(own).collect();
+        self.diagram(&way).map(|diagram| diagram.svg())
+    }
+
+    fn asked(&self) -> Vec<(Expectation, &'static str)> {
+        self.properties().into_iter().map(|property| (property.expectation, property.name)).collect()
+    }
+
+    fn answer(&self, place: usize, state: &Shape) -> bool {
+        (self.properties()[place].condition)(self, state.state())
+    }
+}
+
+impl Model for Shown {
+    type State = Shape;
+    type Action = Taken;
+
+    fn init_states(&self) -> Vec<Shape> {
+        self.0.begin()
+    }
+
+    fn actions(&self, state: &Shape, actions: &mut Vec<Taken>) {
+        actions.extend(self.0.taken(state));
+    }
+
+    fn next_state(&self, _: &Shape, taken: Taken) -> Option<Shape> {
+        Some(taken.next)
+    }
+
+    fn format_action(&self, taken: &Taken) -> String {
+        self.0.told(taken)
+    }
+
+    fn format_step(&self, _: &Shape, taken: Taken) -> Option<String> {
+        self.0.outcome(&taken)
+    }
+
+    fn as_svg(&self, path: Path<Shape, Taken>) -> Option<String> {
+        self.0.drawn(path.into_vec())
+    }
+
+    fn properties(&self) -> Vec<Property<Shown>> {
+        let asked = self.0.asked();
+        assert!(asked.len() <= MOST, "a model that is shown has at most {MOST} properties");
+        let asked = asked.into_iter().zip(CONDITIONS);
+        asked.map(|((expectation, name), condition)| Property { expectation, name, condition }).collect()
     }
 }
 
 /// A property is a plain function: it cannot remember which property of the model it asks. So there is one for each
 /// place in the list.
-type Condition<M> = fn(&Shown<M>, &<M as Model>::State) -> bool;
+type Condition = fn(&Shown, &Shape) -> bool;
 
-fn condition<M: Readable, const PLACE: usize>(shown: &Shown<M>, state: &M::State) -> bool {
-    (shown.0.properties()[PLACE].condition)(&shown.0, state)
+fn condition<const PLACE: usize>(shown: &Shown, state: &Shape) -> bool {
+    shown.0.answer(PLACE, state)
 }
 
 macro_rules! conditions {
-    ($($place:literal)*) => { [$(condition::<M, $place>),*] };
+    ($($place:literal)*) => { [$(condition::<$place>),*] };
 }
 
 const MOST: usize = 48;
 
-fn conditions<M: Readable>() -> [Condition<M>; MOST] {
-    conditions!(
-        0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23
-        24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47
-    )
-}
+const CONDITIONS: [Condition; MOST] = conditions!(
+    0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23
+    24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47
+);
 
 #[cfg(test)]
 mod tests {
@@ -145,7 +229,7 @@ mod tests {
     #[test]
     fn what_is_shown_is_the_model_and_its_properties_are_its_own() {
         let plain = world().checker().spawn_bfs().join();
-        let shown = Shown(world()).checker().spawn_bfs().join();
+        let shown = Shown(Box::new(world())).checker().spawn_bfs().join();
         assert_eq!(shown.unique_state_count(), plain.unique_state_count());
         let names = |found: Vec<&'static str>| found.into_iter().collect::<std::collections::BTreeSet<_>>();
         let met = names(shown.discoveries().into_keys().collect());
@@ -156,7 +240,7 @@ mod tests {
     #[test]
     fn a_trace_says_where_the_explorer_shows_it() {
         let trace = shortest(world(), "a leader is elected").unwrap();
-        let shown = Shown(world());
+        let shown = Shown(Box::new(world()));
         let mut indices = trace.place.split('/').skip(1).map(|index| index.parse::<usize>().unwrap());
         let mut state = shown.init_states().swap_remove(indices.next().unwrap());
         for (index, step) in indices.zip(&trace.steps) {
@@ -166,6 +250,7 @@ mod tests {
             assert_eq!(shown.format_action(&taken), step.action);
             state = shown.next_state(&state, taken).unwrap();
         }
+        let state: &<World<Proposals> as Model>::State = state.state();
         assert!(state.servers.iter().any(|seat| seat.node.is_leader()));
     }
 
