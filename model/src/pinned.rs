@@ -25,6 +25,7 @@ const UNIQUE: &[(&str, usize)] = &[
     ("raft-even", 55_895),
     ("raft-prompt", 3_527_201),
     ("raft-pipelined", 795_270),
+    ("raft-snapshot-overtaken", 83_271),
     ("raft-stale", 830_676),
     ("raft-heartbeat", 394_520),
     ("raft-figure-3-7", 519_717),

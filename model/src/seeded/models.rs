@@ -83,6 +83,15 @@ const BEYOND: &[(&str, &[&str])] = &[
     ("raft-stale", &["every server has applied a proposal"]),
     ("raft-figure-3-7", &["every server has applied a proposal"]),
     (
+        "raft-snapshot-overtaken",
+        &[
+            "two servers think they lead",
+            "a leader inherits a committed entry",
+            "two logs conflict",
+            "an entry of an earlier term is committed",
+        ],
+    ),
+    (
         "raft-clocks-overtaken",
         &[
             "two servers think they lead",
@@ -199,6 +208,11 @@ pub(crate) fn models() -> Vec<Named> {
             "raft-figure-3-7",
             "3 servers, 4 terms, logs of 2, 2 messages on their way, answers at once, no heartbeats, an entry a message",
             Bounds { terms: 4, heartbeats: Some(0), batch: 1, delivery: heard(2), ..Bounds::default() },
+        ),
+        consensus(
+            "raft-snapshot-overtaken",
+            "3 servers, 1 term, logs of 2, 2 messages on their way, a snapshot",
+            Bounds { terms: 1, snapshots: 1, delivery: late(2), ..Bounds::default() },
         ),
         clocks(
             "raft-clocks-overtaken",
