@@ -17,30 +17,34 @@ lint:
 check-fast: lint
     cargo test --workspace --lib --bins
 
+# All programs as they are meant to be used. Built together, they share what they depend on.
+programs:
+    cargo build --release --workspace
+
 # What must hold beside the tests: lints, documentation, every model explored to its end, seeded bugs, random walks.
-check: lint
+check: lint programs
     RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --document-private-items --quiet
-    cargo run --release -p palisade-model -- check
-    cargo run --release -p palisade-model -- seeded
-    cargo run --release -p palisade-model -- simulate --rounds 2 --states 20000
+    target/release/palisade-model check
+    target/release/palisade-model seeded
+    target/release/palisade-model simulate --rounds 2 --states 20000
 
 # The models that take an hour, the runner of seeded bugs itself, and random walks for as long as one likes.
-check-deep SECONDS='600':
+check-deep SECONDS='600': programs
     cargo test --workspace --test seeded -- --ignored
-    cargo run --release -p palisade-model -- check --deep
-    cargo run --release -p palisade-model -- simulate --seconds {{ SECONDS }}
+    target/release/palisade-model check --deep
+    target/release/palisade-model simulate --seconds {{ SECONDS }}
 
 # States a second, beside stateright's own raft example.
 bench-model:
     cargo bench -p palisade-model
 
 # Known bugs, put into a copy of the protocol: a model must find each.
-seeded *NAMES:
-    cargo run --release -p palisade-model -- seeded {{ NAMES }}
+seeded *NAMES: programs
+    target/release/palisade-model seeded {{ NAMES }}
 
 # Known bugs of the server, put into a copy of it: replay, simulation or live faults must find each (docs/conformance.md).
-seeded-server *ARGS:
-    cargo run --release -p palisade-conformance -- seeded {{ ARGS }}
+seeded-server *ARGS: programs
+    target/release/palisade-conformance seeded {{ ARGS }}
 
 # `cargo install cargo-mutants` first. About half an hour.
 # Every rule of the protocol changed, one after the other: a unit test or a scenario script must notice.
@@ -48,14 +52,13 @@ mutants *ARGS:
     cargo mutants -p palisade-spec {{ ARGS }}
 
 # The model's traces on live nodes (docs/conformance.md).
-replay *ARGS:
-    cargo build --release -p palisade -p palisade-conformance
+replay *ARGS: programs
     target/release/palisade-conformance replay {{ ARGS }}
 
 # The kept traces found again, after a change of the protocol or of a model. About half an hour.
-traces *NAMES:
-    cargo run --release -p palisade-model -- keep {{ NAMES }}
-    cargo run --release -p palisade-model -- seeded --scenes conformance/traces/scenes.jsonl
+traces *NAMES: programs
+    target/release/palisade-model keep {{ NAMES }}
+    target/release/palisade-model seeded --scenes conformance/traces/scenes.jsonl
 
 # `rustup component add llvm-tools` first.
 # Which lines of the protocol live nodes take when they go through the kept traces.
@@ -77,20 +80,19 @@ conformance:
     PALISADE_TEST_RECORDINGS="$PWD/target/recordings" cargo test -p palisade --tests -- --skip sessions_end_at_their_limit
     just judge
 
-# What the tests have recorded is stepped again and judged; then a minute of torture, and one of simulation.
-judge:
-    cargo build --release -p palisade -p palisade-conformance
+# What the tests have recorded is stepped again and judged; all kept traces are played; a minute of torture, and one of simulation.
+judge: programs
     target/release/palisade-conformance validate target/recordings
-    just torture --minutes 1
-    just sim --seeds 1000000 --within 60
+    target/release/palisade-conformance replay --coverage
+    target/release/palisade-conformance torture --minutes 1
+    target/release/palisade-conformance sim --seeds 1000000 --within 60
 
 # Whole clusters in virtual time, on a network and disks that fail (docs/conformance.md).
-sim *ARGS:
-    cargo run --release -p palisade-conformance -- sim {{ ARGS }}
+sim *ARGS: programs
+    target/release/palisade-conformance sim {{ ARGS }}
 
 # Real processes under load, while everything goes wrong that can on one machine.
-torture *ARGS:
-    cargo build --release -p palisade -p palisade-conformance
+torture *ARGS: programs
     target/release/palisade-conformance torture {{ ARGS }}
 
 # Acquire+release pairs per second on this machine.
@@ -98,8 +100,8 @@ bench *ARGS:
     cargo run --release -- bench {{ ARGS }}
 
 # A model in a browser, step by step: stateright's Explorer (docs/explorer.md).
-explore NAME='cluster' *ARGS:
-    cargo run --release -p palisade-model -- explore {{ NAME }} {{ ARGS }}
+explore NAME='cluster' *ARGS: programs
+    target/release/palisade-model explore {{ NAME }} {{ ARGS }}
 
 # The project's own documentation, in a browser's form.
 doc:
