@@ -42,7 +42,7 @@ bench-model:
 seeded *NAMES: programs
     target/release/palisade-model seeded {{ NAMES }}
 
-# Known bugs of the server, put into a copy of it: replay, simulation or live faults must find each (docs/conformance.md).
+# Known bugs of the server, put into a copy of it: replay, simulation, live faults or a test must find each (docs/conformance.md).
 seeded-server *ARGS: programs
     target/release/palisade-conformance seeded {{ ARGS }}
 

@@ -1,8 +1,8 @@
 //! Seeded bugs of the server: what looks for bugs here would find them.
 //!
 //! What the models' [seeded bugs](palisade_model::seeded) are for the protocol, these are for the code around it: the driver,
-//! the desk, the write-ahead log, recovery, the peers. The lists are in `conformance/seeded/`; each bug is a replacement of a
-//! text that stands exactly once in a file of `runtime/src`. All of them are put into one copy of the workspace, each behind a
+//! the desk, the write-ahead log, recovery, the peers, the client. The lists are in `conformance/seeded/`; each bug is a
+//! replacement of a text that stands exactly once in a file of a package. All of them are put into one copy of the workspace, each behind a
 //! [switch](palisade_model::seeded::with_switches), the copy is built once, and the part of this crate whose list a bug is on
 //! looks for it with what it demands of the sound server. A bug that it does not find *survives*, and fails the command; so
 //! does one that shows otherwise than the list says, and one that is seen where none is on.
@@ -11,6 +11,7 @@
 
 pub mod command;
 pub mod mutants;
+pub mod test;
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -38,12 +39,19 @@ pub(crate) struct Entry {
     pub(crate) name: String,
     /// Why what it breaks is there.
     why: String,
-    /// The file that it changes, within `runtime/src`.
+    /// The folder of the package that it changes.
+    #[serde(default = "server")]
+    package: String,
+    /// The file that it changes, within the package's `src`.
     file: PathBuf,
     /// The text that it replaces.
     replace: String,
     /// What stands there instead.
     with: String,
+}
+
+fn server() -> String {
+    "runtime".to_owned()
 }
 
 /// A part of this crate that finds a bug, and what its list says of how.
@@ -103,9 +111,15 @@ impl Bug {
         &self.entry.name
     }
 
+    /// The file that it changes, below the workspace.
+    fn path(&self) -> PathBuf {
+        Path::new(&self.entry.package).join("src").join(&self.entry.file)
+    }
+
     /// As the switches take it.
     fn switched(&self) -> switched::Bug {
-        let Entry { name, why, file, replace, with } = self.entry.clone();
+        let Entry { name, why, package: _, file: _, replace, with } = self.entry.clone();
+        let file = self.path();
         switched::Bug { name, why, file, replace, with, model: String::new(), property: String::new() }
     }
 }
@@ -116,7 +130,7 @@ pub fn workspace() -> PathBuf {
 }
 
 /// The parts of this crate that find bugs: the folders of their lists.
-pub const PARTS: [&str; 3] = ["replay", "sim", "torture"];
+pub const PARTS: [&str; 4] = ["replay", "sim", "torture", "test"];
 
 /// Every bug of every list.
 ///
@@ -126,6 +140,7 @@ pub fn bugs() -> Result<Vec<Bug>, Error> {
     let mut bugs = boxed::<replay::seeded::Finder>("replay")?;
     bugs.extend(boxed::<sim::seeded::Finder>("sim")?);
     bugs.extend(boxed::<torture::seeded::Finder>("torture")?);
+    bugs.extend(boxed::<test::Finder>("test")?);
     Ok(bugs)
 }
 
@@ -159,7 +174,7 @@ fn parse<F: DeserializeOwned>(text: &str) -> Result<Vec<(Entry, F)>, toml::de::E
     }
     let list: List = toml::from_str(text)?;
     let bug = |mut told: toml::Table| {
-        let is_common = |key: &str| ["name", "why", "file", "replace", "with"].contains(&key);
+        let is_common = |key: &str| ["name", "why", "package", "file", "replace", "with"].contains(&key);
         let keys: Vec<String> = told.keys().filter(|key| is_common(key)).cloned().collect();
         let entry: toml::Table =
             keys.into_iter().filter_map(|key| told.remove(&key).map(|value| (key, value))).collect();
@@ -191,11 +206,11 @@ mod tests {
     #[test]
     fn every_bug_fits_the_source_and_has_a_name_of_its_own() {
         let bugs = bugs().unwrap();
-        assert!(bugs.len() >= 37, "there are only {}", bugs.len());
+        assert!(bugs.len() >= 44, "there are only {}", bugs.len());
         let names: BTreeSet<&str> = bugs.iter().map(Bug::name).collect();
         assert_eq!(names.len(), bugs.len());
         for bug in &bugs {
-            let source = fs::read_to_string(workspace().join("runtime/src").join(&bug.entry.file)).unwrap();
+            let source = fs::read_to_string(workspace().join(bug.path())).unwrap();
             with_switches(&source, &[(0, &bug.switched())]).unwrap();
             assert!(bug.entry.why.ends_with('.'), "{}: why is a sentence", bug.name());
         }

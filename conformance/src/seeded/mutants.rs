@@ -12,9 +12,14 @@ use serde::Deserialize;
 
 use super::{Bug, Error};
 
+/// The crates that can have a bug in them.
+const ROOTS: [&str; 4] = ["spec/src/lib.rs", "client/src/lib.rs", "runtime/src/lib.rs", "runtime/src/main.rs"];
+
 /// The programs with the bugs in them.
 #[derive(Debug)]
 pub struct Mutants {
+    /// Their source.
+    copy: PathBuf,
     /// Where the programs are.
     folder: PathBuf,
     /// Held as long as they are needed: another run waits for this one to end.
@@ -24,6 +29,7 @@ pub struct Mutants {
 /// One of them: with one bug on, or with none.
 #[derive(Clone, Copy, Debug)]
 pub struct Mutant<'a> {
+    copy: &'a Path,
     folder: &'a Path,
     number: Option<usize>,
 }
@@ -39,14 +45,14 @@ impl Mutants {
         let only = File::create(place.join("lock"))?;
         only.lock()?;
         let (copy, target) = (place.join("workspace"), place.join("target"));
-        let source = workspace.join("runtime/src");
         let bugs: Vec<switched::Bug> = bugs.iter().map(Bug::switched).collect();
         let says = |path: &Path| {
-            let is_in = |(_, bug): &(usize, &switched::Bug)| source.join(&bug.file) == path;
+            let is_in = |(_, bug): &(usize, &switched::Bug)| workspace.join(&bug.file) == path;
             let here: Vec<(usize, &switched::Bug)> = bugs.iter().enumerate().filter(is_in).collect();
             let text = text(path)?;
             let text = if here.is_empty() { text } else { with_switches(&text, &here)? };
-            Ok(if path == source.join("lib.rs") { text + SWITCHES } else { text })
+            let has_switches = ROOTS.iter().any(|root| workspace.join(root) == path);
+            Ok(if has_switches { text + SWITCHES } else { text })
         };
         for package in members(&workspace.join("Cargo.toml"))? {
             mirror(&workspace.join(&package), &copy.join(&package), &says)?;
@@ -54,22 +60,18 @@ impl Mutants {
         for file in ["Cargo.toml", "Cargo.lock"] {
             fs::copy(workspace.join(file), copy.join(file))?;
         }
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let built = Command::new(cargo)
-            .current_dir(&copy)
-            .args(["build", "--quiet", "--offline", "--profile", "seeded"])
-            .args(["--package", "palisade", "--package", "palisade-conformance", "--bins", "--target-dir"])
-            .arg(&target)
+        let built = cargo("build", &copy, &target)
+            .args(["--quiet", "--package", "palisade", "--package", "palisade-conformance", "--bins"])
             .output()?;
         if !built.status.success() {
             return Err(Error::Build(String::from_utf8_lossy(&built.stderr).into_owned()));
         }
-        Ok(Mutants { folder: target.join("seeded"), _only: only })
+        Ok(Mutants { copy, folder: target.join("seeded"), _only: only })
     }
 
     /// The programs with the bug of this number on.
     pub fn with(&self, number: usize) -> Mutant<'_> {
-        Mutant { folder: &self.folder, number: Some(number) }
+        Mutant { copy: &self.copy, folder: &self.folder, number: Some(number) }
     }
 }
 
@@ -92,10 +94,26 @@ impl Mutant<'_> {
         self.folder.join("palisade")
     }
 
+    /// A test of the workspace, as `cargo test` is told which, with the bug in it and in whatever it starts.
+    pub fn test(&self, which: &str) -> Command {
+        let target = self.folder.parent().expect("programs are in the target folder");
+        let mut command = cargo("test", self.copy, target);
+        command.args(which.split_whitespace());
+        // What such a node does is for nobody to judge.
+        command.env(ON, self.on()).env_remove("PALISADE_TEST_RECORDINGS");
+        command
+    }
+
     /// What says which bug is on.
     pub fn on(&self) -> String {
         self.number.map(|number| number.to_string()).unwrap_or_default()
     }
+}
+
+fn cargo(does: &str, copy: &Path, target: &Path) -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(copy).args([does, "--offline", "--profile", "seeded", "--target-dir"]).arg(target);
+    cargo
 }
 
 fn text(path: &Path) -> Result<String, switched::Error> {
