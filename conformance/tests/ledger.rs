@@ -61,17 +61,23 @@ struct List {
 #[derive(Deserialize)]
 struct Bug {
     name: String,
+    /// Of those that a test must notice: which.
+    test: Option<String>,
 }
 
 /// The names of all bugs in the lists below a folder.
 fn seeded(folder: &str) -> BTreeSet<String> {
+    bugs(folder).into_iter().map(|bug| bug.name).collect()
+}
+
+fn bugs(folder: &str) -> Vec<Bug> {
     let lists = files(&workspace().join(folder));
     let lists = lists.iter().filter(|path| path.extension().is_some_and(|extension| extension == "toml"));
-    let bugs = lists.flat_map(|path| {
+    let bugs_of = |path: &PathBuf| {
         let text = fs::read_to_string(path).expect("a list can be read");
         toml::from_str::<List>(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display())).bug
-    });
-    bugs.map(|bug| bug.name).collect()
+    };
+    lists.flat_map(bugs_of).collect()
 }
 
 fn models() -> BTreeSet<String> {
@@ -194,6 +200,18 @@ fn every_story_is_whole() {
             rest = lines.unwrap_or_else(|| panic!("{heading}: {part} is missing, or in the wrong place")).1;
         }
         assert_eq!(commands(story).len(), 1, "{heading}: it has one command");
+    }
+}
+
+/// Goal: a bug that a test must notice is one of a story, and the test is the story's command.
+#[test]
+fn bugs_of_stories_are_noticed_by_their_commands() {
+    let text = ledger();
+    let stories = stories(&text);
+    for Bug { name, test } in bugs("conformance/seeded/test") {
+        let told = stories.iter().find(|(_, story)| story.contains(&format!("`{name}`")));
+        let (_, story) = told.unwrap_or_else(|| panic!("no story names {name}"));
+        assert_eq!(commands(story), [format!("cargo test {}", test.expect("a test"))], "{name}");
     }
 }
 

@@ -107,17 +107,36 @@ impl Debug for Shape {
     }
 }
 
-/// An action, as one of those that change something, with the state in which it is taken and the one that comes of it.
-#[derive(Clone, Debug, PartialEq)]
+/// An action, with the state in which it is taken and the one that comes of it.
+#[derive(Clone)]
 struct Taken {
     last: Shape,
+    /// Among those that change something in that state.
     place: usize,
+    action: Arc<dyn Act>,
     next: Shape,
 }
 
+trait Act: Any + Debug + Send + Sync {}
+
+impl<A: Any + Debug + Send + Sync> Act for A {}
+
 impl Taken {
-    fn action<M: Readable>(&self, model: &M) -> M::Action {
-        model.next_steps(self.last.state()).swap_remove(self.place).0
+    fn action<A: Clone + 'static>(&self) -> A {
+        let action = (&*self.action as &dyn Any).downcast_ref::<A>();
+        action.expect("a model is asked about its own actions").clone()
+    }
+}
+
+impl PartialEq for Taken {
+    fn eq(&self, other: &Taken) -> bool {
+        self.place == other.place && self.last == other.last
+    }
+}
+
+impl Debug for Taken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.action.fmt(f)
     }
 }
 
@@ -127,21 +146,24 @@ impl<M: Readable> Show for M {
     }
 
     fn taken(&self, last: &Shape) -> Vec<Taken> {
-        let steps = self.next_steps(last.state()).into_iter().enumerate();
-        steps.map(|(place, (_, next))| Taken { last: last.clone(), place, next: Shape::of(next) }).collect()
+        let taken = |(place, (action, next))| {
+            let (action, next): (Arc<dyn Act>, Shape) = (Arc::<M::Action>::new(action), Shape::of::<M::State>(next));
+            Taken { last: last.clone(), place, action, next }
+        };
+        self.next_steps(last.state()).into_iter().enumerate().map(taken).collect()
     }
 
     fn told(&self, taken: &Taken) -> String {
-        self.sentence(taken.last.state(), &taken.action(self))
+        self.sentence(taken.last.state(), &taken.action())
     }
 
     fn outcome(&self, taken: &Taken) -> Option<String> {
-        self.format_step(taken.last.state(), taken.action(self))
+        self.format_step(taken.last.state(), taken.action())
     }
 
     fn drawn(&self, way: Vec<(Shape, Option<Taken>)>) -> Option<String> {
         let own = |(state, taken): (Shape, Option<Taken>)| {
-            (state.state::<M::State>().clone(), taken.map(|taken| taken.action(self)))
+            (state.state::<M::State>().clone(), taken.map(|taken| taken.action()))
         };
         let way: Vec<_> = way.into_iter().map(own).collect();
         self.diagram(&way).map(|diagram| diagram.svg())
@@ -248,6 +270,7 @@ mod tests {
             shown.actions(&state, &mut actions);
             let taken = actions.swap_remove(index);
             assert_eq!(shown.format_action(&taken), step.action);
+            assert!(!format!("{taken:?}").contains("Shape"), "only what is done: the page shows it all the time");
             state = shown.next_state(&state, taken).unwrap();
         }
         let state: &<World<Proposals> as Model>::State = state.state();

@@ -29,8 +29,9 @@ pub fn run(arguments: &Arguments, out: &mut impl Write) -> Result<bool, Error> {
     let mut bugs = chosen(bugs()?, &arguments.names)?;
     bugs.retain(|bug| arguments.part.as_ref().is_none_or(|part| part == bug.finder.part()));
     if arguments.list {
-        for Bug { entry, finder } in &bugs {
-            writeln!(out, "{}  {} ({}): {}", finder.part(), entry.name, entry.file.display(), entry.why)?;
+        for bug in &bugs {
+            let Bug { entry, finder } = bug;
+            writeln!(out, "{}  {} ({}): {}", finder.part(), entry.name, bug.path().display(), entry.why)?;
         }
         return Ok(true);
     }

@@ -4,12 +4,13 @@
 //! nobody's connection can take the port that it will come back to. And they are reserved, so that no other test of this
 //! machine takes them either: a reservation is a socket with a name that is no file, and ends with this process.
 
-use std::net::TcpListener;
+use std::net::SocketAddr as Address;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
 use parking_lot::Mutex;
 use rand::Rng;
+use tokio::net::TcpSocket;
 
 const RANGE: std::ops::Range<u16> = 10_000..32_000;
 
@@ -19,7 +20,11 @@ static RESERVED: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
 fn reserve(port: u16) -> Option<UnixListener> {
     let name = SocketAddr::from_abstract_name(format!("palisade-test-port-{port}")).expect("a short name");
     let reservation = UnixListener::bind_addr(&name).ok()?;
-    TcpListener::bind(("127.0.0.1", port)).ok()?;
+    // Bound, but not listening: a process that another thread starts at this moment has a copy of the socket until it is
+    // another program, and a copy that listened would keep the port from whom it is meant for.
+    let probe = TcpSocket::new_v4().ok()?;
+    probe.set_reuseaddr(true).ok()?;
+    probe.bind(Address::from(([127, 0, 0, 1], port))).ok()?;
     Some(reservation)
 }
 
