@@ -59,6 +59,12 @@ pub trait Finder: Debug {
     /// The part's name, as a command.
     fn part(&self) -> &'static str;
 
+    /// The test that it runs, if it runs one, as `cargo test` is told which: built beforehand, so that what does not build
+    /// is not taken for what was found.
+    fn test(&self) -> Option<&str> {
+        None
+    }
+
     /// Looks for the bug.
     ///
     /// # Errors
@@ -210,6 +216,9 @@ mod tests {
         let names: BTreeSet<&str> = bugs.iter().map(Bug::name).collect();
         assert_eq!(names.len(), bugs.len());
         for bug in &bugs {
+            let package = &bug.entry.package;
+            let is_switched = mutants::ROOTS.iter().any(|root| root.starts_with(&format!("{package}/")));
+            assert!(is_switched, "{}: {package} has no switches", bug.name());
             let source = fs::read_to_string(workspace().join(bug.path())).unwrap();
             with_switches(&source, &[(0, &bug.switched())]).unwrap();
             assert!(bug.entry.why.ends_with('.'), "{}: why is a sentence", bug.name());

@@ -3,6 +3,7 @@
 //! It is built at one place under the workspace's `target`, where only what differs from the last time is written. So its
 //! dependencies are built once, ever.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +14,8 @@ use serde::Deserialize;
 use super::{Bug, Error};
 
 /// The crates that can have a bug in them.
-const ROOTS: [&str; 4] = ["spec/src/lib.rs", "client/src/lib.rs", "runtime/src/lib.rs", "runtime/src/main.rs"];
+pub(super) const ROOTS: [&str; 4] =
+    ["spec/src/lib.rs", "client/src/lib.rs", "runtime/src/lib.rs", "runtime/src/main.rs"];
 
 /// The programs with the bugs in them.
 #[derive(Debug)]
@@ -45,6 +47,7 @@ impl Mutants {
         let only = File::create(place.join("lock"))?;
         only.lock()?;
         let (copy, target) = (place.join("workspace"), place.join("target"));
+        let tests: BTreeSet<Vec<&str>> = bugs.iter().filter_map(|bug| bug.finder.test()).map(program).collect();
         let bugs: Vec<switched::Bug> = bugs.iter().map(Bug::switched).collect();
         let says = |path: &Path| {
             let is_in = |(_, bug): &(usize, &switched::Bug)| workspace.join(&bug.file) == path;
@@ -60,11 +63,10 @@ impl Mutants {
         for file in ["Cargo.toml", "Cargo.lock"] {
             fs::copy(workspace.join(file), copy.join(file))?;
         }
-        let built = cargo("build", &copy, &target)
-            .args(["--quiet", "--package", "palisade", "--package", "palisade-conformance", "--bins"])
-            .output()?;
-        if !built.status.success() {
-            return Err(Error::Build(String::from_utf8_lossy(&built.stderr).into_owned()));
+        let programs = ["--package", "palisade", "--package", "palisade-conformance", "--bins"];
+        built(cargo("build", &copy, &target).args(programs))?;
+        for test in tests {
+            built(cargo("test", &copy, &target).arg("--no-run").args(test))?;
         }
         Ok(Mutants { copy, folder: target.join("seeded"), _only: only })
     }
@@ -114,6 +116,21 @@ fn cargo(does: &str, copy: &Path, target: &Path) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(copy).args([does, "--offline", "--profile", "seeded", "--target-dir"]).arg(target);
     cargo
+}
+
+fn built(cargo: &mut Command) -> Result<(), Error> {
+    let output = cargo.arg("--quiet").output()?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(Error::Build(String::from_utf8_lossy(&output.stderr).into_owned())),
+    }
+}
+
+/// Of what `cargo test` is told: the package and the file, without the test's name.
+fn program(test: &str) -> Vec<&str> {
+    let mut told: Vec<&str> = test.split_whitespace().collect();
+    told.pop();
+    told
 }
 
 fn text(path: &Path) -> Result<String, switched::Error> {

@@ -1,10 +1,20 @@
 //! Bugs that a test of the workspace must notice: what the stories of docs/bug-ledger.md tell of, each by its story's command
 //! (`conformance/tests/ledger.rs`).
 
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+use std::{io, thread};
+
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 
 use super::mutants::Mutant;
 use super::{Error, Verdict};
+
+/// A test that takes longer will not end: the slowest takes half a minute.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// How a bug is found.
 #[derive(Clone, Debug, Deserialize)]
@@ -21,26 +31,47 @@ impl super::Finder for Finder {
         "test"
     }
 
+    fn test(&self) -> Option<&str> {
+        Some(&self.test)
+    }
+
     fn hunt(&self, mutant: &Mutant<'_>) -> Result<Verdict, Error> {
         let said = |mutant: &Mutant<'_>| {
-            let output = mutant.test(&self.test).output()?;
+            let Some(output) = output_within(PATIENCE, &mut mutant.test(&self.test))? else {
+                return Ok(Err(format!("it does not end within {PATIENCE:?}")));
+            };
             let [told, trouble] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
             match passes(&told, &self.test) {
-                Some(passes) => Ok((passes, told.into_owned())),
+                Some(true) => Ok(Ok(())),
+                Some(false) => Ok(Err(complaint(&told).to_owned())),
                 None => Err(Error::Hunt(format!("`cargo test {}` broke off:\n{told}{trouble}", self.test))),
             }
         };
-        let (passes, told) = said(mutant)?;
-        if passes {
+        let Err(complaint) = said(mutant)? else {
             return Ok(Verdict::Survived(format!("`cargo test {}`", self.test)));
-        }
-        let how = format!("its test: {}", complaint(&told));
-        let (passes, told) = said(&mutant.sound())?;
-        Ok(match passes {
-            true if how.contains(&self.says) => Verdict::Caught(how),
-            true => Verdict::Otherwise(how),
-            false => Verdict::Otherwise(format!("{how}, and without the bug: {}", complaint(&told))),
+        };
+        let how = format!("its test: {complaint}");
+        Ok(match said(&mutant.sound())? {
+            Ok(()) if how.contains(&self.says) => Verdict::Caught(how),
+            Ok(()) => Verdict::Otherwise(how),
+            Err(complaint) => Verdict::Otherwise(format!("{how}, and without the bug: {complaint}")),
         })
+    }
+}
+
+/// What a program says until it ends; `None` if it does not in time, and then it is killed with whatever it has started.
+fn output_within(patience: Duration, command: &mut Command) -> io::Result<Option<Output>> {
+    let child = command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let group = Pid::from_child(&child);
+    let (ended, end) = mpsc::channel();
+    thread::spawn(move || ended.send(child.wait_with_output()));
+    match end.recv_timeout(patience) {
+        Ok(output) => output.map(Some),
+        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+            // If it has ended in this moment, there is nobody to kill.
+            let _ = kill_process_group(group, Signal::KILL);
+            Ok(None)
+        }
     }
 }
 
@@ -63,6 +94,20 @@ fn complaint(told: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_does_not_end_is_killed_with_what_it_started() {
+        let shell = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            command
+        };
+        let said = output_within(Duration::from_secs(60), &mut shell("echo done")).unwrap().unwrap();
+        assert_eq!(said.stdout, b"done\n");
+        // It returns although the grandchild holds the pipe.
+        let said = output_within(Duration::from_millis(50), &mut shell("sleep 600 & wait")).unwrap();
+        assert!(said.is_none());
+    }
 
     #[test]
     fn what_a_test_says_is_understood() {

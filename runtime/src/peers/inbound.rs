@@ -13,7 +13,7 @@ use tracing::{debug, warn};
 
 use super::frame::{self, BUFFER_KEPT, FrameError, HELLO_BYTES, MESSAGE_BYTES, ReadError};
 use super::{Hello, Link, MAGIC, Peers, Place, Purpose, VERSION, Welcome, snapshots};
-use crate::core::Core;
+use crate::core::{Core, NotTaken};
 use crate::metrics::Metrics;
 use crate::sockets;
 
@@ -177,9 +177,9 @@ async fn receive(peer: NodeId, connection: Connection, core: Core, metrics: Arc<
             bytes.shrink_to(BUFFER_KEPT);
         }
         if !messages.is_empty() {
-            // If the core has no room they are lost, as on a bad network; the heartbeats will show it.
+            // What the core does not take is lost, as on a bad network; the heartbeats will show it.
             let count = messages.len() as u64;
-            if core.receive(messages).is_err() {
+            if core.receive(messages) == Err(NotTaken::Full) {
                 metrics.overloaded(count);
             }
         }

@@ -35,7 +35,7 @@ use tracing::{debug, info, warn};
 use super::frame::{self, HELLO_BYTES, ReadError};
 use super::outbound::{DialError, connect};
 use super::{Link, Peers, Purpose};
-use crate::core::Core;
+use crate::core::{Core, NotTaken};
 use crate::limits::{SNAPSHOT_PATIENCE, SNAPSHOT_PIECE};
 use crate::storage::{DiskFile, Incoming, SnapshotFlaw, SnapshotInfo};
 
@@ -278,7 +278,7 @@ async fn take_pieces(
 fn hand_over(peers: &Peers, peer: NodeId, term: Term, snapshot: Snapshot<LockTable>, core: &Core) {
     let body = Body::InstallSnapshot { snapshot: Arc::new(snapshot) };
     let message = Message { from: peer, to: peers.roster.node, term, body };
-    if core.receive(vec![message]).is_err() {
+    if core.receive(vec![message]) == Err(NotTaken::Full) {
         // As on a bad network. Its file is whole, and the next offer is answered with that.
         peers.metrics.overloaded(1);
     }

@@ -13,7 +13,7 @@ use palisade_client::wire::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/wire.txt");
+const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/client/golden/wire.txt");
 
 fn session() -> SessionId {
     SessionId::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff)

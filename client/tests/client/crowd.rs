@@ -1,7 +1,5 @@
 //! One client in a process of thousands of tasks: they share its one connection, and nobody starves.
 
-mod support;
-
 use std::time::Duration;
 
 use palisade_client::wire::Op;
@@ -9,7 +7,7 @@ use palisade_client::{Client, Guard, LockOptions, Options};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use support::{Cluster, options};
+use crate::support::{Cluster, options};
 
 const CROWD: usize = 2_000;
 /// The client's window, `WINDOW` in `client/src/engine/link.rs`.

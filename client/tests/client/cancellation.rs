@@ -1,7 +1,5 @@
 //! Dropping a future or a guard gives up what it stood for, in the background.
 
-mod support;
-
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -9,7 +7,7 @@ use palisade_client::LockOptions;
 use palisade_client::wire::Op;
 use tokio::time::timeout;
 
-use support::Cluster;
+use crate::support::Cluster;
 
 fn withdrawals(cluster: &Cluster) -> usize {
     cluster.seen(|op| matches!(op, Op::Withdraw { .. }).then_some(())).len()

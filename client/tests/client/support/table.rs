@@ -7,60 +7,60 @@ use palisade_client::wire::{Code, Failure, HeldBy, HolderView, LockView, Session
 use tokio::time::Instant;
 
 #[derive(Default)]
-pub struct Table {
-    pub sessions: BTreeMap<SessionId, Session>,
-    pub locks: BTreeMap<String, Lock>,
+pub(crate) struct Table {
+    pub(crate) sessions: BTreeMap<SessionId, Session>,
+    pub(crate) locks: BTreeMap<String, Lock>,
     /// Every grant: key, session, token.
-    pub grants: Vec<(String, SessionId, u64)>,
+    pub(crate) grants: Vec<(String, SessionId, u64)>,
     /// Every release of a held lock, by its token.
-    pub releases: Vec<u64>,
+    pub(crate) releases: Vec<u64>,
     /// How often a claim was granted or ended.
-    pub changes: u64,
+    pub(crate) changes: u64,
 }
 
-pub struct Session {
-    pub ttl_ms: u64,
-    pub deadline: Instant,
-    pub last: u64,
+pub(crate) struct Session {
+    pub(crate) ttl_ms: u64,
+    pub(crate) deadline: Instant,
+    pub(crate) last: u64,
 }
 
-pub struct Lock {
-    pub holder: SessionId,
-    pub number: u64,
-    pub token: u64,
-    pub queue: VecDeque<(SessionId, u64)>,
+pub(crate) struct Lock {
+    pub(crate) holder: SessionId,
+    pub(crate) number: u64,
+    pub(crate) token: u64,
+    pub(crate) queue: VecDeque<(SessionId, u64)>,
 }
 
 /// What an acquire found.
-pub enum Found {
+pub(crate) enum Found {
     Granted { token: u64, ttl_ms: u64 },
     Queued,
     Refused(Failure),
 }
 
 impl Table {
-    pub fn open(&mut self, now: Instant, ttl_ms: u64) -> SessionId {
+    pub(crate) fn open(&mut self, now: Instant, ttl_ms: u64) -> SessionId {
         let session = SessionId::from_u128(rand::random());
         let deadline = now + Duration::from_millis(ttl_ms);
         self.sessions.insert(session, Session { ttl_ms, deadline, last: 0 });
         session
     }
 
-    pub fn renew(&mut self, now: Instant, session: SessionId) -> Option<u64> {
+    pub(crate) fn renew(&mut self, now: Instant, session: SessionId) -> Option<u64> {
         let session = self.sessions.get_mut(&session)?;
         session.deadline = now + Duration::from_millis(session.ttl_ms);
         Some(session.ttl_ms)
     }
 
     /// Whether the operation is new; `None` without a session.
-    pub fn begin(&mut self, session: SessionId, number: u64) -> Option<bool> {
+    pub(crate) fn begin(&mut self, session: SessionId, number: u64) -> Option<bool> {
         let session = self.sessions.get_mut(&session)?;
         let new = number > session.last;
         session.last = session.last.max(number);
         Some(new)
     }
 
-    pub fn acquire(&mut self, now: Instant, key: &str, session: SessionId, number: u64, wait: bool) -> Found {
+    pub(crate) fn acquire(&mut self, now: Instant, key: &str, session: SessionId, number: u64, wait: bool) -> Found {
         let Some(new) = self.begin(session, number) else {
             return Found::Refused(Failure::new(Code::NoSession, "there is no such session"));
         };
@@ -109,7 +109,7 @@ impl Table {
         token
     }
 
-    pub fn release(&mut self, now: Instant, key: &str, session: SessionId, token: u64) -> bool {
+    pub(crate) fn release(&mut self, now: Instant, key: &str, session: SessionId, token: u64) -> bool {
         if !self.locks.get(key).is_some_and(|lock| lock.holder == session && lock.token == token) {
             return false;
         }
@@ -129,14 +129,14 @@ impl Table {
     }
 
     /// Drops a place in the queue, but not a lock.
-    pub fn withdraw(&mut self, key: &str, session: SessionId) {
+    pub(crate) fn withdraw(&mut self, key: &str, session: SessionId) {
         self.changes += 1;
         if let Some(lock) = self.locks.get_mut(key) {
             lock.queue.retain(|(waiter, _)| *waiter != session);
         }
     }
 
-    pub fn withdraw_or_release(&mut self, now: Instant, key: &str, session: SessionId) {
+    pub(crate) fn withdraw_or_release(&mut self, now: Instant, key: &str, session: SessionId) {
         self.withdraw(key, session);
         if self.holds(key, session) {
             self.releases.push(self.locks[key].token);
@@ -144,13 +144,13 @@ impl Table {
         }
     }
 
-    pub fn expire(&mut self, now: Instant) {
+    pub(crate) fn expire(&mut self, now: Instant) {
         let due: Vec<SessionId> =
             self.sessions.iter().filter(|(_, session)| session.deadline < now).map(|(&id, _)| id).collect();
         due.into_iter().for_each(|session| self.close(session));
     }
 
-    pub fn close(&mut self, session: SessionId) {
+    pub(crate) fn close(&mut self, session: SessionId) {
         self.changes += 1;
         self.sessions.remove(&session);
         let held: Vec<String> =
@@ -159,29 +159,29 @@ impl Table {
         self.locks.values_mut().for_each(|lock| lock.queue.retain(|(waiter, _)| *waiter != session));
     }
 
-    pub fn lives(&self, session: SessionId) -> bool {
+    pub(crate) fn lives(&self, session: SessionId) -> bool {
         self.sessions.contains_key(&session)
     }
 
-    pub fn holds(&self, key: &str, session: SessionId) -> bool {
+    pub(crate) fn holds(&self, key: &str, session: SessionId) -> bool {
         self.locks.get(key).is_some_and(|lock| lock.holder == session)
     }
 
-    pub fn queues(&self, key: &str, session: SessionId) -> bool {
+    pub(crate) fn queues(&self, key: &str, session: SessionId) -> bool {
         self.locks.get(key).is_some_and(|lock| lock.queue.iter().any(|(waiter, _)| *waiter == session))
     }
 
     /// How many wait for `key`.
-    pub fn queue(&self, key: &str) -> usize {
+    pub(crate) fn queue(&self, key: &str) -> usize {
         self.locks.get(key).map_or(0, |lock| lock.queue.len())
     }
 
-    pub fn grant_of(&self, key: &str) -> (u64, u64) {
+    pub(crate) fn grant_of(&self, key: &str) -> (u64, u64) {
         let lock = &self.locks[key];
         (lock.token, self.sessions[&lock.holder].ttl_ms)
     }
 
-    pub fn show(&self, key: &str) -> LockView {
+    pub(crate) fn show(&self, key: &str) -> LockView {
         let lock = self.locks.get(key);
         let owner = String::new;
         LockView {
@@ -201,7 +201,7 @@ impl Table {
         }
     }
 
-    pub fn list(&self, prefix: &str) -> Vec<LockView> {
+    pub(crate) fn list(&self, prefix: &str) -> Vec<LockView> {
         self.locks.keys().filter(|key| key.starts_with(prefix)).map(|key| self.show(key)).collect()
     }
 }

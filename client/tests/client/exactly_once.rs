@@ -1,7 +1,5 @@
 //! Every operation is done once, whatever becomes of requests and answers.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::time::sleep;
 
-use support::{Cluster, Faults};
+use crate::support::{Cluster, Faults};
 
 /// Goal: every request arrives twice and every third answer is lost; still each lock is taken once and released once.
 #[tokio::test]

@@ -1,14 +1,12 @@
 //! A guard knows before anybody else when its lock can no longer be trusted.
 
-mod support;
-
 use std::time::Duration;
 
 use palisade_client::wire::Op;
 use palisade_client::{Client, Error, Guard, LockOptions, Options};
 use tokio::time::{Instant, sleep, timeout};
 
-use support::Cluster;
+use crate::support::Cluster;
 
 fn short() -> LockOptions {
     LockOptions::default().ttl(Duration::from_secs(2))
@@ -158,7 +156,7 @@ async fn a_late_grant_is_renewed_first() {
 #[tokio::test]
 async fn a_repeated_grant_counts_from_its_first_attempt() {
     let cluster = Cluster::start(1).await;
-    let options = Options { attempt_timeout: Duration::from_millis(500), ..support::options() };
+    let options = Options { attempt_timeout: Duration::from_millis(500), ..crate::support::options() };
     let client = Client::connect(&cluster.endpoints, options).await.unwrap();
     let ttl = LockOptions::default().ttl(Duration::from_secs(2));
     client.lock("warm", ttl.clone()).await.unwrap().release().await.unwrap();

@@ -1,14 +1,12 @@
 //! A client finds the leader from any node, and finds it again.
 
-mod support;
-
 use std::time::Duration;
 
 use palisade_client::wire::{Code, Consistency, ListLocks, Op};
 use palisade_client::{Client, Error, LockOptions, Options, ask, status};
 use tokio::net::TcpListener;
 
-use support::{Cluster, options};
+use crate::support::{Cluster, options};
 
 /// An endpoint where nobody listens.
 async fn nobody() -> String {

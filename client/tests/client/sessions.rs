@@ -1,13 +1,11 @@
 //! Sessions: one guard at a time, many guards one after the other.
 
-mod support;
-
 use std::time::Duration;
 
 use palisade_client::wire::{Consistency, Op};
 use palisade_client::{Error, LockOptions};
 
-use support::Cluster;
+use crate::support::Cluster;
 
 fn opened(cluster: &Cluster) -> usize {
     cluster.seen(|op| matches!(op, Op::OpenSession(_)).then_some(())).len()

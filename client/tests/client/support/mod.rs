@@ -4,8 +4,6 @@
 //! who leads, who waits for which answer, and the faults. Every request that arrives is noted, so that a test can say
 //! what the client did.
 
-#![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
-
 mod table;
 
 use std::collections::HashMap;
@@ -26,47 +24,47 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 use tokio_tungstenite::tungstenite::Message;
 
-pub use self::table::{Found, Table};
+pub(crate) use self::table::{Found, Table};
 
 /// What goes wrong.
 #[derive(Default)]
-pub struct Faults {
+pub(crate) struct Faults {
     /// Every request is handled twice, and answered twice.
-    pub repeat: bool,
+    pub(crate) repeat: bool,
     /// Every n-th answer is lost; 0: none.
-    pub lose_every: u64,
+    pub(crate) lose_every: u64,
     /// So many grants' answers are lost.
-    pub lose_grants: u32,
+    pub(crate) lose_grants: u32,
     /// So many answers to releases are lost.
-    pub lose_releases: u32,
+    pub(crate) lose_releases: u32,
     /// Nothing is answered until [`Cluster::let_go`], though everything is done.
-    pub hold: bool,
+    pub(crate) hold: bool,
     /// Nodes read nothing and say nothing, though their sockets are open.
-    pub frozen: bool,
+    pub(crate) frozen: bool,
     /// Requests are not answered, but the WebSocket lives.
-    pub mute: bool,
+    pub(crate) mute: bool,
     /// Followers do not say who leads.
-    pub nameless: bool,
+    pub(crate) nameless: bool,
     /// The next acquires are refused with this, before they are done.
-    pub refuse_acquires: Vec<Code>,
+    pub(crate) refuse_acquires: Vec<Code>,
     /// The next releases and withdrawals are refused with this, before they are done.
-    pub refuse_releases: Vec<Code>,
+    pub(crate) refuse_releases: Vec<Code>,
     /// Every keep-alive is refused, for there is too much to do.
-    pub refuse_keepalives: bool,
+    pub(crate) refuse_keepalives: bool,
 }
 
 /// The state of the cluster.
-pub struct State {
-    pub leader: Option<usize>,
-    pub table: Table,
-    pub faults: Faults,
+pub(crate) struct State {
+    pub(crate) leader: Option<usize>,
+    pub(crate) table: Table,
+    pub(crate) faults: Faults,
     /// Every operation that arrived, and at which node.
-    pub seen: Vec<(usize, Op)>,
-    pub connections: u64,
+    pub(crate) seen: Vec<(usize, Op)>,
+    pub(crate) connections: u64,
     /// How many holders and waiters lists have shown.
-    pub listed: usize,
+    pub(crate) listed: usize,
     /// Answers that are held.
-    pub held: Vec<(u64, Response)>,
+    pub(crate) held: Vec<(u64, Response)>,
     /// The table's changes that those who wait have been told of.
     settled: u64,
     answers: u64,
@@ -91,13 +89,13 @@ struct Waiting {
 
 /// The nodes.
 #[derive(Clone)]
-pub struct Cluster {
-    pub endpoints: Vec<String>,
+pub(crate) struct Cluster {
+    pub(crate) endpoints: Vec<String>,
     state: Arc<Mutex<State>>,
 }
 
 /// Impatient options, so that tests are short.
-pub fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options {
         request_timeout: Duration::from_secs(5),
         attempt_timeout: Duration::from_millis(150),
@@ -109,7 +107,7 @@ pub fn options() -> Options {
 
 impl Cluster {
     /// Starts nodes; the first one leads.
-    pub async fn start(nodes: usize) -> Cluster {
+    pub(crate) async fn start(nodes: usize) -> Cluster {
         let mut listeners = Vec::new();
         for _ in 0..nodes {
             listeners.push(TcpListener::bind("127.0.0.1:0").await.unwrap());
@@ -139,16 +137,16 @@ impl Cluster {
     }
 
     /// A client with impatient options.
-    pub async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         Client::connect(&self.endpoints, options()).await.unwrap()
     }
 
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 
     /// Another node (or none) leads from now on: who waits at the old one is told so and disconnected.
-    pub fn elect(&self, leader: Option<usize>) {
+    pub(crate) fn elect(&self, leader: Option<usize>) {
         let mut state = self.state();
         let Some(old) = std::mem::replace(&mut state.leader, leader) else { return };
         let failure = Failure::new(Code::LeadershipLost, "the leader lost its office");
@@ -161,7 +159,7 @@ impl Cluster {
     }
 
     /// Cuts every connection. The leader withdraws who waited on one, as a real one does.
-    pub fn cut(&self) {
+    pub(crate) fn cut(&self) {
         let mut state = self.state();
         let lines: Vec<u64> = state.lines.keys().copied().collect();
         for line in lines {
@@ -173,7 +171,7 @@ impl Cluster {
     }
 
     /// The answers that were held go out.
-    pub fn let_go(&self) {
+    pub(crate) fn let_go(&self) {
         let mut state = self.state();
         state.faults.hold = false;
         for (line, response) in std::mem::take(&mut state.held) {
@@ -184,13 +182,13 @@ impl Cluster {
     }
 
     /// The operations that arrived so far and that `pick` picks.
-    pub fn seen<T>(&self, pick: impl FnMut(&Op) -> Option<T>) -> Vec<T> {
+    pub(crate) fn seen<T>(&self, pick: impl FnMut(&Op) -> Option<T>) -> Vec<T> {
         let mut pick = pick;
         self.state().seen.iter().filter_map(|(_, op)| pick(op)).collect()
     }
 
     /// Waits until `condition` holds.
-    pub async fn until(&self, what: &str, condition: impl Fn(&State) -> bool) {
+    pub(crate) async fn until(&self, what: &str, condition: impl Fn(&State) -> bool) {
         let begun = Instant::now();
         while !condition(&self.state()) {
             assert!(begun.elapsed() < Duration::from_secs(20), "waited in vain until {what}");

@@ -1,14 +1,12 @@
 //! Standing in the queue: through failures, until the grant, the end of the wait, or for ever.
 
-mod support;
-
 use std::time::Duration;
 
 use palisade_client::wire::{Code, Op, SessionId};
 use palisade_client::{Client, Error, Guard, LockOptions};
 use tokio::task::JoinHandle;
 
-use support::Cluster;
+use crate::support::Cluster;
 
 /// A wait that outlasts every test.
 const LONG: Duration = Duration::from_secs(60);
