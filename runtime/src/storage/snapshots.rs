@@ -170,15 +170,19 @@ impl Snapshots {
     pub fn accept<S: DeserializeOwned>(&self, incoming: Incoming) -> Result<Snapshot<S>, SnapshotFlaw> {
         let Incoming { path: from, file, info, .. } = incoming;
         let synced = file.sync_all();
-        let read = snapshot_file::read(
-            BufReader::new(FromStart::of(&*self.disk.open(&from, Access::Read)?)),
-            Some(self.cluster),
-        );
+        // Not by its name: one that was whole before may be made this node's own at this moment.
+        let read = snapshot_file::read(BufReader::new(FromStart::of(&*file)), Some(self.cluster));
         let checked = read.and_then(|(snapshot, found)| {
             let what = || "it is not the snapshot that was announced".to_owned();
             if found == info { Ok(snapshot) } else { Err(SnapshotFlaw::Damaged { offset: 0, what: what() }) }
         });
+        let to = path(&self.directory, RECEIVED, info.last);
         let mut received = self.received.lock();
+        if from == to && *received != Some(info) {
+            // It is this node's own by now: there is nothing left to keep.
+            synced?;
+            return checked;
+        }
         // What a failed sync has left must not be synced again: the system would say that all is well.
         if synced.is_err() || matches!(&checked, Err(SnapshotFlaw::Damaged { .. })) {
             received.take_if(|received| *received == info);
@@ -186,7 +190,6 @@ impl Snapshots {
         }
         synced?;
         let snapshot = checked?;
-        let to = path(&self.directory, RECEIVED, info.last);
         if from != to {
             self.disk.rename(&from, &to)?;
         }
@@ -498,6 +501,28 @@ mod tests {
         assert_eq!((snapshots.newest(), names(directory.path())), (Some(info), vec![own(70)]));
         assert!(snapshots.receive(info).unwrap().is_none());
         assert!(snapshots.receive(sent(5).1).unwrap().is_none());
+    }
+
+    /// A leader that has not heard the end offers it again, and the core takes the first one at that very moment.
+    #[test]
+    fn one_that_is_installed_while_it_is_received_again_is_no_trouble() {
+        let directory = tempfile::tempdir().unwrap();
+        let (snapshots, _) = open(directory.path());
+        let (bytes, info) = sent(70);
+        let mut incoming = snapshots.receive(info).unwrap().unwrap();
+        incoming.append(&bytes).unwrap();
+        snapshots.accept::<Text>(incoming).unwrap();
+        let again = snapshots.receive(info).unwrap().unwrap();
+        snapshots.install(&snapshot(70)).unwrap();
+        assert_eq!(snapshots.accept::<Text>(again).unwrap(), snapshot(70));
+        assert_eq!((snapshots.newest(), names(directory.path())), (Some(info), vec![own(70)]));
+        // The next one finds nothing of it.
+        let (bytes, next) = sent(80);
+        let mut incoming = snapshots.receive(next).unwrap().unwrap();
+        incoming.append(&bytes).unwrap();
+        snapshots.accept::<Text>(incoming).unwrap();
+        snapshots.install(&snapshot(80)).unwrap();
+        assert_eq!((snapshots.newest(), names(directory.path())), (Some(next), vec![own(70), own(80)]));
     }
 
     #[test]
