@@ -16,6 +16,9 @@ use super::support::locks::open_session;
 use super::support::websocket::WebSocket;
 
 const TTL: Duration = Duration::from_secs(4);
+/// Long beside the moments in which a busy machine stands still, and short beside a node that waits for whoever does not read:
+/// that one is deposed, and its successor keeps the leases.
+const ELECTION: &str = "2s";
 const HOLDERS: usize = 20;
 
 /// Asks for keepalives as fast as it can, and reads nothing, over one connection after the other. Counts how often the node
@@ -43,10 +46,10 @@ fn pour(address: &str, session: SessionId, over: &AtomicBool, full: &AtomicU64) 
     }
 }
 
-/// Goal: while three such clients pour keepalives out, twenty holders of short leases keep them.
+/// Goal: while three such clients pour keepalives out, twenty holders of short leases keep them, and from the same leader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_reads_no_answers_costs_nobody_a_lease() {
-    let cluster = Cluster::start_calm(3);
+    let cluster = Cluster::start_with(3, &["--election-timeout", ELECTION]);
     let client = Client::connect(&cluster.endpoints(), Options::default()).await.expect("a leader answers");
     let mut guards = Vec::new();
     for number in 0..HOLDERS {
@@ -54,16 +57,19 @@ async fn a_client_that_reads_no_answers_costs_nobody_a_lease() {
         guards.push(client.lock(format!("job-{number}"), options).await.expect("the lock is free"));
     }
     let session = open_session(&cluster, "pours", LONG);
-    let leader = cluster.client_addr(cluster.wait_ready());
+    let leader = cluster.wait_ready();
+    let (address, term) = (cluster.client_addr(leader), cluster.status(leader).expect("it answers").term);
     let (over, full) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for _ in 0..3 {
-            scope.spawn(|| pour(&leader, session, &over, &full));
+            scope.spawn(|| pour(&address, session, &over, &full));
         }
         std::thread::sleep(3 * TTL);
         over.store(true, Ordering::Relaxed);
     });
     let lost = guards.iter().filter(|guard| !guard.is_valid()).count();
     assert_eq!(lost, 0, "holders lost their leases");
+    let leads = cluster.status(leader).expect("it answers");
+    assert_eq!((leads.role.as_str(), leads.term), ("leader", term), "the leader leads on");
     assert!(full.load(Ordering::Relaxed) >= 3, "the node took everything: nothing was shown");
 }
