@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use super::disk::{Access, Disk};
 use super::frame::{self, Flaw, Frame, KIND_BATCH, Sequence};
 use super::mask::SECTOR;
+use super::outline::Outline;
 use super::prepare::zero;
 use super::record::Record;
 use super::replay::Replay;
@@ -56,6 +57,8 @@ pub struct Cut {
 #[derive(Debug)]
 pub(super) struct Recovered<S: StateMachine> {
     pub(super) durable: Durable<S>,
+    /// The log as its segments tell it, even if it still has to be [settled](Recovered::settled).
+    pub(super) outline: Outline,
     pub(super) snapshots: Snapshots,
     /// Whether the log on the disk still has to be told that it gave way to a leader's snapshot.
     pub(super) settled: bool,
@@ -110,13 +113,14 @@ where
     }
     let Reader { replay, next, frames, log_bytes } = reader;
     let unfit = |what| StorageError::SnapshotUnfit { path: directory.path().to_owned(), what };
+    let outline = replay.outline();
     let (durable, settled) = replay.finish().map_err(unfit)?;
     // Only now: whatever else an operator may want to look at is still there if the log was refused.
     let mut leftovers = remove(&**directory.disk(), found.leftovers)?;
     leftovers.extend(snapshots.remove_leftovers()?);
     let snapshot = snapshots.newest().map(|newest| newest.last);
     let report = RecoveryReport { segments: segments.len(), frames, snapshot, log_bytes, cut, leftovers };
-    Ok(Recovered { durable, snapshots, settled, report, segments, next, last })
+    Ok(Recovered { durable, outline, snapshots, settled, report, segments, next, last })
 }
 
 /// The segments of a directory.

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use palisade_spec::raft::{Durable, Entry, HardState, Index, Log, Position, Snapshot, Stamp, StateMachine};
 
+use super::outline::Outline;
 use super::record::Record;
 use super::segment::Start;
 
@@ -44,6 +45,11 @@ impl<S: StateMachine> Replay<S> {
     pub(super) fn start(&self) -> Start {
         let Durable { hard, log, .. } = &self.durable;
         Start { hard: *hard, last: log.last(), stamp: log.last_stamp() }
+    }
+
+    /// The log as the records tell it, whatever the newest snapshot says: what the next segment goes on from.
+    pub(super) fn outline(&self) -> Outline {
+        Outline::of(self.start(), &self.durable.log)
     }
 
     /// Whether the log goes further than the snapshot.

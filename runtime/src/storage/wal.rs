@@ -107,8 +107,6 @@ impl<S: StateMachine> Wal<S> {
         S::Command: Serialize + DeserializeOwned,
     {
         let recovered = recover::recover(&directory, blank)?;
-        let Durable { hard, snapshot, log } = &recovered.durable;
-        let start = Start { hard: *hard, last: log.last(), stamp: log.last_stamp() };
         let mut segments = recovered.segments;
         let active = match recovered.last {
             Some(last) => Active::reopen(last, &mut directory)?,
@@ -126,7 +124,7 @@ impl<S: StateMachine> Wal<S> {
             next: recovered.next,
             buffer: FrameBuffer::default(),
             preparation: None,
-            outline: Outline::of(start, log),
+            outline: recovered.outline,
             segments,
             removal: Removal::default(),
             snapshots: Arc::new(recovered.snapshots),
@@ -137,6 +135,7 @@ impl<S: StateMachine> Wal<S> {
         };
         if recovered.settled {
             // From here on the log goes on behind the snapshot; the next start must know why.
+            let snapshot = &recovered.durable.snapshot;
             let installed = Record::Installed { last: snapshot.last, stamp: snapshot.stamp, keeps: false };
             wal.append(&mut vec![installed], &mut Written::default())?;
         }

@@ -242,6 +242,49 @@ fn a_log_with_snapshots_cut_at_any_byte_recovers() {
     assert!(scenes["entries"] > 2000 && scenes["installation"] > 300 && scenes["compaction"] > 300, "{scenes:?}");
 }
 
+/// Goal: a start that finds a leader's snapshot beside the old log may crash at any byte while it brings the log into line,
+/// also when the log has no room left and a segment begins for it, which the identity file counts or does not count yet.
+#[test]
+fn a_start_that_brings_the_log_into_line_may_crash_as_well() {
+    let (mut scenes, mut begun) = (0, 0);
+    for seed in 0..40 {
+        for (number, step) in live(seed, 60).iter().enumerate() {
+            if step.what != "installation" || step.torn.log.last() == step.was.log.last() {
+                continue;
+            }
+            let scene = format!("seed {seed}, step {number}");
+            let snapshots = step.after.iter().filter(|(name, _)| name.starts_with("snapshot-"));
+            let mut before = step.before.clone();
+            before.extend(snapshots.map(|(name, bytes)| (name.clone(), bytes.clone())));
+            let directory = directory();
+            lay_out(directory.path(), &before);
+            drop(open(directory.path()).unwrap());
+            let after = files(directory.path());
+            let last = (*segments(&after).last().unwrap()).clone();
+            let begins = !before.contains_key(&last);
+            begun += usize::from(begins);
+            let new = &after[&last];
+            let header = [&new[..SECTOR], &vec![0; new.len() - SECTOR][..]].concat();
+            let old = before.get(&last).unwrap_or(&header);
+            let changed: Vec<usize> = (0..new.len()).filter(|&at| old[at] != new[at]).collect();
+            let (&from, &to) = changed.first().zip(changed.last()).unwrap();
+            for cut in (from..=to + 1).step_by(if begins { 1 } else { 9 }) {
+                let mut files = before.clone();
+                files.extend(after.clone());
+                files.get_mut(&last).unwrap()[cut..].fill(0);
+                assert_recovers(&files, &step.torn, &format!("{scene}, cut at {cut}"));
+                scenes += 1;
+            }
+            if begins {
+                let mut files = before.clone();
+                files.insert(last, header);
+                assert_recovers(&files, &step.torn, &format!("{scene}, a segment that is not counted"));
+            }
+        }
+    }
+    assert!(scenes > 1000 && begun >= 3, "{scenes} scenes, {begun} segments begun");
+}
+
 /// Goal: segments are removed in no particular order, after they are no longer counted. Whatever of them a crash leaves,
 /// nothing of it is read; and while they are counted, none may be missing.
 #[test]
