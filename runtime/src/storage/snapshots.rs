@@ -117,7 +117,12 @@ impl Snapshots {
 
     /// Gives a durable file the name of a snapshot, and removes what it makes superfluous. One after the other: whoever
     /// calls this holds the lock on names.
-    fn publish(&self, _names: &mut Option<SnapshotInfo>, from: &Path, info: SnapshotInfo) -> Result<(), StorageError> {
+    fn publish(
+        &self,
+        received: &mut Option<SnapshotInfo>,
+        from: &Path,
+        info: SnapshotInfo,
+    ) -> Result<(), StorageError> {
         if self.newest().is_some_and(|newest| newest.last.index >= info.last.index) {
             return self.disk.remove(from).map_err(StorageError::write("remove", from));
         }
@@ -125,9 +130,10 @@ impl Snapshots {
         self.disk.rename(from, &to).map_err(StorageError::write("rename a file to", &to))?;
         files::sync_directory(&*self.disk, &self.directory)?;
         *self.newest.lock() = Some(info);
+        received.take_if(|received| received.last.index <= info.last.index);
         // Whatever stays behind, the next start removes.
         let surplus = Listing::of(&*self.disk, &self.directory)
-            .map(|listing| listing.surplus(&self.directory))
+            .map(|listing| [listing.surplus(&self.directory), listing.overtaken(&self.directory, info.last)].concat())
             .unwrap_or_default();
         surplus.iter().for_each(|path| drop(self.disk.remove(path)));
         Ok(())
@@ -163,33 +169,38 @@ impl Snapshots {
     }
 
     /// Makes a snapshot that was received durable, checks every byte of it, and keeps it until it is made this node's
-    /// own. One that is damaged is thrown away.
+    /// own, or a later one is. One that cannot be made durable or read is thrown away.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn accept<S: DeserializeOwned>(&self, incoming: Incoming) -> Result<Snapshot<S>, SnapshotFlaw> {
         let Incoming { path: from, file, info, .. } = incoming;
-        let synced = file.sync_all();
         // Not by its name: one that was whole before may be made this node's own at this moment.
-        let read = snapshot_file::read(BufReader::new(FromStart::of(&*file)), Some(self.cluster));
+        let read = file.sync_all().map_err(SnapshotFlaw::Io).and_then(|()| {
+            let bytes = BufReader::new(FromStart::of(&*file));
+            snapshot_file::read(bytes, Some(self.cluster))
+        });
         let checked = read.and_then(|(snapshot, found)| {
             let what = || "it is not the snapshot that was announced".to_owned();
             if found == info { Ok(snapshot) } else { Err(SnapshotFlaw::Damaged { offset: 0, what: what() }) }
         });
         let to = path(&self.directory, RECEIVED, info.last);
         let mut received = self.received.lock();
-        if from == to && *received != Some(info) {
-            // It is this node's own by now: there is nothing left to keep.
-            synced?;
+        let is_overtaken = self.newest().is_some_and(|newest| newest.last.index >= info.last.index);
+        if is_overtaken || (from == to && *received != Some(info)) {
+            // It is this node's own by now, or a later one is: there is nothing to keep, and no file of that name.
             return checked;
         }
-        // What a failed sync has left must not be synced again: the system would say that all is well.
-        if synced.is_err() || matches!(&checked, Err(SnapshotFlaw::Damaged { .. })) {
-            received.take_if(|received| *received == info);
-            self.disk.remove(&from)?;
-        }
-        synced?;
-        let snapshot = checked?;
+        let snapshot = match checked {
+            Ok(snapshot) => snapshot,
+            Err(flaw) => {
+                // What a failed sync has left must not be synced again: the system would say that all is well. And what
+                // cannot be read must come again.
+                received.take_if(|received| *received == info);
+                let _ = self.disk.remove(&from);
+                return Err(flaw);
+            }
+        };
         if from != to {
             self.disk.rename(&from, &to)?;
         }
@@ -355,6 +366,14 @@ impl Listing {
     fn surplus(&self, directory: &Path) -> Vec<PathBuf> {
         let count = self.snapshots.len().saturating_sub(KEPT);
         self.snapshots[..count].iter().map(|&last| path(directory, OWN, last)).collect()
+    }
+
+    /// What a leader sends or has sent that goes no further than `newest`. Who still writes to it will see.
+    fn overtaken(&self, directory: &Path, newest: Position) -> Vec<PathBuf> {
+        let ends_before = |last: &&Position| last.index <= newest.index;
+        let incoming = self.incoming.iter().filter(ends_before).map(|&last| path(directory, INCOMING, last));
+        let received = self.received.iter().filter(ends_before).map(|&last| path(directory, RECEIVED, last));
+        incoming.chain(received).collect()
     }
 
     /// What a leader sends or has sent.
@@ -523,6 +542,33 @@ mod tests {
         snapshots.accept::<Text>(incoming).unwrap();
         snapshots.install(&snapshot(80)).unwrap();
         assert_eq!((snapshots.newest(), names(directory.path())), (Some(next), vec![own(70), own(80)]));
+    }
+
+    #[test]
+    fn nothing_stays_of_what_a_later_snapshot_has_overtaken() {
+        let directory = tempfile::tempdir().unwrap();
+        let (snapshots, _) = open(directory.path());
+        let (bytes, info) = sent(70);
+        let receive = || {
+            let mut incoming = snapshots.receive(info).unwrap().unwrap();
+            incoming.append(&bytes).unwrap();
+            incoming
+        };
+        snapshots.accept::<Text>(receive()).unwrap();
+        snapshots.write(&snapshot(70)).unwrap();
+        assert_eq!(names(directory.path()), [own(70)], "received, and never installed");
+
+        let directory = tempfile::tempdir().unwrap();
+        let (snapshots, _) = open(directory.path());
+        let mut incoming = snapshots.receive(info).unwrap().unwrap();
+        incoming.append(&bytes[..20]).unwrap();
+        snapshots.write(&snapshot(80)).unwrap();
+        assert_eq!(names(directory.path()), [own(80)], "half of it is here");
+        incoming.append(&bytes[20..]).unwrap();
+        assert_eq!(snapshots.accept::<Text>(incoming).unwrap(), snapshot(70));
+        assert_eq!(names(directory.path()), [own(80)]);
+        snapshots.install(&snapshot(70)).unwrap();
+        assert_eq!(names(directory.path()), [own(80)]);
     }
 
     #[test]
