@@ -59,8 +59,8 @@ pub trait Finder: Debug {
     /// The part's name, as a command.
     fn part(&self) -> &'static str;
 
-    /// The test that it runs, if it runs one, as `cargo test` is told which: built beforehand, so that what does not build
-    /// is not taken for what was found.
+    /// The test that it runs, if it runs one, as `cargo test` is told which: built beforehand, so that the build is not part
+    /// of the time that it has.
     fn test(&self) -> Option<&str> {
         None
     }

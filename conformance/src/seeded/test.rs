@@ -59,7 +59,8 @@ impl super::Finder for Finder {
     }
 }
 
-/// What a program says until it ends; `None` if it does not in time, and then it is killed with whatever it has started.
+/// What a program says until it ends; `None` if it does not in time, and then its process group is killed. What has left the
+/// group, as the commands of `palisade lock` do, stays.
 fn output_within(patience: Duration, command: &mut Command) -> io::Result<Option<Output>> {
     let child = command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let group = Pid::from_child(&child);
@@ -93,6 +94,9 @@ fn complaint(told: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
@@ -104,9 +108,19 @@ mod tests {
         };
         let said = output_within(Duration::from_secs(60), &mut shell("echo done")).unwrap().unwrap();
         assert_eq!(said.stdout, b"done\n");
-        // It returns although the grandchild holds the pipe.
-        let said = output_within(Duration::from_millis(50), &mut shell("sleep 600 & wait")).unwrap();
-        assert!(said.is_none());
+        let directory = tempfile::tempdir().unwrap();
+        let name = directory.path().join("grandchild");
+        let script = format!("sleep 600 & echo $! >{name}.new; mv {name}.new {name}; wait", name = name.display());
+        assert!(output_within(Duration::from_secs(2), &mut shell(&script)).unwrap().is_none());
+        let grandchild = fs::read_to_string(&name).expect("two seconds are enough to start it");
+        let stat = format!("/proc/{}/stat", grandchild.trim());
+        // Gone, or a zombie that nobody reaps.
+        let is_dead = || fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z"));
+        let patience = Instant::now() + Duration::from_secs(60);
+        while !is_dead() {
+            assert!(Instant::now() < patience, "it lives on");
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 
     #[test]
