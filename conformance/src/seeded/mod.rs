@@ -3,9 +3,10 @@
 //! What the models' [seeded bugs](palisade_model::seeded) are for the protocol, these are for the code around it: the driver,
 //! the desk, the write-ahead log, recovery, the peers, the client. The lists are in `conformance/seeded/`; each bug is a
 //! replacement of a text that stands exactly once in a file of a package. All of them are put into one copy of the
-//! workspace, each behind a [switch](palisade_model::seeded::with_switches), its programs are built once, and the part of this crate whose list a bug is on
-//! looks for it with what it demands of the sound server. A bug that it does not find *survives*, and fails the command; so
-//! does one that shows otherwise than the list says, and one that is seen where none is on.
+//! workspace, each behind a [switch](palisade_model::seeded::with_switches), its programs are built once, and the part of
+//! this crate whose list a bug is on looks for it with what it demands of the sound server. A bug that it does not find
+//! *survives*, and fails the command; so does one that shows otherwise than the list says, and one that is seen where none
+//! is on.
 //!
 //! [`Finder`] is what such a part must know. [`mutants`] has the build.
 

@@ -133,7 +133,11 @@ impl Snapshots {
         received.take_if(|received| received.last.index <= info.last.index);
         // Whatever stays behind, the next start removes.
         let surplus = Listing::of(&*self.disk, &self.directory)
-            .map(|listing| [listing.surplus(&self.directory), listing.overtaken(&self.directory, info.last)].concat())
+            .map(|listing| {
+                // Who still writes to one that this overtakes will see.
+                let overtaken = listing.under_way(&self.directory, |last| last.index <= info.last.index);
+                [listing.surplus(&self.directory), overtaken].concat()
+            })
             .unwrap_or_default();
         surplus.iter().for_each(|path| drop(self.disk.remove(path)));
         Ok(())
@@ -154,7 +158,9 @@ impl Snapshots {
         let keep = if *received == Some(info) { RECEIVED } else { INCOMING };
         received.take_if(|received| *received != info);
         let path = path(&self.directory, keep, info.last);
-        for other in Listing::of(&*self.disk, &self.directory).map_err(io::Error::other)?.under_way(&self.directory) {
+        for other in
+            Listing::of(&*self.disk, &self.directory).map_err(io::Error::other)?.under_way(&self.directory, |_| true)
+        {
             if other != path {
                 self.disk.remove(&other)?;
             }
@@ -186,8 +192,7 @@ impl Snapshots {
         });
         let to = path(&self.directory, RECEIVED, info.last);
         let mut received = self.received.lock();
-        let is_overtaken = self.newest().is_some_and(|newest| newest.last.index >= info.last.index);
-        if is_overtaken || (from == to && *received != Some(info)) {
+        if self.newest().is_some_and(|newest| newest.last.index >= info.last.index) {
             // It is this node's own by now, or a later one is: there is nothing to keep, and no file of that name.
             return checked;
         }
@@ -368,24 +373,18 @@ impl Listing {
         self.snapshots[..count].iter().map(|&last| path(directory, OWN, last)).collect()
     }
 
-    /// What a leader sends or has sent that goes no further than `newest`. Who still writes to it will see.
-    fn overtaken(&self, directory: &Path, newest: Position) -> Vec<PathBuf> {
-        let ends_before = |last: &&Position| last.index <= newest.index;
-        let incoming = self.incoming.iter().filter(ends_before).map(|&last| path(directory, INCOMING, last));
-        let received = self.received.iter().filter(ends_before).map(|&last| path(directory, RECEIVED, last));
-        incoming.chain(received).collect()
-    }
-
-    /// What a leader sends or has sent.
-    fn under_way(&self, directory: &Path) -> Vec<PathBuf> {
-        let incoming = self.incoming.iter().map(|&last| path(directory, INCOMING, last));
-        incoming.chain(self.received.iter().map(|&last| path(directory, RECEIVED, last))).collect()
+    /// What a leader sends or has sent, of the snapshots that are meant.
+    fn under_way(&self, directory: &Path, is_meant: impl Fn(Position) -> bool) -> Vec<PathBuf> {
+        let incoming = self.incoming.iter().map(|&last| (INCOMING, last));
+        let received = self.received.iter().map(|&last| (RECEIVED, last));
+        let meant = incoming.chain(received).filter(|&(_, last)| is_meant(last));
+        meant.map(|(prefix, last)| path(directory, prefix, last)).collect()
     }
 
     /// What is of no use when nobody is at work.
     fn of_no_use(&self, directory: &Path) -> Vec<PathBuf> {
         let aside = self.aside.iter().map(|&last| files::aside(&path(directory, OWN, last)));
-        self.surplus(directory).into_iter().chain(aside).chain(self.under_way(directory)).collect()
+        self.surplus(directory).into_iter().chain(aside).chain(self.under_way(directory, |_| true)).collect()
     }
 }
 
@@ -596,6 +595,12 @@ mod tests {
         assert_eq!(incoming.have(), 0);
         incoming.append(&sent(71).0).unwrap();
         assert!(matches!(snapshots.accept::<Text>(incoming), Err(SnapshotFlaw::Damaged { .. })));
+        // Of another cluster: it would be no better the next time.
+        let mut foreign = Vec::new();
+        let info = snapshot_file::write(&mut foreign, 2, &snapshot(70)).unwrap();
+        let mut incoming = snapshots.receive(info).unwrap().unwrap();
+        incoming.append(&foreign).unwrap();
+        assert!(matches!(snapshots.accept::<Text>(incoming), Err(SnapshotFlaw::WrongCluster(2))));
         assert_eq!(names(directory.path()), Vec::<String>::new());
     }
 
