@@ -221,7 +221,7 @@ async fn receive_from(
         }
     };
     write(stream, &Answer::From(incoming.have())).await?;
-    let incoming = match take_pieces(stream, bytes, incoming).await? {
+    let incoming = match take_pieces(peers, stream, bytes, incoming).await? {
         Ok(incoming) => incoming,
         Err(error) => {
             let (index, needed) = (info.last.index, info.bytes);
@@ -246,6 +246,7 @@ async fn receive_from(
 
 /// Takes the rest of a file, piece by piece. The inner error is the disk's.
 async fn take_pieces(
+    peers: &Peers,
     stream: &mut TcpStream,
     bytes: &mut Vec<u8>,
     mut incoming: Incoming,
@@ -267,7 +268,8 @@ async fn take_pieces(
         (appended, incoming, *bytes) = append.await?;
         if let Err(error) = appended {
             // The log needs the room more.
-            incoming.discard();
+            let snapshots = Arc::clone(&peers.snapshots);
+            spawn_blocking(move || snapshots.discard(incoming)).await?;
             return Ok(Err(error));
         }
     }

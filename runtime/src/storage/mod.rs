@@ -40,9 +40,10 @@
 //!
 //! # Where to look
 //!
-//! `disk`: what all of it is done with. `directory` and `identity`: whose it is. `wal`: writing. `frame`, `record`, `mask`, `segment`: the format. `outline`:
-//! what the writer knows of the log. `prepare`, `remove`, `files`: new files, durably, and old ones. `recover`, `tail`,
-//! `replay`: reading back; torn or damaged; possible or not. `snapshots`, `snapshot_file`: the state beside the log.
+//! `disk`: what all of it is done with. `directory` and `identity`: whose it is. `wal`: writing. `frame`, `record`,
+//! `mask`, `segment`: the format. `outline`: what the writer knows of the log. `prepare`, `remove`, `files`: new files,
+//! durably, and old ones. `recover`, `tail`, `replay`: reading back; torn or damaged; possible or not. `snapshots`,
+//! `snapshot_file`, `snapshot_names`: the state beside the log.
 //!
 //! Deliberately absent: retries, repair of damage, compression, encryption, reuse of old segments (their old frames
 //! would end the argument above), falling back to an older snapshot.
@@ -64,6 +65,7 @@ mod remove;
 mod replay;
 mod segment;
 mod snapshot_file;
+mod snapshot_names;
 mod snapshots;
 mod tail;
 #[cfg(test)]

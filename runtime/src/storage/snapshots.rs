@@ -12,17 +12,15 @@ use std::io::{self, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use palisade_spec::raft::{Index, Position, Snapshot, Term};
+use palisade_spec::raft::{Position, Snapshot};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::disk::{Access, Disk, DiskFile, FromStart};
 use super::snapshot_file::{self, FORMAT, SnapshotFlaw, SnapshotInfo};
+use super::snapshot_names::{self as names, Listing};
 use super::{StorageError, files};
 use crate::sync::Mutex;
-
-/// How many snapshots are kept.
-const KEPT: usize = 2;
 
 /// The snapshots of one node.
 #[derive(Debug)]
@@ -32,15 +30,22 @@ pub struct Snapshots {
     cluster: u64,
     /// The newest that is durable. Held for a moment only: the core looks here in every round.
     newest: Mutex<Option<SnapshotInfo>>,
-    /// A leader's, whole and durable, that is not this node's yet. Held while files get or lose their names.
-    received: Mutex<Option<SnapshotInfo>>,
+    /// A leader's that is not this node's yet. Held while files get or lose their names.
+    under_way: Mutex<Option<UnderWay>>,
+}
+
+/// A leader's snapshot that is not this node's yet. What its file is worth is known here alone: a file that this does
+/// not speak of may have lost what a failed sync should have kept, so not a byte of it is believed.
+#[derive(Clone, Copy, Debug)]
+struct UnderWay {
+    info: SnapshotInfo,
+    /// Whether all of it is here, durable, and was read.
+    is_whole: bool,
 }
 
 /// A leader's snapshot on its way into this directory.
 #[derive(Debug)]
 pub struct Incoming {
-    disk: Arc<dyn Disk>,
-    path: PathBuf,
     file: Box<dyn DiskFile>,
     info: SnapshotInfo,
     /// How many bytes of it are here.
@@ -56,12 +61,12 @@ impl Snapshots {
         directory: &Path,
         cluster: u64,
     ) -> Result<(Snapshots, Option<Snapshot<S>>), StorageError> {
-        let newest = Listing::of(&**disk, directory)?.snapshots.pop();
-        let newest = newest.map(|last| read(&**disk, &path(directory, OWN, last), last, cluster)).transpose()?;
+        let newest = Listing::of(&**disk, directory)?.newest();
+        let newest = newest.map(|last| read(&**disk, &names::own(directory, last), last, cluster)).transpose()?;
         let (newest, info) = newest.unzip();
-        let (info, received) = (Mutex::new(info), Mutex::new(None));
+        let (info, under_way) = (Mutex::new(info), Mutex::new(None));
         let (disk, directory) = (Arc::clone(disk), directory.to_owned());
-        Ok((Snapshots { disk, directory, cluster, newest: info, received }, newest))
+        Ok((Snapshots { disk, directory, cluster, newest: info, under_way }, newest))
     }
 
     /// Removes what a crash left behind: files in the making, and snapshots past those that are kept.
@@ -85,7 +90,7 @@ impl Snapshots {
     pub fn open_newest(&self) -> io::Result<Option<(SnapshotInfo, Box<dyn DiskFile>)>> {
         // Two later ones would have to get their names in between for its file to be gone.
         let Some(info) = self.newest() else { return Ok(None) };
-        Ok(Some((info, self.disk.open(&path(&self.directory, OWN, info.last), Access::Read)?)))
+        Ok(Some((info, self.disk.open(&names::own(&self.directory, info.last), Access::Read)?)))
     }
 
     /// Writes a snapshot. When this returns it is durable, and the newest, unless a later one came first.
@@ -94,9 +99,9 @@ impl Snapshots {
     /// If it did not become durable. Nothing builds on it then, so it may be tried again: with a file of its own, not
     /// with what a failed sync has left.
     pub fn write<S: Serialize>(&self, snapshot: &Snapshot<S>) -> Result<SnapshotInfo, StorageError> {
-        let aside = files::aside(&path(&self.directory, OWN, snapshot.last));
+        let aside = files::aside(&names::own(&self.directory, snapshot.last));
         let written = write(&*self.disk, &aside, self.cluster, snapshot);
-        let published = written.and_then(|info| self.publish(&mut self.received.lock(), &aside, info).map(|()| info));
+        let published = written.and_then(|info| self.publish(&mut self.under_way.lock(), &aside, info).map(|()| info));
         if published.is_err() {
             // It is of no use to anybody, and the disk may be full.
             let _ = self.disk.remove(&aside);
@@ -107,35 +112,31 @@ impl Snapshots {
     /// Makes a leader's snapshot this node's newest. It was [received](Snapshots::accept) before, as a file; if it came
     /// in another way, it is written now.
     pub(super) fn install<S: Serialize>(&self, snapshot: &Snapshot<S>) -> Result<(), StorageError> {
-        let mut received = self.received.lock();
-        if let Some(info) = received.take_if(|received| received.last == snapshot.last) {
-            return self.publish(&mut received, &path(&self.directory, RECEIVED, info.last), info);
+        let mut under_way = self.under_way.lock();
+        let received = |under_way: &mut UnderWay| under_way.is_whole && under_way.info.last == snapshot.last;
+        if let Some(UnderWay { info, .. }) = under_way.take_if(received) {
+            return self.publish(&mut under_way, &names::incoming(&self.directory, info.last), info);
         }
-        drop(received);
+        drop(under_way);
         self.write(snapshot).map(drop)
     }
 
     /// Gives a durable file the name of a snapshot, and removes what it makes superfluous. One after the other: whoever
     /// calls this holds the lock on names.
-    fn publish(
-        &self,
-        received: &mut Option<SnapshotInfo>,
-        from: &Path,
-        info: SnapshotInfo,
-    ) -> Result<(), StorageError> {
+    fn publish(&self, under_way: &mut Option<UnderWay>, from: &Path, info: SnapshotInfo) -> Result<(), StorageError> {
         if self.newest().is_some_and(|newest| newest.last.index >= info.last.index) {
             return self.disk.remove(from).map_err(StorageError::write("remove", from));
         }
-        let to = path(&self.directory, OWN, info.last);
+        let to = names::own(&self.directory, info.last);
         self.disk.rename(from, &to).map_err(StorageError::write("rename a file to", &to))?;
         files::sync_directory(&*self.disk, &self.directory)?;
         *self.newest.lock() = Some(info);
-        received.take_if(|received| received.last.index <= info.last.index);
+        under_way.take_if(|under_way| under_way.info.last.index <= info.last.index);
         // Whatever stays behind, the next start removes.
         let surplus = Listing::of(&*self.disk, &self.directory)
             .map(|listing| {
                 // Who still writes to one that this overtakes will see.
-                let overtaken = listing.under_way(&self.directory, |last| last.index <= info.last.index);
+                let overtaken = listing.incoming(&self.directory, |last| last.index <= info.last.index);
                 [listing.surplus(&self.directory), overtaken].concat()
             })
             .unwrap_or_default();
@@ -151,27 +152,27 @@ impl Snapshots {
     /// # Errors
     /// What the system says.
     pub fn receive(&self, info: SnapshotInfo) -> io::Result<Option<Incoming>> {
-        let mut received = self.received.lock();
+        let mut under_way = self.under_way.lock();
         if self.newest().is_some_and(|newest| newest.last.index >= info.last.index) {
             return Ok(None);
         }
-        let keep = if *received == Some(info) { RECEIVED } else { INCOMING };
-        received.take_if(|received| *received != info);
-        let path = path(&self.directory, keep, info.last);
-        for other in
-            Listing::of(&*self.disk, &self.directory).map_err(io::Error::other)?.under_way(&self.directory, |_| true)
+        let before = under_way.take().filter(|before| before.info == info);
+        for other in Listing::of(&*self.disk, &self.directory)
+            .map_err(io::Error::other)?
+            .incoming(&self.directory, |last| last != info.last)
         {
-            if other != path {
-                self.disk.remove(&other)?;
-            }
+            self.disk.remove(&other)?;
         }
-        let file = self.disk.open(&path, Access::Continue)?;
-        let mut have = file.length()?;
-        if have > info.bytes {
-            file.set_length(0)?;
-            have = 0;
+        let file = self.disk.open(&names::incoming(&self.directory, info.last), Access::Continue)?;
+        let length = file.length()?;
+        let is_whole = before.is_some_and(|before| before.is_whole) && length == info.bytes;
+        let goes_on = is_whole || before.is_some_and(|before| !before.is_whole && length <= info.bytes);
+        let have = if goes_on { length } else { 0 };
+        if have < length {
+            file.set_length(have)?;
         }
-        Ok(Some(Incoming { disk: Arc::clone(&self.disk), path, file, info, have, unsynced: 0 }))
+        *under_way = Some(UnderWay { info, is_whole });
+        Ok(Some(Incoming { file, info, have, unsynced: 0 }))
     }
 
     /// Makes a snapshot that was received durable, checks every byte of it, and keeps it until it is made this node's
@@ -180,37 +181,41 @@ impl Snapshots {
     /// # Errors
     /// What is wrong with it.
     pub fn accept<S: DeserializeOwned>(&self, incoming: Incoming) -> Result<Snapshot<S>, SnapshotFlaw> {
-        let Incoming { path: from, file, info, .. } = incoming;
+        let Incoming { file, info, .. } = &incoming;
         // Not by its name: one that was whole before may be made this node's own at this moment.
         let read = file.sync_all().map_err(SnapshotFlaw::Io).and_then(|()| {
-            let bytes = BufReader::new(FromStart::of(&*file));
+            let bytes = BufReader::new(FromStart::of(&**file));
             snapshot_file::read(bytes, Some(self.cluster))
         });
         let checked = read.and_then(|(snapshot, found)| {
             let what = || "it is not the snapshot that was announced".to_owned();
-            if found == info { Ok(snapshot) } else { Err(SnapshotFlaw::Damaged { offset: 0, what: what() }) }
+            if found == *info { Ok(snapshot) } else { Err(SnapshotFlaw::Damaged { offset: 0, what: what() }) }
         });
-        let to = path(&self.directory, RECEIVED, info.last);
-        let mut received = self.received.lock();
-        if self.newest().is_some_and(|newest| newest.last.index >= info.last.index) {
-            // It is this node's own by now, or a later one is: there is nothing to keep, and no file of that name.
-            return checked;
-        }
-        let snapshot = match checked {
-            Ok(snapshot) => snapshot,
+        match checked {
+            Ok(snapshot) => {
+                // Nothing is under way if it is this node's own by now, or a later one is.
+                if let Some(under_way) = self.under_way.lock().as_mut().filter(|under_way| under_way.info == *info) {
+                    under_way.is_whole = true;
+                }
+                Ok(snapshot)
+            }
             Err(flaw) => {
                 // What a failed sync has left must not be synced again: the system would say that all is well. And what
                 // cannot be read must come again.
-                received.take_if(|received| *received == info);
-                let _ = self.disk.remove(&from);
-                return Err(flaw);
+                self.discard(incoming);
+                Err(flaw)
             }
-        };
-        if from != to {
-            self.disk.rename(&from, &to)?;
         }
-        *received = Some(info);
-        Ok(snapshot)
+    }
+
+    /// Throws away what is here of a snapshot.
+    pub fn discard(&self, incoming: Incoming) {
+        let info = incoming.info;
+        let mut under_way = self.under_way.lock();
+        if under_way.take_if(|under_way| under_way.info == info).is_some() {
+            // If it cannot be removed now, the next offer or start removes it, and nobody believes it until then.
+            let _ = self.disk.remove(&names::incoming(&self.directory, info.last));
+        }
     }
 }
 
@@ -235,12 +240,6 @@ impl Incoming {
         self.unsynced = steady.unsynced;
         self.have += bytes.len() as u64;
         Ok(())
-    }
-
-    /// Throws away what is here.
-    pub fn discard(self) {
-        // What cannot be removed now, the next start removes.
-        let _ = self.disk.remove(&self.path);
     }
 }
 
@@ -319,80 +318,11 @@ impl Write for Steady<'_> {
     }
 }
 
-/// How the names of the files begin: of this node's own snapshots, of one that a leader is sending, and of one that it
-/// has sent. All but the first end like what means nothing after a crash.
-const OWN: &str = "snapshot-";
-const INCOMING: &str = "incoming-";
-const RECEIVED: &str = "received-";
-const SUFFIX: &str = ".snap";
-
-fn path(directory: &Path, prefix: &str, last: Position) -> PathBuf {
-    let path = directory.join(format!("{prefix}{:020}-{}{SUFFIX}", last.index.0, last.term.0));
-    if prefix == OWN { path } else { files::aside(&path) }
-}
-
-/// The position in `snapshot-00000000000000000700-3.snap`.
-fn parse(name: &str, prefix: &str) -> Option<Position> {
-    let (index, term) = name.strip_prefix(prefix)?.strip_suffix(SUFFIX)?.split_once('-')?;
-    let index = Some(index).filter(|digits| digits.len() == 20)?.parse().ok()?;
-    Some(Position { term: Term(term.parse().ok()?), index: Index(index) })
-}
-
-/// The files of snapshots in a directory.
-#[derive(Debug, Default)]
-struct Listing {
-    /// This node's own, the oldest first.
-    snapshots: Vec<Position>,
-    /// Those that are being written.
-    aside: Vec<Position>,
-    incoming: Vec<Position>,
-    received: Vec<Position>,
-}
-
-impl Listing {
-    fn of(disk: &dyn Disk, directory: &Path) -> Result<Listing, StorageError> {
-        let mut listing = Listing::default();
-        for name in disk.list(directory).map_err(StorageError::io("list", directory))? {
-            let Some(name) = name.to_str() else { continue };
-            let (name, is_aside) = name.strip_suffix(".tmp").map_or((name, false), |name| (name, true));
-            match (is_aside, parse(name, OWN), parse(name, INCOMING), parse(name, RECEIVED)) {
-                (false, Some(last), ..) => listing.snapshots.push(last),
-                (true, Some(last), ..) => listing.aside.push(last),
-                (true, None, Some(last), _) => listing.incoming.push(last),
-                (true, None, None, Some(last)) => listing.received.push(last),
-                _ => {}
-            }
-        }
-        listing.snapshots.sort_unstable_by_key(|last| (last.index, last.term));
-        Ok(listing)
-    }
-
-    /// Snapshots that are not kept any longer.
-    fn surplus(&self, directory: &Path) -> Vec<PathBuf> {
-        let count = self.snapshots.len().saturating_sub(KEPT);
-        self.snapshots[..count].iter().map(|&last| path(directory, OWN, last)).collect()
-    }
-
-    /// What a leader sends or has sent, of the snapshots that are meant.
-    fn under_way(&self, directory: &Path, is_meant: impl Fn(Position) -> bool) -> Vec<PathBuf> {
-        let incoming = self.incoming.iter().map(|&last| (INCOMING, last));
-        let received = self.received.iter().map(|&last| (RECEIVED, last));
-        let meant = incoming.chain(received).filter(|&(_, last)| is_meant(last));
-        meant.map(|(prefix, last)| path(directory, prefix, last)).collect()
-    }
-
-    /// What is of no use when nobody is at work.
-    fn of_no_use(&self, directory: &Path) -> Vec<PathBuf> {
-        let aside = self.aside.iter().map(|&last| files::aside(&path(directory, OWN, last)));
-        self.surplus(directory).into_iter().chain(aside).chain(self.under_way(directory, |_| true)).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
 
-    use palisade_spec::raft::Stamp;
+    use palisade_spec::raft::{Index, Stamp, Term};
 
     use super::super::SystemDisk;
     use super::super::failing::FailsOnce;
@@ -469,8 +399,7 @@ mod tests {
         snapshots.write(&snapshot(70)).unwrap();
         let path = directory.path().join(own(70));
         let mut bytes = fs::read(&path).unwrap();
-        let making =
-            ["snapshot-", "incoming-", "received-"].map(|prefix| own(900).replace("snapshot-", prefix) + ".tmp");
+        let making = ["snapshot-", "incoming-"].map(|prefix| own(900).replace("snapshot-", prefix) + ".tmp");
         making.iter().for_each(|name| fs::write(directory.path().join(name), &bytes[..50]).unwrap());
         let (again, _) = open(directory.path());
         assert_eq!(again.remove_leftovers().unwrap().len(), making.len());
@@ -615,6 +544,23 @@ mod tests {
         incoming.append(&bytes).unwrap();
         incoming.file = FailsOnce::at(0, 0, incoming.file).0;
         assert!(matches!(snapshots.accept::<Text>(incoming), Err(SnapshotFlaw::Io(_))));
+        assert_eq!(names(directory.path()), Vec::<String>::new());
+        // Not even if its file could not be removed.
+        fs::write(directory.path().join(own(70).replace("snapshot-", "incoming-") + ".tmp"), &bytes).unwrap();
         assert_eq!(snapshots.receive(info).unwrap().unwrap().have(), 0);
+    }
+
+    #[test]
+    fn one_whose_file_was_lost_is_not_taken_for_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let (snapshots, _) = open(directory.path());
+        let (bytes, info) = sent(70);
+        let mut incoming = snapshots.receive(info).unwrap().unwrap();
+        incoming.append(&bytes).unwrap();
+        snapshots.accept::<Text>(incoming).unwrap();
+        fs::remove_file(directory.path().join(&names(directory.path())[0])).unwrap();
+        assert_eq!(snapshots.receive(info).unwrap().unwrap().have(), 0);
+        snapshots.install(&snapshot(70)).unwrap();
+        assert_eq!(open(directory.path()).1, Some(snapshot(70)));
     }
 }
