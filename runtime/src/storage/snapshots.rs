@@ -147,7 +147,7 @@ impl Snapshots {
     /// Makes ready to receive a leader's snapshot, or to go on with one that was broken off: its bytes from
     /// [`Incoming::have`] on are still to come. `None` if this node has it already, or a later one.
     ///
-    /// At most one is received at a time; what there is of another is thrown away.
+    /// What there is of another is thrown away. At most one is received at a time: the caller sees to that.
     ///
     /// # Errors
     /// What the system says.
@@ -156,27 +156,27 @@ impl Snapshots {
         if self.newest().is_some_and(|newest| newest.last.index >= info.last.index) {
             return Ok(None);
         }
-        let before = under_way.take().filter(|before| before.info == info);
-        for other in Listing::of(&*self.disk, &self.directory)
-            .map_err(io::Error::other)?
-            .incoming(&self.directory, |last| last != info.last)
-        {
-            self.disk.remove(&other)?;
+        under_way.take_if(|under_way| under_way.info != info);
+        let listing = Listing::of(&*self.disk, &self.directory).map_err(io::Error::other)?;
+        for other in listing.incoming(&self.directory, |last| last != info.last) {
+            // It takes room, and no more: nobody believes it, and the next offer or start tries again.
+            let _ = self.disk.remove(&other);
         }
         let file = self.disk.open(&names::incoming(&self.directory, info.last), Access::Continue)?;
         let length = file.length()?;
-        let is_whole = before.is_some_and(|before| before.is_whole) && length == info.bytes;
-        let goes_on = is_whole || before.is_some_and(|before| !before.is_whole && length <= info.bytes);
+        let was_whole = under_way.is_some_and(|before| before.is_whole);
+        let goes_on = if was_whole { length == info.bytes } else { under_way.is_some() && length <= info.bytes };
         let have = if goes_on { length } else { 0 };
-        if have < length {
-            file.set_length(have)?;
+        if !goes_on {
+            *under_way = None;
+            file.set_length(0)?;
         }
-        *under_way = Some(UnderWay { info, is_whole });
+        *under_way = Some(UnderWay { info, is_whole: was_whole && goes_on });
         Ok(Some(Incoming { file, info, have, unsynced: 0 }))
     }
 
     /// Makes a snapshot that was received durable, checks every byte of it, and keeps it until it is made this node's
-    /// own, or a later one is. One that cannot be made durable or read is thrown away.
+    /// own, a later one is, or another is received. One that cannot be made durable or read is thrown away.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -213,7 +213,7 @@ impl Snapshots {
         let info = incoming.info;
         let mut under_way = self.under_way.lock();
         if under_way.take_if(|under_way| under_way.info == info).is_some() {
-            // If it cannot be removed now, the next offer or start removes it, and nobody believes it until then.
+            // If it cannot be removed now, the next offer or start sees to it, and nobody believes it until then.
             let _ = self.disk.remove(&names::incoming(&self.directory, info.last));
         }
     }
@@ -508,6 +508,9 @@ mod tests {
         assert_eq!(snapshots.receive(sent(80).1).unwrap().unwrap().have(), 0);
         assert_eq!(snapshots.receive(info).unwrap().unwrap().have(), 0);
         assert_eq!(names(directory.path()).len(), 1);
+        // What cannot be removed stands in nobody's way.
+        fs::create_dir(directory.path().join(own(90).replace("snapshot-", "incoming-") + ".tmp")).unwrap();
+        assert_eq!(snapshots.receive(sent(80).1).unwrap().unwrap().have(), 0);
     }
 
     #[test]

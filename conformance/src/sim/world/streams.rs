@@ -110,10 +110,10 @@ impl World {
             return match incoming.append(&piece) {
                 Ok(()) => Continue(stream),
                 Err(error) => {
+                    self.excuse(to, &error);
                     if let Some(incoming) = stream.incoming {
                         process.snapshots.discard(incoming);
                     }
-                    self.excuse(to, &error);
                     Break(End::Broken)
                 }
             };
