@@ -83,6 +83,10 @@ mod tests {
         assert_eq!(complaint(exactly_once(&before, Stamp(101), &repeated, &after)), "");
         assert!(complaint(exactly_once(&before, Stamp(100), &repeated, &after)).ends_with("was done again"));
         assert!(complaint(exactly_once(&before, Stamp(101), &repeated, &before)).ends_with("was done again"));
+        // At its deadline a session is not due yet, whoever ends it.
+        let mut ended = before.clone();
+        ended.apply(Stamp(100), &Command::Close { session: id(1) });
+        assert!(complaint(exactly_once(&before, Stamp(100), &repeated, &ended)).ends_with("was done again"));
     }
 
     /// Of a session that does not live there is no window.

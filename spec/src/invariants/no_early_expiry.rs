@@ -231,6 +231,8 @@ mod tests {
         // Who is in the way does not stay; who is in nobody's way may.
         refused(no_early_expiry(&before, Stamp(5), Some(&asked), &[], &before), "holds what was asked for");
         assert_eq!(no_early_expiry(&before, Stamp(5), Some(&acquire(3, "m")), &[], &before), Ok(()));
+        // At its deadline nobody is due.
+        assert_eq!(no_early_expiry(&before, Stamp(3), Some(&asked), &[], &before), Ok(()));
     }
 
     #[test]
