@@ -173,6 +173,11 @@ fn only_the_content_counts() {
 }
 
 #[test]
+fn is_shown_as_what_it_maps() {
+    assert_eq!(alloc::format!("{:?}", even(3)), "{0: 0, 2: 1, 4: 2}");
+}
+
+#[test]
 fn a_write_copies_the_way_to_one_leaf_and_leaves_the_copy_alone() {
     let mut map = even(1_000);
     let copy = map.clone();
@@ -228,4 +233,7 @@ fn entries_out_of_order_are_refused() {
     for wrong in [[(2, 1), (0, 0)], [(0, 0), (0, 0)]] {
         assert_eq!(read(&wrong).unwrap_err().to_string(), "the keys are not in order");
     }
+    let number = serde::de::value::U64Deserializer::<Error>::new(7);
+    let error = Map::deserialize(number).unwrap_err().to_string();
+    assert_eq!(error, "invalid type: integer `7`, expected entries in the order of their keys");
 }
