@@ -201,6 +201,11 @@ mod tests {
     }
 
     #[test]
+    fn an_address_is_shown_as_it_was_given() {
+        assert_eq!(alloc::format!("{}", Address::from("there:7")), "there:7");
+    }
+
+    #[test]
     fn majority_is_more_than_half_of_the_voters() {
         let majorities = [1, 2, 3, 4, 5].map(|count| members(&(1..=count).collect::<Vec<_>>()).majority());
         assert_eq!(majorities, [1, 2, 2, 3, 3]);

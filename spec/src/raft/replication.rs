@@ -346,5 +346,7 @@ mod tests {
         assert_eq!(append(at(8, 1), &older), (vec![], None, 10));
         let with_a_gap = [entry(9, 2), entry(11, 2)];
         assert_eq!(append(at(8, 1), &with_a_gap), (vec![], None, 10));
+        let earlier = [9, 10, 11].map(|index| Entry { stamp: Stamp(99), ..entry(index, 2) });
+        assert_eq!(append(at(8, 1), &earlier), (vec![], None, 10));
     }
 }
