@@ -46,7 +46,7 @@ seeded *NAMES: programs
 seeded-server *ARGS: programs
     target/release/palisade-conformance seeded {{ ARGS }}
 
-# `cargo install cargo-mutants` first. About half an hour.
+# `cargo install cargo-mutants` first. About forty minutes.
 # Every rule of the protocol changed, one after the other: a unit test or a scenario script must notice.
 mutants *ARGS:
     cargo mutants -p palisade-spec {{ ARGS }}

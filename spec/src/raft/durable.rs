@@ -264,6 +264,18 @@ mod tests {
         assert_eq!(shape(&disk), (3, 3, 0));
     }
 
+    /// The one of a snapshot that is not there is left as it is, for whoever reads the disk to see.
+    #[test]
+    fn a_log_that_begins_with_the_snapshot_has_its_members_and_one_that_begins_later_is_left_alone() {
+        let mut disk = disk();
+        disk.snapshot = Snapshot { members: Arc::new(Members::of([NodeId(1), NodeId(2)])), ..snapshot(3, 2) };
+        for (begins, members) in [(3, disk.snapshot.members.clone()), (4, Arc::default())] {
+            disk.log = Log::starting_at(Position { term: Term(2), index: Index(begins) }, Stamp(40), Arc::default());
+            disk.settle();
+            assert_eq!((shape(&disk), disk.log.members()), ((3, begins, 0), &members));
+        }
+    }
+
     /// Who the members were before the change is nowhere but in the log's beginning, and that need not be on the disk.
     #[test]
     fn a_log_in_which_the_members_changed_before_the_snapshot_begins_with_it() {
