@@ -427,6 +427,13 @@ mod tests {
         (bytes, info)
     }
 
+    /// It has arrived whole, and nobody has looked at it yet.
+    fn arrived(snapshots: &Snapshots, (bytes, info): &(Vec<u8>, SnapshotInfo)) -> Incoming {
+        let mut incoming = snapshots.receive(*info).unwrap().unwrap();
+        incoming.append(bytes).unwrap();
+        incoming
+    }
+
     #[test]
     fn receiving_goes_on_where_it_was_broken_off() {
         let directory = tempfile::tempdir().unwrap();
@@ -455,19 +462,15 @@ mod tests {
     fn one_that_is_installed_while_it_is_received_again_is_no_trouble() {
         let directory = tempfile::tempdir().unwrap();
         let (snapshots, _) = open(directory.path());
-        let (bytes, info) = sent(70);
-        let mut incoming = snapshots.receive(info).unwrap().unwrap();
-        incoming.append(&bytes).unwrap();
-        snapshots.accept::<Text>(incoming).unwrap();
+        let (sent_70, sent_80) = (sent(70), sent(80));
+        let (info, next) = (sent_70.1, sent_80.1);
+        snapshots.accept::<Text>(arrived(&snapshots, &sent_70)).unwrap();
         let again = snapshots.receive(info).unwrap().unwrap();
         snapshots.install(&snapshot(70)).unwrap();
         assert_eq!(snapshots.accept::<Text>(again).unwrap(), snapshot(70));
         assert_eq!((snapshots.newest(), names(directory.path())), (Some(info), vec![own(70)]));
         // The next one finds nothing of it.
-        let (bytes, next) = sent(80);
-        let mut incoming = snapshots.receive(next).unwrap().unwrap();
-        incoming.append(&bytes).unwrap();
-        snapshots.accept::<Text>(incoming).unwrap();
+        snapshots.accept::<Text>(arrived(&snapshots, &sent_80)).unwrap();
         snapshots.install(&snapshot(80)).unwrap();
         assert_eq!((snapshots.newest(), names(directory.path())), (Some(next), vec![own(70), own(80)]));
     }
@@ -477,12 +480,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (snapshots, _) = open(directory.path());
         let (bytes, info) = sent(70);
-        let receive = || {
-            let mut incoming = snapshots.receive(info).unwrap().unwrap();
-            incoming.append(&bytes).unwrap();
-            incoming
-        };
-        snapshots.accept::<Text>(receive()).unwrap();
+        snapshots.accept::<Text>(arrived(&snapshots, &(bytes.clone(), info))).unwrap();
         snapshots.write(&snapshot(70)).unwrap();
         assert_eq!(names(directory.path()), [own(70)], "received, and never installed");
 
@@ -543,8 +541,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (snapshots, _) = open(directory.path());
         let (bytes, info) = sent(70);
-        let mut incoming = snapshots.receive(info).unwrap().unwrap();
-        incoming.append(&bytes).unwrap();
+        let mut incoming = arrived(&snapshots, &(bytes.clone(), info));
         incoming.file = FailsOnce::at(0, 0, incoming.file).0;
         assert!(matches!(snapshots.accept::<Text>(incoming), Err(SnapshotFlaw::Io(_))));
         assert_eq!(names(directory.path()), Vec::<String>::new());
@@ -557,12 +554,10 @@ mod tests {
     fn one_whose_file_was_lost_is_not_taken_for_whole() {
         let directory = tempfile::tempdir().unwrap();
         let (snapshots, _) = open(directory.path());
-        let (bytes, info) = sent(70);
-        let mut incoming = snapshots.receive(info).unwrap().unwrap();
-        incoming.append(&bytes).unwrap();
-        snapshots.accept::<Text>(incoming).unwrap();
+        let sent = sent(70);
+        snapshots.accept::<Text>(arrived(&snapshots, &sent)).unwrap();
         fs::remove_file(directory.path().join(&names(directory.path())[0])).unwrap();
-        assert_eq!(snapshots.receive(info).unwrap().unwrap().have(), 0);
+        assert_eq!(snapshots.receive(sent.1).unwrap().unwrap().have(), 0);
         snapshots.install(&snapshot(70)).unwrap();
         assert_eq!(open(directory.path()).1, Some(snapshot(70)));
     }
