@@ -12,14 +12,14 @@ use std::time::Duration;
 use palisade::core::Tap;
 use palisade::recording::Digest;
 use palisade_spec::invariants::{
-    Check, Leaders, Violation, committed_by_a_majority, elected_by_a_majority, election_safety, leader_completeness,
+    clock_monotonicity, Check, Leaders, Violation, committed_by_a_majority, elected_by_a_majority, election_safety, leader_completeness,
     log_matching, members_follow_the_log, node_is_sound, one_change_at_a_time, removed_leader_steps_down,
     table_is_sound,
 };
 use palisade_spec::lock::{Command, LockTable};
 use palisade_spec::raft::{
-    Body, Clock, Durable, Entry, HardState, Index, Input, Log, Members, Message, Node, NodeId, Output, Persist, Role,
-    Term,
+    Body, Durable, Entry, HardState, Index, Input, Log, Members, Message, Node, NodeId, Output, Persist, Position, Role,
+    Stamp, Term,
 };
 use parking_lot::Mutex;
 
@@ -84,7 +84,7 @@ struct Seat {
     last: Index,
     commit: Index,
     hard: HardState,
-    clock: Option<Clock>,
+    clock: Option<(Stamp, Position)>,
     compared: Index,
     members: Arc<Members>,
 }
@@ -164,10 +164,10 @@ impl Judge {
         let leads = node.is_leader().then(|| node.term());
         let (hard, was) = (node.hard_state(), seat.hard);
         let revotes = hard.term == was.term && was.vote.is_some() && hard.vote != was.vote;
-        if node.commit() < commit || hard.term < was.term || seat.clock > Some(node.clock()) || revotes {
-            let detail = format!("node {id} went back from {commit}, {was:?} or {:?}", seat.clock);
-            return broken("nothing is taken back", detail);
+        if node.commit() < commit || hard.term < was.term || revotes {
+            return broken("nothing is taken back", format!("node {id} went back from {commit} or {was:?}"));
         }
+        seat.clock.map_or(Ok(()), |before| clock_monotonicity(before, node))?;
         for output in outputs {
             let seat = self.seats.get_mut(&id).expect("it has begun");
             let writes = seat.done + seat.pending.len() as u64;
@@ -207,7 +207,7 @@ impl Judge {
         }
         let seat = self.seats.get_mut(&id).expect("it has begun");
         (seat.leads, seat.last) = (leads, node.log().last().index);
-        (seat.commit, seat.hard, seat.clock) = (node.commit(), node.hard_state(), Some(node.clock()));
+        (seat.commit, seat.hard, seat.clock) = (node.commit(), node.hard_state(), Some((node.clock(), node.log().last())));
         if !Arc::ptr_eq(&seat.members, node.log().members()) {
             seat.members = Arc::clone(node.log().members());
             self.seen.changes += 1;

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use palisade::recording::Digest;
-use palisade_spec::invariants::{Check, Violation};
+use palisade_spec::invariants::{Check, Violation, clock_monotonicity};
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Durable, HardState, Index, Input, Node, Output, Persist, Position, Term};
+use palisade_spec::raft::{Durable, HardState, Index, Input, Node, Output, Persist, Position, Stamp, Term};
 
 use super::{broken, require};
 
@@ -34,7 +34,7 @@ pub(super) struct Before {
     pub(super) commit: Index,
     pub(super) last: Position,
     pub(super) base: Index,
-    clock: palisade_spec::raft::Clock,
+    clock: Stamp,
 }
 
 impl Replica {
@@ -77,9 +77,7 @@ impl Replica {
         let stands = is.term > was.term || was.vote.is_none() || is.vote == was.vote;
         require("one vote a term", stands, || format!("it changed its vote in term {}", is.term))?;
         require("commit only grows", node.commit() >= before.commit, || format!("it forgot {}", before.commit))?;
-        require("clocks only advance", node.clock() >= before.clock, || {
-            format!("its clock went back to {:?}", node.clock())
-        })
+        clock_monotonicity((before.clock, before.last), node)
     }
 
     /// The node's clock was told that time has passed: never more than has.

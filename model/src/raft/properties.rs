@@ -23,7 +23,7 @@ pub fn consensus<E: Environment>() -> Vec<Property<World<E>>> {
         "terms only grow",
         "one vote a term",
         "commit only grows",
-        "clocks only advance",
+        "clock monotonicity",
         "stamps only grow",
     ]
     .to_vec()

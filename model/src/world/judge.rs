@@ -1,6 +1,6 @@
 //! What must hold of a server by itself, over any step.
 
-use palisade_spec::invariants::{Check, Violation, leader_append_only, node_is_sound};
+use palisade_spec::invariants::{Check, Violation, clock_monotonicity, leader_append_only, node_is_sound};
 use palisade_spec::raft::{Node, StateMachine};
 
 use super::seat::Seat;
@@ -16,8 +16,7 @@ pub(super) fn judge<S: StateMachine>(before: &Seat<S>, after: &Seat<S>) -> Optio
         require(written, "all is written", || format!("server {id} remembers what its disk does not have"))?;
         let known = new.commit() >= old.commit();
         require(known, "commit only grows", || format!("server {id} forgot that {} is committed", old.commit()))?;
-        let advances = new.clock() >= old.clock();
-        require(advances, "clocks only advance", || format!("server {id}'s clock went back to {:?}", new.clock()))
+        clock_monotonicity((old.clock(), old.log().last()), new)
     };
     sound().err()
 }

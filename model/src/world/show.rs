@@ -87,7 +87,7 @@ fn server<S: Legible>(seat: &Seat<S>) -> Vec<Field> {
         ("snapshot", if taken.0 > 0 { taken.to_string() } else { String::new() }),
     ];
     let after = [
-        ("clock", if clock.now.0 > 0 { format!("{}@{}", clock.now, clock.term) } else { String::new() }),
+        ("clock", if clock.0 > 0 { clock.to_string() } else { String::new() }),
         ("disk", if disk.hard == hard && disk.log == *node.log() { String::new() } else { self::disk(seat) }),
     ];
     before.into_iter().chain(node.machine().content()).chain(after).collect()

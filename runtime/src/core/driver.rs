@@ -162,7 +162,7 @@ impl<T: Transport> Driver<T> {
     /// When the next of those who are due can be ended: as long as there are any, a leader's clock is to be told the time often, for
     /// each no-op ends only so many (docs/decisions/0013).
     fn next_sweep(&self) -> Option<Instant> {
-        let now = self.node.clock().now;
+        let now = self.node.clock();
         let is_due =
             self.node.is_leader() && self.node.machine().next_deadline().is_some_and(|deadline| deadline < now);
         is_due.then(|| self.now + SWEEP_PACE)

@@ -12,7 +12,7 @@ use crate::limits;
 
 /// Answers a question from what the node has applied.
 pub(super) fn answer(node: &Node<LockTable>, query: &Query, age: Option<Age>) -> Result<Answer, Failure> {
-    let (table, now) = (node.machine(), node.clock().now);
+    let (table, now) = (node.machine(), node.clock());
     match query {
         Query::Session(id) => session(table, now, *id),
         Query::Lock(key) => {

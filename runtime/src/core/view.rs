@@ -62,7 +62,7 @@ impl SharedView {
         view.last = node.log().last().index.0;
         view.entries = node.log().entries().len() as u64;
         view.log_bytes = log_bytes;
-        view.clock = node.clock().now.0;
+        view.clock = node.clock().0;
         view.sessions = node.machine().sessions().len() as u64;
         view.locks = node.machine().locks().len() as u64;
         view.waits = waits as u64;

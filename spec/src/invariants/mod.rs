@@ -5,6 +5,7 @@
 //! has a name (figure 3.2). A property about one state takes that state; one about a step takes the state before, what
 //! happened, and the state after.
 
+mod clock_monotonicity;
 mod committed_by_a_majority;
 mod elected_by_a_majority;
 mod election_safety;
@@ -29,6 +30,7 @@ mod token_monotonicity;
 use alloc::string::String;
 use core::fmt;
 
+pub use clock_monotonicity::clock_monotonicity;
 pub use committed_by_a_majority::committed_by_a_majority;
 pub use elected_by_a_majority::elected_by_a_majority;
 pub use election_safety::{Leaders, election_safety};

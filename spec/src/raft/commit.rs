@@ -1,9 +1,8 @@
-//! Commitment (§3.6.2) and application, and the leader's clock.
+//! Commitment (§3.6.2) and application.
 
-use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Index, Node, Output, Payload, Role, Stamp, StateMachine};
+use super::{Index, Node, Output, Role, StateMachine};
 
 impl<S: StateMachine> Node<S> {
     /// As leader: commits what a majority has, if the last of it is of the leader's own term. An entry of an earlier
@@ -41,29 +40,5 @@ impl<S: StateMachine> Node<S> {
             self.commit = entry.index;
             out.push(Output::Applied { index: entry.index, term: entry.term, stamp: entry.stamp, outcome });
         }
-    }
-
-    /// The node's clock advanced. Cluster time passes only at a leader. It appends a no-op when its clock has passed a
-    /// deadline of the state machine, unless one that is late enough to meet it is on its way: so another follows as long
-    /// as one does not do. And, while any deadline is pending, when the log's last stamp has fallen too far behind: that
-    /// much a crash of all would forget.
-    pub(super) fn on_clock(&mut self, milliseconds: u64, out: &mut Vec<Output<S>>) {
-        if !self.is_leader() {
-            return;
-        }
-        self.clock.advance(milliseconds);
-        let Some(deadline) = self.machine.next_deadline() else { return };
-        let passed = deadline < self.clock.now && !self.noop_on_its_way(deadline);
-        let stale = self.clock.now.0 - self.log.last_stamp().0 >= self.config.max_stamp_gap;
-        if passed || stale {
-            self.append(vec![Payload::Noop], Self::replicate, out);
-        }
-    }
-
-    /// Whether the log has a no-op, not yet applied, whose stamp lies after `deadline`.
-    fn noop_on_its_way(&self, deadline: Stamp) -> bool {
-        let newest_first = self.log.entries().iter().rev();
-        let mut late = newest_first.take_while(|entry| entry.index > self.commit && entry.stamp > deadline);
-        late.any(|entry| matches!(entry.payload, Payload::Noop))
     }
 }

@@ -110,7 +110,6 @@ impl<S: StateMachine> Node<S> {
     fn become_leader(&mut self, out: &mut Vec<Output<S>>) {
         self.role = Role::Leader(Leadership::default());
         self.track_members();
-        self.clock.lead(self.hard.term, self.log.last_stamp());
         out.push(Output::ArmElectionTimer);
         out.push(Output::ArmHeartbeatTimer);
         self.append(vec![Payload::Noop], Self::probe, out);

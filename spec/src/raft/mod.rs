@@ -17,7 +17,7 @@
 //! | members change one at a time, in the log, after an own-term commit; learners first | [`membership`], [`members`] | §4 |
 //! | reads wait until a majority has confirmed the leader | [`read`] | §6.4 |
 //! | a leader hands over to who has its whole log | [`transfer`] | §3.10 |
-//! | cluster time: entries are stamped by the leader's clock, which heartbeats carry on | [`clock`], [`commit`] | ours |
+//! | cluster time: entries are stamped by the leader's clock, which heartbeats carry on; a clock belongs to a log | [`clock`] | ours |
 //!
 //! # What is not here
 //!
@@ -47,7 +47,6 @@ mod role;
 pub mod snapshot;
 pub mod transfer;
 
-pub use clock::Clock;
 pub use config::Config;
 pub use durable::{Durable, HardState, Persist, Snapshot};
 pub(crate) use ids::number;

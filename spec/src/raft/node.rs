@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::replication::Beat;
 use super::{
-    Body, Clock, Config, DropReason, Durable, HardState, Hint, Index, Input, Log, Message, NodeId, Output, Persist,
-    Position, Role, Round, StateMachine, Term,
+    Body, Config, DropReason, Durable, HardState, Hint, Index, Input, Log, Message, NodeId, Output, Persist,
+    Position, Role, Round, Stamp, StateMachine, Term,
 };
 
 /// One server of a cluster.
@@ -30,8 +30,8 @@ pub struct Node<S: StateMachine> {
     /// The highest index known to be committed; everything up to it is applied to `machine`.
     pub(super) commit: Index,
     pub(super) machine: S,
-    /// Cluster time as far as the node knows.
-    pub(super) clock: Clock,
+    /// Cluster time as far as the node knows; never behind the log's last stamp.
+    pub(super) clock: Stamp,
 }
 
 impl<S: StateMachine> Node<S> {
@@ -46,7 +46,7 @@ impl<S: StateMachine> Node<S> {
             role: Role::Follower { leader: None },
             commit: durable.snapshot.last.index,
             machine: durable.snapshot.machine,
-            clock: Clock { term: durable.log.last().term, now: durable.log.last_stamp() },
+            clock: durable.log.last_stamp(),
             log: durable.log,
         }
     }
@@ -123,7 +123,7 @@ impl<S: StateMachine> Node<S> {
     }
 
     /// Cluster time, as far as it knows.
-    pub fn clock(&self) -> Clock {
+    pub fn clock(&self) -> Stamp {
         self.clock
     }
 

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Clock, Entry, HardState, Index, Node, Role, Stamp, StateMachine};
+use super::{Entry, HardState, Index, Node, Role, Stamp, StateMachine};
 
 /// What [`node_is_sound`](crate::invariants::node_is_sound) holds together.
 pub(crate) struct Parts<'a, S: StateMachine> {
@@ -10,7 +10,7 @@ pub(crate) struct Parts<'a, S: StateMachine> {
     pub(crate) role: &'a mut Role,
     pub(crate) entries: &'a mut Vec<Entry<S::Command>>,
     pub(crate) commit: &'a mut Index,
-    pub(crate) clock: &'a mut Clock,
+    pub(crate) clock: &'a mut Stamp,
 }
 
 impl<S: StateMachine> Node<S> {

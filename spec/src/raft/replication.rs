@@ -66,7 +66,7 @@ impl<S: StateMachine> Node<S> {
         let first = self.log.last().index.next();
         for payload in payloads {
             let index = self.log.last().index.next();
-            self.log.push(Entry { term: self.term(), index, stamp: self.clock.now, payload });
+            self.log.push(Entry { term: self.term(), index, stamp: self.clock, payload });
         }
         if self.log.members_since() >= first {
             self.track_members();
@@ -114,7 +114,7 @@ impl<S: StateMachine> Node<S> {
         let sent = entries.len();
         let prev = Position { term, index };
         let Role::Leader(leadership) = &self.role else { unreachable!("only a leader has followers") };
-        let (commit, stamp, round) = (self.commit, self.clock.now, leadership.reads.round);
+        let (commit, stamp, round) = (self.commit, self.clock, leadership.reads.round);
         self.send(peer, Body::AppendEntries { prev, entries, commit, stamp, round }, out);
         sent
     }
@@ -134,7 +134,6 @@ impl<S: StateMachine> Node<S> {
             return out.push(Output::Dropped { from, reason: DropReason::Malformed });
         }
         self.role = Role::Follower { leader: Some(from) };
-        self.clock.hear(self.hard.term, stamp);
         out.push(Output::ArmElectionTimer);
 
         // What a snapshot covers is committed, and so equal in every leader's log: only what is after it is compared.
@@ -150,26 +149,28 @@ impl<S: StateMachine> Node<S> {
             return out.push(Output::Dropped { from, reason: DropReason::Malformed });
         }
         let matched = Index(prev.index.0 + entries.len() as u64).max(base);
-        self.accept(entries, out);
+        let wrote = self.accept(entries, out);
+        self.hear_clock(stamp, matched, wrote);
         self.send(from, Body::AppendAccepted { matched, round }, out);
         // Only up to what this leader has confirmed: whatever stands after it may be another's (figure 3.1, step 5).
         self.commit_up_to(commit.min(matched), out);
     }
 
     /// Puts into the log those of the leader's entries that it lacks. An entry that conflicts with one of them gives
-    /// way, with all that follow it; one that does not stays, for this may be an old message.
-    fn accept(&mut self, entries: Vec<Entry<S::Command>>, out: &mut Vec<Output<S>>) {
+    /// way, with all that follow it; one that does not stays, for this may be an old message. Says whether it wrote any.
+    fn accept(&mut self, entries: Vec<Entry<S::Command>>, out: &mut Vec<Output<S>>) -> bool {
         let base = self.log.base().index;
         let known =
             |entry: &Entry<S::Command>| entry.index <= base || self.log.term_at(entry.index) == Some(entry.term);
         let news: Vec<Entry<S::Command>> = entries.into_iter().skip_while(known).collect();
-        let Some(first) = news.first() else { return };
+        let Some(first) = news.first() else { return false };
         assert!(first.index > self.commit, "a committed entry is never replaced (§3.6.3, State Machine Safety)");
         self.log.truncate(first.index);
         for entry in &news {
             self.log.push(entry.clone());
         }
         out.push(Output::Persist(Persist::Entries(news)));
+        true
     }
 
     /// What this node has at `prev`, where the leader's entry did not fit.

@@ -37,7 +37,6 @@ impl<S: StateMachine> Node<S> {
             return out.push(Output::Dropped { from, reason: DropReason::Malformed });
         }
         self.role = Role::Follower { leader: Some(from) };
-        self.clock.hear(self.term(), stamp);
         out.push(Output::ArmElectionTimer);
         // What this node has committed already it does not take back.
         if last.index > self.commit {
@@ -47,6 +46,7 @@ impl<S: StateMachine> Node<S> {
                 self.log.compact(last.index);
             } else {
                 self.log = Log::starting_at(last, stamp, Arc::clone(members));
+                self.clock = stamp;
             }
             self.machine = snapshot.machine.clone();
             self.commit = last.index;

@@ -122,7 +122,7 @@ pub(crate) fn node<S: Scripted>(node: &Node<S>) -> String {
         node.id(),
         role(node),
         log(node.log(), node.commit()),
-        node.clock().now,
+        node.clock(),
         node.machine().show()
     );
     if *node.members() != Members::of(node.members().ids()) {

@@ -144,7 +144,7 @@ impl Desk {
                 let Some(wait) = self.waits.remove(&(session, key)) else { return };
                 let ran_out = wait.ran_out();
                 // Whoever is due is as good as gone, although a sweep may still be to come.
-                let lives = table.session(session).is_some_and(|session| !session.is_due(node.clock().now));
+                let lives = table.session(session).is_some_and(|session| !session.is_due(node.clock()));
                 if ran_out && !wait.responders.is_empty() {
                     self.metrics.acquire_timeouts.inc();
                 }

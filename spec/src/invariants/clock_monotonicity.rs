@@ -1,0 +1,45 @@
+//! Clock monotonicity: a node's clock goes back only together with its log. A follower that writes a leader's entries takes
+//! over that leader's reading, even where it is less; while its log stays as it is, cluster time only advances.
+
+use super::{Check, require};
+use crate::raft::{Node, Position, Stamp, StateMachine};
+
+/// Compares a node's clock and its log's end before a step with the node after it.
+pub fn clock_monotonicity<S: StateMachine>((was, last): (Stamp, Position), after: &Node<S>) -> Check {
+    let is = after.clock();
+    let holds = is >= was || after.log().last() != last;
+    require!("clock monotonicity", holds, "the clock of node {} went back from {was} to {is}", after.id());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::clock_monotonicity;
+    use crate::invariants::states::{complaint, follower, with_appended};
+    use crate::lock::LockTable;
+    use crate::raft::{Node, Position, Stamp};
+
+    fn before(node: &Node<LockTable>) -> (Stamp, Position) {
+        (node.clock(), node.log().last())
+    }
+
+    #[test]
+    fn clock_that_goes_back_by_itself_is_seen() {
+        let mut early = follower(2, &[1, 1]);
+        let mut late = early.clone();
+        *late.parts().clock = Stamp(10);
+        assert_eq!(complaint(clock_monotonicity(before(&early), &late)), "");
+        assert_eq!(complaint(clock_monotonicity(before(&late), &late)), "");
+        *early.parts().clock = Stamp(9);
+        assert_eq!(complaint(clock_monotonicity(before(&late), &early)), "the clock of node 1 went back from 10 to 9");
+    }
+
+    #[test]
+    fn clock_of_another_log_may_read_less() {
+        let mut own = follower(2, &[1, 1]);
+        *own.parts().clock = Stamp(10);
+        let followed = with_appended(&own, 2, &[2], 0);
+        assert_eq!(followed.clock(), Stamp(0));
+        assert_eq!(complaint(clock_monotonicity(before(&own), &followed)), "");
+    }
+}
