@@ -62,6 +62,8 @@ pub struct Metrics {
     pub snapshot_seconds: Histogram,
     /// Segments of the log that were removed.
     pub segments_removed: Counter,
+    /// Followers that rejected what they had acknowledged: their disks have gone back.
+    pub followers_lost_entries: Counter,
     /// One round of the core: the longest is the longest that anybody waited for it.
     pub round_seconds: Histogram,
     dropped: Family<Reason, Counter>,
@@ -119,6 +121,7 @@ impl Metrics {
             // 1 ms to 9 minutes.
             snapshot_seconds: Histogram::new(exponential_buckets(1e-3, 2.0, 20)),
             segments_removed: Counter::default(),
+            followers_lost_entries: Counter::default(),
             // 10 µs to 5 s.
             round_seconds: Histogram::new(exponential_buckets(10e-6, 2.0, 20)),
             dropped: Family::default(),
@@ -166,6 +169,8 @@ impl Metrics {
         self.register_snapshots();
         let r = &mut self.registry;
         r.register("messages_dropped", "Messages from peers that were dropped", self.dropped.clone());
+        let lost = self.followers_lost_entries.clone();
+        r.register("followers_lost_entries", "Times a follower rejected entries that it had acknowledged", lost);
     }
 
     fn register_snapshots(&mut self) {

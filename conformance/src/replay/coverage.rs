@@ -178,6 +178,7 @@ fn name(output: &Output<LockTable>) -> &'static str {
         Output::ReadReady(_) => "ReadReady",
         Output::ReadRefused { .. } => "ReadRefused",
         Output::Applied { .. } => "Applied",
+        Output::LostEntries { .. } => "LostEntries",
         Output::SendSnapshot { .. } => "SendSnapshot",
         Output::ArmElectionTimer => "ArmElectionTimer",
         Output::ArmHeartbeatTimer => "ArmHeartbeatTimer",

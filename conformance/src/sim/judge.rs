@@ -12,14 +12,14 @@ use std::time::Duration;
 use palisade::core::Tap;
 use palisade::recording::Digest;
 use palisade_spec::invariants::{
-    clock_monotonicity, Check, Leaders, Violation, committed_by_a_majority, elected_by_a_majority, election_safety, leader_completeness,
-    log_matching, members_follow_the_log, node_is_sound, one_change_at_a_time, removed_leader_steps_down,
-    table_is_sound,
+    Check, Leaders, Violation, clock_monotonicity, committed_by_a_majority, elected_by_a_majority, election_safety,
+    leader_completeness, log_matching, members_follow_the_log, node_is_sound, one_change_at_a_time,
+    removed_leader_steps_down, table_is_sound,
 };
 use palisade_spec::lock::{Command, LockTable};
 use palisade_spec::raft::{
-    Body, Durable, Entry, HardState, Index, Input, Log, Members, Message, Node, NodeId, Output, Persist, Position, Role,
-    Stamp, Term,
+    Body, Durable, Entry, HardState, Index, Input, Log, Members, Message, Node, NodeId, Output, Persist, Position,
+    Role, Stamp, Term,
 };
 use parking_lot::Mutex;
 
@@ -207,7 +207,8 @@ impl Judge {
         }
         let seat = self.seats.get_mut(&id).expect("it has begun");
         (seat.leads, seat.last) = (leads, node.log().last().index);
-        (seat.commit, seat.hard, seat.clock) = (node.commit(), node.hard_state(), Some((node.clock(), node.log().last())));
+        (seat.commit, seat.hard, seat.clock) =
+            (node.commit(), node.hard_state(), Some((node.clock(), node.log().last())));
         if !Arc::ptr_eq(&seat.members, node.log().members()) {
             seat.members = Arc::clone(node.log().members());
             self.seen.changes += 1;

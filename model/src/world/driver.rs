@@ -194,6 +194,7 @@ impl Driver {
                 | Output::ReadRefused { .. }
                 | Output::ArmElectionTimer
                 | Output::ArmHeartbeatTimer
+                | Output::LostEntries { .. }
                 | Output::Dropped { .. } => {}
             }
         }

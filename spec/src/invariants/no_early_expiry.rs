@@ -59,12 +59,12 @@ fn stays(at: Stamp, id: SessionId, session: &Session, now: &Session) -> Check {
     Ok(())
 }
 
-/// A no-op ends those who are due in the order of their deadlines, without leaving anybody out, and at least one. A command
-/// ends only who is in its way. Beside them end those whom a lock has passed over for which alone they were opened.
+/// A no-op ends sessions that are due, at least one, and leaves none out: first those that hold a lock with waiters, then the
+/// others, in the order of their deadlines. A command ends only who is in its way. Beside them end those whom a lock has passed over for which alone they were opened.
 fn the_due_end_in_turn(before: &LockTable, at: Stamp, command: Option<&Command>, events: &[Event]) -> Check {
     let due = before.sessions().iter().filter(|(_, session)| session.deadline < at);
     let mut due: Vec<_> = due.map(|(&id, session)| (session.deadline, id)).collect();
-    due.sort_unstable();
+    due.sort_unstable_by_key(|&(deadline, id)| (!holds_up_others(before, id), deadline, id));
     let expired = || {
         events.iter().filter_map(|event| match event {
             Event::Expired { session, deadline } => Some((*deadline, *session)),
@@ -85,6 +85,12 @@ fn the_due_end_in_turn(before: &LockTable, at: Stamp, command: Option<&Command>,
     let times = |id| expired().filter(|(_, expired)| *expired == id).count();
     require!(NAME, expired().all(|(_, id)| times(id) == 1), "a session expired twice");
     Ok(())
+}
+
+/// Whether it holds a lock that others wait for.
+fn holds_up_others(table: &LockTable, id: SessionId) -> bool {
+    let mut locks = table.sessions()[&id].claims().iter().filter_map(|key| table.lock(key));
+    locks.any(|lock| lock.holder.session == id && !lock.queue.is_empty())
 }
 
 /// Whether the session is closed, or holds what the command is about.

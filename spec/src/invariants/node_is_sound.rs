@@ -19,7 +19,12 @@ pub fn node_is_sound<S: StateMachine>(node: &Node<S>) -> Check {
         log.last().term
     );
     let clock = node.clock();
-    require!(name, log.last_stamp() <= clock, "its clock {clock} is behind its log, which ends at {}", log.last_stamp());
+    require!(
+        name,
+        log.last_stamp() <= clock,
+        "its clock {clock} is behind its log, which ends at {}",
+        log.last_stamp()
+    );
     require!(name, base.0 + log.entries().len() as u64 == last.0, "the log's indexes have a gap");
     let tail = &log.entries()[log.entries().len().saturating_sub(TAIL)..];
     for pair in tail.windows(2) {

@@ -1,6 +1,6 @@
 //! What is true of a lock table by itself, after every entry.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::{Check, require};
 use crate::lock::LockTable;
@@ -33,6 +33,12 @@ pub fn table_is_sound(table: &LockTable) -> Check {
         }
     }
     require!(name, table.deadlines().len() == table.sessions().len(), "a deadline without a session");
+    let mut contended = BTreeMap::new();
+    for lock in table.locks().values().filter(|lock| !lock.queue.is_empty()) {
+        let holder = lock.holder.session;
+        *contended.entry((table.sessions()[&holder].deadline, holder)).or_insert(0) += 1;
+    }
+    require!(name, table.contended().iter().eq(&contended), "the holders of locks with waiters are {contended:?}");
     Ok(())
 }
 
@@ -61,6 +67,18 @@ mod tests {
             lock.queue.push_back(Waiter { session: id(twice), sequence: None });
             assert_eq!(complaint(table_is_sound(&table)), alloc::format!("session {twice}.0 stands twice at k"));
         }
+    }
+
+    #[test]
+    fn holder_of_a_lock_with_waiters_that_is_not_listed_as_such_is_seen() {
+        let complains =
+            |table: &LockTable| complaint(table_is_sound(table)).starts_with("the holders of locks with waiters");
+        let entry = (Stamp(100), id(1));
+        let (mut missing, mut miscounted, mut idle) = (sound(), sound(), sound());
+        missing.parts().contended.remove(&entry);
+        miscounted.parts().contended.insert(entry, 2);
+        idle.parts().contended.insert((Stamp(100), id(2)), 1);
+        assert!([missing, miscounted, idle].iter().all(complains));
     }
 
     #[test]

@@ -10,17 +10,19 @@ use super::{
     Claim, Command, Event, Holder, Key, Lock, Opening, Outcome, Reply, Sequence, Session, SessionId, SharedMap, Token,
     Waiter,
 };
-use crate::raft::{Stamp, StateMachine};
+use crate::raft::{LARGEST, Stamp, StateMachine};
 
 /// Every session and every held lock.
 ///
 /// A session whose deadline has passed is **due**: it cannot act any more, and is granted nothing. Its end may come later:
 /// a no-op **sweeps** those whose deadlines are the earliest, as many at once as every replica can end in a few
-/// milliseconds; and whoever names a key ends its holder first if that is due.
+/// milliseconds, and first of all those who hold a lock that others wait for; and a command that names a key ends the key's
+/// holder first if that is due.
 ///
 /// Invariants (checked by [`table_is_sound`](crate::invariants::table_is_sound)): holders and waiters are live
 /// sessions; a session claims exactly the keys it holds or waits for, each once; every live session has its deadline
-/// in the index, and the index nothing else.
+/// in the index, and the index nothing else; a second index has the deadlines of exactly the sessions that hold a lock with
+/// waiters, and counts these locks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LockTable {
     /// How many sessions and claims a sweep ends at the most; but always one session.
@@ -29,6 +31,7 @@ pub struct LockTable {
     next_token: Token,
     sessions: SharedMap<SessionId, Session>,
     deadlines: SharedMap<(Stamp, SessionId), ()>,
+    contended: SharedMap<(Stamp, SessionId), u64>,
     locks: SharedMap<Key, Lock>,
 }
 
@@ -51,6 +54,7 @@ impl LockTable {
             next_token: Token(1),
             sessions: SharedMap::new(),
             deadlines: SharedMap::new(),
+            contended: SharedMap::new(),
             locks: SharedMap::new(),
         }
     }
@@ -74,6 +78,10 @@ impl StateMachine for LockTable {
         let mut events = Vec::new();
         self.sweep(at, &mut events);
         Outcome { reply: None, events }
+    }
+
+    fn in_range(&self) -> bool {
+        self.next_session <= LARGEST && self.next_token.0 <= LARGEST
     }
 
     fn next_deadline(&self) -> Option<Stamp> {
@@ -107,6 +115,11 @@ impl LockTable {
         &self.deadlines
     }
 
+    /// The deadlines of the sessions that hold a lock with waiters, and how many such locks each holds. They are swept first.
+    pub fn contended(&self) -> &SharedMap<(Stamp, SessionId), u64> {
+        &self.contended
+    }
+
     /// The token that the next grant will get.
     pub fn next_token(&self) -> Token {
         self.next_token
@@ -121,8 +134,8 @@ impl LockTable {
     /// Its parts, for tests that put it into states that no command leads to.
     #[cfg(test)]
     pub(crate) fn parts(&mut self) -> Parts<'_> {
-        let LockTable { next_token, sessions, deadlines, locks, .. } = self;
-        Parts { next_token, sessions, deadlines, locks }
+        let LockTable { next_token, sessions, deadlines, contended, locks, .. } = self;
+        Parts { next_token, sessions, deadlines, contended, locks }
     }
 
     fn execute(&mut self, at: Stamp, command: &Command, events: &mut Vec<Event>) -> Reply {
@@ -191,6 +204,9 @@ impl LockTable {
         session.deadline = next;
         self.deadlines.remove(&(last, id));
         self.deadlines.insert((next, id), ());
+        if let Some(locks) = self.contended.remove(&(last, id)) {
+            self.contended.insert((next, id), locks);
+        }
         true
     }
 
@@ -215,6 +231,7 @@ impl LockTable {
             self.renew(at, id);
             return Reply::Granted { session: id, token };
         }
+        let (holder, had_waiters) = (lock.holder.session, !lock.queue.is_empty());
         let session = self.sessions.get_mut(&id).expect("who acquires was admitted");
         // Only a session that claims the key can stand in the queue: no need to search it for the others.
         let place = if session.claims_key(key) { lock.place_of(id) } else { None };
@@ -236,6 +253,7 @@ impl LockTable {
                 lock.queue.len() - 1
             }
         };
+        self.has_waiters(holder, had_waiters, true);
         Reply::Queued { session: id, ahead: ahead as u64 }
     }
 
@@ -281,7 +299,10 @@ impl LockTable {
 
     /// A waiter gives up its place.
     fn withdraw(&mut self, at: Stamp, id: SessionId, key: &Key, place: usize, events: &mut Vec<Event>) {
-        self.locks.get_mut(key).expect("who waits, waits for a held lock").queue.remove(place);
+        let lock = self.locks.get_mut(key).expect("who waits, waits for a held lock");
+        lock.queue.remove(place);
+        let (holder, has_waiters) = (lock.holder.session, !lock.queue.is_empty());
+        self.has_waiters(holder, true, has_waiters);
         self.lose_place(at, id, key, events);
     }
 
@@ -318,6 +339,7 @@ impl LockTable {
         self.next_token = Token(token.0 + 1);
         self.sessions.get_mut(&id).expect("locks go to live sessions").claims.add(key);
         self.renew(at, id);
+        self.has_waiters(id, false, !queue.is_empty());
         self.locks.insert(key.clone(), Lock { holder: Holder { session: id, token, sequence }, queue });
         events.push(Event::Granted { key: key.clone(), session: id, token });
         token
@@ -327,6 +349,7 @@ impl LockTable {
     /// its place; the session itself ends when its turn comes, lest one death bring about any number of others.
     fn pass_on(&mut self, at: Stamp, key: &Key, events: &mut Vec<Event>) {
         let Lock { holder, mut queue } = self.locks.remove(key).expect("what is passed on was held");
+        self.has_waiters(holder.session, !queue.is_empty(), false);
         events.push(Event::Released { key: key.clone(), session: holder.session, token: holder.token });
         while let Some(waiter) = queue.pop_front() {
             match self.sessions.get(&waiter.session) {
@@ -341,10 +364,26 @@ impl LockTable {
         }
     }
 
-    /// Ends the sessions whose deadlines lie the furthest before `at`, in their order, until a sweep is full.
+    /// A lock of this session had waiters, or had none, and has some or none from now on.
+    fn has_waiters(&mut self, holder: SessionId, before: bool, after: bool) {
+        let Some(session) = self.sessions.get(&holder) else { return };
+        let entry = (session.deadline, holder);
+        let locks = self.contended.get(&entry).copied().unwrap_or(0) + u64::from(after) - u64::from(before);
+        if before != after && locks == 0 {
+            self.contended.remove(&entry);
+        } else if before != after {
+            self.contended.insert(entry, locks);
+        }
+    }
+
+    /// Ends sessions whose deadlines lie before `at`, until a sweep is full: first those that hold a lock with waiters, then
+    /// the others, each in the order of their deadlines.
     fn sweep(&mut self, at: Stamp, events: &mut Vec<Event>) {
         let mut full = 0;
-        let due = self.deadlines.keys().take_while(|(deadline, _)| *deadline < at).map(|&(_, session)| session);
+        let is_due = |(deadline, _): &&(Stamp, SessionId)| *deadline < at;
+        let contended = self.contended.keys().take_while(is_due);
+        let others = self.deadlines.keys().filter(|entry| !self.contended.contains_key(entry)).take_while(is_due);
+        let due = contended.chain(others).map(|&(_, session)| session);
         let has_room = |session: &SessionId| {
             let has_room = full < self.sweep.max(1);
             full += 1 + self.sessions[session].claims().len() as u64;
@@ -370,6 +409,7 @@ impl LockTable {
             if let Some(session) = self.sessions.remove(&id) {
                 let deadline = session.deadline;
                 self.deadlines.remove(&(deadline, id));
+                self.contended.remove(&(deadline, id));
                 let expired = Event::Expired { session: id, deadline };
                 events.push(if session.is_due(at) { expired } else { Event::Closed { session: id } });
                 ended.push((id, session.claims));
@@ -388,7 +428,10 @@ impl LockTable {
         }
         for key in queues_to_clear {
             let Some(lock) = self.locks.get_mut(&key) else { continue };
+            let had_waiters = !lock.queue.is_empty();
             lock.queue.retain(|waiter| self.sessions.contains_key(&waiter.session));
+            let (holder, has_waiters) = (lock.holder.session, !lock.queue.is_empty());
+            self.has_waiters(holder, had_waiters, has_waiters);
         }
     }
 }
@@ -409,6 +452,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) next_token: &'a mut Token,
     pub(crate) sessions: &'a mut SharedMap<SessionId, Session>,
     pub(crate) deadlines: &'a mut SharedMap<(Stamp, SessionId), ()>,
+    pub(crate) contended: &'a mut SharedMap<(Stamp, SessionId), u64>,
     pub(crate) locks: &'a mut SharedMap<Key, Lock>,
 }
 

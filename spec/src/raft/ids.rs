@@ -51,6 +51,15 @@ number! {
     ReadId(u64)
 }
 
+/// The greatest number that a node takes from outside (R37): what a peer, a client or a file says beyond it is refused. So no
+/// number overflows: from here a node can count on for as many steps again as it took to get here.
+pub const LARGEST: u64 = 1 << 62;
+
+/// Whether none of them is greater than [`LARGEST`].
+pub(crate) fn in_range<const N: usize>(numbers: [u64; N]) -> bool {
+    numbers.into_iter().all(|number| number <= LARGEST)
+}
+
 impl Term {
     /// The term after this one.
     pub fn next(self) -> Term {

@@ -110,6 +110,14 @@ pub enum Output<S: StateMachine> {
         /// In which term.
         term: Term,
     },
+    /// A follower rejected an entry that it had acknowledged in this term: its disk has gone back. It counts for nothing until
+    /// it acknowledges again, and is sent what it lacks. For an operator to hear of.
+    LostEntries {
+        /// Which follower.
+        follower: NodeId,
+        /// Up to where it had acknowledged the log.
+        acknowledged: Index,
+    },
     /// Start the election timer afresh, with a new random duration. It fires once.
     ArmElectionTimer,
     /// Start the heartbeat timer afresh. It fires once.

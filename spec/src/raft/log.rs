@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Index, Members, Stamp, Term};
+use super::{Index, Members, Stamp, Term, in_range};
 
 /// Where an entry stands: its index and the term in which a leader created it. By the Log Matching property this
 /// names the entry, and everything before it, across the whole cluster.
@@ -23,6 +23,10 @@ impl Position {
     /// wins, and within one term the longer log.
     pub fn is_up_to_date_with(self, other: Position) -> bool {
         (self.term, self.index) >= (other.term, other.index)
+    }
+
+    pub(crate) fn in_range(self) -> bool {
+        in_range([self.term.0, self.index.0])
     }
 }
 

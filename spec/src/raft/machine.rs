@@ -21,6 +21,11 @@ pub trait StateMachine: Clone + Eq + Hash + Debug {
     /// Lets time pass to `at` without a command: a no-op entry. What is due may take several of them.
     fn advance(&mut self, at: Stamp) -> Self::Outcome;
 
+    /// Whether no number that it counts on from is beyond [`LARGEST`](super::LARGEST).
+    fn in_range(&self) -> bool {
+        true
+    }
+
     /// Executes an entry: its stamp, and what it does.
     fn apply_payload(&mut self, at: Stamp, payload: &Payload<Self::Command>) -> Self::Outcome {
         match payload {

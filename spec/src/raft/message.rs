@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, Index, NodeId, Position, Round, Snapshot, Stamp, StateMachine, Term};
+use super::{Entry, Index, NodeId, Position, Round, Snapshot, Stamp, StateMachine, Term, in_range};
 
 /// A message between two nodes. It may arrive late, twice, out of order or never.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -107,6 +107,27 @@ pub enum Hint {
         /// The first index of that term in the follower's log.
         first: Index,
     },
+}
+
+impl<S: StateMachine> Message<S> {
+    /// Whether it names no number beyond [`LARGEST`](super::LARGEST). The entries' numbers are bounded by those around them:
+    /// a follower drops entries that do not follow `prev`, or have a later term or stamp than the message.
+    pub(crate) fn in_range(&self) -> bool {
+        let body = match &self.body {
+            Body::PreVote { last } | Body::RequestVote { last, .. } => last.in_range(),
+            Body::AppendEntries { prev, commit, stamp, round, .. } => {
+                prev.in_range() && in_range([commit.0, stamp.0, round.0])
+            }
+            Body::AppendAccepted { matched, round } => in_range([matched.0, round.0]),
+            Body::AppendRejected { prev, hint: Hint::Short { next }, round } => in_range([prev.0, next.0, round.0]),
+            Body::AppendRejected { prev, hint: Hint::Conflict { term, first }, round } => {
+                in_range([prev.0, term.0, first.0, round.0])
+            }
+            Body::InstallSnapshot { snapshot } => snapshot.in_range(),
+            Body::PreVoteReply { .. } | Body::RequestVoteReply { .. } | Body::TimeoutNow => true,
+        };
+        body && in_range([self.term.0])
+    }
 }
 
 impl<S: StateMachine> Body<S> {

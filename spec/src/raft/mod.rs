@@ -49,8 +49,8 @@ pub mod transfer;
 
 pub use config::Config;
 pub use durable::{Durable, HardState, Persist, Snapshot};
-pub(crate) use ids::number;
-pub use ids::{Index, NodeId, ReadId, Round, Stamp, Term};
+pub use ids::{Index, LARGEST, NodeId, ReadId, Round, Stamp, Term};
+pub(crate) use ids::{in_range, number};
 pub use interface::{DropReason, Input, Output};
 pub use log::{Entry, Log, Payload, Position};
 pub use machine::StateMachine;

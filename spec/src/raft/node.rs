@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::replication::Beat;
 use super::{
-    Body, Config, DropReason, Durable, HardState, Hint, Index, Input, Log, Message, NodeId, Output, Persist,
-    Position, Role, Round, Stamp, StateMachine, Term,
+    Body, Config, DropReason, Durable, HardState, Hint, Index, Input, Log, Message, NodeId, Output, Persist, Position,
+    Role, Round, Stamp, StateMachine, Term,
 };
 
 /// One server of a cluster.
@@ -129,10 +129,14 @@ impl<S: StateMachine> Node<S> {
 
     /// A message: sorted out by term (figure 3.1, "All Servers"), then by kind.
     fn on_message(&mut self, message: Message<S>, out: &mut Vec<Output<S>>) {
+        let in_range = message.in_range();
         let Message { from, to, term, body } = message;
         // Members it has not heard of yet may lead it or ask for its vote (§4.1): what counts is who counts the votes.
         if to != self.id() || from == self.id() {
             return out.push(Output::Dropped { from, reason: DropReason::Stranger });
+        }
+        if !in_range {
+            return out.push(Output::Dropped { from, reason: DropReason::Malformed });
         }
         let asks_for_vote = matches!(body, Body::PreVote { .. } | Body::RequestVote { transfer: false, .. });
         if asks_for_vote && self.leader().is_some() {

@@ -7,7 +7,7 @@ use super::{Index, Round};
 /// How far a follower is, and how the leader goes on with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Progress {
-    /// The highest index that the follower has acknowledged in this term. Never decreases.
+    /// The highest index that the follower has acknowledged in this term. Decreases only if it turns out to have lost that.
     pub matched: Index,
     /// The next index to send. Always above `matched`.
     pub next: Index,
@@ -29,6 +29,17 @@ pub enum Pace {
     Replicate,
 }
 
+/// What a rejection tells the leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rejection {
+    /// It answers an earlier attempt.
+    Stale,
+    /// The logs part before.
+    Current,
+    /// The follower does not have what it has acknowledged.
+    LostEntries,
+}
+
 impl Progress {
     /// A follower of whom the leader of a new term knows nothing yet: its log probably ends where the leader's does.
     pub(crate) fn unknown(leader_last: Index) -> Progress {
@@ -45,18 +56,28 @@ impl Progress {
         }
     }
 
-    /// The follower refused what followed `prev`; the leader should try again from `next`. Says whether the refusal
-    /// is news: one that answers an earlier attempt is not.
-    pub(crate) fn rejected(&mut self, prev: Index, next: Index) -> bool {
+    /// The follower rejected what followed `prev`; the leader should try again from `next`.
+    ///
+    /// A rejection of the very entry that the follower acknowledged last is either an old one, which the acknowledgement has
+    /// overtaken, or its disk has gone back. So the leader asks for that entry once more. If the follower rejects it again,
+    /// it counts for nothing until it acknowledges again, and the leader believes what it says it has. (If that was an old
+    /// one, too, the next answer sets it right.)
+    pub(crate) fn rejected(&mut self, prev: Index, next: Index) -> Rejection {
         let current = match self.pace {
             Pace::Probe => prev < self.next && prev.next() == self.next,
-            Pace::Replicate => prev > self.matched && prev < self.next,
+            Pace::Replicate => prev >= self.matched && prev < self.next,
         };
-        if current {
-            self.pace = Pace::Probe;
-            self.next = next.min(prev).max(self.matched.next());
+        // Every log has the position before the first entry.
+        if !current || prev == Index(0) {
+            return Rejection::Stale;
         }
-        current
+        let lost = self.pace == Pace::Probe && prev == self.matched;
+        if lost {
+            self.matched = Index(0);
+        }
+        self.pace = Pace::Probe;
+        self.next = next.min(prev).max(self.matched.next());
+        if lost { Rejection::LostEntries } else { Rejection::Current }
     }
 
     /// How many more entries may be sent now, if at most `limit` may be in flight.
@@ -70,7 +91,7 @@ impl Progress {
 
 #[cfg(test)]
 mod tests {
-    use super::{Index, Pace, Progress, Round};
+    use super::{Index, Pace, Progress, Rejection, Round};
 
     fn probe(matched: u64, next: u64) -> Progress {
         Progress { matched: Index(matched), next: Index(next), pace: Pace::Probe, active: false, round: Round(0) }
@@ -88,9 +109,10 @@ mod tests {
     /// The progress after a refusal of `prev`, if it was news.
     fn rejected(mut progress: Progress, prev: u64, next: u64) -> Option<Progress> {
         let before = progress;
-        let news = progress.rejected(Index(prev), Index(next));
-        assert!(news || progress == before, "what is no news changes nothing");
-        news.then_some(progress)
+        let rejection = progress.rejected(Index(prev), Index(next));
+        assert!(rejection != Rejection::Stale || progress == before, "a stale rejection changes nothing");
+        assert_eq!(rejection == Rejection::LostEntries, progress.matched != before.matched);
+        (rejection != Rejection::Stale).then_some(progress)
     }
 
     #[test]
@@ -127,14 +149,26 @@ mod tests {
     }
 
     #[test]
+    fn follower_that_lost_what_it_acknowledged_counts_for_nothing() {
+        assert_eq!(rejected(replicate(5, 6), 5, 3), Some(probe(5, 6)));
+        assert_eq!(rejected(probe(5, 6), 5, 3), Some(probe(0, 3)));
+        assert_eq!(rejected(probe(5, 6), 5, 0), Some(probe(0, 1)));
+        // It says that it has more than it was asked for: it is asked for less all the same.
+        assert_eq!(rejected(probe(5, 6), 5, 20), Some(probe(0, 5)));
+        assert_eq!(accepted(probe(0, 3), 2), replicate(2, 3));
+    }
+
+    #[test]
     fn refusal_of_anything_but_what_is_asked_is_no_news() {
         for prev in [0, 7, 9, 10] {
             assert_eq!(rejected(probe(0, 9), prev, 1), None);
         }
-        for prev in [0, 2, 9, 10] {
+        for prev in [0, 1, 9, 10] {
             assert_eq!(rejected(replicate(2, 9), prev, 1), None);
         }
-        for prev in [3, 8] {
+        assert_eq!(rejected(replicate(0, 9), 0, 1), None);
+        assert_eq!(rejected(probe(0, 1), 0, 1), None);
+        for prev in [2, 3, 8] {
             assert!(rejected(replicate(2, 9), prev, 1).is_some());
         }
     }

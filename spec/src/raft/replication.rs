@@ -7,6 +7,7 @@
 use alloc::vec::Vec;
 
 use super::log::follows;
+use super::progress::Rejection;
 use super::{
     Body, DropReason, Entry, Hint, Index, Node, NodeId, Output, Payload, Persist, Position, Role, Round, Stamp,
     StateMachine,
@@ -215,10 +216,13 @@ impl<S: StateMachine> Node<S> {
             Hint::Conflict { term, first } => self.log.last_index_of_term(term).map_or(first, Index::next),
         };
         self.on_answer(from, round);
-        if self.progress(from).rejected(prev, next) {
-            self.probe(from, out);
-        } else {
-            out.push(Output::Dropped { from, reason: DropReason::Stale });
+        match self.progress(from).rejected(prev, next) {
+            Rejection::Stale => out.push(Output::Dropped { from, reason: DropReason::Stale }),
+            Rejection::Current => self.probe(from, out),
+            Rejection::LostEntries => {
+                out.push(Output::LostEntries { follower: from, acknowledged: prev });
+                self.probe(from, out);
+            }
         }
         self.confirm_round(out);
     }

@@ -126,9 +126,11 @@ pub(crate) enum Command {
         #[arg(key)]
         torn: Option<usize>,
     },
-    /// The node comes back.
+    /// The node comes back; if `lost` is given, with an old copy of its disk, which lacks the log from this entry on.
     Restart {
         id: u16,
+        #[arg(key)]
+        lost: Option<u64>,
     },
     /// The node's driver takes a snapshot of the state after this entry. The node does not know of it.
     Snapshot {
@@ -311,7 +313,12 @@ impl<S: Scripted> ClusterScript<S> {
                 check(world.flush(NodeId(*id), count.unwrap_or(usize::MAX)))?;
             }
             Command::Crash { id, after, torn } => check(world.crash(NodeId(*id), *after, *torn))?,
-            Command::Restart { id } => world.restart(NodeId(*id)),
+            Command::Restart { id, lost } => {
+                if let Some(lost) = lost {
+                    world.seat(NodeId(*id)).disk.log.truncate(Index(*lost));
+                }
+                world.restart(NodeId(*id));
+            }
             Command::Snapshot { id, through } => world.snapshot(NodeId(*id), Index(*through)),
             Command::Compact { id, through } => check(world.step(NodeId(*id), Input::Compact(Index(*through))))?,
             Command::Join { id } => world.take_seat(Config::new(NodeId(*id)), Members::default()),

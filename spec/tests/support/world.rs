@@ -320,6 +320,9 @@ impl<S: Scripted> World<S> {
                 self.checker.applied(id, &entry, &outcome)?;
                 seat.applied = index;
             }
+            Output::LostEntries { follower, acknowledged } => {
+                story.tell(|| format!("n{id} finds that n{follower} has lost entries up to {acknowledged}"));
+            }
             Output::ArmElectionTimer if story.timers => story.tell(|| format!("n{id} arms its election timer")),
             Output::ArmHeartbeatTimer if story.timers => story.tell(|| format!("n{id} arms its heartbeat timer")),
             Output::ArmElectionTimer | Output::ArmHeartbeatTimer => {}

@@ -2,7 +2,7 @@
 
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Output, Persist};
-use tracing::{debug, info};
+use tracing::{debug, error, info};
 
 use super::super::transport::Transport;
 use super::Driver;
@@ -77,6 +77,16 @@ impl<T: Transport> Driver<T> {
             Output::Dropped { from, reason } => {
                 self.metrics.dropped(reason);
                 debug!(%from, reason = reason.name(), "message dropped");
+            }
+            Output::LostEntries { follower, acknowledged } => {
+                self.metrics.followers_lost_entries.inc();
+                error!(
+                    node = %follower,
+                    entry = %acknowledged,
+                    "this follower rejected an entry that it had acknowledged: its data directory is older than what it promised \
+                     (a restored copy, or a disk that lost writes). It counts for nothing until it has caught up. It may have \
+                     forgotten a vote, too: replace it (docs/operations.md)"
+                );
             }
             Output::ArmElectionTimer | Output::ArmHeartbeatTimer => {}
             Output::SendSnapshot { to, term } => self.transport.send_snapshot(to, term),
