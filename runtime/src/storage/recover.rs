@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use palisade_client::codec;
-use palisade_spec::raft::{Durable, Index, Position, Snapshot, StateMachine};
+use palisade_spec::raft::{Durable, Index, LARGEST, Position, Snapshot, StateMachine};
 use serde::de::DeserializeOwned;
 
 use super::disk::{Access, Disk};
@@ -115,6 +115,10 @@ where
     let unfit = |what| StorageError::SnapshotUnfit { path: directory.path().to_owned(), what };
     let outline = replay.outline();
     let (durable, settled) = replay.finish().map_err(unfit)?;
+    if !durable.in_range() {
+        let what = format!("it holds a term, an index, a stamp or a token beyond {LARGEST}, which no node counts to");
+        return Err(StorageError::Damaged { path: directory.path().to_owned(), offset: 0, what });
+    }
     // Only now: whatever else an operator may want to look at is still there if the log was refused.
     let mut leftovers = remove(&**directory.disk(), found.leftovers)?;
     leftovers.extend(snapshots.remove_leftovers()?);
