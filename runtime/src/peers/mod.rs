@@ -37,7 +37,7 @@ use crate::storage::{Incarnation, Snapshots};
 use crate::sync::Mutex;
 
 /// The version of the protocol between nodes. Nodes of different versions refuse one another.
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 
 /// The first frame on a connection, from whoever dialled.
 #[derive(Debug, Serialize, Deserialize)]

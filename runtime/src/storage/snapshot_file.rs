@@ -27,7 +27,7 @@ use super::frame::field;
 
 const MAGIC: [u8; 8] = *b"PALISNAP";
 /// The only format this program writes and reads.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
 /// What stands before the header: magic, format, cluster, length.
 const PREFIX: usize = 24;
 /// The longest header that is believed to be one.

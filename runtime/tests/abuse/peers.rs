@@ -47,7 +47,7 @@ impl Hello {
         let identity: serde_json::Value = serde_json::from_slice(&identity).unwrap();
         let number = |field: &str| identity[field].as_u64().unwrap();
         let (cluster, incarnation) = (number("cluster"), number("incarnation"));
-        Hello { magic: *b"PALISADE", version: 2, cluster, from, to, incarnation, purpose: 0 }
+        Hello { magic: *b"PALISADE", version: 3, cluster, from, to, incarnation, purpose: 0 }
     }
 
     fn frame(&self) -> Vec<u8> {
@@ -134,7 +134,7 @@ fn a_node_of_another_kind_is_refused_with_the_reason() {
     let good = Hello::good(&victim);
     let strangers = [
         (Hello { magic: *b"REDISCLI", ..good.clone() }, "not Palisade's protocol"),
-        (Hello { version: 3, ..good.clone() }, "version 3"),
+        (Hello { version: 4, ..good.clone() }, "version 4"),
         (Hello { cluster: good.cluster ^ 1, ..good.clone() }, "cluster"),
         (Hello { to: good.to + 1, ..good.clone() }, "check the addresses"),
         (Hello { from: good.to, ..good.clone() }, "which is this node"),
