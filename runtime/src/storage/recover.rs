@@ -116,7 +116,8 @@ where
     let outline = replay.outline();
     let (durable, settled) = replay.finish().map_err(unfit)?;
     if !durable.in_range() {
-        let what = format!("it holds a term, an index, a stamp or a token beyond {LARGEST}, which no node counts to");
+        let what =
+            format!("it holds a term, an index, a stamp or a token far beyond {LARGEST}, which no node counts to");
         return Err(StorageError::Damaged { path: directory.path().to_owned(), offset: 0, what });
     }
     // Only now: whatever else an operator may want to look at is still there if the log was refused.
