@@ -42,8 +42,12 @@ pub const UNREAD_ANSWERS: usize = CONNECTION_WAITS + 2 * OPEN_REQUESTS + 1;
 /// How many reads of locks and sessions a WebSocket may have unanswered before nothing more is read from it: their answers can be
 /// large, a MiB and more.
 pub const OPEN_READS: usize = 4;
-/// How many connections from clients may be open.
+/// How many connections from clients may be open, if the limit of open files leaves that many (`descriptors.rs`).
 pub const CONNECTIONS: usize = 20_000;
+/// How many connections to the peer port may be open that have not said yet who they are, with the same condition.
+pub const STRANGERS: usize = 256;
+/// How many clients may read a snapshot at once: each has its file open.
+pub const SNAPSHOT_READS: usize = 4;
 /// How long a client may take to send an HTTP request's head.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client may take to read the answers on a WebSocket, or go without reading any of an answer over HTTP,

@@ -380,6 +380,11 @@ impl Disk for MemoryDisk {
         Ok(Locking::Locked(Lock::new(Held(locked))))
     }
 
+    /// Nothing when it is full, and enough for everything otherwise.
+    fn available(&self, _: &Path) -> io::Result<u64> {
+        Ok(if self.inner.lock().troubles.is_full { 0 } else { 1 << 40 })
+    }
+
     /// At once: this is one thread. What the work takes is not the core's time.
     fn beside(&self, _: &'static str, work: Box<dyn FnOnce() + Send>) -> io::Result<Beside> {
         let before = std::mem::replace(&mut self.inner.lock().is_beside, true);

@@ -26,6 +26,7 @@ use super::respond::{ConnectionId, Responder};
 use super::waits::{Due, Place, Waits};
 use crate::limits;
 use crate::metrics::Metrics;
+use crate::storage::Space;
 
 /// Everything that clients of this node wait for.
 #[derive(Debug)]
@@ -57,10 +58,11 @@ pub(super) struct Desk {
     waits: Waits,
     metrics: Arc<Metrics>,
     max_sessions: usize,
+    space: Arc<Space>,
 }
 
 impl Desk {
-    pub(super) fn new(metrics: Arc<Metrics>, max_sessions: usize) -> Desk {
+    pub(super) fn new(metrics: Arc<Metrics>, max_sessions: usize, space: Arc<Space>) -> Desk {
         Desk {
             payloads: Vec::new(),
             origins: Vec::new(),
@@ -77,6 +79,7 @@ impl Desk {
             waits: Waits::default(),
             metrics,
             max_sessions,
+            space,
         }
     }
 
@@ -96,8 +99,11 @@ impl Desk {
             return;
         }
         // Only a leader's table counts; who follows will say who leads.
-        let within = || within_limits(node, &self.waits, self.max_sessions, &ask, responder.connection);
+        let within = || within_limits(node, &self.waits, self.max_sessions, &self.space, &ask, responder.connection);
         if let Some(failure) = if node.is_leader() { within().err() } else { None } {
+            if failure.error == Code::NoSpace {
+                self.metrics.refused_no_space.inc();
+            }
             responder.answer(Err(failure));
             return;
         }

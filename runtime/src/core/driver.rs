@@ -112,6 +112,7 @@ impl<T: Transport> Driver<T> {
     pub fn new(parts: DriverParts<T>, now: Instant) -> Driver<T> {
         let DriverParts { config, durable, wal, log_bytes, founders, timing, jitter, .. } = parts;
         let DriverParts { snapshots, writer, transport, view, metrics, max_sessions, mut tap, .. } = parts;
+        let space = Arc::clone(wal.space());
         let taker = Taker::new(snapshots, log_bytes, Arc::clone(wal.snapshots()), writer, Arc::clone(&metrics), now);
         // A restored state is nothing that this node has promised to anybody.
         let founding =
@@ -124,7 +125,7 @@ impl<T: Transport> Driver<T> {
             wal,
             timers: Timers::start(timing, jitter, now),
             contact: Contact::default(),
-            desk: Desk::new(Arc::clone(&metrics), max_sessions),
+            desk: Desk::new(Arc::clone(&metrics), max_sessions, space),
             taker,
             transport,
             metrics,

@@ -59,6 +59,10 @@ impl Disk for Stage {
         SystemDisk.lock(path)
     }
 
+    fn available(&self, directory: &Path) -> io::Result<u64> {
+        SystemDisk.available(directory)
+    }
+
     fn beside(&self, name: &'static str, work: Box<dyn FnOnce() + Send>) -> io::Result<Beside> {
         SystemDisk.beside(name, work)
     }
@@ -167,6 +171,10 @@ impl Disk for Onlooker {
 
     fn lock(&self, _: &Path) -> io::Result<Locking> {
         Ok(Locking::Locked(Lock::new(())))
+    }
+
+    fn available(&self, directory: &Path) -> io::Result<u64> {
+        SystemDisk.available(directory)
     }
 
     fn beside(&self, name: &'static str, work: Box<dyn FnOnce() + Send>) -> io::Result<Beside> {

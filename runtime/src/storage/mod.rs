@@ -42,7 +42,7 @@
 //!
 //! `disk`: what all of it is done with. `directory` and `identity`: whose it is. `wal`: writing. `frame`, `record`,
 //! `mask`, `segment`: the format. `outline`: what the writer knows of the log. `prepare`, `remove`, `files`: new files,
-//! durably, and old ones. `recover`, `tail`, `replay`: reading back; torn or damaged; possible or not. `snapshots`,
+//! durably, and old ones; `space`: whether there is room for them. `recover`, `tail`, `replay`: reading back; torn or damaged; possible or not. `snapshots`,
 //! `snapshot_file`, `snapshot_names`: the state beside the log.
 //!
 //! Deliberately absent: retries, repair of damage, compression, encryption, reuse of old segments (their old frames
@@ -67,6 +67,7 @@ mod segment;
 mod snapshot_file;
 mod snapshot_names;
 mod snapshots;
+mod space;
 mod tail;
 #[cfg(test)]
 mod testing;
@@ -79,6 +80,7 @@ pub use identity::{Identity, Incarnation};
 pub use recover::{Cut, RecoveryReport};
 pub use snapshot_file::{SnapshotFlaw, SnapshotHash, SnapshotInfo, read as read_snapshot};
 pub use snapshots::{Incoming, Snapshots};
+pub use space::{Space, SpaceView};
 pub use wal::{DEFAULT_SEGMENT_BYTES, Wal, Written};
 
 pub(crate) use segment::FRAMES_AT;

@@ -26,7 +26,7 @@ use super::record::Record;
 use super::recover::{self, LastSegment, RecoveryReport};
 use super::remove::Removal;
 use super::segment::{FRAMES_AT, Header, SegmentNumber, Start};
-use super::{DataDir, Snapshots, StorageError};
+use super::{DataDir, Snapshots, Space, StorageError};
 
 /// The size of a segment in bytes, unless told otherwise.
 pub const DEFAULT_SEGMENT_BYTES: u64 = 16 << 20;
@@ -63,8 +63,9 @@ pub struct Wal<S: StateMachine> {
     active: Active,
     next: Sequence,
     buffer: FrameBuffer,
-    /// The segment after the active one, once the active one is half full.
-    preparation: Option<Preparation>,
+    /// The segment after the active one, begun once the active one is half full.
+    preparation: Preparation,
+    space: Arc<Space>,
     /// What the log has come to.
     outline: Outline,
     /// All segments that are there, each with the last entry before it.
@@ -119,15 +120,18 @@ impl<S: StateMachine> Wal<S> {
                 Active::begin(blank, header, number, &mut directory)?
             }
         };
+        let snapshots = Arc::new(recovered.snapshots);
+        let space = Space::new(directory.disk(), directory.path(), segment_bytes, &snapshots);
         let mut wal = Wal {
             active,
             next: recovered.next,
             buffer: FrameBuffer::default(),
-            preparation: None,
+            preparation: Preparation::new(directory.disk(), directory.path(), &space),
+            space,
             outline: recovered.outline,
             segments,
             removal: Removal::default(),
-            snapshots: Arc::new(recovered.snapshots),
+            snapshots,
             failed: None,
             segment_bytes,
             directory,
@@ -145,6 +149,17 @@ impl<S: StateMachine> Wal<S> {
     /// The snapshots beside the log.
     pub fn snapshots(&self) -> &Arc<Snapshots> {
         &self.snapshots
+    }
+
+    /// The free space beside the log.
+    pub fn space(&self) -> &Arc<Space> {
+        &self.space
+    }
+
+    /// Sees to the next segment, if its preparation has failed. To be called now and then, whether anything is written or
+    /// not; `now` decides when it is tried again.
+    pub fn tend(&mut self, now: Instant) {
+        self.preparation.tend(self.active.size - self.active.end, now);
     }
 
     /// The directory that the log is in.
@@ -225,17 +240,15 @@ impl<S: StateMachine> Wal<S> {
         active.end += length;
         self.next = self.next.next();
         records.drain(..).for_each(|record| self.outline.follow(&record));
-        self.prepare_ahead()
+        self.prepare_ahead();
+        Ok(())
     }
 
     /// Begins a new segment, with room for a frame of this length.
     fn rotate(&mut self, frame: u64, written: &mut Written) -> Result<(), StorageError> {
         let before = Instant::now();
         let number = self.active.number.next();
-        let blank = match self.preparation.take() {
-            Some(preparation) => preparation.finish()?,
-            None => Blank::create(&**self.directory.disk(), self.directory.path(), number, self.segment_bytes)?,
-        };
+        let blank = self.preparation.take(number, self.segment_bytes)?;
         let start = self.outline.start();
         let header = Header { number, first: self.next, size: self.segment_bytes.max(FRAMES_AT + frame), start };
         self.segments.push((number, start.last.index));
@@ -252,14 +265,10 @@ impl<S: StateMachine> Wal<S> {
     }
 
     /// Starts preparing the next segment once half of this one is used. Not earlier: an idle node needs none.
-    fn prepare_ahead(&mut self) -> Result<(), StorageError> {
-        if self.preparation.is_none() && self.active.end > self.active.size / 2 {
-            let next = self.active.number.next();
-            let preparation =
-                Preparation::start(self.directory.disk(), self.directory.path(), next, self.segment_bytes);
-            self.preparation = Some(preparation?);
+    fn prepare_ahead(&mut self) {
+        if self.active.end > self.active.size / 2 {
+            self.preparation.start(self.active.number.next(), self.segment_bytes);
         }
-        Ok(())
     }
 }
 

@@ -16,6 +16,10 @@ use crate::route::{backoff, backoff_within};
 use crate::wire::{Answer, Code, Failure, Outcome};
 use crate::{Error, Guard};
 
+/// The longest pause before a leader without disk space is asked again. Space is freed by people and by snapshots, so
+/// there is no hurry.
+const SPACE_PAUSE: Duration = Duration::from_secs(1);
+
 impl Claim {
     /// Its keep-alive was answered.
     pub(in crate::engine) fn kept_alive(&mut self, now: Instant, sent: Instant, outcome: Outcome, link: &mut Link) {
@@ -54,7 +58,7 @@ impl Claim {
         around: &Surroundings,
     ) {
         match &self.state {
-            State::Opening => self.open_answered(sent, outcome, link),
+            State::Opening => self.open_answered(now, sent, outcome, link),
             State::With(_, Doing::Acquiring { .. }) => self.acquire_answered(now, outcome, link, around),
             State::With(_, Doing::Releasing { .. } | Doing::Withdrawing) => self.drop_answered(now, outcome, link),
             State::With(_, Doing::Held { .. }) | State::Lost | State::Ended(_) => {}
@@ -63,7 +67,7 @@ impl Claim {
 
     // What answers lead to.
 
-    fn open_answered(&mut self, sent: Instant, outcome: Outcome, link: &mut Link) {
+    fn open_answered(&mut self, now: Instant, sent: Instant, outcome: Outcome, link: &mut Link) {
         self.step.restart(link, None);
         match outcome {
             Outcome::Ok(Answer::Session(lease)) => {
@@ -75,7 +79,10 @@ impl Claim {
                 };
             }
             Outcome::Ok(other) => self.refused(Error::Refused(unexpected(&other)), Leftover::Nothing),
-            Outcome::Error(failure) => self.refused(Error::Refused(failure), Leftover::Nothing),
+            Outcome::Error(failure) => match self.pause_for_space(now, failure.error) {
+                Some(pause) => self.step.restart(link, Some(now + pause)),
+                None => self.refused(Error::Refused(failure), Leftover::Nothing),
+            },
         }
     }
 
@@ -99,6 +106,9 @@ impl Claim {
             Outcome::Error(failure) => failure,
         };
         let wait_is_over = self.wait_until.is_some_and(|until| now >= until);
+        if let Some(pause) = self.pause_for_space(now, failure.error) {
+            return self.step.put_off(link, now + pause);
+        }
         match failure.error {
             Code::NoSession => self.session_is_gone(now, link),
             // The table has done this number, and it left no claim.
@@ -183,6 +193,18 @@ impl Claim {
         let (claim, key, session) = (self.id, self.key.clone(), session.id);
         // A guard that nobody takes any more is dropped here, and by that released.
         let _ = reply.send(Ok(Guard { claim, key, token, session, lease: watched, commands, released: false }));
+    }
+
+    /// How long to wait before a leader without disk space is asked again: only a caller that waits for the lock waits for
+    /// space too, and only while another attempt fits into the wait. All others are told.
+    fn pause_for_space(&mut self, now: Instant, error: Code) -> Option<Duration> {
+        let pause = backoff_within(self.setbacks, SPACE_PAUSE);
+        let in_time = self.wait_until.is_none_or(|until| now + pause < until);
+        if error != Code::NoSpace || !self.waits || !in_time {
+            return None;
+        }
+        self.setbacks = self.setbacks.saturating_add(1);
+        Some(pause)
     }
 
     /// Begins the state's request anew; after the first time with a pause.

@@ -23,6 +23,8 @@ use super::super::plan::Plan;
 use super::super::tale::Note;
 use super::{Happening, World};
 
+/// How often a node looks how much space its disk has, as the server does.
+const SPACE_CHECKED_EVERY: Duration = Duration::from_secs(1);
 /// Where a node keeps its files.
 const DIRECTORY: &str = "/data";
 
@@ -74,6 +76,8 @@ pub(super) struct Process {
     wake_at: Duration,
     /// It does something else until then.
     busy_until: Duration,
+    /// When it is to look next how much space its disk has.
+    checks_space_at: Duration,
 }
 
 /// Has snapshots written a little later.
@@ -212,7 +216,8 @@ impl World {
         };
         let driver = Driver::new(parts, server.clock.at(now));
         let (boot, last) = (server.boot, driver.node().log().last().index);
-        let process = Process { driver, snapshots, inbox: Batch::default(), wake_at: now, busy_until: now };
+        let process =
+            Process { driver, snapshots, inbox: Batch::default(), wake_at: now, busy_until: now, checks_space_at: now };
         server.process = Some(process);
         self.links.set_up(id, true);
         self.tell(format!("node {id} starts, with a log up to {last}"));
@@ -263,6 +268,10 @@ impl World {
             return;
         }
         let Some(process) = server.process.as_mut().filter(|process| process.wake_at == now) else { return };
+        if process.checks_space_at <= now {
+            process.checks_space_at = now + SPACE_CHECKED_EVERY;
+            process.driver.wal().space().check();
+        }
         server.host.begin();
         let result = process.driver.round(&mut process.inbox, server.clock.at(now));
         let done = server.host.take();

@@ -71,7 +71,8 @@ impl<'f> Voice<'f> {
                         self.leader = failure.leader.and_then(|leader| leader.client_addr);
                         failure.message
                     }
-                    Code::NoLeader => failure.message,
+                    // A leader without disk space has done nothing either.
+                    Code::NoLeader | Code::NoSpace => failure.message,
                     Code::LeadershipLost | Code::ShuttingDown | Code::Overloaded => {
                         if let Op::Acquire { .. } = op {
                             pending.note(Note::Disconnected);
@@ -115,7 +116,9 @@ impl<'f> Voice<'f> {
                 self.unexpected(&other);
                 None
             }
-            Err(Error::Refused(failure)) if matches!(failure.error, Code::NotLeader | Code::NoLeader) => {
+            Err(Error::Refused(failure))
+                if matches!(failure.error, Code::NotLeader | Code::NoLeader | Code::NoSpace) =>
+            {
                 self.leader = failure.leader.and_then(|leader| leader.client_addr);
                 pending.fail(Refusal::NotTaken { message: failure.message });
                 None

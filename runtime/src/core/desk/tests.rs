@@ -17,7 +17,7 @@ impl Office {
         let mut node =
             Node::recover(Config::new(NodeId(1)), Durable::blank(LockTable::default(), Members::of([NodeId(1)])));
         node.step(Input::ElectionTimeout, &mut Vec::new());
-        Office { node, desk: Desk::new(Metrics::new(), limits::SESSIONS) }
+        Office { node, desk: Desk::new(Metrics::new(), limits::SESSIONS, Space::of_tests(1, 0)) }
     }
 
     /// A request is taken in, to be proposed in the next round.
@@ -241,4 +241,38 @@ fn sessions_have_the_limit_that_the_node_was_given() {
         assert!(refused.message.contains("the limit of 2 sessions"), "{refused}");
     }
     granted(&mut office.ask(1, first_acquire(first, 0)));
+}
+
+/// Goal: without disk space a leader takes nothing on that it would have to end later. Whatever ends something or keeps
+/// it goes on: releases, keepalives, closes, withdrawals, and an acquire that finds its own place again.
+#[test]
+fn no_space_refuses_only_what_is_new() {
+    let mut office = Office::open();
+    let [holder, waiter, idle] = [(); 3].map(|()| office.open_session());
+    let grant = granted(&mut office.ask(1, first_acquire(holder, 0)));
+    let _first = office.ask(2, first_acquire(waiter, 60_000));
+
+    office.desk.space.demand(2);
+    let mut refused = 0;
+    let open = Op::OpenSession(wire::OpenSession { ttl_ms: 60_000, owner: String::new() });
+    for op in [open, acquire("own", 0), acquire("own", 60_000), first_acquire(idle, 0), first_acquire(idle, 60_000)] {
+        let failure = office.ask(3, op).try_recv().unwrap().unwrap_err();
+        assert_eq!(failure.error, Code::NoSpace);
+        assert!(failure.message.contains("1 bytes are free, and 2 are needed"), "{failure}");
+        refused += 1;
+        assert_eq!(office.desk.metrics.refused_no_space.get(), refused);
+    }
+
+    for op in [Op::KeepAlive { session: idle }, Op::CloseSession { session: idle }] {
+        office.ask(3, op).try_recv().unwrap().unwrap();
+    }
+    assert_eq!(granted(&mut office.ask(3, first_acquire(holder, 0))), grant, "its own lock is found again");
+    let mut again = office.ask(3, first_acquire(waiter, 60_000));
+    office.ask(1, release(holder, grant.token)).try_recv().unwrap().unwrap();
+    assert_eq!(granted(&mut again).session, waiter, "a waiter is granted what is released");
+    let withdraw = Op::Withdraw { key: "key".to_string(), session: waiter, number: None };
+    office.ask(3, withdraw).try_recv().unwrap().unwrap();
+
+    office.desk.space.demand(0);
+    granted(&mut office.ask(1, acquire("own", 0)));
 }

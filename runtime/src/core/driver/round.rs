@@ -78,6 +78,7 @@ impl<T: Transport> Driver<T> {
         // New members are to be dialled before anything is sent to them.
         self.tell_members();
         self.carry_out()?;
+        self.wal.tend(now);
         self.desk.answer_reads(&self.node, self.contact.age(self.now));
         // Everything is carried out: the node's state is that of the durable log up to the commit index.
         self.taker.tend(&self.node, self.now);

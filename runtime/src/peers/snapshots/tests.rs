@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::core::Doors;
+use crate::descriptors::Descriptors;
 use crate::metrics::Metrics;
 use crate::peers::{Acquaintances, Roster, accept};
 use crate::storage::{DataDir, Identity, Incarnation, Snapshots, Wal};
@@ -78,7 +79,7 @@ impl Scene {
         let network = Arc::new(Network { cuts: parking_lot::Mutex::new(cuts.to_vec()), ..Network::default() });
         tokio::spawn(carry_all(Arc::clone(&network), proxy, back.to_string()));
         let (core, doors) = Core::channel();
-        tokio::spawn(accept(Arc::clone(&receiver), core, listener));
+        tokio::spawn(accept(Arc::clone(&receiver), core, listener, Descriptors::AT_EASE));
         let link = sender.meet(RECEIVER, &front.to_string()).unwrap();
         link.state.lock().dialled = true;
         tokio::spawn(send_all(Arc::clone(&sender), link));
