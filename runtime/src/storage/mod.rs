@@ -51,6 +51,7 @@
 mod directory;
 mod disk;
 mod error;
+mod evidence;
 #[cfg(test)]
 mod failing;
 pub(crate) mod files;

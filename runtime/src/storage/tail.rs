@@ -32,6 +32,21 @@ pub(super) enum Tail {
     Damaged(String),
 }
 
+impl Tail {
+    /// What it is in the light of evidence: if that knows of frames that are `lost`, the frames do not end here by
+    /// themselves.
+    pub(super) fn in_light_of(self, lost: Option<String>) -> Tail {
+        let Some(lost) = lost else { return self };
+        match self {
+            Tail::Clean => Tail::Damaged(format!("from here on there are only zeros, but {lost}")),
+            Tail::Torn(_) => {
+                Tail::Damaged(format!("what stands here looks like a write cut off by a crash, but {lost}"))
+            }
+            Tail::Damaged(what) => Tail::Damaged(format!("{what}; {lost}")),
+        }
+    }
+}
+
 /// Judges the bytes of `segment` from `at` on, where the frame `expected` should be but `flaw` was found.
 /// `is_last` tells whether this is the log's last segment.
 pub(super) fn judge(segment: &[u8], at: usize, expected: Sequence, flaw: Flaw, is_last: bool) -> Tail {
