@@ -96,8 +96,8 @@ impl Slots {
     /// Where the slot of a frame is in the file.
     pub(super) fn offset(self, frame: Sequence) -> usize {
         // The frame before the first one has both slots of a new segment. The first one takes the second.
-        let is_first = frame.0.wrapping_add(1).wrapping_sub(self.first.0).is_multiple_of(SLOTS as u64);
-        SLOTS_AT + if is_first { 0 } else { SECTOR }
+        let turn = frame.0.wrapping_add(1).wrapping_sub(self.first.0);
+        SLOTS_AT + if turn.is_multiple_of(SLOTS as u64) { 0 } else { SECTOR }
     }
 
     /// What a slot says in a new segment: no frame of this segment is known to be synced, all before it are.
@@ -157,7 +157,7 @@ impl Slots {
     }
 
     /// The newest evidence, if the slots agree with each other and with the frames. That it names a frame behind the last
-    /// one of `frames` is no contradiction: whoever reads on must find out what became of it.
+    /// one of `frames` is no contradiction: see [`Evidence::lost_from`].
     ///
     /// `is_last` tells whether this is the log's last segment. In all others every frame was synced.
     pub(super) fn newest(self, frames: SoundFrames<'_>, is_last: bool) -> Result<Evidence, Contradiction> {
@@ -220,7 +220,7 @@ impl Evidence {
         let Evidence { sequence, end, .. } = self;
         Some(format!(
             "the evidence at byte {slot} shows that frame {sequence} was synced and ended at byte {end}, so at least \
-             {lost} acknowledged {} from frame {next} on {} lost",
+             {lost} {} from frame {next} on {} lost",
             if lost == 1 { "frame" } else { "frames" },
             if lost == 1 { "is" } else { "are" },
         ))
@@ -309,7 +309,7 @@ mod tests {
             let newest = slots().newest(frames, true).unwrap();
             let next = Sequence(FIRST.0 + kept as u64);
             let lost = newest.lost_from(next, 512).unwrap();
-            assert!(lost.contains(&format!("at least {} acknowledged", 5 - kept)), "{lost}");
+            assert!(lost.contains(&format!("at least {} frame", 5 - kept)), "{lost}");
         }
         let newest = slots().newest(SoundFrames { segment: &segment, starts: &starts, end }, true).unwrap();
         assert_eq!(newest.lost_from(Sequence(FIRST.0 + 5), 512), None);

@@ -113,7 +113,7 @@ fn a_node_whose_log_has_lost_its_end_does_not_start() {
     for kept in [frames.len() / 2, frames.len() - 1] {
         let end = frames[kept];
         let zeros = [&sound[..end], &vec![0; sound.len() - end]].concat();
-        let lost = format!("at least {} acknowledged", frames.len() - kept);
+        let lost = format!("at least {} frame", frames.len() - kept);
         for (damaged, says) in [(sound[..end].to_vec(), "the file ends here"), (zeros, &lost)] {
             fs::write(&path, &damaged).unwrap();
             let said = refusal(&mut cluster.command(follower), STORAGE);

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use palisade::storage::{Access, Beside, Disk, DiskFile, Lock, LockedDir, Locking, StorageError, Wal};
 use palisade_spec::raft::{Durable, Members};
+use parking_lot::{Mutex, MutexGuard};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
@@ -152,7 +153,7 @@ pub(crate) struct TestDisk(Arc<Mutex<Inner>>);
 
 impl TestDisk {
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap()
+        self.0.lock()
     }
 
     pub(crate) fn state(&self) -> State {

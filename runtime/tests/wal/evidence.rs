@@ -173,8 +173,8 @@ fn a_log_that_ends_too_early_says_what_is_lost() {
             let error = state.with_last_segment(bytes).open(told.segment_bytes).0.unwrap_err();
             assert!(matches!(error, StorageError::Damaged { offset, .. } if offset == end as u64), "{error}");
             let lost = match count - kept {
-                1 => format!("at least 1 acknowledged frame from frame {} on is lost", kept + 1),
-                lost => format!("at least {lost} acknowledged frames from frame {} on are lost", kept + 1),
+                1 => format!("at least 1 frame from frame {} on is lost", kept + 1),
+                lost => format!("at least {lost} frames from frame {} on are lost", kept + 1),
             };
             assert!(error.to_string().contains(&lost), "{error}");
             let synced = format!("shows that frame {count} was synced and ended at byte {}", told.frames[count - 1].1);
