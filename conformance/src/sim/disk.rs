@@ -175,6 +175,26 @@ impl MemoryDisk {
         Some(name)
     }
 
+    /// The log's last segment loses its end: it is zero from one of its frames on, or the file ends there. Says which file,
+    /// if the log has enough frames. At least three are lost: a power failure may have kept the evidence of the last two
+    /// from the disk.
+    pub(super) fn lose_end(&self) -> Option<String> {
+        let mut inner = self.inner.lock();
+        let Inner { rng, names, .. } = &mut *inner;
+        let (name, inode) = names.iter().rfind(|(name, _)| name.starts_with("wal-") && name.ends_with(".log"))?;
+        let mut content = inode.lock();
+        let frames = frames(&content.cache);
+        let end = frames[rng.random_range(0..frames.len().checked_sub(2).filter(|most| *most > 0)?)];
+        let length = content.cache.len();
+        content.cache.truncate(end);
+        if rng.random() {
+            content.cache.resize(length, 0);
+        }
+        content.durable = content.cache.clone();
+        content.changes.clear();
+        Some(name.clone())
+    }
+
     /// A name in the one directory that there is.
     fn name(path: &Path) -> String {
         path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
@@ -293,6 +313,18 @@ fn write(to: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
         to.resize(end, 0);
     }
     to[offset..end].copy_from_slice(bytes);
+}
+
+/// Where the frames of a segment begin. The format stands in docs/operations.md.
+fn frames(segment: &[u8]) -> Vec<usize> {
+    let mut frames = Vec::new();
+    let mut at = 3 * SECTOR;
+    while let Some([b'P', b'L', b'F', b'R', length @ ..]) = segment.get(at..at + 8) {
+        frames.push(at);
+        let payload = u32::from_le_bytes(length.try_into().expect("four bytes"));
+        at += 30 + usize::try_from(payload).expect("frames here are small");
+    }
+    frames
 }
 
 fn not_found(path: &Path) -> io::Error {

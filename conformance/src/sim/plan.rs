@@ -50,7 +50,7 @@ impl Plan {
                 interval: Duration::from_secs(rng.random_range(5..120)),
                 margin: rng.random_range(0..100),
             },
-            segment_bytes: rng.random_range(3..32) * 512,
+            segment_bytes: rng.random_range(5..34) * 512,
             clients: rng.random_range(3..8),
             max_batch: usize::try_from(max_batch).expect("a small number"),
             max_inflight,

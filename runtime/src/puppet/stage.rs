@@ -80,7 +80,7 @@ struct Segment {
 }
 
 impl Segment {
-    /// Whether this is a frame. A header stands before the frames, and zeros are no frame: none begins with one.
+    /// Whether this is a frame. A header and the evidence stand before the frames, and zeros are no frame: none begins with one.
     fn is_frame(&self, bytes: &[u8], offset: u64) -> bool {
         self.score.counts() && offset >= FRAMES_AT && bytes.first().is_some_and(|first| *first != 0)
     }

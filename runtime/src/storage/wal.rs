@@ -5,6 +5,8 @@
 //! a second try would prove nothing. The log therefore refuses everything from then on, and the process must stop;
 //! the next start reads what really is there.
 //!
+//! After the sync, the frame's evidence is written (see the evidence module). The next sync makes it durable.
+//!
 //! The log's beginning goes when the protocol says so ([`Persist::Compact`], [`Persist::Snapshot`]): a segment is removed
 //! when the next one is begun and nothing that stands in it is in the log any more.
 
@@ -18,6 +20,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::disk::{Access, DiskFile};
+use super::evidence::{Evidence, Slots};
 use super::frame::{FrameBuffer, KIND_BATCH, Sequence};
 use super::identity::Segments;
 use super::outline::Outline;
@@ -55,6 +58,7 @@ struct Active {
     /// Where the next frame goes.
     end: u64,
     size: u64,
+    slots: Slots,
 }
 
 /// The write-ahead log of a node that replicates `S`. Holds the data directory, and its lock, as long as it lives.
@@ -237,6 +241,10 @@ impl<S: StateMachine> Wal<S> {
         written.bytes += bytes;
         written.write += between - before;
         written.sync += between.elapsed();
+        // Not before the sync has succeeded: who finds the evidence takes the frame for durable.
+        let evidence = active.slots.encode(&Evidence::of(frame, self.next, active.end));
+        let slot_at = active.slots.offset(self.next) as u64;
+        active.file.write_all_at(&evidence, slot_at).map_err(StorageError::write("write to", &active.path))?;
         active.end += length;
         self.next = self.next.next();
         records.drain(..).for_each(|record| self.outline.follow(&record));
@@ -283,7 +291,8 @@ impl Active {
     ) -> Result<Active, StorageError> {
         let (file, path) = blank.publish(&**directory.disk(), directory.path(), directory.identity(), &header)?;
         directory.record_segments(Segments { first, last: header.number })?;
-        Ok(Active { file, path, number: header.number, end: FRAMES_AT, size: header.size })
+        let slots = Slots::of(&header.encode(directory.identity()), header.first);
+        Ok(Active { file, path, number: header.number, end: FRAMES_AT, size: header.size, slots })
     }
 
     /// Goes on in the last segment of a log that was read back.
@@ -291,7 +300,7 @@ impl Active {
         let file = directory.disk().open(&last.path, Access::Write).map_err(StorageError::io("open", &last.path))?;
         // A crash right after the segment's creation may have come before this.
         directory.record_segments(Segments { last: last.number, ..directory.segments() })?;
-        Ok(Active { file, path: last.path, number: last.number, end: last.end, size: last.size })
+        Ok(Active { file, path: last.path, number: last.number, end: last.end, size: last.size, slots: last.slots })
     }
 }
 
@@ -320,7 +329,7 @@ mod tests {
 
     #[test]
     fn after_a_failed_write_or_sync_there_is_no_other() {
-        for at in 0..8 {
+        for at in 0..12 {
             for through in [0, 20, usize::MAX] {
                 let directory = tempfile::tempdir().unwrap();
                 let (mut wal, _) = open(directory.path());
@@ -328,7 +337,8 @@ mod tests {
                 let (file, calls) = FailsOnce::at(at, through, file);
                 wal.active.file = file;
 
-                let good = u64::from(at / 2);
+                // Each write is a write of the frame, a sync, and a write of the evidence.
+                let good = u64::from(at / 3);
                 for term in 1..=good {
                     wal.write(&vote_in(term)).unwrap();
                 }

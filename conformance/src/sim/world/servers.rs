@@ -60,7 +60,7 @@ pub(super) enum Death {
 pub(super) enum Fitness {
     /// It can.
     Sound,
-    /// A bit of this file has turned over, and nobody has looked yet.
+    /// This file is damaged, and nobody has looked yet.
     Rots(String),
     /// It refused to start, and never will again.
     Rotten,
