@@ -213,7 +213,9 @@ impl<'f, 'h> Steps<'f, 'h> {
             Some(End::Ok(_)) if wait_ms > 0 => self.add(from, to, Act::Told { acquire }, Seen::Done),
             Some(End::Fail(Refusal::Timeout)) => self.add(gives_up.min(to), to, Act::GiveUp { acquire }, Seen::Done),
             Some(End::Fail(Refusal::Withdrawn)) => self.add(from, to, Act::GiveUp { acquire }, Seen::Done),
-            Some(End::Fail(Refusal::NoSession)) => self.add(from, to, Act::Look { party }, Seen::Lives(false)),
+            Some(End::Fail(Refusal::NoSession)) => {
+                self.add(from, to, Act::RefuseGone { party, acquire }, Seen::Done);
+            }
             Some(End::Info(_)) if wait_ms > 0 => self.add(from, Time::NEVER, Act::Abandon { acquire }, Seen::Unknown),
             None if wait_ms > 0 => self.add(gives_up, Time::NEVER, Act::Abandon { acquire }, Seen::Unknown),
             _ => {}
@@ -267,7 +269,17 @@ impl<'f, 'h> Steps<'f, 'h> {
                 ground.seen |= bit(place);
             }
             match act {
-                Act::Ask { acquire, .. } => ground.asks[usize::from(acquire)] |= bit(place),
+                Act::Ask { acquire, .. } => {
+                    ground.asks[usize::from(acquire)] |= bit(place);
+                    if let Seen::Held(_) = seen {
+                        ground.refusals[usize::from(acquire)] |= bit(place);
+                    }
+                }
+                Act::GiveUp { acquire } => ground.refusals[usize::from(acquire)] |= bit(place),
+                Act::RefuseGone { party, acquire } => {
+                    ground.refusals[usize::from(acquire)] |= bit(place);
+                    ground.told_gone |= bit(party);
+                }
                 Act::Look { party } if seen == Seen::Lives(false) => ground.told_gone |= bit(party),
                 _ => {}
             }
