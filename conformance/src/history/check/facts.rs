@@ -306,6 +306,10 @@ impl<'h> Facts<'h> {
                 (Call::Acquire { .. }, Some(session)) => {
                     let claims = self.claims.entry((session, key)).or_default();
                     claims.acquires.add(operation, place);
+                    if is_unheard && operation.call.session().is_none() {
+                        // Another sending opened another session.
+                        first(&mut self.nameless, key, asked);
+                    }
                     if is_unheard {
                         earlier(&mut claims.unheard, asked);
                         first(&mut self.unheard, key, asked);
