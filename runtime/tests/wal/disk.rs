@@ -188,6 +188,10 @@ impl Disk for TestDisk {
         Ok(())
     }
 
+    fn available(&self, _: &Path) -> io::Result<u64> {
+        Ok(u64::MAX)
+    }
+
     fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
         let number = match (self.find(path), access) {
             (Ok(number), Access::Read | Access::Write | Access::Continue) => number,
