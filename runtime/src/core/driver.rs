@@ -156,7 +156,7 @@ impl<T: Transport> Driver<T> {
     /// When the next round has something to do, whether anything comes until then or not. It may have passed.
     pub fn next_alarm(&self) -> Instant {
         let timers = [self.timers.next(), self.stops];
-        let work = [self.desk.next(self.now), self.taker.next(&self.node, self.now), self.next_sweep()];
+        let work = [self.desk.next(&self.node, self.now), self.taker.next(&self.node, self.now), self.next_sweep()];
         timers.into_iter().chain(work).flatten().min().unwrap_or_else(|| self.now + IDLE)
     }
 
@@ -218,3 +218,6 @@ impl<T> fmt::Debug for Driver<T> {
         f.debug_struct("Driver").field("node", &self.node).field("now", &self.now).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

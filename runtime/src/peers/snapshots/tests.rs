@@ -89,7 +89,7 @@ impl Scene {
     /// Asks for the snapshot like a node does, with every heartbeat, until something reaches the receiver's core.
     async fn receive(&self) -> Message<LockTable> {
         for _ in 0..2000 {
-            self.sender.send_snapshot(RECEIVER, TERM);
+            assert!(self.sender.send_snapshot(RECEIVER, TERM), "it is connected");
             sleep(Duration::from_millis(10)).await;
             if let Some(message) = self.doors.next_message() {
                 return message;
@@ -183,7 +183,7 @@ async fn what_has_arrived_is_not_sent_again() {
     scene.receiver.snapshots.write(&snapshot(100)).unwrap();
     let connections = scene.network.connections.load(Ordering::SeqCst);
     while scene.network.connections.load(Ordering::SeqCst) < connections + 3 {
-        scene.sender.send_snapshot(RECEIVER, TERM);
+        assert!(scene.sender.send_snapshot(RECEIVER, TERM), "it is connected");
         sleep(Duration::from_millis(5)).await;
     }
     assert!(scene.network.carried.load(Ordering::SeqCst) < carried + 20_000);
