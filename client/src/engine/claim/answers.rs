@@ -2,30 +2,34 @@
 
 use std::time::Duration;
 
-use tokio::sync::watch;
-use tokio::time::Instant;
-
 use super::sending::patience;
 use super::{Asker, Claim, DAY_MS, Doing, Leftover, State, begin};
 use crate::client::unexpected;
+use crate::clock::BootInstant;
 use crate::engine::Surroundings;
 use crate::engine::link::Link;
 use crate::engine::pool::Session;
-use crate::lease::{self, Lease};
+use crate::lease;
 use crate::route::{backoff, backoff_within};
 use crate::wire::{Answer, Code, Failure, Outcome};
 use crate::{Error, Guard};
 
 impl Claim {
     /// Its keep-alive was answered.
-    pub(in crate::engine) fn kept_alive(&mut self, now: Instant, sent: Instant, outcome: Outcome, link: &mut Link) {
+    pub(in crate::engine) fn kept_alive(
+        &mut self,
+        now: BootInstant,
+        sent: BootInstant,
+        outcome: Outcome,
+        link: &mut Link,
+    ) {
         match (&mut self.state, outcome) {
             (State::With(session, doing), Outcome::Ok(Answer::Session(_))) => {
                 session.renewed(sent);
                 self.keepalive.restart(link, None);
                 self.refusals = 0;
                 match doing {
-                    Doing::Held { lease, .. } => lease::extend(lease, session.trusted_until()),
+                    Doing::Held { lease, .. } => lease.extend(session.trusted_until()),
                     Doing::Acquiring { granted: Some(_) } => self.hand_over(now),
                     _ => {}
                 }
@@ -47,8 +51,8 @@ impl Claim {
     /// The request that its state waits for was answered.
     pub(in crate::engine) fn answered(
         &mut self,
-        now: Instant,
-        sent: Instant,
+        now: BootInstant,
+        sent: BootInstant,
         outcome: Outcome,
         link: &mut Link,
         around: &Surroundings,
@@ -63,7 +67,7 @@ impl Claim {
 
     // What answers lead to.
 
-    fn open_answered(&mut self, sent: Instant, outcome: Outcome, link: &mut Link) {
+    fn open_answered(&mut self, sent: BootInstant, outcome: Outcome, link: &mut Link) {
         self.step.restart(link, None);
         match outcome {
             Outcome::Ok(Answer::Session(lease)) => {
@@ -79,7 +83,7 @@ impl Claim {
         }
     }
 
-    fn acquire_answered(&mut self, now: Instant, outcome: Outcome, link: &mut Link, around: &Surroundings) {
+    fn acquire_answered(&mut self, now: BootInstant, outcome: Outcome, link: &mut Link, around: &Surroundings) {
         let failure = match outcome {
             Outcome::Ok(Answer::Acquired(grant)) => {
                 let first_sent = self.step.first_sent();
@@ -132,7 +136,7 @@ impl Claim {
     }
 
     /// A release or a withdrawal was answered.
-    fn drop_answered(&mut self, now: Instant, outcome: Outcome, link: &mut Link) {
+    fn drop_answered(&mut self, now: BootInstant, outcome: Outcome, link: &mut Link) {
         self.step.restart(link, None);
         let State::With(session, doing) = self.take_state() else { return };
         let (result, leftover) = match outcome {
@@ -154,7 +158,7 @@ impl Claim {
     }
 
     /// The server says that the session does not exist.
-    fn session_is_gone(&mut self, now: Instant, link: &mut Link) {
+    fn session_is_gone(&mut self, now: BootInstant, link: &mut Link) {
         self.keepalive.restart(link, None);
         match self.take_state() {
             State::With(_, Doing::Acquiring { .. }) => {
@@ -162,7 +166,7 @@ impl Claim {
                 self.try_anew(now, link);
             }
             State::With(_, Doing::Held { lease, .. }) => {
-                lease::lose(&lease);
+                lease.lose();
                 self.state = State::Lost;
             }
             other => self.state = other,
@@ -170,7 +174,7 @@ impl Claim {
     }
 
     /// Makes a guard of a grant, unless so much time has gone by that the lease must be renewed first.
-    fn hand_over(&mut self, now: Instant) {
+    fn hand_over(&mut self, now: BootInstant) {
         let State::With(session, doing) = &mut self.state else { return };
         let Doing::Acquiring { granted: Some(token) } = *doing else { return };
         let trusted_until = session.trusted_until();
@@ -178,7 +182,7 @@ impl Claim {
             return;
         }
         let Some(Asker { reply, commands }) = self.asker.take() else { return };
-        let (lease, watched) = watch::channel(Lease { trusted_until, lost: false });
+        let (lease, watched) = lease::lease(self.clock, trusted_until);
         *doing = Doing::Held { token, lease };
         let (claim, key, session) = (self.id, self.key.clone(), session.id);
         // A guard that nobody takes any more is dropped here, and by that released.
@@ -186,7 +190,7 @@ impl Claim {
     }
 
     /// Begins the state's request anew; after the first time with a pause.
-    fn try_anew(&mut self, now: Instant, link: &mut Link) {
+    fn try_anew(&mut self, now: BootInstant, link: &mut Link) {
         let pause = (self.setbacks > 0).then(|| now + backoff(self.setbacks));
         self.setbacks = self.setbacks.saturating_add(1);
         self.step.restart(link, pause);
