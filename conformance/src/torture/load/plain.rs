@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use palisade_client::wire::{self, Code, Consistency, Failure, LockView, Op, SessionId};
-use palisade_client::{Error, ask};
+use palisade_client::{Error, ask, margin};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use tokio::time::sleep;
@@ -22,8 +22,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const INSISTS: Duration = Duration::from_secs(4);
 /// The pause before it is.
 const PAUSE: Duration = Duration::from_millis(20);
-/// A lease is relied on for so much of it, as the Rust client does: its margin is a tenth.
-const RELIES: f64 = 0.9;
 
 /// What came of saying something, perhaps several times.
 enum Said {
@@ -168,7 +166,8 @@ impl<'f> Voice<'f> {
             ttl_ms: None,
         };
         let pending = self.field.recorder.invoke(&self.name, call);
-        let good_until = Instant::now() + ttl.mul_f64(RELIES);
+        // As the Rust client does.
+        let good_until = Instant::now() + ttl.saturating_sub(margin(ttl));
         let options = wire::Acquire { session: Some(session), wait_ms, ..wire::Acquire::default() };
         let op = Op::Acquire { key: key.to_owned(), options, number: Some(*number) };
         let counts = &self.field.counts;
