@@ -32,6 +32,7 @@ pub(crate) const KINDS: [(&str, Kind); 16] = [
 pub(crate) type Kind = fn(&Valid<'_>) -> Vec<Corruption>;
 
 /// What is changed.
+#[expect(clippy::large_enum_variant, reason = "a few thousand of them at a time, in a test")]
 pub(crate) enum Corruption {
     /// A token is another one wherever it stands; with it, perhaps, an operation.
     Token { old: u64, new: u64, operation: Option<(usize, Operation)> },
@@ -469,10 +470,10 @@ fn refused_by_an_older_holder(valid: &Valid<'_>) -> Vec<Corruption> {
         let (Call::Acquire { key, .. }, Some(Refusal::Held { .. })) = (&operation.call, operation.refusal()) else {
             continue;
         };
-        let over = valid.grants.iter().filter(|grant| {
+        let mut over = valid.grants.iter().filter(|grant| {
             grant.key == key && grant.release.is_some_and(|(_, release)| release.completed() < operation.invoked)
         });
-        corrupted.extend(over.last().map(|grant| valid.ends(place, End::Fail(Refusal::Held { token: grant.token }))));
+        corrupted.extend(over.next_back().map(|grant| valid.ends(place, End::Fail(Refusal::Held { token: grant.token }))));
     }
     corrupted
 }

@@ -13,6 +13,7 @@ use palisade_spec::raft::{Address, Config, Durable, Members, Message, Node, Node
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
+use super::super::call::CallId;
 use super::super::clock::Clock;
 use super::super::disk::MemoryDisk;
 use super::super::ghost::broken;
@@ -99,6 +100,11 @@ impl Server {
 
     pub(super) fn boot(&self) -> u64 {
         self.boot
+    }
+
+    /// Whether its process is still that one, and somebody waits there for the answer to a call.
+    pub(super) fn waits(&self, boot: u64, call: CallId) -> bool {
+        self.runs(boot) && self.host.is_open(call)
     }
 
     /// Whether its process runs, and is still that one.
@@ -291,6 +297,7 @@ impl World {
         process.wake_at = server.clock.when(process.driver.next_alarm()).max(earliest);
         let (alarm, harmed) = (process.wake_at, server.before != counts(server));
         self.carry_off(id, done);
+        self.check_waits(id);
         match result {
             _ if is_off => {
                 self.tally.in_the_middle += 1;
