@@ -308,7 +308,7 @@ fn a_follower_that_loads_slowly_catches_up() {
     let late = world.other_than(leader);
     world.stop(late);
     let write = |world: &mut World| {
-        if world.now.as_millis() % 4 == 0 {
+        if world.now.as_millis().is_multiple_of(4) {
             let (_, reply) = world.ask(leader, Op::CloseSession { session });
             world.unread.push(reply);
         }
