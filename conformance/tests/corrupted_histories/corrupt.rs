@@ -473,7 +473,8 @@ fn refused_by_an_older_holder(valid: &Valid<'_>) -> Vec<Corruption> {
         let mut over = valid.grants.iter().filter(|grant| {
             grant.key == key && grant.release.is_some_and(|(_, release)| release.completed() < operation.invoked)
         });
-        corrupted.extend(over.next_back().map(|grant| valid.ends(place, End::Fail(Refusal::Held { token: grant.token }))));
+        corrupted
+            .extend(over.next_back().map(|grant| valid.ends(place, End::Fail(Refusal::Held { token: grant.token }))));
     }
     corrupted
 }
