@@ -31,7 +31,7 @@ fn five_nodes() {
     runs(5);
 }
 
-fn runs(nodes: u16) {
+fn runs(nodes: u32) {
     let given = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     if given("NODES").is_some_and(|only| only != u64::from(nodes)) {
         return;
@@ -64,7 +64,7 @@ fn runs(nodes: u16) {
 }
 
 /// Runs a failed seed again and shows how it came about.
-fn tell(nodes: u16, seed: u64, why: &str) {
+fn tell(nodes: u32, seed: u64, why: &str) {
     let mut run = Run::new(nodes, seed);
     run.world.story.on = true;
     let _ = catch_unwind(AssertUnwindSafe(|| run.go()));
@@ -84,7 +84,7 @@ struct Run {
 }
 
 impl Run {
-    fn new(nodes: u16, seed: u64) -> Run {
+    fn new(nodes: u32, seed: u64) -> Run {
         let mut random = Random(seed);
         let ids: Vec<NodeId> = (1..=nodes).map(NodeId).collect();
         let (batch, inflight, gap) = (1 + random.below(4), 1 + random.below(8), 50 + random.below(200));
@@ -267,7 +267,7 @@ impl Run {
 
     /// A new server starts.
     fn join(&mut self) -> NodeId {
-        let id = NodeId(u16::try_from(self.ids.len()).expect("a few") + 1);
+        let id = NodeId(u32::try_from(self.ids.len()).expect("a few") + 1);
         self.ids.push(id);
         let config = Config { id, ..self.world.seats[&self.ids[0]].config.clone() };
         self.world.take_seat(config, Members::default());

@@ -32,7 +32,7 @@ mod tests {
     use crate::raft::{Index, NodeId};
 
     /// Whether it is complained of a leader that has committed its no-op at 2, when these others have it too.
-    fn wrong(voters: &[u16], others: &[u16]) -> bool {
+    fn wrong(voters: &[u32], others: &[u32]) -> bool {
         let mut leader = with_members(&leader(2, &[1]), 2, voters);
         *leader.parts().commit = Index(2);
         let (with, without) = (follower(2, &[1, 2]), follower(2, &[1, 1]));

@@ -26,7 +26,7 @@ mod tests {
     use crate::raft::{HardState, NodeId, Term};
 
     /// Whether it is complained of node 1 that leads term 2, when node 1 and 2 have these terms and votes.
-    fn wrong(voters: &[u16], one: (u64, u16), two: (u64, u16)) -> bool {
+    fn wrong(voters: &[u32], one: (u64, u32), two: (u64, u32)) -> bool {
         let leader = with_members(&leader(2, &[]), 2, voters);
         let hard = |(term, vote)| HardState { term: Term(term), vote: Some(NodeId(vote)) };
         let of = |id: NodeId| match id.0 {

@@ -33,14 +33,14 @@ mod tests {
     use crate::lock::Command;
     use crate::raft::{Entry, Index, Members, NodeId, Payload};
 
-    fn members(voters: &[u16]) -> Members {
+    fn members(voters: &[u32]) -> Members {
         Members::of(voters.iter().copied().map(NodeId))
     }
 
     /// Whether it is complained of these members as of `index`, in a cluster of three that became two with entry 2 and
     /// three again with entry 4.
-    fn wrong(index: u64, voters: &[u16]) -> bool {
-        let change = |index, voters: &[u16]| {
+    fn wrong(index: u64, voters: &[u32]) -> bool {
+        let change = |index, voters: &[u32]| {
             (Index(index), Entry { payload: Payload::Members(Arc::new(members(voters))), ..noop(index, 1) })
         };
         let mut committed: Committed<Command> = [1, 3].map(|index| (Index(index), noop(index, 1))).into();

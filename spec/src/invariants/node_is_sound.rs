@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(broken(&node, |parts| *parts.role = Role::PreCandidate { grants: own }), "");
         let complaint = broken(&node, |parts| *parts.role = Role::PreCandidate { grants: other });
         assert_eq!(complaint, "it would not vote for itself");
-        let candidate = |votes: &[u16], voted: bool| {
+        let candidate = |votes: &[u32], voted: bool| {
             broken(&node, |mut parts| {
                 *parts.role = Role::Candidate { votes: votes.iter().copied().map(NodeId).collect() };
                 if voted {

@@ -55,7 +55,7 @@ pub(crate) fn with_appended(node: &Node<LockTable>, term: u64, terms: &[u64], co
 }
 
 /// The node with a change to these voters at the end of its log, made in `term`.
-pub(crate) fn with_members(node: &Node<LockTable>, term: u64, voters: &[u16]) -> Node<LockTable> {
+pub(crate) fn with_members(node: &Node<LockTable>, term: u64, voters: &[u32]) -> Node<LockTable> {
     let mut node = node.clone();
     let members = Arc::new(Members::of(voters.iter().copied().map(NodeId)));
     let entry = noop(node.log().last().index.next().0, term);

@@ -20,10 +20,15 @@ macro_rules! number {
 }
 pub(crate) use number;
 
-number! {
-    /// A node's number, unique in its cluster. Chosen by the operator, never reused.
-    NodeId(u16)
-}
+/// A node's identity in its cluster. It belongs to one disk, and is never used again: behind it could be a disk that has
+/// forgotten its votes. The protocol only compares identities.
+///
+/// An identity is made of the **number** that the operator chose (the low 16 bits) and a **generation** (the high 16 bits). The
+/// generation is 0 at first, and grows by one each time the server comes back without its disk
+/// ([`Change::Replace`](super::Change::Replace)). Shown as the number, with the generation behind a dot if it is not 0: `3`,
+/// `3.1`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct NodeId(pub u32);
 
 number! {
     /// An election term (§3.3): a logical clock that counts leaderships. 0 is before the first election.
@@ -64,6 +69,37 @@ pub(crate) fn in_range<const N: usize>(numbers: [u64; N]) -> bool {
     numbers.into_iter().all(|number| number <= LARGEST)
 }
 
+impl NodeId {
+    /// The identity of a number and a generation.
+    pub fn new(number: u16, generation: u16) -> NodeId {
+        NodeId(u32::from(generation) << 16 | u32::from(number))
+    }
+
+    /// The number that the operator chose.
+    pub fn number(self) -> u16 {
+        (self.0 & 0xFFFF) as u16
+    }
+
+    /// How often the server of this number has come back without its disk.
+    pub fn generation(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+
+    /// The same number in its next generation, if there is another one.
+    pub fn next_generation(self) -> Option<NodeId> {
+        Some(NodeId::new(self.number(), self.generation().checked_add(1)?))
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.generation() {
+            0 => self.number().fmt(f),
+            generation => write!(f, "{}.{generation}", self.number()),
+        }
+    }
+}
+
 impl Term {
     /// The term after this one.
     pub fn next(self) -> Term {
@@ -90,5 +126,21 @@ impl Stamp {
     /// This moment plus `milliseconds`; the end of time is not passed.
     pub fn plus(self, milliseconds: u64) -> Stamp {
         Stamp(self.0.saturating_add(milliseconds))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::NodeId;
+
+    #[test]
+    fn identity_has_a_number_and_a_generation() {
+        let (first, second) = (NodeId(3), NodeId(3).next_generation().unwrap());
+        assert_eq!((first.number(), first.generation(), first.to_string().as_str()), (3, 0, "3"));
+        assert_eq!((second.number(), second.generation(), second.to_string().as_str()), (3, 1, "3.1"));
+        assert_eq!(NodeId::new(u16::MAX, u16::MAX).number(), u16::MAX);
+        assert_eq!(NodeId::new(u16::MAX, u16::MAX).next_generation(), None, "no identity comes back");
     }
 }

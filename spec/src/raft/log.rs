@@ -355,7 +355,7 @@ mod tests {
     }
 
     /// Members of so many voters.
-    fn members(count: u16) -> Arc<Members> {
+    fn members(count: u32) -> Arc<Members> {
         Arc::new(Members::of((1..=count).map(NodeId)))
     }
 

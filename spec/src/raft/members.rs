@@ -40,6 +40,8 @@ impl fmt::Display for Address {
 pub enum Standing {
     /// It is sent everything, and counts for nothing: neither commits nor elections depend on it (§4.2.1).
     Learner,
+    /// It replaces a voter that has lost its disk: a learner that the leader promotes by itself, as soon as it has caught up.
+    Returning,
     /// It votes, and what a majority of the voters has is committed.
     Voter,
 }
@@ -57,7 +59,7 @@ pub struct Member {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Members {
     servers: BTreeMap<NodeId, Member>,
-    /// Who was removed. A number never comes back: behind it could be a server that has forgotten its votes.
+    /// Who was removed or replaced. An identity never comes back: behind it could be a disk that has forgotten its votes.
     removed: BTreeSet<NodeId>,
 }
 
@@ -73,6 +75,16 @@ pub enum Change {
     },
     /// A learner that has caught up becomes a voter.
     Promote(NodeId),
+    /// A member goes, for ever, because its disk is lost; its server comes back at once, with a new disk and a new identity. It
+    /// has to learn; if it was a voter, it will be one again when it has caught up.
+    Replace {
+        /// Who has lost its disk.
+        lost: NodeId,
+        /// Its server's new identity, which no member had before.
+        by: NodeId,
+        /// Where it is.
+        address: Address,
+    },
     /// A member goes, for ever.
     Remove(NodeId),
 }
@@ -91,7 +103,7 @@ pub enum Refusal {
     AlreadyThere,
     /// There is no such member, or no such learner.
     NotThere,
-    /// A server of this number was removed; numbers do not come back.
+    /// The identity is that of a member that was removed or replaced; identities do not come back.
     WasRemoved,
     /// Nobody would be left to vote.
     LastVoter,
@@ -124,6 +136,16 @@ impl Members {
         self.iter().filter(|(_, member)| member.standing == Standing::Voter).map(|(id, _)| id)
     }
 
+    /// Who comes back without its disk, in order.
+    pub fn returning(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.iter().filter(|(_, member)| member.standing == Standing::Returning).map(|(id, _)| id)
+    }
+
+    /// The member of a number, whatever its generation.
+    pub fn by_number(&self, number: u16) -> Option<NodeId> {
+        self.ids().find(|id| id.number() == number)
+    }
+
     /// A member.
     pub fn get(&self, id: NodeId) -> Option<&Member> {
         self.servers.get(&id)
@@ -134,7 +156,7 @@ impl Members {
         self.get(id).is_some_and(|member| member.standing == Standing::Voter)
     }
 
-    /// Whether a server of this number was removed.
+    /// Whether a server of this identity was removed or replaced.
     pub fn was_removed(&self, id: NodeId) -> bool {
         self.removed.contains(&id)
     }
@@ -156,8 +178,12 @@ impl Members {
     pub fn with(&self, change: &Change) -> Result<Members, Refusal> {
         let mut members = self.clone();
         match change {
-            Change::Add { id, .. } if self.was_removed(*id) => return Err(Refusal::WasRemoved),
-            Change::Add { id, .. } if self.get(*id).is_some() => return Err(Refusal::AlreadyThere),
+            Change::Add { id, .. } | Change::Replace { by: id, .. } if self.was_removed(*id) => {
+                return Err(Refusal::WasRemoved);
+            }
+            Change::Add { id, .. } | Change::Replace { by: id, .. } if self.get(*id).is_some() => {
+                return Err(Refusal::AlreadyThere);
+            }
             Change::Add { id, address } => {
                 let member = Member { standing: Standing::Learner, address: address.clone() };
                 members.servers.insert(*id, member);
@@ -170,14 +196,27 @@ impl Members {
                 member.standing = Standing::Voter;
             }
             Change::Remove(id) => {
-                members.servers.remove(id).ok_or(Refusal::NotThere)?;
-                if members.voters().next().is_none() {
-                    return Err(Refusal::LastVoter);
-                }
-                members.removed.insert(*id);
+                members.take_out(*id)?;
+            }
+            Change::Replace { lost, by, address } => {
+                let standing = match members.take_out(*lost)?.standing {
+                    Standing::Learner => Standing::Learner,
+                    Standing::Returning | Standing::Voter => Standing::Returning,
+                };
+                members.servers.insert(*by, Member { standing, address: address.clone() });
             }
         }
         Ok(members)
+    }
+
+    /// Removes a member for ever.
+    fn take_out(&mut self, id: NodeId) -> Result<Member, Refusal> {
+        let member = self.servers.remove(&id).ok_or(Refusal::NotThere)?;
+        if self.voters().next().is_none() {
+            return Err(Refusal::LastVoter);
+        }
+        self.removed.insert(id);
+        Ok(member)
     }
 }
 
@@ -188,15 +227,15 @@ mod tests {
     use super::{Address, Change, Members, Refusal, Standing};
     use crate::raft::NodeId;
 
-    fn members(voters: &[u16]) -> Members {
+    fn members(voters: &[u32]) -> Members {
         Members::of(voters.iter().copied().map(NodeId))
     }
 
-    fn add(id: u16) -> Change {
+    fn add(id: u32) -> Change {
         Change::Add { id: NodeId(id), address: Address::from("there") }
     }
 
-    fn after(voters: &[u16], changes: &[Change]) -> Result<Members, Refusal> {
+    fn after(voters: &[u32], changes: &[Change]) -> Result<Members, Refusal> {
         changes.iter().try_fold(members(voters), |members, change| members.with(change))
     }
 
@@ -225,6 +264,34 @@ mod tests {
         let gone = voting.with(&Change::Remove(NodeId(1))).unwrap();
         assert_eq!(gone.ids().collect::<Vec<_>>(), [2, 3].map(NodeId));
         assert!(gone.was_removed(NodeId(1)) && !gone.was_removed(NodeId(3)));
+    }
+
+    fn replace(lost: u32, by: u32) -> Change {
+        Change::Replace { lost: NodeId(lost), by: NodeId(by), address: Address::from("there") }
+    }
+
+    #[test]
+    fn server_without_its_disk_comes_back_as_another_member() {
+        let standing = |members: &Members, id| members.get(NodeId(id)).map(|member| member.standing);
+        let voter = after(&[1, 2], &[replace(2, 5)]).unwrap();
+        assert_eq!((standing(&voter, 2), standing(&voter, 5)), (None, Some(Standing::Returning)));
+        assert!(voter.was_removed(NodeId(2)) && !voter.is_voter(NodeId(5)));
+        assert_eq!(voter.majority(), 1, "it does not count before it has caught up");
+        let again = voter.with(&replace(5, 6)).unwrap();
+        assert_eq!(standing(&again, 6), Some(Standing::Returning), "it was to be a voter, and still is");
+        assert!(again.with(&Change::Promote(NodeId(6))).unwrap().is_voter(NodeId(6)));
+        let learner = after(&[1, 2], &[add(3), replace(3, 4)]).unwrap();
+        assert_eq!(standing(&learner, 4), Some(Standing::Learner), "nobody has promoted it");
+    }
+
+    #[test]
+    fn replacement_that_makes_no_sense_is_refused() {
+        assert_eq!(after(&[1, 2], &[replace(2, 2)]), Err(Refusal::AlreadyThere), "its old identity");
+        assert_eq!(after(&[1, 2], &[replace(2, 1)]), Err(Refusal::AlreadyThere), "another member's");
+        assert_eq!(after(&[1, 2], &[replace(2, 3), replace(3, 2)]), Err(Refusal::WasRemoved));
+        assert_eq!(after(&[1, 2], &[replace(3, 4)]), Err(Refusal::NotThere));
+        assert_eq!(after(&[1], &[replace(1, 2)]), Err(Refusal::LastVoter));
+        assert_eq!(after(&[1], &[add(2), replace(1, 3)]), Err(Refusal::LastVoter), "a learner has no vote");
     }
 
     #[test]

@@ -9,6 +9,10 @@
 //!   single-server membership changes", 2015);
 //! - for a promotion, once the learner has nearly all of the log: until it has, a commit might have to wait for it.
 //!
+//! A server that has lost its disk comes back as another member ([`Change::Replace`]): what its old identity has promised, the
+//! new one need not know, because it is a new server in every respect. The change is a removal, as far as voters go. When the
+//! new member has caught up, the leader promotes it by itself.
+//!
 //! A leader that is removed leads until the change is committed, without counting itself (§4.2.2), then hands over.
 
 use alloc::sync::Arc;
@@ -46,6 +50,17 @@ impl<S: StateMachine> Node<S> {
             }
         }
         Ok(members)
+    }
+
+    /// As leader: makes one of those that come back without their disks a voter again, if it answers and has caught up.
+    pub(super) fn promote_returned(&mut self, out: &mut Vec<Output<S>>) {
+        let Role::Leader(leadership) = &self.role else { unreachable!("only a leader promotes") };
+        let answers = |id: &NodeId| leadership.progress[id].active;
+        let promotion = |id| self.judge_change(&Change::Promote(id)).ok();
+        let promoted = self.members().returning().filter(answers).find_map(promotion);
+        if let Some(members) = promoted {
+            self.append(vec![Payload::Members(Arc::new(members))], Self::replicate, out);
+        }
     }
 
     /// Whether the last committed entry is of this node's term: of all that was committed before its term, it knows

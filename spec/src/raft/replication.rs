@@ -33,6 +33,9 @@ impl<S: StateMachine> Node<S> {
         if self.is_leader() {
             self.resume_commit(out);
         }
+        if self.is_leader() {
+            self.promote_returned(out);
+        }
         let Role::Leader(leadership) = &self.role else { return };
         if let Some(successor) = leadership.successor {
             self.call_when_ready(successor, out);

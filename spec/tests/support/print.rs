@@ -48,9 +48,13 @@ fn in_round(round: Round) -> String {
     if round > Round(0) { format!(" round={round}") } else { String::new() }
 }
 
-/// `{1 2 3 4?}`: the members, with `?` behind a learner.
+/// `{1 2 3 4? 5!}`: the members, with `?` behind a learner, and `!` behind one that comes back without its disk.
 pub(crate) fn members(members: &Members) -> String {
-    let show = |standing| if standing == Standing::Learner { "?" } else { "" };
+    let show = |standing| match standing {
+        Standing::Voter => "",
+        Standing::Learner => "?",
+        Standing::Returning => "!",
+    };
     let shown: Vec<String> = members.iter().map(|(id, member)| format!("{id}{}", show(member.standing))).collect();
     format!("{{{}}}", shown.join(" "))
 }

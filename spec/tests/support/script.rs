@@ -25,7 +25,7 @@ pub(crate) enum Command {
     /// Starts a cluster of so many nodes, with limits on a batch, on what is in flight, on what a step commits, on the gap
     /// between stamps.
     Cluster {
-        nodes: u16,
+        nodes: u32,
         #[arg(key)]
         batch: Option<usize>,
         #[arg(key)]
@@ -37,34 +37,34 @@ pub(crate) enum Command {
     },
     /// Gives a node a disk whose log has no-ops of these terms, as the columns of figure 3.6, and starts it afresh.
     Disk {
-        id: u16,
+        id: u32,
         #[arg(key)]
         term: u64,
         #[arg(key)]
-        vote: Option<u16>,
+        vote: Option<u32>,
         #[arg(optional)]
         terms: Vec<u64>,
     },
     /// The node's election timer runs out.
     Election {
-        id: u16,
+        id: u32,
     },
     /// Those whom the node can reach hear from no leader any more; it campaigns, and everything settles.
     Elect {
-        id: u16,
+        id: u32,
     },
     /// The node's heartbeat timer runs out.
     Heartbeat {
-        id: u16,
+        id: u32,
     },
     /// The node's monotonic clock advances.
     Clock {
-        id: u16,
+        id: u32,
         milliseconds: u64,
     },
     /// Clients propose commands to a node, all in one input; `noop` is a no-op.
     Propose {
-        id: u16,
+        id: u32,
         #[arg(optional)]
         commands: Vec<String>,
     },
@@ -72,9 +72,9 @@ pub(crate) enum Command {
     /// or of that only the nth message. With `again=true` a copy stays on its way.
     Deliver {
         #[arg(key)]
-        from: Option<u16>,
+        from: Option<u32>,
         #[arg(key)]
-        to: Option<u16>,
+        to: Option<u32>,
         #[arg(key)]
         nth: Option<usize>,
         #[arg(key, optional)]
@@ -83,9 +83,9 @@ pub(crate) enum Command {
     /// Loses what `deliver` would deliver.
     Drop {
         #[arg(key)]
-        from: Option<u16>,
+        from: Option<u32>,
         #[arg(key)]
-        to: Option<u16>,
+        to: Option<u32>,
         #[arg(key)]
         nth: Option<usize>,
     },
@@ -95,23 +95,23 @@ pub(crate) enum Command {
     Flight,
     /// Separates these nodes from the others. What is on its way between them is lost.
     Partition {
-        ids: Vec<u16>,
+        ids: Vec<u32>,
     },
     /// Cuts the link between two nodes, both ways, and leaves the others as they are.
     Cut {
-        one: u16,
-        other: u16,
+        one: u32,
+        other: u32,
     },
     /// Ends all partitions, and mends every link.
     Heal,
     /// From now on the node's outputs wait.
     Hold {
-        id: u16,
+        id: u32,
     },
     /// Carries out all that waits, or the first `count` of it; timers are not counted. With `merged=true`, all writes
     /// with one sync at the place of the first.
     Flush {
-        id: u16,
+        id: u32,
         #[arg(key)]
         count: Option<usize>,
         #[arg(key, optional)]
@@ -120,7 +120,7 @@ pub(crate) enum Command {
     /// The node dies after so many of the outputs that wait, and if `torn` is given after so many of the entries of
     /// the write that is next.
     Crash {
-        id: u16,
+        id: u32,
         #[arg(key, optional)]
         after: usize,
         #[arg(key)]
@@ -128,59 +128,65 @@ pub(crate) enum Command {
     },
     /// The node comes back; if `lost` is given, with an old copy of its disk, which lacks the log from this entry on.
     Restart {
-        id: u16,
+        id: u32,
         #[arg(key)]
         lost: Option<u64>,
     },
     /// The node's driver takes a snapshot of the state after this entry. The node does not know of it.
     Snapshot {
-        id: u16,
+        id: u32,
         through: u64,
     },
     /// The node's driver says that a durable snapshot includes everything up to this entry.
     Compact {
-        id: u16,
+        id: u32,
         through: u64,
     },
     /// A server with a blank disk starts, and knows of no cluster yet.
     Join {
-        id: u16,
+        id: u32,
     },
     /// An operator asks a node to add a server, to promote a learner, or to remove a member.
     Add {
-        id: u16,
-        server: u16,
+        id: u32,
+        server: u32,
     },
     Promote {
-        id: u16,
-        learner: u16,
+        id: u32,
+        learner: u32,
     },
     Remove {
-        id: u16,
-        member: u16,
+        id: u32,
+        member: u32,
+    },
+    /// A member that has lost its disk comes back as another one.
+    Replace {
+        id: u32,
+        lost: u32,
+        by: u32,
     },
     /// Somebody asks a node for a read of this number.
     Read {
-        id: u16,
+        id: u32,
         number: u64,
     },
     /// An operator asks a node to hand the leadership over, to this node if one is given.
     Transfer {
-        id: u16,
+        id: u32,
         #[arg(key)]
-        to: Option<u16>,
+        to: Option<u32>,
     },
     /// A message arrives that nobody here sent, addressed to this node unless `addressed` says otherwise. Entries are
     /// no-ops, written `index@term/stamp`; a snapshot has the first state.
     Receive {
-        to: u16,
+        to: u32,
         kind: String,
         #[arg(key)]
-        from: u16,
+        from: u32,
         #[arg(key)]
         term: u64,
         #[arg(key)]
-        addressed: Option<u16>,
+        addressed: Option<u32>,
         #[arg(key)]
         at: Option<String>,
         #[arg(key)]
@@ -201,7 +207,7 @@ pub(crate) enum Command {
     /// Shows the nodes, or some of them.
     Status {
         #[arg(optional)]
-        ids: Vec<u16>,
+        ids: Vec<u32>,
     },
     /// From now on the timers are told of.
     Timers,
@@ -213,7 +219,7 @@ impl<S: Scripted> ClusterScript<S> {
         ClusterScript { world: World::new([]) }
     }
 
-    fn start(&mut self, nodes: u16, limits: impl Fn(&mut Config)) {
+    fn start(&mut self, nodes: u32, limits: impl Fn(&mut Config)) {
         self.world = World::new((1..=nodes).map(|id| {
             let mut config = Config::new(NodeId(id));
             limits(&mut config);
@@ -222,7 +228,7 @@ impl<S: Scripted> ClusterScript<S> {
         self.world.story = Story { on: true, ..Story::default() };
     }
 
-    fn disk(&mut self, id: u16, term: u64, vote: Option<u16>, terms: &[u64]) {
+    fn disk(&mut self, id: u32, term: u64, vote: Option<u32>, terms: &[u64]) {
         let seat = self.world.seat(NodeId(id));
         seat.disk.hard.term = Term(term);
         seat.disk.hard.vote = vote.map(NodeId);
@@ -234,8 +240,8 @@ impl<S: Scripted> ClusterScript<S> {
     }
 
     /// The places, in the flight, of what a command means.
-    fn select(&self, from: Option<u16>, to: Option<u16>, nth: Option<usize>) -> Result<Vec<usize>, Box<dyn Error>> {
-        let matches = |end: Option<u16>, id: NodeId| end.is_none_or(|end| NodeId(end) == id);
+    fn select(&self, from: Option<u32>, to: Option<u32>, nth: Option<usize>) -> Result<Vec<usize>, Box<dyn Error>> {
+        let matches = |end: Option<u32>, id: NodeId| end.is_none_or(|end| NodeId(end) == id);
         let flight = self.world.flight.iter().enumerate();
         let places = flight.filter(|(_, message)| matches(from, message.from) && matches(to, message.to));
         let places: Vec<usize> = places.map(|(place, _)| place).collect();
@@ -246,7 +252,7 @@ impl<S: Scripted> ClusterScript<S> {
         }
     }
 
-    fn status(&mut self, ids: &[u16]) {
+    fn status(&mut self, ids: &[u32]) {
         for (id, seat) in &self.world.seats {
             if ids.is_empty() || ids.contains(&id.0) {
                 let line = match &seat.node {
@@ -331,6 +337,10 @@ impl<S: Scripted> ClusterScript<S> {
             }
             Command::Remove { id, member } => {
                 check(world.step(NodeId(*id), Input::Change(Change::Remove(NodeId(*member)))))?;
+            }
+            Command::Replace { id, lost, by } => {
+                let (lost, by, address) = (NodeId(*lost), NodeId(*by), Address::from(""));
+                check(world.step(NodeId(*id), Input::Change(Change::Replace { lost, by, address })))?;
             }
             Command::Read { id, number } => check(world.step(NodeId(*id), Input::Read(ReadId(*number))))?,
             Command::Transfer { id, to } => check(world.step(NodeId(*id), Input::Transfer(to.map(NodeId))))?,
