@@ -110,6 +110,9 @@ pub enum MemberChange {
         /// Its node number.
         id: u16,
     },
+    /// A member has lost its data directory, and comes back under its number, in the next generation. It learns first; if it
+    /// was a voter, the leader promotes it when it has caught up.
+    Replace(ReplaceMember),
 }
 
 /// The body of `POST /v1/members`.
@@ -124,6 +127,20 @@ pub struct AddMember {
     /// joins by itself says it.
     #[serde(default)]
     pub incarnation: Option<String>,
+}
+
+/// A member that has lost its data directory. Without `id` the body of `POST /v1/members/{id}/replace`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReplaceMember {
+    /// Its node number.
+    pub id: u16,
+    /// The generation of the directory that is lost.
+    pub generation: u16,
+    /// `host:port` where the other nodes reach it.
+    pub peer_addr: String,
+    /// The number of its new data directory, 16 hexadecimal digits.
+    pub incarnation: String,
 }
 
 /// The body of `POST /v1/leader/transfer`.
@@ -352,6 +369,9 @@ pub struct LockPage {
 pub struct StatusView {
     /// The node that answers.
     pub node: u16,
+    /// How often its server has come back without its data directory.
+    #[serde(default)]
+    pub generation: u16,
     /// The cluster's identity, 16 hexadecimal digits.
     pub cluster: String,
     /// `"leader"`, `"follower"`, `"candidate"` or `"pre_candidate"`.
@@ -429,8 +449,14 @@ pub struct LeaderView {
 pub struct MemberView {
     /// Its node number.
     pub id: u16,
+    /// How often the server of this number has come back without its data directory.
+    #[serde(default)]
+    pub generation: u16,
     /// Whether it votes; otherwise it only learns.
     pub voter: bool,
+    /// Whether it learns only until it has caught up: it was a voter, and has come back without its data directory.
+    #[serde(default)]
+    pub returning: bool,
     /// `host:port` for nodes.
     pub peer_addr: String,
     /// `host:port` for clients, once known.

@@ -294,6 +294,28 @@ fn changes() -> Vec<Named> {
                 membership(two, 0, Bounds { servers: 4, joiners: 0, terms: 3, log: 4, delivery, ..JOINED })
             },
         ),
+        holds(
+            Tier::Full,
+            "membership-replaced",
+            "a leader, 2 followers, one of which loses its disk and comes back as another server, 3 terms, logs of 5, a message lost, one cut off",
+            || membership(REPLACED, 0, Bounds { terms: 3, log: 5, delivery: prompt(1, 1), ..JOINED }),
+        ),
+        holds(
+            Tier::Full,
+            "membership-replaced-late",
+            "as membership-replaced, with 2 terms, 3 messages on their way",
+            || membership(REPLACED, 0, Bounds { log: 5, delivery: heard(3), heartbeats: Some(2), ..JOINED }),
+        ),
+        holds(
+            Tier::Full,
+            "membership-replaced-twice",
+            "as membership-replaced, with 2 terms, two disks lost, and a crash",
+            || {
+                let twice = Changes { replacements: 2, ..REPLACED };
+                let delivery = prompt(0, 1);
+                membership(twice, 0, Bounds { joiners: 2, log: 6, crashes: 1, delivery, ..JOINED })
+            },
+        ),
     ]
 }
 
@@ -496,6 +518,7 @@ pub(crate) const CLUSTER: Bounds = Bounds {
     terms: 2,
     log: 5,
     crashes: 0,
+    forgets: false,
     snapshots: 0,
     repeats: Repeats::AtMost(0),
     heartbeats: None,
@@ -511,7 +534,9 @@ pub(crate) const CLUSTER: Bounds = Bounds {
 pub(crate) const JOINED: Bounds = Bounds { joiners: 1, ..CLUSTER };
 
 /// A server joins, becomes a voter, and one goes.
-pub(crate) const EACH: Changes = Changes { additions: 1, promotions: 1, removals: 1 };
+pub(crate) const REPLACED: Changes = Changes { additions: 0, promotions: 0, removals: 0, replacements: 1 };
+
+pub(crate) const EACH: Changes = Changes { additions: 1, promotions: 1, removals: 1, replacements: 0 };
 
 /// A leader that may be asked to hand over: whether it is heard matters, so every PreVote is a message.
 pub(crate) const CALLED: Bounds = Bounds { elections: Elections::StepByStep, ..CLUSTER };

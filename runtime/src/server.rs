@@ -1,6 +1,7 @@
 //! A node, put together: disk, core, peers, clients.
 
 mod found;
+mod replacement;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,7 +27,7 @@ use crate::metrics::Metrics;
 use crate::peers::{self, Acquaintances, Peers, Roster};
 use crate::puppet;
 use crate::recording;
-use crate::storage::{LockedDir, Space, StorageError, Wal};
+use crate::storage::{Identity, LockedDir, RecoveryReport, Space, StorageError, Wal};
 
 /// How often the free space of the disk is looked at.
 const SPACE_CHECKED_EVERY: Duration = Duration::from_secs(1);
@@ -69,6 +70,17 @@ pub struct ServerConfig {
     pub open_files: usize,
     /// Where it writes down what it does, if anywhere.
     pub record: Option<Recording>,
+    /// Whether it asks to be replaced by a new member when it finds that its directory has lost what it promised. Otherwise it
+    /// does not start.
+    pub returns: bool,
+}
+
+impl ServerConfig {
+    /// Where other nodes reach this one.
+    fn advertised_peer_addr(&self) -> String {
+        let own_founding_addr = self.peers.get(&self.node);
+        self.advertised_peer_addr.as_ref().or(own_founding_addr).unwrap_or(&self.peer_addr).clone()
+    }
 }
 
 /// How a node records what it does.
@@ -109,6 +121,16 @@ pub enum ServeError {
         /// What came of it.
         source: Box<palisade_client::Error>,
     },
+    /// The cluster does not take a node back that has lost its log.
+    #[error(
+        "node {node} has lost its log, and its cluster does not take it back: {source}. Add the server under a new number, with an empty directory"
+    )]
+    NotTakenBack {
+        /// Who it was.
+        node: NodeId,
+        /// What the cluster says.
+        source: Box<palisade_client::Error>,
+    },
     /// The snapshot to begin with cannot be used.
     #[error("cannot restore {}: {reason}", .path.display())]
     Restore {
@@ -141,7 +163,7 @@ impl ServeError {
     pub fn exit_code(&self) -> u8 {
         match self {
             ServeError::Config(_) | ServeError::Restore { .. } | ServeError::Descriptors(_) => 78,
-            ServeError::Join { .. } => 69,
+            ServeError::Join { .. } | ServeError::NotTakenBack { .. } => 69,
             ServeError::Storage(_) | ServeError::Record { .. } => 74,
             ServeError::Listen { .. } | ServeError::Thread(_) => 71,
             ServeError::Panicked => 70,
@@ -156,30 +178,23 @@ impl ServeError {
 pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
     // Too few for any node is found out before anything is written.
     Descriptors::divide(config.open_files, 0)?;
-    let directory = LockedDir::open(&config.data)?;
-    if puppet::owns(directory.path()) {
-        return Err(ServeError::Config(format!(
-            "{} is a puppet's directory: no node serves from it",
-            config.data.display()
-        )));
-    }
-    let identity = found::identify(&config, &directory).await?;
-    let founders = identity.founders.iter().map(|(&id, address)| (id, Address::from(address.as_str())));
-    let members = Members::founding(founders);
-    let directory = directory.claim(&identity)?;
-    if identity.restored.is_some() {
-        found::restore(config.restore.as_deref(), &directory, &members)?;
-    }
-    let blank = Durable::blank(LockTable::default(), members);
-    let (wal, durable, report) = Wal::open_with_segments_of(config.segment_bytes, directory, blank)?;
+    let (identity, (wal, durable, report)) = loop {
+        match open(&config).await {
+            Err(ServeError::Storage(damage)) if config.returns && damage.is_damage() => {
+                replacement::replace(&config, damage).await?;
+            }
+            opened => break opened?,
+        }
+    };
+    let node = identity.node;
     let (segments, frames, snapshot) = (report.segments, report.frames, report.snapshot.unwrap_or_default().index);
-    info!(node = %config.node, data = %config.data.display(), %snapshot, segments, frames, "recovered");
+    info!(%node, data = %config.data.display(), %snapshot, segments, frames, "recovered");
     if let Some(cut) = report.cut {
         let (bytes, offset) = (cut.bytes, cut.offset);
         warn!(file = %cut.path.display(), offset, bytes, "an unfinished write was cut off; nothing in it was acknowledged");
     }
 
-    let others = durable.log.members().iter().filter(|(id, _)| *id != config.node).count();
+    let others = durable.log.members().iter().filter(|(id, _)| *id != node).count();
     let descriptors = Descriptors::divide(config.open_files, others)?;
     let space = Arc::clone(wal.space());
     if let Some(bytes) = config.min_free_bytes {
@@ -189,14 +204,12 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     let clients = bind(&config.client_addr, "clients").await?;
     let nodes = bind(&config.peer_addr, "nodes").await?;
     let metrics = Metrics::new();
-    let own_founding_addr = config.peers.get(&config.node);
-    let peer_addr = config.advertised_peer_addr.as_ref().or(own_founding_addr).unwrap_or(&config.peer_addr).clone();
     let roster = Roster {
         cluster: identity.cluster,
-        node: config.node,
+        node,
         incarnation: identity.incarnation,
+        peer_addr: config.advertised_peer_addr(),
         client_addr: config.advertised_client_addr,
-        peer_addr,
         peer_addrs: config.peers,
     };
     let acquaintances = Acquaintances::load(&config.data)?;
@@ -209,11 +222,11 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     });
     let tap = tap.transpose()?;
     let parts = DriverParts {
-        config: Config::new(config.node),
+        config: Config::new(node),
         durable,
         wal,
         log_bytes: report.log_bytes,
-        founders: identity.founders.keys().copied().filter(|&founder| founder != config.node).collect(),
+        founders: identity.founders.keys().copied().filter(|&founder| founder != node).collect(),
         timing: config.timing,
         jitter: SmallRng::from_os_rng(),
         snapshots: config.snapshots,
@@ -235,7 +248,7 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     let places = Places::new(descriptors.clients, "clients", &metrics.connections_refused);
     let app = App::new(core.clone(), peers, metrics, space);
     let listening = tokio::spawn(http::listen(app, clients, places, stopped));
-    info!(node = %config.node, clients = config.client_addr, nodes = config.peer_addr, "serving");
+    info!(%node, clients = config.client_addr, nodes = config.peer_addr, "serving");
 
     tokio::select! {
         () = stop => {
@@ -249,6 +262,29 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
         }
         joined = &mut ended => outcome(joined),
     }
+}
+
+/// Opens the node's disk, which is whose the command line says, or becomes so.
+async fn open(
+    config: &ServerConfig,
+) -> Result<(Identity, (Wal<LockTable>, Durable<LockTable>, RecoveryReport)), ServeError> {
+    let directory = LockedDir::open(&config.data)?;
+    if puppet::owns(directory.path()) {
+        return Err(ServeError::Config(format!(
+            "{} is a puppet's directory: no node serves from it",
+            config.data.display()
+        )));
+    }
+    let identity = found::identify(config, &directory).await?;
+    let founders = identity.founders.iter().map(|(&id, address)| (id, Address::from(address.as_str())));
+    let members = Members::founding(founders);
+    let directory = directory.claim(&identity)?;
+    let identity = directory.identity().clone();
+    if identity.restored.is_some() {
+        found::restore(config.restore.as_deref(), &directory, &members)?;
+    }
+    let blank = Durable::blank(LockTable::default(), members);
+    Ok((identity, Wal::open_with_segments_of(config.segment_bytes, directory, blank)?))
 }
 
 type Joined = Result<std::thread::Result<Result<(), StorageError>>, tokio::task::JoinError>;

@@ -7,8 +7,9 @@ use std::{env, fs};
 use palisade_client::codec::{decode, encode_into};
 use palisade_client::wire::{
     Acquire, Acquired, AddMember, Answer, Code, Consistency, DiskView, Failure, HeldBy, HolderView, LeaderView,
-    ListLocks, LockPage, LockView, MemberChange, MemberView, MembersView, Op, OpenSession, Outcome, Release, Request,
-    Response, SessionId, SessionLease, SessionView, SnapshotView, Stale, StatusView, Transfer, WaiterView,
+    ListLocks, LockPage, LockView, MemberChange, MemberView, MembersView, Op, OpenSession, Outcome, Release,
+    ReplaceMember, Request, Response, SessionId, SessionLease, SessionView, SnapshotView, Stale, StatusView, Transfer,
+    WaiterView,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -48,6 +49,12 @@ fn operations() -> Vec<Op> {
         })),
         Op::ChangeMembers(MemberChange::Promote { id: 4 }),
         Op::ChangeMembers(MemberChange::Remove { id: 300 }),
+        Op::ChangeMembers(MemberChange::Replace(ReplaceMember {
+            id: 3,
+            generation: 0,
+            peer_addr: "10.0.0.3:7500".into(),
+            incarnation: "00000000000000c2".into(),
+        })),
         Op::Transfer(Transfer { to: Some(2) }),
         Op::Transfer(Transfer::default()),
     ]
@@ -65,14 +72,24 @@ fn answers() -> Vec<Answer> {
     let leader = LeaderView { id: 2, client_addr: Some("10.0.0.2:7400".into()) };
     let member = MemberView {
         id: 2,
+        generation: 0,
         voter: true,
+        returning: false,
         peer_addr: "10.0.0.2:7500".into(),
         client_addr: Some("10.0.0.2:7400".into()),
         connected: true,
         matched: Some(12),
     };
-    let learner =
-        MemberView { id: 3, voter: false, peer_addr: "c:1".into(), client_addr: None, connected: false, matched: None };
+    let learner = MemberView {
+        id: 3,
+        generation: 1,
+        voter: false,
+        returning: true,
+        peer_addr: "c:1".into(),
+        client_addr: None,
+        connected: false,
+        matched: None,
+    };
     let page = LockPage { locks: vec![free.clone()], next_after: None };
     vec![
         Answer::Session(SessionLease { session, ttl_ms: 30_000 }),

@@ -7,7 +7,7 @@
 mod properties;
 mod show;
 
-use palisade_spec::raft::{Address, Change, Index, NodeId, Payload, Standing};
+use palisade_spec::raft::{Address, Change, Index, NodeId, Payload, Standing, Term};
 use serde::Serialize;
 use stateright::Property;
 
@@ -39,6 +39,9 @@ pub struct Changes {
     /// Members that go. Two voters must be left: the driver's elections at will wait for a leader to be deposed, and one
     /// that is a majority by itself never is.
     pub removals: u8,
+    /// Members that lose their disks and come back as other ones. A server of the old identity may act on: that it never does
+    /// is one of the things that can happen. Two voters must be left here, too.
+    pub replacements: u8,
 }
 
 impl Operators {
@@ -59,6 +62,15 @@ pub enum Move {
     Promote(NodeId, NodeId),
     /// An operator removes a member.
     Remove(NodeId, NodeId),
+    /// A member has lost its disk, and comes back as another one.
+    Replace {
+        /// Who is asked.
+        leader: NodeId,
+        /// Who has lost its disk.
+        lost: NodeId,
+        /// What it is now: a server with a blank disk.
+        by: NodeId,
+    },
 }
 
 /// The change that adds a server.
@@ -92,18 +104,27 @@ impl Environment for Operators {
                 if members.get(server).is_some() && self.left.removals > 0 {
                     moves.push(Move::Remove(id, server));
                 }
+                let leaves_two = !members.is_voter(server) || members.voters().count() > 2;
+                if members.get(server).is_some() && leaves_two && self.left.replacements > 0 {
+                    let by = servers.iter().find(|seat| seat.node.term() == Term(0)).map(|seat| seat.node.id());
+                    moves.extend(by.map(|by| Move::Replace { leader: id, lost: server, by }));
+                }
             }
         }
     }
 
     fn key(chosen: &Move) -> u64 {
+        let number = |id: NodeId| u64::from(id.0);
         let (kind, leader, server) = match *chosen {
             Move::Propose(leader) => (0, leader, leader),
             Move::Add(leader, server) => (1, leader, server),
             Move::Promote(leader, server) => (2, leader, server),
             Move::Remove(leader, server) => (3, leader, server),
+            Move::Replace { leader, lost, by } => {
+                return 4 | number(leader) << 3 | number(lost) << 19 | number(by) << 35;
+            }
         };
-        kind | u64::from(leader.0) << 2 | u64::from(server.0) << 18
+        kind | number(leader) << 3 | number(server) << 19
     }
 
     fn play(&mut self, chosen: &Move) -> Option<Asked<Tape>> {
@@ -124,8 +145,29 @@ impl Environment for Operators {
                 self.left.removals -= 1;
                 (leader, Change::Remove(server))
             }
+            Move::Replace { leader, lost, by } => {
+                self.left.replacements -= 1;
+                (leader, Change::Replace { lost, by, address: Address::from("") })
+            }
         };
         self.changed += 1;
         Some(Asked::Change(leader, change))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Changes;
+    use crate::check::{Effort, explore};
+    use crate::models::{JOINED, membership, prompt};
+    use crate::readable::Readable;
+    use crate::world::Bounds;
+
+    #[test]
+    fn server_that_comes_back_under_its_old_identity_breaks_the_protocol() {
+        let bounds = Bounds { crashes: 1, forgets: true, log: 3, delivery: prompt(0, 1), ..JOINED };
+        let world = membership(Changes::default(), 1, bounds);
+        let verdict = explore(world, crate::world::World::REPRESENTATIVE, &Effort { threads: 1, ..Effort::default() });
+        assert_eq!(verdict.violated, ["election safety", "leader completeness"]);
     }
 }

@@ -116,8 +116,8 @@ fn leaders(state: &S) -> impl Iterator<Item = &Ref<Seat<Tape>>> {
 }
 
 fn joiners<'a>(world: &World<Operators>, state: &'a S) -> impl Iterator<Item = &'a Ref<Seat<Tape>>> {
-    let founders = usize::from(world.bounds.servers);
-    state.servers.iter().skip(founders)
+    let founders = NodeId(world.bounds.servers);
+    state.servers.iter().filter(move |seat| seat.node.id() > founders)
 }
 
 /// The changes in all logs, and whose log it is.

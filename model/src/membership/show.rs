@@ -15,6 +15,7 @@ impl Shown for Operators {
             ("may add", self.left.additions),
             ("may promote", self.left.promotions),
             ("may remove", self.left.removals),
+            ("may replace", self.left.replacements),
         ];
         facts.fields("operators", left.map(|(name, count)| (name, count.to_string())));
     }
@@ -36,6 +37,7 @@ impl Move {
             Move::Add(leader, server) => ("add", Some(server), leader),
             Move::Promote(leader, server) => ("promote", Some(server), leader),
             Move::Remove(leader, server) => ("remove", Some(server), leader),
+            Move::Replace { leader, lost, .. } => ("replace", Some(lost), leader),
         }
     }
 }
@@ -43,6 +45,9 @@ impl Move {
 impl Told for Move {
     fn sentence(&self) -> String {
         match self.parts() {
+            (_, Some(lost), leader) if let Move::Replace { by, .. } = self => {
+                format!("server {lost} has lost its disk, and asks server {leader} to replace it by server {by}")
+            }
             (what, Some(server), leader) => format!("an operator asks server {leader} to {what} server {server}"),
             (_, None, leader) => format!("a client's proposal arrives at server {leader}"),
         }
@@ -50,7 +55,10 @@ impl Told for Move {
 
     fn event(&self) -> Value {
         let (what, server, leader) = self.parts();
-        json!({ what: leader, "server": server })
+        match self {
+            Move::Replace { by, .. } => json!({ what: leader, "server": server, "by": by }),
+            _ => json!({ what: leader, "server": server }),
+        }
     }
 
     fn doer(&self) -> Option<usize> {

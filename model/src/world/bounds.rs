@@ -4,9 +4,9 @@
 #[derive(Clone, Debug)]
 pub struct Bounds {
     /// How many servers found the cluster, as voters.
-    pub servers: u16,
+    pub servers: u32,
     /// How many more there are, which know of no cluster at the beginning. They have the highest numbers.
-    pub joiners: u16,
+    pub joiners: u32,
     /// The last term in which anybody may campaign, unless its leader calls it.
     pub terms: u64,
     /// How long a log may become, the no-ops of new leaders included.
@@ -14,6 +14,9 @@ pub struct Bounds {
     /// How many crashes may happen, each at any place in a step. A server comes back at once: that it was away shows
     /// as messages that arrive late.
     pub crashes: u8,
+    /// Whether a server that crashes between two steps has lost its disk, and comes back under its old identity. No server may:
+    /// this shows what comes of it.
+    pub forgets: bool,
     /// How many snapshots servers may take, each of all that they have applied. Their logs give way at any time after.
     pub snapshots: u8,
     /// How many messages may arrive once more.
@@ -93,6 +96,7 @@ impl Default for Bounds {
             terms: 2,
             log: 2,
             crashes: 0,
+            forgets: false,
             snapshots: 0,
             repeats: Repeats::AtMost(0),
             heartbeats: None,

@@ -13,10 +13,10 @@ use std::fmt::Display;
 use serde::ser::{self, Serialize};
 
 /// What each server is called: `names[i]` is the new name of server `i + 1`.
-pub type Renaming = Vec<u16>;
+pub type Renaming = Vec<u32>;
 
 /// Every renaming of `servers` servers that are alike, the identity first. `others` that come after them keep their names.
-pub fn renamings(servers: u16, others: u16) -> Vec<Renaming> {
+pub fn renamings(servers: u32, others: u32) -> Vec<Renaming> {
     let mut all = vec![Vec::new()];
     for _ in 0..servers {
         all = all
@@ -36,7 +36,7 @@ pub fn renamings(servers: u16, others: u16) -> Vec<Renaming> {
 }
 
 /// The digest of `value` after renaming.
-pub fn digest<T: Serialize + ?Sized>(value: &T, names: &[u16]) -> u64 {
+pub fn digest<T: Serialize + ?Sized>(value: &T, names: &[u32]) -> u64 {
     let mut digest = Digest::of(names);
     value.serialize(&mut digest).expect("protocol types can always be serialised");
     scramble(digest.state)
@@ -61,7 +61,7 @@ fn scramble(word: u64) -> u64 {
 }
 
 struct Digest<'a> {
-    names: &'a [u16],
+    names: &'a [u32],
     state: u64,
     /// The last word that went in.
     last: u64,
@@ -88,7 +88,7 @@ impl ser::Error for Never {
 }
 
 impl<'a> Digest<'a> {
-    fn of(names: &'a [u16]) -> Digest<'a> {
+    fn of(names: &'a [u32]) -> Digest<'a> {
         Digest { names, state: SEED, last: 0, is_name: false }
     }
 
@@ -355,11 +355,11 @@ mod tests {
     #[test]
     fn a_renamed_value_has_the_digest_of_what_it_is_renamed_into() {
         let names = [2, 3, 1];
-        let grants = |ids: [u16; 2]| Role::PreCandidate { grants: ids.map(NodeId).into_iter().collect() };
+        let grants = |ids: [u32; 2]| Role::PreCandidate { grants: ids.map(NodeId).into_iter().collect() };
         // 1 is called 2 and 3 is called 1, which changes their order in the set.
         assert_eq!(digest(&grants([1, 3]), &names), digest(&grants([1, 2]), &[1, 2, 3]));
         assert_ne!(digest(&grants([1, 3]), &names), digest(&grants([1, 3]), &[1, 2, 3]));
-        let led = |ids: [u16; 2]| BTreeMap::from([(NodeId(ids[0]), Term(4)), (NodeId(ids[1]), Term(5))]);
+        let led = |ids: [u32; 2]| BTreeMap::from([(NodeId(ids[0]), Term(4)), (NodeId(ids[1]), Term(5))]);
         assert_eq!(digest(&led([1, 3]), &names), digest(&led([2, 1]), &[1, 2, 3]));
         assert_ne!(digest(&led([1, 3]), &names), digest(&led([1, 2]), &[1, 2, 3]));
     }

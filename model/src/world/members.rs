@@ -37,7 +37,7 @@ impl<E: Environment> World<E> {
         // One that commits its own removal leads no more when the step is done.
         let leads = node.is_leader() || (old.node.is_leader() && old.node.term() == node.term());
         if leads && node.commit() > old.node.commit() {
-            committed_by_a_majority(node, |id| state.servers[usize::from(id.0) - 1].node.log())?;
+            committed_by_a_majority(node, |id| state.servers[usize::from(id.number()) - 1].node.log())?;
         }
         Ok(())
     }

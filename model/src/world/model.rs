@@ -131,7 +131,16 @@ impl<E: Environment> World<E> {
 
     fn connect(&self, state: &mut State<E>, server: NodeId, connected: bool) {
         let seat = Seat { cut: !connected, ..(*state.server(server)).clone() };
-        state.servers[usize::from(server.0) - 1] = self.kept.seat(seat);
+        state.servers[usize::from(server.number()) - 1] = self.kept.seat(seat);
+    }
+
+    /// A server comes back with a blank disk, as if nothing had happened. That it has forgotten is not judged: what comes of it
+    /// is.
+    fn forget_all(&self, state: &mut State<E>, server: NodeId) {
+        let blank = Durable::blank(self.blank.clone(), self.founders.clone());
+        let (recovered, violation) = self.kept.recovered(state.server(server), blank);
+        assert!(violation.is_none(), "a blank disk is sound");
+        state.servers[usize::from(server.number()) - 1] = recovered;
     }
 
     /// Nothing happens after a violation: one that no property asks for would hide all that lies behind it.
@@ -217,6 +226,11 @@ impl<E: Environment> Model for World<E> {
             }
             Action::Crash(server) => {
                 let seat = state.server(server);
+                if self.bounds.forgets {
+                    state.crashes -= 1;
+                    self.forget_all(&mut state, server);
+                    return Some(state);
+                }
                 let (recovered, violation) = self.kept.recovered(seat, seat.disk.clone());
                 if recovered == seat && violation.is_none() {
                     return None;

@@ -65,7 +65,7 @@ impl<E: Environment> World<E> {
     pub(super) fn discard_spent(&self, state: &mut State<E>) {
         let servers = &state.servers;
         let spent = |message: &mut Ref<Message<E::Machine>>| {
-            let seat = servers[usize::from(message.to.0) - 1];
+            let seat = servers[usize::from(message.to.number()) - 1];
             self.never_will(&message.body, message.term, &seat.node) && {
                 let stepped = self.kept.step(seat, Stimulus::Deliver(*message));
                 stepped.seat == seat && stepped.said.is_empty() && stepped.violation.is_none()

@@ -48,7 +48,7 @@ impl<E: Environment> World<E> {
 
 impl<E: Environment> Drawing<'_, E> {
     fn here(&self, server: palisade_spec::raft::NodeId) -> Place {
-        (usize::from(server.0) - 1, self.row)
+        (usize::from(server.number()) - 1, self.row)
     }
 
     fn begin(&mut self, state: &State<E>) {
@@ -94,7 +94,7 @@ impl<E: Environment> Drawing<'_, E> {
             }
             rows.push(self.row);
             if let (Some(cause), Stimulus::Deliver(message)) = (turn.cause, turn.stimulus) {
-                let sent = (usize::from(message.from.0) - 1, rows[cause]);
+                let sent = (usize::from(message.from.number()) - 1, rows[cause]);
                 self.arrow(message, sent, self.here(message.to), Fate::Arrives);
             }
             self.turn(turn);
@@ -111,7 +111,7 @@ impl<E: Environment> Drawing<'_, E> {
 
     fn deliver(&mut self, message: Ref<Message<E::Machine>>, again: bool) {
         let place = self.flights.iter().position(|flight| flight.message == message);
-        let sent = place.map_or((usize::from(message.from.0) - 1, 0), |place| self.flights[place].sent);
+        let sent = place.map_or((usize::from(message.from.number()) - 1, 0), |place| self.flights[place].sent);
         self.arrow(message, sent, self.here(message.to), Fate::Arrives);
         if let Some(place) = place.filter(|_| !again) {
             self.flights.remove(place);

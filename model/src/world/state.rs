@@ -75,7 +75,7 @@ impl<E: Environment> Hash for State<E> {
 impl<E: Environment> State<E> {
     /// The server with this number.
     pub fn server(&self, id: NodeId) -> Ref<Seat<E::Machine>> {
-        self.servers[usize::from(id.0) - 1]
+        self.servers[usize::from(id.number()) - 1]
     }
 
     fn budgets(&self) -> u64 {

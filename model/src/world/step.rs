@@ -108,7 +108,7 @@ impl<E: Environment> World<E> {
         new: Ref<Seat<E::Machine>>,
         answers: &[Answer<E::Machine>],
     ) {
-        let old = std::mem::replace(&mut state.servers[usize::from(server.0) - 1], new);
+        let old = std::mem::replace(&mut state.servers[usize::from(server.number()) - 1], new);
         if state.violation.is_none() {
             state.violation = self.observed(state, old, new, answers).err();
         }

@@ -188,7 +188,7 @@ mod tests {
             let mut servers = last.servers.clone();
             for turn in &turns {
                 is_true(turn);
-                let place = usize::from(turn.server.0) - 1;
+                let place = usize::from(turn.server.number()) - 1;
                 assert!(servers[place] == turn.before, "turns follow one another");
                 servers[place] = turn.after;
                 crashes += usize::from(turn.crash.is_some());

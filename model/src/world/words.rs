@@ -33,6 +33,7 @@ pub(super) fn members(members: &Members) -> String {
     let member = |(id, member): (NodeId, &Member)| match member.standing {
         Standing::Voter => id.to_string(),
         Standing::Learner => format!("{id}?"),
+        Standing::Returning => format!("{id}!"),
     };
     format!("{{{}}}", members.iter().map(member).collect::<Vec<_>>().join(","))
 }
@@ -43,6 +44,7 @@ pub(super) fn change(change: &Change) -> String {
         Change::Add { id, .. } => format!("to add {id}"),
         Change::Promote(id) => format!("to promote {id}"),
         Change::Remove(id) => format!("to remove {id}"),
+        Change::Replace { lost, by, .. } => format!("to replace {lost} by {by}"),
     }
 }
 

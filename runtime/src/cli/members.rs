@@ -8,6 +8,7 @@ use palisade_client::wire::{
     AddMember, Answer, Code, Failure, LeaderView, MemberChange, MemberView, MembersView, Op, StatusView,
 };
 use palisade_client::{Client, Error, Options};
+use palisade_spec::raft::NodeId;
 use tokio::time::sleep;
 
 use super::connect::{self, Endpoints};
@@ -186,12 +187,17 @@ async fn list(endpoints: &Endpoints, json: bool) -> Result<(), Error> {
 }
 
 fn print(members: &[MemberView]) {
-    say!("{:>4}  {:<8} {:<24} {:<24} {:>12}", "NODE", "STANDING", "NODES", "CLIENTS", "HAS");
+    say!("{:>5}  {:<9} {:<24} {:<24} {:>12}", "NODE", "STANDING", "NODES", "CLIENTS", "HAS");
     for member in members {
-        let standing = if member.voter { "voter" } else { "learner" };
+        let standing = match (member.voter, member.returning) {
+            (true, _) => "voter",
+            (false, true) => "returning",
+            (false, false) => "learner",
+        };
+        let node = NodeId::new(member.id, member.generation).to_string();
         let client = member.client_addr.as_deref().unwrap_or("-");
         let matched = member.matched.map_or_else(|| "-".to_string(), |matched| matched.to_string());
-        say!("{:>4}  {standing:<8} {:<24} {client:<24} {matched:>12}", member.id, member.peer_addr);
+        say!("{node:>5}  {standing:<9} {:<24} {client:<24} {matched:>12}", member.peer_addr);
     }
 }
 

@@ -78,6 +78,10 @@ pub(super) struct Serve {
     /// room for two segments of the log and two snapshots as large as the newest
     #[arg(long, value_name = "BYTES")]
     min_free_bytes: Option<u64>,
+    /// What to do when the data directory turns out to be damaged: return asks the cluster to replace this node by a new member
+    /// with an empty directory, stop ends with code 74
+    #[arg(long, value_name = "WHAT", default_value = "return")]
+    on_damage: OnDamage,
     /// Write down everything the node does, one file for each run: for palisade-conformance validate
     #[arg(long, value_name = "DIR", env = "PALISADE_RECORD")]
     record: Option<PathBuf>,
@@ -99,6 +103,12 @@ pub(super) struct Serve {
 }
 
 type Peers = BTreeMap<NodeId, String>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OnDamage {
+    Return,
+    Stop,
+}
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum LogFormat {
@@ -132,7 +142,7 @@ impl Serve {
 
     fn config(&self, open_files: usize) -> ServerConfig {
         ServerConfig {
-            node: NodeId(self.id),
+            node: NodeId::new(self.id, 0),
             cluster: self.cluster.clone(),
             data: self.data.clone(),
             client_addr: self.client_addr.clone(),
@@ -149,6 +159,7 @@ impl Serve {
                 margin: self.snapshot_margin,
             },
             segment_bytes: self.segment_bytes,
+            returns: self.on_damage == OnDamage::Return,
             max_sessions: self.max_sessions,
             min_free_bytes: self.min_free_bytes,
             open_files,
@@ -198,7 +209,7 @@ fn parse_peers(text: &str) -> Result<Peers, String> {
             return Err(format!("`{item}` is not N=HOST:PORT"));
         };
         let id: u16 = id.trim().parse().map_err(|_| format!("`{id}` is not a node's number"))?;
-        if peers.insert(NodeId(id), address.trim().to_string()).is_some() {
+        if peers.insert(NodeId::new(id, 0), address.trim().to_string()).is_some() {
             return Err(format!("node {id} is named twice"));
         }
     }

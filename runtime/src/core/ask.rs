@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use palisade_client::wire::{
-    AddMember, Code, Consistency, Failure, ListLocks, MemberChange, Op, SessionId as WireSession, Transfer,
+    AddMember, Code, Consistency, Failure, ListLocks, MemberChange, Op, ReplaceMember, SessionId as WireSession,
+    Transfer,
 };
 use palisade_spec::lock::{Claim, Key, Opening, Owner, Sequence, SessionId, Token, Ttl};
 use palisade_spec::raft::{Change, LARGEST, NodeId};
@@ -42,9 +43,9 @@ pub enum Ask {
     },
     /// Read the table.
     Read(Query, Consistency),
-    /// Change the cluster's members.
+    /// Change the cluster's members. A member that is promoted or removed is named by its number alone.
     Change(Change),
-    /// Hand the leadership over, to this voter if one is named.
+    /// Hand the leadership over, to the voter of this number if one is named.
     Transfer(Option<NodeId>),
 }
 
@@ -118,13 +119,20 @@ impl Ask {
                 Ask::Read(page(list)?, consistency)
             }
             Op::ChangeMembers(change) => Ask::Change(match change {
-                MemberChange::Add(member) => {
-                    Change::Add { id: NodeId(member.id), address: valid_place(&member)?.address() }
+                MemberChange::Add(AddMember { id, peer_addr, incarnation }) => {
+                    let place = valid_place(peer_addr, incarnation.as_deref())?;
+                    Change::Add { id: NodeId::new(id, 0), address: place.address() }
                 }
-                MemberChange::Promote { id } => Change::Promote(NodeId(id)),
-                MemberChange::Remove { id } => Change::Remove(NodeId(id)),
+                MemberChange::Promote { id } => Change::Promote(NodeId::new(id, 0)),
+                MemberChange::Remove { id } => Change::Remove(NodeId::new(id, 0)),
+                MemberChange::Replace(ReplaceMember { id, generation, peer_addr, incarnation }) => {
+                    let lost = NodeId::new(id, generation);
+                    let by = lost.next_generation().ok_or_else(|| invalid("no generation comes after that"))?;
+                    let address = valid_place(peer_addr, Some(&incarnation))?.address();
+                    Change::Replace { lost, by, address }
+                }
             }),
-            Op::Transfer(Transfer { to }) => Ask::Transfer(to.map(NodeId)),
+            Op::Transfer(Transfer { to }) => Ask::Transfer(to.map(|to| NodeId::new(to, 0))),
             Op::Status => return Err(invalid("status is the node's own; ask GET /v1/status")),
         })
     }
@@ -154,15 +162,15 @@ fn valid_key(key: &str) -> Result<Key, Failure> {
     }
 }
 
-fn valid_place(AddMember { peer_addr, incarnation, .. }: &AddMember) -> Result<Place, Failure> {
+fn valid_place(peer_addr: String, incarnation: Option<&str>) -> Result<Place, Failure> {
     let (host, port) = peer_addr.rsplit_once(':').unwrap_or_default();
     let is_address = !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok_and(|port| port > 0);
     if !is_address || peer_addr.len() > limits::ADDRESS_BYTES {
         return Err(invalid(format!("`{peer_addr}` is not HOST:PORT")));
     }
-    let incarnation = incarnation.as_ref().map(|digits| digits.parse());
+    let incarnation = incarnation.map(str::parse);
     let incarnation = incarnation.transpose().map_err(|_| invalid("incarnation is not 16 hexadecimal digits"))?;
-    Ok(Place { peer_addr: peer_addr.clone(), incarnation })
+    Ok(Place { peer_addr, incarnation })
 }
 
 fn sequence(number: Option<u64>) -> Result<Option<Sequence>, Failure> {

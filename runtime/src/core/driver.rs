@@ -210,7 +210,7 @@ impl<T: Transport> Driver<T> {
 }
 
 fn leader_view(transport: &impl Transport, id: NodeId) -> LeaderView {
-    LeaderView { id: id.0, client_addr: transport.client_addr(id) }
+    LeaderView { id: id.number(), client_addr: transport.client_addr(id) }
 }
 
 impl<T> fmt::Debug for Driver<T> {

@@ -5,7 +5,8 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
-use palisade_client::wire::{MemberChange, MembersView, Op};
+use palisade_client::wire::{MemberChange, MembersView, Op, ReplaceMember};
+use serde::Deserialize;
 
 use super::body::{self, PathParameter};
 use super::{App, perform};
@@ -25,6 +26,25 @@ pub(super) async fn add(State(app): State<App>, uri: Uri, body: Body) -> Respons
 pub(super) async fn promote(State(app): State<App>, uri: Uri, path: PathParameter) -> Response {
     let op = member(path).map(|id| Op::ChangeMembers(MemberChange::Promote { id }));
     perform(&app, &uri, op).await
+}
+
+/// `POST /v1/members/{id}/replace`
+pub(super) async fn replace(State(app): State<App>, uri: Uri, path: PathParameter, body: Body) -> Response {
+    let replacement = body::json::<Replacement>(body).await;
+    let op = member(path).and_then(|id| {
+        let Replacement { generation, peer_addr, incarnation } = replacement?;
+        Ok(Op::ChangeMembers(MemberChange::Replace(ReplaceMember { id, generation, peer_addr, incarnation })))
+    });
+    perform(&app, &uri, op).await
+}
+
+/// The body of a request to replace a member, which the path names.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Replacement {
+    generation: u16,
+    peer_addr: String,
+    incarnation: String,
 }
 
 /// `DELETE /v1/members/{id}`

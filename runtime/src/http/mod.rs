@@ -141,6 +141,7 @@ fn router(app: App) -> Router {
         .route("/v1/members", get(members::list).post(members::add))
         .route("/v1/members/{id}", delete(members::remove))
         .route("/v1/members/{id}/promote", post(members::promote))
+        .route("/v1/members/{id}/replace", post(members::replace))
         .route("/v1/leader/transfer", post(members::transfer))
         .route("/v1/status", get(node::status))
         .route("/v1/snapshot", get(snapshots::read).post(snapshots::take))

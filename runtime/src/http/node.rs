@@ -18,19 +18,22 @@ impl App {
         let view = self.core.view().get();
         let roster = self.peers.roster();
         let members = view.members.iter().map(|(id, member)| MemberView {
-            id: id.0,
+            id: id.number(),
+            generation: id.generation(),
             voter: member.standing == Standing::Voter,
+            returning: member.standing == Standing::Returning,
             peer_addr: Place::of(&member.address).peer_addr,
             client_addr: self.peers.client_addr(id),
             connected: self.peers.is_connected(id),
             matched: view.matched.iter().find(|(peer, _)| *peer == id).map(|&(_, matched)| matched),
         });
         StatusView {
-            node: roster.node.0,
+            node: roster.node.number(),
+            generation: roster.node.generation(),
             cluster: format!("{:016x}", roster.cluster),
             role: view.role.to_string(),
             term: view.term,
-            leader: view.leader.map(|id| LeaderView { id: id.0, client_addr: self.peers.client_addr(id) }),
+            leader: view.leader.map(|id| LeaderView { id: id.number(), client_addr: self.peers.client_addr(id) }),
             commit: view.commit,
             applied: view.commit,
             cluster_time_ms: view.clock,

@@ -4,7 +4,10 @@
 //! It looks just like a new cluster's node on its first start, above all when it is started with the command line of its
 //! first start. So each data directory has a number, drawn when it is made, its **incarnation**; every node remembers,
 //! on its disk, under which incarnation it first met each other node, and refuses any other one for ever. A server that has
-//! lost its disk comes back under a new number, as a new member.
+//! lost its disk comes back as a new member: under its number in the next generation, or under another number.
+//!
+//! It also remembers where it met them: a node that has lost its log, and with it the members' addresses, asks there to be
+//! taken back.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -13,26 +16,43 @@ use std::path::PathBuf;
 use palisade_spec::raft::NodeId;
 use serde::{Deserialize, Serialize};
 
-use crate::storage::{Incarnation, StorageError, SystemDisk, files};
+use crate::storage::{Incarnation, StorageError, SystemDisk, Versioned, files};
 use crate::sync::Mutex;
 
 /// The file's name.
 const FILE_NAME: &str = "peers.json";
 /// The only format this program writes and reads.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// Under which incarnation this node has met others.
 #[derive(Debug)]
 pub struct Acquaintances {
     directory: PathBuf,
-    met: Mutex<BTreeMap<NodeId, Incarnation>>,
+    met: Mutex<BTreeMap<NodeId, Met>>,
+}
+
+/// Another node, as this one met it first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Met {
+    incarnation: Incarnation,
+    peer_addr: String,
+}
+
+/// The same, in the file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    node: u16,
+    generation: u16,
+    incarnation: Incarnation,
+    peer_addr: String,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Record {
     format: u32,
-    met: BTreeMap<NodeId, Incarnation>,
+    met: Vec<Entry>,
 }
 
 impl Acquaintances {
@@ -51,28 +71,43 @@ impl Acquaintances {
                     path: path.clone(),
                     reason: error.to_string(),
                 };
-                let record: Record = serde_json::from_slice(&bytes).map_err(unreadable)?;
-                if record.format != FORMAT {
-                    return Err(StorageError::UnknownFormat { path, found: record.format, known: FORMAT });
+                let found: Versioned = serde_json::from_slice(&bytes).map_err(unreadable)?;
+                if found.format != FORMAT {
+                    return Err(StorageError::UnknownFormat { path, found: found.format, known: FORMAT });
                 }
-                record.met
+                let record: Record = serde_json::from_slice(&bytes).map_err(unreadable)?;
+                let met = |Entry { node, generation, incarnation, peer_addr }| {
+                    (NodeId::new(node, generation), Met { incarnation, peer_addr })
+                };
+                record.met.into_iter().map(met).collect()
             }
         };
         Ok(Acquaintances { directory, met: Mutex::new(met) })
     }
 
+    /// Where each node was when this one met it.
+    pub fn addresses(&self) -> Vec<(NodeId, String)> {
+        self.met.lock().iter().map(|(&node, met)| (node, met.peer_addr.clone())).collect()
+    }
+
     /// Somebody says that it is `node`. The first time this is remembered, durably, before anything that it says is heard.
-    pub(super) fn meet(&self, node: NodeId, incarnation: Incarnation) -> Result<(), String> {
+    pub(super) fn meet(&self, node: NodeId, incarnation: Incarnation, peer_addr: &str) -> Result<(), String> {
         let mut met = self.met.lock();
         match met.get(&node) {
-            Some(known) if *known == incarnation => Ok(()),
+            Some(known) if known.incarnation == incarnation => Ok(()),
             Some(_) => Err(format!(
                 "node {node} was here before with another data directory, and has forgotten what it promised. Bring that \
                  directory back, or remove node {node} from the cluster and join a server with a new number (docs/operations.md)"
             )),
             None => {
-                met.insert(node, incarnation);
-                let record = Record { format: FORMAT, met: met.clone() };
+                met.insert(node, Met { incarnation, peer_addr: peer_addr.to_owned() });
+                let entry = |(node, met): (&NodeId, &Met)| Entry {
+                    node: node.number(),
+                    generation: node.generation(),
+                    incarnation: met.incarnation,
+                    peer_addr: met.peer_addr.clone(),
+                };
+                let record = Record { format: FORMAT, met: met.iter().map(entry).collect() };
                 let content = serde_json::to_vec_pretty(&record).map_err(|error| error.to_string());
                 let path = self.directory.join(FILE_NAME);
                 let written = content.and_then(|content| {
@@ -97,13 +132,14 @@ mod tests {
         let acquaintances = Acquaintances::load(directory.path()).unwrap();
         let (two, first, second) = (NodeId(2), Incarnation(7), Incarnation(8));
         for acquaintances in [acquaintances, Acquaintances::load(directory.path()).unwrap()] {
-            assert_eq!(acquaintances.meet(two, first), Ok(()));
-            let refusal = acquaintances.meet(two, second).unwrap_err();
+            assert_eq!(acquaintances.meet(two, first, "two:1"), Ok(()));
+            let refusal = acquaintances.meet(two, second, "two:1").unwrap_err();
             assert!(refusal.starts_with("node 2 was here before with another data directory"), "{refusal}");
         }
         let later = Acquaintances::load(directory.path()).unwrap();
-        assert!(later.meet(two, second).is_err(), "it is remembered over a restart");
-        assert_eq!(later.meet(NodeId(3), second), Ok(()));
+        assert!(later.meet(two, second, "two:1").is_err(), "it is remembered over a restart");
+        assert_eq!(later.meet(NodeId::new(2, 1), second, "two:2"), Ok(()), "the next generation is another node");
+        assert_eq!(later.addresses(), [(two, "two:1".to_owned()), (NodeId::new(2, 1), "two:2".to_owned())]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use super::frame::{self, BUFFER_KEPT, FrameError, HELLO_BYTES, MESSAGE_BYTES, ReadError};
-use super::{Hello, Link, MAGIC, Peers, Place, Purpose, VERSION, Welcome, snapshots};
+use super::{Hello, Introduction, Link, MAGIC, Peers, Place, Purpose, Roster, VERSION, Welcome, snapshots};
 use crate::core::{Core, NotTaken};
 use crate::descriptors::{Descriptors, Places};
 use crate::metrics::Metrics;
@@ -68,10 +68,10 @@ pub async fn accept(peers: Arc<Peers>, core: Core, listener: TcpListener, descri
             };
             drop(permit);
             let ended = match greeted {
-                Ok(Ok((link, Purpose::Messages, connection))) => receive_as(&peers, &link, connection, core).await,
                 Ok(Ok((link, Purpose::Snapshot, Connection { stream, bytes }))) => {
                     return snapshots::receive(&peers, link.peer, stream, bytes, &core).await;
                 }
+                Ok(Ok((link, _, connection))) => receive_as(&peers, &link, connection, core).await,
                 Ok(Err(error)) => error,
                 Err(_) => Ended::Silent,
             };
@@ -98,25 +98,56 @@ async fn greet(peers: &Peers, mut stream: TcpStream) -> Result<(Arc<Link>, Purpo
     let Some(hello) = frame::read::<Hello>(&mut stream, &mut bytes, HELLO_BYTES).await? else {
         return Err(Ended::Closed);
     };
-    let welcome = judge(peers, &hello);
-    let welcome = match welcome {
-        // It may have to wait for the disk, but only at the very first meeting.
-        Ok(()) => tokio::task::block_in_place(|| peers.acquaintances.meet(hello.from, hello.incarnation)),
-        refused => refused,
+    let judged = judge_origin(&peers.roster, &hello);
+    let judged = match hello.purpose {
+        Purpose::Introduction => judged,
+        Purpose::Messages | Purpose::Snapshot => judged.and_then(|()| judge_node(peers, &hello)).and_then(|()| {
+            // It may have to wait for the disk, but only at the very first meeting.
+            let meet = || peers.acquaintances.meet(hello.from, hello.incarnation, &hello.peer_addr);
+            tokio::task::block_in_place(meet)
+        }),
     };
-    let welcome: Welcome = welcome.map(|()| peers.roster.incarnation);
-    let mut reply = Vec::new();
-    frame::encode(&welcome, &mut reply);
-    stream.write_all(&reply).await?;
+    let Roster { incarnation, client_addr, .. } = &peers.roster;
+    let welcome: Welcome =
+        judged.map(|()| Introduction { incarnation: *incarnation, client_addr: client_addr.clone() });
+    reply(&mut stream, &welcome).await?;
     welcome.map_err(Ended::Refused)?;
+    if hello.purpose == Purpose::Introduction {
+        return Err(Ended::Closed);
+    }
     let link = peers.link(hello.from).or_else(|| peers.meet(hello.from, &hello.peer_addr));
     let link = link.ok_or_else(|| Ended::Refused("it was removed just now".into()))?;
     link.state.lock().client_addr = Some(hello.client_addr);
     Ok((link, hello.purpose, Connection { stream, bytes }))
 }
 
-fn judge(peers: &Peers, hello: &Hello) -> Result<(), String> {
-    let roster = &peers.roster;
+async fn reply(stream: &mut TcpStream, welcome: &Welcome) -> Result<(), std::io::Error> {
+    let mut reply = Vec::new();
+    frame::encode(welcome, &mut reply);
+    stream.write_all(&reply).await
+}
+
+/// Tells everybody who dials why this node does not take part, for as long as the task lives.
+pub async fn refuse_all(listener: TcpListener, why: String) {
+    loop {
+        let Ok((mut stream, _)) = listener.accept().await else {
+            sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let refused = async {
+            let mut bytes = Vec::new();
+            if frame::read::<Hello>(&mut stream, &mut bytes, HELLO_BYTES).await?.is_some() {
+                reply(&mut stream, &Err(why.clone())).await?;
+            }
+            Ok::<(), ReadError>(())
+        };
+        // One at a time: whoever is slow keeps nobody from anything but an explanation.
+        let _ = timeout(Duration::from_millis(500), refused).await;
+    }
+}
+
+/// Whether whoever dials is of this program and of this cluster.
+fn judge_origin(roster: &Roster, hello: &Hello) -> Result<(), String> {
     if hello.magic != MAGIC {
         return Err("this is not Palisade's protocol between nodes".into());
     }
@@ -130,6 +161,12 @@ fn judge(peers: &Peers, hello: &Hello) -> Result<(), String> {
              same --cluster and --peers"
         ));
     }
+    Ok(())
+}
+
+/// Whether whoever dials is the node that it says it is, and means this one.
+fn judge_node(peers: &Peers, hello: &Hello) -> Result<(), String> {
+    let roster = &peers.roster;
     if hello.to != roster.node {
         return Err(format!("it looks for node {}, this is node {}: check the addresses", hello.to, roster.node));
     }
@@ -138,7 +175,10 @@ fn judge(peers: &Peers, hello: &Hello) -> Result<(), String> {
     }
     let members = Arc::clone(&peers.members.lock());
     if members.was_removed(hello.from) {
-        return Err(format!("node {} was removed from this cluster; stop it", hello.from));
+        return Err(format!(
+            "node {} was removed from this cluster, or came back with another data directory: stop it",
+            hello.from
+        ));
     }
     let meant = members.get(hello.from).and_then(|member| Place::of(&member.address).incarnation);
     if meant.is_some_and(|meant| meant != hello.incarnation) {

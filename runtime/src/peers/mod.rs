@@ -7,7 +7,7 @@
 //!
 //! Whom to dial, the log says ([`Peers::set_members`]). Whoever dials in is let in if it is of this cluster and was not
 //! removed: a member that this node has not heard of yet may lead it. What is never let in is a node that comes back
-//! with another data directory ([`acquaintances`]).
+//! with another data directory ([`acquaintances`]), unless the cluster has replaced it by a new member.
 
 mod acquaintances;
 pub mod frame;
@@ -25,8 +25,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc};
 
 pub use acquaintances::Acquaintances;
-pub use inbound::accept;
-pub use outbound::dial_all;
+pub use inbound::{accept, refuse_all};
+pub use outbound::{DialError, dial_all, introduction};
 pub use place::Place;
 pub use snapshots::{Answer, Offer, Verdict};
 
@@ -37,7 +37,7 @@ use crate::storage::{Incarnation, Snapshots};
 use crate::sync::Mutex;
 
 /// The version of the protocol between nodes. Nodes of different versions refuse one another.
-const VERSION: u16 = 3;
+const VERSION: u16 = 4;
 
 /// The first frame on a connection, from whoever dialled.
 #[derive(Debug, Serialize, Deserialize)]
@@ -69,10 +69,22 @@ pub enum Purpose {
     Messages,
     /// One snapshot from the dialling node.
     Snapshot,
+    /// Only to learn where the other node serves clients. Whoever is of the cluster may ask, without being let in: a node that has
+    /// lost its data directory, above all.
+    Introduction,
 }
 
 /// The answer to a [`Hello`]: welcome, and by whom; or why not.
-pub type Welcome = Result<Incarnation, String>;
+pub type Welcome = Result<Introduction, String>;
+
+/// Who answers a [`Hello`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Introduction {
+    /// The answering node's data directory, by its number.
+    pub incarnation: Incarnation,
+    /// Where it serves clients.
+    pub client_addr: String,
+}
 
 const MAGIC: [u8; 8] = *b"PALISADE";
 
@@ -89,8 +101,25 @@ pub struct Roster {
     pub client_addr: String,
     /// Where other nodes reach it.
     pub peer_addr: String,
-    /// Where this node finds others, whatever the members' addresses say.
+    /// Where this node finds others, whatever the members' addresses say. By their numbers: each in its first generation.
     pub peer_addrs: BTreeMap<NodeId, String>,
+}
+
+impl Roster {
+    /// What this node says first to whoever it dials.
+    fn hello(&self, to: NodeId, purpose: Purpose) -> Hello {
+        Hello {
+            magic: MAGIC,
+            version: VERSION,
+            cluster: self.cluster,
+            from: self.node,
+            to,
+            client_addr: self.client_addr.clone(),
+            peer_addr: self.peer_addr.clone(),
+            incarnation: self.incarnation,
+            purpose,
+        }
+    }
 }
 
 /// This node's links to all others.
@@ -206,7 +235,8 @@ impl Peers {
     /// There is a node, and it can be dialled at this address, unless this node was told of another one at its start. `None`
     /// if it was removed.
     fn meet(&self, peer: NodeId, address: &str) -> Option<Arc<Link>> {
-        let address = self.roster.peer_addrs.get(&peer).map_or(address, String::as_str);
+        let first = NodeId::new(peer.number(), 0);
+        let address = self.roster.peer_addrs.get(&first).map_or(address, String::as_str);
         let mut links = self.links.lock();
         if self.members.lock().was_removed(peer) {
             return None;

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
 use super::frame::{self, BUFFER_KEPT, FrameError, HELLO_BYTES, ReadError};
-use super::{Hello, Link, MAGIC, Peers, Purpose, ToDial, VERSION, Welcome, snapshots};
+use super::{Hello, Introduction, Link, Peers, Purpose, Roster, ToDial, Welcome, snapshots};
 use crate::sockets;
 
 /// How long a connection and its handshake may take.
@@ -20,14 +20,19 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// The pauses between attempts: doubled from the first to the last.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
+/// Why a node could not be dialled.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum DialError {
+pub enum DialError {
+    /// What the system says.
     #[error(transparent)]
     Io(#[from] std::io::Error),
+    /// It takes too long.
     #[error("no answer within {DIAL_TIMEOUT:?}")]
     Timeout,
+    /// It said something else than an answer.
     #[error(transparent)]
     Frame(#[from] FrameError),
+    /// One of the two does not want the other.
     #[error("one of the two refuses the other: {0}")]
     Refused(String),
 }
@@ -77,32 +82,35 @@ pub(super) async fn connect(peers: &Peers, link: &Link, purpose: Purpose) -> Res
         // back elsewhere would hear nothing from its leader for as long.
         let silence = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);
         rustix::net::sockopt::set_tcp_user_timeout(&stream, silence).map_err(std::io::Error::from)?;
-        let roster = &peers.roster;
-        let hello = Hello {
-            magic: MAGIC,
-            version: VERSION,
-            cluster: roster.cluster,
-            from: roster.node,
-            to: peer,
-            client_addr: roster.client_addr.clone(),
-            peer_addr: roster.peer_addr.clone(),
-            incarnation: roster.incarnation,
-            purpose,
-        };
-        let mut bytes = Vec::new();
-        frame::encode(&hello, &mut bytes);
-        stream.write_all(&bytes).await?;
-        bytes.clear();
-        match frame::read::<Welcome>(&mut stream, &mut bytes, HELLO_BYTES).await? {
-            Some(welcome) => {
-                let incarnation = welcome.map_err(DialError::Refused)?;
-                let met = tokio::task::block_in_place(|| peers.acquaintances.meet(peer, incarnation));
-                met.map_err(DialError::Refused)?;
-                link.state.lock().welcomed = true;
-                Ok(stream)
-            }
-            None => Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()),
-        }
+        let welcomed = greet(&mut stream, &peers.roster.hello(peer, purpose)).await?;
+        let address = link.state.lock().address.clone();
+        let met = tokio::task::block_in_place(|| peers.acquaintances.meet(peer, welcomed.incarnation, &address));
+        met.map_err(DialError::Refused)?;
+        link.state.lock().welcomed = true;
+        Ok(stream)
+    };
+    timeout(DIAL_TIMEOUT, handshake).await.map_err(|_| DialError::Timeout)?
+}
+
+/// Says hello, and waits for the answer.
+async fn greet(stream: &mut TcpStream, hello: &Hello) -> Result<Introduction, DialError> {
+    let mut bytes = Vec::new();
+    frame::encode(hello, &mut bytes);
+    stream.write_all(&bytes).await?;
+    bytes.clear();
+    let welcome = frame::read::<Welcome>(stream, &mut bytes, HELLO_BYTES).await?;
+    let welcome = welcome.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::UnexpectedEof))?;
+    welcome.map_err(DialError::Refused)
+}
+
+/// Asks the node at `address` where it serves clients.
+///
+/// # Errors
+/// If it does not answer, or is not of this cluster, or cannot be asked anything itself.
+pub async fn introduction(roster: &Roster, address: &str) -> Result<Introduction, DialError> {
+    let handshake = async {
+        let mut stream = TcpStream::connect(address).await?;
+        greet(&mut stream, &roster.hello(roster.node, Purpose::Introduction)).await
     };
     timeout(DIAL_TIMEOUT, handshake).await.map_err(|_| DialError::Timeout)?
 }

@@ -59,7 +59,9 @@ pub(super) async fn identify(config: &ServerConfig, directory: &LockedDir) -> Re
 
 /// Who the command line says the node of this directory is, as far as it says anything.
 fn expected(config: &ServerConfig, found: &Identity) -> Identity {
-    let mut expected = Identity { node: config.node, ..found.clone() };
+    // How often it has come back without its directory, only the directory knows.
+    let node = NodeId::new(config.node.number(), found.node.generation());
+    let mut expected = Identity { node, ..found.clone() };
     if !found.founders.is_empty() {
         // Members that came later may be named too, to say where they are.
         if found.founders.keys().any(|founder| !config.peers.contains_key(founder)) && !config.peers.is_empty() {
@@ -77,7 +79,7 @@ async fn join(config: &ServerConfig, address: &str) -> Result<Identity, ServeErr
     let peer_addr = config.advertised_peer_addr.as_ref().unwrap_or(&config.peer_addr).clone();
     // Drawn once: if an answer is lost, the next attempt asks for the same.
     let incarnation = Incarnation(rand::random());
-    let member = AddMember { id: config.node.0, peer_addr, incarnation: Some(incarnation.to_string()) };
+    let member = AddMember { id: config.node.number(), peer_addr, incarnation: Some(incarnation.to_string()) };
     let change = MemberChange::Add(member);
     loop {
         match attempt(address, change.clone()).await {

@@ -69,6 +69,11 @@ impl LockedDir {
         &self.path
     }
 
+    /// The disk that it is on.
+    pub(super) fn disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
+    }
+
     /// Takes it over: a new one for the node of this `identity`, which is written down; any other only if it is that
     /// node's.
     ///
@@ -97,7 +102,7 @@ fn verify(directory: &Path, found: &Identity, expected: &Identity) -> Result<(),
     if found.cluster != expected.cluster {
         return Err(StorageError::WrongCluster { path, found: found.cluster, expected: expected.cluster });
     }
-    if found.node != expected.node {
+    if found.node.number() != expected.node.number() {
         return Err(StorageError::WrongNode { path, found: found.node, expected: expected.node });
     }
     let ids = |identity: &Identity| identity.founders.keys().copied().collect();
@@ -193,7 +198,7 @@ mod tests {
         let file = path.join("identity.json");
         let content = fs::read_to_string(&file).unwrap();
         for (broken, complaint) in [
-            (content.replace("\"format\": 2", "\"format\": 9"), "is in format 9; this program knows format 2"),
+            (content.replace("\"format\": 3", "\"format\": 9"), "is in format 9; this program knows format 3"),
             (content.replace("\"node\"", "\"nod\""), "cannot be understood"),
             (content[..content.len() / 2].to_owned(), "cannot be understood"),
             (String::new(), "cannot be understood"),

@@ -160,6 +160,12 @@ impl StorageError {
         move |source| StorageError::Io { action, path, source }
     }
 
+    /// Whether the directory has lost what the node has promised. It is known whose directory it is.
+    pub fn is_damage(&self) -> bool {
+        use StorageError::{Damaged, MissingSegment, SnapshotUnfit};
+        matches!(self, MissingSegment { .. } | SnapshotUnfit { .. } | Damaged { .. })
+    }
+
     /// A failure to make something durable; for `map_err`.
     pub(super) fn write(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> StorageError {
         let path = path.into();

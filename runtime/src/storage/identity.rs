@@ -22,7 +22,7 @@ use super::{SegmentNumber, StorageError, files};
 pub(super) const FILE_NAME: &str = "identity.json";
 
 /// The only format this program writes and reads.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// The number of a data directory, drawn at random when it is made: it tells a node from another one that was started
 /// under its number.
@@ -48,7 +48,7 @@ impl FromStr for Incarnation {
 pub struct Identity {
     /// The cluster's id.
     pub cluster: u64,
-    /// The node's number.
+    /// The node: the number that the operator gave it, and how often it has come back without its directory.
     pub node: NodeId,
     /// The directory's number.
     pub incarnation: Incarnation,
@@ -72,7 +72,8 @@ impl Identity {
 struct Record {
     format: u32,
     cluster: u64,
-    node: NodeId,
+    node: u16,
+    generation: u16,
     incarnation: Incarnation,
     founders: BTreeMap<NodeId, String>,
     restored: Option<String>,
@@ -96,8 +97,8 @@ impl Segments {
 
 /// Just enough to tell the format of a file, whatever else is in it.
 #[derive(Deserialize)]
-struct Versioned {
-    format: u32,
+pub(crate) struct Versioned {
+    pub(crate) format: u32,
 }
 
 /// Where the file is.
@@ -120,7 +121,8 @@ pub(super) fn read(disk: &dyn Disk, directory: &Path) -> Result<Option<(Identity
         return Err(StorageError::UnknownFormat { path, found: found.format, known: FORMAT });
     }
     let record: Record = serde_json::from_slice(&bytes).map_err(unreadable)?;
-    let Record { cluster, node, incarnation, founders, restored, segments, .. } = record;
+    let Record { cluster, node, generation, incarnation, founders, restored, segments, .. } = record;
+    let node = NodeId::new(node, generation);
     Ok(Some((Identity { cluster, node, incarnation, founders, restored }, segments)))
 }
 
@@ -133,7 +135,8 @@ pub(super) fn write(
 ) -> Result<(), StorageError> {
     let path = path(directory);
     let Identity { cluster, node, incarnation, founders, restored } = identity.clone();
-    let record = Record { format: FORMAT, cluster, node, incarnation, founders, restored, segments };
+    let (node, generation) = (node.number(), node.generation());
+    let record = Record { format: FORMAT, cluster, node, generation, incarnation, founders, restored, segments };
     let mut content = serde_json::to_vec_pretty(&record)
         .map_err(|error| StorageError::IdentityUnreadable { path: path.clone(), reason: error.to_string() })?;
     content.push(b'\n');

@@ -15,6 +15,8 @@
 //! | `peers.json` | which directories' nodes this one has met (see `peers::acquaintances`) |
 //! | `wal-00000000000000000001.log`… | the log's segments |
 //! | `snapshot-00000000000000000700-3.snap`… | the state after entry 700, which is of term 3 |
+//! | `return.json` | this node has lost its log, and is on its way to a new identity (see `set_aside`) |
+//! | `damaged-0-…` | the files of such a node, of its generation 0; never read |
 //! | `….tmp` | a file in the making; means nothing |
 //!
 //! # Why recovery is right
@@ -53,8 +55,8 @@
 //! `disk`: what all of it is done with. `directory` and `identity`: whose it is. `wal`: writing. `frame`, `record`,
 //! `mask`, `segment`, `evidence`: the format. `outline`: what the writer knows of the log. `prepare`, `remove`, `files`: new
 //! files, durably, and old ones; `space`: whether there is room for them. `recover`, `tail`, `replay`: reading back; torn
-//! or damaged; possible or not. `snapshots`,
-//! `snapshot_file`, `snapshot_names`: the state beside the log.
+//! or damaged; possible or not. `snapshots`, `snapshot_file`, `snapshot_names`: the state beside the log. `set_aside`: a
+//! directory that has lost its log becomes another member's.
 //!
 //! Deliberately absent: retries, repair of damage, compression, encryption, reuse of old segments (their old frames
 //! would end the argument above), falling back to an older snapshot.
@@ -76,6 +78,7 @@ mod recover;
 mod remove;
 mod replay;
 mod segment;
+mod set_aside;
 mod snapshot_file;
 mod snapshot_names;
 mod snapshots;
@@ -88,6 +91,7 @@ mod wal;
 pub use directory::{DataDir, LockedDir};
 pub use disk::{Access, Beside, Disk, DiskFile, Lock, Locking, SystemDisk};
 pub use error::StorageError;
+pub(crate) use identity::Versioned;
 pub use identity::{Identity, Incarnation};
 pub use recover::{Cut, RecoveryReport};
 pub use snapshot_file::{SnapshotFlaw, SnapshotHash, SnapshotInfo, read as read_snapshot};

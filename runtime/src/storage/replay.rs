@@ -196,7 +196,7 @@ mod tests {
         Record::Entries(Cow::Owned(entries.iter().map(|&(term, index, stamp)| entry(term, index, stamp)).collect()))
     }
 
-    fn hard(term: u64, vote: Option<u16>) -> Record<'static, Vec<u8>> {
+    fn hard(term: u64, vote: Option<u32>) -> Record<'static, Vec<u8>> {
         Record::HardState(HardState { term: Term(term), vote: vote.map(NodeId) })
     }
 

@@ -1,8 +1,8 @@
 //! One segment: a file of the log, from its name to its last byte.
 //!
 //! ```text
-//! sector 0:  magic "PALISWAL" | format u32 | cluster u64 | node u16 | segment number u64 | first frame u64
-//!            | size u64 | term u64 | has voted u8 | for whom u16 | last entry: term u64, index u64, stamp u64
+//! sector 0:  magic "PALISWAL" | format u32 | cluster u64 | node u32 | segment number u64 | first frame u64
+//!            | size u64 | term u64 | has voted u8 | for whom u32 | last entry: term u64, index u64, stamp u64
 //!            | zeros | CRC-32C at 508
 //! sectors 1, 2: evidence of the newest synced frame (see the evidence module)
 //! then:      frames, one after the other
@@ -54,8 +54,8 @@ impl fmt::Display for SegmentNumber {
 
 const MAGIC: [u8; 8] = *b"PALISWAL";
 /// The only format this program writes and reads. The place of the checksum is the same in every format.
-const FORMAT: u32 = 3;
-const START_AT: usize = 46;
+const FORMAT: u32 = 4;
+const START_AT: usize = 48;
 const SUM_AT: usize = SECTOR - 4;
 
 /// Where the first frame begins.
@@ -84,19 +84,19 @@ impl Start {
     fn encode(&self, bytes: &mut [u8]) {
         bytes[..8].copy_from_slice(&self.hard.term.0.to_le_bytes());
         bytes[8] = u8::from(self.hard.vote.is_some());
-        bytes[9..11].copy_from_slice(&self.hard.vote.map_or(0, |node| node.0).to_le_bytes());
-        bytes[11..19].copy_from_slice(&self.last.term.0.to_le_bytes());
-        bytes[19..27].copy_from_slice(&self.last.index.0.to_le_bytes());
-        bytes[27..35].copy_from_slice(&self.stamp.0.to_le_bytes());
+        bytes[9..13].copy_from_slice(&self.hard.vote.map_or(0, |node| node.0).to_le_bytes());
+        bytes[13..21].copy_from_slice(&self.last.term.0.to_le_bytes());
+        bytes[21..29].copy_from_slice(&self.last.index.0.to_le_bytes());
+        bytes[29..37].copy_from_slice(&self.stamp.0.to_le_bytes());
     }
 
     fn decode(bytes: &[u8]) -> Start {
         let number = |at| u64::from_le_bytes(field(bytes, at));
-        let vote = (bytes[8] != 0).then(|| NodeId(u16::from_le_bytes(field(bytes, 9))));
+        let vote = (bytes[8] != 0).then(|| NodeId(u32::from_le_bytes(field(bytes, 9))));
         Start {
             hard: HardState { term: Term(number(0)), vote },
-            last: Position { term: Term(number(11)), index: Index(number(19)) },
-            stamp: Stamp(number(27)),
+            last: Position { term: Term(number(13)), index: Index(number(21)) },
+            stamp: Stamp(number(29)),
         }
     }
 }
@@ -120,10 +120,10 @@ impl Header {
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
         bytes[12..20].copy_from_slice(&identity.cluster.to_le_bytes());
-        bytes[20..22].copy_from_slice(&identity.node.0.to_le_bytes());
-        bytes[22..30].copy_from_slice(&self.number.0.to_le_bytes());
-        bytes[30..38].copy_from_slice(&self.first.0.to_le_bytes());
-        bytes[38..46].copy_from_slice(&self.size.to_le_bytes());
+        bytes[20..24].copy_from_slice(&identity.node.0.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.number.0.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.first.0.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.size.to_le_bytes());
         self.start.encode(&mut bytes[START_AT..]);
         let sum = crc32c::crc32c(&bytes[..SUM_AT]);
         bytes[SUM_AT..SECTOR].copy_from_slice(&sum.to_le_bytes());
@@ -157,14 +157,14 @@ impl Header {
                 expected: identity.cluster,
             });
         }
-        let node = NodeId(u16::from_le_bytes(field(header, 20)));
+        let node = NodeId(u32::from_le_bytes(field(header, 20)));
         if node != identity.node {
             return Err(StorageError::WrongNode { path: path.to_owned(), found: node, expected: identity.node });
         }
         Ok(Header {
-            number: SegmentNumber(u64::from_le_bytes(field(header, 22))),
-            first: Sequence(u64::from_le_bytes(field(header, 30))),
-            size: u64::from_le_bytes(field(header, 38)),
+            number: SegmentNumber(u64::from_le_bytes(field(header, 24))),
+            first: Sequence(u64::from_le_bytes(field(header, 32))),
+            size: u64::from_le_bytes(field(header, 40)),
             start: Start::decode(&header[START_AT..]),
         })
     }

@@ -47,7 +47,7 @@ impl Hello {
         let identity: serde_json::Value = serde_json::from_slice(&identity).unwrap();
         let number = |field: &str| identity[field].as_u64().unwrap();
         let (cluster, incarnation) = (number("cluster"), number("incarnation"));
-        Hello { magic: *b"PALISADE", version: 3, cluster, from, to, incarnation, purpose: 0 }
+        Hello { magic: *b"PALISADE", version: 4, cluster, from, to, incarnation, purpose: 0 }
     }
 
     fn frame(&self) -> Vec<u8> {
@@ -59,8 +59,8 @@ impl Hello {
     }
 }
 
-/// What the node answered to a hello.
-fn welcome(answer: &[u8]) -> Result<u64, String> {
+/// What the node answered to a hello: its directory, and where it serves clients.
+fn welcome(answer: &[u8]) -> Result<(u64, String), String> {
     codec::decode(answer.get(8..).unwrap_or_default()).expect("the node answers a hello before it closes")
 }
 
@@ -134,7 +134,7 @@ fn a_node_of_another_kind_is_refused_with_the_reason() {
     let good = Hello::good(&victim);
     let strangers = [
         (Hello { magic: *b"REDISCLI", ..good.clone() }, "not Palisade's protocol"),
-        (Hello { version: 4, ..good.clone() }, "version 4"),
+        (Hello { version: 5, ..good.clone() }, "version 5"),
         (Hello { cluster: good.cluster ^ 1, ..good.clone() }, "cluster"),
         (Hello { to: good.to + 1, ..good.clone() }, "check the addresses"),
         (Hello { from: good.to, ..good.clone() }, "which is this node"),
@@ -189,7 +189,7 @@ fn a_snapshot_has_to_come_the_proper_way() {
     let last = Position { term: Term(1), index: Index(1_000_000) };
     let snapshot = Arc::new(Snapshot { last, stamp: Stamp(1), members: Arc::default(), machine: LockTable::default() });
     let body = Body::InstallSnapshot { snapshot };
-    let smuggled = Message { from: NodeId(hello.from), to: NodeId(hello.to), term: Term(1_000), body };
+    let smuggled = Message { from: NodeId(hello.from.into()), to: NodeId(hello.to.into()), term: Term(1_000), body };
     let mut payload = Vec::new();
     codec::encode_into(&smuggled, &mut payload);
     send_and_finish(&port, &[hello.frame(), frame(&payload)].concat());
@@ -236,7 +236,7 @@ fn numbers_out_of_range_are_dropped() {
         let mut bytes = hello.frame();
         for term in [u64::MAX, LARGEST + 1] {
             let body = Body::<LockTable>::AppendAccepted { matched: Index(1), round: Round(0) };
-            let message = Message { from: NodeId(hello.from), to: NodeId(id), term: Term(term), body };
+            let message = Message { from: NodeId(hello.from.into()), to: NodeId(id.into()), term: Term(term), body };
             let mut payload = Vec::new();
             codec::encode_into(&message, &mut payload);
             bytes.extend(frame(&payload));

@@ -5,6 +5,7 @@ mod journal;
 mod load;
 mod old_copies;
 mod refusals;
+mod returns;
 
 #[path = "../support/mod.rs"]
 mod support;

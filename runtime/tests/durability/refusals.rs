@@ -41,6 +41,11 @@ fn frames(segment: &[u8]) -> Vec<usize> {
     frames
 }
 
+/// A calm cluster whose nodes do not come back by themselves when they have lost their logs.
+fn stopping() -> Cluster {
+    Cluster::start_with(3, &["--election-timeout", "750ms", "--on-damage", "stop"])
+}
+
 /// Takes a lock as a client of the whole cluster.
 fn take(cluster: &Cluster, key: &str) -> (String, u64) {
     let session = locks::open_session(cluster, "", Duration::from_secs(3600));
@@ -62,7 +67,7 @@ fn assert_serves(cluster: &Cluster, taken: &mut Vec<(String, u64)>) {
 /// starts, and the cluster is whole.
 #[test]
 fn a_node_whose_log_is_damaged_does_not_start() {
-    let mut cluster = Cluster::start_calm(3);
+    let mut cluster = stopping();
     let mut taken = Vec::new();
     // A follower and the leader are alike in this: damage is damage.
     let follower = cluster.wait_ready() % 3 + 1;
@@ -99,7 +104,7 @@ fn a_node_whose_log_is_damaged_does_not_start() {
 /// zero from a frame on. The node refuses to start, says where and how much is missing, and leaves the file as it is.
 #[test]
 fn a_node_whose_log_has_lost_its_end_does_not_start() {
-    let mut cluster = Cluster::start_calm(3);
+    let mut cluster = stopping();
     let mut taken = Vec::new();
     let follower = cluster.wait_ready() % 3 + 1;
     let path = segment(&cluster.data(follower));
@@ -133,7 +138,7 @@ fn a_node_whose_log_has_lost_its_end_does_not_start() {
 /// command line says. Who is refused leaves it as it was: its node starts from it as if nothing had happened.
 #[test]
 fn a_data_directory_is_one_nodes_for_ever() {
-    let mut cluster = Cluster::start_calm(3);
+    let mut cluster = stopping();
     let mut taken = Vec::new();
     assert_serves(&cluster, &mut taken);
     let node = cluster.wait_ready() % 3 + 1;
@@ -171,7 +176,7 @@ fn a_data_directory_is_one_nodes_for_ever() {
 /// says who is there, and the first does not notice.
 #[test]
 fn a_data_directory_is_used_by_one_process_at_a_time() {
-    let mut cluster = Cluster::start_calm(3);
+    let mut cluster = stopping();
     let mut taken = Vec::new();
     assert_serves(&cluster, &mut taken);
     for node in cluster.ids() {

@@ -53,7 +53,7 @@ struct Node {
     /// Where other nodes reach it.
     reached_at: String,
     process: Option<Child>,
-    /// Whom it asked to join, if it is no founder.
+    /// Whom it asked to join, if it is no founder; empty if it is not told any more.
     joins: Option<String>,
 }
 
@@ -173,9 +173,10 @@ impl Cluster {
         command
             .args(["serve", "--id", &id.to_string(), "--stop-with-stdin", "--log", "debug"])
             .args(["--client-addr", &self.node(id).client_addr, "--peer-addr", &self.node(id).peer_addr])
-            .args(match &self.node(id).joins {
-                None => ["--peers".to_owned(), peers.collect::<Vec<_>>().join(",")],
-                Some(address) => ["--join".to_owned(), address.clone()],
+            .args(match self.node(id).joins.as_deref() {
+                None => vec!["--peers".to_owned(), peers.collect::<Vec<_>>().join(",")],
+                Some("") => vec![],
+                Some(address) => vec!["--join".to_owned(), address.to_owned()],
             })
             .args(&self.flags)
             .arg("--data")
@@ -200,6 +201,11 @@ impl Cluster {
         let id = u16::try_from(self.nodes.len()).expect("a few nodes");
         self.restart(id);
         id
+    }
+
+    /// Node `id`, which has joined, is told nobody's address at its later starts.
+    pub fn forget_whom_it_joined(&mut self, id: u16) {
+        self.nodes[usize::from(id) - 1].joins = Some(String::new());
     }
 
     /// Starts node `id` again, on the data it has.

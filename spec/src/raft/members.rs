@@ -40,10 +40,10 @@ impl fmt::Display for Address {
 pub enum Standing {
     /// It is sent everything, and counts for nothing: neither commits nor elections depend on it (§4.2.1).
     Learner,
-    /// It replaces a voter that has lost its disk: a learner that the leader promotes by itself, as soon as it has caught up.
-    Returning,
     /// It votes, and what a majority of the voters has is committed.
     Voter,
+    /// It replaces a voter that has lost its disk: a learner that the leader promotes by itself, as soon as it has caught up.
+    Returning,
 }
 
 /// One member.

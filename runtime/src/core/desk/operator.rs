@@ -11,8 +11,13 @@ use crate::peers::Place;
 
 impl Desk {
     /// The round's next change of the members. To be followed by [`Desk::accepted`] or [`Desk::change_refused`].
-    pub(in crate::core) fn change(&mut self) -> Option<Change> {
+    pub(in crate::core) fn change(&mut self, node: &Node<LockTable>) -> Option<Change> {
         let (change, responder) = self.changes.pop_front()?;
+        let change = match change {
+            Change::Promote(id) => Change::Promote(present(node, id)),
+            Change::Remove(id) => Change::Remove(present(node, id)),
+            Change::Add { .. } | Change::Replace { .. } => change,
+        };
         self.proposed.push_back(vec![Origin::Change { change: change.clone(), responder }]);
         Some(change)
     }
@@ -21,6 +26,13 @@ impl Desk {
     pub(in crate::core) fn change_strands(&mut self) {
         let message = "too few of those who would vote then are connected to the leader: start them first";
         let failure = Failure::new(Code::NoMajority, message);
+        self.proposed.pop_back().into_iter().flatten().for_each(|origin| origin.fail(&failure));
+    }
+
+    /// A member is to be replaced that is there: it has not lost its disk.
+    pub(in crate::core) fn replaced_is_there(&mut self, lost: NodeId) {
+        let message = format!("node {lost} is connected to the leader, so its server runs with its data directory");
+        let failure = Failure::new(Code::TooEarly, message);
         self.proposed.pop_back().into_iter().flatten().for_each(|origin| origin.fail(&failure));
     }
 
@@ -47,10 +59,10 @@ impl Desk {
 
     /// To whom the node is to hand over, if somebody wishes it to. To be followed by [`Desk::watch_handover`] in this and
     /// every later round.
-    pub(in crate::core) fn wish(&mut self) -> Option<Option<NodeId>> {
+    pub(in crate::core) fn wish(&mut self, node: &Node<LockTable>) -> Option<Option<NodeId>> {
         let (to, responder) = self.wishes.pop_front()?;
         self.handover.push(responder);
-        Some(to)
+        Some(to.map(|to| present(node, to)))
     }
 
     /// The node does not hand over: it does not lead, or there is no such voter.
@@ -83,12 +95,17 @@ impl Desk {
     }
 }
 
+/// The member of an identity's number, in its present generation.
+fn present(node: &Node<LockTable>, id: NodeId) -> NodeId {
+    node.members().by_number(id.number()).unwrap_or(id)
+}
+
 /// Whether the members are already as the change would make them.
 fn is_done(node: &Node<LockTable>, change: &Change) -> bool {
     let members = node.members();
     node.log().members_since() <= node.commit()
         && match change {
-            Change::Add { id, address } => {
+            Change::Add { id, address } | Change::Replace { by: id, address, .. } => {
                 members.get(*id).is_some_and(|member| Place::of(&member.address).is_of(&Place::of(address)))
             }
             Change::Promote(id) => members.is_voter(*id),
@@ -106,6 +123,15 @@ fn refused_change(refusal: Refusal, change: &Change) -> Failure {
             Code::NotCaughtUp,
             "the learner lacks too much of the log yet; try again when `palisade members list` shows that it has nearly all",
         ),
+        Refusal::AlreadyThere | Refusal::NotThere | Refusal::WasRemoved
+            if let Change::Replace { lost, .. } = change =>
+        {
+            let message = format!(
+                "the cluster has no member {lost}: it was removed, or came back with another data directory; \
+                 `palisade members list` shows all"
+            );
+            return Failure::new(Code::NumberTaken, message);
+        }
         Refusal::AlreadyThere if matches!(change, Change::Add { .. }) => {
             (Code::NumberTaken, "a member has this number: another server, or at another address")
         }
@@ -126,8 +152,10 @@ pub(super) fn members_view(node: &Node<LockTable>) -> MembersView {
         _ => None,
     };
     let view = |(id, member): (NodeId, &Member)| MemberView {
-        id: id.0,
+        id: id.number(),
+        generation: id.generation(),
         voter: member.standing == Standing::Voter,
+        returning: member.standing == Standing::Returning,
         peer_addr: Place::of(&member.address).peer_addr,
         client_addr: None,
         connected: false,

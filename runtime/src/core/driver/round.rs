@@ -47,17 +47,19 @@ impl<T: Transport> Driver<T> {
         if !proposals.is_empty() {
             self.step(Input::Propose(proposals));
         }
-        while let Some(change) = self.desk.change() {
-            if self.strands(&change) {
-                self.desk.change_strands();
-            } else {
-                self.step(Input::Change(change));
+        while let Some(change) = self.desk.change(&self.node) {
+            match change {
+                Change::Replace { lost, .. } if self.node.is_leader() && self.transport.is_connected(lost) => {
+                    self.desk.replaced_is_there(lost);
+                }
+                change if self.strands(&change) => self.desk.change_strands(),
+                change => self.step(Input::Change(change)),
             }
         }
         if let Some(read) = self.desk.read() {
             self.step(Input::Read(read));
         }
-        while let Some(to) = self.desk.wish() {
+        while let Some(to) = self.desk.wish(&self.node) {
             self.step(Input::Transfer(to));
             // One that is refused is told from the others by being the last.
             self.settle_wish();

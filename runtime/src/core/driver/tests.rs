@@ -92,7 +92,7 @@ struct World {
 }
 
 impl World {
-    fn start(size: u16, snapshots: SnapshotPolicy) -> World {
+    fn start(size: u32, snapshots: SnapshotPolicy) -> World {
         let directory = tempfile::tempdir().unwrap();
         let ids: Vec<NodeId> = (1..=size).map(NodeId).collect();
         let network = Arc::new(Mutex::new(Network { running: ids.clone(), ..Network::default() }));
@@ -269,7 +269,7 @@ fn waits_end_although_the_leader_hands_over_to_the_dead() {
     let (connection, _gone) = world.ask(leader, acquire(Some(leaving), Duration::from_secs(3600)));
     world.run_until("everybody in the queue", |world| world.queue(leader) == 11);
 
-    let transfer = Op::Transfer(Transfer { to: Some(dead.0) });
+    let transfer = Op::Transfer(Transfer { to: Some(dead.number()) });
     let (_, mut transferred) = world.ask(leader, transfer.clone());
     let (end, mut failed, mut leaves) = (world.now + Duration::from_secs(2), 0, Some(connection));
     while world.now < end {

@@ -1,0 +1,202 @@
+//! Nodes that have lost their logs and come back by themselves, as new members under their old numbers.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use palisade_client::wire::{MemberView, SessionId};
+
+use crate::support::cluster::Cluster;
+use crate::support::locks::{acquire, lock, open_session};
+use crate::support::{eventually, http};
+
+const TTL: Duration = Duration::from_secs(3600);
+
+/// The files of a directory whose names begin and end so.
+fn files(directory: &Path, begin: &str, end: &str) -> Vec<PathBuf> {
+    let names = fs::read_dir(directory).expect("the directory can be listed").map(|entry| entry.unwrap().path());
+    let name = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
+    names.filter(|path| name(path).starts_with(begin) && name(path).ends_with(end)).collect()
+}
+
+/// One bit flips in the middle of a node's log. The node does not run.
+fn damage(cluster: &Cluster, id: u16) {
+    let data = cluster.data(id);
+    let [segment] = &files(&data, "wal-", ".log")[..] else { panic!("the log is short") };
+    let mut bytes = fs::read(segment).unwrap();
+    // In the payload of the first frame.
+    bytes[1536 + 40] ^= 1;
+    fs::write(segment, bytes).unwrap();
+}
+
+/// How the leader sees a node.
+fn member(cluster: &Cluster, id: u16) -> Option<MemberView> {
+    let leader =
+        cluster.running().into_iter().find_map(|id| cluster.status(id).filter(|status| status.role == "leader"))?;
+    leader.members.into_iter().find(|member| member.id == id)
+}
+
+fn wait_until_it_votes(cluster: &Cluster, id: u16, generation: u16) {
+    eventually("the node has its vote back", || {
+        member(cluster, id).filter(|member| member.voter && member.generation == generation)
+    });
+}
+
+struct Held {
+    session: SessionId,
+    tokens: Vec<u64>,
+}
+
+impl Held {
+    fn take(&mut self, cluster: &Cluster) {
+        let key = format!("key-{}", self.tokens.len());
+        self.tokens.push(acquire(cluster, &key, self.session).token);
+    }
+
+    fn assert_held(&self, cluster: &Cluster) {
+        for (number, token) in self.tokens.iter().enumerate() {
+            let holder = lock(cluster, &format!("key-{number}")).holder.expect("it is held");
+            assert_eq!((holder.session, holder.token), (self.session, *token));
+        }
+    }
+}
+
+fn calm() -> (Cluster, Held) {
+    let cluster = Cluster::start_calm(3);
+    let mut held = Held { session: open_session(&cluster, "worker", TTL), tokens: Vec::new() };
+    (0..10).for_each(|_| held.take(&cluster));
+    (cluster, held)
+}
+
+/// Goal: a follower's log is damaged. It comes back as a voter without anybody's help, in the next generation, and counts: when
+/// the third node is killed, the cluster goes on with it. It keeps its new identity over restarts, and what was damaged is kept
+/// for whoever wants to know. The same again, with the leader's log.
+#[test]
+fn node_that_has_lost_its_log_comes_back_as_a_voter() {
+    let (mut cluster, mut held) = calm();
+    for generation in 1..=2 {
+        let leader = cluster.wait_ready();
+        let lost = if generation == 1 { leader % 3 + 1 } else { leader };
+        let before = member(&cluster, lost).expect("it is a member").generation;
+        cluster.kill(lost);
+        damage(&cluster, lost);
+        cluster.restart(lost);
+        wait_until_it_votes(&cluster, lost, before + 1);
+        held.take(&cluster);
+
+        let data = cluster.data(lost);
+        assert_eq!(files(&data, &format!("damaged-{before}-wal-"), ".log").len(), 1, "the damaged log is kept");
+        assert!(files(&data, "return", ".json").is_empty(), "the return is over");
+        assert!(cluster.log(lost).contains("asking the cluster to replace this node"));
+
+        let leader = cluster.wait_ready();
+        let third = cluster.ids().into_iter().find(|&id| id != leader && id != lost).unwrap_or(lost % 3 + 1);
+        cluster.kill(third);
+        held.take(&cluster);
+        cluster.kill(lost);
+        cluster.restart(lost);
+        cluster.restart(third);
+        cluster.wait_ready();
+        held.take(&cluster);
+        wait_until_it_votes(&cluster, lost, before + 1);
+        assert_eq!(cluster.status(lost).expect("it answers").generation, before + 1);
+        held.assert_held(&cluster);
+    }
+}
+
+/// Goal: two of three logs are damaged. A commit may be on those two alone, so nobody is taken back, nothing is granted, and each
+/// node says who is missing. When one of the directories is brought back as it was, everything goes on: that node votes, and the
+/// third one returns.
+#[test]
+fn majority_that_has_lost_its_logs_is_not_taken_back() {
+    let (mut cluster, mut held) = calm();
+    let leader = cluster.wait_ready();
+    let (sound, lost) = (leader, [leader % 3 + 1, (leader + 1) % 3 + 1]);
+    lost.iter().for_each(|&id| cluster.kill(id));
+    let data = cluster.data(lost[0]);
+    let [segment] = &files(&data, "wal-", ".log")[..] else { panic!("the log is short") };
+    let intact = fs::read(segment).unwrap();
+    lost.iter().for_each(|&id| damage(&cluster, id));
+    lost.iter().for_each(|&id| cluster.restart(id));
+    for id in lost {
+        eventually("it says that it is not taken back", || {
+            cluster.log(id).contains("not taken back yet").then_some(())
+        });
+        let other = lost.into_iter().find(|&other| other != id).unwrap();
+        eventually("it names the other one", || {
+            cluster.log(id).contains(&format!("node {other} has lost its log, and waits for a leader")).then_some(())
+        });
+        eventually("the sound node names it", || {
+            cluster.log(sound).contains(&format!("node {id} has lost its log, and waits for a leader")).then_some(())
+        });
+    }
+    eventually("nobody leads", || (cluster.status(sound)?.leader.is_none()).then_some(()));
+    let grant = http::post(&cluster.client_addr(sound), "/v1/locks/other/acquire", "{}").expect("it answers");
+    assert_eq!(grant.status, 503, "{}", grant.body);
+
+    cluster.kill(lost[0]);
+    fs::write(segment, intact).unwrap();
+    cluster.restart(lost[0]);
+    wait_until_it_votes(&cluster, lost[1], 1);
+    assert_eq!(member(&cluster, lost[0]).map(|member| member.generation), Some(0), "it was not replaced");
+    held.take(&cluster);
+    held.assert_held(&cluster);
+}
+
+/// Goal: the node is killed again and again while it comes back. It ends as a voter, in the next generation and no later one.
+#[test]
+fn return_survives_kills() {
+    let (mut cluster, mut held) = calm();
+    let leader = cluster.wait_ready();
+    let lost = leader % 3 + 1;
+    cluster.kill(lost);
+    damage(&cluster, lost);
+    for pause in (0..200).step_by(10) {
+        cluster.restart(lost);
+        std::thread::sleep(Duration::from_millis(pause));
+        cluster.kill(lost);
+    }
+    cluster.restart(lost);
+    wait_until_it_votes(&cluster, lost, 1);
+    held.take(&cluster);
+    held.assert_held(&cluster);
+}
+
+/// Goal: nobody is replaced who is there, and nobody under an identity that was not the last.
+#[test]
+fn replacement_of_a_node_that_is_there_is_refused() {
+    let cluster = Cluster::start_calm(3);
+    let leader = cluster.wait_ready();
+    let replace = |id: u16, generation: u16| {
+        let body =
+            format!(r#"{{"generation":{generation},"peer_addr":"127.0.0.1:1","incarnation":"00000000000000c1"}}"#);
+        http::post(&cluster.client_addr(leader), &format!("/v1/members/{id}/replace"), &body).expect("it answers")
+    };
+    for id in cluster.ids() {
+        let refused = eventually("it is connected", || Some(replace(id, 0)).filter(|response| response.status != 200));
+        refused.refused(503, "too_early");
+    }
+    replace(leader % 3 + 1, 1).refused(409, "number_taken");
+    replace(9, 0).refused(409, "number_taken");
+    assert!(member(&cluster, leader % 3 + 1).is_some_and(|member| member.generation == 0 && member.voter));
+}
+
+/// Goal: a node that joined later, and whose command line names nobody any more, finds its cluster by whom it has met.
+#[test]
+fn learner_that_has_lost_its_log_comes_back_as_a_learner() {
+    let mut cluster = Cluster::start_calm(3);
+    let session = open_session(&cluster, "worker", TTL);
+    acquire(&cluster, "key", session);
+    let leader = cluster.wait_ready();
+    let learner = cluster.join(leader);
+    eventually("it learns", || cluster.status(learner).filter(|status| status.commit > 1));
+    cluster.kill(learner);
+    damage(&cluster, learner);
+    cluster.forget_whom_it_joined(learner);
+    cluster.restart(learner);
+    let back = eventually("it is back", || {
+        member(&cluster, learner)
+            .filter(|member| member.generation == 1 && member.connected && member.matched > Some(1))
+    });
+    assert!(!back.voter && !back.returning, "nobody has promoted it");
+}
