@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    fn node(id: u16) -> Node<LockTable> {
+    fn node(id: u32) -> Node<LockTable> {
         let members = Members::of([1, 2, 3].map(NodeId));
         Node::recover(Config::new(NodeId(id)), Durable::blank(LockTable::default(), members))
     }

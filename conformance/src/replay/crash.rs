@@ -151,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    fn send_to(to: u16) -> Output<LockTable> {
+    fn send_to(to: u32) -> Output<LockTable> {
         Output::Send(Message { from: NodeId(1), to: NodeId(to), term: Term(1), body: Body::TimeoutNow })
     }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use palisade::peers::frame::{self, HELLO_BYTES, MESSAGE_BYTES};
-use palisade::peers::{Answer, Hello, Offer, Purpose, Verdict, Welcome};
+use palisade::peers::{Answer, Hello, Introduction, Offer, Purpose, Verdict, Welcome};
 use palisade::storage::{Incarnation, read_snapshot};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Body, Message, NodeId};
@@ -301,7 +301,8 @@ fn listen(shared: &Shared, mut stream: TcpStream, to: NodeId) -> Result<(), Gate
     if hello.to != to {
         return Err(GateError::Senseless(format!("node {} looks for node {} where node {to} is", way.0, hello.to)));
     }
-    write(&mut stream, &Welcome::Ok(incarnation(to)))?;
+    let introduction = Introduction { incarnation: incarnation(to), client_addr: String::new() };
+    write(&mut stream, &Welcome::Ok(introduction))?;
     {
         let mut state = shared.state.lock();
         state.hellos.insert(way, hello);

@@ -163,12 +163,8 @@ impl Stage {
         let gate = Gate::open(CLUSTER, servers()).map_err(|error| wrong(&error))?;
         let terms = Terms::new(&setting.machine, gate.addresses.clone());
         let machine = terms.machine(&setting.machine).map_err(|error| wrong(&error))?;
-        let founders: BTreeMap<NodeId, String> = gate
-            .addresses
-            .iter()
-            .take(usize::from(setting.founders))
-            .map(|(&id, address)| (id, address.clone()))
-            .collect();
+        let founders: BTreeMap<NodeId, String> =
+            gate.addresses.iter().take(setting.founders as usize).map(|(&id, address)| (id, address.clone())).collect();
         let begin = |node: NodeId| {
             let founders = if founders.contains_key(&node) { founders.clone() } else { BTreeMap::new() };
             let config = Config { max_batch: setting.batch, ..Config::new(node) };
@@ -374,7 +370,7 @@ impl Stage {
 
     /// Finds what a node is to hear. The inner error says why that never reaches a live node.
     fn hear(&self, server: NodeId, told: &Value) -> Part<Result<Said, String>> {
-        let from = told["from"].as_u64().and_then(|from| u16::try_from(from).ok()).map(NodeId);
+        let from = told["from"].as_u64().and_then(|from| u32::try_from(from).ok()).map(NodeId);
         let from = from.ok_or_else(|| nobody(server))?;
         let sender = self.seats.get(&from).ok_or_else(|| nobody(from))?;
         let hearer = self.seats.get(&server).ok_or_else(|| nobody(server))?;

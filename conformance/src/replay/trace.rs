@@ -30,9 +30,9 @@ pub struct Head {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Setting {
     /// How many servers found it: those with the lowest numbers.
-    pub founders: u16,
+    pub founders: u32,
     /// How many more there are.
-    pub joiners: u16,
+    pub joiners: u32,
     /// How many entries an AppendEntries may have.
     pub batch: usize,
     /// The state machine before the first entry.

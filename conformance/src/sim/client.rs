@@ -439,7 +439,10 @@ impl Client {
     fn follow(&mut self, failure: &Failure, around: &mut Surroundings<'_>) {
         let nodes = around.nodes;
         self.leader = match &failure.leader {
-            Some(LeaderView { id, .. }) => NodeId(*id),
+            Some(LeaderView { id, .. }) => {
+                let generations = nodes.iter().filter(|node| node.number() == *id);
+                generations.max().copied().unwrap_or(NodeId::new(*id, 0))
+            }
             None => nodes[around.rng.random_range(0..nodes.len())],
         };
     }

@@ -110,6 +110,8 @@ tally! {
     lost_names: "names lost that were not synced",
     /// Disks that rotted, and were refused.
     rotten: "rotten disks refused",
+    /// Servers that came back with nothing after that.
+    returned: "servers that came back after that",
     /// Disks that rotted where nothing is read.
     rot_harmless: "rot that touched nothing",
     /// Nodes that stood still.

@@ -134,7 +134,7 @@ impl World {
     pub(super) fn new(seed: u64, tale: SharedTale) -> World {
         let mut rng = SmallRng::seed_from_u64(seed);
         let plan = Plan::draw(&mut rng);
-        let founders: Vec<NodeId> = (1..=plan.founders).map(NodeId).collect();
+        let founders: Vec<NodeId> = (1..=u32::from(plan.founders)).map(NodeId).collect();
         let address = |id: &NodeId| (*id, Address::from(format!("node-{id}:1").as_str()));
         let members = Members::founding(founders.iter().map(address));
         let mut world = World {

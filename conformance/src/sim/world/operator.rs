@@ -13,18 +13,18 @@ use super::super::call::{CallId, ClientId};
 use super::servers::{Death, Fitness};
 use super::{Happening, World};
 
-/// The operator.
+/// The operator. Servers that have lost their disks and ask to be replaced count as its hands, too.
 #[derive(Debug)]
 pub(super) struct Operator {
     /// The number of the next server.
-    next: u16,
+    next: u32,
     /// How many voters there should be.
     wanted: usize,
 }
 
 impl Operator {
     pub(super) fn new(founders: u16) -> Operator {
-        Operator { next: founders + 1, wanted: usize::from(founders) }
+        Operator { next: u32::from(founders) + 1, wanted: usize::from(founders) }
     }
 }
 
@@ -65,8 +65,10 @@ impl World {
             self.tally.removed += 1;
             self.end(id, Death::Killed);
             self.tally.kills -= 1;
-            if let Some(server) = self.servers.get_mut(&id) {
-                server.fitness = Fitness::Retired;
+            let by = id.next_generation().filter(|by| members.get(*by).is_some() || members.was_removed(*by));
+            match by {
+                Some(by) => self.come_back(id, by),
+                None => self.servers.get_mut(&id).expect("it was just there").fitness = Fitness::Retired,
             }
         }
     }
@@ -74,7 +76,13 @@ impl World {
     fn next_change(&mut self, leader: NodeId, members: &Members) -> Option<Ask> {
         let is_rotten = |id: &NodeId| self.servers.get(id).is_some_and(|server| server.fitness == Fitness::Rotten);
         if let Some(lost) = members.ids().find(is_rotten) {
-            return Some(Ask::Change(Change::Remove(lost)));
+            let by = lost.next_generation().filter(|_| self.rng.random_bool(0.8));
+            let address = Address::from(format!("node-{lost}:2").as_str());
+            return Some(Ask::Change(by.map_or(Change::Remove(lost), |by| Change::Replace { lost, by, address })));
+        }
+        // It gets its vote back without anybody's help.
+        if members.returning().next().is_some() {
+            return None;
         }
         let voters: Vec<NodeId> = members.voters().collect();
         let learners: Vec<NodeId> = members.ids().filter(|id| !members.is_voter(*id)).collect();

@@ -147,6 +147,43 @@ impl World {
         self.servers.insert(id, server);
     }
 
+    /// The machine of a server that has lost its log is another server's now, which begins with nothing. If the disk refuses
+    /// something, it is tried again the next time.
+    pub(super) fn come_back(&mut self, lost: NodeId, by: NodeId) {
+        let drawn = Incarnation(self.rng.random());
+        let server = self.servers.get_mut(&lost).expect("it has a machine");
+        server.host.power_on();
+        let before = counts(server);
+        let set_aside = LockedDir::open_on(server.disk.shared(), DIRECTORY).and_then(|directory| {
+            let incarnation = directory.begin_return(drawn)?;
+            directory.set_aside(by, incarnation)?;
+            Ok(incarnation)
+        });
+        let incarnation = match set_aside {
+            Ok(incarnation) => incarnation,
+            Err(error) if before != counts(server) => {
+                self.tally.disk_stops += 1;
+                self.harmed_at = self.now;
+                return self.tell(format!("node {lost} cannot set its files aside: {error}"));
+            }
+            Err(error) => {
+                let check = broken("a lost log can be set aside", format!("node {lost}: {error}"));
+                return self.judge.lock().note(check);
+            }
+        };
+        let mut server = self.servers.remove(&lost).expect("it was just there");
+        server.identity = Identity { node: by, incarnation, founders: BTreeMap::new(), ..server.identity };
+        server.fitness = Fitness::Sound;
+        self.servers.insert(by, server);
+        // What is left of the old one: a name.
+        self.add_server(lost, &[]);
+        self.servers.get_mut(&lost).expect("it was just added").fitness = Fitness::Retired;
+        self.tally.returned += 1;
+        self.harmed_at = self.now;
+        self.tell(format!("server {lost} comes back as {by}, with nothing"));
+        self.after(Duration::from_millis(1), Happening::Start(by));
+    }
+
     /// A process begins, if it can.
     pub(super) fn start(&mut self, id: NodeId) {
         let (plan, now) = (self.plan, self.now);
