@@ -7,6 +7,7 @@ use crate::cluster::{Around, Surroundings};
 use crate::explore::serve;
 use crate::gallery;
 use crate::guided::search;
+use crate::leases::{self, Leases};
 use crate::locks::{self, Deed, Locks, Start};
 use crate::membership::{Changes, Operators};
 use crate::raft::{Proposals, Tape};
@@ -188,6 +189,7 @@ pub fn models() -> Vec<Named> {
     models.extend(reading());
     models.extend(lock_table());
     models.extend(whole());
+    models.extend(time());
     models.extend(wide());
     models.extend(gallery::models());
     models.extend(crate::seeded::models::models());
@@ -388,6 +390,22 @@ fn whole() -> Vec<Named> {
     ]
 }
 
+fn time() -> Vec<Named> {
+    vec![holds(
+        Tier::Full,
+        "leases",
+        "TODO",
+        || {
+            let get = |name: &str, default: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
+            Leases::new(leases::Bounds {
+                terms: get("TERMS", 5), log: get("LOG", 5), ticks: get("TICKS", 2), ttl: get("TTL", 1),
+                clients: get("CLIENTS", 2), acquires: get("ACQ", 1) as u8, keepalives: get("KEEP", 1) as u8,
+                crashes: get("CRASH", 0) as u8, delays: get("DELAY", 0) as u8, losses: get("LOSS", 0) > 0,
+            })
+        },
+    )]
+}
+
 /// What random walks go through.
 fn wide() -> Vec<Named> {
     let raft = |bounds: Bounds| World::new(bounds.clone(), Tape::default(), Proposals::new(bounds.log, 6));
@@ -488,6 +506,20 @@ fn wide() -> Vec<Named> {
 
 /// Two clients that take a lock with a time-to-live of one tick.
 pub(crate) const AROUND: Around = Around { clients: 2, ticks: 2, ttl: 1, arrivals: 1, keepalives: 1, log: CLUSTER.log };
+
+/// A blank cluster with five elections, and two clients with leases of a tick.
+pub(crate) const LEASES: leases::Bounds = leases::Bounds {
+    terms: 5,
+    log: 5,
+    ticks: 2,
+    ttl: 1,
+    clients: 2,
+    acquires: 1,
+    keepalives: 1,
+    crashes: 0,
+    delays: 0,
+    losses: false,
+};
 
 /// A cluster whose first leader is elected: what comes of late messages is for the models of consensus.
 pub(crate) const CLUSTER: Bounds = Bounds {

@@ -1,0 +1,84 @@
+//! What is checked of time, and what must be possible.
+
+use palisade_spec::lock::Command;
+use palisade_spec::raft::{Payload, Term};
+use stateright::Property;
+
+use super::{Leases, Server, State};
+use crate::cluster::{key, session};
+use crate::world::violates;
+
+/// Properties that must always hold, by the names of the violations.
+macro_rules! always {
+    ($($name:literal),* $(,)?) => {
+        [$(Property::always($name, |_: &Leases, state: &State| !violates(state.violation, $name))),*]
+    };
+}
+
+/// Every property of the layer.
+pub(super) fn properties() -> Vec<Property<Leases>> {
+    let mut all = Vec::from(always![
+        "leases are honoured",
+        "cluster time never runs ahead",
+        "elections lose no time",
+        "clock monotonicity",
+        "node soundness",
+        "state machine safety",
+        "assertions",
+    ]);
+    all.extend([
+        Property::sometimes("the last term has a leader", |model: &Leases, state: &State| {
+            state.leader().is_some_and(|leader| leader.node.term() == Term(model.bounds.terms))
+        }),
+        Property::sometimes("a lease outlives a leader", |model, state: &State| {
+            let latest = state.leader().map(|leader| leader.node.term());
+            let acquired = |client: usize| {
+                state.truth.committed.values().find(|entry| match &entry.payload {
+                    Payload::Command(Command::Acquire { session: asked, .. }) => *asked == session(client),
+                    _ => false,
+                })
+            };
+            let outlives = |client: usize| acquired(client).is_some_and(|entry| Some(entry.term) < latest);
+            (0..state.clients.len()).any(|client| relies(model, state, client) && outlives(client))
+        }),
+        Property::sometimes("both clients were granted the lock, one after the other", |_, state: &State| {
+            state.clients.iter().all(|client| client.token.is_some())
+        }),
+        Property::sometimes("a session ended", |_, state: &State| {
+            state.truth.table.sessions().len() < state.clients.len()
+        }),
+        Property::sometimes("an outage lengthens a lease", |model, state: &State| {
+            let holder = state.truth.table.lock(&key()).map(|lock| lock.holder.session);
+            state.clients.iter().enumerate().any(|(number, client)| {
+                let is_over = client.token.is_some() && !relies(model, state, number) && client.keepalives.is_empty();
+                is_over && holder == Some(session(number)) && lives_on(state, number)
+            })
+        }),
+        Property::sometimes("a deposed leader has measured more than its successor", |_, state: &State| {
+            let leaders = || state.servers.iter().map(|server| &server.node).filter(|node| node.is_leader());
+            leaders().any(|old| leaders().any(|new| old.term() < new.term() && old.clock() > new.clock()))
+        }),
+        Property::sometimes("a follower with another leader's entries keeps its clock", |_, state: &State| {
+            let Some(Server { node: leader, .. }) = state.leader() else { return false };
+            state.servers.iter().map(|server| &server.node).any(|node| {
+                // It heard from the leader, for it did not vote for it.
+                let heard = node.term() == leader.term() && node.hard_state().vote.is_none();
+                let last = node.log().last();
+                let is_prefix = leader.log().term_at(last.index) == Some(last.term);
+                heard && !is_prefix && node.clock() < leader.clock()
+            })
+        }),
+    ]);
+    all
+}
+
+fn relies(model: &Leases, state: &State, client: usize) -> bool {
+    state.clients[client].relies(state.now, model.bounds.ttl)
+}
+
+/// Whether a session is not due by the clock of the present leader, which has just looked.
+fn lives_on(state: &State, client: usize) -> bool {
+    let Some(leader) = state.leader().filter(|leader| leader.looked == state.now) else { return false };
+    let known = state.truth.table.session(session(client));
+    known.is_some_and(|known| !known.is_due(leader.node.clock()))
+}
