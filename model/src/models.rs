@@ -116,7 +116,8 @@ struct Make<F>(F);
 
 impl<M: Readable, F: Fn() -> M + Send + Sync> Run for Make<F> {
     fn attempt(&self, effort: &Effort) -> Verdict {
-        explore(self.0(), M::REPRESENTATIVE, effort)
+        let breadth_first = M::BREADTH_FIRST;
+        explore(self.0(), M::REPRESENTATIVE, &Effort { breadth_first, ..effort.clone() })
     }
 
     fn properties(&self) -> Vec<(&'static str, bool)> {
@@ -394,15 +395,8 @@ fn time() -> Vec<Named> {
     vec![holds(
         Tier::Full,
         "leases",
-        "TODO",
-        || {
-            let get = |name: &str, default: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
-            Leases::new(leases::Bounds {
-                terms: get("TERMS", 5), log: get("LOG", 5), ticks: get("TICKS", 2), ttl: get("TTL", 1),
-                clients: get("CLIENTS", 2), acquires: get("ACQ", 1) as u8, keepalives: get("KEEP", 1) as u8,
-                crashes: get("CRASH", 0) as u8, delays: get("DELAY", 0) as u8, losses: get("LOSS", 0) > 0,
-            })
-        },
+        "3 servers, any number of elections, 2 clients, logs of 4, 2 ticks, a lease of a tick, a crash",
+        || Leases::new(LEASES),
     )]
 }
 
@@ -507,16 +501,15 @@ fn wide() -> Vec<Named> {
 /// Two clients that take a lock with a time-to-live of one tick.
 pub(crate) const AROUND: Around = Around { clients: 2, ticks: 2, ttl: 1, arrivals: 1, keepalives: 1, log: CLUSTER.log };
 
-/// A blank cluster with five elections, and two clients with leases of a tick.
+/// A blank cluster, and two clients with leases of a tick.
 pub(crate) const LEASES: leases::Bounds = leases::Bounds {
-    terms: 5,
-    log: 5,
+    log: 4,
     ticks: 2,
     ttl: 1,
     clients: 2,
     acquires: 1,
-    keepalives: 1,
-    crashes: 0,
+    keepalives: 0,
+    crashes: 1,
     delays: 0,
     losses: false,
 };

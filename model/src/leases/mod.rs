@@ -13,37 +13,33 @@
 //!
 //! - **Elections.** The requests for votes and the votes of one election arrive at once, from as many voters as the
 //!   candidate needs. A further voter only learns the term, and so ignores earlier leaders: losing their messages has
-//!   the same effect. A lost election only raises terms, which has that effect too. So elected terms are consecutive.
+//!   the same effect. A lost election only raises terms, which has that effect too.
 //!   A candidate whose votes arrive late, after a later leader was elected, can reach nobody in a cluster of three: it
 //!   stamps entries by the clock that it had before. A leader that was elected in time, and has *lost* the time since
 //!   ([`Action::Look`]), does the same.
-//! - **AppendEntries.** Of one that is accepted only its end counts: the last entry that it confirms. (A unit test
-//!   compares all the others with it.) So a leader may send every prefix of its log that is not shorter than what the
-//!   follower acknowledged, each with its present commit index and clock. What a real leader sends is among them. One
-//!   that is rejected only tells the term.
+//! - **AppendEntries.** Of one that is accepted only its end counts: the last entry that it confirms. A leader sends all
+//!   that it has, or a heartbeat, here at the last entry that both logs have. One that is rejected only tells the term.
 //! - **Late AppendEntries.** As long as nothing happens to its leader, sending later is arriving later: a leader need not
 //!   look at its clock before it sends. One that arrives after its leader went on is kept on its way
 //!   ([`Action::Delay`]), within a budget.
-//! - **Answers.** An answer arrives at once or never. A late answer commits later what could have been committed at
-//!   once. An earlier commit tells clients earlier, and ends sessions no later: it violates whatever the later one does.
-//!   What a leader knows of a follower is what was acknowledged; how it finds that out is the layer `raft`'s subject.
+//! - **Answers.** All entries of a leader that a follower has are a majority's in a cluster of three, and the last is of
+//!   the leader's own term: no later leader lacks them, whether or not the answer arrives. So it arrives at once. An
+//!   earlier commit tells clients earlier, and ends sessions no later: it violates whatever a later one does.
 //! - **Requests.** A request is sent when it first arrives, and its answer is heard at once, as in the layer
 //!   [`cluster`](crate::cluster), whose clients these are. A leader looks at its clock before it takes one.
 //! - **Crashes.** A server restarts at once from what it remembers, as memory and disk are equal between inputs (layer
 //!   `raft`). A leader may lose those of its own entries that nobody acknowledged: followers can have them before its
 //!   own disk does.
 //!
-//! `model/tests/leases.rs` compares the layer with `cluster`: what clocks, logs and leases `cluster` reaches, this layer
-//! reaches.
-//!
 //! # What is not covered
 //!
 //! Snapshots, changes of the members, hand-overs and reads; more than three servers; repeated AppendEntries that arrive
-//! late twice; a crash inside a follower's write that removes entries and adds none; releases and the resource.
+//! late twice; a crash inside a follower's write that removes entries and adds none; a crash of a leader after both
+//! followers received an entry that its own disk lacks; releases and the resource.
 
 mod action;
+mod canonical;
 mod judge;
-mod outline;
 mod picture;
 mod properties;
 mod protocol;
@@ -56,7 +52,7 @@ use stateright::{Model, Path, Property};
 
 pub use self::action::Action;
 use self::protocol::Protocol;
-pub use self::state::{Births, Server, State, Truth};
+pub use self::state::{Birth, Server, State, Truth};
 use crate::cluster::{Around, Request, Surroundings};
 use crate::diagram::Diagram;
 use crate::readable::{Readable, Way};
@@ -67,8 +63,6 @@ pub type LockNode = Node<LockTable>;
 /// The limits of one configuration.
 #[derive(Clone, Debug)]
 pub struct Bounds {
-    /// How many elections there may be. Each has a winner, so this is the last term.
-    pub terms: u64,
     /// Maximum length of a log, the no-ops of new leaders included.
     pub log: u64,
     /// How many ticks of real time pass.
@@ -189,10 +183,8 @@ impl Model for Leases {
             if node.is_leader() {
                 self.leader_actions(state, server, actions);
             }
-            if state.servers.iter().any(|other| other.node.term().0 < self.bounds.terms) {
-                let others = state.servers.iter().map(|other| other.node.id()).filter(|&id| id != node.id());
-                actions.extend(others.map(|voter| Action::Elect { candidate: node.id(), voter }));
-            }
+            let others = state.servers.iter().map(|other| other.node.id()).filter(|&id| id != node.id());
+            actions.extend(others.map(|voter| Action::Elect { candidate: node.id(), voter }));
             if state.crashes > 0 {
                 self.crashes(state, node, actions);
             }
@@ -220,14 +212,12 @@ impl Model for Leases {
                 self.protocol.take(&mut next, &action);
             }
         }
-        next.drop_stale();
-        let fits = next.servers.iter().all(|Server { node, .. }| {
-            node.term().0 <= self.bounds.terms && node.log().last().index.0 <= self.bounds.log
-        });
+        let fits = next.servers.iter().all(|server| server.node.log().last().index.0 <= self.bounds.log);
         if next.violation.is_none() {
             next.violation = self.protocol.judge(last, &next);
         }
-        (next.outline() != last.outline() && (fits || next.violation.is_some())).then_some(next)
+        next.settle();
+        (!next.is_like(last) && (fits || next.violation.is_some())).then_some(next)
     }
 
     fn format_action(&self, action: &Action) -> String {
@@ -245,6 +235,9 @@ impl Model for Leases {
 }
 
 impl Readable for Leases {
+    /// There may be any number of elections: depth first, terms would grow with each.
+    const BREADTH_FIRST: bool = true;
+
     fn sentence(&self, last: &State, action: &Action) -> String {
         show::sentence(self, last, action)
     }

@@ -10,7 +10,7 @@ use palisade_spec::raft::{
 };
 use smallvec::SmallVec;
 
-use super::state::{Births, State, Truth, entries, place};
+use super::state::{Birth, State, Truth, entries, place};
 use super::{Action, Bounds, LockNode, SERVERS, ids, judge, table};
 use crate::cluster::{Client, session};
 use crate::world::digest::{Renaming, renamings};
@@ -32,8 +32,8 @@ pub(super) struct Protocol {
     messages: Interner<Message<LockTable>>,
     pub(super) clients: Interner<Vec<Client>>,
     pub(super) truths: Interner<Truth>,
-    pub(super) births: Interner<Births>,
     steps: Memo<Option<Stepped>>,
+    noted: Memo<Result<Ref<Truth>, &'static Violation>>,
 }
 
 /// The servers that took part in a macro step, and what they applied.
@@ -59,8 +59,8 @@ impl Protocol {
             messages: Interner::default(),
             clients: Interner::default(),
             truths: Interner::default(),
-            births: Interner::default(),
             steps: Memo::new(MEMO),
+            noted: Memo::new(MEMO),
         }
     }
 
@@ -168,8 +168,8 @@ impl Protocol {
                 false => 0,
             };
         }
-        if before.iter().zip(&stepped.nodes).any(|(old, new)| old.log() != new.log()) {
-            self.note_births(state, action, old, new);
+        if matches!(action, Action::Look { .. } | Action::Elect { .. } | Action::Ask { .. }) {
+            Protocol::note_births(state, &old, &new);
         }
         if !stepped.applied.is_empty() {
             self.note_committed(state, &stepped.nodes);
@@ -190,38 +190,34 @@ impl Protocol {
         }
     }
 
-    /// Notes when a leader's new entries were born, and forgets those that are nowhere any more.
-    fn note_births(&self, state: &mut State, action: &Action, old: Ref<LockNode>, new: Ref<LockNode>) {
-        let mut births = (*state.births).clone();
-        if matches!(action, Action::Look { .. } | Action::Elect { .. } | Action::Ask { .. }) {
-            let last = old.log().last().index;
-            let own = new.log().entries().iter().filter(|entry| entry.index > last);
-            births.extend(own.map(|entry| ((entry.term.0, entry.index.0), state.now)));
-        }
-        let delayed = state.delayed.iter().map(|message| entries(message));
-        let logs = state.servers.iter().map(|server| server.node.log().entries());
-        let known: Vec<_> = logs.chain(delayed).collect();
-        let is_known = |key: &(u64, u64)| {
-            known.iter().copied().flatten().any(|entry| (entry.term.0, entry.index.0) == *key)
-        };
-        births.retain(|key, _| is_known(key));
-        state.births = self.births.intern(births, &self.names);
+    /// Notes when a leader's new entries were born.
+    fn note_births(state: &mut State, old: &LockNode, new: &LockNode) {
+        let last = old.log().last().index;
+        let own = new.log().entries().iter().filter(|entry| entry.index > last);
+        let at = state.now;
+        state.births.extend(own.map(|entry| Birth { entry: entry.position(), at }));
     }
 
     /// Notes what servers have applied that nobody had.
     fn note_committed(&self, state: &mut State, nodes: &[Ref<LockNode>]) {
-        let mut truth = (*state.truth).clone();
-        for node in nodes {
-            let known = Index(truth.committed.len() as u64);
-            if let Err(violation) = state_machine_safety(&mut truth.committed, node) {
-                state.violation = Some(Box::leak(Box::new(violation)));
-                return;
+        let keys = [nodes[0].key(), nodes.get(1).map_or(0, |node| node.key())];
+        let noted = self.noted.get([state.truth.key(), keys[0], keys[1], 0], || {
+            let mut truth = (*state.truth).clone();
+            for node in nodes {
+                let known = Index(truth.committed.len() as u64);
+                if let Err(violation) = state_machine_safety(&mut truth.committed, node) {
+                    return Err(&*Box::leak(Box::new(violation)));
+                }
+                if node.commit() > known {
+                    truth.table = node.machine().clone();
+                }
             }
-            if node.commit() > known {
-                truth.table = node.machine().clone();
-            }
+            Ok(self.truths.intern(truth, &self.names))
+        });
+        match *noted {
+            Ok(truth) => state.truth = truth,
+            Err(violation) => state.violation = Some(violation),
         }
-        state.truth = self.truths.intern(truth, &self.names);
     }
 }
 

@@ -3,7 +3,7 @@
 use palisade_spec::lock::LockTable;
 use serde_json::{Value, json};
 
-use super::{Action, Leases, Server, State};
+use super::{Action, Birth, Leases, Server, State};
 use crate::facts::{Facts, Field, LIST};
 use crate::readable::Readable;
 use crate::world::{Legible, Ref, entries, message};
@@ -32,8 +32,8 @@ pub(super) fn facts(state: &State) -> Facts {
     }
     let committed = entries::<LockTable>(state.truth.committed.values());
     facts.fields("committed", std::iter::once(("", committed)).chain(state.truth.table.content()));
-    let born = state.births.iter().filter(|(_, at)| **at > 0);
-    let born = born.map(|((term, index), at)| format!("{index}@{term} at {at}")).collect::<Vec<_>>();
+    let born = state.births.iter().filter(|birth| birth.at > 0);
+    let born = born.map(|Birth { entry, at }| format!("{}@{} at {at}", entry.index, entry.term)).collect::<Vec<_>>();
     facts.fields("real time", [("", state.now.to_string()), ("entries born", born.join(LIST))]);
     let left = [("crashes", state.crashes), ("delays", state.delays)];
     facts.fields("left", left.map(|(name, count)| (name, count.to_string())));

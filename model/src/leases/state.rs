@@ -1,6 +1,5 @@
 //! A cluster at one moment, as this layer sees it.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
@@ -23,8 +22,14 @@ pub struct Server {
     pub looked: u64,
 }
 
-/// The real time at which each entry was stamped, by term and index.
-pub type Births = BTreeMap<(u64, u64), u64>;
+/// The real time at which an entry was stamped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Birth {
+    /// The entry.
+    pub entry: Position,
+    /// When.
+    pub at: u64,
+}
 
 /// What was committed, and the state machine after it.
 #[derive(Clone, PartialEq, Eq, Serialize)]
@@ -47,7 +52,7 @@ pub struct State {
     /// What was committed.
     pub truth: Ref<Truth>,
     /// The births of the entries that some log or delayed message has.
-    pub births: Ref<Births>,
+    pub births: SmallVec<[Birth; 12]>,
     /// The sessions' time-to-live, in ticks.
     pub ttl: u64,
     /// Real time, in ticks.
@@ -58,13 +63,15 @@ pub struct State {
     pub delays: u8,
     /// What went wrong. Nothing happens after that.
     pub violation: Option<&'static Violation>,
+    /// The canonical digest.
+    digest: u64,
 }
 
 impl State {
     /// Servers with blank disks, clients that have asked for nothing.
     pub(super) fn blank(bounds: &Bounds, protocol: &Protocol) -> State {
         let clients = vec![Client::default(); usize::try_from(bounds.clients).expect("few clients")];
-        State {
+        let mut state = State {
             servers: ids().map(|id| Server { node: protocol.blank(id), looked: 0 }).collect(),
             delayed: SmallVec::new(),
             clients: protocol.clients.intern(clients, &protocol.names),
@@ -72,13 +79,16 @@ impl State {
                 Truth { committed: Committed::new(), table: table(bounds) },
                 &protocol.names,
             ),
-            births: protocol.births.intern(Births::new(), &protocol.names),
+            births: SmallVec::new(),
             ttl: bounds.ttl,
             now: 0,
             crashes: bounds.crashes,
             delays: bounds.delays,
             violation: None,
-        }
+            digest: 0,
+        };
+        state.settle();
+        state
     }
 
     /// The server with this number.
@@ -98,7 +108,8 @@ impl State {
 
     /// An entry's age, in real time.
     pub fn age(&self, entry: Position) -> u64 {
-        self.now - self.births[&(entry.term.0, entry.index.0)]
+        let birth = self.births.iter().find(|birth| birth.entry == entry).expect("every entry was born");
+        self.now - birth.at
     }
 
     pub(super) fn delay(&mut self, message: Ref<Message<LockTable>>) {
@@ -112,15 +123,25 @@ impl State {
         self.delayed.remove(place.expect("only what is delayed arrives"));
     }
 
-    /// Drops delayed messages that their receivers would refuse, now and ever: their terms are over there.
-    pub(super) fn drop_stale(&mut self) {
-        let servers = &self.servers;
-        self.delayed.retain(|message| message.term >= servers[place(message.to)].node.term());
-    }
-
     /// The last entry that an AppendEntries confirms: one with all entries, or a heartbeat.
     pub(super) fn through(&self, leader: NodeId, follower: NodeId, full: bool) -> Index {
         if full { self.server(leader).node.log().last().index } else { self.common(leader, follower) }
+    }
+
+    /// Forgets what is nowhere any more, and notes the digest. What follows in the model ends with this.
+    pub(super) fn settle(&mut self) {
+        let servers = &self.servers;
+        self.delayed.retain(|message| message.term >= servers[place(message.to)].node.term());
+        let logs = self.servers.iter().map(|server| server.node.log().entries());
+        let known: SmallVec<[&[Entry<Command>]; 5]> = logs.chain(self.delayed.iter().map(|late| entries(late))).collect();
+        let is_known = |birth: &mut Birth| known.iter().copied().flatten().any(|entry| entry.position() == birth.entry);
+        self.births.retain(is_known);
+        self.digest = self.canonical();
+    }
+
+    /// Whether two states count as one.
+    pub(super) fn is_like(&self, other: &State) -> bool {
+        self.digest == other.digest
     }
 
     /// The longest prefix that two servers' logs have in common.
@@ -148,16 +169,17 @@ impl PartialEq for State {
     fn eq(&self, other: &State) -> bool {
         self.servers == other.servers
             && self.delayed == other.delayed
-            && (self.clients, self.truth, self.births) == (other.clients, other.truth, other.births)
+            && (self.clients, self.truth) == (other.clients, other.truth)
+            && self.births == other.births
             && (self.now, self.crashes, self.delays) == (other.now, other.crashes, other.delays)
             && self.violation == other.violation
     }
 }
 
-/// States with one outline count as one.
+/// States of one digest count as one.
 impl Hash for State {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.outline());
+        state.write_u64(self.digest);
     }
 }
 
