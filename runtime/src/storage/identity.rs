@@ -140,7 +140,7 @@ pub(super) fn write(
     files::replace(disk, &path, directory, &content)
 }
 
-/// Allocates space for the next [`write`].
+/// Allocates space for the next [`write()`].
 pub(super) fn preallocate(disk: &dyn Disk, directory: &Path) -> Result<(), StorageError> {
     files::preallocate(disk, &path(directory))
 }

@@ -24,7 +24,7 @@ use crate::raft::{LARGEST, Stamp, StateMachine};
 /// in the index, and the index nothing else; a second index has the deadlines of exactly the sessions that hold a lock with
 /// waiters, and counts these locks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(from = "Stored", into = "Stored")]
+#[serde(from = "Stored")]
 pub struct LockTable {
     /// How much a sweep does at the most, counted in sessions, claims, and waiters behind them; but it always ends one session.
     sweep: u64,
@@ -36,27 +36,23 @@ pub struct LockTable {
     locks: SharedMap<Key, Lock>,
 }
 
-/// What is written of a table; the rest follows from it, so no file and no peer can contradict it.
-#[derive(Serialize, Deserialize)]
+/// A table as it was written. What it says of contended sessions is not believed, for it follows from the rest: no file and
+/// no peer can contradict that.
+#[derive(Deserialize)]
 struct Stored {
     sweep: u64,
     next_session: u64,
     next_token: Token,
     sessions: SharedMap<SessionId, Session>,
     deadlines: SharedMap<(Stamp, SessionId), ()>,
+    #[serde(rename = "contended")]
+    _contended: SharedMap<(Stamp, SessionId), u64>,
     locks: SharedMap<Key, Lock>,
-}
-
-impl From<LockTable> for Stored {
-    fn from(table: LockTable) -> Stored {
-        let LockTable { sweep, next_session, next_token, sessions, deadlines, contended: _, locks } = table;
-        Stored { sweep, next_session, next_token, sessions, deadlines, locks }
-    }
 }
 
 impl From<Stored> for LockTable {
     fn from(stored: Stored) -> LockTable {
-        let Stored { sweep, next_session, next_token, sessions, deadlines, locks } = stored;
+        let Stored { sweep, next_session, next_token, sessions, deadlines, locks, .. } = stored;
         let contended = SharedMap::new();
         let mut table = LockTable { sweep, next_session, next_token, sessions, deadlines, contended, locks };
         let queues = table.locks.clone();

@@ -69,7 +69,7 @@ pub enum Persist<S: StateMachine> {
 }
 
 impl<S: StateMachine> Snapshot<S> {
-    /// Whether it has no number beyond [`LARGEST`](super::LARGEST).
+    /// Whether it has no number beyond [`LARGEST`].
     pub fn in_range(&self) -> bool {
         self.last.in_range() && in_range([self.stamp.0]) && self.machine.in_range()
     }
