@@ -153,10 +153,16 @@ where
 }
 
 /// Waits for the end of a run, and judges it.
-fn conclude<M>(checker: impl Checker<Watched<M>>, mut watch: Watch, begun: Instant, effort: &Effort) -> Verdict
+fn conclude<M>(
+    checker: impl Checker<Watched<M>> + Send + Sync,
+    mut watch: Watch,
+    begun: Instant,
+    effort: &Effort,
+) -> Verdict
 where
-    M: Model<Action: Clone>,
-    M::State: Hash + Send + Sync,
+    M: Model,
+    M::State: Clone + Debug + PartialEq + Hash + Send + Sync,
+    M::Action: Clone + Debug + PartialEq,
 {
     // Unlike `report`, this panics if a thread did.
     let checker = checker.join_and_report(&mut watch);

@@ -144,7 +144,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::List => list(),
         Command::Check { names, deep, threads, limit, time } => {
-            let effort = Effort { threads, states: limit, time: time.map(Duration::from_secs), name: None };
+            let effort = Effort { threads, states: limit, time: time.map(Duration::from_secs), ..Effort::default() };
             check(&names, deep, &effort)
         }
         Command::Simulate { names, seed, states, guided, round: true, .. } => round(&names, seed, states, guided),
