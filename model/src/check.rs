@@ -25,8 +25,6 @@ pub struct Effort {
     pub states: Option<usize>,
     /// It takes at most about so long.
     pub time: Option<Duration>,
-    /// Whether it goes breadth first. Then names are not merged by a representative.
-    pub breadth_first: bool,
     /// Under this name it is said from time to time how far the run is; without a name, never.
     pub name: Option<&'static str>,
 }
@@ -121,7 +119,7 @@ where
     explore(model, representative, &Effort { threads, ..Effort::default() })
 }
 
-/// Explores until nothing is left or a limit is reached.
+/// Explores, depth first, until nothing is left or a limit is reached.
 ///
 /// # Panics
 /// If the model does.
@@ -142,30 +140,10 @@ where
         // A single thread never looks at the clock: it would run to its end.
         checker = checker.timeout(time).threads(effort.threads.max(2));
     }
-    assert!(!effort.breadth_first || representative.is_none(), "stateright merges names depth first only");
     let begun = Instant::now();
-    let watch = Watch::new(effort.name, begun);
-    if effort.breadth_first {
-        conclude(checker.spawn_bfs(), watch, begun, effort)
-    } else {
-        conclude(checker.spawn_dfs(), watch, begun, effort)
-    }
-}
-
-/// Waits for the end of a run, and judges it.
-fn conclude<M>(
-    checker: impl Checker<Watched<M>> + Send + Sync,
-    mut watch: Watch,
-    begun: Instant,
-    effort: &Effort,
-) -> Verdict
-where
-    M: Model,
-    M::State: Clone + Debug + PartialEq + Hash + Send + Sync,
-    M::Action: Clone + Debug + PartialEq,
-{
+    let mut watch = Watch::new(effort.name, begun);
     // Unlike `report`, this panics if a thread did.
-    let checker = checker.join_and_report(&mut watch);
+    let checker = checker.spawn_dfs().join_and_report(&mut watch);
     let elapsed = watch.ended().unwrap_or_else(Instant::now) - begun;
     let watched = checker.model();
     let states = (checker.state_count(), checker.unique_state_count());

@@ -144,7 +144,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::List => list(),
         Command::Check { names, deep, threads, limit, time } => {
-            let effort = Effort { threads, states: limit, time: time.map(Duration::from_secs), ..Effort::default() };
+            let effort = Effort { threads, states: limit, time: time.map(Duration::from_secs), name: None };
             check(&names, deep, &effort)
         }
         Command::Simulate { names, seed, states, guided, round: true, .. } => round(&names, seed, states, guided),
@@ -394,7 +394,7 @@ fn keep(names: &[String], into: &Path, effort: make::Effort) -> Done {
         find(&models, name)?;
     }
     let chosen = |model: &&Named| match names {
-        [] => !model.is_of_the_gallery(),
+        [] => model.can_be_replayed(),
         names => names.iter().any(|name| name == model.name),
     };
     let make::Effort { states, walks, steps } = effort;

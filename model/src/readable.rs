@@ -30,9 +30,6 @@ pub trait Readable:
     /// How it counts states that differ in names only as one, if it does.
     const REPRESENTATIVE: Option<Representative<Self::State>> = None;
 
-    /// Whether it is explored breadth first: where paths would be long otherwise.
-    const BREADTH_FIRST: bool = false;
-
     /// How likely an action is in a random walk, beside the others that are possible. More than nothing.
     fn weight(_action: &Self::Action) -> u32 {
         1

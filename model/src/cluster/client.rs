@@ -117,6 +117,11 @@ impl Client {
         });
     }
 
+    /// Its keepalives under way that would prolong its lease.
+    pub(crate) fn open_keepalives(&self) -> impl Iterator<Item = &KeepAlive> {
+        self.keepalives.iter().filter(|keepalive| keepalive.sent > self.lease)
+    }
+
     /// Whether it may still rely on its lease: it was told of a grant, has not given it back, and by its own count its
     /// TTL has not passed.
     pub fn relies(&self, now: u64, ttl: u64) -> bool {

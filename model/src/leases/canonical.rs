@@ -3,17 +3,18 @@
 //! A state's canonical digest leaves out what makes no difference from here on:
 //!
 //! - **Names.** Servers are interchangeable: the digest has them in the order of their own digests.
-//! - **Terms' numbers.** Only their order counts. So there may be any number of elections. Of a server's own term only
-//!   which leaders and delayed messages it still listens to: elections are always for a new term.
+//! - **Terms' numbers.** Only their order counts. Of a server's own term only which leaders and delayed messages it still
+//!   listens to: elections are always for a new term.
 //! - **Votes and progress.** A vote counts in its own election only. A leader commits what a follower answers at once,
 //!   whatever it knew of it before.
 //! - **What a server has applied**, but for its next deadline. The table follows from the entries (the layers `raft` and
 //!   `cluster` show that), and what clients are told, from what any server applied.
 //! - **Births.** An entry's stamp minus its birth bounds how far a clock may be ahead of real time that has the entry in
 //!   its log: of an entry and all before it, the least counts.
-//! - **Leases that are over**: since when.
+//! - **Leases that are over**: since when. **Keepalives** that would prolong no lease.
 //!
-//! To be shown: that all states of one digest can do the same (compare the digests of their successors).
+//! That all states of one digest can do the same is a test: `model/tests/leases.rs` compares the digests of their
+//! successors, and what the properties say of them.
 
 use palisade_spec::lock::Command;
 use palisade_spec::raft::{Body, Entry, Payload, StateMachine, Term};
@@ -30,13 +31,15 @@ impl State {
     /// The digest of all that makes a difference.
     pub(super) fn canonical(&self) -> u64 {
         let terms = self.terms();
-        let mut servers: SmallVec<[u64; 3]> = self.servers.iter().map(|server| self.server_digest(server, &terms)).collect();
+        let mut servers: SmallVec<[u64; 3]> =
+            self.servers.iter().map(|server| self.server_digest(server, &terms)).collect();
         servers.sort_unstable();
-        let budgets = self.now << 16 | u64::from(self.crashes) << 8 | u64::from(self.delays);
+        let [elections, crashes, delays] = self.budgets().map(u64::from);
+        let budgets = self.now << 24 | elections << 16 | crashes << 8 | delays;
         let committed = self.truth.committed.values().next_back();
         let committed = committed.map_or(0, |entry| rank(&terms, entry.term) << 8 | entry.index.0);
         let violation = self.violation.map_or(0, |violation| digest(violation.property, &[]));
-        let clients = self.clients.iter().map(|client| self.client_digest(client, &terms));
+        let clients = (0..self.clients.len()).map(|client| self.client_digest(client, &terms));
         let rest = [budgets, committed, violation];
         servers.into_iter().chain(clients).chain(rest).fold(SEED, mix)
     }
@@ -48,7 +51,7 @@ impl State {
             let inside = entries(late).iter().map(|entry| entry.term);
             std::iter::once(late.term).chain(inside)
         });
-        let keepalives = self.clients.iter().flat_map(|client| &client.keepalives);
+        let keepalives = self.clients.iter().flat_map(Client::open_keepalives);
         let places = keepalives.filter_map(|keepalive| match keepalive.place {
             Place::Entry(entry) => Some(entry.term),
             Place::Arriving(_) => None,
@@ -99,15 +102,16 @@ impl State {
         })
     }
 
-    fn client_digest(&self, client: &Client, terms: &[Term]) -> u64 {
+    fn client_digest(&self, number: usize, terms: &[Term]) -> u64 {
+        let client = &self.clients[number];
         let arrivals = u64::from_le_bytes([client.arrivals[0], client.arrivals[1], client.arrivals[2], 0, 0, 0, 0, 0]);
         let lease = match client.token {
             None => client.asked << 1,
-            Some(_) if client.relies(self.now, self.ttl) => (2 + client.lease) << 1 | 1,
+            Some(_) if self.relies(number) => (2 + client.lease) << 1 | 1,
             Some(_) => 1,
         };
         let token = client.token.map_or(0, |token| token.0);
-        client.keepalives.iter().fold([arrivals, lease, token].into_iter().fold(SEED, mix), |digest, keepalive| {
+        client.open_keepalives().fold([arrivals, lease, token].into_iter().fold(SEED, mix), |digest, keepalive| {
             let place = match keepalive.place {
                 Place::Entry(entry) => rank(terms, entry.term) << 8 | entry.index.0,
                 Place::Arriving(_) => unreachable!("a request arrives within a step"),

@@ -19,12 +19,13 @@
 //!   ([`Action::Look`]), does the same.
 //! - **AppendEntries.** Of one that is accepted only its end counts: the last entry that it confirms. A leader sends all
 //!   that it has, or a heartbeat, here at the last entry that both logs have. One that is rejected only tells the term.
-//! - **Late AppendEntries.** As long as nothing happens to its leader, sending later is arriving later: a leader need not
-//!   look at its clock before it sends. One that arrives after its leader went on is kept on its way
-//!   ([`Action::Delay`]), within a budget.
+//! - **Late AppendEntries.** A leader looks at its clock before it sends, as the server does. As long as its follower does
+//!   nothing else meanwhile, arriving later is arriving at once. One that arrives after its leader or its follower went on
+//!   is kept on its way ([`Action::Delay`]), within a budget.
 //! - **Answers.** All entries of a leader that a follower has are a majority's in a cluster of three, and the last is of
 //!   the leader's own term: no later leader lacks them, whether or not the answer arrives. So it arrives at once. An
-//!   earlier commit tells clients earlier, and ends sessions no later: it violates whatever a later one does.
+//!   earlier commit tells clients earlier, and ends sessions no later: it violates whatever a later one does. (A leader
+//!   that does not know yet that a keepalive is committed may append a no-op for nobody: that ends no session.)
 //! - **Requests.** A request is sent when it first arrives, and its answer is heard at once, as in the layer
 //!   [`cluster`](crate::cluster), whose clients these are. A leader looks at its clock before it takes one.
 //! - **Crashes.** A server restarts at once from what it remembers, as memory and disk are equal between inputs (layer
@@ -46,14 +47,14 @@ mod protocol;
 mod show;
 mod state;
 
-use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Index, Node, NodeId};
+use palisade_spec::lock::{Command, LockTable, Opening, Owner, Ttl};
+use palisade_spec::raft::{Index, Node, NodeId, Stamp, StateMachine};
 use stateright::{Model, Path, Property};
 
 pub use self::action::Action;
 use self::protocol::Protocol;
 pub use self::state::{Birth, Server, State, Truth};
-use crate::cluster::{Around, Request, Surroundings};
+use crate::cluster::{Around, Request};
 use crate::diagram::Diagram;
 use crate::readable::{Readable, Way};
 
@@ -63,13 +64,16 @@ pub type LockNode = Node<LockTable>;
 /// The limits of one configuration.
 #[derive(Clone, Debug)]
 pub struct Bounds {
+    /// How many elections are won. Each begins a term.
+    pub elections: u8,
     /// Maximum length of a log, the no-ops of new leaders included.
     pub log: u64,
     /// How many ticks of real time pass.
     pub ticks: u64,
-    /// The sessions' time-to-live, in ticks.
+    /// The time-to-live of the first client's session, in ticks. Each further client's is a tick longer, so that its
+    /// session does not end together with the holder's.
     pub ttl: u64,
-    /// How many clients there are. A client asks for nothing before the one before it has asked: they are alike.
+    /// How many clients there are.
     pub clients: u64,
     /// How often a client's acquire may arrive.
     pub acquires: u8,
@@ -84,7 +88,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// The surroundings of the layer `cluster` with the same clients and the same time.
+    /// The surroundings of the layer `cluster` with the same time and the same client, if there is one only.
     pub fn around(&self) -> Around {
         let Bounds { clients, ticks, ttl, acquires: arrivals, keepalives, log, .. } = *self;
         Around { clients, ticks, ttl, arrivals, keepalives, log }
@@ -114,13 +118,12 @@ impl Leases {
     /// Whether a request of a client may arrive at a leader.
     fn may_ask(&self, state: &State, client: usize, request: Request) -> bool {
         let asked = &state.clients[client].arrivals;
-        let is_next = client == 0 || state.clients[client - 1].arrivals[0] > 0;
         let room = match request {
             Request::Acquire => self.bounds.acquires,
             Request::KeepAlive => self.bounds.keepalives,
             Request::Release => 0,
         };
-        is_next && asked[request as usize] < room && (request == Request::Acquire || asked[0] > 0)
+        asked[request as usize] < room && (request == Request::Acquire || asked[0] > 0)
     }
 
     fn crashes(&self, state: &State, node: &LockNode, actions: &mut Vec<Action>) {
@@ -140,7 +143,9 @@ impl Leases {
         if elapsed > 0 {
             let most = if self.bounds.losses { elapsed } else { 0 };
             actions.extend((0..=most).map(|lost| Action::Look { leader, lost }));
-        } else if last < Index(self.bounds.log) {
+            return;
+        }
+        if last < Index(self.bounds.log) {
             for client in 0..state.clients.len() {
                 let possible = [Request::Acquire, Request::KeepAlive];
                 let possible = possible.into_iter().filter(|request| self.may_ask(state, client, *request));
@@ -183,8 +188,10 @@ impl Model for Leases {
             if node.is_leader() {
                 self.leader_actions(state, server, actions);
             }
-            let others = state.servers.iter().map(|other| other.node.id()).filter(|&id| id != node.id());
-            actions.extend(others.map(|voter| Action::Elect { candidate: node.id(), voter }));
+            if state.elections > 0 {
+                let others = state.servers.iter().map(|other| other.node.id()).filter(|&id| id != node.id());
+                actions.extend(others.map(|voter| Action::Elect { candidate: node.id(), voter }));
+            }
             if state.crashes > 0 {
                 self.crashes(state, node, actions);
             }
@@ -196,7 +203,6 @@ impl Model for Leases {
         match action {
             Action::Tick => next.now += 1,
             Action::Delay { leader, follower, full } => {
-                next.delays -= 1;
                 let through = last.through(leader, follower, full);
                 next.delay(self.protocol.message(last.server(leader).node, follower, through));
             }
@@ -204,20 +210,18 @@ impl Model for Leases {
                 next.forget(message);
                 self.protocol.take(&mut next, &action);
             }
-            Action::Crash { .. } => {
-                next.crashes -= 1;
-                self.protocol.take(&mut next, &action);
-            }
-            Action::Look { .. } | Action::Ask { .. } | Action::Elect { .. } | Action::Send { .. } => {
-                self.protocol.take(&mut next, &action);
-            }
+            _ => self.protocol.take(&mut next, &action),
         }
         let fits = next.servers.iter().all(|server| server.node.log().last().index.0 <= self.bounds.log);
         if next.violation.is_none() {
-            next.violation = self.protocol.judge(last, &next);
+            next.violation = judge::leases_are_honoured(&next).err().map(|violation| &*Box::leak(Box::new(violation)));
         }
         next.settle();
-        (!next.is_like(last) && (fits || next.violation.is_some())).then_some(next)
+        if next.is_like(last) || !(fits || next.violation.is_some()) {
+            return None;
+        }
+        next.spend(&action);
+        Some(next)
     }
 
     fn format_action(&self, action: &Action) -> String {
@@ -235,9 +239,6 @@ impl Model for Leases {
 }
 
 impl Readable for Leases {
-    /// There may be any number of elections: depth first, terms would grow with each.
-    const BREADTH_FIRST: bool = true;
-
     fn sentence(&self, last: &State, action: &Action) -> String {
         show::sentence(self, last, action)
     }
@@ -258,5 +259,10 @@ fn ids() -> impl Iterator<Item = NodeId> {
 
 /// The table that the clients' sessions were opened in.
 fn table(bounds: &Bounds) -> LockTable {
-    Surroundings::table(&bounds.around())
+    let mut table = LockTable::default();
+    for client in 0..bounds.clients {
+        let opening = Opening { nonce: 0, owner: Owner::from(""), ttl: Ttl(bounds.ttl + client) };
+        table.apply(Stamp(0), &Command::Open { opening });
+    }
+    table
 }

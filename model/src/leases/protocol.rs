@@ -23,7 +23,6 @@ const MEMO: usize = 1 << 20;
 
 /// The servers' steps, and the parts of states.
 pub(super) struct Protocol {
-    pub(super) ttl: u64,
     /// What disks have at the beginning.
     blank: Durable<LockTable>,
     /// The servers keep their names.
@@ -52,7 +51,6 @@ struct Scene {
 impl Protocol {
     pub(super) fn new(bounds: &Bounds) -> Protocol {
         Protocol {
-            ttl: bounds.ttl,
             blank: Durable::blank(table(bounds), Members::of(ids())),
             names: renamings(SERVERS, 0)[..1].to_vec(),
             nodes: Interner::default(),
@@ -244,6 +242,7 @@ impl Scene {
     /// The first node campaigns until it has the vote of the second. Says whether it wins.
     fn elect(&mut self) -> bool {
         let (candidate, voter) = (self.nodes[0].id(), self.nodes[1].id());
+        let latest = self.nodes[0].term().max(self.nodes[1].term());
         self.stop_hearing(0);
         loop {
             let term = self.nodes[0].term();
@@ -260,8 +259,8 @@ impl Scene {
             if self.nodes[0].is_leader() {
                 return true;
             }
-            // A voter of a later term tells it. One that has a better log does not grant the vote in any term.
-            if self.nodes[0].term() == campaign {
+            // In a term that one of the two knows the vote may be gone. In a later one only a better log refuses it.
+            if campaign > latest {
                 return false;
             }
         }

@@ -35,7 +35,7 @@ pub(super) fn facts(state: &State) -> Facts {
     let born = state.births.iter().filter(|birth| birth.at > 0);
     let born = born.map(|Birth { entry, at }| format!("{}@{} at {at}", entry.index, entry.term)).collect::<Vec<_>>();
     facts.fields("real time", [("", state.now.to_string()), ("entries born", born.join(LIST))]);
-    let left = [("crashes", state.crashes), ("delays", state.delays)];
+    let left = [("elections", state.elections), ("crashes", state.crashes), ("delays", state.delays)];
     facts.fields("left", left.map(|(name, count)| (name, count.to_string())));
     let violation = state.violation.map_or(String::new(), |violation| violation.to_string());
     facts.fields("VIOLATED", [("", violation)]);

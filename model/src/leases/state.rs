@@ -9,7 +9,7 @@ use palisade_spec::raft::{Body, Entry, Index, Message, NodeId, Position};
 use serde::Serialize;
 use smallvec::SmallVec;
 
-use super::{Bounds, LockNode, Protocol, ids, show, table};
+use super::{Action, Bounds, LockNode, Protocol, ids, show, table};
 use crate::cluster::Client;
 use crate::world::Ref;
 
@@ -53,10 +53,12 @@ pub struct State {
     pub truth: Ref<Truth>,
     /// The births of the entries that some log or delayed message has.
     pub births: SmallVec<[Birth; 12]>,
-    /// The sessions' time-to-live, in ticks.
+    /// The time-to-live of the first client's session, in ticks.
     pub ttl: u64,
     /// Real time, in ticks.
     pub now: u64,
+    /// How many more elections there may be.
+    pub elections: u8,
     /// How many more crashes there may be.
     pub crashes: u8,
     /// How many more AppendEntries may be delayed.
@@ -75,13 +77,11 @@ impl State {
             servers: ids().map(|id| Server { node: protocol.blank(id), looked: 0 }).collect(),
             delayed: SmallVec::new(),
             clients: protocol.clients.intern(clients, &protocol.names),
-            truth: protocol.truths.intern(
-                Truth { committed: Committed::new(), table: table(bounds) },
-                &protocol.names,
-            ),
+            truth: protocol.truths.intern(Truth { committed: Committed::new(), table: table(bounds) }, &protocol.names),
             births: SmallVec::new(),
             ttl: bounds.ttl,
             now: 0,
+            elections: bounds.elections,
             crashes: bounds.crashes,
             delays: bounds.delays,
             violation: None,
@@ -106,6 +106,16 @@ impl State {
         self.servers.iter().find(|server| server.node.is_leader() && Some(server.node.term()) == latest).copied()
     }
 
+    /// The canonical digest: states of one digest count as one.
+    pub fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// Whether a client may still rely on its lease. Clients are counted from 0.
+    pub fn relies(&self, client: usize) -> bool {
+        self.clients[client].relies(self.now, self.ttl + client as u64)
+    }
+
     /// An entry's age, in real time.
     pub fn age(&self, entry: Position) -> u64 {
         let birth = self.births.iter().find(|birth| birth.entry == entry).expect("every entry was born");
@@ -128,15 +138,32 @@ impl State {
         if full { self.server(leader).node.log().last().index } else { self.common(leader, follower) }
     }
 
+    /// A step was taken of which there is a limited number.
+    pub(super) fn spend(&mut self, action: &Action) {
+        match action {
+            Action::Elect { .. } => self.elections -= 1,
+            Action::Crash { .. } => self.crashes -= 1,
+            Action::Delay { .. } => self.delays -= 1,
+            Action::Tick | Action::Look { .. } | Action::Send { .. } | Action::Arrive(_) | Action::Ask { .. } => return,
+        }
+        self.digest = self.canonical();
+    }
+
     /// Forgets what is nowhere any more, and notes the digest. What follows in the model ends with this.
     pub(super) fn settle(&mut self) {
         let servers = &self.servers;
         self.delayed.retain(|message| message.term >= servers[place(message.to)].node.term());
         let logs = self.servers.iter().map(|server| server.node.log().entries());
-        let known: SmallVec<[&[Entry<Command>]; 5]> = logs.chain(self.delayed.iter().map(|late| entries(late))).collect();
+        let known: SmallVec<[&[Entry<Command>]; 5]> =
+            logs.chain(self.delayed.iter().map(|late| entries(late))).collect();
         let is_known = |birth: &mut Birth| known.iter().copied().flatten().any(|entry| entry.position() == birth.entry);
         self.births.retain(is_known);
         self.digest = self.canonical();
+    }
+
+    /// How many more elections, crashes and delays there may be.
+    pub(super) fn budgets(&self) -> [u8; 3] {
+        [self.elections, self.crashes, self.delays]
     }
 
     /// Whether two states count as one.
@@ -171,7 +198,7 @@ impl PartialEq for State {
             && self.delayed == other.delayed
             && (self.clients, self.truth) == (other.clients, other.truth)
             && self.births == other.births
-            && (self.now, self.crashes, self.delays) == (other.now, other.crashes, other.delays)
+            && (self.now, self.budgets()) == (other.now, other.budgets())
             && self.violation == other.violation
     }
 }
