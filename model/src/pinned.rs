@@ -62,6 +62,7 @@ const UNIQUE: &[(&str, usize)] = &[
     ("locks-all", 23_675_823),
     ("cluster-loss", 5_615_889),
     ("leases", 720_625),
+    ("leases-crash", 21_168_420),
     ("leases-late", 3_301_050),
 ];
 
