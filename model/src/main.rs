@@ -394,7 +394,7 @@ fn keep(names: &[String], into: &Path, effort: make::Effort) -> Done {
         find(&models, name)?;
     }
     let chosen = |model: &&Named| match names {
-        [] => !model.is_of_the_gallery(),
+        [] => model.can_be_replayed(),
         names => names.iter().any(|name| name == model.name),
     };
     let make::Effort { states, walks, steps } = effort;

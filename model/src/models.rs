@@ -7,6 +7,7 @@ use crate::cluster::{Around, Surroundings};
 use crate::explore::serve;
 use crate::gallery;
 use crate::guided::search;
+use crate::leases::{self, Leases};
 use crate::locks::{self, Deed, Locks, Start};
 use crate::membership::{Changes, Operators};
 use crate::raft::{Proposals, Tape};
@@ -34,6 +35,11 @@ impl Named {
     /// Whether it shows a design that Palisade replaces, or what repairs it.
     pub fn is_of_the_gallery(&self) -> bool {
         self.name.starts_with("gallery-")
+    }
+
+    /// Whether each of its steps is an input of a single server, so that live nodes can take it.
+    pub fn can_be_replayed(&self) -> bool {
+        !self.is_of_the_gallery() && !self.name.starts_with("leases")
     }
 }
 
@@ -188,6 +194,7 @@ pub fn models() -> Vec<Named> {
     models.extend(reading());
     models.extend(lock_table());
     models.extend(whole());
+    models.extend(time());
     models.extend(wide());
     models.extend(gallery::models());
     models.extend(crate::seeded::models::models());
@@ -410,6 +417,20 @@ fn whole() -> Vec<Named> {
     ]
 }
 
+fn time() -> Vec<Named> {
+    vec![
+        holds(Tier::Full, "leases", "3 servers, 5 terms, a client, logs of 4, 2 ticks, a lease of a tick", || {
+            Leases::new(LEASES)
+        }),
+        holds(Tier::Deep, "leases-crash", "as leases, with 2 clients, and a crash", || {
+            Leases::new(leases::Bounds { clients: 2, crashes: 1, ..LEASES })
+        }),
+        holds(Tier::Deep, "leases-late", "as leases, with 4 terms, and a message that arrives late", || {
+            Leases::new(leases::Bounds { elections: 4, delays: 1, ..LEASES })
+        }),
+    ]
+}
+
 /// What random walks go through.
 fn wide() -> Vec<Named> {
     let raft = |bounds: Bounds| World::new(bounds.clone(), Tape::default(), Proposals::new(bounds.log, 6));
@@ -510,6 +531,20 @@ fn wide() -> Vec<Named> {
 
 /// Two clients that take a lock with a time-to-live of one tick.
 pub(crate) const AROUND: Around = Around { clients: 2, ticks: 2, ttl: 1, arrivals: 1, keepalives: 1, log: CLUSTER.log };
+
+/// A blank cluster, and a client with a lease of a tick.
+pub(crate) const LEASES: leases::Bounds = leases::Bounds {
+    elections: 5,
+    log: 4,
+    ticks: 2,
+    ttl: 1,
+    clients: 1,
+    acquires: 1,
+    keepalives: 0,
+    crashes: 0,
+    delays: 0,
+    losses: false,
+};
 
 /// A cluster whose first leader is elected: what comes of late messages is for the models of consensus.
 pub(crate) const CLUSTER: Bounds = Bounds {

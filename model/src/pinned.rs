@@ -64,6 +64,9 @@ const UNIQUE: &[(&str, usize)] = &[
     ("raft-three-terms-late", 100_405_770),
     ("locks-all", 23_675_823),
     ("cluster-loss", 5_615_889),
+    ("leases", 720_625),
+    ("leases-crash", 21_168_420),
+    ("leases-late", 3_301_050),
 ];
 
 /// The number of different states of a model, if it is known.

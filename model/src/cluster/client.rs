@@ -54,7 +54,7 @@ pub enum Request {
 
 impl Client {
     /// A request arrives at a server at this moment: what it says.
-    pub(super) fn ask(&mut self, session: SessionId, request: Request, server: NodeId, now: u64) -> Command {
+    pub(crate) fn ask(&mut self, session: SessionId, request: Request, server: NodeId, now: u64) -> Command {
         match request {
             Request::Acquire if self.arrivals[0] == 0 => self.asked = now,
             Request::KeepAlive => self.keepalives.push(KeepAlive { sent: now, place: Place::Arriving(server) }),
@@ -72,7 +72,7 @@ impl Client {
     }
 
     /// Sees what becomes of a keepalive that arrived at a server: it is the last entry of its log, or was not taken.
-    pub(super) fn follow(&mut self, own: SessionId, node: &Node<LockTable>) {
+    pub(crate) fn follow(&mut self, own: SessionId, node: &Node<LockTable>) {
         let last = node.log().last();
         let keeps_alive = |entry: &Entry<Command>| {
             let Payload::Command(Command::KeepAlive { sessions }) = &entry.payload else { return false };
@@ -88,7 +88,7 @@ impl Client {
     }
 
     /// Hears what an entry did, as far as it is about this client's session.
-    pub(super) fn hear(&mut self, own: SessionId, entry: Position, outcome: &Outcome) {
+    pub(crate) fn hear(&mut self, own: SessionId, entry: Position, outcome: &Outcome) {
         let reply = outcome.reply.iter().filter_map(|reply| match reply {
             Reply::Granted { session, token } => Some((*session, *token)),
             _ => None,
@@ -117,9 +117,14 @@ impl Client {
         });
     }
 
+    /// Its keepalives under way that would prolong its lease.
+    pub(crate) fn open_keepalives(&self) -> impl Iterator<Item = &KeepAlive> {
+        self.keepalives.iter().filter(|keepalive| keepalive.sent > self.lease)
+    }
+
     /// Whether it may still rely on its lease: it was told of a grant, has not given it back, and by its own count its
     /// TTL has not passed.
-    pub(super) fn relies(&self, now: u64, ttl: u64) -> bool {
+    pub fn relies(&self, now: u64, ttl: u64) -> bool {
         self.token.is_some() && self.arrivals[Request::Release as usize] == 0 && now <= self.lease + ttl
     }
 }

@@ -102,7 +102,8 @@ impl Surroundings {
     }
 }
 
-fn session(number: usize) -> SessionId {
+/// The session of a client, which is counted from 0.
+pub(crate) fn session(number: usize) -> SessionId {
     SessionId { number: number as u64 + 1, nonce: 0 }
 }
 

@@ -220,10 +220,13 @@ fn hunt_all(workspace: &Path, chosen: &[Bug], scenes: Option<&Path>) -> Result<b
     Ok(caught == chosen.len())
 }
 
-/// Keeps what there is, without the bug, of the path on which it shows.
+/// Keeps what there is, without the bug, of the path on which it shows, if live nodes can take it.
 fn keep_scene(file: &Path, bug: &Bug, path: &[Value]) -> Result<(), Error> {
     let known = registry();
     let named = known.iter().find(|known| known.name == bug.model).expect("the list was checked against the models");
+    if !named.can_be_replayed() {
+        return Ok(());
+    }
     let scene = named.model.follow(path).expect("a model has a beginning");
     let kept = Kept {
         model: bug.model.clone(),

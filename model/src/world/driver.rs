@@ -320,7 +320,7 @@ impl<S: StateMachine> Feeder<S> {
 /// Whether an election timeout changes something that makes no difference. Where elections are held at will, it makes none
 /// whether a server that is neither leader nor candidate hears from a leader, nor who has answered a leader lately: a
 /// request for a vote arrives only after the timers have run out. So let them run out at once, and there are fewer states.
-fn hears_or_is_heard<S: StateMachine>(node: &Node<S>) -> bool {
+pub(crate) fn hears_or_is_heard<S: StateMachine>(node: &Node<S>) -> bool {
     match node.role() {
         Role::Follower { .. } => true,
         Role::PreCandidate { .. } | Role::Candidate { .. } => false,

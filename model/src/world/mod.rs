@@ -37,6 +37,7 @@ mod words;
 
 pub use action::{Action, Fault};
 pub use bounds::{Answers, Bounds, Delivery, Elections, Repeats};
+pub(crate) use driver::hears_or_is_heard;
 pub use driver::{Answer, Applied};
 pub use environment::{Asked, Environment, Machine};
 pub use ghost::Ghost;
@@ -46,6 +47,7 @@ pub use seat::{Seat, Stimulus};
 pub use show::{Shown, Told};
 pub use state::State;
 pub use words::Legible;
+pub(crate) use words::{entries, message};
 
 use palisade_spec::invariants::Violation;
 

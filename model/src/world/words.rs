@@ -54,7 +54,7 @@ pub(super) fn entry<S: Legible>(entry: &Entry<S::Command>) -> String {
 }
 
 /// Entries in their order; nothing for none.
-pub(super) fn entries<'a, S: Legible>(entries: impl IntoIterator<Item = &'a Entry<S::Command>>) -> String
+pub(crate) fn entries<'a, S: Legible>(entries: impl IntoIterator<Item = &'a Entry<S::Command>>) -> String
 where
     S::Command: 'a,
 {
@@ -66,7 +66,7 @@ fn position(position: Position) -> String {
 }
 
 /// What is said, without by whom and to whom.
-pub(super) fn message<S: Legible>(message: &Message<S>) -> String {
+pub(crate) fn message<S: Legible>(message: &Message<S>) -> String {
     let (name, term) = (message.body.name(), message.term);
     let rest = match &message.body {
         Body::PreVote { last } | Body::RequestVote { last, transfer: false } => format!("last {}", position(*last)),

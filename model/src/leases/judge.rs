@@ -1,0 +1,43 @@
+//! What must hold after a macro step.
+
+use palisade_spec::invariants::{Check, Violation, clock_monotonicity, node_is_sound};
+
+use super::{LockNode, State};
+use crate::cluster::{key, session};
+
+/// A client that relies on its lease, counted by real time from the moment at which it first asked, holds the lock.
+pub(super) fn leases_are_honoured(state: &State) -> Check {
+    let holder = state.truth.table.lock(&key()).map(|lock| (lock.holder.session, lock.holder.token));
+    for (number, client) in state.clients.iter().enumerate() {
+        let own = client.token.map(|token| (session(number), token));
+        if state.relies(number) && holder != own {
+            let detail = format!("client {} relies on {own:?}, but {holder:?} holds the lock", number + 1);
+            return Err(Violation { property: "leases are honoured", detail });
+        }
+    }
+    Ok(())
+}
+
+/// A server's clock has moved on from an entry's stamp by no more than the entry's age. Where it has, the path goes on:
+/// the next check is whether a lease ends early by that.
+pub(super) fn time_never_runs_ahead(state: &State) -> bool {
+    state.servers.iter().all(|server| {
+        let (clock, log) = (server.node.clock().0, server.node.log());
+        log.entries().iter().all(|entry| clock <= entry.stamp.0 + state.age(entry.position()))
+    })
+}
+
+/// What must hold of a server over a step, by itself.
+pub(super) fn stepped(old: &LockNode, new: &LockNode, crashed: bool) -> Check {
+    node_is_sound(new)?;
+    if crashed {
+        return Ok(());
+    }
+    clock_monotonicity((old.clock(), old.log().last()), new)?;
+    if new.is_leader() && new.clock() < old.clock() {
+        let (id, was, is) = (new.id(), old.clock(), new.clock());
+        let detail = format!("server {id} knew of {was}, and leads from {is}");
+        return Err(Violation { property: "elections lose no time", detail });
+    }
+    Ok(())
+}

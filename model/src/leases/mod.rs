@@ -1,0 +1,268 @@
+//! Time across many terms: elections, logs, stamps, clocks and leases, without single messages.
+//!
+//! A lease can end early by a fault that takes four terms, real time and a client at once. A model of single messages
+//! with such bounds has too many states to be explored to its end. So this layer explores *macro steps* of the real
+//! nodes: an election with all its messages, an AppendEntries with its answer, a request with its entry. Every step
+//! hands real inputs to [`Node::step`](palisade_spec::raft::Node::step) and takes what comes of it; the model decides
+//! only which messages exist, which arrive and when.
+//!
+//! # Why macro steps lose no behaviour of clocks and leases
+//!
+//! Real time enters in three places: a leader measures it, a client counts its lease from it, and an entry is born in
+//! it. Everything else is order. For each message it is enough to consider these orders:
+//!
+//! - **Elections.** The requests for votes and the votes of one election arrive at once, from as many voters as the
+//!   candidate needs. A further voter only learns the term, and so ignores earlier leaders: losing their messages has
+//!   the same effect. A lost election only raises terms, which has that effect too.
+//!   A candidate whose votes arrive late, after a later leader was elected, can reach nobody in a cluster of three: it
+//!   stamps entries by the clock that it had before. A leader that was elected in time, and has *lost* the time since
+//!   ([`Action::Look`]), does the same.
+//! - **AppendEntries.** Of one that is accepted only its end counts: the last entry that it confirms. A leader sends all
+//!   that it has, or a heartbeat, here at the last entry that both logs have. One that is rejected only tells the term.
+//! - **Late AppendEntries.** A leader looks at its clock before it sends, as the server does. As long as its follower does
+//!   nothing else meanwhile, arriving later is arriving at once. One that arrives after its leader or its follower went on
+//!   is kept on its way ([`Action::Delay`]), within a budget.
+//! - **Answers.** All entries of a leader that a follower has are a majority's in a cluster of three, and the last is of
+//!   the leader's own term: no later leader lacks them, whether or not the answer arrives. So it arrives at once. An
+//!   earlier commit tells clients earlier, and ends sessions no later: it violates whatever a later one does. (A leader
+//!   that does not know yet that a keepalive is committed may append a no-op for nobody: that ends no session.)
+//! - **Requests.** A request is sent when it first arrives, and its answer is heard at once, as in the layer
+//!   [`cluster`](crate::cluster), whose clients these are. A leader looks at its clock before it takes one.
+//! - **Crashes.** A server restarts at once from what it remembers, as memory and disk are equal between inputs (layer
+//!   `raft`). A leader may lose those of its own entries that nobody acknowledged: followers can have them before its
+//!   own disk does.
+//!
+//! # What is not covered
+//!
+//! Snapshots, changes of the members, hand-overs and reads; more than three servers; repeated AppendEntries that arrive
+//! late twice; a crash inside a follower's write that removes entries and adds none; a crash of a leader after both
+//! followers received an entry that its own disk lacks; releases and the resource.
+
+mod action;
+mod canonical;
+mod judge;
+mod picture;
+mod properties;
+mod protocol;
+mod show;
+mod state;
+
+use palisade_spec::lock::{Command, LockTable, Opening, Owner, Ttl};
+use palisade_spec::raft::{Index, Node, NodeId, Stamp, StateMachine};
+use stateright::{Model, Path, Property};
+
+pub use self::action::Action;
+use self::protocol::Protocol;
+pub use self::state::{Birth, Server, State, Truth};
+use crate::cluster::{Around, Request};
+use crate::diagram::Diagram;
+use crate::readable::{Readable, Way};
+
+/// A node of this layer.
+pub type LockNode = Node<LockTable>;
+
+/// The limits of one configuration.
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    /// How many elections are won. Each begins a term.
+    pub elections: u8,
+    /// Maximum length of a log, the no-ops of new leaders included.
+    pub log: u64,
+    /// How many ticks of real time pass.
+    pub ticks: u64,
+    /// The time-to-live of the first client's session, in ticks. Each further client's is a tick longer, so that its
+    /// session does not end together with the holder's.
+    pub ttl: u64,
+    /// How many clients there are.
+    pub clients: u64,
+    /// How often a client's acquire may arrive.
+    pub acquires: u8,
+    /// How many keepalives a client sends.
+    pub keepalives: u8,
+    /// How many crashes may happen.
+    pub crashes: u8,
+    /// How many AppendEntries may be delayed.
+    pub delays: u8,
+    /// Whether a leader may lose time that it should have measured.
+    pub losses: bool,
+}
+
+impl Bounds {
+    /// The surroundings of the layer `cluster` with the same time and the same client, if there is one only.
+    pub fn around(&self) -> Around {
+        let Bounds { clients, ticks, ttl, acquires: arrivals, keepalives, log, .. } = *self;
+        Around { clients, ticks, ttl, arrivals, keepalives, log }
+    }
+}
+
+/// How many servers there are.
+pub(crate) const SERVERS: u16 = 3;
+
+/// The model.
+pub struct Leases {
+    /// What is explored.
+    pub bounds: Bounds,
+    /// The servers' steps.
+    protocol: Protocol,
+    initial: State,
+}
+
+impl Leases {
+    /// A blank cluster.
+    pub fn new(bounds: Bounds) -> Leases {
+        let protocol = Protocol::new(&bounds);
+        let initial = State::blank(&bounds, &protocol);
+        Leases { bounds, protocol, initial }
+    }
+
+    /// Whether a request of a client may arrive at a leader.
+    fn may_ask(&self, state: &State, client: usize, request: Request) -> bool {
+        let asked = &state.clients[client].arrivals;
+        let room = match request {
+            Request::Acquire => self.bounds.acquires,
+            Request::KeepAlive => self.bounds.keepalives,
+            Request::Release => 0,
+        };
+        asked[request as usize] < room && (request == Request::Acquire || asked[0] > 0)
+    }
+
+    fn crashes(&self, state: &State, node: &LockNode, actions: &mut Vec<Action>) {
+        let server = node.id();
+        actions.push(Action::Crash { server, lost: 0, heard: None });
+        for lost in 1..=protocol::uncommitted(node) {
+            actions.push(Action::Crash { server, lost, heard: None });
+            let others = state.servers.iter().map(|other| &other.node).filter(|other| other.id() != server);
+            let heard = others.filter(|other| other.term() <= node.term()).map(|other| Some(other.id()));
+            actions.extend(heard.map(|heard| Action::Crash { server, lost, heard }));
+        }
+    }
+
+    fn leader_actions(&self, state: &State, server: &Server, actions: &mut Vec<Action>) {
+        let (leader, last) = (server.node.id(), server.node.log().last().index);
+        let elapsed = state.now - server.looked;
+        if elapsed > 0 {
+            let most = if self.bounds.losses { elapsed } else { 0 };
+            actions.extend((0..=most).map(|lost| Action::Look { leader, lost }));
+            return;
+        }
+        if last < Index(self.bounds.log) {
+            for client in 0..state.clients.len() {
+                let possible = [Request::Acquire, Request::KeepAlive];
+                let possible = possible.into_iter().filter(|request| self.may_ask(state, client, *request));
+                actions.extend(possible.map(|request| Action::Ask { client, request, leader }));
+            }
+        }
+        let others = state.servers.iter().map(|other| &other.node).filter(|other| other.id() != leader);
+        for follower in others.filter(|other| other.term() <= server.node.term()).map(|other| other.id()) {
+            let kinds: &[bool] = if state.common(leader, follower) < last { &[true, false] } else { &[true] };
+            actions.extend(kinds.iter().map(|&full| Action::Send { leader, follower, full }));
+            if state.delays > 0 {
+                actions.extend(kinds.iter().map(|&full| Action::Delay { leader, follower, full }));
+            }
+        }
+    }
+}
+
+impl Model for Leases {
+    type State = State;
+    type Action = Action;
+
+    fn properties(&self) -> Vec<Property<Leases>> {
+        properties::properties()
+    }
+
+    fn init_states(&self) -> Vec<State> {
+        vec![self.initial.clone()]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.violation.is_some() {
+            return;
+        }
+        if state.now < self.bounds.ticks {
+            actions.push(Action::Tick);
+        }
+        actions.extend(state.delayed.iter().copied().map(Action::Arrive));
+        for server in &state.servers {
+            let node = &*server.node;
+            if node.is_leader() {
+                self.leader_actions(state, server, actions);
+            }
+            if state.elections > 0 {
+                let others = state.servers.iter().map(|other| other.node.id()).filter(|&id| id != node.id());
+                actions.extend(others.map(|voter| Action::Elect { candidate: node.id(), voter }));
+            }
+            if state.crashes > 0 {
+                self.crashes(state, node, actions);
+            }
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut next = last.clone();
+        match action {
+            Action::Tick => next.now += 1,
+            Action::Delay { leader, follower, full } => {
+                let through = last.through(leader, follower, full);
+                next.delay(self.protocol.message(last.server(leader).node, follower, through));
+            }
+            Action::Arrive(message) => {
+                next.forget(message);
+                self.protocol.take(&mut next, &action);
+            }
+            _ => self.protocol.take(&mut next, &action),
+        }
+        let fits = next.servers.iter().all(|server| server.node.log().last().index.0 <= self.bounds.log);
+        if next.violation.is_none() {
+            next.violation = judge::leases_are_honoured(&next).err().map(|violation| &*Box::leak(Box::new(violation)));
+        }
+        next.settle();
+        if next.is_like(last) || !(fits || next.violation.is_some()) {
+            return None;
+        }
+        next.spend(&action);
+        Some(next)
+    }
+
+    fn format_action(&self, action: &Action) -> String {
+        action.sentence()
+    }
+
+    fn format_step(&self, last: &State, action: Action) -> Option<String> {
+        let next = self.next_state(last, action)?;
+        Some(show::facts(&next).since(&show::facts(last)).join("\n"))
+    }
+
+    fn as_svg(&self, path: Path<State, Action>) -> Option<String> {
+        Some(picture::draw(&path.into_vec())?.svg())
+    }
+}
+
+impl Readable for Leases {
+    fn sentence(&self, last: &State, action: &Action) -> String {
+        show::sentence(self, last, action)
+    }
+
+    fn event(&self, last: &State, action: &Action) -> serde_json::Value {
+        show::event(self, last, action)
+    }
+
+    fn diagram(&self, way: &Way<Leases>) -> Option<Diagram> {
+        picture::draw(way)
+    }
+}
+
+/// The servers' numbers.
+fn ids() -> impl Iterator<Item = NodeId> {
+    (1..=SERVERS).map(NodeId)
+}
+
+/// The table that the clients' sessions were opened in.
+fn table(bounds: &Bounds) -> LockTable {
+    let mut table = LockTable::default();
+    for client in 0..bounds.clients {
+        let opening = Opening { nonce: 0, owner: Owner::from(""), ttl: Ttl(bounds.ttl + client) };
+        table.apply(Stamp(0), &Command::Open { opening });
+    }
+    table
+}

@@ -1,0 +1,82 @@
+//! What is checked of time, and what must be possible.
+
+use std::collections::BTreeSet;
+
+use palisade_spec::lock::Command;
+use palisade_spec::raft::Payload;
+use stateright::Property;
+
+use super::{Leases, Server, State, judge};
+use crate::cluster::{key, session};
+use crate::world::violates;
+
+/// Properties that must always hold, by the names of the violations.
+macro_rules! always {
+    ($($name:literal),* $(,)?) => {
+        [$(Property::always($name, |_: &Leases, state: &State| !violates(state.violation, $name))),*]
+    };
+}
+
+/// Every property of the layer.
+pub(super) fn properties() -> Vec<Property<Leases>> {
+    let mut all = Vec::from(always![
+        "leases are honoured",
+        "elections lose no time",
+        "clock monotonicity",
+        "node soundness",
+        "state machine safety",
+        "assertions",
+    ]);
+    all.extend([
+        Property::always("cluster time never runs ahead", |_, state: &State| judge::time_never_runs_ahead(state)),
+        Property::sometimes("entries of four terms are in the logs", |_, state: &State| {
+            let entries = state.servers.iter().flat_map(|server| server.node.log().entries());
+            entries.map(|entry| entry.term).collect::<BTreeSet<_>>().len() >= 4
+        }),
+        Property::sometimes("a lease outlives a leader", |_, state: &State| {
+            let latest = state.leader().map(|leader| leader.node.term());
+            let acquired = |client: usize| {
+                state.truth.committed.values().find(|entry| match &entry.payload {
+                    Payload::Command(Command::Acquire { session: asked, .. }) => *asked == session(client),
+                    _ => false,
+                })
+            };
+            let outlives = |client: usize| acquired(client).is_some_and(|entry| Some(entry.term) < latest);
+            (0..state.clients.len()).any(|client| state.relies(client) && outlives(client))
+        }),
+        Property::sometimes("every client was granted the lock, one after the other", |_, state: &State| {
+            state.clients.iter().all(|client| client.token.is_some())
+        }),
+        Property::sometimes("a session ended", |_, state: &State| {
+            state.truth.table.sessions().len() < state.clients.len()
+        }),
+        Property::sometimes("an outage lengthens a lease", |_, state: &State| {
+            let holder = state.truth.table.lock(&key()).map(|lock| lock.holder.session);
+            state.clients.iter().enumerate().any(|(number, client)| {
+                let is_over =
+                    client.token.is_some() && !state.relies(number) && client.open_keepalives().next().is_none();
+                is_over && holder == Some(session(number)) && lives_on(state, number)
+            })
+        }),
+        Property::sometimes("a deposed leader has measured more than its successor", |_, state: &State| {
+            let leaders = || state.servers.iter().map(|server| &server.node).filter(|node| node.is_leader());
+            leaders().any(|old| leaders().any(|new| old.term() < new.term() && old.clock() > new.clock()))
+        }),
+        Property::sometimes("a leader's clock is ahead of what a follower's entries allow", |_, state: &State| {
+            let Some(Server { node: leader, .. }) = state.leader() else { return false };
+            let others = state.servers.iter().filter(|server| server.node.id() != leader.id());
+            others.flat_map(|server| server.node.log().entries()).any(|entry| {
+                let moved = leader.clock().0.saturating_sub(entry.stamp.0);
+                moved > state.age(entry.position())
+            })
+        }),
+    ]);
+    all
+}
+
+/// Whether a session is not due by the clock of the present leader, which has just looked.
+fn lives_on(state: &State, client: usize) -> bool {
+    let Some(leader) = state.leader().filter(|leader| leader.looked == state.now) else { return false };
+    let known = state.truth.table.session(session(client));
+    known.is_some_and(|known| !known.is_due(leader.node.clock()))
+}

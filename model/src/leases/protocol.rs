@@ -1,0 +1,320 @@
+//! The macro steps, made of the steps of real nodes.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use palisade_spec::invariants::{Violation, state_machine_safety};
+use palisade_spec::lock::LockTable;
+use palisade_spec::raft::{
+    Body, Config, Durable, Index, Input, Members, Message, Node, NodeId, Output, Payload, Position, Round,
+};
+use smallvec::SmallVec;
+
+use super::state::{Birth, State, Truth, entries, place};
+use super::{Action, Bounds, LockNode, SERVERS, ids, judge, table};
+use crate::cluster::{Client, session};
+use crate::world::digest::{Renaming, renamings};
+use crate::world::intern::Interner;
+use crate::world::memo::Memo;
+use crate::world::{Applied, Ref, hears_or_is_heard};
+
+/// How many macro steps are remembered.
+const MEMO: usize = 1 << 20;
+
+/// The servers' steps, and the parts of states.
+pub(super) struct Protocol {
+    /// What disks have at the beginning.
+    blank: Durable<LockTable>,
+    /// The servers keep their names.
+    pub(super) names: Vec<Renaming>,
+    nodes: Interner<LockNode>,
+    messages: Interner<Message<LockTable>>,
+    pub(super) clients: Interner<Vec<Client>>,
+    pub(super) truths: Interner<Truth>,
+    steps: Memo<Option<Stepped>>,
+    noted: Memo<Result<Ref<Truth>, &'static Violation>>,
+}
+
+/// The servers that took part in a macro step, and what they applied.
+struct Stepped {
+    nodes: SmallVec<[Ref<LockNode>; 2]>,
+    applied: Vec<Applied<LockTable>>,
+    violation: Option<&'static Violation>,
+}
+
+/// Servers that take part in a macro step.
+struct Scene {
+    nodes: SmallVec<[LockNode; 2]>,
+    applied: Vec<Applied<LockTable>>,
+}
+
+impl Protocol {
+    pub(super) fn new(bounds: &Bounds) -> Protocol {
+        Protocol {
+            blank: Durable::blank(table(bounds), Members::of(ids())),
+            names: renamings(SERVERS, 0)[..1].to_vec(),
+            nodes: Interner::default(),
+            messages: Interner::default(),
+            clients: Interner::default(),
+            truths: Interner::default(),
+            steps: Memo::new(MEMO),
+            noted: Memo::new(MEMO),
+        }
+    }
+
+    /// A server with a blank disk.
+    pub(super) fn blank(&self, id: NodeId) -> Ref<LockNode> {
+        let mut scene = Scene::of([Node::recover(Config::new(id), self.blank.clone())]);
+        scene.stop_waiting(0);
+        self.nodes.intern(scene.nodes.remove(0), &self.names)
+    }
+
+    /// The AppendEntries of a leader that confirms its log up to an entry.
+    pub(super) fn message(&self, leader: Ref<LockNode>, follower: NodeId, through: Index) -> Ref<Message<LockTable>> {
+        self.messages.intern(append(&leader, follower, through), &self.names)
+    }
+
+    /// Takes a step in which servers take part.
+    pub(super) fn take(&self, state: &mut State, action: &Action) {
+        let (first, second, rest) = match *action {
+            Action::Look { leader, lost } => (leader, None, (state.now - state.server(leader).looked - lost) << 3),
+            Action::Elect { candidate, voter } => (candidate, Some(voter), 1),
+            Action::Send { leader, follower, full } => (leader, Some(follower), u64::from(full) << 3 | 2),
+            Action::Arrive(message) => (message.to, None, message.key()),
+            Action::Ask { client, request, leader } => (leader, None, (client as u64) << 5 | (request as u64) << 3 | 3),
+            Action::Crash { server, lost, heard } => (server, heard, lost << 3 | 4),
+            Action::Tick | Action::Delay { .. } => unreachable!("no server takes part"),
+        };
+        let before: SmallVec<[Ref<LockNode>; 2]> =
+            [Some(first), second].into_iter().flatten().map(|id| state.server(id).node).collect();
+        let key = [before[0].key(), before.get(1).map_or(0, |node| node.key()), rest, 0];
+        let stepped = self.steps.get(key, || self.step(state, &before, action));
+        if let Some(stepped) = &*stepped {
+            self.becomes(state, action, &before, stepped);
+        }
+    }
+
+    /// What becomes of the servers; nothing if the step is none.
+    fn step(&self, state: &State, before: &[Ref<LockNode>], action: &Action) -> Option<Stepped> {
+        let mut scene = Scene::of(before.iter().map(|node| (**node).clone()));
+        let done = catch_unwind(AssertUnwindSafe(|| match *action {
+            Action::Look { leader, lost } => {
+                let elapsed = state.now - state.server(leader).looked;
+                scene.give(0, Input::ClockAdvanced(elapsed - lost));
+                true
+            }
+            Action::Elect { .. } => scene.elect(),
+            Action::Send { leader, follower, full } => {
+                scene.send(append(&before[0], follower, state.through(leader, follower, full)), full);
+                true
+            }
+            Action::Arrive(message) => {
+                scene.give(0, Input::Receive((*message).clone()));
+                true
+            }
+            Action::Ask { client, request, leader } => {
+                let command = state.clients[client].clone().ask(session(client), request, leader, state.now);
+                scene.give(0, Input::Propose(vec![Payload::Command(command)]));
+                true
+            }
+            Action::Crash { server, lost, heard } => {
+                if let Some(follower) = heard {
+                    scene.send(append(&before[0], follower, state.through(server, follower, true)), false);
+                }
+                scene.nodes[0] = self.recover(&before[0], lost);
+                true
+            }
+            Action::Tick | Action::Delay { .. } => unreachable!("no server takes part"),
+        }));
+        let settled = done.and_then(|done| {
+            let all = 0..before.len();
+            catch_unwind(AssertUnwindSafe(|| all.for_each(|place| scene.stop_waiting(place)))).map(|()| done)
+        });
+        let Scene { nodes, applied } = scene;
+        let violation = match settled {
+            Ok(false) => return None,
+            Ok(true) => {
+                let pairs = before.iter().zip(&nodes).enumerate();
+                let crashed = matches!(action, Action::Crash { .. });
+                pairs.map(|(at, (old, new))| judge::stepped(old, new, crashed && at == 0)).find_map(Result::err)
+            }
+            Err(panic) => Some(Violation { property: "assertions", detail: text(panic.as_ref()) }),
+        };
+        let nodes = nodes.into_iter().map(|node| self.nodes.intern(node, &self.names)).collect();
+        Some(Stepped { nodes, applied, violation: violation.map(|violation| &*Box::leak(Box::new(violation))) })
+    }
+
+    /// A server restarts without the last entries of its log.
+    fn recover(&self, node: &LockNode, lost: u64) -> LockNode {
+        let mut log = node.log().clone();
+        log.truncate(Index(log.last().index.0 - lost).next());
+        let disk = Durable { hard: node.hard_state(), log, snapshot: self.blank.snapshot.clone() };
+        Node::recover(node.config().clone(), disk)
+    }
+
+    /// What the surroundings make of a step.
+    fn becomes(&self, state: &mut State, action: &Action, before: &[Ref<LockNode>], stepped: &Stepped) {
+        stepped.nodes.iter().for_each(|&node| state.set(node));
+        state.violation = stepped.violation;
+        let (old, new) = (before[0], stepped.nodes[0]);
+        for node in &stepped.nodes {
+            let server = &mut state.servers[place(node.id())];
+            let measures = matches!(action, Action::Look { .. } | Action::Elect { .. }) && *node == new;
+            server.looked = match node.is_leader() {
+                true if measures => state.now,
+                true => server.looked,
+                false => 0,
+            };
+        }
+        if matches!(action, Action::Look { .. } | Action::Elect { .. } | Action::Ask { .. }) {
+            Protocol::note_births(state, &old, &new);
+        }
+        if !stepped.applied.is_empty() {
+            self.note_committed(state, &stepped.nodes);
+        }
+        let asks = matches!(action, Action::Ask { .. });
+        if asks || !stepped.applied.is_empty() {
+            let mut clients = (*state.clients).clone();
+            if let Action::Ask { client, request, leader } = *action {
+                clients[client].ask(session(client), request, leader, state.now);
+                clients[client].follow(session(client), &new);
+            }
+            for Applied { index, term, outcome } in &stepped.applied {
+                let entry = Position { term: *term, index: *index };
+                let all = clients.iter_mut().enumerate();
+                all.for_each(|(number, client)| client.hear(session(number), entry, outcome));
+            }
+            state.clients = self.clients.intern(clients, &self.names);
+        }
+    }
+
+    /// Notes when a leader's new entries were born.
+    fn note_births(state: &mut State, old: &LockNode, new: &LockNode) {
+        let last = old.log().last().index;
+        let own = new.log().entries().iter().filter(|entry| entry.index > last);
+        let at = state.now;
+        state.births.extend(own.map(|entry| Birth { entry: entry.position(), at }));
+    }
+
+    /// Notes what servers have applied that nobody had.
+    fn note_committed(&self, state: &mut State, nodes: &[Ref<LockNode>]) {
+        let keys = [nodes[0].key(), nodes.get(1).map_or(0, |node| node.key())];
+        let noted = self.noted.get([state.truth.key(), keys[0], keys[1], 0], || {
+            let mut truth = (*state.truth).clone();
+            for node in nodes {
+                let known = Index(truth.committed.len() as u64);
+                if let Err(violation) = state_machine_safety(&mut truth.committed, node) {
+                    return Err(&*Box::leak(Box::new(violation)));
+                }
+                if node.commit() > known {
+                    truth.table = node.machine().clone();
+                }
+            }
+            Ok(self.truths.intern(truth, &self.names))
+        });
+        match *noted {
+            Ok(truth) => state.truth = truth,
+            Err(violation) => state.violation = Some(violation),
+        }
+    }
+}
+
+impl Scene {
+    fn of(nodes: impl IntoIterator<Item = LockNode>) -> Scene {
+        Scene { nodes: nodes.into_iter().collect(), applied: Vec::new() }
+    }
+
+    /// Hands an input to a node. Returns the messages that it sends.
+    fn give(&mut self, place: usize, input: Input<LockTable>) -> Vec<Message<LockTable>> {
+        let mut outputs = Vec::new();
+        self.nodes[place].step(input, &mut outputs);
+        let mut sent = Vec::new();
+        for output in outputs {
+            match output {
+                Output::Send(message) => sent.push(message),
+                Output::Applied { index, term, outcome, .. } => self.applied.push(Applied { index, term, outcome }),
+                _ => {}
+            }
+        }
+        sent
+    }
+
+    /// The first node campaigns until it has the vote of the second. Says whether it wins.
+    fn elect(&mut self) -> bool {
+        let (candidate, voter) = (self.nodes[0].id(), self.nodes[1].id());
+        let latest = self.nodes[0].term().max(self.nodes[1].term());
+        self.stop_hearing(0);
+        loop {
+            let term = self.nodes[0].term();
+            self.give(0, Input::ElectionTimeout);
+            let body = Body::PreVoteReply { granted: true };
+            let requests = self.give(0, Input::Receive(Message { from: voter, to: candidate, term, body }));
+            self.stop_hearing(1);
+            let to_voter = requests.into_iter().find(|message| message.to == voter);
+            let Some(request) = to_voter else { return false };
+            let campaign = request.term;
+            for reply in self.give(1, Input::Receive(request)) {
+                self.give(0, Input::Receive(reply));
+            }
+            if self.nodes[0].is_leader() {
+                return true;
+            }
+            // In a term that one of the two knows the vote may be gone. In a later one only a better log refuses it.
+            if campaign > latest {
+                return false;
+            }
+        }
+    }
+
+    /// An AppendEntries of the first node arrives at the second. If the answer arrives, the second node hears what is
+    /// committed by that.
+    fn send(&mut self, message: Message<LockTable>, answered: bool) {
+        let (follower, through) = (message.to, entries(&message).len());
+        let answers = self.give(1, Input::Receive(message));
+        if answered {
+            for answer in answers {
+                self.give(0, Input::Receive(answer));
+            }
+            let again = append(&self.nodes[0], follower, Index(through as u64));
+            self.give(1, Input::Receive(again));
+        }
+    }
+
+    /// Election timers run out until the node knows no leader.
+    fn stop_hearing(&mut self, place: usize) {
+        while self.nodes[place].leader().is_some() {
+            self.give(place, Input::ElectionTimeout);
+        }
+    }
+
+    /// Lets an election timer run out where it makes no difference but to have fewer states.
+    fn stop_waiting(&mut self, place: usize) {
+        if hears_or_is_heard(&self.nodes[place]) {
+            self.give(place, Input::ElectionTimeout);
+        }
+    }
+}
+
+/// The AppendEntries of a leader that confirms its log up to an entry: its heartbeat, with all these entries.
+pub(super) fn append(leader: &LockNode, follower: NodeId, through: Index) -> Message<LockTable> {
+    let mut scene = Scene::of([leader.clone()]);
+    let heartbeats = scene.give(0, Input::HeartbeatTimeout);
+    let heartbeat = heartbeats.into_iter().find(|message| message.to == follower);
+    let Message { from, to, term, body } = heartbeat.expect("a leader sends heartbeats to every other server");
+    let Body::AppendEntries { commit, stamp, .. } = body else { unreachable!("a heartbeat is an AppendEntries") };
+    let entries = leader.log().slice(Index(1), usize::try_from(through.0).expect("logs are short")).to_vec();
+    let body = Body::AppendEntries { prev: Position::default(), entries, commit, stamp, round: Round::default() };
+    Message { from, to, term, body }
+}
+
+/// How many entries a leader may lose in a crash: those of its own at the end that are not committed.
+pub(super) fn uncommitted(node: &LockNode) -> u64 {
+    let entries = node.log().entries().iter().rev();
+    let own = entries.take_while(|entry| entry.term == node.term() && entry.index > node.commit());
+    if node.is_leader() { own.count() as u64 } else { 0 }
+}
+
+fn text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("a node stopped itself").to_string()
+}

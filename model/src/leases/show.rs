@@ -1,0 +1,97 @@
+//! How states and steps are shown.
+
+use palisade_spec::lock::LockTable;
+use serde_json::{Value, json};
+
+use super::{Action, Birth, Leases, Server, State};
+use crate::facts::{Facts, Field, LIST};
+use crate::readable::Readable;
+use crate::world::{Legible, Ref, entries, message};
+use stateright::Model;
+
+/// Everything that is worth saying of a state.
+pub(super) fn facts(state: &State) -> Facts {
+    let mut facts = Facts::default();
+    for server in &state.servers {
+        facts.fields(format!("server {}", server.node.id()), fields(server));
+    }
+    facts.items("delayed", state.delayed.iter().map(|late| told(late)));
+    for (number, client) in state.clients.iter().enumerate() {
+        let count = |count: u8| if count > 0 { format!("{count}×") } else { String::new() };
+        let open = client.keepalives.iter().map(|keepalive| keepalive.sent.to_string());
+        let granted = client.token.is_some();
+        let fields = [
+            ("asked", count(client.arrivals[0])),
+            ("at", if client.arrivals[0] > 0 { client.asked.to_string() } else { String::new() }),
+            ("token", client.token.map_or(String::new(), |token| token.to_string())),
+            ("lease from", if granted { client.lease.to_string() } else { String::new() }),
+            ("kept alive", count(client.arrivals[2])),
+            ("unanswered since", open.collect::<Vec<_>>().join(", ")),
+        ];
+        facts.fields(format!("client {}", number + 1), fields);
+    }
+    let committed = entries::<LockTable>(state.truth.committed.values());
+    facts.fields("committed", std::iter::once(("", committed)).chain(state.truth.table.content()));
+    let born = state.births.iter().filter(|birth| birth.at > 0);
+    let born = born.map(|Birth { entry, at }| format!("{}@{} at {at}", entry.index, entry.term)).collect::<Vec<_>>();
+    facts.fields("real time", [("", state.now.to_string()), ("entries born", born.join(LIST))]);
+    let left = [("elections", state.elections), ("crashes", state.crashes), ("delays", state.delays)];
+    facts.fields("left", left.map(|(name, count)| (name, count.to_string())));
+    let violation = state.violation.map_or(String::new(), |violation| violation.to_string());
+    facts.fields("VIOLATED", [("", violation)]);
+    facts
+}
+
+fn fields(server: &Server) -> Vec<Field> {
+    let node = &*server.node;
+    let log = entries::<LockTable>(node.log().entries());
+    vec![
+        ("term", node.term().to_string()),
+        ("", if node.is_leader() { "LEADER" } else { "follower" }.to_string()),
+        ("log", if log.is_empty() { "empty".to_string() } else { log }),
+        ("commit", node.commit().to_string()),
+        ("clock", node.clock().to_string()),
+        ("looked at", if node.is_leader() { server.looked.to_string() } else { String::new() }),
+    ]
+}
+
+fn told(late: &Ref<palisade_spec::raft::Message<LockTable>>) -> String {
+    format!("{} → {} {}", late.from, late.to, message(late))
+}
+
+/// What happens when an action is taken in a state.
+pub(super) fn sentence(model: &Leases, last: &State, action: &Action) -> String {
+    match action {
+        Action::Elect { candidate, voter } => {
+            let term = model.next_state(last, *action).map(|next| next.server(*candidate).node.term());
+            let term = term.map_or("an election".to_string(), |term| format!("term {term}"));
+            format!("server {candidate} wins {term} with the vote of server {voter}")
+        }
+        Action::Send { leader, .. } | Action::Delay { leader, .. } => {
+            format!("{}; its clock reads {}", action.sentence(), last.server(*leader).node.clock())
+        }
+        Action::Arrive(late) => format!("{}: {}", action.sentence(), message(late)),
+        Action::Tick => format!("real time passes: it is {}", last.now + 1),
+        Action::Look { .. } | Action::Ask { .. } | Action::Crash { .. } => action.sentence(),
+    }
+}
+
+/// The same, for programs: the action, with what each server is afterwards.
+pub(super) fn event(model: &Leases, last: &State, action: &Action) -> Value {
+    let step = match *action {
+        Action::Tick => json!({ "tick": 1 }),
+        Action::Look { leader, lost } => json!({ "look": leader, "lost": lost }),
+        Action::Elect { candidate, voter } => json!({ "elect": candidate, "voter": voter }),
+        Action::Send { leader, follower, full } => json!({ "send": leader, "to": follower, "full": full }),
+        Action::Delay { leader, follower, full } => json!({ "delay": leader, "to": follower, "full": full }),
+        Action::Arrive(late) => json!({ "arrive": *late }),
+        Action::Ask { client, request, leader } => {
+            json!({ "client": client, "request": request as u8, "at": leader })
+        }
+        Action::Crash { server, lost, heard } => json!({ "crash": server, "lost": lost, "heard": heard }),
+    };
+    let after = model.next_state(last, *action).map(|next| {
+        next.servers.iter().map(|server| json!({ "term": server.node.term(), "clock": server.node.clock() })).collect()
+    });
+    json!({ "kind": "leases", "move": step, "sentence": model.sentence(last, action), "after": after.unwrap_or(Value::Null) })
+}

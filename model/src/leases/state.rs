@@ -1,0 +1,218 @@
+//! A cluster at one moment, as this layer sees it.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use palisade_spec::invariants::{Committed, Violation};
+use palisade_spec::lock::{Command, LockTable};
+use palisade_spec::raft::{Body, Entry, Index, Message, NodeId, Position};
+use serde::Serialize;
+use smallvec::SmallVec;
+
+use super::{Action, Bounds, LockNode, Protocol, ids, show, table};
+use crate::cluster::Client;
+use crate::world::Ref;
+
+/// A server.
+#[derive(Clone, Copy, PartialEq)]
+pub struct Server {
+    /// The node.
+    pub node: Ref<LockNode>,
+    /// When it last looked at its clock, if it leads.
+    pub looked: u64,
+}
+
+/// The real time at which an entry was stamped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Birth {
+    /// The entry.
+    pub entry: Position,
+    /// When.
+    pub at: u64,
+}
+
+/// What was committed, and the state machine after it.
+#[derive(Clone, PartialEq, Eq, Serialize)]
+pub struct Truth {
+    /// Every entry that a server applied.
+    pub committed: Committed<Command>,
+    /// The table after the last of them.
+    pub table: LockTable,
+}
+
+/// A cluster, its clients and real time.
+#[derive(Clone)]
+pub struct State {
+    /// The servers, in the order of their numbers.
+    pub servers: SmallVec<[Server; 3]>,
+    /// The AppendEntries that are delayed, in the order of their digests.
+    pub delayed: SmallVec<[Ref<Message<LockTable>>; 1]>,
+    /// The clients. Client `i` has session `i + 1`.
+    pub clients: Ref<Vec<Client>>,
+    /// What was committed.
+    pub truth: Ref<Truth>,
+    /// The births of the entries that some log or delayed message has.
+    pub births: SmallVec<[Birth; 12]>,
+    /// The time-to-live of the first client's session, in ticks.
+    pub ttl: u64,
+    /// Real time, in ticks.
+    pub now: u64,
+    /// How many more elections there may be.
+    pub elections: u8,
+    /// How many more crashes there may be.
+    pub crashes: u8,
+    /// How many more AppendEntries may be delayed.
+    pub delays: u8,
+    /// What went wrong. Nothing happens after that.
+    pub violation: Option<&'static Violation>,
+    /// The canonical digest.
+    digest: u64,
+}
+
+impl State {
+    /// Servers with blank disks, clients that have asked for nothing.
+    pub(super) fn blank(bounds: &Bounds, protocol: &Protocol) -> State {
+        let clients = vec![Client::default(); usize::try_from(bounds.clients).expect("few clients")];
+        let mut state = State {
+            servers: ids().map(|id| Server { node: protocol.blank(id), looked: 0 }).collect(),
+            delayed: SmallVec::new(),
+            clients: protocol.clients.intern(clients, &protocol.names),
+            truth: protocol.truths.intern(Truth { committed: Committed::new(), table: table(bounds) }, &protocol.names),
+            births: SmallVec::new(),
+            ttl: bounds.ttl,
+            now: 0,
+            elections: bounds.elections,
+            crashes: bounds.crashes,
+            delays: bounds.delays,
+            violation: None,
+            digest: 0,
+        };
+        state.settle();
+        state
+    }
+
+    /// The server with this number.
+    pub fn server(&self, id: NodeId) -> Server {
+        self.servers[place(id)]
+    }
+
+    pub(super) fn set(&mut self, node: Ref<LockNode>) {
+        self.servers[place(node.id())].node = node;
+    }
+
+    /// The leader of the latest term, unless that has lost its leadership.
+    pub fn leader(&self) -> Option<Server> {
+        let latest = self.servers.iter().map(|server| server.node.term()).max();
+        self.servers.iter().find(|server| server.node.is_leader() && Some(server.node.term()) == latest).copied()
+    }
+
+    /// The canonical digest: states of one digest count as one.
+    pub fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// Whether a client may still rely on its lease. Clients are counted from 0.
+    pub fn relies(&self, client: usize) -> bool {
+        self.clients[client].relies(self.now, self.ttl + client as u64)
+    }
+
+    /// An entry's age, in real time.
+    pub fn age(&self, entry: Position) -> u64 {
+        let birth = self.births.iter().find(|birth| birth.entry == entry).expect("every entry was born");
+        self.now - birth.at
+    }
+
+    pub(super) fn delay(&mut self, message: Ref<Message<LockTable>>) {
+        let place = self.delayed.partition_point(|other| other.digest(0) <= message.digest(0));
+        self.delayed.insert(place, message);
+    }
+
+    /// A delayed message is on its way no longer.
+    pub(super) fn forget(&mut self, message: Ref<Message<LockTable>>) {
+        let place = self.delayed.iter().position(|other| *other == message);
+        self.delayed.remove(place.expect("only what is delayed arrives"));
+    }
+
+    /// The last entry that an AppendEntries confirms: one with all entries, or a heartbeat.
+    pub(super) fn through(&self, leader: NodeId, follower: NodeId, full: bool) -> Index {
+        if full { self.server(leader).node.log().last().index } else { self.common(leader, follower) }
+    }
+
+    /// A step was taken of which there is a limited number.
+    pub(super) fn spend(&mut self, action: &Action) {
+        match action {
+            Action::Elect { .. } => self.elections -= 1,
+            Action::Crash { .. } => self.crashes -= 1,
+            Action::Delay { .. } => self.delays -= 1,
+            Action::Tick | Action::Look { .. } | Action::Send { .. } | Action::Arrive(_) | Action::Ask { .. } => return,
+        }
+        self.digest = self.canonical();
+    }
+
+    /// Forgets what is nowhere any more, and notes the digest. What follows in the model ends with this.
+    pub(super) fn settle(&mut self) {
+        let servers = &self.servers;
+        self.delayed.retain(|message| message.term >= servers[place(message.to)].node.term());
+        let logs = self.servers.iter().map(|server| server.node.log().entries());
+        let known: SmallVec<[&[Entry<Command>]; 5]> =
+            logs.chain(self.delayed.iter().map(|late| entries(late))).collect();
+        let is_known = |birth: &mut Birth| known.iter().copied().flatten().any(|entry| entry.position() == birth.entry);
+        self.births.retain(is_known);
+        self.digest = self.canonical();
+    }
+
+    /// How many more elections, crashes and delays there may be.
+    pub(super) fn budgets(&self) -> [u8; 3] {
+        [self.elections, self.crashes, self.delays]
+    }
+
+    /// Whether two states count as one.
+    pub(super) fn is_like(&self, other: &State) -> bool {
+        self.digest == other.digest
+    }
+
+    /// The longest prefix that two servers' logs have in common.
+    pub(super) fn common(&self, one: NodeId, other: NodeId) -> Index {
+        let (one, other) = (self.server(one).node, self.server(other).node);
+        let pairs = one.log().entries().iter().zip(other.log().entries());
+        Index(pairs.take_while(|(one, other)| one.term == other.term).count() as u64)
+    }
+}
+
+/// The entries of an AppendEntries.
+pub(super) fn entries(message: &Message<LockTable>) -> &[Entry<Command>] {
+    match &message.body {
+        Body::AppendEntries { entries, .. } => entries,
+        _ => &[],
+    }
+}
+
+/// A server's place among all.
+pub(super) fn place(id: NodeId) -> usize {
+    usize::from(id.0) - 1
+}
+
+impl PartialEq for State {
+    fn eq(&self, other: &State) -> bool {
+        self.servers == other.servers
+            && self.delayed == other.delayed
+            && (self.clients, self.truth) == (other.clients, other.truth)
+            && self.births == other.births
+            && (self.now, self.budgets()) == (other.now, other.budgets())
+            && self.violation == other.violation
+    }
+}
+
+/// States of one digest count as one.
+impl Hash for State {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.digest);
+    }
+}
+
+/// A table, for people.
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&show::facts(self), f)
+    }
+}
