@@ -17,7 +17,7 @@ use crate::models::{
 };
 use crate::simulate::Walks;
 use crate::trace::Trace;
-use crate::world::Bounds;
+use crate::world::{Bounds, Elections};
 
 /// A model that has no room for some of what must be possible in its layer.
 struct Small {
@@ -101,6 +101,19 @@ const BEYOND: &[(&str, &[&str])] = &[
             "an entry of an earlier term is committed",
         ],
     ),
+    (
+        "raft-one",
+        &[
+            "two servers think they lead",
+            "two servers gave their votes to different candidates",
+            "two logs conflict",
+            "an entry of an earlier term is committed",
+            "a server has another one's snapshot",
+            "a snapshot is on its way to a server that needs it no more",
+            "a leader's log lacks what a follower needs",
+        ],
+    ),
+    ("raft-five-late", &["every server has applied a proposal"]),
     ("raft-called", &["an entry of an earlier term is committed"]),
     (
         "raft-called-late",
@@ -122,6 +135,7 @@ const BEYOND: &[(&str, &[&str])] = &[
     ("cluster-deposed", ONE_CLIENT),
     ("cluster-away", ONE_CLIENT),
     ("cluster-keepalives", ONE_CLIENT),
+    ("cluster-late", ONE_CLIENT),
     (
         "locks-try",
         &[
@@ -218,6 +232,39 @@ pub(crate) fn models() -> Vec<Named> {
             "raft-clocks-overtaken",
             "a leader and 2 followers, 1 term, logs of 2, a tick, 2 heartbeats, a link has room for 2 AppendEntries",
             Bounds { terms: 1, appends: 2, seeded: true, heartbeats: Some(2), ..Bounds::default() },
+        ),
+        clocks(
+            "raft-one",
+            "a server, 2 terms, logs of 3, a tick, a crash, a snapshot: elections step by step",
+            Bounds {
+                servers: 1,
+                log: 3,
+                crashes: 1,
+                snapshots: 1,
+                delivery: prompt(0, 0),
+                elections: Elections::StepByStep,
+                ..Bounds::default()
+            },
+        ),
+        consensus(
+            "raft-limits",
+            "a leader and 2 followers, 2 terms, logs of 4, 2 messages on their way, a heartbeat, an entry a step: sent, and committed",
+            Bounds { log: 4, delivery: late(2), heartbeats: Some(1), inflight: 1, commits: 1, ..CLUSTER },
+        ),
+        clocks(
+            "raft-snapshots-clocks",
+            "3 servers, 2 terms, logs of 2, a tick, 2 messages on their way, answers at once, a snapshot",
+            Bounds { snapshots: 1, delivery: heard(2), ..Bounds::default() },
+        ),
+        holds(
+            Tier::Full,
+            "raft-five-late",
+            "a leader and 4 followers, 3 terms, logs of 3, a message lost, a server cut off beside one that is: its answer is late",
+            || {
+                let bounds =
+                    Bounds { servers: 5, terms: 3, log: 3, heartbeats: Some(0), delivery: prompt(1, 1), ..CLUSTER };
+                raft(0, Bounds { late: 1, apart: 2, ..bounds }).with_a_late_answer()
+            },
         ),
         holds(
             Tier::Full,
@@ -316,6 +363,12 @@ pub(crate) fn models() -> Vec<Named> {
             "3 servers, a client with 2 keepalives, 2 terms, logs of 5, 3 ticks, a server cut off",
             Around { clients: 1, keepalives: 2, ticks: 3, ..AROUND },
             Bounds { delivery: prompt(0, 1), ..CLUSTER },
+        ),
+        whole(
+            "cluster-late",
+            "3 servers, a client whose lease ends with the tick, 2 terms, logs of 5, a tick, a message between servers that is late, a server cut off",
+            Around { clients: 1, keepalives: 0, ticks: 1, ttl: 0, ..AROUND },
+            Bounds { late: 1, delivery: prompt(0, 1), ..CLUSTER },
         ),
         lock_table(
             "locks-try",

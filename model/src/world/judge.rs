@@ -1,7 +1,7 @@
 //! What must hold of a server by itself, over any step.
 
 use palisade_spec::invariants::{Check, Violation, clock_monotonicity, leader_append_only, node_is_sound};
-use palisade_spec::raft::{Node, StateMachine};
+use palisade_spec::raft::{Node, Output, StateMachine};
 
 use super::seat::Seat;
 
@@ -19,6 +19,30 @@ pub(super) fn judge<S: StateMachine>(before: &Seat<S>, after: &Seat<S>) -> Optio
         clock_monotonicity((old.clock(), old.log().last()), new)
     };
     sound().err()
+}
+
+/// What a server tells whoever waits for an entry: where a proposal stands, before anything is applied from there on; and
+/// what was applied, one entry after the other, each by its own name.
+pub(super) fn answers_name_entries<S: StateMachine>(before: &Node<S>, outputs: &[Output<S>], after: &Node<S>) -> Check {
+    let name = "answers name their entries";
+    let (id, last) = (after.id(), before.log().last().index);
+    let mut applied = before.commit();
+    for output in outputs {
+        match output {
+            Output::Accepted { first, term } => {
+                let is_next = (*first, *term) == (last.next(), after.term()) && applied <= last;
+                require(is_next, name, || format!("server {id} accepted entries from {first} on, after {last}"))?;
+            }
+            Output::Applied { index, term, stamp, .. } => {
+                let is_named = *index == applied.next()
+                    && after.log().get(*index).is_some_and(|entry| (entry.term, entry.stamp) == (*term, *stamp));
+                require(is_named, name, || format!("server {id} applied {index} of term {term} at {stamp}"))?;
+                applied = *index;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// What must hold over any step, whether or not the server crashes in it.

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use palisade_spec::invariants::{Violation, log_matching};
+use palisade_spec::invariants::{Violation, committed_by_a_majority, log_matching};
 use palisade_spec::raft::NodeId;
 
 use super::action::Fault;
@@ -92,7 +92,9 @@ impl<E: Environment> World<E> {
             if !self.is_prompt(&message.body) {
                 self.send(state, message);
             } else if !(old.cut || state.server(message.to).cut) {
-                if fault != Some(Fault::Lose(perils.carried)) {
+                if fault == Some(Fault::Delay(perils.carried)) {
+                    state.send(message);
+                } else if fault != Some(Fault::Lose(perils.carried)) {
                     todo.push_back((message.to, Stimulus::Deliver(message)));
                 }
                 perils.carried += 1;
@@ -138,6 +140,12 @@ impl<E: Environment> World<E> {
             if state.ghost.committed.len() > before.1.committed.len() {
                 state.servers.iter().try_for_each(|seat| state.ghost.completeness(&seat.node)).map_err(keep)?;
             }
+        }
+        // One that commits its own removal leads no more when the step is done.
+        let leads = new.node.is_leader() || (old.node.is_leader() && old.node.term() == new.node.term());
+        if leads && new.node.commit() > old.node.commit() {
+            let log = |id: NodeId| state.servers[usize::from(id.0) - 1].node.log();
+            committed_by_a_majority(&new.node, log).map_err(keep)?;
         }
         if E::CHANGES_MEMBERS {
             self.judge_members(state, old, new, elected).map_err(keep)?;
