@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
+use crate::clock::BootInstant;
 use crate::engine::{Command, Engine, LockRequest};
 use crate::route::Route;
 use crate::wire::{
@@ -43,7 +44,7 @@ impl Client {
             return Err(Error::BadEndpoint { endpoint: String::new() });
         }
         let (commands, inbox) = mpsc::unbounded_channel();
-        tokio::spawn(task::run(Engine::new(options.clone(), Instant::now()), Route::new(endpoints), inbox));
+        tokio::spawn(task::run(Engine::new(options.clone(), BootInstant::now), Route::new(endpoints), inbox));
         let client = Client { commands, next_claim: Arc::new(AtomicU64::new(0)), options };
         client.list_locks(nothing()).await?;
         Ok(client)

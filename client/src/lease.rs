@@ -9,72 +9,127 @@
 //!    sending of the acquire with that number, for any of the attempts may be the one that was applied.
 //! 3. What extends is the maximum; nothing shortens a lease but the word of the server that the session is gone.
 //!
-//! A guard gives up a **margin** before the end, so that its user has time to stop: a tenth of the time-to-live, at least
-//! 20 ms, at most 1 s. A guard that has once been lost stays lost, whatever a late answer says: somebody may have
-//! acted upon it.
+//! Moments are of a clock that goes on while the machine sleeps ([`crate::clock`]). A guard gives up a [`margin`] before
+//! the end. A guard that has once been lost stays lost, whatever a late answer says: somebody may have acted upon it.
 
+use std::future::Future;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::Instant;
 
-/// How long before the end of its lease a guard counts as lost.
-pub(crate) fn margin(ttl: Duration) -> Duration {
-    (ttl / 10).clamp(Duration::from_millis(20), Duration::from_secs(1))
+use crate::clock::{BootInstant, Clock, sleep_until_by};
+
+/// How long before the nominal end of its lease (the moment of sending plus the time-to-live) a guard counts as lost:
+///
+/// > margin = `ttl` / 10, at least 20 ms and at most 1 s, + `ttl` / 50
+///
+/// The first part is the **reaction time**: what the guard's user has to stop. The second, 2% of the time-to-live, is the
+/// **allowance for clock rates**, and is not capped. It covers a leader's clock that runs 1% fast together with a
+/// client's that runs 1% slow: a time-to-live on the first is 0.99 / 1.01 of one on the second, which is 1.98% less.
+///
+/// | `ttl` | reaction time | allowance | margin |
+/// |---|---|---|---|
+/// | 100 ms | 20 ms | 2 ms | 22 ms |
+/// | 1 s | 100 ms | 20 ms | 120 ms |
+/// | 30 s | 1 s | 600 ms | 1.6 s |
+/// | 24 h | 1 s | 28 min 48 s | 28 min 49 s |
+///
+/// Whoever counts a lease without a [`Guard`](crate::Guard) does well to give up as early.
+#[must_use]
+pub fn margin(ttl: Duration) -> Duration {
+    let reaction_time = (ttl / 10).clamp(Duration::from_millis(20), Duration::from_secs(1));
+    reaction_time + ttl / 50
 }
 
 /// What the background task tells a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lease {
+struct Lease {
     /// When the guard counts as lost unless it is renewed: the end of the lease less the margin.
-    pub(crate) trusted_until: Instant,
+    trusted_until: BootInstant,
     /// Lost for good.
-    pub(crate) lost: bool,
+    lost: bool,
 }
 
-impl Lease {
-    pub(crate) fn remaining(self, now: Instant) -> Duration {
-        if self.lost { Duration::ZERO } else { self.trusted_until.saturating_duration_since(now) }
+/// The background task's end of a guard's lease.
+pub(crate) struct LeaseWriter {
+    lease: watch::Sender<Lease>,
+    clock: Clock,
+}
+
+/// The guard's end.
+#[derive(Clone)]
+pub(crate) struct LeaseReader {
+    lease: watch::Receiver<Lease>,
+    clock: Clock,
+}
+
+/// A lease that is trusted until then, unless it is extended.
+pub(crate) fn lease(clock: Clock, trusted_until: BootInstant) -> (LeaseWriter, LeaseReader) {
+    let (sender, receiver) = watch::channel(Lease { trusted_until, lost: false });
+    (LeaseWriter { lease: sender, clock }, LeaseReader { lease: receiver, clock })
+}
+
+impl LeaseWriter {
+    /// A renewal reaches a guard, unless it comes too late: what is lost stays lost.
+    ///
+    /// The clock is read while nobody else can look at the lease, and who looks reads it while nobody can change the
+    /// lease ([`LeaseReader::remaining`]). So either the guard has not seen the end yet, or this sees it too.
+    pub(crate) fn extend(&self, trusted_until: BootInstant) {
+        self.lease.send_if_modified(|lease| {
+            let before = *lease;
+            lease.lost |= (self.clock)() >= lease.trusted_until;
+            lease.trusted_until = lease.trusted_until.max(trusted_until);
+            *lease != before
+        });
+    }
+
+    /// Tells a guard that it is lost.
+    pub(crate) fn lose(&self) {
+        self.lease.send_modify(|lease| lease.lost = true);
+    }
+
+    /// Whether the guard was told so, or saw that a renewal came too late.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lease.borrow().lost
     }
 }
 
-/// How long a guard may trust its lock.
-pub(crate) fn left(lease: &watch::Receiver<Lease>) -> Duration {
-    let lease = lease.borrow();
-    lease.remaining(Instant::now())
-}
+impl LeaseReader {
+    /// How long a guard may trust its lock.
+    pub(crate) fn remaining(&self) -> Duration {
+        let lease = self.lease.borrow();
+        if lease.lost { Duration::ZERO } else { lease.trusted_until.saturating_duration_since((self.clock)()) }
+    }
 
-/// A renewal reaches a guard, unless it comes too late: what is lost stays lost.
-///
-/// The clock is read while nobody else can look at the lease, and who looks reads it while nobody can change the lease
-/// ([`left`]). So either the guard has not seen the end yet, or this sees it too.
-pub(crate) fn extend(lease: &watch::Sender<Lease>, trusted_until: Instant) {
-    lease.send_if_modified(|lease| {
-        let before = *lease;
-        lease.lost |= Instant::now() >= lease.trusted_until;
-        lease.trusted_until = lease.trusted_until.max(trusted_until);
-        *lease != before
-    });
-}
+    /// Until when; `None` once it is lost.
+    pub(crate) fn trusted_until(&self) -> Option<BootInstant> {
+        let lease = self.lease.borrow();
+        Some(lease.trusted_until).filter(|&until| !lease.lost && (self.clock)() < until)
+    }
 
-/// Tells a guard that it is lost.
-pub(crate) fn lose(lease: &watch::Sender<Lease>) {
-    lease.send_modify(|lease| lease.lost = true);
+    /// Resolves when the lease is lost.
+    pub(crate) fn lost(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        let mut reader = self.clone();
+        async move {
+            while let Some(trusted_until) = reader.renewed() {
+                let ended = sleep_until_by(reader.clock, trusted_until);
+                tokio::select! {
+                    () = ended => {}
+                    changed = reader.lease.changed() => if changed.is_err() {
+                        // The background task is gone: nobody extends the lease any more.
+                        sleep_until_by(reader.clock, trusted_until).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// [`LeaseReader::trusted_until`], and [`watch::Receiver::changed`] waits for what comes after that.
+    fn renewed(&mut self) -> Option<BootInstant> {
+        self.lease.mark_unchanged();
+        self.trusted_until()
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SHORT: Duration = Duration::from_millis(5);
-
-    /// Goal: an answer that comes after the end changes nothing, however long it lay there unread.
-    #[test]
-    fn a_late_renewal_does_not_bring_a_guard_back() {
-        let (lease, guard) = watch::channel(Lease { trusted_until: Instant::now() + SHORT, lost: false });
-        std::thread::sleep(2 * SHORT);
-        assert_eq!(left(&guard), Duration::ZERO);
-        extend(&lease, Instant::now() + Duration::from_secs(60));
-        assert_eq!(left(&guard), Duration::ZERO);
-    }
-}
+mod tests;

@@ -20,14 +20,14 @@
 //! - **Every operation is done once.** What was not answered is sent again under the same number, over lost replies,
 //!   lost connections and changes of leader; the server does a number once.
 //! - **A guard knows first.** [`Guard::lost`] resolves before the server can give the lock to somebody else, as long
-//!   as this process runs and its monotonic clock is not slower than the cluster's.
+//!   as this process runs, and the leader's clock runs at most 1% fast, this machine's at most 1% slow ([`margin`]).
 //! - **Nothing leaks.** Dropping a guard releases the lock; dropping a [`Client::lock`] future withdraws the claim;
 //!   both in the background, and if nobody can be reached, the session expires.
 //!
 //! # What it cannot promise
 //!
-//! A process that is stopped, or a machine that sleeps (its monotonic clock may stand still then), can wake up past the
-//! end of its lease and act before it looks. Hand [`Guard::token`] to the resource and let the resource refuse a token
+//! A process that is stopped, or a machine that is suspended, can go on past the end of its lease and act before it looks.
+//! ([`Guard::is_valid`] is right at once then, [`Guard::lost`] resolves within 200 ms: see [`BootInstant`].) Hand [`Guard::token`] to the resource and let the resource refuse a token
 //! lower than the highest it has seen: that holds whatever clocks do.
 //!
 //! # How it is built
@@ -40,6 +40,7 @@ pub mod codec;
 pub mod wire;
 
 mod client;
+mod clock;
 mod connection;
 mod endpoints;
 mod engine;
@@ -52,8 +53,10 @@ mod route;
 mod task;
 
 pub use client::Client;
+pub use clock::{BootInstant, sleep_until};
 pub use endpoints::{DEFAULT_ENDPOINTS, endpoints_from_env, parse_endpoints};
 pub use error::Error;
 pub use guard::Guard;
+pub use lease::margin;
 pub use oneshot::{ask, ask_all, status};
 pub use options::{LockOptions, Options, Wait};

@@ -1,7 +1,8 @@
 //! The background task: one loop that carries commands, frames and time to the engine, and its frames to the socket.
 //!
-//! Nothing is polled at intervals: the loop sleeps until a command, a frame or the engine's next moment. All commands
-//! that wait are taken at once, all frames that they lead to are written at once.
+//! The loop sleeps until a command, a frame or the engine's next moment. All commands that wait are taken at once, all
+//! frames that they lead to are written at once. While the engine has something to do, the loop looks at the clock every
+//! 200 ms besides: timers do not count the time for which the machine was suspended ([`crate::clock`]).
 
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
+use crate::clock::RECHECK_EVERY;
 use crate::connection::{Connection, Incoming};
 use crate::engine::{Command, Engine, Verdict};
 use crate::route::Route;
@@ -46,14 +48,14 @@ pub(crate) async fn run(mut engine: Engine, mut route: Route, mut commands: mpsc
         if matches!(line, Line::Down) && engine.wants_connection() {
             line = dial(&mut route, engine.options().dial_timeout);
         }
-        let wake = engine.next_wake().unwrap_or_else(|| Instant::now() + LONG);
+        let wake = Instant::now() + pause(&engine);
         // An alarm that rings too early does no harm, and most moments that are waited for move on before they come.
         if wake < alarm.deadline() || alarm.is_elapsed() {
             alarm.as_mut().reset(wake);
         }
         tokio::select! {
             taken = commands.recv_many(&mut batch, COMMANDS_AT_ONCE), if listening => {
-                let now = Instant::now();
+                let now = engine.clock();
                 if taken == 0 {
                     listening = false;
                     engine.close(now);
@@ -69,7 +71,7 @@ pub(crate) async fn run(mut engine: Engine, mut route: Route, mut commands: mpsc
                 }
                 Event::Dialed(endpoint, Ok(connection)) => {
                     line = Line::Up(connection);
-                    engine.connected(Instant::now(), &endpoint);
+                    engine.connected(engine.clock(), &endpoint);
                 }
                 Event::Dialed(_, Err(why)) | Event::Broken(why) => {
                     hang_up(&mut line, &mut engine, why);
@@ -78,12 +80,18 @@ pub(crate) async fn run(mut engine: Engine, mut route: Route, mut commands: mpsc
             },
             () = alarm.as_mut() => {}
         }
-        engine.advance(Instant::now());
+        engine.advance(engine.clock());
         if let Some(why) = engine.doubt() {
             hang_up(&mut line, &mut engine, why.to_owned());
             route.failed();
         }
     }
+}
+
+/// How long the loop may sleep if nothing happens.
+fn pause(engine: &Engine) -> Duration {
+    let longest = if engine.is_idle() { LONG } else { RECHECK_EVERY };
+    engine.next_wake().map_or(longest, |wake| wake.saturating_duration_since(engine.clock()).min(longest))
 }
 
 fn dial(route: &mut Route, patience: Duration) -> Line {
@@ -120,7 +128,7 @@ async fn line_event(line: &mut Line, engine: &mut Engine, inbox: &mut Vec<Incomi
 
 /// Hands frames to the engine; ends with the leader's address, if one is named, and a reason when the node is to be left.
 fn take_in(engine: &mut Engine, route: &mut Route, inbox: &mut Vec<Incoming>) -> Option<(Option<String>, String)> {
-    let now = Instant::now();
+    let now = engine.clock();
     for incoming in inbox.drain(..) {
         match engine.received(now, &incoming) {
             Verdict::Stay => {}

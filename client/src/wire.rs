@@ -374,6 +374,23 @@ pub struct StatusView {
     pub members: Vec<MemberView>,
     /// The newest snapshot on the answering node's disk, once it has one.
     pub snapshot: Option<SnapshotView>,
+    /// Free space on the answering node's disk. Absent in what versions before it say.
+    #[serde(default)]
+    pub disk: DiskView,
+}
+
+/// Free space in the file system of a node's data directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskView {
+    /// How many bytes the node may still allocate, and what it has allocated for the next segment of its log; `None` if the
+    /// system does not say.
+    pub free_bytes: Option<u64>,
+    /// The low-water mark: with less free, the node refuses new sessions and acquires as a leader ([`Code::NoSpace`]).
+    pub low_water_bytes: u64,
+    /// Whether it does.
+    pub low: bool,
+    /// What keeps the next segment of the log from being prepared, if anything does.
+    pub obstacle: Option<String>,
 }
 
 /// The members of a cluster.
@@ -499,6 +516,9 @@ pub enum Code {
     NoMajority,
     /// The leadership was not handed over: the other node did not take it in time.
     NotTransferred,
+    /// The leader's disk is nearly full: it takes releases and keepalives, but no new sessions and acquires until space is
+    /// freed. Nothing was done.
+    NoSpace,
 }
 
 impl Failure {

@@ -15,7 +15,7 @@ fn a_sound_history_ends_with_0_and_says_how_much_was_checked() {
     let (code, told, _) = run(&["history", "good/paused_holder_is_fenced.jsonl"]);
     assert_eq!(code, 0, "{told}");
     assert!(told.starts_with("good/paused_holder_is_fenced.jsonl: 9 operations, read in "), "{told}");
-    assert!(told.contains("\n  exclusion      holds     2 grants of 1 key\n"), "{told}");
+    assert!(told.contains("\n  exclusion      holds     2 grants of 1 key, 2 with a known request\n"), "{told}");
     assert!(told.contains("\n  resource       holds     3 accesses to 1 resource\n"), "{told}");
 }
 
@@ -43,5 +43,6 @@ fn an_export_is_what_the_other_checker_reads() {
     assert_eq!(code, 0);
     assert!(told.contains("{:process 0, :type :invoke, :f :acquire, :value [\"k\" "), "{told}");
     let (_, told, _) = run(&["history", "--export", "porcupine", "good/expiry_in_time.jsonl"]);
-    assert!(told.lines().all(|line| line.starts_with("{\"ClientId\":")), "{told}");
+    assert!(told.starts_with("{\"Version\":1,\"DriftPpm\":0}\n{\"ClientId\":0,"), "{told}");
+    assert!(told.lines().skip(1).all(|line| line.starts_with("{\"ClientId\":")), "{told}");
 }

@@ -67,18 +67,18 @@ struct Bug {
 
 /// The names of all bugs in the lists below a folder.
 fn seeded(folder: &str) -> BTreeSet<String> {
-    bugs(folder).into_iter().map(|bug| bug.name).collect()
+    bugs(folder, |_| true).into_iter().map(|bug| bug.name).collect()
 }
 
-fn bugs(folder: &str) -> Vec<Bug> {
+fn bugs(folder: &str, is_wanted: impl Fn(&Path) -> bool) -> Vec<Bug> {
     let lists = files(&workspace().join(folder));
     let lists = lists.iter().filter(|path| path.extension().is_some_and(|extension| extension == "toml"));
-    lists.flat_map(|path| bugs_of(path)).collect()
-}
-
-fn bugs_of(list: &Path) -> Vec<Bug> {
-    let text = fs::read_to_string(list).expect("a list can be read");
-    toml::from_str::<List>(&text).unwrap_or_else(|error| panic!("{}: {error}", list.display())).bug
+    let lists = lists.filter(|path| is_wanted(path));
+    let bugs_of = |path: &PathBuf| {
+        let text = fs::read_to_string(path).expect("a list can be read");
+        toml::from_str::<List>(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display())).bug
+    };
+    lists.flat_map(bugs_of).collect()
 }
 
 fn models() -> BTreeSet<String> {
@@ -209,7 +209,7 @@ fn every_story_is_whole() {
 fn bugs_of_stories_are_noticed_by_their_commands() {
     let text = ledger();
     let stories = stories(&text);
-    for Bug { name, test } in bugs_of(&workspace().join("conformance/seeded/test/stories.toml")) {
+    for Bug { name, test } in bugs("conformance/seeded/test", |path| path.ends_with("stories.toml")) {
         let told = stories.iter().find(|(_, story)| story.contains(&format!("`{name}`")));
         let (_, story) = told.unwrap_or_else(|| panic!("no story names {name}"));
         assert_eq!(commands(story), [format!("cargo test {}", test.expect("a test"))], "{name}");

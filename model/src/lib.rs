@@ -16,7 +16,7 @@
 //! | [`models`] | the models by name, with their bounds |
 //! | [`pinned`] | how many states each has |
 //! | [`check`], [`progress`] | running a model to its end, how far it is, and the verdict |
-//! | [`simulate`] | random walks, far past those bounds |
+//! | [`simulate`], [`guided`] | random walks, far past those bounds: from the beginning, or from where something new was seen |
 //! | [`trace`] | shortest paths to violations and witnesses |
 //! | [`kept`] | paths that are kept, to be taken again by live servers |
 //! | [`seeded`] | known bugs, put into a copy of the protocol: each must be found |
@@ -30,6 +30,7 @@ pub mod diagram;
 pub mod explore;
 pub mod facts;
 pub mod gallery;
+pub mod guided;
 pub mod kept;
 pub mod locks;
 pub mod membership;

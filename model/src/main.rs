@@ -66,6 +66,9 @@ enum Command {
         /// How many rounds at a time
         #[arg(long, value_name = "N", default_value_t = 2, value_parser = positive)]
         threads: usize,
+        /// Walk on from where something new was seen, instead of from the beginning
+        #[arg(long)]
+        guided: bool,
         /// One round of one model, told as JSON
         #[arg(long, hide = true)]
         round: bool,
@@ -144,10 +147,10 @@ fn main() -> ExitCode {
             let effort = Effort { threads, states: limit, time: time.map(Duration::from_secs), name: None };
             check(&names, deep, &effort)
         }
-        Command::Simulate { names, seed, states, round: true, .. } => round(&names, seed, states),
-        Command::Simulate { names, seconds, rounds, seed, states, threads, round: false } => {
+        Command::Simulate { names, seed, states, guided, round: true, .. } => round(&names, seed, states, guided),
+        Command::Simulate { names, seconds, rounds, seed, states, threads, guided, round: false } => {
             let until = rounds.map_or(Until::Time(Duration::from_secs(seconds)), Until::Rounds);
-            simulate(&names, until, &Plan { seed, states, threads })
+            simulate(&names, until, &Plan { seed, states, threads, guided })
         }
         Command::Trace { name, property, choices, walk, steps, follow, json } => {
             let way = match (walk, choices, follow) {
@@ -216,18 +219,21 @@ fn check(names: &[String], deep: bool, effort: &Effort) -> Done {
 }
 
 /// One round of walks, in this process.
-fn round(names: &[String], seed: u64, states: usize) -> Done {
+fn round(names: &[String], seed: u64, states: usize, guided: bool) -> Done {
     let models = models();
     let [name] = names else {
         return Err(Failure { message: "a round is of one model".to_string(), code: USAGE });
     };
-    let walks = find(&models, name)?.model.walk(seed, states);
+    let model = &find(&models, name)?.model;
+    let walks = if guided { model.search(seed, states) } else { model.walk(seed, states) };
     println!("{}", serde_json::to_string(&walks).expect("walks are plain values"));
     Ok(ExitCode::SUCCESS)
 }
 
 /// Which rounds of walks there are.
 struct Plan {
+    /// Whether walks go on from where something new was seen.
+    guided: bool,
     /// The first round's seed; the next round has the next one.
     seed: u64,
     /// About how many states a round comes through.
@@ -267,7 +273,7 @@ fn simulate(names: &[String], until: Until, plan: &Plan) -> Done {
                 break;
             }
             let next = plan.seed + rounds as u64;
-            for walks in walk_elsewhere(model.name, next..next + most as u64, plan.states)? {
+            for walks in walk_elsewhere(model.name, next..next + most as u64, plan)? {
                 rounds += 1;
                 states += walks.states;
                 longest = longest.max(walks.longest);
@@ -295,12 +301,13 @@ fn simulate(names: &[String], until: Until, plan: &Plan) -> Done {
 
 /// Rounds of walks, all at once, each in a process of its own: the parts of a model's states are kept as long as their
 /// process lives.
-fn walk_elsewhere(name: &str, seeds: Range<u64>, states: usize) -> Result<Vec<Walks>, Failure> {
+fn walk_elsewhere(name: &str, seeds: Range<u64>, plan: &Plan) -> Result<Vec<Walks>, Failure> {
     let failed = |seed: u64, message: String| Failure { message: format!("{name}, seed {seed}: {message}"), code: 1 };
     let begin = |seed: u64| {
         let program = std::env::current_exe()?;
         let mut round = std::process::Command::new(program);
-        round.args(["simulate", name, "--round", "--seed", &seed.to_string(), "--states", &states.to_string()]);
+        round.args(["simulate", name, "--round", "--seed", &seed.to_string(), "--states", &plan.states.to_string()]);
+        round.args(plan.guided.then_some("--guided"));
         round.stdout(Stdio::piped()).spawn()
     };
     let begun: Vec<_> = seeds.map(|seed| (seed, begin(seed))).collect();

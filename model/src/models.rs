@@ -6,6 +6,7 @@ use crate::check::{Effort, Verdict, explore};
 use crate::cluster::{Around, Surroundings};
 use crate::explore::serve;
 use crate::gallery;
+use crate::guided::search;
 use crate::locks::{self, Deed, Locks, Start};
 use crate::membership::{Changes, Operators};
 use crate::raft::{Proposals, Tape};
@@ -100,6 +101,8 @@ pub trait Run: Send + Sync {
     fn follow(&self, events: &[serde_json::Value]) -> Option<Trace>;
     /// Walks through it at random, until about so many states were seen.
     fn walk(&self, seed: u64, states: usize) -> Walks;
+    /// Walks on from where something new was seen, until about so many states were: see [`search`].
+    fn search(&self, seed: u64, states: usize) -> Walks;
     /// Serves its Explorer, for as long as the process lives.
     ///
     /// # Panics
@@ -146,6 +149,10 @@ impl<M: Readable, F: Fn() -> M + Send + Sync> Run for Make<F> {
 
     fn walk(&self, seed: u64, states: usize) -> Walks {
         walk(self.0(), seed, states)
+    }
+
+    fn search(&self, seed: u64, states: usize) -> Walks {
+        search(self.0(), seed, states)
     }
 
     fn explore(&self, address: SocketAddr) {

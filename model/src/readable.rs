@@ -5,7 +5,7 @@
 //! that is what traces and the Explorer show.
 
 use std::fmt::Debug;
-use std::hash::Hash;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use stateright::Model;
 
@@ -33,6 +33,14 @@ pub trait Readable:
     /// How likely an action is in a random walk, beside the others that are possible. More than nothing.
     fn weight(_action: &Self::Action) -> u32 {
         1
+    }
+
+    /// A coarse picture of a state, for [guided search](crate::guided): states that differ in details only look alike.
+    /// Unless a model says otherwise, no two states do.
+    fn outline(&self, state: &Self::State) -> u64 {
+        let mut outline = DefaultHasher::new();
+        state.hash(&mut outline);
+        outline.finish()
     }
 
     /// What happens when an action is taken in a state, as a sentence.

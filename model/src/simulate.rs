@@ -51,15 +51,23 @@ impl<M: Readable> Chooser<Watched<M>> for ByWeight {
     }
 
     fn choose_action(&self, random: &mut StdRng, _: &M::State, actions: &[M::Action]) -> usize {
-        let mut left = random.random_range(0..actions.iter().map(M::weight).sum());
-        let chosen = actions.iter().position(|action| {
-            let weight = M::weight(action);
-            let found = left < weight;
-            left = left.saturating_sub(weight);
-            found
-        });
-        chosen.expect("the weights add up")
+        by_weight::<M>(random, actions.iter())
     }
+}
+
+/// The place of one of the actions, drawn by weight.
+pub(crate) fn by_weight<'a, M: Readable>(
+    random: &mut StdRng,
+    mut actions: impl Iterator<Item = &'a M::Action> + Clone,
+) -> usize {
+    let mut left = random.random_range(0..actions.clone().map(M::weight).sum());
+    let chosen = actions.position(|action| {
+        let weight = M::weight(action);
+        let found = left < weight;
+        left = left.saturating_sub(weight);
+        found
+    });
+    chosen.expect("the weights add up")
 }
 
 /// Walks at random until about so many states were seen, or something is amiss: the same walks each time. A model keeps

@@ -8,13 +8,14 @@ use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use rand::SeedableRng;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use stateright::{Checker, Expectation, Model, Path, Property};
 
 use crate::explore::place;
 use crate::readable::{Readable, Way};
+use crate::simulate::by_weight;
 
 /// A path, told.
 #[derive(Clone, Debug, PartialEq)]
@@ -185,14 +186,7 @@ pub fn wander<M: Readable>(model: &M, seed: u64, steps: usize) -> Option<Trace> 
         left = left.checked_sub(1)?;
         let mut actions = actions.to_vec();
         while !actions.is_empty() {
-            let mut drawn = random.random_range(0..actions.iter().map(M::weight).sum());
-            let place = actions.iter().position(|action| {
-                let weight = M::weight(action);
-                let found = drawn < weight;
-                drawn = drawn.saturating_sub(weight);
-                found
-            });
-            let action = actions.swap_remove(place.expect("the weights add up"));
+            let action = actions.swap_remove(by_weight::<M>(&mut random, actions.iter()));
             // What changes nothing is no step.
             if model.next_state(state, action.clone()).is_some_and(|next| next != *state) {
                 return Some(action);

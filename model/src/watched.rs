@@ -43,7 +43,7 @@ impl<M: Model> Watched<M> {
     }
 
     /// Whether nothing is amiss in a state. Notes which properties were violated, or met.
-    fn look(&self, state: &M::State) -> bool {
+    pub(crate) fn look(&self, state: &M::State) -> bool {
         let mut sound = true;
         for (property, shown) in &self.properties {
             let must_hold = matches!(property.expectation, Expectation::Always);

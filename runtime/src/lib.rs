@@ -4,6 +4,7 @@
 //! and outputs away. docs/architecture.md has the map.
 
 pub mod core;
+pub mod descriptors;
 mod handover;
 pub mod http;
 pub mod limits;

@@ -42,8 +42,12 @@ pub const UNREAD_ANSWERS: usize = CONNECTION_WAITS + 2 * OPEN_REQUESTS + 1;
 /// How many reads of locks and sessions a WebSocket may have unanswered before nothing more is read from it: their answers can be
 /// large, a MiB and more.
 pub const OPEN_READS: usize = 4;
-/// How many connections from clients may be open.
+/// How many connections from clients may be open, if the limit of open files leaves that many (`descriptors.rs`).
 pub const CONNECTIONS: usize = 20_000;
+/// How many connections to the peer port may be open that have not said yet who they are, with the same condition.
+pub const STRANGERS: usize = 256;
+/// How many clients may read a snapshot at once: each has its file open.
+pub const SNAPSHOT_READS: usize = 4;
 /// How long a client may take to send an HTTP request's head.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client may take to read the answers on a WebSocket, or go without reading any of an answer over HTTP,
@@ -57,6 +61,9 @@ pub const CORE_MESSAGES: usize = 4_096;
 pub const CORE_BATCH: usize = 4_096;
 /// How many sessions one log entry keeps alive at the most.
 pub const KEEPALIVES: usize = 1_024;
+/// How long after a leader refused what it had proposed for itself (to withdraw a wait, to renew its session) it proposes
+/// that again: soon for the client that waits for it, and not so soon that the core does nothing else.
+pub const OWN_PROPOSAL_RETRY: Duration = Duration::from_millis(20);
 /// How many holders and waiters one round shows to those who read; who has to wait longer is answered in the next.
 pub const ROUND_CLAIMS: usize = 10_000;
 /// How many entries may stand in a leader's log without a majority having them. Past it clients are told to come back.
@@ -79,3 +86,11 @@ pub const ROUND_COMPACTION: u64 = 16_384;
 pub const SNAPSHOT_PIECE: usize = 256 * 1024;
 /// How long a node may take to go on with a snapshot that it sends or receives.
 pub const SNAPSHOT_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a snapshot that was broken off is still the one to be sent, and the log behind it is kept; after that it is the
+/// newest again.
+pub const SNAPSHOT_RESUMED_WITHIN: Duration = Duration::from_secs(60);
+/// How much may be written to a leader's log while it keeps what a follower needs behind a snapshot, or twice the newest
+/// snapshot's size if that is more. Past it the log is shortened, and the follower is sent the newest snapshot: a follower
+/// to which a snapshot takes longer than that much log receives more slowly than the cluster writes, and would not catch up
+/// with the log either. This is memory too.
+pub const CATCH_UP_LOG_BYTES: u64 = 4 * SNAPSHOT_LOG_BYTES;

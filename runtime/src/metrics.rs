@@ -1,6 +1,7 @@
 //! The numbers an operator needs, in the Prometheus text format at `GET /metrics`. docs/operations.md explains them.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use palisade_spec::raft::{DropReason, NodeId};
 use prometheus_client::encoding::{EncodeLabelSet, text};
@@ -11,7 +12,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::core::View;
-use crate::storage::SnapshotInfo;
+use crate::storage::{SnapshotInfo, Space};
 
 /// A counter's reason, as a label.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -50,6 +51,14 @@ pub struct Metrics {
     pub connections: Gauge,
     /// Connections from clients that were accepted since the start.
     pub accepted: Counter,
+    /// Connections from clients that were closed at once, for want of room.
+    pub connections_refused: Counter,
+    /// The same of connections to the peer port.
+    pub peer_connections_refused: Counter,
+    /// Requests that were refused because the disk is nearly full.
+    pub refused_no_space: Counter,
+    /// Attempts to prepare the next segment of the log that have failed.
+    preparation_failures: Counter,
     /// Snapshots that this node took of its own state.
     pub snapshots_taken: Counter,
     /// Snapshots that other nodes have received from this one.
@@ -83,6 +92,9 @@ struct Gauges {
     log_bytes: Gauge,
     snapshot_index: Gauge,
     snapshot_bytes: Gauge,
+    disk_free: Gauge,
+    disk_mark: Gauge,
+    disk_low: Gauge,
     lag: Family<Peer, Gauge>,
 }
 
@@ -114,6 +126,10 @@ impl Metrics {
             messages_unsent: Counter::default(),
             connections: Gauge::default(),
             accepted: Counter::default(),
+            connections_refused: Counter::default(),
+            peer_connections_refused: Counter::default(),
+            refused_no_space: Counter::default(),
+            preparation_failures: Counter::default(),
             snapshots_taken: Counter::default(),
             snapshots_sent: Counter::default(),
             snapshots_installed: Counter::default(),
@@ -166,11 +182,31 @@ impl Metrics {
         r.register("client_connections", "Open connections from clients", self.connections.clone());
         let accepted = self.accepted.clone();
         r.register("client_connections_accepted", "Connections from clients since the start", accepted);
+        let refused = self.connections_refused.clone();
+        r.register("client_connections_refused", "Connections from clients that found no room", refused);
+        let refused = self.peer_connections_refused.clone();
+        r.register("peer_connections_refused", "Connections to the peer port that found no room", refused);
+        self.register_space();
         self.register_snapshots();
         let r = &mut self.registry;
         r.register("messages_dropped", "Messages from peers that were dropped", self.dropped.clone());
         let lost = self.followers_lost_entries.clone();
         r.register("followers_lost_entries", "Times a follower rejected entries that it had acknowledged", lost);
+    }
+
+    fn register_space(&mut self) {
+        let (r, g) = (&mut self.registry, &self.gauges);
+        r.register(
+            "disk_free_bytes",
+            "What the log may still allocate, its next segment included",
+            g.disk_free.clone(),
+        );
+        r.register("disk_low_water_bytes", "With less free, a leader refuses new acquires", g.disk_mark.clone());
+        r.register("disk_low", "1 if a leader would refuse new sessions and acquires", g.disk_low.clone());
+        let refused = self.refused_no_space.clone();
+        r.register("no_space_refusals", "Requests refused because the disk is nearly full", refused);
+        let failures = self.preparation_failures.clone();
+        r.register("segment_preparation_failures", "Failed attempts to prepare the log's next segment", failures);
     }
 
     fn register_snapshots(&mut self) {
@@ -205,7 +241,13 @@ impl Metrics {
     ///
     /// # Errors
     /// Never in practice: a `String` takes all that is written to it.
-    pub fn page(&self, view: &View, newest: Option<SnapshotInfo>, node: NodeId) -> Result<String, std::fmt::Error> {
+    pub fn page(
+        &self,
+        view: &View,
+        newest: Option<SnapshotInfo>,
+        space: &Space,
+        node: NodeId,
+    ) -> Result<String, std::fmt::Error> {
         let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         let g = &self.gauges;
         g.leader.set(i64::from(view.leader == Some(node)));
@@ -220,6 +262,11 @@ impl Metrics {
         g.log_bytes.set(number(view.log_bytes));
         g.snapshot_index.set(number(newest.map_or(0, |newest| newest.last.index.0)));
         g.snapshot_bytes.set(number(newest.map_or(0, |newest| newest.bytes)));
+        let disk = space.view();
+        g.disk_free.set(number(disk.free.unwrap_or(0)));
+        g.disk_mark.set(number(disk.mark));
+        g.disk_low.set(i64::from(disk.is_low));
+        self.preparation_failures.inner().store(space.preparation_failures(), Ordering::Relaxed);
         g.lag.clear();
         for &(peer, matched) in &view.matched {
             g.lag.get_or_create(&Peer { peer: u64::from(peer.0) }).set(number(view.last.saturating_sub(matched)));

@@ -7,6 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Address, Config, Durable, Members, NodeId};
@@ -14,15 +15,21 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::net::{TcpListener, lookup_host};
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 use tracing::{info, warn};
 
 use crate::core::{self, Core, DriverParts, Event, SnapshotPolicy, Timing};
+use crate::descriptors::{Descriptors, Places, TooFew};
 use crate::http::{self, App};
 use crate::metrics::Metrics;
 use crate::peers::{self, Acquaintances, Peers, Roster};
 use crate::puppet;
 use crate::recording;
-use crate::storage::{LockedDir, StorageError, Wal};
+use crate::storage::{LockedDir, Space, StorageError, Wal};
+
+/// How often the free space of the disk is looked at.
+const SPACE_CHECKED_EVERY: Duration = Duration::from_secs(1);
 
 /// What a node is started with.
 #[derive(Clone, Debug)]
@@ -56,6 +63,10 @@ pub struct ServerConfig {
     pub segment_bytes: u64,
     /// How many sessions there may be at once.
     pub max_sessions: usize,
+    /// Below how many free bytes a leader refuses new sessions and acquires, if that is not to be computed ([`Space`]).
+    pub min_free_bytes: Option<u64>,
+    /// How many files this process may have open.
+    pub open_files: usize,
     /// Where it writes down what it does, if anywhere.
     pub record: Option<Recording>,
 }
@@ -77,6 +88,9 @@ pub enum ServeError {
     /// The command line contradicts itself.
     #[error("{0}")]
     Config(String),
+    /// The limit of open files is too low.
+    #[error(transparent)]
+    Descriptors(#[from] TooFew),
     /// An address cannot be listened on.
     #[error("cannot listen on {address} for {whom}: {source}; is another process there?")]
     Listen {
@@ -126,7 +140,7 @@ impl ServeError {
     /// The process's exit code, after sysexits: 78 configuration, 74 disk, 71 system, 70 internal.
     pub fn exit_code(&self) -> u8 {
         match self {
-            ServeError::Config(_) | ServeError::Restore { .. } => 78,
+            ServeError::Config(_) | ServeError::Restore { .. } | ServeError::Descriptors(_) => 78,
             ServeError::Join { .. } => 69,
             ServeError::Storage(_) | ServeError::Record { .. } => 74,
             ServeError::Listen { .. } | ServeError::Thread(_) => 71,
@@ -140,6 +154,8 @@ impl ServeError {
 /// # Errors
 /// If it cannot start, or has to stop: see [`ServeError`].
 pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
+    // Too few for any node is found out before anything is written.
+    Descriptors::divide(config.open_files, 0)?;
     let directory = LockedDir::open(&config.data)?;
     if puppet::owns(directory.path()) {
         return Err(ServeError::Config(format!(
@@ -163,6 +179,13 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
         warn!(file = %cut.path.display(), offset, bytes, "an unfinished write was cut off; nothing in it was acknowledged");
     }
 
+    let others = durable.log.members().iter().filter(|(id, _)| *id != config.node).count();
+    let descriptors = Descriptors::divide(config.open_files, others)?;
+    let space = Arc::clone(wal.space());
+    if let Some(bytes) = config.min_free_bytes {
+        space.demand(bytes);
+    }
+    space.check();
     let clients = bind(&config.client_addr, "clients").await?;
     let nodes = bind(&config.peer_addr, "nodes").await?;
     let metrics = Metrics::new();
@@ -205,10 +228,13 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     let mut ended = tokio::task::spawn_blocking(move || thread.join());
 
     let mut links = tokio::task::JoinSet::new();
-    links.spawn(peers::accept(Arc::clone(&peers), core.clone(), nodes));
+    links.spawn(peers::accept(Arc::clone(&peers), core.clone(), nodes, descriptors));
+    links.spawn(watch_space(Arc::clone(&space)));
     links.spawn(peers::dial_all(Arc::clone(&peers), to_dial));
     let (stopping, stopped) = watch::channel(false);
-    let listening = tokio::spawn(http::listen(App::new(core.clone(), peers, metrics), clients, stopped));
+    let places = Places::new(descriptors.clients, "clients", &metrics.connections_refused);
+    let app = App::new(core.clone(), peers, metrics, space);
+    let listening = tokio::spawn(http::listen(app, clients, places, stopped));
     info!(node = %config.node, clients = config.client_addr, nodes = config.peer_addr, "serving");
 
     tokio::select! {
@@ -234,17 +260,18 @@ fn outcome(joined: Joined) -> Result<(), ServeError> {
     }
 }
 
+/// Looks how much space is free, for as long as the task lives. Not where sockets are served: a disk may be slow to say.
+async fn watch_space(space: Arc<Space>) {
+    loop {
+        sleep(SPACE_CHECKED_EVERY).await;
+        let space = Arc::clone(&space);
+        // If the runtime is shutting down there is nobody to tell.
+        let _ = spawn_blocking(move || space.check()).await;
+    }
+}
+
 async fn bind(address: &str, whom: &'static str) -> Result<TcpListener, ServeError> {
     let failed = |source| ServeError::Listen { address: address.to_string(), whom, source };
     let addresses: Vec<SocketAddr> = lookup_host(address).await.map_err(failed)?.collect();
     TcpListener::bind(addresses.as_slice()).await.map_err(failed)
-}
-
-/// Raises the limit of open files as far as it may go: every connection is one.
-pub fn raise_file_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
-        warn!(%error, "cannot raise the limit of open files");
-    }
 }

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use palisade_client::{Client, Error, Guard, LockOptions, Options};
+use palisade_client::{Client, Error, Guard, LockOptions, Options, margin};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -91,8 +91,8 @@ async fn a_lost_connection_is_replaced() {
     other.shutdown_background();
     let mut dead = Dead::killed(&cluster, "backup", TTL);
     assert_eq!((dead.session, dead.token), (guard.session(), guard.token()));
-    // By its own reckoning the guard is good until the end of its lease, less a tenth.
-    dead.not_before = dead.not_before.max(asked + trusted + TTL / 10 - TTL);
+    // By its own reckoning the guard is good until the end of its lease, less the margin.
+    dead.not_before = dead.not_before.max(asked + trusted + margin(TTL) - TTL);
     let end = dead.watch(&mut cluster, Duration::ZERO, |_| {});
     println!("{end:?}");
     assert!(!guard.is_valid(), "the guard does not trust a lock that is gone");

@@ -1,12 +1,12 @@
 //! A request outside any claim: a read, or the end of a session that is not needed any more.
 
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 
 use super::exchange::{Exchange, Pace};
 use super::link::{Link, Part};
 use super::{Surroundings, Task};
 use crate::Error;
+use crate::clock::BootInstant;
 use crate::wire::{Answer, Op, Outcome};
 
 /// Where the answer goes.
@@ -17,26 +17,26 @@ pub(super) struct Ask {
     pub(super) op: Op,
     /// `None`: nobody waits for the answer.
     pub(super) reply: Option<AskReply>,
-    pub(super) began: Instant,
-    pub(super) fail_at: Instant,
+    pub(super) began: BootInstant,
+    pub(super) fail_at: BootInstant,
     pub(super) exchange: Exchange,
     /// When it stands in the engine's timers.
-    pub(super) wake: Option<Instant>,
+    pub(super) wake: Option<BootInstant>,
 }
 
 impl Ask {
-    pub(super) fn new(op: Op, reply: Option<AskReply>, began: Instant, fail_at: Instant) -> Ask {
+    pub(super) fn new(op: Op, reply: Option<AskReply>, began: BootInstant, fail_at: BootInstant) -> Ask {
         Ask { op, reply, began, fail_at, exchange: Exchange::default(), wake: None }
     }
 
     /// Sends what is due and says when to come back; `None` when it is over.
     pub(super) fn drive(
         &mut self,
-        now: Instant,
+        now: BootInstant,
         task: Task,
         link: &mut Link,
         around: &Surroundings,
-    ) -> Option<Instant> {
+    ) -> Option<BootInstant> {
         if self.reply.as_ref().is_some_and(oneshot::Sender::is_closed) || now >= self.fail_at {
             self.finish(Err(around.unreachable(now - self.began)));
             self.exchange.restart(link, None);
@@ -57,7 +57,7 @@ impl Ask {
     }
 
     /// The client is closed, and this is not needed any more.
-    pub(super) fn close(&mut self, now: Instant) {
+    pub(super) fn close(&mut self, now: BootInstant) {
         self.finish(Err(Error::Closed));
         self.fail_at = now;
     }

@@ -10,10 +10,9 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use super::Task;
 use super::link::{Link, Part};
+use crate::clock::BootInstant;
 use crate::wire::Op;
 
 /// So many unanswered attempts, with nothing else answered meanwhile, and the connection is given up.
@@ -36,7 +35,7 @@ pub(super) enum Pace {
 /// A request and its attempts.
 #[derive(Debug, Default)]
 pub(super) struct Exchange {
-    first_sent: Option<Instant>,
+    first_sent: Option<BootInstant>,
     attempts: u32,
     /// The attempts on this connection that are not answered; of a patient exchange only the last.
     open: Vec<u64>,
@@ -45,14 +44,14 @@ pub(super) struct Exchange {
     /// Whether it is under way in the link's window.
     in_window: bool,
     /// When the first of those was sent.
-    open_since: Option<Instant>,
+    open_since: Option<BootInstant>,
     /// Not before; `None`: as soon as there is a connection.
-    again_at: Option<Instant>,
+    again_at: Option<BootInstant>,
 }
 
 impl Exchange {
     /// When it was sent for the first time ever.
-    pub(super) fn first_sent(&self) -> Option<Instant> {
+    pub(super) fn first_sent(&self) -> Option<BootInstant> {
         self.first_sent
     }
 
@@ -67,14 +66,14 @@ impl Exchange {
     }
 
     /// When it is to be sent (again); `None`: as soon as there is a connection.
-    pub(super) fn again_at(&self) -> Option<Instant> {
+    pub(super) fn again_at(&self) -> Option<BootInstant> {
         self.again_at
     }
 
     /// Sends it if it is time and there is a connection.
     pub(super) fn send_if_due(
         &mut self,
-        now: Instant,
+        now: BootInstant,
         link: &mut Link,
         (task, part): (Task, Part),
         pace: Pace,
@@ -91,7 +90,7 @@ impl Exchange {
                     }
                     self.in_window = true;
                 }
-                let silent = |since: Instant| link.last_answer() <= since && now >= since + SHORTEST_SILENCE;
+                let silent = |since: BootInstant| link.last_answer() <= since && now >= since + SHORTEST_SILENCE;
                 if self.open_since.is_some_and(silent) && self.open.len() >= SILENT_ATTEMPTS {
                     link.doubt("the node does not answer");
                 }
@@ -121,14 +120,14 @@ impl Exchange {
 
     /// The server refused it for the moment. It is sent again, not before `not_before`, and remains the same exchange:
     /// an earlier attempt may still be done.
-    pub(super) fn put_off(&mut self, link: &mut Link, not_before: Instant) {
+    pub(super) fn put_off(&mut self, link: &mut Link, not_before: BootInstant) {
         let kept = (self.first_sent, self.attempts, self.sent_here);
         self.restart(link, Some(not_before));
         (self.first_sent, self.attempts, self.sent_here) = kept;
     }
 
     /// Ends the attempts under way. What follows is a new exchange, sent not before `not_before`.
-    pub(super) fn restart(&mut self, link: &mut Link, not_before: Option<Instant>) {
+    pub(super) fn restart(&mut self, link: &mut Link, not_before: Option<BootInstant>) {
         self.open.iter().for_each(|&id| link.forget(id));
         if self.in_window {
             link.leave();
@@ -147,7 +146,7 @@ mod tests {
     /// still counts from the first.
     #[test]
     fn a_patient_exchange_has_one_open_request() {
-        let start = Instant::now();
+        let start = BootInstant::now();
         let mut link = Link::new(start);
         link.connected(start);
         let mut exchange = Exchange::default();
@@ -167,7 +166,7 @@ mod tests {
     /// Goal: an exchange that is put off keeps what counts for the lease, and its place in the window goes to the next.
     #[test]
     fn an_exchange_that_is_put_off_remains_the_same() {
-        let start = Instant::now();
+        let start = BootInstant::now();
         let mut link = Link::new(start);
         link.connected(start);
         let mut exchange = Exchange::default();

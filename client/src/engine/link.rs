@@ -11,9 +11,8 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use super::Task;
+use crate::clock::BootInstant;
 use crate::connection::Outgoing;
 use crate::wire::{Op, Request};
 use crate::{Options, codec};
@@ -40,7 +39,7 @@ pub(super) struct Flight {
     pub(super) task: Task,
     pub(super) part: Part,
     /// Taken before it was handed over for sending.
-    pub(super) sent: Instant,
+    pub(super) sent: BootInstant,
 }
 
 /// The connection, as the engine knows it.
@@ -54,17 +53,17 @@ pub(crate) struct Link {
     line: VecDeque<Task>,
     in_line: HashSet<Task>,
     outbox: VecDeque<Outgoing>,
-    last_answer: Instant,
-    last_heard: Instant,
-    probed: Option<Instant>,
+    last_answer: BootInstant,
+    last_heard: BootInstant,
+    probed: Option<BootInstant>,
     doubt: Option<&'static str>,
     /// The latest question for the cluster's members, and when the next is due.
     members_asked: Option<u64>,
-    members_due: Instant,
+    members_due: BootInstant,
 }
 
 impl Link {
-    pub(super) fn new(now: Instant) -> Link {
+    pub(super) fn new(now: BootInstant) -> Link {
         Link {
             up: false,
             next_id: 0,
@@ -86,7 +85,7 @@ impl Link {
         self.up
     }
 
-    pub(super) fn connected(&mut self, now: Instant) {
+    pub(super) fn connected(&mut self, now: BootInstant) {
         self.disconnected();
         self.up = true;
         self.last_answer = now;
@@ -130,7 +129,7 @@ impl Link {
     }
 
     /// Puts a request into the outbox.
-    pub(super) fn send(&mut self, now: Instant, task: Task, part: Part, op: Op) -> u64 {
+    pub(super) fn send(&mut self, now: BootInstant, task: Task, part: Part, op: Op) -> u64 {
         let id = self.push(op);
         self.flights.insert(id, Flight { task, part, sent: now });
         id
@@ -147,7 +146,7 @@ impl Link {
     }
 
     /// The attempt that the answer with this id belongs to, once.
-    pub(super) fn land(&mut self, now: Instant, id: u64) -> Option<Flight> {
+    pub(super) fn land(&mut self, now: BootInstant, id: u64) -> Option<Flight> {
         self.last_answer = now;
         self.flights.remove(&id)
     }
@@ -157,18 +156,18 @@ impl Link {
         self.flights.remove(&id);
     }
 
-    pub(super) fn last_answer(&self) -> Instant {
+    pub(super) fn last_answer(&self) -> BootInstant {
         self.last_answer
     }
 
     /// A frame of any kind came in.
-    pub(super) fn heard(&mut self, now: Instant) {
+    pub(super) fn heard(&mut self, now: BootInstant) {
         self.last_heard = now;
         self.probed = None;
     }
 
     /// Probes a connection that has been silent, and doubts it when the probe is not answered.
-    pub(super) fn probe(&mut self, now: Instant, options: &Options) {
+    pub(super) fn probe(&mut self, now: BootInstant, options: &Options) {
         if self.probe_at(options).is_none_or(|at| now < at) {
             return;
         }
@@ -182,7 +181,7 @@ impl Link {
 
     /// Asks the node for the cluster's members, now and then: those that the client was told of may all be replaced while it
     /// runs.
-    pub(super) fn ask_for_members(&mut self, now: Instant) {
+    pub(super) fn ask_for_members(&mut self, now: BootInstant) {
         if self.up && now >= self.members_due {
             let id = self.push(Op::Status);
             (self.members_asked, self.members_due) = (Some(id), now + MEMBERS_EVERY);
@@ -190,7 +189,7 @@ impl Link {
     }
 
     /// When it is time for that.
-    pub(super) fn members_at(&self) -> Option<Instant> {
+    pub(super) fn members_at(&self) -> Option<BootInstant> {
         self.up.then_some(self.members_due)
     }
 
@@ -200,7 +199,7 @@ impl Link {
     }
 
     /// When the silence has lasted long enough for the next measure.
-    pub(super) fn probe_at(&self, options: &Options) -> Option<Instant> {
+    pub(super) fn probe_at(&self, options: &Options) -> Option<BootInstant> {
         let at = match self.probed {
             None => self.last_heard + options.probe_after,
             Some(probed) => probed + options.attempt_timeout,

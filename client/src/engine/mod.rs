@@ -10,17 +10,19 @@ mod claim;
 mod exchange;
 mod link;
 mod pool;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
 
 use self::ask::{Ask, AskReply};
 use self::claim::{Claim, Leftover, Next};
 use self::link::{Link, Part};
 use self::pool::{Kind, Pool};
+use crate::clock::{BootInstant, Clock};
 use crate::connection::{Incoming, Outgoing};
 use crate::wire::{Answer, Code, LeaderView, MemberView, Op, Outcome, Response, SessionId, StatusView};
 use crate::{Error, Guard, Options, Wait, codec, endpoints};
@@ -95,6 +97,8 @@ enum Task {
 /// What tasks may look at while they are driven.
 struct Surroundings {
     options: Options,
+    /// What guards look at. The engine itself is told the time.
+    clock: Clock,
     /// What went wrong last with the connection, as a sentence.
     trouble: String,
 }
@@ -113,15 +117,16 @@ pub(crate) struct Engine {
     asks: HashMap<u64, Ask>,
     next_ask: u64,
     pool: Pool,
-    timers: BTreeSet<(Instant, Task)>,
+    timers: BTreeSet<(BootInstant, Task)>,
     closing: bool,
     closers: Vec<oneshot::Sender<()>>,
 }
 
 impl Engine {
-    pub(crate) fn new(options: Options, now: Instant) -> Engine {
+    pub(crate) fn new(options: Options, clock: Clock) -> Engine {
+        let now = clock();
         Engine {
-            around: Surroundings { options, trouble: "no node has answered yet".to_owned() },
+            around: Surroundings { options, clock, trouble: "no node has answered yet".to_owned() },
             link: Link::new(now),
             claims: HashMap::new(),
             asks: HashMap::new(),
@@ -139,6 +144,11 @@ impl Engine {
         &self.around.options
     }
 
+    /// Reads the clock that all moments here are of.
+    pub(crate) fn clock(&self) -> BootInstant {
+        (self.around.clock)()
+    }
+
     /// Whether anything needs a connection now.
     pub(crate) fn wants_connection(&self) -> bool {
         !self.asks.is_empty() || self.claims.values().any(Claim::wants_connection)
@@ -150,7 +160,7 @@ impl Engine {
     }
 
     /// When to call [`Engine::advance`] at the latest.
-    pub(crate) fn next_wake(&self) -> Option<Instant> {
+    pub(crate) fn next_wake(&self) -> Option<BootInstant> {
         let link = [self.link.probe_at(&self.around.options), self.link.members_at()];
         let link = link.into_iter().flatten().filter(|_| !self.is_idle());
         let timer = self.timers.first().map(|&(at, _)| at);
@@ -170,7 +180,7 @@ impl Engine {
     // What the loop tells.
 
     /// Time has passed: drives whatever is due.
-    pub(crate) fn advance(&mut self, now: Instant) {
+    pub(crate) fn advance(&mut self, now: BootInstant) {
         while let Some(&(at, task)) = self.timers.first() {
             if at > now {
                 break;
@@ -189,7 +199,7 @@ impl Engine {
 
     /// There is a connection: everything that is unanswered is sent on it, what concerns guards first, for their time
     /// runs. The operations of one session stay in order, for a session has at most one under way.
-    pub(crate) fn connected(&mut self, now: Instant, endpoint: &str) {
+    pub(crate) fn connected(&mut self, now: BootInstant, endpoint: &str) {
         self.link.connected(now);
         self.around.trouble = format!("{endpoint} accepted a connection, but has not answered");
         let claims = self.claims.keys().map(|&id| Task::Claim(id));
@@ -208,7 +218,7 @@ impl Engine {
     }
 
     /// Something came in.
-    pub(crate) fn received(&mut self, now: Instant, incoming: &Incoming) -> Verdict {
+    pub(crate) fn received(&mut self, now: BootInstant, incoming: &Incoming) -> Verdict {
         self.link.heard(now);
         let Incoming::Frame(frame) = incoming else { return Verdict::Stay };
         let Response { id, result } = match codec::decode(frame) {
@@ -255,7 +265,7 @@ impl Engine {
     }
 
     /// A handle wants something.
-    pub(crate) fn command(&mut self, now: Instant, command: Command) {
+    pub(crate) fn command(&mut self, now: BootInstant, command: Command) {
         match command {
             Command::Lock(request) if self.closing => {
                 let _ = request.reply.send(Err(Error::Closed));
@@ -302,7 +312,7 @@ impl Engine {
 
     /// No handle is left, or the client is closed: nothing new begins, whoever waits for an answer is told, and idle
     /// sessions end.
-    pub(crate) fn close(&mut self, now: Instant) {
+    pub(crate) fn close(&mut self, now: BootInstant) {
         self.closing = true;
         let reads: Vec<u64> = self.asks.iter().filter(|(_, ask)| ask.reply.is_some()).map(|(&id, _)| id).collect();
         for id in reads {
@@ -324,7 +334,7 @@ impl Engine {
         self.tell_closers();
     }
 
-    fn ask(&mut self, now: Instant, op: Op, reply: Option<AskReply>, fail_at: Instant) {
+    fn ask(&mut self, now: BootInstant, op: Op, reply: Option<AskReply>, fail_at: BootInstant) {
         let id = self.next_ask;
         self.next_ask += 1;
         self.asks.insert(id, Ask::new(op, reply, now, fail_at));
@@ -332,13 +342,13 @@ impl Engine {
     }
 
     /// Ends a session, for tidiness: without a connection it is left to expire.
-    fn close_session(&mut self, now: Instant, session: SessionId) {
+    fn close_session(&mut self, now: BootInstant, session: SessionId) {
         if self.link.is_up() {
             self.ask(now, Op::CloseSession { session }, None, now + self.around.options.attempt_timeout);
         }
     }
 
-    fn drive(&mut self, now: Instant, task: Task) {
+    fn drive(&mut self, now: BootInstant, task: Task) {
         match task {
             Task::Claim(id) => {
                 let Some(claim) = self.claims.get_mut(&id) else { return };
@@ -366,13 +376,13 @@ impl Engine {
     }
 
     /// Those who stood in line for the window go in, as far as there is room.
-    fn let_in(&mut self, now: Instant) {
+    fn let_in(&mut self, now: BootInstant) {
         while let Some(task) = self.link.next_in_line() {
             self.drive(now, task);
         }
     }
 
-    fn tidy(&mut self, now: Instant, kind: Kind, leftover: Leftover) {
+    fn tidy(&mut self, now: BootInstant, kind: Kind, leftover: Leftover) {
         match leftover {
             Leftover::Nothing => {}
             Leftover::Reusable(session) if self.closing => self.close_session(now, session.id),
@@ -390,7 +400,12 @@ impl Engine {
     }
 }
 
-fn set_timer(timers: &mut BTreeSet<(Instant, Task)>, task: Task, wake: &mut Option<Instant>, at: Option<Instant>) {
+fn set_timer(
+    timers: &mut BTreeSet<(BootInstant, Task)>,
+    task: Task,
+    wake: &mut Option<BootInstant>,
+    at: Option<BootInstant>,
+) {
     if *wake != at {
         forget_timer(timers, task, wake);
         *wake = at;
@@ -400,7 +415,7 @@ fn set_timer(timers: &mut BTreeSet<(Instant, Task)>, task: Task, wake: &mut Opti
     }
 }
 
-fn forget_timer(timers: &mut BTreeSet<(Instant, Task)>, task: Task, wake: &mut Option<Instant>) {
+fn forget_timer(timers: &mut BTreeSet<(BootInstant, Task)>, task: Task, wake: &mut Option<BootInstant>) {
     if let Some(at) = wake.take() {
         timers.remove(&(at, task));
     }

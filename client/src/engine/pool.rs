@@ -7,8 +7,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
+use crate::clock::BootInstant;
 use crate::lease::margin;
 use crate::wire::SessionId;
 
@@ -23,21 +22,21 @@ pub(super) struct Session {
     /// The number of the last operation that was begun.
     pub(super) number: u64,
     /// The session certainly lives until then.
-    pub(super) good_until: Instant,
+    pub(super) good_until: BootInstant,
 }
 
 impl Session {
     /// An attempt that renewed the session was sent at `sent`.
-    pub(super) fn renewed(&mut self, sent: Instant) {
+    pub(super) fn renewed(&mut self, sent: BootInstant) {
         self.good_until = self.good_until.max(sent + self.ttl);
     }
 
     /// When a guard of the session counts as lost, unless the session is renewed.
-    pub(super) fn trusted_until(&self) -> Instant {
-        self.good_until.checked_sub(margin(self.ttl)).unwrap_or(self.good_until)
+    pub(super) fn trusted_until(&self) -> BootInstant {
+        self.good_until.saturating_sub(margin(self.ttl))
     }
 
-    fn is_reusable(&self, now: Instant) -> bool {
+    fn is_reusable(&self, now: BootInstant) -> bool {
         self.good_until.saturating_duration_since(now) > self.ttl / 2
     }
 }
@@ -52,15 +51,15 @@ pub(super) struct Kind {
 /// The idle sessions of each kind, the one used last at the end.
 pub(super) struct Pool {
     idle: HashMap<Kind, Vec<Session>>,
-    sweep_at: Instant,
+    sweep_at: BootInstant,
 }
 
 impl Pool {
-    pub(super) fn new(now: Instant) -> Pool {
+    pub(super) fn new(now: BootInstant) -> Pool {
         Pool { idle: HashMap::new(), sweep_at: now + SWEEP_EVERY }
     }
 
-    pub(super) fn take(&mut self, now: Instant, kind: &Kind) -> Option<Session> {
+    pub(super) fn take(&mut self, now: BootInstant, kind: &Kind) -> Option<Session> {
         let sessions = self.idle.get_mut(kind)?;
         while let Some(session) = sessions.pop() {
             if session.is_reusable(now) {
@@ -71,7 +70,7 @@ impl Pool {
         None
     }
 
-    pub(super) fn put(&mut self, now: Instant, kind: Kind, session: Session) {
+    pub(super) fn put(&mut self, now: BootInstant, kind: Kind, session: Session) {
         if now >= self.sweep_at {
             self.sweep_at = now + SWEEP_EVERY;
             self.idle.retain(|_, sessions| {

@@ -106,6 +106,58 @@ async fn a_wait_outlasts_an_overloaded_node() {
     assert_eq!(first.await.unwrap().unwrap().session(), queue[0].0);
 }
 
+/// Goal: a caller that waits for a lock waits for disk space too, whether its session is open or not, and gets the lock
+/// when there is space again.
+#[tokio::test]
+async fn a_wait_outlasts_a_full_disk() {
+    let cluster = Cluster::start(1).await;
+    let client = cluster.client().await;
+    cluster.state().faults.no_space = true;
+    let opening = wait_for(&client, "first", LockOptions::default().wait_forever());
+    cluster.until("it asks again for a session", |state| opens(state) >= 3).await;
+    cluster.state().faults.no_space = false;
+    let guard = opening.await.unwrap().unwrap();
+
+    client.lock("warm", LockOptions::default()).await.unwrap().release().await.unwrap();
+    cluster.state().faults.no_space = true;
+    let opened = opens(&cluster.state());
+    let acquiring = wait_for(&client, "second", LockOptions::default().wait(LONG));
+    let before = acquires(&cluster).len();
+    cluster
+        .until("it asks again for the lock", |state| state.seen.iter().filter(is_acquire).count() >= before + 3)
+        .await;
+    assert_eq!(opens(&cluster.state()), opened, "it had a session");
+    // What holds goes on meanwhile.
+    guard.release().await.unwrap();
+    cluster.state().faults.no_space = false;
+    acquiring.await.unwrap().unwrap().release().await.unwrap();
+}
+
+fn opens(state: &crate::support::State) -> usize {
+    state.seen.iter().filter(|(_, op)| matches!(op, Op::OpenSession(_))).count()
+}
+
+/// Goal: a full disk is an error that says so: at once to a caller that does not wait, and at the end of its wait to any
+/// other. Nothing is asked again after that.
+#[tokio::test]
+async fn a_full_disk_is_told() {
+    let cluster = Cluster::start(1).await;
+    let client = cluster.client().await;
+    for session_is_open in [false, true] {
+        for wait in [Duration::ZERO, Duration::from_millis(100), Duration::from_millis(1500)] {
+            if session_is_open {
+                client.lock("warm", LockOptions::default()).await.unwrap().release().await.unwrap();
+            }
+            cluster.state().faults.no_space = true;
+            let error = client.lock("key", LockOptions::default().wait(wait)).await.unwrap_err();
+            assert_eq!(error.to_string(), "the server refused: the disk is nearly full");
+            assert!(matches!(&error, Error::Refused(failure) if failure.error == Code::NoSpace));
+            cluster.state().faults.no_space = false;
+        }
+    }
+    client.lock("key", LockOptions::default()).await.unwrap().release().await.unwrap();
+}
+
 /// Goal: without a wait, a held lock is an error that says by whom.
 #[tokio::test]
 async fn held() {

@@ -6,9 +6,9 @@ use std::{env, fs};
 
 use palisade_client::codec::{decode, encode_into};
 use palisade_client::wire::{
-    Acquire, Acquired, AddMember, Answer, Code, Consistency, Failure, HeldBy, HolderView, LeaderView, ListLocks,
-    LockPage, LockView, MemberChange, MemberView, MembersView, Op, OpenSession, Outcome, Release, Request, Response,
-    SessionId, SessionLease, SessionView, SnapshotView, Stale, StatusView, Transfer, WaiterView,
+    Acquire, Acquired, AddMember, Answer, Code, Consistency, DiskView, Failure, HeldBy, HolderView, LeaderView,
+    ListLocks, LockPage, LockView, MemberChange, MemberView, MembersView, Op, OpenSession, Outcome, Release, Request,
+    Response, SessionId, SessionLease, SessionView, SnapshotView, Stale, StatusView, Transfer, WaiterView,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -106,6 +106,12 @@ fn answers() -> Vec<Answer> {
             locks: 1,
             members: vec![member, learner],
             snapshot: Some(SnapshotView { index: 290, term: 2, bytes: 1_000, hash: "c0ffee".into(), age_ms: 9_000 }),
+            disk: DiskView {
+                free_bytes: Some(1_000_000),
+                low_water_bytes: 2_000_000,
+                low: true,
+                obstacle: Some("no space".into()),
+            },
         }),
     ]
 }
@@ -135,6 +141,7 @@ fn failures() -> Vec<Failure> {
         Code::LastVoter,
         Code::NoMajority,
         Code::NotTransferred,
+        Code::NoSpace,
     ];
     let mut failures: Vec<Failure> = codes.into_iter().map(|code| Failure::new(code, "a sentence")).collect();
     let mut held = Failure::new(Code::Held, "held");

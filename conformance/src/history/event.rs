@@ -135,7 +135,8 @@ pub enum Event {
         /// The answer.
         value: Answer,
     },
-    /// It was certainly not done, and never will be.
+    /// It was refused, and certainly not done, and never will be: no grant, release or close comes of it at any time. An
+    /// acquire that waited may have stood in the queue until its completion.
     Fail {
         /// The operation's number.
         op: OpId,
@@ -274,7 +275,8 @@ pub enum Note {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ahead: Option<u64>,
     },
-    /// The connection that it waits on broke: its place may be given up, and a repetition stands at the end.
+    /// The connection that it waits on broke, or it was sent again for another reason: its place may be given up, and a
+    /// repetition stands at the end. Each sending may be carried out.
     Disconnected,
 }
 
@@ -344,7 +346,7 @@ pub enum Refusal {
     Withdrawn,
     /// The session does not hold the lock with this token, or is gone.
     NotHolder,
-    /// The session is gone. An acquire may have been granted before it went.
+    /// The session is gone. An acquire that waited left the queue with it.
     NoSession,
     /// The resource refused the token.
     Refused,

@@ -6,7 +6,8 @@
 //!
 //! An operation ends in one of three ways, which are Jepsen's: `ok`, it was done; `fail`, it was **certainly** not done;
 //! `info`, nobody knows, and it may be done at any later time. One that never ended was under way when the record did.
-//! Whoever records must not write `fail` for a lost connection: a checker would believe it.
+//! A recorder must not write `fail` for a lost connection: a checker would believe it. Nor for an operation that was sent more
+//! than once, unless its number makes all sendings one: such a record is refused.
 //!
 //! # What a recorder owes
 //!

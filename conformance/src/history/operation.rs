@@ -101,10 +101,29 @@ impl Operation {
         self.notes.iter().any(|(_, note)| *note == Note::Disconnected)
     }
 
+    /// Whether a refusal is certain although the request was sent more than once. It speaks of one sending. An acquire under a
+    /// number is done once at most, and every sending finds what came of it; all other sendings may still be carried out, or
+    /// have been carried out before.
+    fn settles_all_sendings(&self, refusal: &Refusal) -> bool {
+        match &self.call {
+            Call::Read { .. } => true,
+            Call::Acquire { number: Some(_), .. } => {
+                matches!(refusal, Refusal::Held { .. } | Refusal::Timeout | Refusal::Withdrawn)
+            }
+            _ => false,
+        }
+    }
+
     fn check(&self) -> Result<(), &'static str> {
         let Some((time, end)) = &self.end else { return Ok(()) };
         if *time < self.invoked {
             return Err("it was answered before it was asked");
+        }
+        if let End::Fail(refusal) = end
+            && self.was_disconnected()
+            && !self.settles_all_sendings(refusal)
+        {
+            return Err("it was sent more than once, so its refusal is not certain: it is an `info`");
         }
         let fits = match (&self.call, end) {
             (_, End::Info(_) | End::Fail(Refusal::NotTaken { .. })) => true,

@@ -1,11 +1,12 @@
 //! Histories as Porcupine-style checkers read them: JSON, one whole operation a line.
 //!
 //! ```text
+//! {"Version":1,"DriftPpm":0}
 //! {"ClientId":0,"Input":{"acquire":{…}},"Call":1000000,"Output":{"ok":{"granted":{…}}},"Return":2000000,"Op":1,"Client":"a","Notes":[],"End":2000000}
 //! ```
 //!
-//! `ClientId`, `Input`, `Call`, `Output` and `Return` are the fields of `porcupine.Operation`, so that a line can be
-//! decoded into one. An operation of which nobody knows what became returns after everything else with `Output`
+//! The first line is the header. `ClientId`, `Input`, `Call`, `Output` and `Return` are the fields of `porcupine.Operation`, so that
+//! every line but the first can be decoded into one. An operation of which nobody knows what became returns after everything else with `Output`
 //! `null`: a model must then accept any effect, none included. `ClientId` is a [lane](super::lanes). The rest is ours:
 //! `End` is when the client gave up, `Why` for what reason.
 
@@ -13,8 +14,17 @@ use std::io::{self, BufRead, Write};
 
 use serde::{Deserialize, Serialize};
 
+use super::event::VERSION;
 use super::lanes::lanes;
 use super::{Answer, BadHistory, Call, Client, End, History, Note, OpId, Operation, Refusal, Time};
+
+/// What is true of the whole history.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+struct Header {
+    version: u32,
+    drift_ppm: u32,
+}
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
@@ -40,11 +50,13 @@ enum Output {
     Fail(Refusal),
 }
 
-/// Writes a history's operations. What its header says is left out.
+/// Writes a history: its header, then its operations.
 ///
 /// # Errors
 /// What `into` reports.
 pub fn write(history: &History, mut into: impl Write) -> io::Result<()> {
+    serde_json::to_writer(&mut into, &Header { version: VERSION, drift_ppm: history.drift_ppm })?;
+    into.write_all(b"\n")?;
     let operations = &history.operations;
     let lanes = lanes(operations.iter().map(|operation| (operation.invoked, operation.completed())));
     let moments =
@@ -70,10 +82,19 @@ pub fn write(history: &History, mut into: impl Write) -> io::Result<()> {
 /// Reads what [`write()`] has written.
 ///
 /// # Errors
-/// [`BadHistory`], with the line that makes no sense.
+/// [`BadHistory::Version`]; [`BadHistory::Line`] with the line that makes no sense. A history without its header is none: the
+/// clocks' drift would be lost, and a correct run be refused.
 pub fn read(lines: impl BufRead) -> Result<History, BadHistory> {
-    let mut history = History::default();
-    for (line, text) in (1..).zip(lines.lines()) {
+    let mut lines = lines.lines();
+    let header = lines.next().transpose()?.unwrap_or_default();
+    let header: Result<Header, _> = serde_json::from_str(&header);
+    let Header { version, drift_ppm } =
+        header.map_err(|error| BadHistory::Line { line: 1, error: format!("it is not the header: {error}") })?;
+    if version != VERSION {
+        return Err(BadHistory::Version(version));
+    }
+    let mut history = History { drift_ppm, operations: Vec::new() };
+    for (line, text) in (2..).zip(lines) {
         let complaint = |error: String| BadHistory::Line { line, error };
         let read: Line = serde_json::from_str(&text?).map_err(|error| complaint(error.to_string()))?;
         let end = match (read.output, read.why) {

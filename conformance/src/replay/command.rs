@@ -17,7 +17,7 @@ use super::play::{Company, PlayError, Played, play, program};
 use super::trace::Trace;
 
 /// The segments of the nodes' logs, unless told otherwise: so short that they give way every few writes.
-pub const SEGMENT_BYTES: u64 = 640;
+pub const SEGMENT_BYTES: u64 = 1664;
 
 /// Play the model's traces on live nodes, and compare after every step; without files, those that are kept
 #[derive(Clone, Debug, Args)]

@@ -509,7 +509,12 @@ impl Client {
             Code::Held | Code::Timeout | Code::Withdrawn | Code::Gone => {}
             Code::NotHolder => self.held = None,
             Code::NoSession => self.lose_session(around),
-            Code::NotLeader | Code::NoLeader | Code::LeadershipLost | Code::ShuttingDown | Code::Overloaded => {
+            Code::NotLeader
+            | Code::NoLeader
+            | Code::LeadershipLost
+            | Code::ShuttingDown
+            | Code::Overloaded
+            | Code::NoSpace => {
                 self.follow(failure, around);
                 let in_doubt = matches!(failure.error, Code::LeadershipLost | Code::ShuttingDown);
                 errand.in_doubt |= in_doubt;

@@ -1,7 +1,8 @@
 //! Clocks that do not agree on how long a second is.
 //!
-//! Virtual time is the fair one. Each node's monotonic clock runs at its own rate, at most one per cent off: the margin
-//! that docs/protocol.md ("Cluster time") gives to clients.
+//! Virtual time is the fair one. Each node's monotonic clock runs at its own rate, at most one per cent off: what
+//! docs/protocol.md ("Cluster time") assumes of a leader. That clients bear it for every time-to-live, by clocks that are
+//! off themselves, is a property of the client's margin, and tested there (`client/src/lease/tests.rs`).
 
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,11 @@ pub(super) const DRIFT_PPM: u32 = 13_000;
 /// rounded to.
 pub(super) fn slowest(ttl: Duration) -> Duration {
     ttl.div_f64(1.0 + DRIFT).saturating_sub(Duration::from_millis(1))
+}
+
+/// How long a node takes at the most to measure this time.
+pub(super) fn longest(time: Duration) -> Duration {
+    time.div_f64(1.0 - DRIFT) + Duration::from_millis(1)
 }
 
 /// A node's monotonic clock.

@@ -28,7 +28,8 @@ pub struct Arguments {
     /// How many clusters at a time, each in a thread of its own
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// If a promise is broken, write here what the clients saw, as `palisade-conformance history` reads it
+    /// Write here what the clients saw, as `palisade-conformance history` reads it: if a promise is broken, or if there is
+    /// only one seed
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
     /// Say no more of a failure than its property
@@ -51,11 +52,11 @@ pub fn run(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
     let is_over = || arguments.within.is_some_and(|within| begun.elapsed() >= Duration::from_secs(within));
     let next = AtomicU64::new(arguments.seed);
     let end = arguments.seed.saturating_add(arguments.seeds);
-    let (sum, failed) = (Mutex::new((Tally::default(), 0_u64)), Mutex::new(None::<Outcome>));
+    let (sum, shown) = (Mutex::new((Tally::default(), 0_u64)), Mutex::new(None::<Outcome>));
     std::thread::scope(|scope| {
         for _ in 0..arguments.threads.max(1) {
             scope.spawn(|| {
-                while failed.lock().is_none() && !is_over() {
+                while shown.lock().is_none() && !is_over() {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed >= end {
                         break;
@@ -64,11 +65,11 @@ pub fn run(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
                     let mut sum = sum.lock();
                     sum.0 += outcome.tally;
                     sum.1 += 1;
-                    if outcome.failure.is_some() {
-                        let mut failed = failed.lock();
+                    if outcome.failure.is_some() || arguments.seeds == 1 {
+                        let mut shown = shown.lock();
                         // The lowest: what is said does not depend on which thread was faster.
-                        if failed.as_ref().is_none_or(|other| outcome.seed < other.seed) {
-                            *failed = Some(outcome);
+                        if shown.as_ref().is_none_or(|other| outcome.seed < other.seed) {
+                            *shown = Some(outcome);
                         }
                     }
                 }
@@ -76,28 +77,28 @@ pub fn run(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
         }
     });
     let (tally, seeds) = sum.into_inner();
-    report(out, arguments, failed.into_inner().as_ref(), tally, seeds, begun.elapsed())
+    report(out, arguments, shown.into_inner().as_ref(), tally, seeds, begun.elapsed())
 }
 
 fn report(
     out: &mut impl Write,
     arguments: &Arguments,
-    failed: Option<&Outcome>,
+    shown: Option<&Outcome>,
     tally: Tally,
     seeds: u64,
     elapsed: Duration,
 ) -> io::Result<bool> {
-    if let Some(Outcome { seed, failure: Some(failure), .. }) = failed {
+    if let (Some(outcome), Some(file)) = (shown, &arguments.history) {
+        let mut lines = BufWriter::new(File::create(file)?);
+        for event in &outcome.history {
+            serde_json::to_writer(&mut lines, event)?;
+            writeln!(lines)?;
+        }
+        lines.flush()?;
+    }
+    if let Some(Outcome { seed, failure: Some(failure), .. }) = shown {
         if !arguments.brief {
             writeln!(out, "{}", failure.tale)?;
-        }
-        if let Some(file) = &arguments.history {
-            let mut lines = BufWriter::new(File::create(file)?);
-            for event in &failure.history {
-                serde_json::to_writer(&mut lines, event)?;
-                writeln!(lines)?;
-            }
-            lines.flush()?;
         }
         writeln!(out, "seed {seed}: {} is violated: {}", failure.property, failure.what)?;
         writeln!(out, "again: palisade-conformance sim --seed {seed} --hours {}", arguments.hours)?;

@@ -175,6 +175,26 @@ impl MemoryDisk {
         Some(name)
     }
 
+    /// The log's last segment loses its end: it is zero from one of its frames on, or the file ends there. Says which file,
+    /// if the log has enough frames. At least three are lost: a power failure may have kept the evidence of the last two
+    /// from the disk.
+    pub(super) fn lose_end(&self) -> Option<String> {
+        let mut inner = self.inner.lock();
+        let Inner { rng, names, .. } = &mut *inner;
+        let (name, inode) = names.iter().rfind(|(name, _)| name.starts_with("wal-") && name.ends_with(".log"))?;
+        let mut content = inode.lock();
+        let frames = frames(&content.cache);
+        let end = frames[rng.random_range(0..frames.len().checked_sub(2).filter(|most| *most > 0)?)];
+        let length = content.cache.len();
+        content.cache.truncate(end);
+        if rng.random() {
+            content.cache.resize(length, 0);
+        }
+        content.durable = content.cache.clone();
+        content.changes.clear();
+        Some(name.clone())
+    }
+
     /// A name in the one directory that there is.
     fn name(path: &Path) -> String {
         path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
@@ -295,6 +315,18 @@ fn write(to: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
     to[offset..end].copy_from_slice(bytes);
 }
 
+/// Where the frames of a segment begin. The format stands in docs/operations.md.
+fn frames(segment: &[u8]) -> Vec<usize> {
+    let mut frames = Vec::new();
+    let mut at = 3 * SECTOR;
+    while let Some([b'P', b'L', b'F', b'R', length @ ..]) = segment.get(at..at + 8) {
+        frames.push(at);
+        let payload = u32::from_le_bytes(length.try_into().expect("four bytes"));
+        at += 30 + usize::try_from(payload).expect("frames here are small");
+    }
+    frames
+}
+
 fn not_found(path: &Path) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, format!("there is no {}", path.display()))
 }
@@ -378,6 +410,11 @@ impl Disk for MemoryDisk {
             return Ok(Locking::Taken(None));
         }
         Ok(Locking::Locked(Lock::new(Held(locked))))
+    }
+
+    /// Nothing when it is full, and enough for everything otherwise.
+    fn available(&self, _: &Path) -> io::Result<u64> {
+        Ok(if self.inner.lock().troubles.is_full { 0 } else { 1 << 40 })
     }
 
     /// At once: this is one thread. What the work takes is not the core's time.

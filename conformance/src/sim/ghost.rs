@@ -4,7 +4,7 @@
 //! The ghost executes each entry once, when the first node commits it, and judges it by the invariants of `spec`. What a
 //! node does later is compared with that.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use palisade_spec::invariants::{
@@ -40,6 +40,9 @@ pub(super) struct Ghost {
     lines: BTreeMap<Key, VecDeque<(Index, Line)>>,
     /// From when on the lease of each session counts that its client was told of.
     leases: BTreeMap<SessionId, Lease>,
+    /// The random numbers of all openings that are committed, and of those that a client was told were not done.
+    opened: BTreeSet<u64>,
+    refused: BTreeSet<u64>,
     pub(super) told: Told,
 }
 
@@ -96,6 +99,8 @@ impl Ghost {
             grants: BTreeMap::new(),
             lines: BTreeMap::new(),
             leases: BTreeMap::new(),
+            opened: BTreeSet::new(),
+            refused: BTreeSet::new(),
             told: Told::default(),
         }
     }
@@ -139,6 +144,10 @@ impl Ghost {
         }
         if let Some(command) = command {
             exactly_once(&before, at, command, after)?;
+        }
+        if let Some(Command::Open { opening } | Command::AcquireOnce { opening, .. }) = command {
+            self.opened.insert(opening.nonce);
+            self.is_undone(opening.nonce)?;
         }
         self.last = entry.index;
         self.told.entries += 1;
@@ -246,6 +255,22 @@ impl Ghost {
     fn at(&self, index: Index) -> Option<&Past> {
         let first = self.last.0 + 1 - self.past.len() as u64;
         self.past.get(usize::try_from(index.0.checked_sub(first)?).ok()?)
+    }
+
+    /// A client is told that there is no leader, or another one: what it asked for was not done, and never will be. It was
+    /// to open a session with this random number.
+    pub(super) fn told_refusal(&mut self, nonce: u64) -> Check {
+        self.refused.insert(nonce);
+        self.is_undone(nonce)
+    }
+
+    fn is_undone(&self, nonce: u64) -> Check {
+        if self.opened.contains(&nonce) && self.refused.contains(&nonce) {
+            let detail =
+                format!("the session of nonce {nonce} is opened, and its client was told that nothing was done");
+            return broken("what is refused is not done", detail);
+        }
+        Ok(())
     }
 
     /// A client is told that it holds a lock.

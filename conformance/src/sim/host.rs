@@ -139,6 +139,11 @@ impl Host {
         self.0.lock().open.push((call, reply));
     }
 
+    /// Whether somebody waits for an answer.
+    pub(super) fn is_open(&self, call: CallId) -> bool {
+        self.0.lock().open.iter().any(|(open, _)| *open == call)
+    }
+
     /// Nobody waits for these answers any more.
     pub(super) fn hang_up(&self, is_over: impl Fn(CallId) -> bool) {
         self.0.lock().open.retain(|(call, _)| !is_over(*call));

@@ -18,8 +18,8 @@ use palisade_spec::invariants::{
 };
 use palisade_spec::lock::{Command, LockTable};
 use palisade_spec::raft::{
-    Body, Durable, Entry, HardState, Index, Input, Log, Members, Message, Node, NodeId, Output, Persist, Position,
-    Role, Stamp, Term,
+    Body, Durable, Entry, HardState, Index, Input, Log, Members, Message, Node, NodeId, Output, Payload, Persist,
+    Position, Role, Stamp, Term,
 };
 use parking_lot::Mutex;
 
@@ -87,6 +87,16 @@ struct Seat {
     clock: Option<(Stamp, Position)>,
     compared: Index,
     members: Arc<Members>,
+    commanded: Option<Commanded>,
+}
+
+/// The latest command that a leader took from its clients and has committed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Commanded {
+    /// The term that it leads.
+    pub(super) term: Term,
+    /// When it took the command.
+    pub(super) born: Duration,
 }
 
 /// A message, or the offer of a snapshot, that a node has asked for and that has not left.
@@ -149,6 +159,7 @@ impl Judge {
             clock: None,
             compared: durable.snapshot.last.index,
             members: Arc::clone(durable.log.members()),
+            commanded: None,
         };
         self.seats.insert(id, seat);
         Ok(())
@@ -260,12 +271,16 @@ impl Judge {
             // What counts of the others is what is durable.
             committed_by_a_majority(node, |id| seats.get(&id).map_or(nothing, |seat| &seat.shadow.log))?;
         }
+        let mut commanded = None;
         let mut index = before.next();
         while index <= node.commit() {
             match node.log().get(index) {
                 Some(entry) => {
                     let born = self.written.get(&(entry.index, entry.term)).map_or(self.now, |written| written.born);
                     self.ghost.commit(entry, node.term(), born)?;
+                    if leads && entry.term == node.term() && matches!(entry.payload, Payload::Command(_)) {
+                        commanded = Some(Commanded { term: entry.term, born });
+                    }
                 }
                 None if index > self.ghost.last() => {
                     return broken("state machine safety", format!("{index} is in a snapshot, and not committed"));
@@ -280,6 +295,7 @@ impl Judge {
             }
         }
         let seat = self.seats.get_mut(&node.id()).expect("it has begun");
+        seat.commanded = commanded.or(seat.commanded);
         if node.commit().0 >= seat.compared.0 + COMPARED {
             seat.compared = node.commit();
             self.seen.states += 1;
@@ -354,6 +370,11 @@ impl Judge {
             Some(_) => Ok(()),
             None => broken("sent as asked", format!("{}, and has not asked for it", does())),
         }
+    }
+
+    /// The latest command that a node took as leader and has committed.
+    pub(super) fn commanded(&self, id: NodeId) -> Option<Commanded> {
+        self.seats.get(&id)?.commanded
     }
 
     /// Compares everything with everything: the running nodes as they are now.

@@ -56,6 +56,8 @@ pub struct Outcome {
     pub hash: u64,
     /// What was broken, if anything was.
     pub failure: Option<Failure>,
+    /// What the clients saw; nothing if an assertion of the server's ended it.
+    pub history: Vec<Event>,
 }
 
 /// A broken promise.
@@ -67,8 +69,6 @@ pub struct Failure {
     pub what: String,
     /// The last that happened before, in words.
     pub tale: String,
-    /// What the clients saw until then; nothing if an assertion of the server's ended it.
-    pub history: Vec<Event>,
 }
 
 /// Lets a cluster live for so much virtual time.
@@ -79,17 +79,16 @@ pub fn simulate(seed: u64, time: Duration) -> Outcome {
     let lived = catch_unwind(AssertUnwindSafe(move || {
         let mut world = World::new(seed, told);
         let result = world.live(time);
-        let history = if result.is_err() { world.history() } else { Vec::new() };
-        (world.tally(), result, history)
+        (world.tally(), result, world.history())
     }));
-    let (tally, failure) = match lived {
-        Ok((tally, Ok(()), _)) => (tally, None),
+    let (tally, broken, history) = match lived {
+        Ok((tally, Ok(()), history)) => (tally, None, history),
         Ok((tally, Err(Violation { property, detail }), history)) => {
-            (tally, Some((property.to_owned(), detail, history)))
+            (tally, Some((property.to_owned(), detail)), history)
         }
-        Err(panic) => (Tally::default(), Some(("assertion".to_owned(), words(&*panic), Vec::new()))),
+        Err(panic) => (Tally::default(), Some(("assertion".to_owned(), words(&*panic))), Vec::new()),
     };
     let tale = tale.lock();
-    let failure = failure.map(|(property, what, history)| Failure { property, what, tale: tale.last(), history });
-    Outcome { seed, tally, hash: tale.hash(), failure }
+    let failure = broken.map(|(property, what)| Failure { property, what, tale: tale.last() });
+    Outcome { seed, tally, hash: tale.hash(), failure, history }
 }

@@ -125,11 +125,12 @@ impl Transport for Wire {
         }
     }
 
-    fn send_snapshot(&self, to: NodeId, term: Term) {
+    fn send_snapshot(&self, to: NodeId, term: Term) -> bool {
         if self.host.tick(false).is_ok() {
             self.judge.lock().offered(self.node, to, term);
             self.host.send_snapshot(to, term);
         }
+        self.is_connected(to)
     }
 
     /// Who can be reached does not depend on it here.

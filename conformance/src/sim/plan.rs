@@ -27,6 +27,8 @@ pub(super) struct Plan {
     pub(super) pace: Duration,
     /// How much of a snapshot is sent at once.
     pub(super) piece: usize,
+    /// How long a follower takes to load a snapshot that has arrived: longer than the next one is away, in some clusters.
+    pub(super) loading: Duration,
 }
 
 /// How long faults last before the cluster is left in peace.
@@ -50,13 +52,15 @@ impl Plan {
                 interval: Duration::from_secs(rng.random_range(5..120)),
                 margin: rng.random_range(0..100),
             },
-            segment_bytes: rng.random_range(3..32) * 512,
+            segment_bytes: rng.random_range(5..34) * 512,
             clients: rng.random_range(3..8),
             max_batch: usize::try_from(max_batch).expect("a small number"),
             max_inflight,
             max_commits: max_inflight.max(64) + rng.random_range(0..200),
             pace: Duration::from_millis(rng.random_range(300..4000)),
             piece: rng.random_range(64..2048),
+            // Drawn from a copy: what follows does not depend on it.
+            loading: Duration::from_millis(rng.clone().random_range(0..3000_u64).saturating_sub(1500)),
         }
     }
 }

@@ -132,6 +132,7 @@ impl Note {
             Code::NotLeader => "not the leader",
             Code::NoLeader => "no leader",
             Code::LeadershipLost => "leadership lost",
+            Code::NoSpace => "no space",
             _ => "refused",
         });
         Note::Reply { call, refused }

@@ -46,6 +46,8 @@ tally! {
     reads: "reads answered",
     /// Sessions that clients found lost.
     sessions_lost: "sessions lost",
+    /// Waits that ran out, and were watched until their leader answered.
+    late_waits: "waits that ran out, watched until they were answered",
     /// Accesses to a resource that it let in.
     accesses: "accesses to resources",
     /// Those that it refused for their token.

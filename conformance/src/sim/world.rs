@@ -8,6 +8,7 @@ mod nemesis;
 mod operator;
 mod servers;
 mod streams;
+mod waits;
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -25,6 +26,7 @@ use rand::{Rng, SeedableRng};
 use self::operator::Operator;
 use self::servers::Server;
 use self::streams::Stream;
+use self::waits::OpenWait;
 use super::call::{CallId, ClientId};
 use super::client::Client;
 use super::diary::Diary;
@@ -56,6 +58,10 @@ pub(super) struct World {
     resource: Resource,
     diary: Diary,
     streams: BTreeMap<u64, Stream>,
+    /// Acquires that wait for an answer.
+    waits: Vec<OpenWait>,
+    /// Requests that open a session, with its random number.
+    openings: BTreeMap<CallId, u64>,
     operator: Operator,
     /// Faults happen.
     storms: bool,
@@ -146,6 +152,8 @@ impl World {
             resource: Resource::default(),
             diary: Diary::default(),
             streams: BTreeMap::new(),
+            waits: Vec::new(),
+            openings: BTreeMap::new(),
             operator: Operator::new(plan.founders),
             storms: false,
             closing: false,

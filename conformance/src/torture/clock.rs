@@ -11,8 +11,9 @@ use std::path::PathBuf;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// How fast such a clock runs. Within what the lease's margin (a tenth of the time-to-live) leaves room for: docs/verification.md,
-/// "Assumptions".
+/// How fast such a clock runs. That is more than the 1% that clients allow for: with the times-to-live of a run, 5 s at the
+/// most, the margin is 12%, and the rest of the drift comes out of its reaction time (`palisade_client::margin`). Of a
+/// time-to-live above 36 s such a clock would take more than the margin has.
 pub(super) const RATE: f64 = 1.05;
 /// The same for histories, in millionths. A lease is shorter by less than that.
 pub(super) const DRIFT_PPM: u32 = 50_000;

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use palisade_client::wire::Code;
 use palisade_client::{Client, Error, Guard, LockOptions, Options};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
@@ -162,6 +163,8 @@ impl Field {
             }
             Err(Error::TimedOut { .. }) => more(&self.counts.timed_out),
             Err(Error::Unreachable { .. }) => more(&self.counts.unreachable),
+            // The leader's disk is full, as it is meant to be for a while. Most likely nothing was done, and nothing is claimed.
+            Err(Error::Refused(failure)) if failure.error == Code::NoSpace => more(&self.counts.unreachable),
             Err(Error::Lost) => more(&self.counts.lost),
             Err(error) => self.complaints.lock().push(format!("client {number} was told: {error}")),
         }

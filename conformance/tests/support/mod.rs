@@ -85,6 +85,8 @@ struct Request {
     lost: bool,
     /// A repetition of something that was done: nobody listens.
     copy: bool,
+    /// It was sent more than once.
+    resent: bool,
 }
 
 enum Stage {
@@ -206,7 +208,8 @@ impl World {
         let who = Client::from(format!("c{client}").as_str());
         self.events.push(Event::Invoke { op, client: who, time, call: call.clone() });
         let (sent, stage) = (self.now, Stage::Sent);
-        self.requests.push(Request { op, client, call, session, sequence, sent, stage, lost: false, copy: false });
+        let (lost, copy, resent) = (false, false, false);
+        self.requests.push(Request { op, client, call, session, sequence, sent, stage, lost, copy, resent });
     }
 
     fn deliver(&mut self) {
@@ -278,7 +281,8 @@ impl World {
             let Request { op, client, call, session, sequence, sent, .. } = &self.requests[place];
             let (call, session, sequence) = (call.clone(), *session, *sequence);
             let (op, client, sent, stage) = (*op, *client, *sent, Stage::Sent);
-            self.requests.push(Request { op, client, call, session, sequence, sent, stage, lost: true, copy: true });
+            let (lost, copy, resent) = (true, true, false);
+            self.requests.push(Request { op, client, call, session, sequence, sent, stage, lost, copy, resent });
         }
     }
 
@@ -369,7 +373,13 @@ impl World {
                 {
                     member.sessions.retain(|(known, _)| *known != session);
                 }
-                Event::Fail { op, time, error }
+                // Without a number, or without a session, an earlier sending may have been carried out.
+                let is_certain = request.sequence.is_some() && error != Refusal::NoSession;
+                if request.resent && !is_certain {
+                    Event::Info { op, time, why: format!("refused, and sent before: {error}") }
+                } else {
+                    Event::Fail { op, time, error }
+                }
             }
             _ => Event::Info { op, time, why: "its claim is gone".to_string() },
         };
@@ -409,7 +419,7 @@ impl World {
         } else {
             self.note(place, Note::Disconnected);
             self.requests[place].stage = Stage::Sent;
-            self.requests[place].sequence = None;
+            self.requests[place].resent = true;
         }
         if withdrawn {
             self.give_up(session, place);

@@ -43,7 +43,7 @@ fn find(world: &World, what: impl Fn(&Record) -> bool) -> (PathBuf, usize) {
 #[test]
 fn what_a_correct_driver_records_is_valid() {
     let mut total = Report::default();
-    for seed in 1..=6 {
+    for seed in 1..=8 {
         let report = check(&recorded(seed)).unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
         assert_eq!((report.clusters, report.nodes, report.torn, report.uncounted), (1, 3, 0, 0));
         assert!(report.cut.is_empty() && report.inputs > u64::from(ACTIONS) / 2 && report.states >= 3);
@@ -54,7 +54,8 @@ fn what_a_correct_driver_records_is_valid() {
         total.events += report.events;
         total.tables += report.tables;
     }
-    assert!(total.elections > 20 && total.restarts > 50 && total.snapshots > 5);
+    let happened = (total.elections, total.restarts, total.snapshots);
+    assert!(total.elections > 20 && total.restarts > 50 && total.snapshots > 5, "{happened:?}");
     assert!(total.commits > 100 && total.events > 100 && total.tables > 100);
 }
 
@@ -245,7 +246,9 @@ fn a_torn_tail_is_read_up_to_it() {
         // What others heard of what is missing is held against it.
         match report {
             Ok(report) => assert!(report.torn <= 1 && report.inputs <= whole.inputs),
-            Err(Failure::Violation { violation, .. }) => assert_eq!(violation.property, "heard is said"),
+            Err(Failure::Violation { violation, .. }) => {
+                assert!(["heard is said", "durable before it is said"].contains(&violation.property), "{violation}");
+            }
             Err(other) => panic!("{other}"),
         }
     }

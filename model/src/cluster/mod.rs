@@ -16,6 +16,7 @@ mod resource;
 mod show;
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use palisade_spec::invariants::{Check, Violation};
 use palisade_spec::lock::{Command, Key, LockTable, Opening, Owner, SessionId, Ttl};
@@ -194,6 +195,15 @@ impl Environment for Surroundings {
         for (number, client) in self.clients.iter_mut().enumerate() {
             client.follow(session(number), node);
         }
+    }
+
+    fn outline(&self) -> u64 {
+        let client = |client: &Client| (client.arrivals, client.token.is_some(), self.relies(client), client.wrote);
+        let mut clients: Vec<_> = self.clients.iter().map(client).collect();
+        clients.sort_unstable();
+        let mut outline = DefaultHasher::new();
+        clients.hash(&mut outline);
+        outline.finish()
     }
 
     fn before(&self, node: &Node<LockTable>) -> Option<Move> {

@@ -71,6 +71,10 @@ impl Run for Small {
         self.model.walk(seed, states)
     }
 
+    fn search(&self, seed: u64, states: usize) -> Walks {
+        self.model.search(seed, states)
+    }
+
     fn explore(&self, address: SocketAddr) {
         self.model.explore(address);
     }

@@ -77,6 +77,11 @@ pub trait Environment: Clone + Eq + Debug + Shown + Serialize + Send + Sync + 's
         Ok(())
     }
 
+    /// A coarse picture of it, for [guided search](crate::guided).
+    fn outline(&self) -> u64 {
+        0
+    }
+
     /// What comes before a server does anything, if something does: a leader looks at its clock first.
     fn before(&self, _node: &Node<Self::Machine>) -> Option<Self::Move> {
         None

@@ -25,6 +25,7 @@ mod members;
 pub mod memo;
 mod model;
 mod network;
+mod outline;
 mod picture;
 pub mod seat;
 mod show;

@@ -14,6 +14,7 @@ use super::driver::Driver;
 use super::environment::Environment;
 use super::ghost::Ghost;
 use super::kept::Kept;
+use super::outline::outline;
 use super::seat::{Seat, Stimulus};
 use super::state::State;
 use super::tell;
@@ -294,6 +295,10 @@ impl<E: Environment> Readable for World<E> {
 
     fn weight(action: &Action<E>) -> u32 {
         action.weight()
+    }
+
+    fn outline(&self, state: &State<E>) -> u64 {
+        outline(state)
     }
 
     fn sentence(&self, last: &State<E>, action: &Action<E>) -> String {

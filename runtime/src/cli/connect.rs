@@ -1,6 +1,7 @@
 //! How commands find the cluster.
 
 use clap::Args;
+use palisade_client::wire::{Code, Failure};
 use palisade_client::{DEFAULT_ENDPOINTS, Error, parse_endpoints};
 
 /// How long a node may take to answer for itself.
@@ -27,6 +28,7 @@ pub(super) fn exit_code(error: &Error) -> u8 {
         Error::Held { .. } | Error::TimedOut { .. } => 75,
         Error::Lost => 76,
         Error::BadEndpoint { .. } => 64,
+        Error::Refused(Failure { error: Code::NoSpace, .. }) => 75,
         Error::Refused(_) => 65,
         _ => 70,
     }

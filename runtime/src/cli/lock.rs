@@ -1,8 +1,9 @@
 //! `palisade lock`: run a command under a lock.
 //!
 //! The command runs only while the lock is certainly held. When the lease cannot be renewed, the command gets
-//! SIGTERM with a fifth of the TTL left (at most 5 s), and SIGKILL before the lease ends by this machine's own clock:
-//! nobody else can be granted the lock while it still runs.
+//! SIGTERM with a fifth of the TTL left (at most 5 s) of the time for which the lock can be trusted, and SIGKILL before
+//! that is over: nobody else can be granted the lock while it still runs. That time ends a margin before the lease does
+//! ([`palisade_client::margin`]), and is counted on a clock that goes on while the machine sleeps.
 
 use std::ffi::OsString;
 use std::future::pending;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use clap::Args;
 use palisade_client::wire::{Consistency, LockView};
-use palisade_client::{Client, Error, Guard, LockOptions, Options};
+use palisade_client::{BootInstant, Client, Error, Guard, LockOptions, Options, sleep_until};
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::{sleep, timeout};
@@ -63,7 +64,7 @@ enum Wait {
     Forever,
 }
 
-/// How often to look whether a command that waits for the terminal can have it.
+/// How often the watchdog is told of the lease, and to look whether a command that waits for the terminal can have it.
 const GLANCE: Duration = Duration::from_millis(200);
 
 /// How it ended.
@@ -155,7 +156,7 @@ impl Lock {
     async fn run_under(&self, guard: Guard, signals: &mut StopSignals) -> u8 {
         let environment = [("PALISADE_KEY", self.key.clone()), ("PALISADE_TOKEN", guard.token().to_string())];
         // It is there before the command is.
-        let watchdog = match Watchdog::start() {
+        let watchdog = match Watchdog::start(self.ttl) {
             Ok(watchdog) => Some(watchdog),
             Err(error) => {
                 complain(format!("cannot start the watchdog: {error}; the command runs without one"));
@@ -207,8 +208,8 @@ impl Lock {
                 // A shell says nothing when it brings a running job to the foreground.
                 wants_terminal = !child.lend_terminal();
             }
-            if let (Some(watchdog), Some(group)) = (&mut watchdog, child.group()) {
-                watchdog.allow(group, guard.remaining()).await;
+            if let (Some(watchdog), Some(group), Some(until)) = (&mut watchdog, child.group(), guard.trusted_until()) {
+                watchdog.allow(group, until).await;
             }
             tokio::select! {
                 status = child.wait() => break Some(status),
@@ -222,8 +223,8 @@ impl Lock {
                     None => {}
                 },
                 () = endangered(guard, grace(self.ttl)) => break None,
-                // The watchdog hears often enough that the lease was renewed.
-                () = sleep(if wants_terminal { GLANCE.min(self.ttl / 8) } else { self.ttl / 8 }) => {}
+                // The watchdog hears often enough that the lease was renewed, also when the machine was suspended.
+                () = sleep(GLANCE.min(self.ttl / 8)) => {}
             }
         };
         let end = match status {
@@ -250,6 +251,7 @@ async fn next(signals: &mut Option<Signals>) -> Option<()> {
 /// The lock cannot be held any longer: the command has to stop while it still is.
 async fn stop(child: &mut Tied, guard: &Guard) -> End {
     let rest = if guard.is_valid() { guard.remaining() * 3 / 4 } else { GRACE_WHEN_LOST };
+    let deadline = BootInstant::now() + rest;
     child.signal(Signal::TERM);
     let stopped = async {
         let _ = child.wait().await;
@@ -258,10 +260,7 @@ async fn stop(child: &mut Tied, guard: &Guard) -> End {
         complain(format!("the lock cannot be held any longer; the command has {} ms to stop", rest.as_millis()));
         pending().await
     };
-    let _ = timeout(rest, async {
-        tokio::select! { biased; () = stopped => {}, () = told => {} }
-    })
-    .await;
+    tokio::select! { biased; () = stopped => {}, () = told => {}, () = sleep_until(deadline) => {} }
     // Whatever the command started and left behind must not go on without the lock either.
     child.signal(Signal::KILL);
     let _ = child.wait().await;
@@ -287,14 +286,14 @@ fn grace(ttl: Duration) -> Duration {
 async fn endangered(guard: &Guard, grace: Duration) {
     let lost = guard.lost();
     tokio::pin!(lost);
-    loop {
-        let spare = guard.remaining().saturating_sub(grace);
-        if spare.is_zero() {
+    while let Some(until) = guard.trusted_until() {
+        let latest = until.saturating_sub(grace);
+        if BootInstant::now() >= latest {
             return;
         }
         tokio::select! {
             () = &mut lost => return,
-            () = sleep(spare) => {}
+            () = sleep_until(latest) => {}
         }
     }
 }

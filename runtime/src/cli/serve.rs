@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use palisade::core::{SnapshotPolicy, Timing};
+use palisade::descriptors;
 use palisade::limits;
 use palisade::recording;
 use palisade::server::{self, Recording, ServerConfig};
@@ -73,6 +74,10 @@ pub(super) struct Serve {
     /// How many sessions there may be at once; the leader's number counts
     #[arg(long, value_name = "N", default_value_t = limits::SESSIONS)]
     max_sessions: usize,
+    /// Refuse new sessions and acquires, as the leader, when less than this is free on the file system of --data; by default
+    /// room for two segments of the log and two snapshots as large as the newest
+    #[arg(long, value_name = "BYTES")]
+    min_free_bytes: Option<u64>,
     /// Write down everything the node does, one file for each run: for palisade-conformance validate
     #[arg(long, value_name = "DIR", env = "PALISADE_RECORD")]
     record: Option<PathBuf>,
@@ -104,7 +109,7 @@ enum LogFormat {
 impl Serve {
     pub(super) fn run(self) -> ExitCode {
         self.start_log();
-        server::raise_file_limit();
+        let open_files = descriptors::raise_limit();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
         let runtime = match runtime {
             Ok(runtime) => runtime,
@@ -113,7 +118,7 @@ impl Serve {
                 return ExitCode::from(71);
             }
         };
-        let result = runtime.block_on(server::serve(self.config(), stop(self.stop_with_stdin)));
+        let result = runtime.block_on(server::serve(self.config(open_files), stop(self.stop_with_stdin)));
         // A blocked read of standard input must not keep the process.
         runtime.shutdown_background();
         match result {
@@ -125,7 +130,7 @@ impl Serve {
         }
     }
 
-    fn config(&self) -> ServerConfig {
+    fn config(&self, open_files: usize) -> ServerConfig {
         ServerConfig {
             node: NodeId(self.id),
             cluster: self.cluster.clone(),
@@ -145,6 +150,8 @@ impl Serve {
             },
             segment_bytes: self.segment_bytes,
             max_sessions: self.max_sessions,
+            min_free_bytes: self.min_free_bytes,
+            open_files,
             record: self.record.clone().map(|directory| Recording {
                 directory,
                 verbose: self.record_verbose,

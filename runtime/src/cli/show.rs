@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use palisade_client::wire::{Consistency, ListLocks, LockView, StatusView};
+use palisade_client::wire::{Consistency, DiskView, ListLocks, LockView, StatusView};
 use palisade_client::{Client, Error, Options};
 use serde::Serialize;
 
@@ -103,12 +103,25 @@ impl Status {
                     None => say!("{endpoint:<22}    -  unreachable: {}", error.as_deref().unwrap_or("no answer")),
                 }
             }
+            for Asked { endpoint, status, .. } in &asked {
+                status.iter().filter(|status| status.disk.low).for_each(|status| say_low(endpoint, &status.disk));
+            }
         }
         if asked.iter().all(|asked| asked.status.is_none()) {
             return ExitCode::from(69);
         }
         ExitCode::SUCCESS
     }
+}
+
+/// One line below the table for each node whose disk is nearly full.
+fn say_low(endpoint: &str, disk: &DiskView) {
+    let free = disk.free_bytes.map_or_else(|| "an unknown number of".into(), |free| free.to_string());
+    let mark = disk.low_water_bytes;
+    let obstacle = disk.obstacle.as_ref().map(|obstacle| format!("; {obstacle}")).unwrap_or_default();
+    say!(
+        "{endpoint}: disk nearly full: {free} bytes are free, {mark} are needed; as a leader the node takes no new acquires{obstacle}"
+    );
 }
 
 impl Locks {

@@ -5,7 +5,12 @@
 //! lease ends while the command works on. So a second process watches: it is told again and again until when the lock
 //! is certainly held, and kills the command's process group when that moment has come, or when `palisade lock` dies.
 //!
-//! Moments are of the clock that all processes of a machine share and that goes on while the machine sleeps.
+//! That moment is the end of the guard's lease as the client counts it, on the clock that all processes of a machine
+//! share and that goes on while the machine sleeps ([`BootInstant`]). It is handed over as it is, never as what is left.
+//!
+//! Once that moment has come, the watchdog kills, whatever it is told then: a renewal that it reads too late, because
+//! the machine was suspended or the watchdog did not run, changes nothing. Nor does one with an end that no lease of this
+//! TTL can have by now, or with an earlier end than the one that is known.
 
 use std::io::{BufRead, stdin};
 use std::process::{ExitCode, Stdio};
@@ -13,8 +18,8 @@ use std::time::Duration;
 
 use clap::Args;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
+use palisade_client::BootInstant;
 use rustix::process::{Pid, Signal, kill_process_group};
-use rustix::time::{ClockId, clock_gettime};
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
@@ -32,10 +37,10 @@ const ALLOW_TIMEOUT: Duration = Duration::from_millis(10);
 pub(super) struct Watchdog(Child);
 
 impl Watchdog {
-    /// Starts it. It does not know what to watch yet.
-    pub(super) fn start() -> std::io::Result<Watchdog> {
+    /// Starts it, for a lock with this TTL. It does not know what to watch yet.
+    pub(super) fn start(ttl: Duration) -> std::io::Result<Watchdog> {
         let child = Command::new(this_program()?)
-            .arg("watch-over")
+            .args(["watch-over", &ttl.as_nanos().div_ceil(1_000_000).to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             // What the terminal sends to the command, and to this process, is not for the watchdog.
@@ -44,10 +49,9 @@ impl Watchdog {
         Ok(Watchdog(child))
     }
 
-    /// Tells it that `group` may live for `remaining`, and no longer unless it is told again.
-    pub(super) async fn allow(&mut self, group: Pid, remaining: Duration) {
-        let until = now() + remaining;
-        let line = format!("{} {}\n", group.as_raw_nonzero(), until.as_nanos());
+    /// Tells it that `group` may live until then, and no longer unless it is told again.
+    pub(super) async fn allow(&mut self, group: Pid, until: BootInstant) {
+        let line = format!("{} {}\n", group.as_raw_nonzero(), until.since_boot().as_nanos());
         if let Some(stdin) = &mut self.0.stdin {
             // A watchdog that was killed, or does not read, must not hold this process up: it has to stop the command in
             // time by itself. So short a line is written as a whole or not at all.
@@ -63,13 +67,16 @@ impl Watchdog {
 
 /// Kill a process group when its time is over, or when standard input ends
 #[derive(Debug, Args)]
-pub(super) struct WatchOver {}
+pub(super) struct WatchOver {
+    /// The lock's TTL in milliseconds: no lease may be said to last for longer
+    ttl_ms: u64,
+}
 
 /// What is watched, and until when it may live.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Charge {
     group: Pid,
-    until: Duration,
+    until: BootInstant,
 }
 
 impl WatchOver {
@@ -81,30 +88,49 @@ impl WatchOver {
             lines.filter_map(|line| parse(&line)).take_while(|&charge| sender.send(charge).is_ok()).for_each(drop);
         });
         if let Ok(charge) = charges.recv() {
-            let (charge, late) = watch(&charges, charge);
+            let why = watch(&charges, charge, Duration::from_millis(self.ttl_ms), BootInstant::now);
             // First of all.
             kill(charge.group);
-            if late {
-                complain("the time of the lock was over, and `palisade lock` did not move: the command was killed");
+            if let Some(why) = why {
+                complain(format!("{why}: the command was killed"));
             }
         }
         ExitCode::SUCCESS
     }
 }
 
-/// Watches until there is reason to kill; says whether that is that the time is over.
-fn watch(charges: &Receiver<Charge>, mut charge: Charge) -> (Charge, bool) {
+/// Why the watchdog kills, if there is something to say about it.
+const OVER: &str = "the time of the lock was over, and `palisade lock` did not move";
+const UNTRUSTED: &str = "the watchdog was told of a lease that is longer than the lock's TTL";
+
+/// Watches until there is reason to kill. Says why, unless `palisade lock` has just ended.
+fn watch(
+    charges: &Receiver<Charge>,
+    mut charge: Charge,
+    ttl: Duration,
+    clock: impl Fn() -> BootInstant,
+) -> Option<&'static str> {
+    if charge.until > clock() + ttl {
+        return Some(UNTRUSTED);
+    }
     loop {
-        let left = charge.until.saturating_sub(now());
+        let left = charge.until.saturating_duration_since(clock());
         if left.is_zero() {
-            return (charge, true);
+            return Some(OVER);
         }
         match charges.recv_timeout(left.min(LOOK_EVERY)) {
-            Ok(renewed) => charge = renewed,
+            Ok(renewed) => charge = renew(charge, renewed, ttl, clock()),
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return (charge, false),
+            Err(RecvTimeoutError::Disconnected) => return None,
         }
     }
+}
+
+/// What holds after a renewal was read: the renewal if it came in time and can be true, else what held before.
+fn renew(known: Charge, renewed: Charge, ttl: Duration, now: BootInstant) -> Charge {
+    let in_time = now < known.until;
+    let possible = renewed.group == known.group && renewed.until > known.until && renewed.until <= now + ttl;
+    if in_time && possible { renewed } else { known }
 }
 
 fn kill(group: Pid) {
@@ -115,11 +141,8 @@ fn kill(group: Pid) {
 fn parse(line: &str) -> Option<Charge> {
     let (group, until) = line.split_once(' ')?;
     let group = Pid::from_raw(group.parse().ok()?)?;
-    Some(Charge { group, until: Duration::from_nanos(until.parse().ok()?) })
+    Some(Charge { group, until: BootInstant::from_boot(Duration::from_nanos(until.parse().ok()?)) })
 }
 
-/// Time since the machine was started, sleep included.
-fn now() -> Duration {
-    let time = clock_gettime(ClockId::Boottime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
-}
+#[cfg(test)]
+mod tests;

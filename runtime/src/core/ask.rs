@@ -6,7 +6,7 @@ use palisade_client::wire::{
     AddMember, Code, Consistency, Failure, ListLocks, MemberChange, Op, SessionId as WireSession, Transfer,
 };
 use palisade_spec::lock::{Claim, Key, Opening, Owner, Sequence, SessionId, Token, Ttl};
-use palisade_spec::raft::{Change, NodeId};
+use palisade_spec::raft::{Change, LARGEST, NodeId};
 
 use crate::limits;
 use crate::peers::Place;
@@ -168,6 +168,7 @@ fn valid_place(AddMember { peer_addr, incarnation, .. }: &AddMember) -> Result<P
 fn sequence(number: Option<u64>) -> Result<Option<Sequence>, Failure> {
     match number {
         Some(0) => Err(invalid("number is 0; a session's operations are numbered from 1")),
+        Some(number) if number > LARGEST => Err(invalid(format!("number is {number}; it may be 1 to {LARGEST}"))),
         number => Ok(number.map(Sequence)),
     }
 }

@@ -9,12 +9,14 @@ use super::ask::{Ask, Asker};
 use super::respond::ConnectionId;
 use super::waits::Waits;
 use crate::limits;
+use crate::storage::{Space, SpaceView};
 
 /// Refuses what would exceed a limit, and names it.
 pub(super) fn within_limits(
     node: &Node<LockTable>,
     waits: &Waits,
     max_sessions: usize,
+    space: &Space,
     ask: &Ask,
     connection: ConnectionId,
 ) -> Result<(), Failure> {
@@ -23,6 +25,9 @@ pub(super) fn within_limits(
         return Err(Failure::new(Code::Overloaded, message));
     }
     let table = node.machine();
+    if space.is_low() && takes_on(table, ask) {
+        return Err(no_space(&space.view()));
+    }
     let opens = matches!(ask, Ask::Open(_) | Ask::Acquire { session: Asker::Once(_), .. });
     if opens && table.sessions().len() >= max_sessions {
         return reached("sessions", max_sessions);
@@ -46,6 +51,32 @@ pub(super) fn within_limits(
         return reached("waiting acquires of one connection", limits::CONNECTION_WAITS);
     }
     Ok(())
+}
+
+/// Whether the request begins something that a later one has to end: a session, or a claim that its session does not
+/// have yet. Everything else either ends something or keeps it.
+fn takes_on(table: &LockTable, ask: &Ask) -> bool {
+    match ask {
+        Ask::Open(_) | Ask::Acquire { session: Asker::Once(_), .. } => true,
+        Ask::Acquire { session: Asker::Session(id, _), key, .. } => {
+            !table.session(*id).is_some_and(|session| session.claims_key(key))
+        }
+        _ => false,
+    }
+}
+
+/// The answer of a leader whose disk is nearly full.
+fn no_space(space: &SpaceView) -> Failure {
+    let why = match (&space.obstacle, space.free) {
+        (Some(obstacle), _) => format!("the next segment of its log cannot be prepared: {obstacle}"),
+        (None, Some(free)) => format!("{free} bytes are free, and {} are needed", space.mark),
+        (None, None) => "it is not known how much is free".into(),
+    };
+    let message = format!(
+        "the leader's disk is nearly full ({why}): it takes releases and keepalives, but no new sessions and acquires \
+         until space is freed"
+    );
+    Failure::new(Code::NoSpace, message)
 }
 
 fn reached(what: &str, limit: usize) -> Result<(), Failure> {

@@ -16,16 +16,17 @@ use std::time::{Duration, Instant};
 
 use palisade_client::wire::{Code, Consistency, Failure, LeaderView};
 use palisade_spec::lock::{Claim, Command, Key, LockTable, Outcome, SessionId};
-use palisade_spec::raft::{Change, Index, Input, Node, NodeId, Payload, ReadId, Term};
+use palisade_spec::raft::{Change, Index, Input, Node, NodeId, Payload, ReadId, Role, Term};
 use tokio::sync::oneshot;
 
-use self::origin::{Inflight, Origin};
+use self::origin::{Inflight, Origin, Renewer};
 use super::ask::{Ask, Asker, Query};
 use super::bounds::within_limits;
 use super::respond::{ConnectionId, Responder};
 use super::waits::{Due, Place, Waits};
 use crate::limits;
 use crate::metrics::Metrics;
+use crate::storage::Space;
 
 /// Everything that clients of this node wait for.
 #[derive(Debug)]
@@ -38,7 +39,9 @@ pub(super) struct Desk {
     /// round is carried out, the desk itself may ask for something: that belongs to the next round.
     proposed: VecDeque<Vec<Origin>>,
     /// The round's keepalives, to become one proposal.
-    keepalives: Vec<(SessionId, Option<Responder>)>,
+    keepalives: Vec<(SessionId, Renewer)>,
+    /// Once-sessions whose grant nobody received: they are to be closed, so that the lock goes on to the next.
+    unclaimed: Vec<SessionId>,
     /// The round's reads, to be asked for as one.
     reads: Vec<(Query, Responder)>,
     /// Those that were asked for and not confirmed yet, in the order of their numbers.
@@ -57,15 +60,17 @@ pub(super) struct Desk {
     waits: Waits,
     metrics: Arc<Metrics>,
     max_sessions: usize,
+    space: Arc<Space>,
 }
 
 impl Desk {
-    pub(super) fn new(metrics: Arc<Metrics>, max_sessions: usize) -> Desk {
+    pub(super) fn new(metrics: Arc<Metrics>, max_sessions: usize, space: Arc<Space>) -> Desk {
         Desk {
             payloads: Vec::new(),
             origins: Vec::new(),
             proposed: VecDeque::new(),
             keepalives: Vec::new(),
+            unclaimed: Vec::new(),
             reads: Vec::new(),
             unconfirmed: VecDeque::new(),
             next_read: ReadId(0),
@@ -77,6 +82,7 @@ impl Desk {
             waits: Waits::default(),
             metrics,
             max_sessions,
+            space,
         }
     }
 
@@ -85,9 +91,10 @@ impl Desk {
         self.waits.len()
     }
 
-    /// When the desk has something to do by itself.
-    pub(super) fn next(&self, now: Instant) -> Option<Instant> {
-        if self.ready.is_empty() { self.waits.next() } else { Some(now) }
+    /// When the desk has something to do by itself. A leader that takes no proposals at the moment need not be woken for
+    /// waits: whatever makes it take them again is a round of its own.
+    pub(super) fn next(&self, node: &Node<LockTable>, now: Instant) -> Option<Instant> {
+        if self.ready.is_empty() { self.waits.next().filter(|_| takes_proposals(node)) } else { Some(now) }
     }
 
     /// Takes a request in. What cannot be proposed is answered here.
@@ -96,8 +103,11 @@ impl Desk {
             return;
         }
         // Only a leader's table counts; who follows will say who leads.
-        let within = || within_limits(node, &self.waits, self.max_sessions, &ask, responder.connection);
+        let within = || within_limits(node, &self.waits, self.max_sessions, &self.space, &ask, responder.connection);
         if let Some(failure) = if node.is_leader() { within().err() } else { None } {
+            if failure.error == Code::NoSpace {
+                self.metrics.refused_no_space.inc();
+            }
             responder.answer(Err(failure));
             return;
         }
@@ -106,7 +116,7 @@ impl Desk {
                 let ttl_ms = opening.ttl.0;
                 self.propose(Command::Open { opening }, Origin::Open { ttl_ms, responder });
             }
-            Ask::KeepAlive(session) => self.keepalives.push((session, Some(responder))),
+            Ask::KeepAlive(session) => self.keepalives.push((session, Renewer::Client(responder))),
             Ask::Close(session) => self.propose(Command::Close { session }, Origin::Close(responder)),
             Ask::Acquire { session, key, wait } => self.acquire(session, key, wait, responder),
             Ask::Release { session, sequence, key, claim } => {
@@ -139,38 +149,44 @@ impl Desk {
         self.origins.push(origin);
     }
 
-    /// A connection is gone, and with it its waits. Where the same request is under way again, from elsewhere, its
-    /// place is kept for it.
-    pub(super) fn disconnected(&mut self, connection: ConnectionId) {
-        let deserted = self.waits.disconnect(connection);
-        if deserted.is_empty() {
+    /// A connection is gone, and with it its waits. The next [`Desk::tick`] withdraws them.
+    pub(super) fn disconnected(&mut self, connection: ConnectionId, now: Instant) {
+        self.waits.disconnect(connection, now);
+    }
+
+    /// Proposes what the desk does by itself: it withdraws waits that ran out or that no connection is left for, keeps
+    /// sessions alive, and closes those whose grant nobody received. A leader that is handing over would refuse all of it;
+    /// so it stays due until the leader goes on, or until this node leads no more and answers everybody.
+    pub(super) fn tick(&mut self, node: &Node<LockTable>, now: Instant) {
+        if !takes_proposals(node) {
             return;
         }
+        let due = self.waits.due(now);
+        let is_deserted = |due: &Due| matches!(due, Due::Withdraw(place) if self.waits.is_deserted(place));
+        let asked = if due.iter().any(is_deserted) { self.asked_again() } else { HashSet::new() };
+        for due in due {
+            match due {
+                Due::Renew((session, key)) => self.keepalives.push((session, Renewer::Wait(key))),
+                Due::Withdraw(place) if asked.contains(&place) && self.waits.is_deserted(&place) => {
+                    self.waits.withdraw_again(&place, now + limits::OWN_PROPOSAL_RETRY);
+                }
+                Due::Withdraw((session, key)) => {
+                    let command = Command::Release { session, sequence: None, key: key.clone(), claim: Claim::Waiting };
+                    self.propose(command, Origin::Withdraw((session, key)));
+                }
+            }
+        }
+        for session in std::mem::take(&mut self.unclaimed) {
+            self.propose(Command::Close { session }, Origin::CloseUnclaimed(session));
+        }
+    }
+
+    /// The places in queues that requests on their way ask for: where the connection of an earlier request is gone, its
+    /// place is kept for the later one.
+    fn asked_again(&self) -> HashSet<Place> {
         let inflight = self.inflight.iter().map(|inflight| &inflight.origin);
         let under_way = self.origins.iter().chain(self.proposed.iter().flatten()).chain(inflight);
-        let asked: HashSet<Place> = under_way.filter_map(Origin::place).collect();
-        for place in deserted {
-            if asked.contains(&place) {
-                self.waits.keep(place);
-            } else {
-                self.withdraw(place);
-            }
-        }
-    }
-
-    /// Waits that ran out, and sessions that the desk keeps alive.
-    pub(super) fn tick(&mut self, now: Instant) {
-        for due in self.waits.due(now) {
-            match due {
-                Due::Renew(session) => self.keepalives.push((session, None)),
-                Due::Withdraw(place) => self.withdraw(place),
-            }
-        }
-    }
-
-    fn withdraw(&mut self, (session, key): Place) {
-        let command = Command::Release { session, sequence: None, key, claim: Claim::Waiting };
-        self.propose(command, Origin::Own);
+        under_way.filter_map(Origin::place).collect()
     }
 
     /// The round's proposals. To be followed by [`Desk::accepted`] or [`Desk::refused`].
@@ -194,7 +210,7 @@ impl Desk {
     /// This input comes from nobody who waits for an answer. To be followed as what clients ask for is.
     pub(super) fn nobody_asks(&mut self, input: &Input<LockTable>) {
         match input {
-            Input::Propose(payloads) => self.proposed.push_back(payloads.iter().map(|_| Origin::Own).collect()),
+            Input::Propose(payloads) => self.proposed.push_back(payloads.iter().map(|_| Origin::Nobody).collect()),
             Input::Change(change) => {
                 let (nobody, _) = oneshot::channel();
                 let responder = Responder::once(ConnectionId(0), nobody);
@@ -213,18 +229,32 @@ impl Desk {
         }
     }
 
-    /// The proposals were not taken: another node leads, or none.
-    pub(super) fn refused(&mut self, leader: Option<LeaderView>) {
+    /// The proposals were not taken: another node leads, or is to lead, or none does. Clients are told. What the desk
+    /// proposed by itself has nobody who would ask again, so it is due again; if this node leads no more, it ends with
+    /// the round.
+    pub(super) fn refused(&mut self, leader: Option<LeaderView>, now: Instant) {
         let failure = not_leading(leader);
+        let again = now + limits::OWN_PROPOSAL_RETRY;
         for origin in self.proposed.pop_front().expect("what is refused was proposed") {
-            origin.fail(&failure);
+            match origin {
+                Origin::Withdraw(place) => self.waits.withdraw_again(&place, again),
+                Origin::CloseUnclaimed(session) => self.unclaimed.push(session),
+                Origin::KeepAlive(keepalives) => {
+                    for (session, renewer) in keepalives {
+                        match renewer {
+                            Renewer::Client(responder) => drop(responder.answer(Err(failure.clone()))),
+                            Renewer::Wait(key) => self.waits.renew_again(&(session, key), again),
+                        }
+                    }
+                }
+                other => other.fail(&failure),
+            }
         }
     }
 
     /// This node does not lead any more: nobody here will learn what became of what is under way.
     pub(super) fn lost_leadership(&mut self) {
-        let message = "the leader lost its office before the outcome was known; ask again, at the new leader";
-        self.fail_everything(&Failure::new(Code::LeadershipLost, message));
+        self.fail_everything(&outcome_unknown());
     }
 
     /// The node stops.
@@ -240,6 +270,7 @@ impl Desk {
     }
 
     fn fail_everything(&mut self, failure: &Failure) {
+        self.unclaimed.clear();
         for inflight in std::mem::take(&mut self.inflight) {
             inflight.origin.fail(failure);
         }
@@ -258,15 +289,29 @@ impl Desk {
             if inflight.index == index && inflight.term == term {
                 self.metrics.commit_seconds.observe(inflight.proposed.elapsed().as_secs_f64());
                 self.answer(node, inflight.origin, outcome.reply.clone(), &outcome.events);
-            } else {
-                // Another leader's entry took the place of ours.
+            } else if inflight.index == index {
+                // Another leader's entry took the place of ours, which is lost.
                 inflight.origin.fail(&not_leading(None));
+            } else {
+                // A snapshot covers the entry at this index: ours, or another leader's.
+                inflight.origin.fail(&outcome_unknown());
             }
         }
         for event in outcome.events {
             self.tell(node, event);
         }
     }
+}
+
+/// The answer to a request whose entry may have been committed, or may be yet, by another leader.
+fn outcome_unknown() -> Failure {
+    let message = "the leader lost its office before the outcome was known; ask again, at the new leader";
+    Failure::new(Code::LeadershipLost, message)
+}
+
+/// Whether the node takes proposals now: it leads, and is not handing over.
+fn takes_proposals(node: &Node<LockTable>) -> bool {
+    matches!(node.role(), Role::Leader(leadership) if leadership.successor.is_none())
 }
 
 /// The answer to every request that only a leader can serve.

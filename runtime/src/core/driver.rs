@@ -112,6 +112,7 @@ impl<T: Transport> Driver<T> {
     pub fn new(parts: DriverParts<T>, now: Instant) -> Driver<T> {
         let DriverParts { config, durable, wal, log_bytes, founders, timing, jitter, .. } = parts;
         let DriverParts { snapshots, writer, transport, view, metrics, max_sessions, mut tap, .. } = parts;
+        let space = Arc::clone(wal.space());
         let taker = Taker::new(snapshots, log_bytes, Arc::clone(wal.snapshots()), writer, Arc::clone(&metrics), now);
         // A restored state is nothing that this node has promised to anybody.
         let founding =
@@ -124,7 +125,7 @@ impl<T: Transport> Driver<T> {
             wal,
             timers: Timers::start(timing, jitter, now),
             contact: Contact::default(),
-            desk: Desk::new(Arc::clone(&metrics), max_sessions),
+            desk: Desk::new(Arc::clone(&metrics), max_sessions, space),
             taker,
             transport,
             metrics,
@@ -155,7 +156,7 @@ impl<T: Transport> Driver<T> {
     /// When the next round has something to do, whether anything comes until then or not. It may have passed.
     pub fn next_alarm(&self) -> Instant {
         let timers = [self.timers.next(), self.stops];
-        let work = [self.desk.next(self.now), self.taker.next(&self.node, self.now), self.next_sweep()];
+        let work = [self.desk.next(&self.node, self.now), self.taker.next(&self.node, self.now), self.next_sweep()];
         timers.into_iter().chain(work).flatten().min().unwrap_or_else(|| self.now + IDLE)
     }
 
@@ -217,3 +218,6 @@ impl<T> fmt::Debug for Driver<T> {
         f.debug_struct("Driver").field("node", &self.node).field("now", &self.now).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,9 +5,13 @@
 //! that is not goes on elsewhere: a thread writes the file while the core goes on, and the log is shortened a piece a
 //! round. That is how a snapshot does not stall the node.
 //!
+//! What a follower needs behind a snapshot that is on its way to it stays in the log ([`catching_up`]).
+//!
 //! None of what is decided here can break safety (docs/protocol.md, "What the driver may decide"): a snapshot is the
 //! state that every node has after that entry, the log loses only what a *durable* snapshot includes, and a snapshot
 //! that could not be written has changed nothing.
+
+mod catching_up;
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,10 +20,11 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 use palisade_client::wire::{Code, Failure};
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Index, Node, Snapshot};
+use palisade_spec::raft::{Index, Node, NodeId, Snapshot};
 use tokio::sync::oneshot;
 use tracing::{error, info};
 
+use self::catching_up::CatchingUp;
 use super::{Core, Event};
 use crate::limits;
 use crate::metrics::Metrics;
@@ -72,8 +77,9 @@ pub(super) struct Taker {
     wanted: Vec<SnapshotReply>,
     /// Who waits for the one that is being written.
     waiting: Vec<SnapshotReply>,
-    /// What the log may lose.
+    /// What the log may lose, but for what followers need that catch up.
     superfluous: Index,
+    catching_up: CatchingUp,
 }
 
 impl Taker {
@@ -99,6 +105,7 @@ impl Taker {
             wanted: Vec::new(),
             waiting: Vec::new(),
             superfluous: Index(0),
+            catching_up: CatchingUp::default(),
         };
         // What was not shortened before the node stopped.
         taker.shorten();
@@ -114,6 +121,14 @@ impl Taker {
     /// So much was written to the log.
     pub(super) fn count(&mut self, bytes: usize) {
         self.log_bytes += bytes as u64;
+        self.catching_up.count(bytes);
+    }
+
+    /// A snapshot is on its way to a follower, and the log behind it is going to be needed.
+    pub(super) fn sends(&mut self, to: NodeId, now: Instant) {
+        if let Some(newest) = self.snapshots.newest() {
+            self.catching_up.sends(to, newest.last.index, now);
+        }
     }
 
     /// How much was written to the log since the last snapshot.
@@ -144,6 +159,8 @@ impl Taker {
 
     /// At the end of a round: takes a snapshot if it is time.
     pub(super) fn tend(&mut self, node: &Node<LockTable>, now: Instant) {
+        let newest_bytes = self.snapshots.newest().map_or(0, |newest| newest.bytes);
+        self.catching_up.look(node, self.policy.margin, newest_bytes, now);
         if self.is_busy {
             return;
         }
@@ -153,9 +170,8 @@ impl Taker {
             self.wanted.drain(..).for_each(|reply| drop(reply.send(newest.clone())));
             return;
         }
-        let newest = self.snapshots.newest().map_or(0, |newest| newest.bytes);
         let is_due = !self.wanted.is_empty()
-            || self.log_bytes >= self.policy.log_bytes.max(newest)
+            || self.log_bytes >= self.policy.log_bytes.max(newest_bytes)
             || now.saturating_duration_since(self.since) >= self.policy.interval;
         if is_due && self.not_before.is_none_or(|at| at <= now) {
             self.take(node, now);
@@ -204,7 +220,8 @@ impl Taker {
     /// What the log is to lose in this round: a piece of what it may, for to drop a million entries takes its time.
     pub(super) fn compaction(&self, node: &Node<LockTable>) -> Option<Index> {
         let base = node.log().base().index;
-        (base < self.superfluous).then(|| self.superfluous.min(Index(base.0 + limits::ROUND_COMPACTION)))
+        let through = self.catching_up.allow().map_or(self.superfluous, |allowed| allowed.min(self.superfluous));
+        (base < through).then(|| through.min(Index(base.0 + limits::ROUND_COMPACTION)))
     }
 
     /// The node stops.

@@ -86,6 +86,12 @@ impl Timers {
         true
     }
 
+    /// The node was elected: cluster time counts what it measures from now on. What is left over from before, a fraction
+    /// of a millisecond, is not its time: another leader may have measured that.
+    pub(super) fn start_clock(&mut self, now: Instant) {
+        self.clock = now;
+    }
+
     /// Whole milliseconds that passed since this was last asked; what is left over counts the next time.
     pub(super) fn elapsed(&mut self, now: Instant) -> u64 {
         let whole = u64::try_from(now.saturating_duration_since(self.clock).as_millis()).unwrap_or(u64::MAX);

@@ -12,8 +12,9 @@ pub trait Transport {
     /// Sends a message, if there is a way.
     fn send(&self, message: Message<LockTable>);
 
-    /// Has the newest durable snapshot sent to a peer. One that is on its way to it is enough.
-    fn send_snapshot(&self, to: NodeId, term: Term);
+    /// Has the newest durable snapshot sent to a peer, if there is a way; says whether there is. One that is on its way to
+    /// it is enough.
+    fn send_snapshot(&self, to: NodeId, term: Term) -> bool;
 
     /// The members are these now: `latest` as the log has them, `committed` for sure.
     fn set_members(&self, latest: &Members, committed: &Arc<Members>);
@@ -33,8 +34,8 @@ impl Transport for Arc<Peers> {
         Peers::send(self, message);
     }
 
-    fn send_snapshot(&self, to: NodeId, term: Term) {
-        Peers::send_snapshot(self, to, term);
+    fn send_snapshot(&self, to: NodeId, term: Term) -> bool {
+        Peers::send_snapshot(self, to, term)
     }
 
     fn set_members(&self, latest: &Members, committed: &Arc<Members>) {

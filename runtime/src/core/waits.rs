@@ -3,7 +3,9 @@
 //! The queue itself is replicated; a wait is only this node's memory of whom to tell. A claim has at most one wait; a
 //! repetition of the request joins it, and takes the place of an earlier one of the same connection: so a client that
 //! asks again and again costs no more than one that asks once. When a wait runs out, or its last connection is gone, the desk proposes to
-//! withdraw the claim, and answers when that is decided: a grant that comes first still counts.
+//! withdraw the claim, and answers when that is decided: a grant that comes first still counts. If the leader refuses the
+//! proposal (it may be handing over), the wait is due again a moment later: a wait ends when it is answered, not when its
+//! withdrawal was asked for.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -22,13 +24,13 @@ pub(super) struct Wait {
     pub(super) responders: Vec<Responder>,
     /// When it was asked for first.
     pub(super) asked: Instant,
-    /// When the last of them gives up.
+    /// When the last of them gives up; if no connection is left, when the claim is to be withdrawn.
     ends: Instant,
     /// How often the desk renews the session: one that the acquire opened for itself, whose identity nobody else
     /// knows yet, lives as long as its connection does.
     renew_every: Option<Duration>,
     renew_at: Option<Instant>,
-    /// The claim is being withdrawn already.
+    /// The withdrawal is proposed, and was not refused.
     withdrawing: bool,
 }
 
@@ -36,8 +38,8 @@ pub(super) struct Wait {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// Its session is to be renewed.
-    Renew(SessionId),
-    /// It ran out.
+    Renew(Place),
+    /// It ran out, or no connection is left.
     Withdraw(Place),
 }
 
@@ -100,29 +102,36 @@ impl Waits {
         Some(wait)
     }
 
-    /// A connection is gone. Returns the places at which nobody waits any more, to be withdrawn.
-    pub(super) fn disconnect(&mut self, connection: ConnectionId) -> Vec<Place> {
-        let places = self.by_connection.remove(&connection).unwrap_or_default();
-        let mut deserted = Vec::new();
-        for place in places {
-            let Some(mut wait) = self.remove_quietly(&place) else { continue };
-            wait.responders.retain(|responder| responder.connection != connection);
-            if wait.responders.is_empty() && !wait.withdrawing {
-                wait.withdrawing = true;
-                wait.renew_at = None;
-                deserted.push(place.clone());
-            }
-            self.put(place, wait);
+    /// A connection is gone. Waits that no connection is left for are due at once.
+    pub(super) fn disconnect(&mut self, connection: ConnectionId, now: Instant) {
+        for place in self.by_connection.remove(&connection).unwrap_or_default() {
+            self.change(&place, |wait| {
+                wait.responders.retain(|responder| responder.connection != connection);
+                if wait.responders.is_empty() {
+                    (wait.ends, wait.renew_at) = (wait.ends.min(now), None);
+                }
+            });
         }
-        deserted
     }
 
-    /// A deserted place is not to be withdrawn after all: somebody is about to wait there.
-    pub(super) fn keep(&mut self, place: Place) {
-        if let Some(mut wait) = self.remove_quietly(&place) {
-            wait.withdrawing = false;
-            self.put(place, wait);
-        }
+    /// Whether no connection is left that waits at this place.
+    pub(super) fn is_deserted(&self, place: &Place) -> bool {
+        self.waits.get(place).is_some_and(|wait| wait.responders.is_empty())
+    }
+
+    /// The withdrawal was not taken, or is not to be asked for now: it is due again then, unless a client comes to wait
+    /// here.
+    pub(super) fn withdraw_again(&mut self, place: &Place, at: Instant) {
+        self.change(place, |wait| {
+            if wait.withdrawing {
+                (wait.ends, wait.withdrawing) = (at, false);
+            }
+        });
+    }
+
+    /// The renewal was not taken: it is due again then.
+    pub(super) fn renew_again(&mut self, place: &Place, at: Instant) {
+        self.change(place, |wait| wait.renew_at = wait.renew_at.map(|next| next.min(at)));
     }
 
     /// When something is due.
@@ -140,7 +149,7 @@ impl Waits {
                 due.push(Due::Withdraw(place.clone()));
             } else {
                 wait.renew_at = wait.renew_every.map(|every| now + every);
-                due.push(Due::Renew(place.0));
+                due.push(Due::Renew(place.clone()));
             }
             self.put(place, wait);
         }
@@ -152,6 +161,14 @@ impl Waits {
         self.by_connection.clear();
         self.alarms.clear();
         std::mem::take(&mut self.waits).into_values().flat_map(|wait| wait.responders)
+    }
+
+    /// Changes a wait, if there is one, and its alarm with it.
+    fn change(&mut self, place: &Place, change: impl FnOnce(&mut Wait)) {
+        if let Some(mut wait) = self.remove_quietly(place) {
+            change(&mut wait);
+            self.put(place.clone(), wait);
+        }
     }
 
     fn put(&mut self, place: Place, wait: Wait) {

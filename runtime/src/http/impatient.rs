@@ -11,17 +11,20 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
+use super::listen::Place;
 use crate::limits;
 
 pub(super) struct Impatient {
+    // Closed before its place is given to another: fields are dropped in their order.
     stream: TcpStream,
     /// Runs while the other side takes nothing.
     stalled: Option<Pin<Box<Sleep>>>,
+    _place: Place,
 }
 
 impl Impatient {
-    pub(super) fn new(stream: TcpStream) -> Impatient {
-        Impatient { stream, stalled: None }
+    pub(super) fn new(stream: TcpStream, place: Place) -> Impatient {
+        Impatient { stream, stalled: None, _place: place }
     }
 
     /// What came of a write; an error if it is out of time.

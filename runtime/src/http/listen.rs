@@ -4,19 +4,18 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use super::impatient::Impatient;
 use super::{App, router};
+use crate::descriptors::Places;
 use crate::metrics::Metrics;
 use crate::{limits, sockets};
 
@@ -24,8 +23,7 @@ use crate::{limits, sockets};
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Serves clients until `stop` turns true, then lets open connections finish.
-pub async fn listen(app: App, listener: TcpListener, mut stop: watch::Receiver<bool>) {
-    let room = Arc::new(Semaphore::new(limits::CONNECTIONS));
+pub async fn listen(app: App, listener: TcpListener, places: Places, mut stop: watch::Receiver<bool>) {
     let service = TowerToHyperService::new(router(app.clone()));
     let mut connections = JoinSet::new();
     loop {
@@ -42,36 +40,29 @@ pub async fn listen(app: App, listener: TcpListener, mut stop: watch::Receiver<b
                 continue;
             }
         };
-        let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
-            debug!("the limit of {} connections is reached; one was closed", limits::CONNECTIONS);
-            continue;
-        };
-        let place = Place::take(permit, &app.metrics);
+        let Some(permit) = places.take() else { continue };
+        let place = Place::new(permit, &app.metrics);
         connections.spawn(serve(app.clone(), stream, service.clone(), place, stop.clone()));
     }
     let _ = timeout(FAREWELL, async { while connections.join_next().await.is_some() {} }).await;
 }
 
-/// A connection's place among all that may be open. A WebSocket takes it over: its connection outlives the HTTP one.
-#[derive(Clone)]
+/// A connection's place among all that may be open. It belongs to the connection's stream, and so goes along when an HTTP
+/// connection becomes a WebSocket.
 pub(super) struct Place {
-    _seat: Arc<Seat>,
-}
-
-struct Seat {
     _permit: OwnedSemaphorePermit,
     metrics: Arc<Metrics>,
 }
 
 impl Place {
-    fn take(permit: OwnedSemaphorePermit, metrics: &Arc<Metrics>) -> Place {
+    fn new(permit: OwnedSemaphorePermit, metrics: &Arc<Metrics>) -> Place {
         metrics.connections.inc();
         metrics.accepted.inc();
-        Place { _seat: Arc::new(Seat { _permit: permit, metrics: Arc::clone(metrics) }) }
+        Place { _permit: permit, metrics: Arc::clone(metrics) }
     }
 }
 
-impl Drop for Seat {
+impl Drop for Place {
     fn drop(&mut self) {
         self.metrics.connections.dec();
     }
@@ -93,15 +84,11 @@ async fn serve(
     if let Err(error) = sockets::notice_silence(&stream) {
         debug!(%error, "a client's connection cannot be watched");
     }
-    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-        request.extensions_mut().insert(place.clone());
-        service.call(request)
-    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits::HEAD_TIMEOUT)
         .max_buf_size(limits::HEAD_BYTES)
-        .serve_connection(TokioIo::new(Impatient::new(stream)), service)
+        .serve_connection(TokioIo::new(Impatient::new(stream, place)), service)
         .with_upgrades();
     tokio::pin!(connection);
     let ended = tokio::select! {

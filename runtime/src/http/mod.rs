@@ -25,13 +25,15 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{any, delete, get, post};
 use palisade_client::wire::{Answer, Code, Failure, Op};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 pub use listen::listen;
 
 use crate::core::{Ask, ConnectionId, Core, Event, NotTaken, Responder};
+use crate::limits;
 use crate::metrics::Metrics;
 use crate::peers::Peers;
+use crate::storage::Space;
 
 /// What every handler can reach.
 #[derive(Clone, Debug)]
@@ -42,13 +44,18 @@ pub struct App {
     pub peers: Arc<Peers>,
     /// The counters.
     pub metrics: Arc<Metrics>,
+    /// Free space on the disk.
+    pub space: Arc<Space>,
+    /// Room for clients that read a snapshot.
+    snapshot_reads: Arc<Semaphore>,
     next_connection: Arc<AtomicU64>,
 }
 
 impl App {
     /// The handlers' shared part.
-    pub fn new(core: Core, peers: Arc<Peers>, metrics: Arc<Metrics>) -> App {
-        App { core, peers, metrics, next_connection: Arc::new(AtomicU64::new(1)) }
+    pub fn new(core: Core, peers: Arc<Peers>, metrics: Arc<Metrics>, space: Arc<Space>) -> App {
+        let snapshot_reads = Arc::new(Semaphore::new(limits::SNAPSHOT_READS));
+        App { core, peers, metrics, space, snapshot_reads, next_connection: Arc::new(AtomicU64::new(1)) }
     }
 
     fn new_connection(&self) -> ConnectionId {
@@ -150,7 +157,6 @@ fn router(app: App) -> Router {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits;
 
     /// Goal: a node whose core has ended, because a write has failed, sends its clients to another node in the moment
     /// before the process ends. It once said that it had too much to do, and a client that does not wait was refused.

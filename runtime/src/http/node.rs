@@ -5,11 +5,12 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use palisade_client::wire::{Code, Failure, LeaderView, MemberView, StatusView};
+use palisade_client::wire::{Code, DiskView, Failure, LeaderView, MemberView, StatusView};
 use palisade_spec::raft::Standing;
 
 use super::App;
 use crate::peers::Place;
+use crate::storage::SpaceView;
 
 impl App {
     /// This node's own view of the cluster.
@@ -37,7 +38,13 @@ impl App {
             locks: view.locks,
             members: members.collect(),
             snapshot: self.snapshot(),
+            disk: self.disk(),
         }
+    }
+
+    fn disk(&self) -> DiskView {
+        let SpaceView { free, mark, is_low, obstacle } = self.space.view();
+        DiskView { free_bytes: free, low_water_bytes: mark, low: is_low, obstacle }
     }
 }
 
@@ -51,9 +58,19 @@ pub(super) async fn health() -> &'static str {
     "ok\n"
 }
 
-/// `GET /readyz`: the node knows a leader, so a client that asks it is served or sent on.
+/// `GET /readyz`: the node knows a leader, so a client that asks it is served or sent on. A node whose disk is nearly full
+/// says so, and is ready nevertheless: who holds locks must be able to reach it.
 pub(super) async fn ready(State(app): State<App>) -> Response {
     match app.core.view().leader() {
+        Some(_) if app.space.is_low() => {
+            let DiskView { free_bytes, low_water_bytes, obstacle, .. } = app.disk();
+            let free = free_bytes.map_or_else(|| "unknown".into(), |free| free.to_string());
+            let obstacle = obstacle.map(|obstacle| format!("; {obstacle}")).unwrap_or_default();
+            format!(
+                "ok\nno_space: the disk is nearly full: free_bytes={free} low_water_bytes={low_water_bytes}{obstacle}\n"
+            )
+            .into_response()
+        }
         Some(_) => "ok\n".into_response(),
         None => {
             let failure = Failure::new(Code::NoLeader, "this node knows no leader at the moment");
@@ -64,7 +81,8 @@ pub(super) async fn ready(State(app): State<App>) -> Response {
 
 /// `GET /metrics`
 pub(super) async fn metrics(State(app): State<App>) -> Response {
-    let page = app.metrics.page(&app.core.view().get(), app.peers.snapshots().newest(), app.peers.roster().node);
+    let (view, newest) = (app.core.view().get(), app.peers.snapshots().newest());
+    let page = app.metrics.page(&view, newest, &app.space, app.peers.roster().node);
     let page = page.expect("a String takes all that is written to it");
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(CONTENT_TYPE, content_type)], page).into_response()

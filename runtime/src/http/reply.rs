@@ -63,6 +63,7 @@ fn status(code: Code) -> StatusCode {
         Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::Limit => StatusCode::TOO_MANY_REQUESTS,
         Code::NotLeader => StatusCode::TEMPORARY_REDIRECT,
+        Code::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
         Code::Overloaded
         | Code::NoLeader
         | Code::LeadershipLost

@@ -11,12 +11,12 @@ use axum::http::{HeaderMap, HeaderValue, Uri};
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, stream};
 use palisade_client::wire::{Code, Failure, SnapshotView};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::task::spawn_blocking;
 
 use super::{App, not_taken, reply};
 use crate::core::{Event, NotTaken};
-use crate::limits::SNAPSHOT_PIECE;
+use crate::limits::{self, SNAPSHOT_PIECE};
 use crate::storage::{DiskFile, SnapshotInfo};
 
 impl App {
@@ -49,17 +49,21 @@ pub(super) async fn take(State(app): State<App>, uri: Uri) -> Response {
 
 /// `GET /v1/snapshot`: the newest one's file.
 pub(super) async fn read(State(app): State<App>, uri: Uri) -> Response {
+    let Ok(permit) = Arc::clone(&app.snapshot_reads).try_acquire_owned() else {
+        let message = format!("{} clients are reading a snapshot already; try again later", limits::SNAPSHOT_READS);
+        return reply::response(Err(Failure::new(Code::Overloaded, message)), &uri);
+    };
     let snapshots = Arc::clone(app.peers.snapshots());
     let opened = spawn_blocking(move || snapshots.open_newest()).await.unwrap_or_else(|error| Err(error.into()));
     let failure = match opened {
-        Ok(Some((info, file))) => return send(info, file),
+        Ok(Some((info, file))) => return send(info, file, permit),
         Ok(None) => Failure::new(Code::NotFound, "this node has no snapshot yet; POST /v1/snapshot takes one"),
         Err(error) => Failure::new(Code::Overloaded, format!("the newest snapshot cannot be opened: {error}")),
     };
     reply::response(Err(failure), &uri)
 }
 
-fn send(info: SnapshotInfo, file: Box<dyn DiskFile>) -> Response {
+fn send(info: SnapshotInfo, file: Box<dyn DiskFile>, permit: OwnedSemaphorePermit) -> Response {
     let name = format!("attachment; filename=\"snapshot-{:020}-{}.snap\"", info.last.index.0, info.last.term.0);
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
@@ -67,12 +71,12 @@ fn send(info: SnapshotInfo, file: Box<dyn DiskFile>) -> Response {
     if let Ok(name) = HeaderValue::try_from(name) {
         headers.insert(CONTENT_DISPOSITION, name);
     }
-    (headers, Body::from_stream(pieces(file, info.bytes))).into_response()
+    (headers, Body::from_stream(pieces(file, info.bytes, permit))).into_response()
 }
 
 /// The file, piece by piece as it is read: however slow that is, no more than a piece of it is in memory.
-fn pieces(file: Box<dyn DiskFile>, bytes: u64) -> impl Stream<Item = io::Result<Bytes>> {
-    let file: Arc<dyn DiskFile> = Arc::from(file);
+fn pieces(file: Box<dyn DiskFile>, bytes: u64, permit: OwnedSemaphorePermit) -> impl Stream<Item = io::Result<Bytes>> {
+    let file: Arc<(Box<dyn DiskFile>, _)> = Arc::new((file, permit));
     stream::try_unfold(0, move |at| {
         let file = Arc::clone(&file);
         async move {
@@ -81,7 +85,7 @@ fn pieces(file: Box<dyn DiskFile>, bytes: u64) -> impl Stream<Item = io::Result<
                 return Ok(None);
             }
             let mut piece = vec![0; length];
-            let read = spawn_blocking(move || file.read_exact_at(&mut piece, at).map(|()| piece));
+            let read = spawn_blocking(move || file.0.read_exact_at(&mut piece, at).map(|()| piece));
             let piece = read.await??;
             Ok(Some((Bytes::from(piece), at + length as u64)))
         }

@@ -7,7 +7,6 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Extension;
 use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
@@ -20,7 +19,6 @@ use palisade_client::wire::{Answer, Code, Failure, Op, Request, Response as Wire
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, interval_at, timeout};
 
-use super::listen::Place;
 use super::{App, not_taken, reply};
 use crate::core::{Ask, ConnectionId, Event, Responder, Room, StreamReply};
 use crate::handover::Outbox;
@@ -35,7 +33,6 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) async fn upgrade(
     State(app): State<App>,
-    Extension(place): Extension<Place>,
     uri: Uri,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
@@ -45,10 +42,7 @@ pub(super) async fn upgrade(
             .max_frame_size(limits::REQUEST_BYTES)
             // Every connection has this much memory, also an idle one: the default is 128 KiB each.
             .read_buffer_size(limits::REQUEST_BYTES)
-            .on_upgrade(move |socket| async move {
-                serve(app, socket).await;
-                drop(place);
-            }),
+            .on_upgrade(move |socket| serve(app, socket)),
         Err(error) => {
             let message = format!("this path speaks WebSocket: {}", error.body_text());
             reply::response(Err(Failure::new(Code::Invalid, message)), &uri)

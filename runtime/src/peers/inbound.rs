@@ -7,20 +7,18 @@ use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Body, Message, NodeId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use super::frame::{self, BUFFER_KEPT, FrameError, HELLO_BYTES, MESSAGE_BYTES, ReadError};
 use super::{Hello, Link, MAGIC, Peers, Place, Purpose, VERSION, Welcome, snapshots};
 use crate::core::{Core, NotTaken};
+use crate::descriptors::{Descriptors, Places};
 use crate::metrics::Metrics;
 use crate::sockets;
 
 /// How long a stranger may take to say who it is.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
-/// How many strangers may be on the doorstep at once.
-const STRANGERS: usize = 256;
 
 #[derive(Debug, thiserror::Error)]
 enum Ended {
@@ -40,9 +38,12 @@ enum Ended {
     Silent,
 }
 
-/// Accepts connections from peers for as long as the task lives.
-pub async fn accept(peers: Arc<Peers>, core: Core, listener: TcpListener) {
-    let doorstep = Arc::new(Semaphore::new(STRANGERS));
+/// Accepts connections from peers for as long as the task lives: up to `descriptors.strangers` that have not said yet who
+/// they are, and `descriptors.peers` that have.
+pub async fn accept(peers: Arc<Peers>, core: Core, listener: TcpListener, descriptors: Descriptors) {
+    let refused = &peers.metrics.peer_connections_refused;
+    let doorstep = Places::new(descriptors.strangers, "nodes that have not said who they are", refused);
+    let inside = Places::new(descriptors.peers, "nodes", refused);
     loop {
         let (stream, address) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -53,13 +54,18 @@ pub async fn accept(peers: Arc<Peers>, core: Core, listener: TcpListener) {
                 continue;
             }
         };
-        let Ok(permit) = Arc::clone(&doorstep).try_acquire_owned() else {
-            debug!(%address, "too many connections without a handshake; one was closed");
-            continue;
-        };
-        let (peers, core) = (Arc::clone(&peers), core.clone());
+        let Some(permit) = doorstep.take() else { continue };
+        let (peers, core, inside) = (Arc::clone(&peers), core.clone(), inside.clone());
         tokio::spawn(async move {
             let greeted = timeout(HELLO_TIMEOUT, greet(&peers, stream)).await;
+            // Kept to the end of the connection. Past it the permit of a stranger is of no use any more.
+            let _inside = match &greeted {
+                Ok(Ok(_)) => match inside.take() {
+                    Some(permit) => Some(permit),
+                    None => return,
+                },
+                _ => None,
+            };
             drop(permit);
             let ended = match greeted {
                 Ok(Ok((link, Purpose::Messages, connection))) => receive_as(&peers, &link, connection, core).await,

@@ -37,7 +37,7 @@ use crate::storage::{Incarnation, Snapshots};
 use crate::sync::Mutex;
 
 /// The version of the protocol between nodes. Nodes of different versions refuse one another.
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 
 /// The first frame on a connection, from whoever dialled.
 #[derive(Debug, Serialize, Deserialize)]
@@ -160,13 +160,13 @@ impl Peers {
         (Arc::new(peers), ToDial(dialled))
     }
 
-    /// Has the newest snapshot sent to a peer, if there is a connection; never waits. One that is on its way to it is
-    /// enough.
-    pub fn send_snapshot(&self, to: NodeId, term: Term) {
-        let Some(link) = self.link(to).filter(|link| link.state.lock().dialled) else { return };
+    /// Has the newest snapshot sent to a peer, if there is a connection, and says whether there is; never waits. One that is
+    /// on its way to it is enough.
+    pub fn send_snapshot(&self, to: NodeId, term: Term) -> bool {
+        let Some(link) = self.link(to).filter(|link| link.state.lock().dialled) else { return false };
         link.snapshots.clear();
         // Only this has put anything there, so there is room, unless the peer was removed just now.
-        let _ = link.snapshots.push(term);
+        link.snapshots.push(term).is_ok()
     }
 
     /// This node's snapshots.

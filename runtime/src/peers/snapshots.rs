@@ -36,13 +36,11 @@ use super::frame::{self, HELLO_BYTES, ReadError};
 use super::outbound::{DialError, connect};
 use super::{Link, Peers, Purpose};
 use crate::core::{Core, NotTaken};
-use crate::limits::{SNAPSHOT_PATIENCE, SNAPSHOT_PIECE};
+use crate::limits::{SNAPSHOT_PATIENCE, SNAPSHOT_PIECE, SNAPSHOT_RESUMED_WITHIN};
 use crate::storage::{DiskFile, Incoming, SnapshotFlaw, SnapshotInfo};
 
 /// How long a sender waits after an attempt that failed.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long a snapshot that was broken off is still the one to be sent; after that it is the newest again.
-const RESUMED_WITHIN: Duration = Duration::from_secs(60);
 /// How long a receiver may take to check and load a whole snapshot.
 const LOADED_WITHIN: Duration = Duration::from_secs(300);
 
@@ -108,7 +106,7 @@ pub(super) async fn send_all(peers: Arc<Peers>, link: Arc<Link>) {
     let mut begun: Option<Outgoing> = None;
     while link.snapshots.take(&mut wanted).await {
         let Some(term) = wanted.drain(..).next_back() else { continue };
-        let outgoing = match begun.take().filter(|begun| begun.tried.elapsed() < RESUMED_WITHIN) {
+        let outgoing = match begun.take().filter(|begun| begun.tried.elapsed() < SNAPSHOT_RESUMED_WITHIN) {
             Some(begun) => begun,
             None => match open_newest(&peers).await {
                 Ok(Some(newest)) => newest,

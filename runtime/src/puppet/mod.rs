@@ -35,6 +35,7 @@ use self::stage::{Onlooker, Stage};
 use self::strings::{Answer, Now, Pull, Setting, Stepped, Stop};
 use self::ways::Ways;
 use crate::core::{Core, Doors, Driver, DriverParts, SnapshotPolicy, SnapshotWriter, Tap, Timing};
+use crate::descriptors::Descriptors;
 use crate::limits;
 use crate::metrics::Metrics;
 use crate::peers::{self, Acquaintances, Peers, Roster};
@@ -199,7 +200,7 @@ impl Puppet {
             tap: Some(Box::new(Watcher(Arc::clone(&seen)))),
         };
         let driver = Driver::new(parts, Instant::now());
-        runtime.spawn(peers::accept(Arc::clone(&peers), core, listener));
+        runtime.spawn(peers::accept(Arc::clone(&peers), core, listener, Descriptors::AT_EASE));
         runtime.spawn(peers::dial_all(Arc::clone(&peers), to_dial));
         let directory = directory.to_owned();
         Ok(Puppet {

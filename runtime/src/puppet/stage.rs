@@ -59,6 +59,10 @@ impl Disk for Stage {
         SystemDisk.lock(path)
     }
 
+    fn available(&self, directory: &Path) -> io::Result<u64> {
+        SystemDisk.available(directory)
+    }
+
     fn beside(&self, name: &'static str, work: Box<dyn FnOnce() + Send>) -> io::Result<Beside> {
         SystemDisk.beside(name, work)
     }
@@ -76,7 +80,7 @@ struct Segment {
 }
 
 impl Segment {
-    /// Whether this is a frame. A header stands before the frames, and zeros are no frame: none begins with one.
+    /// Whether this is a frame. A header and the evidence stand before the frames, and zeros are no frame: none begins with one.
     fn is_frame(&self, bytes: &[u8], offset: u64) -> bool {
         self.score.counts() && offset >= FRAMES_AT && bytes.first().is_some_and(|first| *first != 0)
     }
@@ -167,6 +171,10 @@ impl Disk for Onlooker {
 
     fn lock(&self, _: &Path) -> io::Result<Locking> {
         Ok(Locking::Locked(Lock::new(())))
+    }
+
+    fn available(&self, directory: &Path) -> io::Result<u64> {
+        SystemDisk.available(directory)
     }
 
     fn beside(&self, name: &'static str, work: Box<dyn FnOnce() + Send>) -> io::Result<Beside> {

@@ -42,10 +42,10 @@ impl Transport for Ways {
         Transport::send(&self.peers, message);
     }
 
-    fn send_snapshot(&self, to: NodeId, term: Term) {
+    fn send_snapshot(&self, to: NodeId, term: Term) -> bool {
         self.score.sends(Deed::SendSnapshot(to));
         Ways::wait_for(&self.peers, to);
-        Transport::send_snapshot(&self.peers, to, term);
+        Transport::send_snapshot(&self.peers, to, term)
     }
 
     fn set_members(&self, latest: &Members, committed: &Arc<Members>) {

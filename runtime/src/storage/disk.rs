@@ -66,6 +66,12 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// What the system says.
     fn lock(&self, path: &Path) -> io::Result<Locking>;
 
+    /// How many bytes this process may still allocate on the file system of a directory.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn available(&self, directory: &Path) -> io::Result<u64>;
+
     /// Has work done beside the caller. It concerns this disk only, and is over when [`Beside::join`] returns.
     ///
     /// # Errors
@@ -255,10 +261,15 @@ impl Disk for SystemDisk {
             }
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        // The number is a courtesy to the reader of an error message; the lock is what counts.
-        file.set_len(0)?;
-        writeln!(file, "{}", std::process::id())?;
+        // The process ID only helps the reader of an error message; a full disk must not keep a node from starting.
+        let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
         Ok(Locking::Locked(Lock::new(file)))
+    }
+
+    fn available(&self, directory: &Path) -> io::Result<u64> {
+        // `f_bavail` leaves out the blocks that the file system reserves for root.
+        let space = rustix::fs::statvfs(directory)?;
+        Ok(space.f_bavail.saturating_mul(space.f_frsize))
     }
 
     fn beside(&self, name: &'static str, work: Box<dyn FnOnce() + Send>) -> io::Result<Beside> {

@@ -1,10 +1,12 @@
-//! A file that fails.
+//! A file that fails, and a disk that is full.
 
+use std::ffi::OsString;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use super::DiskFile;
+use super::{Access, Beside, Disk, DiskFile, Locking, SystemDisk};
 
 /// A file of a disk that fails once: at the write or the sync with number `at`. Works again afterwards, as disks do.
 #[derive(Debug)]
@@ -55,5 +57,94 @@ impl DiskFile for FailsOnce {
 
     fn sync_all(&self) -> io::Result<()> {
         if self.is_now() { Err(io::Error::other("the disk is on fire")) } else { self.file.sync_all() }
+    }
+}
+
+/// The system's disk, which can be made to look full: then no file grows. It does not say so beforehand.
+#[derive(Debug, Default)]
+pub(crate) struct FullDisk {
+    pub(crate) is_full: Arc<AtomicBool>,
+}
+
+impl FullDisk {
+    /// What it says is free.
+    pub(crate) const FREE: u64 = 1 << 40;
+}
+
+impl Disk for FullDisk {
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        SystemDisk.create_directory(path)
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<OsString>> {
+        SystemDisk.list(directory)
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        SystemDisk.sync_directory(path)
+    }
+
+    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(Bounded { file: SystemDisk.open(path, access)?, is_full: Arc::clone(&self.is_full) }))
+    }
+
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        SystemDisk.read(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        SystemDisk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        SystemDisk.remove(path)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Locking> {
+        SystemDisk.lock(path)
+    }
+
+    fn available(&self, _: &Path) -> io::Result<u64> {
+        Ok(FullDisk::FREE)
+    }
+
+    fn beside(&self, name: &'static str, work: Box<dyn FnOnce() + Send>) -> io::Result<Beside> {
+        SystemDisk.beside(name, work)
+    }
+}
+
+/// A file that cannot grow while the disk is full.
+#[derive(Debug)]
+struct Bounded {
+    file: Box<dyn DiskFile>,
+    is_full: Arc<AtomicBool>,
+}
+
+impl DiskFile for Bounded {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(bytes, offset)
+    }
+
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if self.is_full.load(Ordering::Relaxed) && offset + bytes.len() as u64 > self.file.length()? {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        self.file.length()
+    }
+
+    fn set_length(&self, bytes: u64) -> io::Result<()> {
+        self.file.set_length(bytes)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.file.sync_all()
     }
 }

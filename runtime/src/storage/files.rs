@@ -27,11 +27,25 @@ pub(super) fn publish(disk: &dyn Disk, path: &Path, directory: &Path) -> Result<
     sync_directory(disk, directory)
 }
 
-/// Replaces a small file as a whole: after a crash it is the old one or the new one.
+/// Replaces a small file as a whole: after a crash it is the old one or the new one. It takes no new space on the disk
+/// if there is a [reserve](preallocate) for it.
 pub(crate) fn replace(disk: &dyn Disk, path: &Path, directory: &Path, content: &[u8]) -> Result<(), StorageError> {
     let temporary = aside(path);
-    let file = disk.open(&temporary, Access::Create).map_err(StorageError::write("create", &temporary))?;
+    // Not truncated first: what is allocated to it is written again.
+    let file = disk.open(&temporary, Access::Continue).map_err(StorageError::write("create", &temporary))?;
     file.write_all_at(content, 0).map_err(StorageError::write("write to", &temporary))?;
+    file.set_length(content.len() as u64).map_err(StorageError::write("cut", &temporary))?;
     file.sync_all().map_err(StorageError::write("sync", &temporary))?;
     publish(disk, path, directory)
 }
+
+/// Allocates space for the next [`replace`] of a file, so that a full disk does not make it fail.
+pub(super) fn preallocate(disk: &dyn Disk, path: &Path) -> Result<(), StorageError> {
+    let temporary = aside(path);
+    let file = disk.open(&temporary, Access::Continue).map_err(StorageError::write("create", &temporary))?;
+    file.write_all_at(&[0; RESERVE], 0).map_err(StorageError::write("write zeros to", &temporary))?;
+    file.sync_all().map_err(StorageError::write("sync", &temporary))
+}
+
+/// How much is allocated for a small file, in bytes: two blocks, more than an identity with a hundred founders takes.
+const RESERVE: usize = 8192;

@@ -139,3 +139,8 @@ pub(super) fn write(
     content.push(b'\n');
     files::replace(disk, &path, directory, &content)
 }
+
+/// Allocates space for the next [`write()`].
+pub(super) fn preallocate(disk: &dyn Disk, directory: &Path) -> Result<(), StorageError> {
+    files::preallocate(disk, &path(directory))
+}

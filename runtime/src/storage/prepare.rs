@@ -4,14 +4,23 @@
 //! them, while a first write to allocated space must record in the file system's journal that it is no longer empty.
 //! That takes a while, so it is done ahead, on a thread of its own, and the log only waits for it if it fills a
 //! segment faster than the disk can zero the next. Only the header has to wait: it names the first frame.
+//!
+//! What is prepared makes the change of segments independent of free space: the identity, which is written anew at each
+//! change, has space of its own set aside along with the zeros.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use tracing::{info, warn};
 
 use super::disk::{Access, Beside, Disk, DiskFile};
 use super::segment::{Header, SegmentNumber};
-use super::{Identity, StorageError, files};
+use super::space::Space;
+use super::{Identity, StorageError, files, identity};
 
+/// The pauses between attempts to prepare a segment: doubled from the first to the last.
+const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 /// How much is zeroed before it is synced: small enough that the log's own syncs need not queue behind much.
 const CHUNK: usize = 1 << 20;
 
@@ -25,7 +34,8 @@ pub(super) struct Blank {
 }
 
 impl Blank {
-    /// Creates the file aside, and zeros it.
+    /// Creates the file aside, and zeros it. What else it takes to begin a segment is allocated too. An attempt that fails
+    /// leaves nothing behind.
     pub(super) fn create(
         disk: &dyn Disk,
         directory: &Path,
@@ -34,9 +44,20 @@ impl Blank {
     ) -> Result<Blank, StorageError> {
         let path = number.path(directory);
         let temporary = files::aside(&path);
-        let file = disk.open(&temporary, Access::Create).map_err(StorageError::write("create", &temporary))?;
-        zero(&*file, &temporary, 0, size)?;
-        Ok(Blank { file, path, number, size })
+        let zeroed = disk.open(&temporary, Access::Create).map_err(StorageError::write("create", &temporary));
+        let zeroed = zeroed.and_then(|file| {
+            zero(&*file, &temporary, 0, size)?;
+            identity::preallocate(disk, directory)?;
+            Ok(file)
+        });
+        match zeroed {
+            Ok(file) => Ok(Blank { file, path, number, size }),
+            Err(error) => {
+                // Others need the space more. The next attempt begins anew: what a failed sync has left is not to be trusted.
+                let _ = disk.remove(&temporary);
+                Err(error)
+            }
+        }
     }
 
     /// Makes it the log's next segment, durably. It grows if the segment must be larger.
@@ -71,33 +92,247 @@ pub(super) fn zero(file: &dyn DiskFile, path: &Path, from: u64, to: u64) -> Resu
     Ok(())
 }
 
-/// A blank in the making. Dropping it waits for the end of the work; the next start removes what came of it.
+/// The next segment: not begun, in the making, or ready. Dropping it waits for the end of the work; the next start
+/// removes what came of it.
+///
+/// The log can do without it until the present segment is full. So an attempt that fails is logged and counted
+/// ([`Space`]), and made again after a pause.
 #[derive(Debug)]
 pub(super) struct Preparation {
+    stage: Stage,
+    disk: Arc<dyn Disk>,
+    directory: PathBuf,
+    space: Arc<Space>,
+    /// How many attempts in a row have failed.
+    failures: u32,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Idle,
+    Making(Making),
+    Ready(Blank),
+    /// To be tried again then.
+    Failed {
+        number: SegmentNumber,
+        size: u64,
+        again: Instant,
+    },
+}
+
+#[derive(Debug)]
+struct Making {
     work: Beside,
-    blank: mpsc::Receiver<Result<Blank, StorageError>>,
+    made: mpsc::Receiver<Result<Blank, StorageError>>,
+    number: SegmentNumber,
+    size: u64,
 }
 
 impl Preparation {
-    /// Starts making a blank.
-    pub(super) fn start(
-        disk: &Arc<dyn Disk>,
-        directory: &Path,
-        number: SegmentNumber,
-        size: u64,
-    ) -> Result<Preparation, StorageError> {
-        let (made, blank) = mpsc::sync_channel(1);
-        let (on, owned) = (Arc::clone(disk), directory.to_owned());
-        // If nobody waits for it any more, nobody needs it.
-        let make = move || drop(made.send(Blank::create(&*on, &owned, number, size)));
-        let work = disk.beside("wal-prepare", Box::new(make));
-        let work = work.map_err(StorageError::write("start a thread to prepare a segment in", directory))?;
-        Ok(Preparation { work, blank })
+    pub(super) fn new(disk: &Arc<dyn Disk>, directory: &Path, space: &Arc<Space>) -> Preparation {
+        let (disk, directory, space) = (Arc::clone(disk), directory.to_owned(), Arc::clone(space));
+        Preparation { stage: Stage::Idle, disk, directory, space, failures: 0 }
     }
 
-    /// Waits for the blank. What went wrong in the making shows here.
-    pub(super) fn finish(self) -> Result<Blank, StorageError> {
-        self.work.join();
-        self.blank.recv().expect("work that ended without a panic has sent what came of it")
+    /// Begins, unless it has begun already.
+    pub(super) fn start(&mut self, number: SegmentNumber, size: u64) {
+        if matches!(self.stage, Stage::Idle) {
+            self.attempt(number, size);
+        }
+    }
+
+    fn attempt(&mut self, number: SegmentNumber, size: u64) {
+        let (result, made) = mpsc::sync_channel(1);
+        let (disk, directory, space) = (Arc::clone(&self.disk), self.directory.clone(), Arc::clone(&self.space));
+        let make = move || {
+            let blank = space.expect_room_for(size).map_err(StorageError::write("prepare", number.path(&directory)));
+            let blank = blank.and_then(|()| Blank::create(&*disk, &directory, number, size));
+            match &blank {
+                Ok(_) => space.prepared(size),
+                Err(error) => space.not_prepared(error),
+            }
+            // If the log waits for it no more, it needs it no more.
+            let _ = result.send(blank);
+        };
+        let name = "wal-prepare";
+        // Without a thread there is no result either.
+        let work = self.disk.beside(name, Box::new(make)).unwrap_or_else(|error| {
+            self.space
+                .not_prepared(&StorageError::write("start a thread to prepare a segment in", &self.directory)(error));
+            Beside::done()
+        });
+        self.stage = Stage::Making(Making { work, made, number, size });
+    }
+
+    /// Looks what came of it, and tries again if it is time. `left` is the room that the log has without it, in bytes.
+    pub(super) fn tend(&mut self, left: u64, now: Instant) {
+        match &mut self.stage {
+            Stage::Idle | Stage::Ready(_) => {}
+            Stage::Making(making) => match making.made.try_recv() {
+                Err(mpsc::TryRecvError::Empty) => {}
+                Ok(Ok(blank)) => {
+                    if self.failures > 0 {
+                        info!(attempts = self.failures + 1, "the next segment of the log could be prepared at last");
+                    }
+                    (self.stage, self.failures) = (Stage::Ready(blank), 0);
+                }
+                Ok(Err(_)) | Err(mpsc::TryRecvError::Disconnected) => {
+                    let Making { number, size, .. } = *making;
+                    self.failures = self.failures.saturating_add(1);
+                    let pause = RETRY.0.saturating_mul(1 << self.failures.min(16)).min(RETRY.1);
+                    self.stage = Stage::Failed { number, size, again: now + pause };
+                    self.complain(number, left, pause);
+                }
+            },
+            Stage::Failed { number, size, again } if *again <= now => {
+                let (number, size) = (*number, *size);
+                self.attempt(number, size);
+            }
+            Stage::Failed { .. } => {}
+        }
+    }
+
+    /// Not every attempt has a line in the log: the first, the second, the fourth…
+    fn complain(&self, number: SegmentNumber, left: u64, pause: Duration) {
+        let attempt = self.failures;
+        if attempt.is_power_of_two() {
+            let (file, obstacle) = (number.path(&self.directory), self.space.view().obstacle.unwrap_or_default());
+            warn!(
+                file = %file.display(), error = obstacle, attempt, left_in_segment = left, again_in = ?pause,
+                "the next segment of the log cannot be prepared; the node stops when the present one is full: free space \
+                 in the file system of its data directory"
+            );
+        }
+    }
+
+    /// The segment, waited for if it is in the making. This is the last moment for one that could not be prepared: it is
+    /// tried once more, here and now.
+    pub(super) fn take(&mut self, number: SegmentNumber, size: u64) -> Result<Blank, StorageError> {
+        self.failures = 0;
+        let blank = match std::mem::replace(&mut self.stage, Stage::Idle) {
+            Stage::Ready(blank) => Some(blank),
+            Stage::Making(Making { work, made, .. }) => {
+                work.join();
+                made.recv().ok().and_then(Result::ok)
+            }
+            Stage::Idle | Stage::Failed { .. } => None,
+        };
+        let blank = blank.map_or_else(|| Blank::create(&*self.disk, &self.directory, number, size), Ok)?;
+        self.space.used();
+        Ok(blank)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use palisade_spec::raft::{Durable, HardState, Members, NodeId, Persist, Term};
+
+    use super::super::failing::FullDisk;
+    use super::super::testing::Tape;
+    use super::super::{DataDir, LockedDir, SystemDisk, Wal};
+    use super::*;
+
+    const SEGMENT: u64 = 64 * 1024;
+
+    fn open(disk: &Arc<FullDisk>, directory: &Path) -> Wal<Tape> {
+        let disk: Arc<dyn Disk> = Arc::<FullDisk>::clone(disk);
+        let directory: DataDir =
+            LockedDir::open_on(disk, directory).unwrap().claim(&Identity::of(1, NodeId(1))).unwrap();
+        Wal::open_with_segments_of(SEGMENT, directory, Durable::blank(Tape, Members::default())).unwrap().0
+    }
+
+    /// Writes so many small frames; `None` if one fails.
+    fn write(wal: &mut Wal<Tape>, frames: u64) -> Option<()> {
+        for term in 1..=frames {
+            wal.write(&[Persist::HardState(HardState { term: Term(term), vote: None })]).ok()?;
+        }
+        Some(())
+    }
+
+    /// How many of them fill a segment, at the most.
+    const FILLS: u64 = SEGMENT / 30;
+
+    /// Waits until the preparation that is under way has ended.
+    fn settle(wal: &mut Wal<Tape>, now: Instant, failures: u64) {
+        for _ in 0..10_000 {
+            wal.tend(now);
+            let view = wal.space().view();
+            if wal.space().preparation_failures() == failures && view.is_low == view.obstacle.is_some() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        panic!("{} attempts have failed, not {failures}", wal.space().preparation_failures());
+    }
+
+    /// Goal: a segment that cannot be prepared is tried again, after longer and longer pauses, until it can be; meanwhile the
+    /// log goes on, nothing of the attempts is left on the disk, and the node is known to have no space.
+    #[test]
+    fn a_preparation_that_fails_is_tried_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = Arc::new(FullDisk::default());
+        let mut wal = open(&disk, directory.path());
+        wal.space().demand(0);
+        disk.is_full.store(true, Ordering::Relaxed);
+        write(&mut wal, SEGMENT / 2 / 20).expect("the present segment has room");
+        let mut now = Instant::now();
+        for failures in 1..=8 {
+            settle(&mut wal, now, failures);
+            assert!(wal.space().is_low());
+            let view = wal.space().view();
+            assert!(view.obstacle.is_some_and(|why| why.contains("wal-00000000000000000002.log")));
+            assert!(!files::aside(&SegmentNumber(2).path(directory.path())).exists(), "it takes no space");
+            // Not again before its time.
+            wal.tend(now);
+            now += RETRY.1;
+        }
+        disk.is_full.store(false, Ordering::Relaxed);
+        wal.tend(now);
+        for _ in 0..10_000 {
+            if !wal.space().is_low() {
+                break;
+            }
+            wal.tend(now);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(wal.space().view().obstacle, None);
+        assert_eq!(wal.space().preparation_failures(), 8);
+        write(&mut wal, 3 * FILLS).expect("it goes on");
+    }
+
+    /// Goal: what is prepared takes no more space: the log goes on from one segment to the next on a disk without any, and
+    /// stops where it has to. Then the next start finds all that was written.
+    #[test]
+    fn a_prepared_segment_can_be_begun_on_a_full_disk() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = Arc::new(FullDisk::default());
+        let mut wal = open(&disk, directory.path());
+        let begin = Instant::now();
+        while !matches!(wal.space().view().free, Some(free) if free > FullDisk::FREE) {
+            write(&mut wal, 1).unwrap();
+            assert!(begin.elapsed() < Duration::from_secs(60), "nothing is prepared");
+        }
+        disk.is_full.store(true, Ordering::Relaxed);
+        let mut term = 1_000_000;
+        let error = loop {
+            let vote = HardState { term: Term(term), vote: None };
+            match wal.write(&[Persist::HardState(vote)]) {
+                Ok(_) => term += 1,
+                Err(error) => break error.to_string(),
+            }
+            assert!(term < 1_000_000 + 10 * FILLS, "it writes without end");
+        };
+        assert!(error.contains("wal-00000000000000000003.log"), "{error}");
+        drop(wal);
+        let wal: DataDir = LockedDir::open_on(SystemDisk::shared(), directory.path())
+            .unwrap()
+            .claim(&Identity::of(1, NodeId(1)))
+            .unwrap();
+        let blank = Durable::blank(Tape, Members::default());
+        let (wal, durable, _) = Wal::open_with_segments_of(SEGMENT, wal, blank).unwrap();
+        assert_eq!(durable.hard.term, Term(term - 1));
+        assert_eq!(wal.directory().segments().last, SegmentNumber(2));
     }
 }

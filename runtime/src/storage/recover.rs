@@ -4,16 +4,15 @@
 //! remains of a write that a crash cut off, and reports that it did; and it ends what a crash left half done: segments
 //! and snapshots that were about to be removed, a log that was about to give way to a leader's snapshot.
 
-use std::ops::Range;
 use std::path::PathBuf;
 
 use palisade_client::codec;
-use palisade_spec::raft::{Durable, Index, Position, Snapshot, StateMachine};
+use palisade_spec::raft::{Durable, Index, LARGEST, Position, Snapshot, StateMachine};
 use serde::de::DeserializeOwned;
 
 use super::disk::{Access, Disk};
+use super::evidence::{Evidence, SLOTS_END, Slots, SoundFrames};
 use super::frame::{self, Flaw, Frame, KIND_BATCH, Sequence};
-use super::mask::SECTOR;
 use super::outline::Outline;
 use super::prepare::zero;
 use super::record::Record;
@@ -49,8 +48,6 @@ pub struct Cut {
     pub offset: u64,
     /// How many of its bytes were replaced by zeros.
     pub bytes: u64,
-    /// How many bytes the file had lost at its end; they are zeros again.
-    pub restored: u64,
 }
 
 /// A log that was read back.
@@ -79,6 +76,7 @@ pub(super) struct LastSegment {
     /// Where the next frame goes.
     pub(super) end: u64,
     pub(super) size: u64,
+    pub(super) slots: Slots,
 }
 
 /// Reads the log back. `blank` is the disk at the first start.
@@ -99,22 +97,32 @@ where
         let segment = segment::read(&**directory.disk(), &path, *number, directory.identity())?;
         reader.check_continues(&segment, last.as_ref())?;
         segments.push((*number, segment.header.start.last.index));
-        let Frames { last_at, end, flaw } = reader.read_frames(&segment)?;
+        let Frames { starts, end, flaw } = reader.read_frames(&segment)?;
         let is_last = Some(number) == found.needed.last();
-        let torn = match tail::judge(&segment.bytes, end, reader.next, flaw, is_last) {
+        let slots = segment.slots();
+        let sound = SoundFrames { segment: &segment.bytes, starts: &starts, end };
+        let newest = slots.newest(sound, is_last);
+        let newest = newest.map_err(|contradiction| damaged(&segment, contradiction.offset, contradiction.what))?;
+        let lost = newest.lost_from(reader.next, slots.offset(newest.sequence));
+        let torn = match tail::judge(&segment.bytes, end, reader.next, flaw, is_last).in_light_of(lost) {
             Tail::Clean => 0,
             Tail::Torn(bytes) => bytes,
             Tail::Damaged(what) => return Err(damaged(&segment, end, what)),
         };
         if is_last {
-            cut = settle(&**directory.disk(), &segment, last_at..end, torn)?;
+            cut = settle(&**directory.disk(), &segment, sound, newest, torn)?;
         }
-        last = Some(LastSegment { number: *number, path, end: end as u64, size: segment.header.size });
+        last = Some(LastSegment { number: *number, path, end: end as u64, size: segment.header.size, slots });
     }
     let Reader { replay, next, frames, log_bytes } = reader;
     let unfit = |what| StorageError::SnapshotUnfit { path: directory.path().to_owned(), what };
     let outline = replay.outline();
     let (durable, settled) = replay.finish().map_err(unfit)?;
+    if !durable.in_range() {
+        let what =
+            format!("it holds a term, an index, a stamp or a token far beyond {LARGEST}, which no node counts to");
+        return Err(StorageError::Damaged { path: directory.path().to_owned(), offset: 0, what });
+    }
     // Only now: whatever else an operator may want to look at is still there if the log was refused.
     let mut leftovers = remove(&**directory.disk(), found.leftovers)?;
     leftovers.extend(snapshots.remove_leftovers()?);
@@ -152,8 +160,8 @@ fn find_segments(directory: &DataDir) -> Result<Found, StorageError> {
 
 /// Where a segment's frames are.
 struct Frames {
-    /// Where the last one begins; equal to `end` if there is none.
-    last_at: usize,
+    /// Where each begins.
+    starts: Vec<usize>,
     /// Where they end.
     end: usize,
     /// Why there is no other.
@@ -209,11 +217,12 @@ where
 
     /// Replays the segment's frames up to the first place that has none.
     fn read_frames(&mut self, segment: &Segment) -> Result<Frames, StorageError> {
-        let (mut last_at, mut at) = (SECTOR, SECTOR);
+        let mut starts = Vec::new();
+        let mut at = SLOTS_END;
         loop {
             let frame = match frame::read(&segment.bytes, at, self.next) {
                 Ok(frame) => frame,
-                Err(flaw) => return Ok(Frames { last_at, end: at, flaw }),
+                Err(flaw) => return Ok(Frames { starts, end: at, flaw }),
             };
             self.replay(&frame).map_err(|what| {
                 damaged(segment, at, format!("frame {} is intact, but its content makes no sense: {what}", self.next))
@@ -222,7 +231,8 @@ where
             if !self.replay.is_past_the_snapshot() {
                 self.log_bytes = 0;
             }
-            (last_at, at) = (at, frame.end);
+            starts.push(at);
+            at = frame.end;
             self.next = self.next.next();
             self.frames += 1;
         }
@@ -239,26 +249,36 @@ where
     }
 }
 
-/// Makes sure that the last segment is on the disk as it was read: its last frame is written once more (see the
-/// module's first argument), the `torn` bytes behind it become zeros, and what the file lost at its end too.
+/// Makes sure that the last segment is on the disk as it was read: its last frame and its newest evidence are written
+/// once more (see the module's first argument), and the `torn` bytes behind the frame become zeros. Then the frames are
+/// durable, and evidence of them is written as far as it is missing, one frame after the other.
 ///
-/// A crash in the middle of this leaves remains of the same kind: whole sectors that are zero again.
+/// A crash in the middle of this leaves remains of the same kind: whole sectors that are zero again, and evidence that
+/// is at most two frames behind.
 fn settle(
     disk: &dyn Disk,
     segment: &Segment,
-    last_frame: Range<usize>,
+    sound: SoundFrames<'_>,
+    newest: Evidence,
     torn: usize,
 ) -> Result<Option<Cut>, StorageError> {
     let path = &segment.path;
+    let slots = segment.slots();
     let file = disk.open(path, Access::Write).map_err(StorageError::io("open", path))?;
-    let (from, offset) = (last_frame.start as u64, last_frame.end as u64);
-    file.write_all_at(&segment.bytes[last_frame], from).map_err(StorageError::write("write to", path))?;
-    let bytes = torn as u64;
+    let write =
+        |bytes: &[u8], at: usize| file.write_all_at(bytes, at as u64).map_err(StorageError::write("write to", path));
+    if let Some(&last_at) = sound.starts.last() {
+        write(&segment.bytes[last_at..sound.end], last_at)?;
+    }
+    write(&slots.encode(&newest), slots.offset(newest.sequence))?;
+    let (offset, bytes) = (sound.end as u64, torn as u64);
     zero(&*file, path, offset, offset + bytes)?;
-    zero(&*file, path, segment.header.size - segment.missing, segment.header.size)?;
     file.sync_all().map_err(StorageError::write("sync", path))?;
-    let restored = segment.missing;
-    Ok((bytes > 0 || restored > 0).then(|| Cut { path: path.clone(), offset, bytes, restored }))
+    for evidence in slots.after(sound, newest.sequence) {
+        write(&slots.encode(&evidence), slots.offset(evidence.sequence))?;
+        file.sync_data().map_err(StorageError::write("sync", path))?;
+    }
+    Ok((bytes > 0).then(|| Cut { path: path.clone(), offset, bytes }))
 }
 
 /// Removes what a crash left behind.

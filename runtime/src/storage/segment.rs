@@ -4,12 +4,13 @@
 //! sector 0:  magic "PALISWAL" | format u32 | cluster u64 | node u16 | segment number u64 | first frame u64
 //!            | size u64 | term u64 | has voted u8 | for whom u16 | last entry: term u64, index u64, stamp u64
 //!            | zeros | CRC-32C at 508
+//! sectors 1, 2: evidence of the newest synced frame (see the evidence module)
 //! then:      frames, one after the other
 //! then:      zeros, up to the size
 //! ```
 //!
 //! A segment has its name only once its header and all its zeros are durable (see the prepare module), so a header
-//! that does not check out is damage, never a torn write. Therefore the header is also where a segment restates what
+//! that does not check out is damage, never a torn write; and so is a file that is shorter than its header says. Therefore the header is also where a segment restates what
 //! the segments before it have led to ([`Start`]): it needs no write of its own, and cannot be torn.
 
 use std::fmt;
@@ -19,6 +20,7 @@ use palisade_spec::raft::{HardState, Index, NodeId, Position, Stamp, Term};
 use serde::{Deserialize, Serialize};
 
 use super::disk::Disk;
+use super::evidence::{SLOTS_END, Slots};
 use super::frame::{Sequence, field};
 use super::mask::SECTOR;
 use super::{Identity, StorageError};
@@ -52,12 +54,12 @@ impl fmt::Display for SegmentNumber {
 
 const MAGIC: [u8; 8] = *b"PALISWAL";
 /// The only format this program writes and reads. The place of the checksum is the same in every format.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 const START_AT: usize = 46;
 const SUM_AT: usize = SECTOR - 4;
 
 /// Where the first frame begins.
-pub(crate) const FRAMES_AT: u64 = SECTOR as u64;
+pub(crate) const FRAMES_AT: u64 = SLOTS_END as u64;
 
 /// What the log has come to when a segment begins: all that recovery must know of the segments before it, once a
 /// snapshot includes their entries.
@@ -112,9 +114,9 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// The segment's first sector.
-    pub(super) fn encode(&self, identity: &Identity) -> [u8; SECTOR] {
-        let mut bytes = [0; SECTOR];
+    /// What a new segment has before its frames: its header, and evidence of the frame before its first.
+    pub(super) fn encode(&self, identity: &Identity) -> [u8; SLOTS_END] {
+        let mut bytes = [0; SLOTS_END];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
         bytes[12..20].copy_from_slice(&identity.cluster.to_le_bytes());
@@ -124,7 +126,10 @@ impl Header {
         bytes[38..46].copy_from_slice(&self.size.to_le_bytes());
         self.start.encode(&mut bytes[START_AT..]);
         let sum = crc32c::crc32c(&bytes[..SUM_AT]);
-        bytes[SUM_AT..].copy_from_slice(&sum.to_le_bytes());
+        bytes[SUM_AT..SECTOR].copy_from_slice(&sum.to_le_bytes());
+        let (header, slots) = bytes.split_at_mut(SECTOR);
+        let evidence = Slots::of(header, self.first);
+        slots.as_chunks_mut().0.fill(evidence.encode(&evidence.initial()));
         bytes
     }
 
@@ -170,10 +175,15 @@ impl Header {
 pub(super) struct Segment {
     pub(super) path: PathBuf,
     pub(super) header: Header,
-    /// The whole segment; what the file lacks at its end reads as zeros.
+    /// The whole segment.
     pub(super) bytes: Vec<u8>,
-    /// How many bytes the file lacks.
-    pub(super) missing: u64,
+}
+
+impl Segment {
+    /// Its evidence slots.
+    pub(super) fn slots(&self) -> Slots {
+        Slots::of(&self.bytes, self.header.first)
+    }
 }
 
 /// Reads a segment and checks everything but its frames.
@@ -183,21 +193,27 @@ pub(super) fn read(
     number: SegmentNumber,
     identity: &Identity,
 ) -> Result<Segment, StorageError> {
-    let mut bytes = disk.read(path).map_err(StorageError::io("read", path))?;
+    let bytes = disk.read(path).map_err(StorageError::io("read", path))?;
     let header = Header::decode(&bytes, path, identity)?;
     let damaged =
         |offset: usize, what: String| StorageError::Damaged { path: path.to_owned(), offset: offset as u64, what };
     if header.number != number {
         return Err(damaged(0, format!("this is segment {}, under the name of segment {number}", header.number)));
     }
-    let Some(size) = usize::try_from(header.size).ok().filter(|size| *size >= SECTOR) else {
+    if header.size < FRAMES_AT {
         return Err(damaged(0, format!("a segment cannot have a size of {} bytes", header.size)));
-    };
-    let Some(missing) = size.checked_sub(bytes.len()) else {
-        return Err(damaged(size, format!("the file should end here, but has {} bytes", bytes.len())));
-    };
-    bytes.resize(size, 0);
-    Ok(Segment { path: path.to_owned(), header, bytes, missing: missing as u64 })
+    }
+    let length = bytes.len() as u64;
+    if length < header.size {
+        let missing = header.size - length;
+        let what = format!("the file ends here, {missing} bytes before the segment's end at byte {}", header.size);
+        return Err(damaged(bytes.len(), what));
+    }
+    if length > header.size {
+        let what = format!("the file has {length} bytes, and the segment only {}", header.size);
+        return Err(StorageError::Damaged { path: path.to_owned(), offset: header.size, what });
+    }
+    Ok(Segment { path: path.to_owned(), header, bytes })
 }
 
 /// The segments and the left-over preparations in a directory.
@@ -271,17 +287,17 @@ mod tests {
         assert!(matches!(Header::decode(&bytes, path, &other_cluster), Err(StorageError::WrongCluster { .. })));
     }
 
-    /// Format 1 had nothing to say of the segments before.
+    /// Format 1 had nothing to say of the segments before; format 2 had no evidence.
     #[test]
     fn another_format_is_named() {
-        for format in [1, 3] {
+        for format in [1, 2, 4] {
             let mut bytes = header().encode(&identity());
             bytes[8] = format;
             let sum = crc32c::crc32c(&bytes[..SUM_AT]);
-            bytes[SUM_AT..].copy_from_slice(&sum.to_le_bytes());
+            bytes[SUM_AT..SECTOR].copy_from_slice(&sum.to_le_bytes());
             let refused = Header::decode(&bytes, Path::new("segment"), &identity());
             let found = u32::from(format);
-            assert!(matches!(refused, Err(StorageError::UnknownFormat { found: f, known: 2, .. }) if f == found));
+            assert!(matches!(refused, Err(StorageError::UnknownFormat { found: f, known: 3, .. }) if f == found));
         }
     }
 
@@ -293,10 +309,13 @@ mod tests {
         assert_eq!(
             hex,
             concat!(
-                "50414c495357414c02000000c100000000000000020003000000000000004d0000000000000000100000000000000900",
+                "50414c495357414c03000000c100000000000000020003000000000000004d0000000000000000100000000000000900",
                 "0000000000000103000800000000000000881300000000000040e2010000000000",
             )
         );
         assert!(bytes[START_AT + 35..SUM_AT].iter().all(|byte| *byte == 0));
+        let slots = Slots::of(&bytes, header().first);
+        let initial = slots.encode(&slots.initial());
+        assert_eq!(bytes[SECTOR..], [initial, initial].concat());
     }
 }

@@ -27,7 +27,7 @@ use super::frame::field;
 
 const MAGIC: [u8; 8] = *b"PALISNAP";
 /// The only format this program writes and reads.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
 /// What stands before the header: magic, format, cluster, length.
 const PREFIX: usize = 24;
 /// The longest header that is believed to be one.
@@ -428,11 +428,11 @@ mod tests {
         let refusal = read::<Vec<u8>>(bytes.as_slice(), Some(0xC2));
         assert!(matches!(refusal, Err(SnapshotFlaw::WrongCluster(CLUSTER))));
         let mut later = head(CLUSTER, &Header::of(&snapshot(())));
-        later[8] = 2;
+        later[8] = 3;
         let end = later.len() - 4;
         let sum = crc32c::crc32c(&later[..end]);
         later[end..].copy_from_slice(&sum.to_le_bytes());
-        assert!(matches!(read::<Vec<u8>>(later.as_slice(), Some(CLUSTER)), Err(SnapshotFlaw::UnknownFormat(2))));
+        assert!(matches!(read::<Vec<u8>>(later.as_slice(), Some(CLUSTER)), Err(SnapshotFlaw::UnknownFormat(3))));
     }
 
     /// A writer that is full.
@@ -454,8 +454,8 @@ mod tests {
         assert_eq!(
             hex,
             concat!(
-                "50414c49534e415001000000c1000000000000000900000003fbbc02fb393000001ddd1e4e0500000054247613046865",
-                "6c64000000005e00000000000000e6982d92ffce1f43b18db5e68c4f38bffca13dbe12d10569a4ecb4125e999c76",
+                "50414c49534e415002000000c1000000000000000900000003fbbc02fb39300000ba81433c0500000054247613046865",
+                "6c64000000005e0000000000000072860278ce49561b94914ec7bb1b8a2dd2aa133a120d880ae169b8cc3803c92e",
             )
         );
         assert!(hex.ends_with(&info.hash.to_string()));

@@ -4,17 +4,20 @@
 //! It may cut off only what a crash in the middle of the last write can have left; whatever else it finds is damage,
 //! because behind it stands, or stood, something that this node has promised.
 //!
-//! The decision rests on three facts that the writer guarantees:
+//! The decision rests on four facts that the writer guarantees:
 //!
 //! - A segment is zero before it is written to, and a frame is written only once the frame before it is synced. So
 //!   **only the last frame of the log can be torn**, and what was not written of it is zero.
-//! - A crash leaves of a write either a prefix of its bytes (or the file ends there), or any selection of the sectors
-//!   that it touches.
+//! - A crash leaves of a write either a prefix of its bytes, or any selection of the sectors that it touches. It does not
+//!   shorten the file: a segment has its full size, durably, before it gets its name.
 //! - In an intact frame the first byte, the last byte and every full sector differ from zero, by more than one bit.
 //!   So no single flipped bit makes an intact frame look torn.
+//! - A frame that was synced has *evidence* in another place (see the evidence module). What it names was acknowledged: it
+//!   is neither torn nor missing, but lost.
 //!
-//! Two limits are in the nature of the thing. If a disk turns a sector of the very last frame back to zeros *after* it
-//! was synced, that cannot be told from a write that was torn. And a bit that flips in the zeros behind the log looks,
+//! Two limits are in the nature of the thing. If a disk turns a sector of the very last frame, or all of it, back to zeros
+//! *after* it was synced, and the frame's evidence is not durable because the power failed before the next sync, that
+//! cannot be told from a write that was torn, or never begun. And a bit that flips in the zeros behind the log looks,
 //! from the next sector on, like the remains of a frame whose first sector is missing: it is cut, and nothing is lost.
 //! A bit that flips closer to the log's end cannot be the remains of a frame, and is refused.
 
@@ -30,6 +33,21 @@ pub(super) enum Tail {
     Torn(usize),
     /// Something else, and the sentence that says what.
     Damaged(String),
+}
+
+impl Tail {
+    /// What it is in the light of evidence: if that knows of frames that are `lost`, the frames do not end here by
+    /// themselves.
+    pub(super) fn in_light_of(self, lost: Option<String>) -> Tail {
+        let Some(lost) = lost else { return self };
+        match self {
+            Tail::Clean => Tail::Damaged(format!("from here on there are only zeros, but {lost}")),
+            Tail::Torn(_) => {
+                Tail::Damaged(format!("what stands here looks like a write cut off by a crash, but {lost}"))
+            }
+            Tail::Damaged(what) => Tail::Damaged(format!("{what}; {lost}")),
+        }
+    }
 }
 
 /// Judges the bytes of `segment` from `at` on, where the frame `expected` should be but `flaw` was found.

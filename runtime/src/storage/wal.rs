@@ -5,6 +5,8 @@
 //! a second try would prove nothing. The log therefore refuses everything from then on, and the process must stop;
 //! the next start reads what really is there.
 //!
+//! After the sync, the frame's evidence is written (see the evidence module). The next sync makes it durable.
+//!
 //! The log's beginning goes when the protocol says so ([`Persist::Compact`], [`Persist::Snapshot`]): a segment is removed
 //! when the next one is begun and nothing that stands in it is in the log any more.
 
@@ -18,6 +20,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::disk::{Access, DiskFile};
+use super::evidence::{Evidence, Slots};
 use super::frame::{FrameBuffer, KIND_BATCH, Sequence};
 use super::identity::Segments;
 use super::outline::Outline;
@@ -26,7 +29,7 @@ use super::record::Record;
 use super::recover::{self, LastSegment, RecoveryReport};
 use super::remove::Removal;
 use super::segment::{FRAMES_AT, Header, SegmentNumber, Start};
-use super::{DataDir, Snapshots, StorageError};
+use super::{DataDir, Snapshots, Space, StorageError};
 
 /// The size of a segment in bytes, unless told otherwise.
 pub const DEFAULT_SEGMENT_BYTES: u64 = 16 << 20;
@@ -55,6 +58,7 @@ struct Active {
     /// Where the next frame goes.
     end: u64,
     size: u64,
+    slots: Slots,
 }
 
 /// The write-ahead log of a node that replicates `S`. Holds the data directory, and its lock, as long as it lives.
@@ -63,8 +67,9 @@ pub struct Wal<S: StateMachine> {
     active: Active,
     next: Sequence,
     buffer: FrameBuffer,
-    /// The segment after the active one, once the active one is half full.
-    preparation: Option<Preparation>,
+    /// The segment after the active one, begun once the active one is half full.
+    preparation: Preparation,
+    space: Arc<Space>,
     /// What the log has come to.
     outline: Outline,
     /// All segments that are there, each with the last entry before it.
@@ -119,15 +124,18 @@ impl<S: StateMachine> Wal<S> {
                 Active::begin(blank, header, number, &mut directory)?
             }
         };
+        let snapshots = Arc::new(recovered.snapshots);
+        let space = Space::new(directory.disk(), directory.path(), segment_bytes, &snapshots);
         let mut wal = Wal {
             active,
             next: recovered.next,
             buffer: FrameBuffer::default(),
-            preparation: None,
+            preparation: Preparation::new(directory.disk(), directory.path(), &space),
+            space,
             outline: recovered.outline,
             segments,
             removal: Removal::default(),
-            snapshots: Arc::new(recovered.snapshots),
+            snapshots,
             failed: None,
             segment_bytes,
             directory,
@@ -145,6 +153,17 @@ impl<S: StateMachine> Wal<S> {
     /// The snapshots beside the log.
     pub fn snapshots(&self) -> &Arc<Snapshots> {
         &self.snapshots
+    }
+
+    /// The free space beside the log.
+    pub fn space(&self) -> &Arc<Space> {
+        &self.space
+    }
+
+    /// Sees to the next segment, if its preparation has failed. To be called now and then, whether anything is written or
+    /// not; `now` decides when it is tried again.
+    pub fn tend(&mut self, now: Instant) {
+        self.preparation.tend(self.active.size - self.active.end, now);
     }
 
     /// The directory that the log is in.
@@ -222,20 +241,22 @@ impl<S: StateMachine> Wal<S> {
         written.bytes += bytes;
         written.write += between - before;
         written.sync += between.elapsed();
+        // Not before the sync has succeeded: who finds the evidence takes the frame for durable.
+        let evidence = active.slots.encode(&Evidence::of(frame, self.next, active.end));
+        let slot_at = active.slots.offset(self.next) as u64;
+        active.file.write_all_at(&evidence, slot_at).map_err(StorageError::write("write to", &active.path))?;
         active.end += length;
         self.next = self.next.next();
         records.drain(..).for_each(|record| self.outline.follow(&record));
-        self.prepare_ahead()
+        self.prepare_ahead();
+        Ok(())
     }
 
     /// Begins a new segment, with room for a frame of this length.
     fn rotate(&mut self, frame: u64, written: &mut Written) -> Result<(), StorageError> {
         let before = Instant::now();
         let number = self.active.number.next();
-        let blank = match self.preparation.take() {
-            Some(preparation) => preparation.finish()?,
-            None => Blank::create(&**self.directory.disk(), self.directory.path(), number, self.segment_bytes)?,
-        };
+        let blank = self.preparation.take(number, self.segment_bytes)?;
         let start = self.outline.start();
         let header = Header { number, first: self.next, size: self.segment_bytes.max(FRAMES_AT + frame), start };
         self.segments.push((number, start.last.index));
@@ -252,14 +273,10 @@ impl<S: StateMachine> Wal<S> {
     }
 
     /// Starts preparing the next segment once half of this one is used. Not earlier: an idle node needs none.
-    fn prepare_ahead(&mut self) -> Result<(), StorageError> {
-        if self.preparation.is_none() && self.active.end > self.active.size / 2 {
-            let next = self.active.number.next();
-            let preparation =
-                Preparation::start(self.directory.disk(), self.directory.path(), next, self.segment_bytes);
-            self.preparation = Some(preparation?);
+    fn prepare_ahead(&mut self) {
+        if self.active.end > self.active.size / 2 {
+            self.preparation.start(self.active.number.next(), self.segment_bytes);
         }
-        Ok(())
     }
 }
 
@@ -274,7 +291,8 @@ impl Active {
     ) -> Result<Active, StorageError> {
         let (file, path) = blank.publish(&**directory.disk(), directory.path(), directory.identity(), &header)?;
         directory.record_segments(Segments { first, last: header.number })?;
-        Ok(Active { file, path, number: header.number, end: FRAMES_AT, size: header.size })
+        let slots = Slots::of(&header.encode(directory.identity()), header.first);
+        Ok(Active { file, path, number: header.number, end: FRAMES_AT, size: header.size, slots })
     }
 
     /// Goes on in the last segment of a log that was read back.
@@ -282,7 +300,7 @@ impl Active {
         let file = directory.disk().open(&last.path, Access::Write).map_err(StorageError::io("open", &last.path))?;
         // A crash right after the segment's creation may have come before this.
         directory.record_segments(Segments { last: last.number, ..directory.segments() })?;
-        Ok(Active { file, path: last.path, number: last.number, end: last.end, size: last.size })
+        Ok(Active { file, path: last.path, number: last.number, end: last.end, size: last.size, slots: last.slots })
     }
 }
 
@@ -311,7 +329,7 @@ mod tests {
 
     #[test]
     fn after_a_failed_write_or_sync_there_is_no_other() {
-        for at in 0..8 {
+        for at in 0..12 {
             for through in [0, 20, usize::MAX] {
                 let directory = tempfile::tempdir().unwrap();
                 let (mut wal, _) = open(directory.path());
@@ -319,7 +337,8 @@ mod tests {
                 let (file, calls) = FailsOnce::at(at, through, file);
                 wal.active.file = file;
 
-                let good = u64::from(at / 2);
+                // Each write is a write of the frame, a sync, and a write of the evidence.
+                let good = u64::from(at / 3);
                 for term in 1..=good {
                     wal.write(&vote_in(term)).unwrap();
                 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use palisade_client::codec;
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Body, Index, Message, NodeId, Position, Snapshot, Stamp, Term};
+use palisade_spec::raft::{Body, Index, LARGEST, Message, NodeId, Position, Round, Snapshot, Stamp, Term};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::{MIB, Victim, send_and_finish};
+use super::{Cluster, MIB, Victim, metrics, send_and_finish};
 
 const SEED: u64 = 0x7065_6572;
 
@@ -37,12 +37,17 @@ struct Hello {
 impl Hello {
     /// One that the victim takes for its peer's.
     fn good(victim: &Victim) -> Hello {
-        let from = victim.cluster.ids().into_iter().find(|&id| id != victim.leader).unwrap();
+        Hello::to(victim, victim.leader)
+    }
+
+    /// One that this node takes for its peer's.
+    fn to(victim: &Victim, to: u16) -> Hello {
+        let from = victim.cluster.ids().into_iter().find(|&id| id != to).unwrap();
         let identity = std::fs::read(victim.cluster.data(from).join("identity.json")).unwrap();
         let identity: serde_json::Value = serde_json::from_slice(&identity).unwrap();
         let number = |field: &str| identity[field].as_u64().unwrap();
         let (cluster, incarnation) = (number("cluster"), number("incarnation"));
-        Hello { magic: *b"PALISADE", version: 2, cluster, from, to: victim.leader, incarnation, purpose: 0 }
+        Hello { magic: *b"PALISADE", version: 3, cluster, from, to, incarnation, purpose: 0 }
     }
 
     fn frame(&self) -> Vec<u8> {
@@ -129,7 +134,7 @@ fn a_node_of_another_kind_is_refused_with_the_reason() {
     let good = Hello::good(&victim);
     let strangers = [
         (Hello { magic: *b"REDISCLI", ..good.clone() }, "not Palisade's protocol"),
-        (Hello { version: 3, ..good.clone() }, "version 3"),
+        (Hello { version: 4, ..good.clone() }, "version 4"),
         (Hello { cluster: good.cluster ^ 1, ..good.clone() }, "cluster"),
         (Hello { to: good.to + 1, ..good.clone() }, "check the addresses"),
         (Hello { from: good.to, ..good.clone() }, "which is this node"),
@@ -214,5 +219,31 @@ fn a_snapshot_has_to_come_the_proper_way() {
     victim.expect_rejected(before, 4);
     let left: Vec<_> = std::fs::read_dir(victim.cluster.data(victim.leader)).unwrap().map(Result::unwrap).collect();
     assert!(left.iter().all(|entry| !entry.file_name().to_string_lossy().starts_with("incoming-")), "{left:?}");
+    victim.expect_unharmed();
+}
+
+/// A number that no node counts to is refused. Adopted and written down, the greatest term there is became 0 at the next
+/// election, and every node refused its own log for ever.
+#[test]
+fn numbers_out_of_range_are_dropped() {
+    // Not recorded: no node said what it hears.
+    let victim = Victim::of(Cluster::start_unrecorded(3, &["--election-timeout", "750ms"], |_, _| {}));
+    for id in victim.cluster.ids() {
+        let address = victim.cluster.client_addr(id);
+        let dropped =
+            || metrics::sample(&address, "palisade_messages_dropped_total{reason=\"malformed\"}").unwrap_or(0.0);
+        let (before, hello) = (dropped(), Hello::to(&victim, id));
+        let mut bytes = hello.frame();
+        for term in [u64::MAX, LARGEST + 1] {
+            let body = Body::<LockTable>::AppendAccepted { matched: Index(1), round: Round(0) };
+            let message = Message { from: NodeId(hello.from), to: NodeId(id), term: Term(term), body };
+            let mut payload = Vec::new();
+            codec::encode_into(&message, &mut payload);
+            bytes.extend(frame(&payload));
+        }
+        assert!(welcome(&send_and_finish(&victim.cluster.peer_addr(id), &bytes)).is_ok());
+        super::eventually("both messages are dropped", || (dropped() >= before + 2.0).then_some(()));
+        assert!(victim.cluster.status(id).expect("it answers").term < 1_000);
+    }
     victim.expect_unharmed();
 }

@@ -58,6 +58,7 @@ fn every_node_tells_its_own_view() {
             "cluster",
             "cluster_time_ms",
             "commit",
+            "disk",
             "leader",
             "locks",
             "members",
@@ -68,6 +69,7 @@ fn every_node_tells_its_own_view() {
             "term",
         ];
         assert_eq!(fields(&status), expected);
+        assert_eq!(fields(&status["disk"]), ["free_bytes", "low", "low_water_bytes", "obstacle"]);
         assert!(status["snapshot"].is_null(), "nobody has taken one yet");
         assert_eq!((&status["node"], &status["sessions"]), (&json!(id), &json!(1)));
         let leads = node.0 == leader.0;

@@ -3,6 +3,7 @@
 mod crashes;
 mod journal;
 mod load;
+mod old_copies;
 mod refusals;
 
 #[path = "../support/mod.rs"]

@@ -28,11 +28,11 @@ fn segment(data: &Path) -> PathBuf {
     data.join(format!("wal-{:020}.log", 1))
 }
 
-/// Where the frames of a segment begin: after the first sector, one behind the other, until there are only zeros.
+/// Where the frames of a segment begin: after the first three sectors, one behind the other, until there are only zeros.
 /// The format stands in src/storage/frame.rs.
 fn frames(segment: &[u8]) -> Vec<usize> {
     let mut frames = vec![];
-    let mut at = 512;
+    let mut at = 1536;
     while let Some([b'P', b'L', b'F', b'R', length @ ..]) = segment.get(at..at + 8) {
         frames.push(at);
         let payload = u32::from_le_bytes(length.try_into().unwrap());
@@ -87,6 +87,40 @@ fn a_node_whose_log_is_damaged_does_not_start() {
             assert!(said.contains(&place), "{said}");
         }
         assert!(fs::read(&path).unwrap() == damaged, "the damaged file was written to");
+        assert_serves(&cluster, &mut taken);
+    }
+    fs::write(&path, &sound).unwrap();
+    cluster.restart(follower);
+    cluster.wait_ready();
+    assert_serves(&cluster, &mut taken);
+}
+
+/// Goal: a killed follower's log has lost its end, in ways that leave only sound frames: the file was shortened, or it is
+/// zero from a frame on. The node refuses to start, says where and how much is missing, and leaves the file as it is.
+#[test]
+fn a_node_whose_log_has_lost_its_end_does_not_start() {
+    let mut cluster = Cluster::start_calm(3);
+    let mut taken = Vec::new();
+    let follower = cluster.wait_ready() % 3 + 1;
+    let path = segment(&cluster.data(follower));
+    while frames(&fs::read(&path).unwrap()).len() <= 10 {
+        assert!(taken.len() < 100, "there is no middle");
+        assert_serves(&cluster, &mut taken);
+    }
+    cluster.kill(follower);
+    let sound = fs::read(&path).unwrap();
+    let frames = frames(&sound);
+    for kept in [frames.len() / 2, frames.len() - 1] {
+        let end = frames[kept];
+        let zeros = [&sound[..end], &vec![0; sound.len() - end]].concat();
+        let lost = format!("at least {} frame", frames.len() - kept);
+        for (damaged, says) in [(sound[..end].to_vec(), "the file ends here"), (zeros, &lost)] {
+            fs::write(&path, &damaged).unwrap();
+            let said = refusal(&mut cluster.command(follower), STORAGE);
+            assert!(said.contains(&format!("{} is damaged at byte {end}:", path.display())), "{said}");
+            assert!(said.contains(says), "{said}");
+            assert!(fs::read(&path).unwrap() == damaged, "the damaged file was written to");
+        }
         assert_serves(&cluster, &mut taken);
     }
     fs::write(&path, &sound).unwrap();

@@ -19,7 +19,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-use super::{SECTOR, SEGMENT, directory, identity, lay_out, segment_name};
+use super::{FRAMES_AT, SECTOR, SEGMENT, directory, front, identity, lay_out, segment_name};
 
 /// Remembers all that was applied, in a word.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -64,6 +64,13 @@ fn files(directory: &Path) -> Files {
     let first = segment_name(serde_json::from_value(identity["segments"]["first"].clone()).unwrap());
     files.retain(|name, _| !name.starts_with("wal-") || *name >= first);
     files
+}
+
+/// A segment before its first frame was written.
+fn as_new(segment: &[u8]) -> Vec<u8> {
+    let mut new = front(segment);
+    new.resize(segment.len(), 0);
+    new
 }
 
 /// One step of a node: what was on its disk before, and after.
@@ -225,14 +232,16 @@ fn a_log_with_snapshots_cut_at_any_byte_recovers() {
         for (number, step) in live(seed, 60).iter().enumerate() {
             let last = (*segments(&step.after).last().unwrap()).clone();
             let (new, old) = (&step.after[&last], step.before.get(&last));
-            let blank = vec![0; new.len()];
-            // What the write changed is behind what was there, or behind the header of a new segment.
-            let old = old.cloned().unwrap_or_else(|| [&new[..SECTOR], &blank[SECTOR..]].concat());
-            let changed: Vec<usize> = (0..new.len()).filter(|&at| old[at] != new[at]).collect();
+            // What the write changed is behind what was there, or behind the front of a new segment. Its evidence came later.
+            let old = old.cloned().unwrap_or_else(|| as_new(new));
+            let changed: Vec<usize> = (FRAMES_AT..new.len()).filter(|&at| old[at] != new[at]).collect();
             let Some((&from, &to)) = changed.first().zip(changed.last()) else { continue };
             for cut in from..=to + 1 {
                 let mut files = step.after.clone();
-                files.get_mut(&last).unwrap()[cut..].fill(0);
+                files.insert(
+                    last.clone(),
+                    [&old[..FRAMES_AT], &new[FRAMES_AT..cut], &vec![0; new.len() - cut]].concat(),
+                );
                 let expected = if cut > to { &step.is } else { &step.torn };
                 assert_recovers(&files, expected, &format!("seed {seed}, step {number}: {} cut at {cut}", step.what));
                 *scenes.entry(step.what).or_insert(0) += 1;
@@ -264,14 +273,17 @@ fn a_start_that_brings_the_log_into_line_may_crash_as_well() {
             let begins = !before.contains_key(&last);
             begun += usize::from(begins);
             let new = &after[&last];
-            let header = [&new[..SECTOR], &vec![0; new.len() - SECTOR][..]].concat();
+            let header = as_new(new);
             let old = before.get(&last).unwrap_or(&header);
-            let changed: Vec<usize> = (0..new.len()).filter(|&at| old[at] != new[at]).collect();
+            let changed: Vec<usize> = (FRAMES_AT..new.len()).filter(|&at| old[at] != new[at]).collect();
             let (&from, &to) = changed.first().zip(changed.last()).unwrap();
             for cut in (from..=to + 1).step_by(if begins { 1 } else { 9 }) {
                 let mut files = before.clone();
                 files.extend(after.clone());
-                files.get_mut(&last).unwrap()[cut..].fill(0);
+                files.insert(
+                    last.clone(),
+                    [&old[..FRAMES_AT], &new[FRAMES_AT..cut], &vec![0; new.len() - cut]].concat(),
+                );
                 assert_recovers(&files, &step.torn, &format!("{scene}, cut at {cut}"));
                 scenes += 1;
             }
@@ -310,8 +322,7 @@ fn segments_that_were_about_to_be_removed_are_not_read() {
             // The new segment has its name, but nothing else has happened yet.
             let mut files = step.before.clone();
             let new = *segments(&step.after).last().unwrap();
-            let header = &step.after[new][..SECTOR];
-            files.insert(new.clone(), [header, &vec![0; step.after[new].len() - SECTOR]].concat());
+            files.insert(new.clone(), as_new(&step.after[new]));
             assert_recovers(&files, &step.was, &format!("seed {seed}: {removed:?} are still counted"));
             // Those that are counted must be there.
             let mut files = step.after.clone();
@@ -397,7 +408,7 @@ fn a_segment_of_format_1_is_refused_by_name() {
     bytes[SECTOR - 4..SECTOR].copy_from_slice(&sum.to_le_bytes());
     fs::write(&path, bytes).unwrap();
     let error = open(directory.path()).unwrap_err();
-    assert!(matches!(error, StorageError::UnknownFormat { found: 1, known: 2, .. }), "{error}");
+    assert!(matches!(error, StorageError::UnknownFormat { found: 1, known: 3, .. }), "{error}");
 }
 
 #[test]

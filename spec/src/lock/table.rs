@@ -24,8 +24,9 @@ use crate::raft::{LARGEST, Stamp, StateMachine};
 /// in the index, and the index nothing else; a second index has the deadlines of exactly the sessions that hold a lock with
 /// waiters, and counts these locks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "Stored")]
 pub struct LockTable {
-    /// How many sessions and claims a sweep ends at the most; but always one session.
+    /// How much a sweep does at the most, counted in sessions, claims, and waiters behind them; but it always ends one session.
     sweep: u64,
     next_session: u64,
     next_token: Token,
@@ -35,7 +36,34 @@ pub struct LockTable {
     locks: SharedMap<Key, Lock>,
 }
 
-/// How much a sweep ends unless told otherwise: a few milliseconds of work (docs/performance.md).
+/// A table as it was written. What it says of contended sessions is not believed, for it follows from the rest: no file and
+/// no peer can contradict that.
+#[derive(Deserialize)]
+struct Stored {
+    sweep: u64,
+    next_session: u64,
+    next_token: Token,
+    sessions: SharedMap<SessionId, Session>,
+    deadlines: SharedMap<(Stamp, SessionId), ()>,
+    #[serde(rename = "contended")]
+    _contended: SharedMap<(Stamp, SessionId), u64>,
+    locks: SharedMap<Key, Lock>,
+}
+
+impl From<Stored> for LockTable {
+    fn from(stored: Stored) -> LockTable {
+        let Stored { sweep, next_session, next_token, sessions, deadlines, locks, .. } = stored;
+        let contended = SharedMap::new();
+        let mut table = LockTable { sweep, next_session, next_token, sessions, deadlines, contended, locks };
+        let queues = table.locks.clone();
+        for lock in queues.values().filter(|lock| !lock.queue.is_empty()) {
+            table.has_waiters(lock.holder.session, false, true);
+        }
+        table
+    }
+}
+
+/// How much a sweep does unless told otherwise: a few milliseconds of work (docs/performance.md).
 const SWEEP: u64 = 250;
 
 impl Default for LockTable {
@@ -45,8 +73,8 @@ impl Default for LockTable {
 }
 
 impl LockTable {
-    /// An empty table, one sweep of which ends so many sessions and claims at the most; but always one session. All
-    /// replicas must begin with the same.
+    /// An empty table, one sweep of which ends so many sessions and claims at the most, the waiters behind them counted
+    /// in; but always one session. All replicas must begin with the same.
     pub fn sweeping(sweep: u64) -> LockTable {
         LockTable {
             sweep,
@@ -382,15 +410,25 @@ impl LockTable {
         let mut full = 0;
         let is_due = |(deadline, _): &&(Stamp, SessionId)| *deadline < at;
         let contended = self.contended.keys().take_while(is_due);
-        let others = self.deadlines.keys().filter(|entry| !self.contended.contains_key(entry)).take_while(is_due);
+        let others = self.deadlines.keys().take_while(is_due).filter(|entry| !self.contended.contains_key(entry));
         let due = contended.chain(others).map(|&(_, session)| session);
         let has_room = |session: &SessionId| {
             let has_room = full < self.sweep.max(1);
-            full += 1 + self.sessions[session].claims().len() as u64;
+            full += self.work_of_ending(*session);
             has_room
         };
         let first: Vec<SessionId> = due.take_while(has_room).collect();
         self.end(at, &first, events);
+    }
+
+    /// How much it takes to end a session: itself, its claims, and the waiters for what it holds, all of whom may be passed over.
+    fn work_of_ending(&self, id: SessionId) -> u64 {
+        let session = &self.sessions[&id];
+        let waiters =
+            |key: &Key| self.locks.get(key).filter(|lock| lock.holder.session == id).map_or(0, |lock| lock.queue.len());
+        let is_contended = self.contended.contains_key(&(session.deadline, id));
+        let waiting = if is_contended { session.claims().iter().map(waiters).sum() } else { 0 };
+        (1 + session.claims().len() + waiting) as u64
     }
 
     /// Ends the holder of `key` if it is due: what is asked of the key is asked of who comes next.
@@ -405,6 +443,7 @@ impl LockTable {
     /// all of them, the queues are cleared.
     fn end(&mut self, at: Stamp, ids: &[SessionId], events: &mut Vec<Event>) {
         let mut ended = Vec::new();
+        let mut gone = BTreeSet::new();
         for &id in ids {
             if let Some(session) = self.sessions.remove(&id) {
                 let deadline = session.deadline;
@@ -413,6 +452,7 @@ impl LockTable {
                 let expired = Event::Expired { session: id, deadline };
                 events.push(if session.is_due(at) { expired } else { Event::Closed { session: id } });
                 ended.push((id, session.claims));
+                gone.insert(id);
             }
         }
         let mut queues_to_clear = BTreeSet::new();
@@ -429,7 +469,7 @@ impl LockTable {
         for key in queues_to_clear {
             let Some(lock) = self.locks.get_mut(&key) else { continue };
             let had_waiters = !lock.queue.is_empty();
-            lock.queue.retain(|waiter| self.sessions.contains_key(&waiter.session));
+            lock.queue.retain(|waiter| !gone.contains(&waiter.session));
             let (holder, has_waiters) = (lock.holder.session, !lock.queue.is_empty());
             self.has_waiters(holder, had_waiters, has_waiters);
         }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, Index, Log, Members, NodeId, Position, Stamp, StateMachine, Term, in_range};
+use super::{Entry, Index, LARGEST, Log, Members, NodeId, Position, Stamp, StateMachine, Term, in_range};
 
 /// The node's place in the elections (figure 3.1's `currentTerm` and `votedFor`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -69,18 +69,19 @@ pub enum Persist<S: StateMachine> {
 }
 
 impl<S: StateMachine> Snapshot<S> {
-    /// Whether it has no number beyond [`LARGEST`](super::LARGEST).
+    /// Whether it has no number beyond [`LARGEST`].
     pub fn in_range(&self) -> bool {
         self.last.in_range() && in_range([self.stamp.0]) && self.machine.in_range()
     }
 }
 
 impl<S: StateMachine> Durable<S> {
-    /// Whether it has no number beyond [`LARGEST`](super::LARGEST); the log's end has its greatest. A driver refuses to start
-    /// from a disk that has (R37).
+    /// Whether it has no number that a node cannot have come to, far beyond [`LARGEST`]; the log's end has the log's greatest. A
+    /// driver does not start from a disk that has (R37).
     pub fn in_range(&self) -> bool {
-        let log = self.log.last().in_range() && in_range([self.log.last_stamp().0]);
-        log && in_range([self.hard.term.0]) && self.snapshot.in_range()
+        let Position { term, index } = self.log.last();
+        let numbers = [self.hard.term.0, term.0, index.0, self.log.last_stamp().0];
+        numbers.into_iter().all(|number| number < 2 * LARGEST) && self.snapshot.in_range()
     }
 
     /// A blank disk under a state machine's first state: of a founding member, or, if `members` is empty, of a server that is

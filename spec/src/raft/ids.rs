@@ -51,9 +51,13 @@ number! {
     ReadId(u64)
 }
 
-/// The greatest number that a node takes from outside (R37): what a peer, a client or a file says beyond it is refused. So no
-/// number overflows: from here a node can count on for as many steps again as it took to get here.
+/// The greatest number that a node takes from a peer or a client (R37). Its own numbers go on from there by single steps, so
+/// none overflows.
 pub const LARGEST: u64 = 1 << 62;
+
+/// The furthest that a message's term may be ahead of a node's own, unless the node has no past (R37). One false message may
+/// not use up the terms that there are: nobody could be elected any more.
+pub const LEAP: u64 = 1 << 32;
 
 /// Whether none of them is greater than [`LARGEST`].
 pub(crate) fn in_range<const N: usize>(numbers: [u64; N]) -> bool {

@@ -156,6 +156,11 @@ impl<C> Log<C> {
         if index == self.base.index { Some(self.base.term) } else { self.get(index).map(|entry| entry.term) }
     }
 
+    /// The stamp of the entry at `index`, the base included; `None` where the log does not reach.
+    pub fn stamp_at(&self, index: Index) -> Option<Stamp> {
+        if index == self.base.index { Some(self.base_stamp) } else { self.get(index).map(|entry| entry.stamp) }
+    }
+
     /// At most `limit` entries from `from` on. Empty if `from` is at or before the base, or past the end.
     pub fn slice(&self, from: Index, limit: usize) -> &[Entry<C>] {
         let Some(offset) = from.0.checked_sub(self.base.index.0 + 1) else { return &[] };

@@ -49,7 +49,7 @@ pub mod transfer;
 
 pub use config::Config;
 pub use durable::{Durable, HardState, Persist, Snapshot};
-pub use ids::{Index, LARGEST, NodeId, ReadId, Round, Stamp, Term};
+pub use ids::{Index, LARGEST, LEAP, NodeId, ReadId, Round, Stamp, Term};
 pub(crate) use ids::{in_range, number};
 pub use interface::{DropReason, Input, Output};
 pub use log::{Entry, Log, Payload, Position};

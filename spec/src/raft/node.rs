@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::replication::Beat;
 use super::{
-    Body, Config, DropReason, Durable, HardState, Hint, Index, Input, Log, Message, NodeId, Output, Persist, Position,
-    Role, Round, Stamp, StateMachine, Term,
+    Body, Config, DropReason, Durable, HardState, Hint, Index, Input, LEAP, Log, Message, NodeId, Output, Persist,
+    Position, Role, Round, Stamp, StateMachine, Term,
 };
 
 /// One server of a cluster.
@@ -129,7 +129,7 @@ impl<S: StateMachine> Node<S> {
 
     /// A message: sorted out by term (figure 3.1, "All Servers"), then by kind.
     fn on_message(&mut self, message: Message<S>, out: &mut Vec<Output<S>>) {
-        let in_range = message.in_range();
+        let in_range = message.in_range() && self.in_reach(message.term);
         let Message { from, to, term, body } = message;
         // Members it has not heard of yet may lead it or ask for its vote (§4.1): what counts is who counts the votes.
         if to != self.id() || from == self.id() {
@@ -161,6 +161,11 @@ impl<S: StateMachine> Node<S> {
             Body::TimeoutNow => self.on_timeout_now(from, out),
             Body::InstallSnapshot { snapshot } => self.on_install_snapshot(from, snapshot, out),
         }
+    }
+
+    /// Whether a message may be of this term: far ahead only where this node has no past.
+    fn in_reach(&self, term: Term) -> bool {
+        self.term() == Term(0) || term.0 <= self.term().0.saturating_add(LEAP)
     }
 
     /// A message from an earlier term. A request is refused, so that its sender learns of the present term and steps

@@ -144,34 +144,44 @@ impl<S: StateMachine> Node<S> {
             let hint = self.hint(prev.index);
             return self.send(from, Body::AppendRejected { prev: prev.index, hint, round }, out);
         }
-        let behind_base = entries.iter().find(|entry| entry.index > base);
-        if prev.index < base && behind_base.is_some_and(|entry| !follows(self.log.base(), self.log.base_stamp(), entry))
-        {
+        let matched = Index(prev.index.0 + entries.len() as u64).max(base);
+        let news = self.news(entries);
+        if news.first().is_some_and(|first| !self.goes_on_with(first)) {
             return out.push(Output::Dropped { from, reason: DropReason::Malformed });
         }
-        let matched = Index(prev.index.0 + entries.len() as u64).max(base);
-        let wrote = self.accept(entries, out);
+        let wrote = !news.is_empty();
+        self.accept(news, out);
         self.hear_clock(stamp, matched, wrote);
         self.send(from, Body::AppendAccepted { matched, round }, out);
         // Only up to what this leader has confirmed: whatever stands after it may be another's (figure 3.1, step 5).
         self.commit_up_to(commit.min(matched), out);
     }
 
-    /// Puts into the log those of the leader's entries that it lacks. An entry that conflicts with one of them gives
-    /// way, with all that follow it; one that does not stays, for this may be an old message. Says whether it wrote any.
-    fn accept(&mut self, entries: Vec<Entry<S::Command>>, out: &mut Vec<Output<S>>) -> bool {
+    /// Those of the leader's entries that the log lacks.
+    fn news(&self, entries: Vec<Entry<S::Command>>) -> Vec<Entry<S::Command>> {
         let base = self.log.base().index;
         let known =
             |entry: &Entry<S::Command>| entry.index <= base || self.log.term_at(entry.index) == Some(entry.term);
-        let news: Vec<Entry<S::Command>> = entries.into_iter().skip_while(known).collect();
-        let Some(first) = news.first() else { return false };
+        entries.into_iter().skip_while(known).collect()
+    }
+
+    /// Whether the entry can follow the one that is before it here.
+    fn goes_on_with(&self, entry: &Entry<S::Command>) -> bool {
+        let index = entry.index.previous();
+        let before = self.log.term_at(index).zip(self.log.stamp_at(index));
+        before.is_some_and(|(term, stamp)| follows(Position { term, index }, stamp, entry))
+    }
+
+    /// Puts the leader's entries that it lacks into the log. An entry that conflicts with one of them gives way, with all
+    /// that follow it; one that does not stays, for this may be an old message.
+    fn accept(&mut self, news: Vec<Entry<S::Command>>, out: &mut Vec<Output<S>>) {
+        let Some(first) = news.first() else { return };
         assert!(first.index > self.commit, "a committed entry is never replaced (§3.6.3, State Machine Safety)");
         self.log.truncate(first.index);
         for entry in &news {
             self.log.push(entry.clone());
         }
         out.push(Output::Persist(Persist::Entries(news)));
-        true
     }
 
     /// What this node has at `prev`, where the leader's entry did not fit.

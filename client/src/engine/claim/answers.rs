@@ -2,30 +2,38 @@
 
 use std::time::Duration;
 
-use tokio::sync::watch;
-use tokio::time::Instant;
-
 use super::sending::patience;
 use super::{Asker, Claim, DAY_MS, Doing, Leftover, State, begin};
 use crate::client::unexpected;
+use crate::clock::BootInstant;
 use crate::engine::Surroundings;
 use crate::engine::link::Link;
 use crate::engine::pool::Session;
-use crate::lease::{self, Lease};
+use crate::lease;
 use crate::route::{backoff, backoff_within};
 use crate::wire::{Answer, Code, Failure, Outcome};
 use crate::{Error, Guard};
 
+/// The longest pause before a leader without disk space is asked again. Space is freed by people and by snapshots, so
+/// there is no hurry.
+const SPACE_PAUSE: Duration = Duration::from_secs(1);
+
 impl Claim {
     /// Its keep-alive was answered.
-    pub(in crate::engine) fn kept_alive(&mut self, now: Instant, sent: Instant, outcome: Outcome, link: &mut Link) {
+    pub(in crate::engine) fn kept_alive(
+        &mut self,
+        now: BootInstant,
+        sent: BootInstant,
+        outcome: Outcome,
+        link: &mut Link,
+    ) {
         match (&mut self.state, outcome) {
             (State::With(session, doing), Outcome::Ok(Answer::Session(_))) => {
                 session.renewed(sent);
                 self.keepalive.restart(link, None);
                 self.refusals = 0;
                 match doing {
-                    Doing::Held { lease, .. } => lease::extend(lease, session.trusted_until()),
+                    Doing::Held { lease, .. } => lease.extend(session.trusted_until()),
                     Doing::Acquiring { granted: Some(_) } => self.hand_over(now),
                     _ => {}
                 }
@@ -47,14 +55,14 @@ impl Claim {
     /// The request that its state waits for was answered.
     pub(in crate::engine) fn answered(
         &mut self,
-        now: Instant,
-        sent: Instant,
+        now: BootInstant,
+        sent: BootInstant,
         outcome: Outcome,
         link: &mut Link,
         around: &Surroundings,
     ) {
         match &self.state {
-            State::Opening => self.open_answered(sent, outcome, link),
+            State::Opening => self.open_answered(now, sent, outcome, link),
             State::With(_, Doing::Acquiring { .. }) => self.acquire_answered(now, outcome, link, around),
             State::With(_, Doing::Releasing { .. } | Doing::Withdrawing) => self.drop_answered(now, outcome, link),
             State::With(_, Doing::Held { .. }) | State::Lost | State::Ended(_) => {}
@@ -63,7 +71,7 @@ impl Claim {
 
     // What answers lead to.
 
-    fn open_answered(&mut self, sent: Instant, outcome: Outcome, link: &mut Link) {
+    fn open_answered(&mut self, now: BootInstant, sent: BootInstant, outcome: Outcome, link: &mut Link) {
         self.step.restart(link, None);
         match outcome {
             Outcome::Ok(Answer::Session(lease)) => {
@@ -75,11 +83,14 @@ impl Claim {
                 };
             }
             Outcome::Ok(other) => self.refused(Error::Refused(unexpected(&other)), Leftover::Nothing),
-            Outcome::Error(failure) => self.refused(Error::Refused(failure), Leftover::Nothing),
+            Outcome::Error(failure) => match self.pause_for_space(now, failure.error) {
+                Some(pause) => self.step.restart(link, Some(now + pause)),
+                None => self.refused(Error::Refused(failure), Leftover::Nothing),
+            },
         }
     }
 
-    fn acquire_answered(&mut self, now: Instant, outcome: Outcome, link: &mut Link, around: &Surroundings) {
+    fn acquire_answered(&mut self, now: BootInstant, outcome: Outcome, link: &mut Link, around: &Surroundings) {
         let failure = match outcome {
             Outcome::Ok(Answer::Acquired(grant)) => {
                 let first_sent = self.step.first_sent();
@@ -99,6 +110,9 @@ impl Claim {
             Outcome::Error(failure) => failure,
         };
         let wait_is_over = self.wait_until.is_some_and(|until| now >= until);
+        if let Some(pause) = self.pause_for_space(now, failure.error) {
+            return self.step.put_off(link, now + pause);
+        }
         match failure.error {
             Code::NoSession => self.session_is_gone(now, link),
             // The table has done this number, and it left no claim.
@@ -132,7 +146,7 @@ impl Claim {
     }
 
     /// A release or a withdrawal was answered.
-    fn drop_answered(&mut self, now: Instant, outcome: Outcome, link: &mut Link) {
+    fn drop_answered(&mut self, now: BootInstant, outcome: Outcome, link: &mut Link) {
         self.step.restart(link, None);
         let State::With(session, doing) = self.take_state() else { return };
         let (result, leftover) = match outcome {
@@ -154,7 +168,7 @@ impl Claim {
     }
 
     /// The server says that the session does not exist.
-    fn session_is_gone(&mut self, now: Instant, link: &mut Link) {
+    fn session_is_gone(&mut self, now: BootInstant, link: &mut Link) {
         self.keepalive.restart(link, None);
         match self.take_state() {
             State::With(_, Doing::Acquiring { .. }) => {
@@ -162,7 +176,7 @@ impl Claim {
                 self.try_anew(now, link);
             }
             State::With(_, Doing::Held { lease, .. }) => {
-                lease::lose(&lease);
+                lease.lose();
                 self.state = State::Lost;
             }
             other => self.state = other,
@@ -170,7 +184,7 @@ impl Claim {
     }
 
     /// Makes a guard of a grant, unless so much time has gone by that the lease must be renewed first.
-    fn hand_over(&mut self, now: Instant) {
+    fn hand_over(&mut self, now: BootInstant) {
         let State::With(session, doing) = &mut self.state else { return };
         let Doing::Acquiring { granted: Some(token) } = *doing else { return };
         let trusted_until = session.trusted_until();
@@ -178,15 +192,27 @@ impl Claim {
             return;
         }
         let Some(Asker { reply, commands }) = self.asker.take() else { return };
-        let (lease, watched) = watch::channel(Lease { trusted_until, lost: false });
+        let (lease, watched) = lease::lease(self.clock, trusted_until);
         *doing = Doing::Held { token, lease };
         let (claim, key, session) = (self.id, self.key.clone(), session.id);
         // A guard that nobody takes any more is dropped here, and by that released.
         let _ = reply.send(Ok(Guard { claim, key, token, session, lease: watched, commands, released: false }));
     }
 
+    /// How long to wait before a leader without disk space is asked again: only a caller that waits for the lock waits for
+    /// space too, and only while another attempt fits into the wait. All others are told.
+    fn pause_for_space(&mut self, now: BootInstant, error: Code) -> Option<Duration> {
+        let pause = backoff_within(self.setbacks, SPACE_PAUSE);
+        let in_time = self.wait_until.is_none_or(|until| now + pause < until);
+        if error != Code::NoSpace || !self.waits || !in_time {
+            return None;
+        }
+        self.setbacks = self.setbacks.saturating_add(1);
+        Some(pause)
+    }
+
     /// Begins the state's request anew; after the first time with a pause.
-    fn try_anew(&mut self, now: Instant, link: &mut Link) {
+    fn try_anew(&mut self, now: BootInstant, link: &mut Link) {
         let pause = (self.setbacks > 0).then(|| now + backoff(self.setbacks));
         self.setbacks = self.setbacks.saturating_add(1);
         self.step.restart(link, pause);

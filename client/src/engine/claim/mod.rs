@@ -18,14 +18,14 @@ mod sending;
 
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::Instant;
+use tokio::sync::{mpsc, oneshot};
 
 use super::exchange::Exchange;
 use super::link::Link;
 use super::pool::{Kind, Session};
 use super::{Command, Surroundings};
-use crate::lease::Lease;
+use crate::clock::{BootInstant, Clock};
+use crate::lease::LeaseWriter;
 use crate::wire::SessionId;
 use crate::{Error, Guard, Options, Wait};
 
@@ -52,7 +52,7 @@ pub(in crate::engine) enum Leftover {
 /// What a claim wants after it was driven.
 pub(in crate::engine) enum Next {
     /// To be driven again then, if not earlier.
-    Wake(Option<Instant>),
+    Wake(Option<BootInstant>),
     /// Nothing any more.
     Ended(Leftover),
 }
@@ -73,9 +73,9 @@ enum Doing {
     /// guard can be handed out.
     Acquiring { granted: Option<u64> },
     /// A guard has it.
-    Held { token: u64, lease: watch::Sender<Lease> },
+    Held { token: u64, lease: LeaseWriter },
     /// The guard gives it back.
-    Releasing { token: u64, answer_by: Instant },
+    Releasing { token: u64, answer_by: BootInstant },
     /// Nobody wants it any more.
     Withdrawing,
 }
@@ -85,18 +85,20 @@ pub(in crate::engine) struct Claim {
     id: u64,
     key: String,
     kind: Kind,
+    /// For the guard's lease.
+    clock: Clock,
     /// `None`: nobody waits for the lock any more, or somebody has it.
     asker: Option<Asker>,
     /// Who wants to know what came of the release.
     releaser: Option<oneshot::Sender<Result<(), Error>>>,
-    began: Instant,
+    began: BootInstant,
     waits: bool,
     /// The end of the wait in the queue; `None` with `waits`: there is none.
-    wait_until: Option<Instant>,
+    wait_until: Option<BootInstant>,
     /// When the asker is told that it failed.
-    fail_at: Option<Instant>,
+    fail_at: Option<BootInstant>,
     /// When the background stops trying to give the claim back.
-    give_up_at: Option<Instant>,
+    give_up_at: Option<BootInstant>,
     state: State,
     step: Exchange,
     keepalive: Exchange,
@@ -105,13 +107,13 @@ pub(in crate::engine) struct Claim {
     /// How often in a row the keep-alive was refused.
     refusals: u32,
     /// When it stands in the engine's timers.
-    pub(in crate::engine) wake: Option<Instant>,
+    pub(in crate::engine) wake: Option<BootInstant>,
 }
 
 impl Claim {
     #[expect(clippy::too_many_arguments, reason = "one caller, which has them in this form")]
     pub(in crate::engine) fn new(
-        now: Instant,
+        now: BootInstant,
         id: u64,
         key: String,
         kind: Kind,
@@ -134,6 +136,7 @@ impl Claim {
             id,
             key,
             kind,
+            clock: around.clock,
             asker: Some(asker),
             releaser: None,
             began: now,
@@ -157,7 +160,7 @@ impl Claim {
     /// Whether it has something to say to the server, now or by and by.
     pub(in crate::engine) fn wants_connection(&self) -> bool {
         match &self.state {
-            State::With(_, Doing::Held { lease, .. }) => !lease.borrow().lost,
+            State::With(_, Doing::Held { lease, .. }) => !lease.is_lost(),
             State::With(..) => true,
             State::Opening => self.asker.is_some(),
             State::Lost | State::Ended(_) => false,
@@ -175,7 +178,7 @@ impl Claim {
     }
 
     /// Sends what is due, gives up what is overdue.
-    pub(in crate::engine) fn drive(&mut self, now: Instant, link: &mut Link, around: &Surroundings) -> Next {
+    pub(in crate::engine) fn drive(&mut self, now: BootInstant, link: &mut Link, around: &Surroundings) -> Next {
         self.keep_deadlines(now, link, around);
         if let State::Ended(_) = self.state {
             self.step.restart(link, None);
@@ -190,7 +193,7 @@ impl Claim {
     }
 
     /// The client is closed: whoever still waits for the lock is told.
-    pub(in crate::engine) fn close(&mut self, now: Instant, link: &mut Link, around: &Surroundings) {
+    pub(in crate::engine) fn close(&mut self, now: BootInstant, link: &mut Link, around: &Surroundings) {
         if self.asker.is_some() {
             self.tell(Err(Error::Closed));
             self.give_back(now, link, around);
@@ -198,7 +201,7 @@ impl Claim {
     }
 
     /// Its caller dropped the `lock` future.
-    pub(in crate::engine) fn abandon(&mut self, now: Instant, link: &mut Link, around: &Surroundings) {
+    pub(in crate::engine) fn abandon(&mut self, now: BootInstant, link: &mut Link, around: &Surroundings) {
         // A claim that was granted meanwhile is released by its guard.
         if self.asker.take().is_some() {
             self.give_back(now, link, around);
@@ -208,7 +211,7 @@ impl Claim {
     /// Its guard ends.
     pub(in crate::engine) fn release(
         &mut self,
-        now: Instant,
+        now: BootInstant,
         reply: Option<oneshot::Sender<Result<(), Error>>>,
         link: &mut Link,
         around: &Surroundings,
@@ -230,7 +233,7 @@ impl Claim {
     // What several events lead to.
 
     /// Nobody wants the lock any more: whatever there may be of a claim is withdrawn.
-    fn give_back(&mut self, now: Instant, link: &mut Link, around: &Surroundings) {
+    fn give_back(&mut self, now: BootInstant, link: &mut Link, around: &Surroundings) {
         let patience = around.options.request_timeout;
         match self.take_state() {
             State::Opening if self.step.is_open() => {

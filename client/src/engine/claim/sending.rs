@@ -2,18 +2,17 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use super::{Claim, DAY_MS, Doing, Leftover, State};
+use crate::Error;
+use crate::clock::BootInstant;
 use crate::engine::exchange::Pace;
 use crate::engine::link::{Link, Part};
 use crate::engine::pool::{Kind, Session};
 use crate::engine::{Surroundings, Task, millis};
 use crate::wire::{self, Op};
-use crate::{Error, lease};
 
 impl Claim {
-    pub(super) fn keep_deadlines(&mut self, now: Instant, link: &mut Link, around: &Surroundings) {
+    pub(super) fn keep_deadlines(&mut self, now: BootInstant, link: &mut Link, around: &Surroundings) {
         if self.asker.is_some() && self.fail_at.is_some_and(|at| now >= at) {
             let after = now - self.began;
             let stands_in_queue = self.waits && self.step.is_open() && !matches!(self.state, State::Opening);
@@ -24,10 +23,8 @@ impl Claim {
             self.released(Err(around.unreachable(around.options.request_timeout)), Leftover::Nothing);
         }
         match &mut self.state {
-            State::With(session, Doing::Held { lease, .. })
-                if now >= session.trusted_until() && !lease.borrow().lost =>
-            {
-                lease::lose(lease);
+            State::With(session, Doing::Held { lease, .. }) if now >= session.trusted_until() && !lease.is_lost() => {
+                lease.lose();
                 self.keepalive.restart(link, None);
             }
             State::With(_, Doing::Releasing { answer_by, .. }) if now >= *answer_by => {
@@ -41,7 +38,7 @@ impl Claim {
     }
 
     /// Whether the state waits for an answer that is to be asked for (again).
-    fn has_step(&self, now: Instant) -> bool {
+    fn has_step(&self, now: BootInstant) -> bool {
         match &self.state {
             // An acquire is not repeated when its wait is over: that would ask for a wait of nothing.
             State::With(_, Doing::Acquiring { granted }) => {
@@ -55,7 +52,7 @@ impl Claim {
         }
     }
 
-    pub(super) fn send_step(&mut self, now: Instant, link: &mut Link, around: &Surroundings) {
+    pub(super) fn send_step(&mut self, now: BootInstant, link: &mut Link, around: &Surroundings) {
         if !self.has_step(now) {
             return;
         }
@@ -69,7 +66,7 @@ impl Claim {
     }
 
     /// What the state asks for, under the number that its operation has.
-    fn step_op(&self, now: Instant) -> Op {
+    fn step_op(&self, now: BootInstant) -> Op {
         let State::With(Session { id, number, .. }, doing) = &self.state else {
             let Kind { ttl_ms, owner } = self.kind.clone();
             return Op::OpenSession(wire::OpenSession { ttl_ms, owner });
@@ -92,20 +89,20 @@ impl Claim {
     /// When the session is to be kept alive, if it is: a third of its time-to-live after it was last renewed.
     ///
     /// An acquire that was just sent will renew it by itself if it is granted at once, as most are.
-    fn keepalive_due(&self) -> Option<Instant> {
+    fn keepalive_due(&self) -> Option<BootInstant> {
         let State::With(session, doing) = &self.state else { return None };
-        let due = session.good_until.checked_sub(session.ttl * 2 / 3)?;
+        let due = session.good_until.saturating_sub(session.ttl * 2 / 3);
         match doing {
             Doing::Acquiring { granted: Some(_) } => Some(due.min(self.began)),
             Doing::Acquiring { granted: None } => {
                 Some(self.step.first_sent().map_or(due, |sent| due.max(sent + session.ttl / 12)))
             }
-            Doing::Held { lease, .. } => (!lease.borrow().lost).then_some(due),
+            Doing::Held { lease, .. } => (!lease.is_lost()).then_some(due),
             Doing::Releasing { .. } | Doing::Withdrawing => None,
         }
     }
 
-    pub(super) fn send_keepalive(&mut self, now: Instant, link: &mut Link, around: &Surroundings) {
+    pub(super) fn send_keepalive(&mut self, now: BootInstant, link: &mut Link, around: &Surroundings) {
         if self.keepalive_due().is_none_or(|due| now < due) {
             return;
         }
@@ -116,7 +113,7 @@ impl Claim {
         self.keepalive.send_if_due(now, link, task, pace, || Op::KeepAlive { session });
     }
 
-    pub(super) fn next_wake(&self, now: Instant, link: &Link) -> Option<Instant> {
+    pub(super) fn next_wake(&self, now: BootInstant, link: &Link) -> Option<BootInstant> {
         let mut wakes = [None; 5];
         wakes[0] = self.fail_at.filter(|_| self.asker.is_some());
         wakes[1] = self.give_up_at;
@@ -125,7 +122,7 @@ impl Claim {
             wakes[3] = self.keepalive_due().map(|due| self.keepalive.again_at().map_or(due, |at| at.max(due)));
         }
         wakes[4] = match &self.state {
-            State::With(session, Doing::Held { lease, .. }) if !lease.borrow().lost => Some(session.trusted_until()),
+            State::With(session, Doing::Held { lease, .. }) if !lease.is_lost() => Some(session.trusted_until()),
             State::With(_, Doing::Releasing { answer_by, .. }) if self.releaser.is_some() => Some(*answer_by),
             _ => None,
         };

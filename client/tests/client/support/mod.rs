@@ -13,8 +13,8 @@ use std::time::Duration;
 use futures_util::{SinkExt, StreamExt};
 use palisade_client::codec::{decode, encode_into};
 use palisade_client::wire::{
-    Acquired, Answer, Code, Failure, LeaderView, LockPage, Op, Outcome, Request, Response, SessionId, SessionLease,
-    StatusView,
+    Acquired, Answer, Code, DiskView, Failure, LeaderView, LockPage, Op, Outcome, Request, Response, SessionId,
+    SessionLease, StatusView,
 };
 use palisade_client::{Client, Options};
 use parking_lot::{Mutex, MutexGuard};
@@ -47,6 +47,8 @@ pub(crate) struct Faults {
     pub(crate) nameless: bool,
     /// The next acquires are refused with this, before they are done.
     pub(crate) refuse_acquires: Vec<Code>,
+    /// No session is opened and no lock is granted anew, for the disk is full.
+    pub(crate) no_space: bool,
     /// The next releases and withdrawals are refused with this, before they are done.
     pub(crate) refuse_releases: Vec<Code>,
     /// Every keep-alive is refused, for there is too much to do.
@@ -316,6 +318,9 @@ impl State {
             Op::Release { .. } | Op::Withdraw { .. } => Some(&mut self.faults.refuse_releases),
             _ => None,
         };
+        if self.faults.no_space && matches!(op, Op::OpenSession(_) | Op::Acquire { .. }) {
+            return self.answer(line, id, Err(Failure::new(Code::NoSpace, "the disk is nearly full")));
+        }
         let overloaded = self.faults.refuse_keepalives && matches!(op, Op::KeepAlive { .. });
         if let Some(code) = refusals.and_then(Vec::pop).or(overloaded.then_some(Code::Overloaded)) {
             return self.answer(line, id, Err(Failure::new(code, "refused by the test")));
@@ -450,6 +455,7 @@ impl State {
             locks: 0,
             members: Vec::new(),
             snapshot: None,
+            disk: DiskView::default(),
         }
     }
 }

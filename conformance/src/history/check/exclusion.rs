@@ -3,7 +3,8 @@
 //! # What it checks
 //!
 //! 1. A token belongs to one grant: one key, one session; and whoever gave a lock back was its holder.
-//! 2. Tokens follow time, across all keys: a grant that was seen before another was asked for has the lower token.
+//! 2. Tokens follow time, across all keys: a grant that was seen before another was asked for has the lower token. And none
+//!    is seen before it was asked for.
 //! 3. Periods of one key do not overlap: when a grant has been seen, those with lower tokens have ended, so nothing may
 //!    still find them there, and nothing can be missing that would have ended them (a release, a withdrawal, a close, the
 //!    time-to-live).
@@ -14,7 +15,7 @@
 //!
 //! In a correct service each grant of a key begins at a moment g and ends at a moment e ≥ g, and the grants of all keys have tokens
 //! in the order of their g; those of one key do not overlap. `facts.rs` has bounds of g and e that every history of such a service keeps.
-//! For tokens t < u: `not_before(t)` ≤ g(t) < g(u) ≤ `seen(u)`, which is check 2. If they are of one key, then also
+//! For tokens t ≤ u: `not_before(t)` ≤ g(t) ≤ g(u) ≤ `seen(u)`, which is check 2. If they are of one key, then also
 //! `lasts(t)` ≤ e(t) ≤ g(u) ≤ `seen(u)`, which is check 3. And `held(t)` ≤ e(t) ≤ `ended(t)` is check 4. Each check accuses
 //! only where such a chain is broken, and no choice of moments repairs that.
 //!
@@ -26,9 +27,9 @@
 
 use std::collections::HashMap;
 
-use super::facts::{Facts, Grant};
+use super::facts::{Facts, Grant, Place};
 use super::{MOST, Verdict, Violation, count};
-use crate::history::{Answer, Call, Refusal, Time};
+use crate::history::{Answer, Call, Time};
 
 /// The checker's name.
 pub const NAME: &str = "exclusion";
@@ -42,7 +43,9 @@ pub(super) fn check(facts: &Facts<'_>) -> Verdict {
     the_ended_stays_ended(facts, &mut violations);
     holders_have_asked(facts, &mut violations);
     violations.truncate(MOST);
-    let checked = format!("{} of {}", count(facts.grants.len(), "grant"), count(facts.keys.len(), "key"));
+    let bounded = facts.grants.iter().filter(|grant| grant.asked.is_some()).count();
+    let (grants, keys) = (count(facts.grants.len(), "grant"), count(facts.keys.len(), "key"));
+    let checked = format!("{grants} of {keys}, {bounded} with a known request");
     Verdict { checker: NAME, checked, violations }
 }
 
@@ -61,23 +64,28 @@ fn one_grant_a_token(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
 }
 
 fn tokens_follow_time(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
-    let mut latest: Option<&Grant> = None;
+    let mut latest: Option<(&Grant, Place)> = None;
     for grant in &facts.grants {
-        if let (Some(lower), Some(asked)) = (latest, latest.and_then(|lower| lower.acquire))
-            && lower.not_before > grant.seen.0
+        // A grant is compared with itself, too: nothing shows it before it was asked for.
+        if let Some(asked) = grant.asked
+            && latest.is_none_or(|(latest, _)| grant.not_before > latest.not_before)
         {
-            violations.push(Violation(format!(
-                "later grants have higher tokens, but token {} was there by {} ({}), before token {} was asked for: {}",
-                grant.token,
-                grant.seen.0,
-                facts.operation(grant.seen.1),
-                lower.token,
-                facts.operation(asked),
-            )));
+            latest = Some((grant, asked));
         }
-        if latest.is_none_or(|latest| grant.not_before > latest.not_before) {
-            latest = Some(grant);
-        }
+        let Some((lower, asked)) = latest.filter(|(lower, _)| lower.not_before > grant.seen.0) else { continue };
+        let rule = if lower.token == grant.token {
+            "a grant comes after its request"
+        } else {
+            "later grants have higher tokens"
+        };
+        violations.push(Violation(format!(
+            "{rule}, but token {} was there by {} ({}), before token {} was asked for: {}",
+            grant.token,
+            grant.seen.0,
+            facts.operation(grant.seen.1),
+            lower.token,
+            facts.operation(asked),
+        )));
     }
 }
 
@@ -138,14 +146,9 @@ fn holders_have_asked(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
         let operation = facts.operation(grant.seen.1);
         let Some(Answer::Lock { .. }) = operation.answer() else { continue };
         let acquires = facts.claims(session, grant.key).map(|claims| &claims.acquires);
-        let refused = |place| {
-            let acquire = facts.operation(place);
-            let refused =
-                matches!(acquire.refusal(), Some(Refusal::Held { .. } | Refusal::Timeout | Refusal::NotTaken { .. }));
-            refused && !acquire.was_disconnected()
-        };
-        let open = acquires
-            .is_some_and(|acquires| acquires.overlapping(Time(0), operation.completed()).any(|place| !refused(place)));
+        let may_be_granted = |place| facts.operation(place).refusal().is_none();
+        let open =
+            acquires.is_some_and(|acquires| acquires.overlapping(Time(0), operation.completed()).any(may_be_granted));
         if !open {
             violations.push(Violation(format!(
                 "a lock goes to who asks for it, but session {} had no acquire of {} that could be granted: {operation}",

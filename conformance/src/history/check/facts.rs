@@ -5,7 +5,7 @@
 //!
 //! **A grant** of token t happens at a moment g and ends at a moment e > g.
 //!
-//! - g is not before the invocation of an acquire that it can answer (`not_before`);
+//! - g is not before the invocation of an acquire that can have made it (`not_before`, see below);
 //! - g is not after the completion of anything that showed it (`seen`);
 //! - e is not before the invocation of anything that still found it there (`held`);
 //! - e is not before the first thing that can have ended it (`may_end`): a release, withdrawal or close that was asked
@@ -15,6 +15,29 @@
 //! **A session** that shows a sign of life lives on for its TTL. Every sign that was answered precedes the session's end,
 //! since none is accepted after it. So the session cannot expire before *the last one's* invocation plus the TTL: one
 //! bound is enough, whatever came in between.
+//!
+//! # Which acquire can have made a grant
+//!
+//! **An acquire without a session makes the grant that it is answered with.** Two kinds of service stand behind such a request,
+//! and neither gives it the grant of another one:
+//!
+//! - The server opens a session for each such request that it carries out (docs/api.md, "Without `session`"). The answer names
+//!   this session, and no other request can name it before. A follower that redirects a request (307) has not carried it out. A
+//!   request that is sent again opens another session, and no answer tells of the first one (docs/protocol.md, "Exactly once").
+//!   All sendings of an operation follow its invocation.
+//! - The Rust client takes a session from its pool. One claim uses it at a time, and it returns to the pool when it certainly
+//!   has no claim: a release or a withdrawal was answered, under a number above that of the acquire, so that an acquire which
+//!   arrives late changes nothing (`palisade_client`, `engine/claim`).
+//!
+//! So the invocation of this acquire is a bound, whatever became of earlier requests without a session.
+//!
+//! **An acquire with a session may find an earlier claim** of that session on the key: one that an acquire made which was open at
+//! the same time, or whose end nobody knows. So the bound is the earliest invocation in that chain. If a read showed a session
+//! that no operation on record was given, an unanswered acquire without a session may have opened it: then the bound is the
+//! earlier of the chain's and the first such acquire's invocation.
+//!
+//! **A grant that no acquire was answered with** was made by an acquire that was not answered, or that was sent more than once
+//! (`unheard`): of the session that was shown with it, or of any if only a refusal told of it.
 
 use std::collections::HashMap;
 
@@ -72,6 +95,10 @@ pub(super) struct Grant {
     pub(super) session: Option<usize>,
     /// The acquire that was answered with it, the first if several were.
     pub(super) acquire: Option<Place>,
+    /// The last acquire without a session that was answered with it: the one that made it.
+    own: Option<Sighting>,
+    /// The earliest acquire that can have made it.
+    pub(super) asked: Option<Place>,
     pub(super) not_before: Time,
     pub(super) seen: Sighting,
     pub(super) held: Option<Sighting>,
@@ -99,6 +126,8 @@ pub(super) struct Claims {
     pub(super) acquires: Intervals,
     /// Withdrawals that were not refused.
     pub(super) withdrawals: Intervals,
+    /// The first acquire that may have been granted without an answer that says so.
+    unheard: Option<Sighting>,
 }
 
 /// Everything that the fast checkers share.
@@ -117,7 +146,9 @@ pub(super) struct Facts<'h> {
     key_names: HashMap<&'h Key, usize>,
     claims: HashMap<(usize, usize), Claims>,
     /// The first acquire of a key whose session nobody knows.
-    nameless: HashMap<usize, Time>,
+    nameless: HashMap<usize, Sighting>,
+    /// The first acquire of a key that may have been granted without an answer that says so.
+    unheard: HashMap<usize, Sighting>,
     grants_by_token: HashMap<u64, usize>,
 }
 
@@ -134,6 +165,7 @@ impl<'h> Facts<'h> {
             key_names: HashMap::new(),
             claims: HashMap::new(),
             nameless: HashMap::new(),
+            unheard: HashMap::new(),
             grants_by_token: HashMap::new(),
         };
         facts.learn_sessions();
@@ -185,7 +217,7 @@ impl<'h> Facts<'h> {
     /// Whether an acquire whose session nobody knows may have been carried out for `session` by `moment`.
     pub(super) fn may_be_nameless(&self, session: usize, key: usize, moment: Time) -> bool {
         let unopened = self.sessions[session].borrowed || self.sessions[session].ttl.is_none();
-        unopened && self.nameless.get(&key).is_some_and(|first| *first <= moment)
+        unopened && self.nameless.get(&key).is_some_and(|(first, _)| *first <= moment)
     }
 
     fn session(&mut self, name: &'h Session) -> usize {
@@ -267,13 +299,27 @@ impl<'h> Facts<'h> {
         for (place, operation) in history.operations.iter().enumerate() {
             let Some(key) = operation.call.key().map(|key| self.key_names[key]) else { continue };
             let session = self.session_of(operation);
+            let asked = (operation.invoked, place);
+            let once_answered = operation.answer().is_some() && !operation.was_disconnected();
+            let is_unheard = operation.refusal().is_none() && !once_answered;
             match (&operation.call, session) {
                 (Call::Acquire { .. }, Some(session)) => {
-                    self.claims.entry((session, key)).or_default().acquires.add(operation, place);
+                    let claims = self.claims.entry((session, key)).or_default();
+                    claims.acquires.add(operation, place);
+                    if is_unheard && operation.call.session().is_none() {
+                        // Another sending opened another session.
+                        first(&mut self.nameless, key, asked);
+                    }
+                    if is_unheard {
+                        earlier(&mut claims.unheard, asked);
+                        first(&mut self.unheard, key, asked);
+                    }
                 }
                 (Call::Acquire { .. }, None) => {
-                    let first = self.nameless.entry(key).or_insert(Time::NEVER);
-                    *first = (*first).min(operation.invoked);
+                    first(&mut self.nameless, key, asked);
+                    if is_unheard {
+                        first(&mut self.unheard, key, asked);
+                    }
                 }
                 (Call::Withdraw { .. }, Some(session)) if operation.refusal().is_none() => {
                     self.claims.entry((session, key)).or_default().withdrawals.add(operation, place);
@@ -297,6 +343,9 @@ impl<'h> Facts<'h> {
                 (Call::Acquire { .. }, Some(Answer::Granted { token, .. }), _) => {
                     if let Some(grant) = self.sight(*token, key, session, done) {
                         grant.acquire.get_or_insert(place);
+                        if operation.call.session().is_none() {
+                            later(&mut grant.own, begun);
+                        }
                         later(&mut grant.held, begun);
                         grant.active = grant.active.max(Some(begun.0));
                     }
@@ -350,6 +399,8 @@ impl<'h> Facts<'h> {
                 key,
                 session,
                 acquire: None,
+                own: None,
+                asked: None,
                 not_before: Time(0),
                 seen: done,
                 held: None,
@@ -382,32 +433,25 @@ impl<'h> Facts<'h> {
         let mut grants = std::mem::take(&mut self.grants);
         for grant in &mut grants {
             grant.may_end = Time(0);
-            let Some(session) = grant.session else { continue };
-            let facts = &self.sessions[session];
-            if let Some(closed) = facts.closed {
-                earlier(&mut grant.ended, closed);
+            if let Some(session) = grant.session {
+                let SessionFacts { closed, gone, .. } = self.sessions[session];
+                if let Some(closed) = closed {
+                    earlier(&mut grant.ended, closed);
+                }
+                // Locks go to the living, and nothing ends before it begins.
+                grant.seen = [gone, grant.ended].into_iter().flatten().fold(grant.seen, Sighting::min);
             }
-            // Locks go to the living, and nothing ends before it begins.
-            grant.seen = [facts.gone, grant.ended].into_iter().flatten().fold(grant.seen, Sighting::min);
-            let claims = self.claims.get(&(session, grant.key));
+            if let Some((asked, acquire)) = self.first_asked(grant) {
+                grant.not_before = asked;
+                grant.asked = Some(acquire);
+            }
+            let Some(session) = grant.session else { continue };
             if grant.acquire.is_none() && self.may_be_nameless(session, grant.key, grant.seen.0) {
                 // Somebody may have been granted it who had given up by then, and gives it back under no name.
                 continue;
             }
-            if let (Some(claims), Some(acquire)) = (claims, grant.acquire)
-                && !self.may_be_nameless(session, grant.key, grant.seen.0)
-            {
-                // Whatever was open together with the acquire may have made the claim that it found; and so on.
-                let mut not_before = self.operation(acquire).invoked;
-                loop {
-                    let earlier = claims.acquires.earliest_open_at(not_before).min(not_before);
-                    if earlier == not_before {
-                        break;
-                    }
-                    not_before = earlier;
-                }
-                grant.not_before = not_before;
-            }
+            let facts = &self.sessions[session];
+            let claims = self.claims.get(&(session, grant.key));
             let released = releases.get(&grant.token).copied().unwrap_or(Time::NEVER);
             let withdrawn = claims.map_or(Time::NEVER, |claims| claims.withdrawals.earliest_open_at(grant.not_before));
             grant.may_end = released.min(withdrawn).min(facts.close_asked).min(facts.may_expire());
@@ -416,6 +460,30 @@ impl<'h> Facts<'h> {
         let places = grants.iter().enumerate().map(|(place, grant)| (grant.token, place));
         self.grants_by_token = places.collect();
         self.grants = grants;
+    }
+
+    /// The earliest acquire that can have made a grant, and its invocation; `None` if nothing on record can.
+    fn first_asked(&self, grant: &Grant) -> Option<Sighting> {
+        if grant.own.is_some() {
+            return grant.own;
+        }
+        let Some(session) = grant.session else { return self.unheard.get(&grant.key).copied() };
+        let claims = self.claims.get(&(session, grant.key));
+        let named = match grant.acquire {
+            None => claims.and_then(|claims| claims.unheard),
+            Some(acquire) => {
+                // Whatever was open together with the acquire may have made the claim that it found; and so on.
+                let mut asked = self.operation(acquire).invoked;
+                while let Some(earlier) = claims.map(|claims| claims.acquires.earliest_open_at(asked))
+                    && earlier < asked
+                {
+                    asked = earlier;
+                }
+                Some((asked, acquire))
+            }
+        };
+        let nameless = self.nameless.get(&grant.key).filter(|_| self.may_be_nameless(session, grant.key, grant.seen.0));
+        named.into_iter().chain(nameless.copied()).min()
     }
 
     fn learn_queues(&mut self) {
@@ -476,6 +544,11 @@ impl<'h> Facts<'h> {
         }
         self.grants = grants;
     }
+}
+
+fn first(known: &mut HashMap<usize, Sighting>, key: usize, news: Sighting) {
+    let known = known.entry(key).or_insert(news);
+    *known = news.min(*known);
 }
 
 fn earlier(known: &mut Option<Sighting>, news: Sighting) {

@@ -60,6 +60,8 @@ pub(super) enum Act {
     Told { acquire: u8 },
     /// An acquire's wait ends without a grant.
     GiveUp { acquire: u8 },
+    /// An acquire is refused because its session is gone.
+    RefuseGone { party: Party, acquire: u8 },
     /// An acquire that nobody waits for any more may lose its place.
     Abandon { acquire: u8 },
     /// A holder gives the lock back.
@@ -125,6 +127,8 @@ pub(super) struct Ground {
     pub(super) seen: Set,
     /// The steps with which each acquire arrives.
     pub(super) asks: Vec<Set>,
+    /// The steps with which each acquire is refused: after them none of its sendings has an effect.
+    pub(super) refusals: Vec<Set>,
     been_there: RefCell<HashSet<(Set, State)>>,
     settled: RefCell<HashSet<(Set, State)>>,
     /// How many more states may be remembered.
@@ -134,8 +138,8 @@ pub(super) struct Ground {
 impl Ground {
     /// With nothing but the acquires' tokens.
     pub(super) fn new(tokens: Vec<Option<u64>>) -> Ground {
-        let asks = vec![0; tokens.len()];
-        Ground { tokens, asks, ..Ground::default() }
+        let (asks, refusals) = (vec![0; tokens.len()], vec![0; tokens.len()]);
+        Ground { tokens, asks, refusals, ..Ground::default() }
     }
 }
 
@@ -203,6 +207,11 @@ impl FencedLock {
 
     fn act(&mut self, act: &Act, seen: &Seen) -> Result<(), Misfit> {
         match (act, seen) {
+            (Act::Ask { acquire, .. }, Seen::Unknown)
+                if self.done & self.ground.refusals[usize::from(*acquire)] != 0 =>
+            {
+                Ok(())
+            }
             (Act::Ask { party, acquire, wait }, seen) => self.ask(*party, *acquire, *wait, seen),
             (Act::Told { acquire }, _) => require(self.state.granted & bit(*acquire) != 0),
             (Act::GiveUp { acquire }, _) => {
@@ -210,6 +219,9 @@ impl FencedLock {
                 require(self.state.granted & bit(*acquire) == 0)?;
                 self.leave(*acquire);
                 Ok(())
+            }
+            (Act::RefuseGone { party, acquire }, _) => {
+                require(self.may_be_gone(*party) && self.state.granted & bit(*acquire) == 0)
             }
             (Act::Abandon { acquire }, _) => {
                 self.leave(*acquire);
@@ -226,8 +238,7 @@ impl FencedLock {
                 self.drop_claim(*party)
             }
             (Act::Look { party }, Seen::Lives(lives)) => {
-                let may_be_gone = self.is_gone(*party) || (self.is_borrowed(*party) && !self.has_claim(*party));
-                require(if *lives { !self.is_gone(*party) } else { may_be_gone })
+                require(if *lives { !self.is_gone(*party) } else { self.may_be_gone(*party) })
             }
             // For a session without a claim it means something only if somebody was told of it.
             (Act::Due { party }, _) if self.has_claim(*party) || self.ground.told_gone & bit(*party) != 0 => {
@@ -248,6 +259,11 @@ impl FencedLock {
 
     fn is_gone(&self, party: Party) -> bool {
         (self.state.due | self.state.ended) & bit(party) != 0
+    }
+
+    /// One that was opened for a claim may have ended with it.
+    fn may_be_gone(&self, party: Party) -> bool {
+        self.is_gone(party) || (self.is_borrowed(party) && !self.has_claim(party))
     }
 
     fn is_borrowed(&self, party: Party) -> bool {
@@ -413,7 +429,7 @@ fn require(condition: bool) -> Result<(), Misfit> {
 impl Act {
     /// Whether it never changes anything: what is worth being tried first.
     pub(super) fn only_looks(&self) -> bool {
-        matches!(self, Act::Look { .. } | Act::Read | Act::Told { .. } | Act::Seen { .. })
+        matches!(self, Act::Look { .. } | Act::Read | Act::Told { .. } | Act::Seen { .. } | Act::RefuseGone { .. })
     }
 }
 

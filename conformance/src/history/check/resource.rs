@@ -90,10 +90,9 @@ fn used_by_its_client(facts: &Facts<'_>, place: Place, token: u64, key: &Key) ->
             "a token is used by the client that it was granted to, but {access} has the token of {acquire}"
         )));
     }
-    (access.completed() < grant.not_before).then(|| {
-        Violation(format!(
-            "a token is used after it was granted, but {access} was over before it was asked for: {acquire}"
-        ))
+    // Whoever presents a token knows it already.
+    (access.invoked < grant.not_before).then(|| {
+        Violation(format!("a token is used after it was granted, but {access} came before it was asked for: {acquire}"))
     })
 }
 

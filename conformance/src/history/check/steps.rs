@@ -64,6 +64,8 @@ pub(super) struct Steps<'f, 'h> {
     facts: &'f Facts<'h>,
     parties: BTreeMap<Who, u8>,
     acquires: HashMap<Place, u8>,
+    /// Of answered acquires, the sendings that the answer does not speak of: each may be granted a token that nobody was told.
+    echoes: HashMap<Place, u8>,
     timed: Vec<(Time, Time, Act, Seen)>,
 }
 
@@ -91,24 +93,29 @@ impl<'f, 'h> Steps<'f, 'h> {
         }
         let acquires = of_key.iter().filter(|&&place| matches!(facts.operation(place).call, Call::Acquire { .. }));
         let acquires: Vec<Place> = acquires.copied().collect();
-        let nameless = acquires.iter().filter(|&&place| facts.session_of(facts.operation(place)).is_none());
+        let echoes: Vec<Place> = acquires.iter().copied().filter(|&place| has_echo(facts.operation(place))).collect();
+        let nameless = acquires.iter().filter(|&&place| {
+            let operation = facts.operation(place);
+            facts.session_of(operation).is_none() || (operation.call.session().is_none() && has_echo(operation))
+        });
         let parties = sessions.iter().map(|&session| Who::Session(session));
         let parties: Vec<Who> = parties.chain(nameless.map(|&place| Who::Nameless(place))).collect();
-        if parties.len() > LONGEST {
+        if parties.len() > LONGEST || acquires.len() + echoes.len() > LONGEST {
             return None;
         }
         let mut steps = Steps {
             facts,
             parties: parties.into_iter().zip(0..).collect(),
             acquires: acquires.iter().copied().zip(0..).collect(),
+            echoes: echoes.iter().copied().zip((0..).skip(acquires.len())).collect(),
             timed: Vec::new(),
         };
         for &place in sessions.iter().flat_map(|&session| &index.sessions[session]).chain(of_key) {
             steps.operation(place);
         }
         steps.expiry();
-        let tokens = acquires.iter().map(|&place| facts.granted(place)).collect();
-        steps.finish(tokens)
+        let tokens = acquires.iter().map(|&place| facts.granted(place));
+        steps.finish(tokens.chain(echoes.iter().map(|_| None)).collect())
     }
 
     fn party(&self, who: Who) -> Option<Party> {
@@ -213,7 +220,9 @@ impl<'f, 'h> Steps<'f, 'h> {
             Some(End::Ok(_)) if wait_ms > 0 => self.add(from, to, Act::Told { acquire }, Seen::Done),
             Some(End::Fail(Refusal::Timeout)) => self.add(gives_up.min(to), to, Act::GiveUp { acquire }, Seen::Done),
             Some(End::Fail(Refusal::Withdrawn)) => self.add(from, to, Act::GiveUp { acquire }, Seen::Done),
-            Some(End::Fail(Refusal::NoSession)) => self.add(from, to, Act::Look { party }, Seen::Lives(false)),
+            Some(End::Fail(Refusal::NoSession)) => {
+                self.add(from, to, Act::RefuseGone { party, acquire }, Seen::Done);
+            }
             Some(End::Info(_)) if wait_ms > 0 => self.add(from, Time::NEVER, Act::Abandon { acquire }, Seen::Unknown),
             None if wait_ms > 0 => self.add(gives_up, Time::NEVER, Act::Abandon { acquire }, Seen::Unknown),
             _ => {}
@@ -221,6 +230,12 @@ impl<'f, 'h> Steps<'f, 'h> {
         if operation.was_disconnected() {
             self.add(from, Time::NEVER, Act::Abandon { acquire }, Seen::Unknown);
             self.add(from, Time::NEVER, ask, Seen::Unknown);
+        }
+        if let Some(&acquire) = self.echoes.get(&place) {
+            let other = operation.call.session().is_none().then_some(Who::Nameless(place));
+            let party = other.and_then(|other| self.party(other)).unwrap_or(party);
+            self.add(from, Time::NEVER, Act::Ask { party, acquire, wait: wait_ms > 0 }, Seen::Unknown);
+            self.add(from, Time::NEVER, Act::Abandon { acquire }, Seen::Unknown);
         }
     }
 
@@ -267,7 +282,17 @@ impl<'f, 'h> Steps<'f, 'h> {
                 ground.seen |= bit(place);
             }
             match act {
-                Act::Ask { acquire, .. } => ground.asks[usize::from(acquire)] |= bit(place),
+                Act::Ask { acquire, .. } => {
+                    ground.asks[usize::from(acquire)] |= bit(place);
+                    if let Seen::Held(_) = seen {
+                        ground.refusals[usize::from(acquire)] |= bit(place);
+                    }
+                }
+                Act::GiveUp { acquire } => ground.refusals[usize::from(acquire)] |= bit(place),
+                Act::RefuseGone { party, acquire } => {
+                    ground.refusals[usize::from(acquire)] |= bit(place);
+                    ground.told_gone |= bit(party);
+                }
                 Act::Look { party } if seen == Seen::Lives(false) => ground.told_gone |= bit(party),
                 _ => {}
             }
@@ -275,4 +300,10 @@ impl<'f, 'h> Steps<'f, 'h> {
         }
         Some((timed, ground))
     }
+}
+
+/// Without a number each sending of an acquire may be granted, and the answer speaks of one.
+fn has_echo(operation: &Operation) -> bool {
+    let is_numbered = matches!(operation.call, Call::Acquire { number: Some(_), .. });
+    operation.was_disconnected() && operation.answer().is_some() && !is_numbered
 }

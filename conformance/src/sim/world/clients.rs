@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use palisade::core::{Ask, ConnectionId, Event, Responder};
+use palisade::core::{Ask, Asker, ConnectionId, Event, Responder};
+use palisade_client::wire::Code;
 use palisade_spec::raft::NodeId;
 use rand::Rng;
 use tokio::sync::oneshot;
@@ -88,6 +89,10 @@ impl World {
         let mut responder = Responder::once(call.connection, answer);
         responder.asked = asked;
         self.servers[&node].host.open(call, reply);
+        self.watch_wait(node, call, &ask);
+        if let Ask::Open(opening) | Ask::Acquire { session: Asker::Once(opening), .. } = &ask {
+            self.openings.insert(call, opening.nonce);
+        }
         self.hand(node, |inbox| inbox.events.push(Event::Ask(ask, responder)));
     }
 
@@ -101,6 +106,12 @@ impl World {
 
     /// A node has answered, so long after its round began.
     pub(super) fn answer(&mut self, call: CallId, after: Duration, reply: Reply) {
+        let refused = matches!(&reply, Err(failure) if matches!(failure.error, Code::NotLeader | Code::NoLeader));
+        if let Some(nonce) = self.openings.remove(&call).filter(|_| refused) {
+            let mut judge = self.judge.lock();
+            let check = judge.ghost.told_refusal(nonce);
+            judge.note(check);
+        }
         let is_lost = self.storms && self.rng.random_bool(0.03);
         let delay = self.client_delay();
         if !is_lost {

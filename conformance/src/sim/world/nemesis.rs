@@ -151,7 +151,7 @@ impl World {
         self.after(time, Happening::Relief(Relief::Speed(id)));
     }
 
-    /// A bit of a disk turns over while nobody looks. Not while there is another node that has lost its disk.
+    /// A bit of a disk turns over while nobody looks, or the log loses its end. Not while there is another node that has lost its disk.
     fn rot(&mut self, id: NodeId) {
         let is_alone = self.servers.values().any(|server| !matches!(server.fitness, Fitness::Sound | Fitness::Retired));
         let voters = self.leader().map_or(0, |leader| leader.members().voters().count());
@@ -159,11 +159,13 @@ impl World {
             return;
         }
         self.end(id, Death::Killed);
+        let loses_end = self.rng.random_bool(0.4);
         if let Some(server) = self.servers.get_mut(&id)
-            && let Some(file) = server.disk.rot()
+            && let Some(file) = if loses_end { server.disk.lose_end() } else { server.disk.rot() }
         {
             server.fitness = Fitness::Rots(file.clone());
-            self.tell(format!("a bit of {file} of node {id} turns over"));
+            let what = if loses_end { "loses its end" } else { "has a bit turned over" };
+            self.tell(format!("{file} of node {id} {what}"));
         }
         self.after(Duration::from_millis(500), Happening::Start(id));
     }

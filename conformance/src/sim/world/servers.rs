@@ -13,6 +13,7 @@ use palisade_spec::raft::{Address, Config, Durable, Members, Message, Node, Node
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
+use super::super::call::CallId;
 use super::super::clock::Clock;
 use super::super::disk::MemoryDisk;
 use super::super::ghost::broken;
@@ -23,6 +24,8 @@ use super::super::plan::Plan;
 use super::super::tale::Note;
 use super::{Happening, World};
 
+/// How often a node looks how much space its disk has, as the server does.
+const SPACE_CHECKED_EVERY: Duration = Duration::from_secs(1);
 /// Where a node keeps its files.
 const DIRECTORY: &str = "/data";
 
@@ -58,7 +61,7 @@ pub(super) enum Death {
 pub(super) enum Fitness {
     /// It can.
     Sound,
-    /// A bit of this file has turned over, and nobody has looked yet.
+    /// This file is damaged, and nobody has looked yet.
     Rots(String),
     /// It refused to start, and never will again.
     Rotten,
@@ -74,6 +77,8 @@ pub(super) struct Process {
     wake_at: Duration,
     /// It does something else until then.
     busy_until: Duration,
+    /// When it is to look next how much space its disk has.
+    checks_space_at: Duration,
 }
 
 /// Has snapshots written a little later.
@@ -95,6 +100,11 @@ impl Server {
 
     pub(super) fn boot(&self) -> u64 {
         self.boot
+    }
+
+    /// Whether its process is still that one, and somebody waits there for the answer to a call.
+    pub(super) fn waits(&self, boot: u64, call: CallId) -> bool {
+        self.runs(boot) && self.host.is_open(call)
     }
 
     /// Whether its process runs, and is still that one.
@@ -212,7 +222,8 @@ impl World {
         };
         let driver = Driver::new(parts, server.clock.at(now));
         let (boot, last) = (server.boot, driver.node().log().last().index);
-        let process = Process { driver, snapshots, inbox: Batch::default(), wake_at: now, busy_until: now };
+        let process =
+            Process { driver, snapshots, inbox: Batch::default(), wake_at: now, busy_until: now, checks_space_at: now };
         server.process = Some(process);
         self.links.set_up(id, true);
         self.tell(format!("node {id} starts, with a log up to {last}"));
@@ -263,6 +274,10 @@ impl World {
             return;
         }
         let Some(process) = server.process.as_mut().filter(|process| process.wake_at == now) else { return };
+        if process.checks_space_at <= now {
+            process.checks_space_at = now + SPACE_CHECKED_EVERY;
+            process.driver.wal().space().check();
+        }
         server.host.begin();
         let result = process.driver.round(&mut process.inbox, server.clock.at(now));
         let done = server.host.take();
@@ -282,6 +297,7 @@ impl World {
         process.wake_at = server.clock.when(process.driver.next_alarm()).max(earliest);
         let (alarm, harmed) = (process.wake_at, server.before != counts(server));
         self.carry_off(id, done);
+        self.check_waits(id);
         match result {
             _ if is_off => {
                 self.tally.in_the_middle += 1;

@@ -5,6 +5,7 @@
 //! the two dies, or by itself.
 
 use std::ops::ControlFlow::{self, Break, Continue};
+use std::time::Duration;
 
 use palisade::storage::{DiskFile, Incoming, SnapshotFlaw, SnapshotInfo};
 use palisade_spec::lock::LockTable;
@@ -25,6 +26,8 @@ pub(super) struct Stream {
     file: Box<dyn DiskFile>,
     /// What the receiver has of it, once it has agreed to receive it.
     incoming: Option<Incoming>,
+    /// The receiver has all of it, and loads it.
+    is_loading: bool,
 }
 
 /// How a stream ends.
@@ -48,7 +51,7 @@ impl World {
         }
         if let Ok(Some((info, file))) = newest {
             let boots = (sender.boot(), receiver.boot());
-            let stream = Stream { from, to, boots, term, info, file, incoming: None };
+            let stream = Stream { from, to, boots, term, info, file, incoming: None, is_loading: false };
             self.scheduled += 1;
             let number = self.scheduled;
             self.streams.insert(number, stream);
@@ -64,9 +67,10 @@ impl World {
         let to = stream.to;
         match self.next_step(stream) {
             Continue(stream) => {
+                let loading = if stream.is_loading { self.plan.loading } else { Duration::ZERO };
                 self.streams.insert(number, stream);
                 let delay = self.weather.base + self.weather.spread.mul_f64(self.rng.random());
-                self.after(delay, Happening::Stream(number));
+                self.after(delay + loading, Happening::Stream(number));
             }
             Break(End::Done) => {}
             Break(End::Broken) => self.tally.streams_broken += 1,
@@ -117,6 +121,9 @@ impl World {
                     Break(End::Broken)
                 }
             };
+        }
+        if !stream.is_loading {
+            return Continue(Stream { is_loading: true, ..stream });
         }
         let Some(incoming) = stream.incoming else { return Break(End::Broken) };
         match process.snapshots.accept::<LockTable>(incoming) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use palisade_client::wire::{self, Code, Consistency, Failure, LockView, Op, SessionId};
-use palisade_client::{Error, ask};
+use palisade_client::{Error, ask, margin};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use tokio::time::sleep;
@@ -22,8 +22,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const INSISTS: Duration = Duration::from_secs(4);
 /// The pause before it is.
 const PAUSE: Duration = Duration::from_millis(20);
-/// A lease is relied on for so much of it, as the Rust client does: its margin is a tenth.
-const RELIES: f64 = 0.9;
 
 /// What came of saying something, perhaps several times.
 enum Said {
@@ -71,7 +69,8 @@ impl<'f> Voice<'f> {
                         self.leader = failure.leader.and_then(|leader| leader.client_addr);
                         failure.message
                     }
-                    Code::NoLeader => failure.message,
+                    // A leader without disk space has done nothing either.
+                    Code::NoLeader | Code::NoSpace => failure.message,
                     Code::LeadershipLost | Code::ShuttingDown | Code::Overloaded => {
                         if let Op::Acquire { .. } = op {
                             pending.note(Note::Disconnected);
@@ -115,7 +114,9 @@ impl<'f> Voice<'f> {
                 self.unexpected(&other);
                 None
             }
-            Err(Error::Refused(failure)) if matches!(failure.error, Code::NotLeader | Code::NoLeader) => {
+            Err(Error::Refused(failure))
+                if matches!(failure.error, Code::NotLeader | Code::NoLeader | Code::NoSpace) =>
+            {
                 self.leader = failure.leader.and_then(|leader| leader.client_addr);
                 pending.fail(Refusal::NotTaken { message: failure.message });
                 None
@@ -165,7 +166,8 @@ impl<'f> Voice<'f> {
             ttl_ms: None,
         };
         let pending = self.field.recorder.invoke(&self.name, call);
-        let good_until = Instant::now() + ttl.mul_f64(RELIES);
+        // As the Rust client does.
+        let good_until = Instant::now() + ttl.saturating_sub(margin(ttl));
         let options = wire::Acquire { session: Some(session), wait_ms, ..wire::Acquire::default() };
         let op = Op::Acquire { key: key.to_owned(), options, number: Some(*number) };
         let counts = &self.field.counts;

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use palisade_client::wire::{Acquired, Answer, Code, Failure, HeldBy, SessionLease};
-use palisade_spec::lock::{Claim, Command, Event, Key, LockTable, Reply, SessionId, Token};
+use palisade_spec::lock::{Claim, Event, Key, LockTable, Reply, SessionId, Token};
 use palisade_spec::raft::Node;
 
-use super::origin::Origin;
+use super::origin::{Origin, Renewer};
 use super::{Desk, operator};
 use crate::core::ask::wire_session;
 use crate::core::respond::Responder;
@@ -38,7 +38,7 @@ impl Desk {
             (Origin::Change { responder, .. }, None) => {
                 responder.answer(Ok(Answer::Members(operator::members_view(node))));
             }
-            (Origin::Own, _) => {}
+            (Origin::Withdraw(_) | Origin::CloseUnclaimed(_) | Origin::Nobody, _) => {}
             (origin, reply) => unreachable!("{origin:?} was answered with {reply:?}"),
         }
     }
@@ -88,9 +88,10 @@ impl Desk {
                 let renew_every = ttl.filter(|_| once).map(|ttl| ttl / 3);
                 let gone = responder.is_gone();
                 let (connection, ends) = (responder.connection, responder.asked + wait);
+                let asked = responder.asked;
                 self.waits.add((session, key), responder, ends, renew_every);
                 if gone {
-                    self.disconnected(connection);
+                    self.disconnected(connection, asked);
                 }
             }
             Reply::Held { owner, token, queue, .. } => {
@@ -118,7 +119,7 @@ impl Desk {
     fn grant(&mut self, responder: Responder, session: SessionId, once: bool, acquired: Result<Answer, Failure>) {
         let delivered = responder.answer(acquired);
         if !delivered && once {
-            self.propose(Command::Close { session }, Origin::Own);
+            self.unclaimed.push(session);
         }
     }
 
@@ -134,7 +135,7 @@ impl Desk {
                 if !wait.responders.is_empty() {
                     self.count_grant(wait.asked);
                 } else if once {
-                    self.propose(Command::Close { session }, Origin::Own);
+                    self.unclaimed.push(session);
                 }
                 for responder in wait.responders {
                     self.grant(responder, session, once, acquired.clone());
@@ -192,9 +193,9 @@ fn released(reply: &Reply, claim: Claim) -> Result<Answer, Failure> {
     }
 }
 
-fn kept_alive(table: &LockTable, keepalives: Vec<(SessionId, Option<Responder>)>, missing: &[SessionId]) {
-    for (id, responder) in keepalives {
-        let Some(responder) = responder else { continue };
+fn kept_alive(table: &LockTable, keepalives: Vec<(SessionId, Renewer)>, missing: &[SessionId]) {
+    for (id, renewer) in keepalives {
+        let Renewer::Client(responder) = renewer else { continue };
         let alive = table.session(id).filter(|_| !missing.contains(&id));
         let lease = alive.map(|session| SessionLease { session: wire_session(id), ttl_ms: session.ttl.0 });
         responder.answer(lease.map(Answer::Session).ok_or_else(no_session));

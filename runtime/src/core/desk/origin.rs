@@ -26,7 +26,7 @@ pub(super) enum Origin {
         responder: Responder,
     },
     Close(Responder),
-    KeepAlive(Vec<(SessionId, Option<Responder>)>),
+    KeepAlive(Vec<(SessionId, Renewer)>),
     Acquire {
         /// `None`: one that is opened for this lock.
         session: Option<SessionId>,
@@ -42,8 +42,21 @@ pub(super) enum Origin {
         change: Change,
         responder: Responder,
     },
-    /// The desk itself.
-    Own,
+    /// The desk itself: a wait has ended.
+    Withdraw(Place),
+    /// The desk itself: nobody received the grant of this once-session.
+    CloseUnclaimed(SessionId),
+    /// An input that was stepped by hand.
+    Nobody,
+}
+
+/// Who renews a session.
+#[derive(Debug)]
+pub(super) enum Renewer {
+    /// A client that asked for it.
+    Client(Responder),
+    /// The desk, for the once-session that waits for this key.
+    Wait(Key),
 }
 
 impl Origin {
@@ -65,8 +78,14 @@ impl Origin {
             | Origin::Acquire { responder, .. }
             | Origin::Release { responder, .. }
             | Origin::Change { responder, .. } => vec![responder],
-            Origin::KeepAlive(keepalives) => keepalives.into_iter().filter_map(|(_, responder)| responder).collect(),
-            Origin::Own => Vec::new(),
+            Origin::KeepAlive(keepalives) => {
+                let clients = keepalives.into_iter().filter_map(|(_, renewer)| match renewer {
+                    Renewer::Client(responder) => Some(responder),
+                    Renewer::Wait(_) => None,
+                });
+                clients.collect()
+            }
+            Origin::Withdraw(_) | Origin::CloseUnclaimed(_) | Origin::Nobody => Vec::new(),
         };
         for responder in responders {
             responder.answer(Err(failure.clone()));

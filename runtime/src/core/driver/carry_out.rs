@@ -61,7 +61,7 @@ impl<T: Transport> Driver<T> {
         match output {
             Output::Send(message) => self.transport.send(message),
             Output::Accepted { first, term } => self.desk.accepted(first, term),
-            Output::Refused { leader } => self.desk.refused(self.leader_view(leader)),
+            Output::Refused { leader } => self.desk.refused(self.leader_view(leader), self.now),
             Output::ReadReady(read) => self.desk.read_ready(read),
             Output::ReadRefused { id, leader } => self.desk.read_refused(id, self.leader_view(leader)),
             Output::ChangeRefused(refusal) => {
@@ -89,7 +89,11 @@ impl<T: Transport> Driver<T> {
                 );
             }
             Output::ArmElectionTimer | Output::ArmHeartbeatTimer => {}
-            Output::SendSnapshot { to, term } => self.transport.send_snapshot(to, term),
+            Output::SendSnapshot { to, term } => {
+                if self.transport.send_snapshot(to, term) {
+                    self.taker.sends(to, self.now);
+                }
+            }
             Output::Persist(_) => unreachable!("writes are taken out of the list"),
         }
     }

@@ -34,13 +34,13 @@ impl<T: Transport> Driver<T> {
         for event in batch.events.drain(..) {
             match event {
                 Event::Ask(ask, responder) => self.desk.take(&self.node, ask, responder),
-                Event::Disconnected(connection) => self.desk.disconnected(connection),
+                Event::Disconnected(connection) => self.desk.disconnected(connection, self.now),
                 Event::TakeSnapshot(reply) => self.taker.want(reply),
                 Event::SnapshotWritten(result) => self.taker.written(result, self.now),
                 Event::Stop => self.stops = Some(self.now + self.timers.longest_election()),
             }
         }
-        self.desk.tick(self.now);
+        self.desk.tick(&self.node, self.now);
         // Messages first, then everything that clients want, in one proposal: its AppendEntries stand before its
         // write in the outputs, and so leave before the sync.
         let proposals = self.desk.proposals();
@@ -78,11 +78,16 @@ impl<T: Transport> Driver<T> {
         // New members are to be dialled before anything is sent to them.
         self.tell_members();
         self.carry_out()?;
+        self.wal.tend(now);
         self.desk.answer_reads(&self.node, self.contact.age(self.now));
         // Everything is carried out: the node's state is that of the durable log up to the commit index.
         self.taker.tend(&self.node, self.now);
-        if led.is_some() && led != self.leading() {
+        let leads = self.leading();
+        if led.is_some() && led != leads {
             self.desk.lost_leadership();
+        }
+        if leads.is_some() && led != leads {
+            self.timers.start_clock(self.now);
         }
         self.desk.watch_handover(&self.node, |id| leader_view(&self.transport, id));
         self.log_changes(leader, term);

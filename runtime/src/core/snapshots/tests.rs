@@ -1,7 +1,9 @@
 //! A taker beside a node that is its own majority, and time that passes when a test says so.
 
 use crossbeam_channel::Receiver;
-use palisade_spec::raft::{Config, Durable, Input, Members, NodeId, Payload, Position};
+use palisade_spec::raft::{
+    Address, Body, Change, Config, Durable, Input, Members, Message, NodeId, Payload, Position, Round,
+};
 
 use super::*;
 use crate::storage::{DataDir, Identity, Wal};
@@ -167,4 +169,107 @@ fn the_log_is_shortened_piece_by_piece_up_to_the_margin() {
     assert!(scene.taker.next(&scene.node, scene.now).is_none());
     scene.apply(5);
     assert_eq!(scene.compact(), 0);
+}
+
+const LEARNER: NodeId = NodeId(2);
+
+impl Scene {
+    /// There is a follower, which a snapshot is sent to. Returns the last entry that the snapshot includes.
+    fn send_snapshot(&mut self) -> Index {
+        let change = Change::Add { id: LEARNER, address: Address::from("learner:1") };
+        self.node.step(Input::Change(change), &mut Vec::new());
+        let sent = self.take_one_more();
+        self.compact();
+        self.taker.sends(LEARNER, self.now);
+        sent
+    }
+
+    /// A hundred entries more, and a snapshot that includes them.
+    fn take_one_more(&mut self) -> Index {
+        self.apply(100);
+        let _wanted = self.want();
+        let snapshot = self.tend(MOMENT).expect("somebody wants it");
+        self.write(&snapshot);
+        snapshot.last.index
+    }
+
+    /// The follower acknowledges everything up to an entry.
+    fn acknowledge(&mut self, matched: Index) {
+        let body = Body::AppendAccepted { matched, round: Round::default() };
+        let message = Message { from: LEARNER, to: NodeId(1), term: self.node.term(), body };
+        self.node.step(Input::Receive(message), &mut Vec::new());
+        self.tend(MOMENT);
+    }
+
+    /// Where the log begins, when it has lost all that it may lose.
+    fn log_begins_after(&mut self) -> Index {
+        self.compact();
+        self.node.log().base().index
+    }
+}
+
+/// Goal: a follower that loads a snapshot for longer than it takes to write the next one finds the entries behind it, and
+/// those that are written while it catches up.
+#[test]
+fn the_log_keeps_what_a_follower_needs_behind_its_snapshot() {
+    let mut scene = Scene::set();
+    let sent = scene.send_snapshot();
+    assert_eq!(scene.log_begins_after(), Index(sent.0 - POLICY.margin));
+    scene.take_one_more();
+    scene.taker.sends(LEARNER, scene.now);
+    scene.take_one_more();
+    assert_eq!(scene.log_begins_after(), sent, "it is on its way");
+    assert!(scene.taker.next(&scene.node, scene.now).is_none(), "nothing is to be done until it has arrived");
+    scene.acknowledge(sent);
+    let newest = scene.take_one_more();
+    assert_eq!(scene.log_begins_after(), sent, "it is there, and the entries behind it are not");
+    scene.acknowledge(Index(sent.0 + 50));
+    assert_eq!(scene.log_begins_after(), Index(sent.0 + 50));
+    scene.acknowledge(Index(newest.0 - POLICY.margin));
+    let newest = scene.take_one_more();
+    assert_eq!(scene.log_begins_after(), Index(newest.0 - POLICY.margin), "it is as good as any other follower");
+}
+
+/// Goal: no follower keeps the log from being shortened for ever: one that died on the way, one that is sent one snapshot
+/// after the other and never arrives anywhere, one that is removed, one that this node does not lead any more.
+#[test]
+fn a_follower_that_does_not_catch_up_keeps_the_log_so_long_and_no_longer() {
+    let kept = |scene: &mut Scene, sent: Index| {
+        scene.take_one_more();
+        scene.log_begins_after() == sent
+    };
+    let mut dead = Scene::set();
+    let sent = dead.send_snapshot();
+    dead.tend(limits::SNAPSHOT_RESUMED_WITHIN - 10 * MOMENT);
+    assert!(kept(&mut dead, sent));
+    dead.tend(10 * MOMENT);
+    assert!(!kept(&mut dead, sent));
+
+    let mut slow = Scene::set();
+    let sent = slow.send_snapshot();
+    for _ in 0..5 {
+        slow.tend(limits::SNAPSHOT_RESUMED_WITHIN - MOMENT);
+        slow.taker.sends(LEARNER, slow.now);
+    }
+    slow.taker.count(usize::try_from(limits::CATCH_UP_LOG_BYTES).unwrap() - 1);
+    assert!(kept(&mut slow, sent));
+    slow.taker.count(1);
+    assert!(!kept(&mut slow, sent));
+
+    let mut removed = Scene::set();
+    let sent = removed.send_snapshot();
+    assert!(kept(&mut removed, sent));
+    removed.node.step(Input::Change(Change::Remove(LEARNER)), &mut Vec::new());
+    assert!(!kept(&mut removed, sent));
+
+    let mut deposed = Scene::set();
+    let sent = deposed.send_snapshot();
+    let newest = deposed.take_one_more();
+    assert_eq!(deposed.log_begins_after(), sent);
+    let (term, body) = (deposed.node.term().next(), Body::PreVoteReply { granted: false });
+    let message = Message { from: LEARNER, to: NodeId(1), term, body };
+    deposed.node.step(Input::Receive(message), &mut Vec::new());
+    assert!(!deposed.node.is_leader());
+    deposed.tend(MOMENT);
+    assert_eq!(deposed.log_begins_after(), Index(newest.0 - POLICY.margin));
 }

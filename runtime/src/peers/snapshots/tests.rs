@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::core::Doors;
+use crate::descriptors::Descriptors;
 use crate::metrics::Metrics;
 use crate::peers::{Acquaintances, Roster, accept};
 use crate::storage::{DataDir, Identity, Incarnation, Snapshots, Wal};
@@ -78,7 +79,7 @@ impl Scene {
         let network = Arc::new(Network { cuts: parking_lot::Mutex::new(cuts.to_vec()), ..Network::default() });
         tokio::spawn(carry_all(Arc::clone(&network), proxy, back.to_string()));
         let (core, doors) = Core::channel();
-        tokio::spawn(accept(Arc::clone(&receiver), core, listener));
+        tokio::spawn(accept(Arc::clone(&receiver), core, listener, Descriptors::AT_EASE));
         let link = sender.meet(RECEIVER, &front.to_string()).unwrap();
         link.state.lock().dialled = true;
         tokio::spawn(send_all(Arc::clone(&sender), link));
@@ -88,7 +89,7 @@ impl Scene {
     /// Asks for the snapshot like a node does, with every heartbeat, until something reaches the receiver's core.
     async fn receive(&self) -> Message<LockTable> {
         for _ in 0..2000 {
-            self.sender.send_snapshot(RECEIVER, TERM);
+            assert!(self.sender.send_snapshot(RECEIVER, TERM), "it is connected");
             sleep(Duration::from_millis(10)).await;
             if let Some(message) = self.doors.next_message() {
                 return message;
@@ -182,7 +183,7 @@ async fn what_has_arrived_is_not_sent_again() {
     scene.receiver.snapshots.write(&snapshot(100)).unwrap();
     let connections = scene.network.connections.load(Ordering::SeqCst);
     while scene.network.connections.load(Ordering::SeqCst) < connections + 3 {
-        scene.sender.send_snapshot(RECEIVER, TERM);
+        assert!(scene.sender.send_snapshot(RECEIVER, TERM), "it is connected");
         sleep(Duration::from_millis(5)).await;
     }
     assert!(scene.network.carried.load(Ordering::SeqCst) < carried + 20_000);

@@ -1,0 +1,158 @@
+//! The engine on a machine that is suspended: its clock jumps between two events, and no timer knows.
+
+use super::*;
+use crate::clock::fake;
+use crate::wire::{Acquired, Failure, Request, SessionLease};
+
+const TTL: Duration = Duration::from_secs(30);
+
+/// An engine with a connection, one guard that it has handed out, and what the server is asked.
+struct Scene {
+    engine: Engine,
+    commands: mpsc::UnboundedSender<Command>,
+    guard: Guard,
+}
+
+impl Scene {
+    fn with_guard(ttl: Duration) -> Scene {
+        let mut engine = Engine::new(Options::default(), fake::clock);
+        let (commands, _) = mpsc::unbounded_channel();
+        let (reply, mut answer) = oneshot::channel();
+        let (key, owner) = ("key".to_owned(), String::new());
+        let request = LockRequest { claim: 1, key, ttl, wait: Wait::No, owner, reply, commands: commands.clone() };
+        engine.connected(fake::clock(), "node");
+        engine.command(fake::clock(), Command::Lock(request));
+        let (session, ttl_ms) = (SessionId::from_u128(7), millis(ttl));
+        answer_all(&mut engine, |op| match op {
+            Op::OpenSession(_) => Some(Answer::Session(SessionLease { session, ttl_ms })),
+            _ => None,
+        });
+        answer_all(&mut engine, |op| match op {
+            Op::Acquire { key, .. } => Some(Answer::Acquired(Acquired { key, token: 1, session, ttl_ms })),
+            _ => None,
+        });
+        let guard = answer.try_recv().expect("it was answered").expect("it is granted");
+        assert!(guard.is_valid());
+        Scene { engine, commands, guard }
+    }
+
+    /// What the engine does when its loop runs again, and the keep-alives that it sends then.
+    fn advance(&mut self) -> Vec<u64> {
+        self.engine.advance(fake::clock());
+        let requests = requests(&mut self.engine).into_iter();
+        requests.filter(|request| matches!(request.op, Op::KeepAlive { .. })).map(|request| request.id).collect()
+    }
+
+    fn keep_alive(&mut self, id: u64) {
+        let session = self.guard.session();
+        let lease = SessionLease { session, ttl_ms: millis(TTL) };
+        receive(&mut self.engine, id, Outcome::Ok(Answer::Session(lease)));
+    }
+}
+
+fn requests(engine: &mut Engine) -> Vec<Request> {
+    let frames = engine.outbox().drain(..).filter_map(|outgoing| match outgoing {
+        Outgoing::Frame(frame) => Some(frame),
+        Outgoing::Ping => None,
+    });
+    frames.map(|frame| codec::decode(&frame).expect("a request")).collect()
+}
+
+fn receive(engine: &mut Engine, id: u64, result: Outcome) {
+    let mut frame = Vec::new();
+    codec::encode_into(&Response { id, result }, &mut frame);
+    engine.received(fake::clock(), &Incoming::Frame(frame.into()));
+}
+
+fn answer_all(engine: &mut Engine, answer: impl Fn(Op) -> Option<Answer>) {
+    for Request { id, op } in requests(engine) {
+        let answer = answer(op).expect("an answer");
+        receive(engine, id, Outcome::Ok(answer));
+    }
+}
+
+/// Goal: the keep-alive is sent, the machine is suspended past the end of the lease, and when it resumes the answer is
+/// there: it is read before anything looks at the clock. The guard is lost, for good: after a suspend of hours, and after
+/// one that ends when the lease would still last if the answer counted.
+#[test]
+fn an_answer_that_lay_there_during_a_suspend_brings_no_guard_back() {
+    for suspend in [TTL / 2, 3600 * TTL] {
+        let mut scene = Scene::with_guard(TTL);
+        fake::suspend(TTL / 2);
+        let asked = scene.advance();
+        assert_eq!(asked.len(), 1, "half of the lease is over: it is renewed at once");
+        fake::suspend(suspend);
+        scene.keep_alive(asked[0]);
+        assert!(!scene.guard.is_valid() && scene.guard.trusted_until().is_none(), "after {suspend:?}");
+        assert_eq!(scene.advance(), [], "what is lost is not kept alive");
+        assert!(!scene.guard.is_valid());
+    }
+}
+
+/// Goal: a suspend within the lease takes from it what it lasts, at once; the keep-alive is sent at once, and its answer
+/// extends the lease from the sending, not from the answer.
+#[test]
+fn a_suspend_within_the_lease_is_survived() {
+    let mut scene = Scene::with_guard(TTL);
+    let before = scene.guard.remaining();
+    fake::suspend(TTL / 2);
+    assert_eq!(scene.guard.remaining(), before - TTL / 2);
+    let sent = fake::clock();
+    let asked = scene.advance();
+    fake::suspend(TTL / 10);
+    scene.keep_alive(asked[0]);
+    assert_eq!(scene.guard.trusted_until(), Some(sent + (TTL - crate::margin(TTL))));
+}
+
+/// Goal: no number of suspends lengthens a lease that nobody renews: each takes a part of it.
+#[test]
+fn many_suspends_give_nothing_back() {
+    let mut scene = Scene::with_guard(TTL);
+    let until = scene.guard.trusted_until();
+    for _ in 0..8 {
+        fake::suspend(TTL / 10);
+        scene.advance();
+        assert_eq!(scene.guard.trusted_until(), until);
+    }
+    fake::suspend(TTL / 5);
+    scene.advance();
+    assert!(!scene.guard.is_valid());
+}
+
+/// Goal: a grant whose answer lay there during a suspend is renewed before a guard is made of it; if the session is gone,
+/// the lock is asked for anew.
+#[test]
+fn a_grant_that_lay_there_during_a_suspend_makes_no_guard() {
+    let mut scene = Scene::with_guard(TTL);
+    let (reply, mut answer) = oneshot::channel();
+    let (owner, commands) = ("another".to_owned(), scene.commands.clone());
+    let request = LockRequest { claim: 2, key: "b".into(), ttl: TTL, wait: Wait::Forever, owner, reply, commands };
+    scene.engine.command(fake::clock(), Command::Lock(request));
+    let (session, ttl_ms) = (SessionId::from_u128(8), millis(TTL));
+    answer_all(&mut scene.engine, |_| Some(Answer::Session(SessionLease { session, ttl_ms })));
+    let acquire = requests(&mut scene.engine).pop().expect("it asks for the lock");
+    fake::suspend(2 * TTL);
+    let grant = Acquired { key: "b".into(), token: 2, session, ttl_ms };
+    receive(&mut scene.engine, acquire.id, Outcome::Ok(Answer::Acquired(grant)));
+    assert!(answer.try_recv().is_err(), "the lease of the grant is over");
+    let keep_alive = requests(&mut scene.engine).pop().expect("the lease is renewed first");
+    assert_eq!(keep_alive.op, Op::KeepAlive { session });
+    receive(&mut scene.engine, keep_alive.id, Outcome::Error(Failure::new(Code::NoSession, "it has expired")));
+    let opened = requests(&mut scene.engine).pop().expect("it begins anew");
+    assert!(matches!(opened.op, Op::OpenSession(_)));
+}
+
+/// Goal: over the whole range of times-to-live, one keep-alive that gets no answer is no loss: when it is asked again,
+/// the guard has not come to its end, nor `palisade lock` to the fifth of the TTL (5 s at most) before it.
+#[test]
+fn one_lost_keepalive_is_no_loss() {
+    for ttl in [100, 150, 200, 500, 1_000, 10_000, 100_000, 1_000_000, 86_400_000].map(Duration::from_millis) {
+        let mut scene = Scene::with_guard(ttl);
+        let mut asked = Vec::new();
+        while asked.len() < 2 {
+            assert!(scene.guard.remaining() > (ttl / 5).min(Duration::from_secs(5)), "ttl {ttl:?}: {asked:?}");
+            fake::suspend(ttl / 1000);
+            asked.extend(scene.advance());
+        }
+    }
+}

@@ -1,0 +1,494 @@
+//! Corruptions of valid histories. Each one is impossible for a correct service, whatever the unknown outcomes were: the
+//! comment on each kind says why. So a checker that accepts one has missed something.
+//!
+//! The code here reads operations only. It shares nothing with the checkers, so that both cannot be wrong in one way.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use palisade_conformance::history::event::DEFAULT_TTL_MS;
+use palisade_conformance::history::{Answer, Call, End, History, Holder, Key, Operation, Refusal, Session, Time};
+
+/// The kinds of corruption.
+pub(crate) const KINDS: [(&str, Kind); 16] = [
+    ("lower token, other key", lower_token_on_another_key),
+    ("lower token, same key", lower_token_on_the_same_key),
+    ("lower token, acquire unanswered", lower_token_unanswered),
+    ("tokens swapped", swap_tokens),
+    ("token duplicated", duplicate_token),
+    ("granted before the release", grant_before_the_release),
+    ("release dropped", drop_release),
+    ("granted out of queue order", grant_out_of_order),
+    ("queue of a read reversed", reverse_queue),
+    ("lower token accepted", accept_lower_token),
+    ("read shows an older holder", show_older_holder),
+    ("read shows a free lock", show_free_lock),
+    ("read shows a later holder", show_later_holder),
+    ("session ended early", end_session_early),
+    ("access before the grant", access_before_the_grant),
+    ("refused by an older holder", refused_by_an_older_holder),
+];
+
+/// All corruptions of one kind that a history allows.
+pub(crate) type Kind = fn(&Valid<'_>) -> Vec<Corruption>;
+
+/// What is changed.
+#[expect(clippy::large_enum_variant, reason = "a few thousand of them at a time, in a test")]
+pub(crate) enum Corruption {
+    /// A token is another one wherever it stands; with it, perhaps, an operation.
+    Token { old: u64, new: u64, operation: Option<(usize, Operation)> },
+    /// Two tokens are exchanged wherever they stand.
+    Swap(u64, u64),
+    /// An operation is another one.
+    Operation(usize, Box<Operation>),
+    /// An operation is not on record.
+    Removed(usize),
+}
+
+impl Corruption {
+    pub(crate) fn apply(&self, valid: &History) -> History {
+        let mut history = valid.clone();
+        match self {
+            Corruption::Token { old, new, operation } => {
+                if let Some((place, operation)) = operation {
+                    history.operations[*place] = operation.clone();
+                }
+                map_tokens(&mut history, |token| if token == *old { *new } else { token });
+            }
+            Corruption::Swap(one, other) => map_tokens(&mut history, |token| match token {
+                _ if token == *one => *other,
+                _ if token == *other => *one,
+                _ => token,
+            }),
+            Corruption::Operation(place, operation) => history.operations[*place] = (**operation).clone(),
+            Corruption::Removed(place) => drop(history.operations.remove(*place)),
+        }
+        history.operations.sort_by_key(|operation| operation.invoked);
+        history
+    }
+}
+
+/// A copy in which there are unused tokens between any two.
+pub(crate) fn spread(history: &History) -> History {
+    let mut copy = history.clone();
+    map_tokens(&mut copy, |token| token * 1_000);
+    copy
+}
+
+fn map_tokens(history: &mut History, map: impl Fn(u64) -> u64) {
+    let change = |token: &mut u64| *token = map(*token);
+    for operation in &mut history.operations {
+        if let Call::Release { token, .. } | Call::Access { token, .. } = &mut operation.call {
+            change(token);
+        }
+        match operation.end.as_mut().map(|(_, end)| end) {
+            Some(End::Ok(Answer::Granted { token, .. }) | End::Fail(Refusal::Held { token })) => change(token),
+            Some(End::Ok(Answer::Lock { holder: Some(holder), .. })) => change(&mut holder.token),
+            _ => {}
+        }
+    }
+}
+
+/// A valid history, and what its corruptions need to know of it.
+pub(crate) struct Valid<'h> {
+    history: &'h History,
+    /// Answered acquires, the first for each token, in the order of their invocations.
+    grants: Vec<Grant<'h>>,
+    /// Sessions whose opening was answered.
+    opened: BTreeSet<&'h Session>,
+}
+
+/// An acquire that was answered with a token.
+#[derive(Clone, Copy)]
+struct Grant<'h> {
+    place: usize,
+    operation: &'h Operation,
+    key: &'h Key,
+    session: &'h Session,
+    token: u64,
+    /// Its only release, if that succeeded.
+    release: Option<(usize, &'h Operation)>,
+    /// Only a request that was sent after this acquire's invocation can have made the grant.
+    is_fresh: bool,
+}
+
+impl<'h> Valid<'h> {
+    pub(crate) fn new(history: &'h History) -> Valid<'h> {
+        let mut valid = Valid { history, grants: Vec::new(), opened: BTreeSet::new() };
+        let mut releases: BTreeMap<u64, Vec<(usize, &Operation)>> = BTreeMap::new();
+        for (place, operation) in history.operations.iter().enumerate() {
+            if let Some(Answer::Opened { session }) = operation.answer() {
+                valid.opened.insert(session);
+            }
+            if let (Call::Release { token, .. }, None) = (&operation.call, operation.refusal()) {
+                releases.entry(*token).or_default().push((place, operation));
+            }
+        }
+        let mut tokens = BTreeSet::new();
+        for (place, operation) in history.operations.iter().enumerate() {
+            let (Call::Acquire { key, .. }, Some(Answer::Granted { session, token })) =
+                (&operation.call, operation.answer())
+            else {
+                continue;
+            };
+            if tokens.insert(token) {
+                let release = match releases.get(token).map(Vec::as_slice) {
+                    Some([only]) if only.1.answer().is_some() => Some(*only),
+                    _ => None,
+                };
+                let is_fresh = valid.is_fresh(place);
+                valid.grants.push(Grant { place, operation, key, session, token: *token, release, is_fresh });
+            }
+        }
+        valid
+    }
+
+    /// An acquire with a session may report a claim that an earlier request of the session made, if that one was not answered
+    /// or was sent more than once; without a session it can report its own only.
+    fn is_fresh(&self, place: usize) -> bool {
+        let operation = &self.history.operations[place];
+        let Call::Acquire { key, session: Some(session), .. } = &operation.call else { return true };
+        self.history.operations.iter().enumerate().all(|(other_place, other)| {
+            let same = match &other.call {
+                Call::Acquire { key: of, session: Some(other), .. } => (of, other) == (key, session),
+                // Nobody knows whose session an unanswered one has.
+                Call::Acquire { key: of, session: None, .. } => {
+                    of == key && other.answer().is_none() && !self.opened.contains(session)
+                }
+                _ => false,
+            };
+            let over = other.completed() < operation.invoked && !other.was_disconnected();
+            !same || other_place == place || over || other.invoked > operation.completed()
+        })
+    }
+
+    fn fresh(&self) -> impl Iterator<Item = &Grant<'h>> {
+        self.grants.iter().filter(|grant| grant.is_fresh)
+    }
+
+    /// The grants that were acknowledged before another one was asked for.
+    fn before(&self, later: &Grant<'h>) -> impl Iterator<Item = &Grant<'h>> {
+        self.grants.iter().filter(|first| first.operation.completed() < later.operation.invoked)
+    }
+
+    /// Pairs of grants of which the first was acknowledged before the second was asked for.
+    fn in_order(&self) -> impl Iterator<Item = (&Grant<'h>, &Grant<'h>)> {
+        self.fresh().flat_map(|later| {
+            self.before(later).filter(|first| first.token < later.token).map(move |first| (first, later))
+        })
+    }
+
+    /// The next grant of the same key, by token, that was answered.
+    fn next_of_key(&self, grant: &Grant<'_>) -> Option<&Grant<'h>> {
+        let later = self.grants.iter().filter(|other| other.key == grant.key && other.token > grant.token);
+        later.min_by_key(|other| other.token)
+    }
+
+    /// The linearizable reads of a key that were answered, with their places.
+    fn reads(&self, of: &Key) -> impl Iterator<Item = (usize, &'h Operation)> {
+        let is_read = move |operation: &Operation| {
+            matches!(&operation.call, Call::Read { key, stale: false } if key == of) && operation.answer().is_some()
+        };
+        self.history.operations.iter().enumerate().filter(move |(_, operation)| is_read(operation))
+    }
+
+    /// Until when a session certainly lives: its last acknowledged sign of life and its time-to-live. `None` if something may
+    /// have ended it before.
+    fn lives_until(&self, of: &Session) -> Option<Time> {
+        let (mut ttl, mut last) = (None, Time(0));
+        for operation in &self.history.operations {
+            let given = match operation.answer() {
+                Some(Answer::Opened { session } | Answer::Granted { session, .. }) => Some(session),
+                _ => None,
+            };
+            if given.or(operation.call.session()) != Some(of) {
+                continue;
+            }
+            match (&operation.call, operation.answer()) {
+                (Call::CloseSession { .. } | Call::Withdraw { .. }, _) => return None,
+                (Call::OpenSession { ttl_ms }, Some(_)) => ttl = Some(*ttl_ms),
+                (Call::Acquire { session: None, ttl_ms, .. }, Some(_)) => {
+                    let ttl_ms = ttl_ms.unwrap_or(DEFAULT_TTL_MS);
+                    ttl = Some(ttl.map_or(ttl_ms, |known: u64| known.min(ttl_ms)));
+                }
+                (Call::Acquire { .. } | Call::KeepAlive { .. }, Some(_)) => {}
+                _ => continue,
+            }
+            last = last.max(operation.invoked);
+        }
+        Some(Time(last.0 + self.history.at_least(ttl?)))
+    }
+
+    /// Pairs of acquires of one key, of which a read showed that the first stood in the queue before the second was asked for.
+    fn waiters(&self) -> impl Iterator<Item = (&Grant<'h>, &Grant<'h>)> {
+        let known = |grant: &Grant<'_>| {
+            grant.is_fresh && self.opened.contains(grant.session) && !grant.operation.was_disconnected()
+        };
+        self.fresh().flat_map(move |later| {
+            let rivals = self.grants.iter().filter(move |first| {
+                first.key == later.key
+                    && first.token < later.token
+                    && first.operation.completed() > later.operation.invoked
+                    && known(first)
+            });
+            let seen = rivals.filter(move |first| {
+                self.reads(first.key).any(|(_, read)| {
+                    let shown =
+                        matches!(read.answer(), Some(Answer::Lock { queue, .. }) if queue.contains(first.session));
+                    shown && read.completed() < later.operation.invoked && read.invoked > first.operation.invoked
+                })
+            });
+            seen.map(move |first| (first, later))
+        })
+    }
+
+    /// An operation that ends in another way.
+    fn ends(&self, place: usize, end: End) -> Corruption {
+        let mut operation = self.history.operations[place].clone();
+        operation.end = operation.end.map(|(time, _)| (time, end));
+        Corruption::Operation(place, Box::new(operation))
+    }
+
+    /// A read that shows this holder, and an empty queue.
+    fn shows(&self, place: usize, grant: Option<&Grant<'_>>) -> Corruption {
+        let holder = grant.map(|grant| Holder { session: grant.session.clone(), token: grant.token });
+        self.ends(place, End::Ok(Answer::Lock { holder, queue: Vec::new(), age_ms: None }))
+    }
+}
+
+fn token(old: u64, new: u64) -> Corruption {
+    Corruption::Token { old, new, operation: None }
+}
+
+/// Tokens grow with every grant in the cluster: a grant that was asked for after another one was acknowledged has the higher
+/// token. The new token is above those of all other grants of its own key, so that only the other key tells.
+fn lower_token_on_another_key(valid: &Valid<'_>) -> Vec<Corruption> {
+    let mut corrupted = Vec::new();
+    for later in valid.fresh() {
+        let of_key = valid.grants.iter().filter(|other| other.key == later.key && other.token < later.token);
+        let floor = of_key.map(|other| other.token).max().unwrap_or(0);
+        let first = valid
+            .before(later)
+            .filter(|first| first.key != later.key && first.token > floor && first.token < later.token);
+        corrupted.extend(first.last().map(|first| token(later.token, first.token - 1)));
+    }
+    corrupted
+}
+
+/// The same on one key.
+fn lower_token_on_the_same_key(valid: &Valid<'_>) -> Vec<Corruption> {
+    let pairs = valid.in_order().filter(|(first, later)| first.key == later.key);
+    pairs.map(|(first, later)| token(later.token, first.token - 1)).collect()
+}
+
+/// The same if the later acquire was not answered: its release shows its token, and nothing but this acquire, which was
+/// invoked after the first grant was acknowledged, can have been granted it.
+fn lower_token_unanswered(valid: &Valid<'_>) -> Vec<Corruption> {
+    let mut corrupted = Vec::new();
+    for later in valid.fresh().filter(|later| later.release.is_some() && valid.opened.contains(later.session)) {
+        let may_be_it = |operation: &Operation| {
+            matches!(&operation.call, Call::Acquire { key, session: Some(session), .. } if (key, session) == (later.key, later.session))
+                && operation.answer().is_none()
+        };
+        let first = valid.before(later).filter(|first| first.key != later.key && first.token < later.token).last();
+        if let Some(first) = first
+            && !valid.history.operations.iter().any(may_be_it)
+            && !valid
+                .history
+                .operations
+                .iter()
+                .any(|other| other.was_disconnected() && other.call.session() == Some(later.session))
+        {
+            let unanswered = Operation { end: None, ..later.operation.clone() };
+            let operation = Some((later.place, unanswered));
+            corrupted.push(Corruption::Token { old: later.token, new: first.token - 1, operation });
+        }
+    }
+    corrupted
+}
+
+/// The same, with two tokens exchanged wherever they stand.
+fn swap_tokens(valid: &Valid<'_>) -> Vec<Corruption> {
+    valid.in_order().map(|(first, later)| Corruption::Swap(first.token, later.token)).collect()
+}
+
+/// A token belongs to one grant: of one key, to one session.
+fn duplicate_token(valid: &Valid<'_>) -> Vec<Corruption> {
+    let pairs = valid.in_order().filter(|(first, later)| (first.key, first.session) != (later.key, later.session));
+    pairs.map(|(first, later)| token(later.token, first.token)).collect()
+}
+
+/// A release that succeeds finds the grant there; so a later grant of the same key comes after its invocation.
+fn grant_before_the_release(valid: &Valid<'_>) -> Vec<Corruption> {
+    let mut corrupted = Vec::new();
+    for first in &valid.grants {
+        let (Some((_, release)), Some(next)) = (first.release, valid.next_of_key(first)) else { continue };
+        if next.operation.invoked < release.invoked {
+            let mut moved = next.operation.clone();
+            moved.notes.clear();
+            moved.end = moved.end.map(|(_, end)| (Time(release.invoked.0 - 1), end));
+            corrupted.push(Corruption::Operation(next.place, Box::new(moved)));
+        }
+    }
+    corrupted
+}
+
+/// Without its release a grant lasts as long as its session, and no other grant of the key is answered until then.
+fn drop_release(valid: &Valid<'_>) -> Vec<Corruption> {
+    let mut corrupted = Vec::new();
+    for first in &valid.grants {
+        let (Some((place, _)), Some(next)) = (first.release, valid.next_of_key(first)) else { continue };
+        if valid.lives_until(first.session).is_some_and(|until| until > next.operation.completed()) {
+            corrupted.push(Corruption::Removed(place));
+        }
+    }
+    corrupted
+}
+
+/// First come, first served: the acquire that stood in the queue before another one was invoked has the lower token.
+fn grant_out_of_order(valid: &Valid<'_>) -> Vec<Corruption> {
+    valid.waiters().map(|(first, later)| Corruption::Swap(first.token, later.token)).collect()
+}
+
+/// Two waiters that a read shows one behind the other, and that were both granted later, were granted in this order.
+fn reverse_queue(valid: &Valid<'_>) -> Vec<Corruption> {
+    let mut corrupted = Vec::new();
+    let keys: BTreeSet<&Key> = valid.grants.iter().map(|grant| grant.key).collect();
+    for (place, read) in keys.into_iter().flat_map(|key| valid.reads(key)) {
+        let Some(Answer::Lock { holder, queue, age_ms }) = read.answer() else { continue };
+        let granted = |session: &Session| {
+            valid.grants.iter().find(|grant| {
+                grant.session == session
+                    && Some(grant.key) == read.call.key()
+                    && grant.operation.invoked < read.invoked
+                    && grant.operation.completed() > read.completed()
+                    && grant.is_fresh
+                    && valid.opened.contains(session)
+                    && !grant.operation.was_disconnected()
+            })
+        };
+        for at in 1..queue.len() {
+            let (Some(first), Some(second)) = (granted(&queue[at - 1]), granted(&queue[at])) else { continue };
+            if first.token < second.token {
+                let mut queue = queue.clone();
+                queue.swap(at - 1, at);
+                let shown = Answer::Lock { holder: holder.clone(), queue, age_ms: *age_ms };
+                corrupted.push(valid.ends(place, End::Ok(shown)));
+            }
+        }
+    }
+    corrupted
+}
+
+/// The resource refuses a token lower than one that it has accepted.
+fn accept_lower_token(valid: &Valid<'_>) -> Vec<Corruption> {
+    let operations = &valid.history.operations;
+    let accepted = |of: &Key, above: u64, by: Time| {
+        operations.iter().any(|operation| {
+            let higher = matches!(&operation.call, Call::Access { key, token } if key == of && *token > above);
+            higher && operation.answer().is_some() && operation.completed() < by
+        })
+    };
+    let wrong = operations.iter().enumerate().filter(|(_, operation)| match &operation.call {
+        Call::Access { key, token } if operation.refusal() == Some(&Refusal::Refused) => {
+            accepted(key, *token, operation.invoked)
+        }
+        _ => false,
+    });
+    wrong.map(|(place, _)| valid.ends(place, End::Ok(Answer::Accepted))).collect()
+}
+
+/// A linearizable read finds no grant whose release was answered before it.
+fn show_older_holder(valid: &Valid<'_>) -> Vec<Corruption> {
+    let mut corrupted = Vec::new();
+    for grant in &valid.grants {
+        let Some((_, release)) = grant.release else { continue };
+        let later = valid.reads(grant.key).find(|(_, read)| read.invoked > release.completed());
+        corrupted.extend(later.map(|(place, _)| valid.shows(place, Some(grant))));
+    }
+    corrupted
+}
+
+/// A release that succeeds finds the grant there; a read between the acknowledgement and the release does as well.
+fn show_free_lock(valid: &Valid<'_>) -> Vec<Corruption> {
+    let mut corrupted = Vec::new();
+    for grant in &valid.grants {
+        let Some((_, release)) = grant.release else { continue };
+        let between = valid
+            .reads(grant.key)
+            .filter(|(_, read)| read.invoked > grant.operation.completed() && read.completed() < release.invoked);
+        corrupted.extend(between.map(|(place, _)| valid.shows(place, None)));
+    }
+    corrupted
+}
+
+/// A read finds no grant whose acquire was invoked after the read was answered.
+fn show_later_holder(valid: &Valid<'_>) -> Vec<Corruption> {
+    let mut corrupted = Vec::new();
+    for grant in valid.fresh() {
+        let before = valid.reads(grant.key).filter(|(_, read)| read.completed() < grant.operation.invoked);
+        corrupted.extend(before.last().map(|(place, _)| valid.shows(place, Some(grant))));
+    }
+    corrupted
+}
+
+/// A session that is gone shows no other sign of life.
+fn end_session_early(valid: &Valid<'_>) -> Vec<Corruption> {
+    let operations = &valid.history.operations;
+    let is_sign = |operation: &Operation| {
+        matches!(operation.call, Call::KeepAlive { .. } | Call::Acquire { .. }) && operation.answer().is_some()
+    };
+    let lives_on = |first: &Operation| {
+        operations.iter().any(|later| {
+            is_sign(later) && later.call.session() == first.call.session() && later.invoked > first.completed()
+        })
+    };
+    let kept = operations.iter().enumerate().filter(|(_, operation)| {
+        matches!(operation.call, Call::KeepAlive { .. }) && is_sign(operation) && lives_on(operation)
+    });
+    kept.map(|(place, _)| valid.ends(place, End::Fail(Refusal::NoSession))).collect()
+}
+
+/// A client has no token before it asked for the lock.
+fn access_before_the_grant(valid: &Valid<'_>) -> Vec<Corruption> {
+    let mut corrupted = Vec::new();
+    for grant in valid.fresh().filter(|grant| grant.operation.invoked > Time(0)) {
+        let uses = |operation: &Operation| matches!(operation.call, Call::Access { token, .. } if token == grant.token);
+        if let Some(place) = valid.history.operations.iter().position(uses) {
+            let mut access = valid.history.operations[place].clone();
+            access.invoked = Time(grant.operation.invoked.0 - 1);
+            access.end = access.end.map(|(_, end)| (access.invoked, end));
+            corrupted.push(Corruption::Operation(place, Box::new(access)));
+        }
+    }
+    corrupted
+}
+
+/// An acquire is not refused because of a grant whose release was answered before the acquire was invoked.
+fn refused_by_an_older_holder(valid: &Valid<'_>) -> Vec<Corruption> {
+    let mut corrupted = Vec::new();
+    for (place, operation) in valid.history.operations.iter().enumerate() {
+        let (Call::Acquire { key, .. }, Some(Refusal::Held { .. })) = (&operation.call, operation.refusal()) else {
+            continue;
+        };
+        let mut over = valid.grants.iter().filter(|grant| {
+            grant.key == key && grant.release.is_some_and(|(_, release)| release.completed() < operation.invoked)
+        });
+        corrupted
+            .extend(over.next_back().map(|grant| valid.ends(place, End::Fail(Refusal::Held { token: grant.token }))));
+    }
+    corrupted
+}
+
+impl std::fmt::Display for Corruption {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Corruption::Token { old, new, operation: None } => write!(f, "token {old} becomes {new}"),
+            Corruption::Token { old, new, operation: Some((_, operation)) } => {
+                write!(f, "token {old} becomes {new}, and nobody knows the end of {operation}")
+            }
+            Corruption::Swap(one, other) => write!(f, "tokens {one} and {other} are exchanged"),
+            Corruption::Operation(_, operation) => write!(f, "instead there is {operation}"),
+            Corruption::Removed(place) => write!(f, "operation {place} is removed"),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Valid histories, corrupted in every way that no correct service explains: the checkers refuse all of them.
+//!
+//! `SEED=17 cargo test -p palisade-conformance --test corrupted_histories -- --nocapture` begins with another seed and prints how
+//! many corruptions of each kind every checker refuses.
+
+mod corrupt;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use corrupt::{KINDS, Valid, spread};
+use palisade_conformance::history::History;
+use palisade_conformance::history::check::{Verdict, check_fast};
+use palisade_conformance::sim::simulate;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use support::{Size, correct};
+
+/// At most so many corruptions of each kind are tried on one history.
+const EACH: usize = 12;
+
+/// Several keys, sessions that live long, and few clients: much of it is certain.
+const CALM: Size = Size { clients: 5, keys: 3, operations: 400, ttl_ms: 400, resource: true };
+
+fn first_seed() -> u64 {
+    std::env::var("SEED").map_or(1, |seed| seed.parse().expect("SEED is a number"))
+}
+
+/// Simulated clusters, each of two storms and two calms. `CLUSTERS=100` takes more.
+fn clusters() -> u64 {
+    std::env::var("CLUSTERS").map_or(8, |count| count.parse().expect("CLUSTERS is a number"))
+}
+
+fn kept() -> Vec<(String, History)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/histories/good");
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let read = |file: &Path| History::read(fs::read(file).unwrap().as_slice()).unwrap();
+    let mut kept: Vec<_> = files.map(|file| (file.display().to_string(), read(&file))).collect();
+    kept.sort_by(|(one, _), (other, _)| one.cmp(other));
+    kept
+}
+
+fn generated() -> Vec<(String, History)> {
+    (first_seed()..first_seed() + 25).map(|seed| (format!("generated, seed {seed}"), correct(seed, CALM))).collect()
+}
+
+fn simulated() -> Vec<(String, History)> {
+    let live = |seed| {
+        let outcome = simulate(seed, Duration::from_secs(100));
+        assert!(outcome.failure.is_none(), "seed {seed}: {:?}", outcome.failure);
+        (format!("simulated, seed {seed}"), History::from_events(outcome.history).unwrap())
+    };
+    (first_seed()..first_seed() + clusters()).map(live).collect()
+}
+
+fn accusers(verdicts: &[Verdict]) -> Vec<&'static str> {
+    verdicts.iter().filter(|verdict| !verdict.violations.is_empty()).map(|verdict| verdict.checker).collect()
+}
+
+/// What became of the corruptions of one kind.
+#[derive(Default)]
+struct Tried {
+    tried: usize,
+    refused: usize,
+    by: BTreeMap<&'static str, usize>,
+    missed: Vec<String>,
+}
+
+fn try_all(sources: &[(String, History)]) -> BTreeMap<&'static str, Tried> {
+    let mut table: BTreeMap<&'static str, Tried> = BTreeMap::new();
+    let mut random = StdRng::seed_from_u64(first_seed());
+    for (name, history) in sources {
+        let history = spread(history);
+        assert_eq!(accusers(&check_fast(&history)), Vec::<&str>::new(), "{name} is valid");
+        let valid = Valid::new(&history);
+        for (kind, corruptions) in KINDS {
+            let corruptions = corruptions(&valid);
+            let tried = table.entry(kind).or_default();
+            for corruption in corruptions.choose_multiple(&mut random, EACH) {
+                let corrupted = corruption.apply(&history);
+                let accusers = accusers(&check_fast(&corrupted));
+                tried.tried += 1;
+                tried.refused += usize::from(!accusers.is_empty());
+                if accusers.is_empty() {
+                    tried.missed.push(format!("{name}: {corruption}"));
+                }
+                accusers.into_iter().for_each(|checker| *tried.by.entry(checker).or_default() += 1);
+            }
+        }
+    }
+    table
+}
+
+fn print(title: &str, table: &BTreeMap<&'static str, Tried>) {
+    println!("{title}:");
+    for (kind, Tried { tried, refused, by, missed }) in table {
+        println!("  {kind:<32} {refused:>5} of {tried:>5} refused {by:?}");
+        missed.iter().take(2).for_each(|missed| println!("    missed: {missed}"));
+    }
+    let (refused, tried) = table.values().fold((0, 0), |sum, kind| (sum.0 + kind.refused, sum.1 + kind.tried));
+    println!("  all: {refused} of {tried}");
+}
+
+/// Goal: whatever no correct service can have shown, the fast checkers refuse, whichever way the history came to be.
+#[test]
+fn checkers_refuse_every_corruption() {
+    let sources = [("kept", kept()), ("generated", generated()), ("simulated", simulated())];
+    let tables = sources.map(|(title, sources)| {
+        let table = try_all(&sources);
+        print(title, &table);
+        table
+    });
+    for (kind, _) in KINDS {
+        let tried: usize = tables.iter().map(|table| table[kind].tried).sum();
+        assert!(tried >= 5, "{kind} was tried {tried} times");
+    }
+    let missed: Vec<String> = tables.into_iter().flat_map(BTreeMap::into_values).flat_map(|kind| kind.missed).collect();
+    assert!(missed.is_empty(), "{} corruptions were not refused: {:#?}", missed.len(), &missed[..missed.len().min(10)]);
+}

@@ -1,0 +1,95 @@
+//! Random changes of histories. What comes out may still be valid.
+
+use palisade_conformance::history::{Answer, Call, End, History, Holder, Refusal, Time};
+use rand::Rng;
+use rand::rngs::StdRng;
+
+/// One thing is changed as a broken service would. `None` if what was chosen cannot be changed in that way.
+pub(crate) fn mutate(history: &History, random: &mut StdRng) -> Option<History> {
+    let mut mutant = history.clone();
+    let count = mutant.operations.len();
+    let chosen = random.random_range(0..count);
+    let last = mutant.operations.iter().filter_map(|operation| operation.end.as_ref()).map(|(time, _)| time.0).max()?;
+    match random.random_range(0..9) {
+        // A token is another one's, or one more, or one less.
+        0 => {
+            let other = random.random_range(1..8);
+            token_of(&mut mutant.operations[chosen].end)?.clone_from(&other);
+        }
+        1 => {
+            let token = token_of(&mut mutant.operations[chosen].end)?;
+            *token = if random.random_bool(0.5) { *token + 1 } else { token.checked_sub(1)? };
+        }
+        // A read shows something else.
+        2 => {
+            let (_, End::Ok(Answer::Lock { holder, queue, .. })) = mutant.operations[chosen].end.as_mut()? else {
+                return None;
+            };
+            match random.random_range(0..3) {
+                0 => *holder = None,
+                1 if queue.len() > 1 => queue.reverse(),
+                1 => drop(queue.pop()?),
+                _ => {
+                    let session = queue.first()?.clone();
+                    *holder = Some(Holder { session, token: holder.as_ref()?.token + 1 });
+                    queue.remove(0);
+                }
+            }
+        }
+        // What was refused succeeds, what succeeded is refused.
+        3 => {
+            let call = mutant.operations[chosen].call.clone();
+            let (_, end) = mutant.operations[chosen].end.as_mut()?;
+            *end = match (call, &end) {
+                (Call::Release { .. }, End::Ok(_)) => End::Fail(Refusal::NotHolder),
+                (Call::Release { .. }, End::Fail(_)) => End::Ok(Answer::Released),
+                (Call::KeepAlive { .. }, End::Ok(_)) => End::Fail(Refusal::NoSession),
+                (Call::KeepAlive { .. }, End::Fail(_)) => End::Ok(Answer::KeptAlive),
+                (Call::Acquire { session: Some(session), .. }, End::Fail(_)) => {
+                    End::Ok(Answer::Granted { session, token: random.random_range(1..8) })
+                }
+                (Call::Acquire { wait_ms, .. }, End::Ok(_)) if wait_ms > 0 => End::Fail(Refusal::Timeout),
+                _ => return None,
+            };
+        }
+        // It happens much later, or much earlier.
+        4 => {
+            let operation = &mut mutant.operations[chosen];
+            let by = random.random_range(0..last);
+            operation.invoked.0 += by;
+            operation.notes.iter_mut().for_each(|(time, _)| time.0 += by);
+            operation.end.iter_mut().for_each(|(time, _)| time.0 += by);
+        }
+        // Its answer comes at once; or it had been asked only just before its answer.
+        5 => {
+            let operation = &mut mutant.operations[chosen];
+            operation.notes.clear();
+            operation.end.as_mut()?.0 = Time(operation.invoked.0 + 1);
+        }
+        6 => {
+            let operation = &mut mutant.operations[chosen];
+            operation.notes.clear();
+            operation.invoked = Time(operation.end.as_ref()?.0.0.checked_sub(1)?);
+        }
+        // It is not on record: a lock comes free by itself, or nobody had asked for it.
+        7 => drop(mutant.operations.remove(chosen)),
+        // Two answers of one kind are exchanged.
+        _ => {
+            let other = random.random_range(0..count);
+            let (one, two) = (chosen.min(other), chosen.max(other));
+            let (before, after) = mutant.operations.split_at_mut(two);
+            let one = before.get_mut(one)?;
+            std::mem::swap(&mut one.end.as_mut()?.1, &mut after[0].end.as_mut()?.1);
+        }
+    }
+    // Whatever makes no sense at all is not a history.
+    History::from_events(mutant.events()).ok()
+}
+
+fn token_of(end: &mut Option<(Time, End)>) -> Option<&mut u64> {
+    match &mut end.as_mut()?.1 {
+        End::Ok(Answer::Granted { token, .. }) | End::Fail(Refusal::Held { token }) => Some(token),
+        End::Ok(Answer::Lock { holder: Some(holder), .. }) => Some(&mut holder.token),
+        _ => None,
+    }
+}

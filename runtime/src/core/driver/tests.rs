@@ -1,0 +1,347 @@
+//! Drivers in virtual time: three nodes with real files, messages that take a millisecond, and snapshots that take as long
+//! as a test says.
+
+use std::collections::BTreeMap;
+
+use crossbeam_channel::Receiver;
+use palisade_client::wire::{Acquire, Answer, Code, Failure, Op, OpenSession, SessionId, Transfer};
+use palisade_spec::lock::Key;
+use palisade_spec::raft::{Body, Snapshot, Stamp};
+use parking_lot::Mutex;
+use rand::SeedableRng;
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::core::{Ask, ConnectionId, Responder};
+use crate::limits;
+use crate::storage::{DataDir, Identity};
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+const ELECTION: Duration = Duration::from_millis(100);
+
+type Reply = oneshot::Receiver<Result<Answer, Failure>>;
+
+/// What the nodes put on the network, and which of them run.
+#[derive(Debug, Default)]
+struct Network {
+    messages: Vec<Message<LockTable>>,
+    /// Who is to send a snapshot to whom, in which term.
+    snapshots: Vec<(NodeId, NodeId, Term)>,
+    running: Vec<NodeId>,
+}
+
+struct Wire(NodeId, Arc<Mutex<Network>>);
+
+impl Transport for Wire {
+    fn send(&self, message: Message<LockTable>) {
+        self.1.lock().messages.push(message);
+    }
+
+    fn send_snapshot(&self, to: NodeId, term: Term) -> bool {
+        self.1.lock().snapshots.push((self.0, to, term));
+        self.is_connected(to)
+    }
+
+    fn set_members(&self, _: &Members, _: &Arc<Members>) {}
+
+    fn is_connected(&self, id: NodeId) -> bool {
+        self.1.lock().running.contains(&id)
+    }
+
+    fn is_known_to(&self, _: &[NodeId]) -> bool {
+        true
+    }
+
+    fn client_addr(&self, id: NodeId) -> Option<String> {
+        Some(id.to_string())
+    }
+}
+
+struct Server {
+    driver: Driver<Wire>,
+    /// What it wants to have written as a snapshot.
+    taken: Receiver<Snapshot<LockTable>>,
+    inbox: Batch,
+}
+
+/// A snapshot on its way: when it arrives, from whom to whom, in which term, and the snapshot.
+struct Parcel {
+    at: Duration,
+    from: NodeId,
+    to: NodeId,
+    term: Term,
+    snapshot: Arc<Snapshot<LockTable>>,
+}
+
+struct World {
+    _directory: tempfile::TempDir,
+    servers: BTreeMap<NodeId, Server>,
+    network: Arc<Mutex<Network>>,
+    zero: Instant,
+    now: Duration,
+    /// How long a snapshot takes to a follower, until it is loaded there.
+    sending: Duration,
+    parcels: Vec<Parcel>,
+    /// The newest snapshot that each node has written.
+    newest: BTreeMap<NodeId, Arc<Snapshot<LockTable>>>,
+    /// How many snapshots have arrived.
+    arrived: usize,
+    connections: u64,
+    /// Answers that no test reads; without somebody who waits for it nothing is asked.
+    unread: Vec<Reply>,
+}
+
+impl World {
+    fn start(size: u16, snapshots: SnapshotPolicy) -> World {
+        let directory = tempfile::tempdir().unwrap();
+        let ids: Vec<NodeId> = (1..=size).map(NodeId).collect();
+        let network = Arc::new(Mutex::new(Network { running: ids.clone(), ..Network::default() }));
+        let zero = Instant::now();
+        let server = |&id: &NodeId| {
+            let path = directory.path().join(id.to_string());
+            let data = DataDir::open(path, &Identity::of(7, id)).unwrap();
+            let blank = Durable::blank(LockTable::default(), Members::of(ids.iter().copied()));
+            let (wal, durable, _) = Wal::open_with_segments_of(4096, data, blank).unwrap();
+            let (writer, taken) = crossbeam_channel::bounded(1);
+            let parts = DriverParts {
+                config: Config::new(id),
+                durable,
+                wal,
+                log_bytes: 0,
+                founders: Vec::new(),
+                timing: Timing::with_election_timeout(ELECTION),
+                jitter: SmallRng::seed_from_u64(u64::from(id.0)),
+                snapshots,
+                writer: Box::new(writer),
+                transport: Wire(id, Arc::clone(&network)),
+                view: Arc::default(),
+                metrics: Metrics::new(),
+                max_sessions: limits::SESSIONS,
+                tap: None,
+            };
+            (id, Server { driver: Driver::new(parts, zero), taken, inbox: Batch::default() })
+        };
+        let servers = ids.iter().map(server).collect();
+        World {
+            _directory: directory,
+            servers,
+            network,
+            zero,
+            now: Duration::ZERO,
+            sending: Duration::ZERO,
+            parcels: Vec::new(),
+            newest: BTreeMap::new(),
+            arrived: 0,
+            connections: 0,
+            unread: Vec::new(),
+        }
+    }
+
+    fn node(&self, id: NodeId) -> &Node<LockTable> {
+        self.servers[&id].driver.node()
+    }
+
+    fn leader(&self) -> Option<NodeId> {
+        self.servers.keys().copied().find(|&id| self.node(id).is_leader())
+    }
+
+    fn wait_for_leader(&mut self) -> NodeId {
+        self.run_until("a leader", |world| world.leader().is_some_and(|id| world.node(id).commit().0 > 0));
+        self.leader().unwrap()
+    }
+
+    fn other_than(&self, leader: NodeId) -> NodeId {
+        self.servers.keys().copied().find(|&id| id != leader).unwrap()
+    }
+
+    fn stop(&self, id: NodeId) {
+        self.network.lock().running.retain(|&other| other != id);
+    }
+
+    fn resume(&self, id: NodeId) {
+        self.network.lock().running.push(id);
+    }
+
+    fn run_until(&mut self, what: &str, mut is_so: impl FnMut(&mut World) -> bool) {
+        let end = self.now + Duration::from_secs(10);
+        while !is_so(self) {
+            assert!(self.now < end, "ten seconds without {what}");
+            self.step();
+        }
+    }
+
+    /// A millisecond passes: what was sent arrives, and every node that has something to do has a round.
+    fn step(&mut self) {
+        self.now += MILLISECOND;
+        let shared = Arc::clone(&self.network);
+        let mut network = shared.lock();
+        let Network { messages, snapshots, running } = &mut *network;
+        for message in messages.drain(..).filter(|message| running.contains(&message.to)) {
+            self.servers.get_mut(&message.to).unwrap().inbox.messages.push(message);
+        }
+        for (from, to, term) in snapshots.drain(..).filter(|(_, to, _)| running.contains(to)) {
+            if !self.parcels.iter().any(|parcel| parcel.to == to) {
+                let (at, snapshot) = (self.now + self.sending, Arc::clone(&self.newest[&from]));
+                self.parcels.push(Parcel { at, from, to, term, snapshot });
+            }
+        }
+        let now = self.now;
+        for Parcel { from, to, term, snapshot, .. } in self.parcels.extract_if(.., |parcel| parcel.at <= now) {
+            let message = Message { from, to, term, body: Body::InstallSnapshot { snapshot } };
+            self.servers.get_mut(&to).unwrap().inbox.messages.push(message);
+            self.arrived += 1;
+        }
+        let running = running.clone();
+        drop(network);
+        running.into_iter().for_each(|id| self.round(id));
+    }
+
+    fn round(&mut self, id: NodeId) {
+        let server = self.servers.get_mut(&id).unwrap();
+        let (now, inbox) = (self.zero + self.now, &mut server.inbox);
+        if inbox.messages.is_empty() && inbox.events.is_empty() && server.driver.next_alarm() > now {
+            return;
+        }
+        server.driver.round(inbox, now).unwrap();
+        if let Ok(snapshot) = server.taken.try_recv() {
+            let written = server.driver.wal().snapshots().write(&snapshot);
+            inbox.events.push(Event::SnapshotWritten(written));
+            self.newest.insert(id, Arc::new(snapshot));
+        }
+    }
+
+    /// A node is asked for something, over a connection of its own.
+    fn ask(&mut self, id: NodeId, op: Op) -> (ConnectionId, Reply) {
+        self.connections += 1;
+        let connection = ConnectionId(self.connections);
+        let (sender, reply) = oneshot::channel();
+        let mut responder = Responder::once(connection, sender);
+        responder.asked = self.zero + self.now;
+        self.hand(id, Event::Ask(Ask::from_wire(op).unwrap(), responder));
+        (connection, reply)
+    }
+
+    fn hand(&mut self, id: NodeId, event: Event) {
+        self.servers.get_mut(&id).unwrap().inbox.events.push(event);
+    }
+
+    fn answer(&mut self, id: NodeId, op: Op) -> Answer {
+        let (_, mut reply) = self.ask(id, op);
+        let mut answer = None;
+        self.run_until("an answer", |_| {
+            answer = reply.try_recv().ok();
+            answer.is_some()
+        });
+        answer.unwrap().unwrap()
+    }
+
+    fn open_session(&mut self, id: NodeId) -> SessionId {
+        match self.answer(id, Op::OpenSession(OpenSession { ttl_ms: 3_600_000, owner: String::new() })) {
+            Answer::Session(lease) => lease.session,
+            other => panic!("no session: {other:?}"),
+        }
+    }
+
+    fn queue(&self, id: NodeId) -> usize {
+        self.node(id).machine().lock(&Key::from("key")).unwrap().queue.len()
+    }
+}
+
+fn acquire(session: Option<SessionId>, wait: Duration) -> Op {
+    let wait_ms = u64::try_from(wait.as_millis()).unwrap();
+    Op::Acquire { key: "key".into(), options: Acquire { session, wait_ms, ..Acquire::default() }, number: None }
+}
+
+/// Goal: an operator may ask again and again that a leader hand over to a voter that is dead. The leader goes on for a moment
+/// between two attempts at the most, and refuses everything meanwhile. Still every wait that ends is answered, and whoever
+/// went away leaves the queue.
+#[test]
+fn waits_end_although_the_leader_hands_over_to_the_dead() {
+    let mut world = World::start(3, SnapshotPolicy::default());
+    let leader = world.wait_for_leader();
+    let holder = world.open_session(leader);
+    world.answer(leader, acquire(Some(holder), Duration::ZERO));
+    let dead = world.other_than(leader);
+    world.stop(dead);
+    let waits = (1..=10).map(|number| world.ask(leader, acquire(None, number * 50 * MILLISECOND)).1);
+    let mut waits: Vec<Reply> = waits.collect();
+    let leaving = world.open_session(leader);
+    let (connection, _gone) = world.ask(leader, acquire(Some(leaving), Duration::from_secs(3600)));
+    world.run_until("everybody in the queue", |world| world.queue(leader) == 11);
+
+    let transfer = Op::Transfer(Transfer { to: Some(dead.0) });
+    let (_, mut transferred) = world.ask(leader, transfer.clone());
+    let (end, mut failed, mut leaves) = (world.now + Duration::from_secs(2), 0, Some(connection));
+    while world.now < end {
+        world.step();
+        if let Ok(answer) = transferred.try_recv() {
+            assert!(matches!(answer, Err(Failure { error: Code::NotTransferred, .. })));
+            failed += 1;
+            transferred = world.ask(leader, transfer.clone()).1;
+        }
+        if failed == 2
+            && let Some(connection) = leaves.take()
+        {
+            world.hand(leader, Event::Disconnected(connection));
+        }
+    }
+    assert_eq!(world.leader(), Some(leader));
+    assert!(failed > 5, "the leader is handing over nearly all the time");
+    for (number, wait) in (1..).zip(&mut waits) {
+        match wait.try_recv() {
+            Ok(Err(Failure { error: Code::Timeout, .. })) => {}
+            other => panic!("wait {number} ended long ago, and was answered with {other:?}"),
+        }
+    }
+    assert_eq!(world.queue(leader), 0);
+}
+
+/// Goal: a follower that takes longer to receive and load a snapshot than the cluster takes to write the log for the next
+/// one catches up with the first that it is sent.
+#[test]
+fn a_follower_that_loads_slowly_catches_up() {
+    let policy = SnapshotPolicy { log_bytes: 1024, interval: Duration::from_secs(3600), margin: 10 };
+    let mut world = World::start(3, policy);
+    world.sending = Duration::from_millis(300);
+    let leader = world.wait_for_leader();
+    let session = world.open_session(leader);
+    let late = world.other_than(leader);
+    world.stop(late);
+    let write = |world: &mut World| {
+        if world.now.as_millis().is_multiple_of(4) {
+            let (_, reply) = world.ask(leader, Op::CloseSession { session });
+            world.unread.push(reply);
+        }
+    };
+    world.run_until("a log that lacks what the follower needs", |world| {
+        write(world);
+        world.node(leader).log().base().index.0 > world.node(late).log().last().index.0 + 50
+    });
+    world.resume(late);
+    world.run_until("a follower that has caught up", |world| {
+        write(world);
+        world.node(late).commit().0 + 10 >= world.node(leader).commit().0
+    });
+    assert_eq!(world.arrived, 1, "one snapshot was enough");
+    world.run_until("a short log again", |world| {
+        write(world);
+        world.node(leader).log().entries().len() < 100
+    });
+}
+
+/// Goal: cluster time is what leaders measure. What a node measured before it was elected is not, however little it is.
+#[test]
+fn time_before_an_election_is_not_counted() {
+    let mut world = World::start(1, SnapshotPolicy::default());
+    let [driver] = [&mut world.servers.get_mut(&NodeId(1)).unwrap().driver];
+    let elected = world.zero + 3 * ELECTION + Duration::from_micros(900);
+    let mut round = |at: Instant| {
+        driver.round(&mut Batch::default(), at).unwrap();
+        (driver.node().is_leader(), driver.node().clock())
+    };
+    assert!(!round(elected - 50 * MILLISECOND).0, "the timer was late, and gets a moment more");
+    assert_eq!(round(elected), (true, Stamp(0)));
+    assert_eq!(round(elected + Duration::from_micros(999)).1, Stamp(0), "it has not led for a millisecond");
+    assert_eq!(round(elected + Duration::from_micros(1000)).1, Stamp(1));
+    assert_eq!(round(elected + Duration::from_micros(5900)).1, Stamp(5));
+}
