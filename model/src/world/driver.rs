@@ -8,13 +8,14 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use palisade_spec::invariants::Violation;
+use palisade_spec::invariants::{Violation, node_is_sound};
 use palisade_spec::raft::{
     Body, Durable, Index, Input, Message, Node, Output, Persist, ReadId, Role, Snapshot, StateMachine, Term,
 };
 
 use super::bounds::{Bounds, Delivery, Elections};
-use super::judge::{answers_name_entries, judge};
+use super::inputs::judge_input;
+use super::judge::{answers_name_entries, judge, said_is_written};
 use super::seat::{Seat, Stimulus};
 
 /// Carries out what nodes ask for.
@@ -142,8 +143,11 @@ impl Driver {
         taken.violation = match stepped.and(carried_out) {
             Ok(()) => taken.violation.take().or_else(|| judge(before, &taken.seat)).or_else(|| {
                 let nodes = std::iter::once(&before.node).chain(taken.fed.iter().map(|fed| &fed.after));
-                let told = |(before, fed): (&Node<S>, &Fed<S>)| answers_name_entries(before, &fed.outputs, &fed.after);
-                nodes.zip(&taken.fed).map(told).find_map(Result::err)
+                let judged = |(before, fed): (&Node<S>, &Fed<S>)| {
+                    answers_name_entries(before, &fed.outputs, &fed.after)?;
+                    judge_input(before, &fed.input, &fed.outputs, &fed.after)
+                };
+                nodes.zip(&taken.fed).map(judged).find_map(Result::err)
             }),
             Err(panic) => Some(Violation { property: "assertions", detail: message(panic.as_ref()) }),
         };
@@ -165,6 +169,7 @@ impl Driver {
         let stopped =
             |panic: Box<dyn Any + Send>| Violation { property: "assertions", detail: message(panic.as_ref()) };
         let mut feeder = Feeder { node: recovered.map_err(stopped)?, fed: Vec::new() };
+        node_is_sound(&feeder.node)?;
         feeder.stop_waiting(self.elections);
         let node = feeder.node;
         Ok(Seat { node, disk, cut: crashed.cut })
@@ -179,6 +184,9 @@ impl Driver {
                 }
                 Output::Send(message) => {
                     self.crash_elsewhere(taken, (input, outputs), &fed.after);
+                    if taken.violation.is_none() {
+                        taken.violation = said_is_written(message, &fed.after, &taken.seat.disk).err();
+                    }
                     taken.said.push(message.clone());
                 }
                 Output::Applied { index, term, outcome, .. } => {

@@ -1,7 +1,7 @@
 //! What must hold of a server by itself, over any step.
 
-use palisade_spec::invariants::{Check, Violation, clock_monotonicity, leader_append_only, node_is_sound};
-use palisade_spec::raft::{Node, Output, StateMachine};
+use palisade_spec::invariants::{Check, Committed, Violation, clock_monotonicity, leader_append_only, node_is_sound};
+use palisade_spec::raft::{Body, Durable, Message, Node, Output, Position, Stamp, StateMachine};
 
 use super::seat::Seat;
 
@@ -45,6 +45,47 @@ pub(super) fn answers_name_entries<S: StateMachine>(before: &Node<S>, outputs: &
     Ok(())
 }
 
+/// What a message says of its sender was written before: its term, its vote, and the entries that it acknowledges.
+pub(super) fn said_is_written<S: StateMachine>(message: &Message<S>, after: &Node<S>, disk: &Durable<S>) -> Check {
+    let voted = |whom| disk.hard.term > message.term || disk.hard.vote == Some(whom);
+    let is_written = match &message.body {
+        Body::RequestVote { .. } => voted(message.from),
+        Body::RequestVoteReply { granted: true } => voted(message.to),
+        Body::AppendAccepted { matched, .. } => {
+            *matched <= disk.snapshot.last.index || disk.log.term_at(*matched) == after.log().term_at(*matched)
+        }
+        _ => true,
+    };
+    require(is_written && disk.hard.term >= message.term, "all is written", || {
+        format!("server {} said what it had not written: {}", message.from, message.body.name())
+    })
+}
+
+/// What stands for entries that are gone says which was the last of them, and when it happened.
+pub(super) fn snapshots_are_true<S: StateMachine>(seat: &Seat<S>, committed: &Committed<S::Command>) -> Check {
+    let (log, snapshot) = (seat.node.log(), &seat.disk.snapshot);
+    let is_true = |(last, stamp): (Position, Stamp)| {
+        let entry = committed.get(&last.index);
+        last == Position::default() || entry.is_some_and(|entry| (entry.position(), entry.stamp) == (last, stamp))
+    };
+    let ends = [(log.base(), log.base_stamp()), (snapshot.last, snapshot.stamp)];
+    require(ends.into_iter().all(is_true), "snapshots are true", || {
+        format!("server {} has log and snapshot from {ends:?} on, where something else was committed", seat.node.id())
+    })
+}
+
+/// A follower that acknowledges entries to the leader of its term has the same.
+pub(super) fn acknowledged_is_equal<S: StateMachine>(message: &Message<S>, from: &Node<S>, to: &Node<S>) -> Check {
+    let Body::AppendAccepted { matched, .. } = message.body else { return Ok(()) };
+    if !to.is_leader() || to.term() != message.term || matched < to.log().base().index {
+        return Ok(());
+    }
+    let (own, leaders) = (from.log().term_at(matched), to.log().term_at(matched));
+    require(own == leaders, "acknowledgements are true", || {
+        format!("server {} acknowledges entry {matched} of term {own:?}, which is of term {leaders:?}", from.id())
+    })
+}
+
 /// What must hold over any step, whether or not the server crashes in it.
 pub(super) fn keeps_its_word<S: StateMachine>(old: &Node<S>, new: &Node<S>) -> Check {
     let (id, was, is) = (new.id(), old.hard_state(), new.hard_state());
@@ -55,6 +96,7 @@ pub(super) fn keeps_its_word<S: StateMachine>(old: &Node<S>, new: &Node<S>) -> C
     require(stands, "one vote a term", || format!("server {id} changed its vote in term {}", is.term))
 }
 
-fn require(holds: bool, property: &'static str, detail: impl FnOnce() -> String) -> Check {
+/// Fails with `property` unless it `holds`.
+pub(super) fn require(holds: bool, property: &'static str, detail: impl FnOnce() -> String) -> Check {
     if holds { Ok(()) } else { Err(Violation { property, detail: detail() }) }
 }

@@ -129,6 +129,14 @@ impl<E: Environment> World<E> {
         self
     }
 
+    /// The same with server 1, which leads, cut off from the others.
+    pub fn with_its_leader_cut_off(mut self) -> World<E> {
+        let mut state = self.initial[0].clone();
+        self.connect_all(&mut state, &[NodeId(1)], false);
+        self.initial = vec![state];
+        self
+    }
+
     /// Servers are cut off, or connected, before the beginning.
     fn connect_all(&mut self, state: &mut State<E>, servers: &[NodeId], connected: bool) {
         for &server in servers {

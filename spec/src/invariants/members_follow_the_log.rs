@@ -12,6 +12,8 @@ pub fn members_follow_the_log<C>(log: &Log<C>) -> Check {
     let mut said: (Index, &Arc<Members>) = (base, log.members_at(base));
     for entry in log.entries() {
         if let Payload::Members(members) = &entry.payload {
+            let dropped = said.1.ids().find(|&id| members.get(id).is_none() && !members.was_removed(id));
+            require!("members follow the log", dropped.is_none(), "entry {} forgets that {dropped:?} went", entry.index);
             said = (entry.index, members);
         }
         let known = log.members_at(entry.index);
@@ -23,6 +25,9 @@ pub fn members_follow_the_log<C>(log: &Log<C>) -> Check {
             said.1
         );
     }
+    let listed = log.changes_listed();
+    let once = listed.clone().zip(listed.skip(1)).all(|(one, next)| one < next);
+    require!("members follow the log", once, "it lists a change of the members twice");
     let latest = (log.members_since(), log.members());
     require!("members follow the log", latest == said, "it acts on {latest:?}, and its log says {said:?}");
     Ok(())

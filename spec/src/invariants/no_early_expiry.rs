@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Check, require};
+use super::{Check, key_asked_for, require};
 use crate::lock::{Command, Event, LockTable, Session, SessionId};
 use crate::raft::Stamp;
 
@@ -44,7 +44,7 @@ pub fn no_early_expiry(
         require!(NAME, expired || ends_itself(before, command, id), "session {id} was ended by somebody else");
     }
     the_due_end_in_turn(before, at, command, events)?;
-    let holder = command.and_then(Command::key).and_then(|key| after.lock(key)).map(|lock| lock.holder.session);
+    let holder = command.and_then(key_asked_for).and_then(|key| after.lock(key)).map(|lock| lock.holder.session);
     let is_due = holder.and_then(|id| after.session(id)).is_some_and(|session| session.deadline < at);
     require!(NAME, !is_due, "session {holder:?} is due, and holds what was asked for");
     Ok(())
@@ -76,6 +76,9 @@ fn the_due_end_in_turn(before: &LockTable, at: Stamp, command: Option<&Command>,
         Some(command) => expired().take_while(|&(_, id)| is_in_the_way(before, command, id)).count().min(1),
     };
     require!(NAME, in_turn > 0 || due.is_empty() || command.is_some(), "nobody expired, but {due:?} are due");
+    let work: u64 = due[..in_turn.min(due.len())].iter().map(|&(_, id)| work_of_ending(before, id)).sum();
+    let is_full = command.is_some() || in_turn == due.len() || work >= before.work_of_a_sweep();
+    require!(NAME, is_full, "a sweep ended {in_turn} of {due:?}, and had room for more");
     for (_, id) in expired().skip(in_turn) {
         let lost_its_place =
             events.iter().any(|event| matches!(event, Event::Withdrawn { session, .. } if *session == id));
@@ -87,6 +90,13 @@ fn the_due_end_in_turn(before: &LockTable, at: Stamp, command: Option<&Command>,
     Ok(())
 }
 
+/// How much it takes to end a session: itself, its claims, and the waiters for what it holds.
+fn work_of_ending(table: &LockTable, id: SessionId) -> u64 {
+    let claims = table.sessions()[&id].claims();
+    let held = claims.iter().filter_map(|key| table.lock(key)).filter(|lock| lock.holder.session == id);
+    (1 + claims.len() + held.map(|lock| lock.queue.len()).sum::<usize>()) as u64
+}
+
 /// Whether it holds a lock that others wait for.
 fn holds_up_others(table: &LockTable, id: SessionId) -> bool {
     let mut locks = table.sessions()[&id].claims().iter().filter_map(|key| table.lock(key));
@@ -95,7 +105,7 @@ fn holds_up_others(table: &LockTable, id: SessionId) -> bool {
 
 /// Whether the session is closed, or holds what the command is about.
 fn is_in_the_way(before: &LockTable, command: &Command, id: SessionId) -> bool {
-    let held = command.key().and_then(|key| before.lock(key)).is_some_and(|lock| lock.holder.session == id);
+    let held = key_asked_for(command).and_then(|key| before.lock(key)).is_some_and(|lock| lock.holder.session == id);
     held || matches!(command, Command::Close { session } if *session == id)
 }
 
