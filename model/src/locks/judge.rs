@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use palisade_spec::invariants::{
-    Check, Holders, Violation, exactly_once, fifo_order, key_asked_for, mutual_exclusion, no_early_expiry, table_is_sound,
-    token_monotonicity,
+    Check, Holders, Violation, exactly_once, fifo_order, key_asked_for, mutual_exclusion, no_early_expiry,
+    table_is_sound, token_monotonicity,
 };
 use palisade_spec::lock::{Claim, Command, Event, Key, Lock, LockTable, Outcome, Reply, Sequence, SessionId, Token};
 use palisade_spec::raft::{Payload, Stamp, StateMachine};

@@ -176,10 +176,7 @@ const BEYOND: &[(&str, &[&str])] = &[
         "locks-withdraw",
         &["two wait for a lock", "a waiter is due, and one behind it lives", "more sessions are due than a sweep ends"],
     ),
-    (
-        "locks-sweeps",
-        &["more sessions are due than a sweep ends", "a release may arrive when the lock is another's"],
-    ),
+    ("locks-sweeps", &["more sessions are due than a sweep ends", "a release may arrive when the lock is another's"]),
     (
         "locks-three-keys",
         &[
@@ -333,10 +330,10 @@ pub(crate) fn models() -> Vec<Named> {
         holds(
             Tier::Full,
             "membership-snapshot-overtaken",
-            "a leader and a follower, a server that joins, 1 term, logs of 3, an addition, a snapshot, a crash, 2 messages on their way, one of them twice, answers at once, a heartbeat",
+            "a leader and a follower, a server that joins, 1 term, logs of 3, an addition, a snapshot, a crash, 2 messages on their way, one of them twice, answers at once, 2 heartbeats",
             || {
                 let one = Changes { additions: 1, ..Changes::default() };
-                let (delivery, heartbeats, repeats) = (heard(2), Some(1), Repeats::AtMost(1));
+                let (delivery, heartbeats, repeats) = (heard(2), Some(2), Repeats::AtMost(1));
                 let bounds = Bounds { servers: 2, terms: 1, log: 3, snapshots: 1, crashes: 1, ..JOINED };
                 membership(one, 0, Bounds { delivery, heartbeats, repeats, ..bounds })
             },

@@ -15,7 +15,7 @@ use palisade_spec::raft::{
 
 use super::bounds::{Bounds, Delivery, Elections};
 use super::inputs::judge_input;
-use super::judge::{answers_name_entries, judge, said_is_written};
+use super::judge::{answers_name_entries, judge, vote_is_written};
 use super::seat::{Seat, Stimulus};
 
 /// Carries out what nodes ask for.
@@ -185,7 +185,7 @@ impl Driver {
                 Output::Send(message) => {
                     self.crash_elsewhere(taken, (input, outputs), &fed.after);
                     if taken.violation.is_none() {
-                        taken.violation = said_is_written(message, &fed.after, &taken.seat.disk).err();
+                        taken.violation = vote_is_written(message, &fed.after, &taken.seat.disk).err();
                     }
                     taken.said.push(message.clone());
                 }

@@ -21,7 +21,9 @@ pub(super) fn judge_input<S: StateMachine>(
     expiry_is_on_its_way(input, after)?;
     limits_are_kept(outputs, after)?;
     outputs.iter().try_for_each(|output| match output {
-        Output::Send(Message { body: Body::AppendAccepted { matched, .. }, .. }) => covers_the_snapshot(*matched, after),
+        Output::Send(Message { body: Body::AppendAccepted { matched, .. }, .. }) => {
+            covers_the_snapshot(*matched, after)
+        }
         _ => Ok(()),
     })
 }

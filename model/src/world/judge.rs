@@ -45,20 +45,11 @@ pub(super) fn answers_name_entries<S: StateMachine>(before: &Node<S>, outputs: &
     Ok(())
 }
 
-/// What a message says of its sender was written before: its term, its vote, and the entries that it acknowledges.
-pub(super) fn said_is_written<S: StateMachine>(message: &Message<S>, after: &Node<S>, disk: &Durable<S>) -> Check {
-    let voted = |whom| disk.hard.term > message.term || disk.hard.vote == Some(whom);
-    let is_written = match &message.body {
-        Body::RequestVote { .. } => voted(message.from),
-        Body::RequestVoteReply { granted: true } => voted(message.to),
-        Body::AppendAccepted { matched, .. } => {
-            *matched <= disk.snapshot.last.index || disk.log.term_at(*matched) == after.log().term_at(*matched)
-        }
-        _ => true,
-    };
-    require(is_written && disk.hard.term >= message.term, "all is written", || {
-        format!("server {} said what it had not written: {}", message.from, message.body.name())
-    })
+/// A candidate has written its term and its own vote before it asks for others': it must not forget them. What goes wrong
+/// when other messages leave before what they say is written, other properties show.
+pub(super) fn vote_is_written<S: StateMachine>(message: &Message<S>, after: &Node<S>, disk: &Durable<S>) -> Check {
+    let is_written = !matches!(message.body, Body::RequestVote { .. }) || disk.hard == after.hard_state();
+    require(is_written, "all is written", || format!("server {} asks for votes before its own is written", after.id()))
 }
 
 /// What stands for entries that are gone says which was the last of them, and when it happened.

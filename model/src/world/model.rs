@@ -305,7 +305,7 @@ impl<E: Environment> Readable for World<E> {
         action.weight()
     }
 
-    fn outline(&self, state: &State<E>) -> u64 {
+    fn outline(&self, state: &State<E>) -> (u64, u64) {
         outline(state)
     }
 

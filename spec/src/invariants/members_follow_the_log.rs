@@ -13,7 +13,12 @@ pub fn members_follow_the_log<C>(log: &Log<C>) -> Check {
     for entry in log.entries() {
         if let Payload::Members(members) = &entry.payload {
             let dropped = said.1.ids().find(|&id| members.get(id).is_none() && !members.was_removed(id));
-            require!("members follow the log", dropped.is_none(), "entry {} forgets that {dropped:?} went", entry.index);
+            require!(
+                "members follow the log",
+                dropped.is_none(),
+                "entry {} forgets that {dropped:?} went",
+                entry.index
+            );
             said = (entry.index, members);
         }
         let known = log.members_at(entry.index);
@@ -45,7 +50,7 @@ mod tests {
 
     /// What is complained of a log with members at index 2 of 3 once its entries were changed.
     fn broken(breaks: impl FnOnce(Parts<'_, LockTable>)) -> alloc::string::String {
-        let mut node = with_members(&follower(1, &[1]), 1, &[1, 2]);
+        let mut node = with_members(&follower(1, &[1]), 1, &[1, 2, 3]);
         node = with_members(&node, 1, &[1, 2, 3, 4]);
         assert_eq!(complaint(members_follow_the_log(node.log())), "");
         breaks(node.parts());
@@ -54,9 +59,17 @@ mod tests {
 
     #[test]
     fn change_that_is_not_in_force_is_seen() {
-        let members = Arc::new(Members::of([NodeId(5)]));
+        let members = Arc::new(Members::of([1, 2, 3, 5].map(NodeId)));
         let complaint = broken(|parts| parts.entries[0].payload = Payload::Members(members));
         assert!(complaint.starts_with("as of entry 1 it knows"), "{complaint}");
+    }
+
+    #[test]
+    fn member_that_goes_and_is_not_remembered_is_seen() {
+        let node = with_members(&follower(1, &[1]), 1, &[1, 2, 3]);
+        let node = with_members(&node, 1, &[1, 2]);
+        let complaint = complaint(members_follow_the_log(node.log()));
+        assert_eq!(complaint, "entry 3 forgets that Some(NodeId(3)) went");
     }
 
     #[test]

@@ -140,7 +140,12 @@ mod tests {
 
     /// A session with a deadline for each of these, none of which is opened for a lock.
     fn sessions(deadlines: &[u64]) -> LockTable {
-        let mut table = LockTable::default();
+        sessions_swept(250, deadlines)
+    }
+
+    /// The same, where a sweep does so much.
+    fn sessions_swept(sweep: u64, deadlines: &[u64]) -> LockTable {
+        let mut table = LockTable::sweeping(sweep);
         for &ttl in deadlines {
             table.apply(Stamp(0), &Command::Open { opening: opening(ttl) });
         }
@@ -208,7 +213,7 @@ mod tests {
 
     #[test]
     fn the_due_end_in_turn_and_at_least_one() {
-        let (before, at) = (sessions(&[5, 3, 3]), Stamp(9));
+        let (before, at) = (sessions_swept(1, &[5, 3, 3]), Stamp(9));
         let judge = |order: &[usize]| {
             let ends: Vec<Event> =
                 order.iter().map(|&which| [expired(1, 5), expired(2, 3), expired(3, 3)][which].clone()).collect();
@@ -227,6 +232,31 @@ mod tests {
             refused(judge(order), "not its turn");
         }
         refused(judge(&[1, 2, 2]), "not its turn");
+    }
+
+    #[test]
+    fn sweep_ends_as_many_as_it_has_room_for() {
+        let at = Stamp(9);
+        for (sweep, ended, is_full) in [(1, 1, true), (2, 1, false), (2, 2, true), (3, 2, false), (4, 3, true)] {
+            let before = sessions_swept(sweep, &[3, 4, 5]);
+            let ends: Vec<Event> = (1..=ended).map(|number| expired(number, number + 2)).collect();
+            let gone: Vec<u64> = (1..=ended).collect();
+            let check = no_early_expiry(&before, at, None, &ends, &without(&before, &gone));
+            if is_full { assert_eq!(check, Ok(())) } else { refused(check, "had room for more") }
+        }
+        // A holder counts with its claim, and with the waiter for it.
+        let mut before = sessions_swept(4, &[3, 9, 5]);
+        for number in [1, 2] {
+            let acquire = Command::Acquire { session: id(number), sequence: None, key: Key::from("k"), wait: true };
+            before.apply(Stamp(0), &acquire);
+        }
+        let judge = |before: &LockTable, at| {
+            let mut after = before.clone();
+            after.apply(at, &Command::Close { session: id(1) });
+            no_early_expiry(before, at, None, &[expired(1, 3)], &after)
+        };
+        refused(judge(&before, Stamp(6)), "had room for more");
+        assert_eq!(judge(&before, Stamp(4)), Ok(()));
     }
 
     /// A session that is due, and what becomes of it when `really` is done and its like was `asked`.
