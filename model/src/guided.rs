@@ -228,8 +228,8 @@ mod tests {
     #[test]
     fn sound_model_has_no_violation_and_shows_what_is_possible() {
         let walks = search("raft-votes", 1, 50_000);
-        assert_eq!(walks.violated, []);
-        assert!(walks.states >= 50_000 && walks.met.iter().any(|met| met == "a leader is elected"), "{walks:?}");
+        let shows = walks.met.iter().any(|met| met == "a leader is elected");
+        assert!(walks.violated.is_empty() && walks.states >= 50_000 && shows, "{walks:?}");
     }
 
     #[test]

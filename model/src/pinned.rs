@@ -37,7 +37,7 @@ const UNIQUE: &[(&str, usize)] = &[
     ("cluster-late", 633_946),
     ("cluster-snapshots", 210_115),
     ("raft-called-clocks", 5_886),
-    ("membership-snapshot-overtaken", 8_190),
+    ("membership-snapshot-overtaken", 35_429),
     ("locks-sweeps", 23_226),
     ("locks-three-keys", 2_864),
     ("cluster-deposed", 1_037_242),
