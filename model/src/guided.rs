@@ -7,8 +7,8 @@
 //! then a kept state of it, each time rather one that was chosen less often: else the many variants of what is frequent
 //! would take all the time. Now and then the choice is followed by everything that can happen in the next few steps.
 //!
-//! No walk is longer than [`DEEPEST`]: what goes on for longer has used up the budgets of its model without need. And what is
-//! unlikely in a random walk is less so here: actions are drawn by the square roots of their weights.
+//! A walk ends after [`DEEPEST`] steps from the beginning: what goes on for longer has used up the budgets of its model
+//! without need. And what is unlikely in a random walk is less so here: actions are drawn by the square roots of their weights.
 //!
 //! Like any walk this shows what it comes upon, and nothing of what it does not. The same seed takes the same walks.
 
@@ -23,7 +23,7 @@ use crate::simulate::{Walks, by_weight};
 use crate::trace::retrace;
 use crate::watched::{Watched, Way};
 
-/// How many steps a walk has at most, from the beginning.
+/// After how many steps from the beginning a walk ends.
 const DEEPEST: usize = 48;
 /// How many steps it goes on from a kept state.
 const STEPS: usize = 12;
@@ -219,7 +219,7 @@ mod tests {
             Expected::Holds => None,
         });
         for (model, property) in flawed {
-            let found = search(model, 1, 200_000).violated;
+            let found = search(model, 3, 200_000).violated;
             let found: Vec<&str> = found.iter().map(|(property, _)| property.as_str()).collect();
             assert_eq!(found, [property], "{model}");
         }
