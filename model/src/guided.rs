@@ -3,12 +3,16 @@
 //! A random walk from the beginning seldom gets far into what is rare: four elections in a row, each with a different
 //! majority, take up its budget before anything else happens. So the states in which something new was seen are kept
 //! and walks go on from them. What counts as new is decided by a state's [outline](Readable::outline): a coarse picture
-//! of it, in which states that differ in details only look alike. The kept states that were chosen least often are
-//! chosen first. Now and then the choice is followed by everything that can happen in the next few steps.
+//! of it, in which states that differ in details only look alike; and by its class, a coarser one. First a class is chosen,
+//! then a kept state of it, each time rather one that was chosen less often: else the many variants of what is frequent
+//! would take all the time. Now and then the choice is followed by everything that can happen in the next few steps.
+//!
+//! A walk ends after [`DEEPEST`] steps from the beginning: what goes on for longer has used up the budgets of its model
+//! without need. And what is unlikely in a random walk is less so here: actions are drawn by the square roots of their weights.
 //!
 //! Like any walk this shows what it comes upon, and nothing of what it does not. The same seed takes the same walks.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Instant;
 
 use rand::rngs::StdRng;
@@ -19,12 +23,14 @@ use crate::simulate::{Walks, by_weight};
 use crate::trace::retrace;
 use crate::watched::{Watched, Way};
 
-/// How many steps a walk goes on from a kept state.
-const STEPS: usize = 16;
-/// Of how many kept states, drawn at random, the one that was chosen least often is chosen.
-const DRAWN: usize = 4;
+/// After how many steps from the beginning a walk ends.
+const DEEPEST: usize = 48;
+/// How many steps it goes on from a kept state.
+const STEPS: usize = 12;
+/// Of how many classes, and of how many kept states, drawn at random, the one that was chosen least often is chosen.
+const DRAWN: usize = 8;
 /// One in so many choices is followed by everything that can happen next.
-const EXHAUSTIVE: u64 = 32;
+const EXHAUSTIVE: u64 = 64;
 /// How many steps such a suffix has, and how many states it comes through at most.
 const SUFFIX: (usize, usize) = (4, 2_000);
 
@@ -38,12 +44,22 @@ struct Kept<S> {
     chosen: u32,
 }
 
+/// The kept states of a class.
+#[derive(Default)]
+struct Class {
+    kept: Vec<usize>,
+    chosen: u32,
+}
+
 /// A search under way.
 struct Search<'m, M: Readable> {
     watched: &'m Watched<M>,
     random: StdRng,
-    outlines: HashSet<u64>,
+    outlines: HashSet<(u64, u64)>,
     kept: Vec<Kept<M::State>>,
+    /// Where the class of that name is among the classes.
+    places: HashMap<u64, usize>,
+    classes: Vec<Class>,
     states: usize,
     longest: usize,
     /// The way to a state in which something is amiss.
@@ -59,6 +75,8 @@ pub fn search<M: Readable>(model: M, seed: u64, states: usize) -> Walks {
         random: StdRng::seed_from_u64(seed),
         outlines: HashSet::new(),
         kept: Vec::new(),
+        places: HashMap::new(),
+        classes: Vec::new(),
         states: 0,
         longest: 0,
         amiss: None,
@@ -94,7 +112,15 @@ impl<M: Readable> Search<'_, M> {
         self.longest = self.longest.max(depth);
         if !self.watched.look(state) {
             self.amiss = Some(way(&self.kept, parent, choices));
-        } else if self.outlines.insert(self.watched.model.outline(state)) {
+            return;
+        }
+        let (class, outline) = self.watched.model.outline(state);
+        if self.outlines.insert((class, outline)) {
+            let place = *self.places.entry(class).or_insert(self.classes.len());
+            if place == self.classes.len() {
+                self.classes.push(Class::default());
+            }
+            self.classes[place].kept.push(self.kept.len());
             let kept = Kept { state: state.clone(), parent, choices: choices.to_vec(), depth, chosen: 0 };
             self.kept.push(kept);
         }
@@ -102,9 +128,14 @@ impl<M: Readable> Search<'_, M> {
 
     /// A kept state from which to go on.
     fn choose(&mut self) -> usize {
-        let drawn = (0..DRAWN).map(|_| self.random.random_range(0..self.kept.len())).collect::<Vec<_>>();
-        let chosen = drawn.into_iter().min_by_key(|&place| self.kept[place].chosen).expect("some are drawn");
-        self.kept[chosen].chosen += 1;
+        let Search { random, classes, kept, .. } = self;
+        let drawn = (0..DRAWN).map(|_| random.random_range(0..classes.len()));
+        let class = drawn.min_by_key(|&place| classes[place].chosen).expect("some are drawn");
+        classes[class].chosen += 1;
+        let members = &classes[class].kept;
+        let drawn = (0..DRAWN).map(|_| members[random.random_range(0..members.len())]);
+        let chosen = drawn.min_by_key(|&place| kept[place].chosen).expect("some are drawn");
+        kept[chosen].chosen += 1;
         chosen
     }
 
@@ -112,13 +143,16 @@ impl<M: Readable> Search<'_, M> {
     fn walk(&mut self, from: usize) {
         let mut state = self.kept[from].state.clone();
         let mut choices = Vec::new();
-        while choices.len() < STEPS && self.amiss.is_none() {
+        let most = STEPS.min(DEEPEST.saturating_sub(self.kept[from].depth));
+        while choices.len() < most && self.amiss.is_none() {
             let mut left: Vec<(usize, M::Action)> = self.actions(&state).into_iter().enumerate().collect();
             let next = loop {
                 if left.is_empty() {
                     return;
                 }
-                let drawn = by_weight::<M>(&mut self.random, left.iter().map(|(_, action)| action));
+                let drawn = by_weight(&mut self.random, left.iter().map(|(_, action)| action), |action| {
+                    M::weight(action).isqrt()
+                });
                 let (choice, action) = left.swap_remove(drawn);
                 if let Some(next) = self.watched.model.next_state(&state, action) {
                     choices.push(choice);
@@ -166,4 +200,43 @@ fn way<S>(kept: &[Kept<S>], parent: usize, choices: &[usize]) -> Vec<usize> {
         place = kept[place].parent;
     }
     pieces.into_iter().rev().flatten().copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::models::{Expected, models};
+    use crate::simulate::Walks;
+
+    fn search(model: &str, seed: u64, states: usize) -> Walks {
+        let named = models().into_iter().find(|named| named.name == model).expect("there is such a model");
+        Walks { seconds: 0.0, ..named.model.search(seed, states) }
+    }
+
+    #[test]
+    fn flawed_designs_are_found_out() {
+        let flawed = models().into_iter().filter_map(|named| match named.expected {
+            Expected::Violates(property) => Some((named.name, property)),
+            Expected::Holds => None,
+        });
+        for (model, property) in flawed {
+            let found = search(model, 3, 200_000).violated;
+            let found: Vec<&str> = found.iter().map(|(property, _)| property.as_str()).collect();
+            assert_eq!(found, [property], "{model}");
+        }
+    }
+
+    #[test]
+    fn sound_model_has_no_violation_and_shows_what_is_possible() {
+        let walks = search("raft-votes", 1, 50_000);
+        let shows = walks.met.iter().any(|met| met == "a leader is elected");
+        assert!(walks.violated.is_empty() && walks.states >= 50_000 && shows, "{walks:?}");
+    }
+
+    #[test]
+    fn seed_repeats_its_walks() {
+        let walks = |seed| search("cluster-wide", seed, 5_000);
+        let first = walks(7);
+        assert_eq!(first, walks(7));
+        assert_ne!(Walks { seed: 7, ..walks(8) }, first);
+    }
 }

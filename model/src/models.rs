@@ -560,6 +560,10 @@ pub(crate) const CLUSTER: Bounds = Bounds {
     delivery: Delivery::Prompt { losses: 0, cuts: 0 },
     appends: 1,
     batch: usize::MAX,
+    inflight: 8192,
+    commits: 8192,
+    late: 0,
+    apart: 1,
     elections: Elections::AtWill,
     seeded: true,
     symmetry: false,
@@ -618,7 +622,12 @@ pub(crate) fn raft(ticks: u8, bounds: Bounds) -> World<Proposals> {
 
 /// The same where leaders are asked to hand over so many times.
 pub(crate) fn transfer(transfers: u8, bounds: Bounds) -> World<Proposals> {
-    let proposals = Proposals { transfers, ..Proposals::new(bounds.log, 0) };
+    transfer_in_time(transfers, 0, bounds)
+}
+
+/// The same where leaders' clocks advance, too.
+pub(crate) fn transfer_in_time(transfers: u8, ticks: u8, bounds: Bounds) -> World<Proposals> {
+    let proposals = Proposals { transfers, ..Proposals::new(bounds.log, ticks) };
     World::new(Bounds { symmetry: takes_time(&bounds), ..bounds }, Tape::default(), proposals)
 }
 

@@ -35,12 +35,13 @@ pub trait Readable:
         1
     }
 
-    /// A coarse picture of a state, for [guided search](crate::guided): states that differ in details only look alike.
-    /// Unless a model says otherwise, no two states do.
-    fn outline(&self, state: &Self::State) -> u64 {
+    /// Two coarse pictures of a state, for [guided search](crate::guided): its class, which few states do not share with many
+    /// others, and one in which only states look alike that differ in details. Unless a model says otherwise, there is
+    /// one class, and no two states look alike.
+    fn outline(&self, state: &Self::State) -> (u64, u64) {
         let mut outline = DefaultHasher::new();
         state.hash(&mut outline);
-        outline.finish()
+        (0, outline.finish())
     }
 
     /// What happens when an action is taken in a state, as a sentence.

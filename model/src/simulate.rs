@@ -51,18 +51,19 @@ impl<M: Readable> Chooser<Watched<M>> for ByWeight {
     }
 
     fn choose_action(&self, random: &mut StdRng, _: &M::State, actions: &[M::Action]) -> usize {
-        by_weight::<M>(random, actions.iter())
+        by_weight(random, actions.iter(), M::weight)
     }
 }
 
 /// The place of one of the actions, drawn by weight.
-pub(crate) fn by_weight<'a, M: Readable>(
+pub(crate) fn by_weight<'a, A: 'a>(
     random: &mut StdRng,
-    mut actions: impl Iterator<Item = &'a M::Action> + Clone,
+    mut actions: impl Iterator<Item = &'a A> + Clone,
+    weight: impl Fn(&A) -> u32,
 ) -> usize {
-    let mut left = random.random_range(0..actions.clone().map(M::weight).sum());
+    let mut left = random.random_range(0..actions.clone().map(&weight).sum());
     let chosen = actions.position(|action| {
-        let weight = M::weight(action);
+        let weight = weight(action);
         let found = left < weight;
         left = left.saturating_sub(weight);
         found

@@ -186,7 +186,7 @@ pub fn wander<M: Readable>(model: &M, seed: u64, steps: usize) -> Option<Trace> 
         left = left.checked_sub(1)?;
         let mut actions = actions.to_vec();
         while !actions.is_empty() {
-            let action = actions.swap_remove(by_weight::<M>(&mut random, actions.iter()));
+            let action = actions.swap_remove(by_weight(&mut random, actions.iter(), M::weight));
             // What changes nothing is no step.
             if model.next_state(state, action.clone()).is_some_and(|next| next != *state) {
                 return Some(action);

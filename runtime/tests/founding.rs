@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use support::cluster::Cluster;
-use support::locks::{acquire, lock, open_session, places};
+use support::locks::{acquire, lock, open_session, places, release};
 use support::process::{output, palisade};
 use support::{eventually, http};
 
@@ -146,4 +146,26 @@ fn a_broken_first_start_goes_on_with_the_same_backup() {
     new.wait_ready();
     let status = http::get(&new.client_addr(1), "/v1/locks").unwrap().ok();
     assert_eq!(status["locks"].as_array().unwrap().len(), 1, "{status}");
+}
+
+/// Goal: tokens are left out whatever the backup has. Who holds nothing in it may have been granted a lock since.
+#[test]
+fn restore_skips_tokens_when_no_lock_is_held() {
+    let old = Cluster::start_calm(1);
+    let session = open_session(&old, "holder", TTL);
+    let before = acquire(&old, "report", session);
+    release(&old, "report", session, before.token);
+    let backup = tempfile::tempdir().unwrap();
+    let file = backup.path().join("palisade.snap").display().to_string();
+    let endpoint = old.client_addr(1);
+    let saved = output(palisade().args(["snapshot", "save", &file, "--endpoints", &endpoint]));
+    assert!(saved.status.success());
+    let after = acquire(&old, "report", session);
+    drop(old);
+
+    let new = Cluster::start_adjusted(1, &[], move |_, command: &mut Command| {
+        command.args(["--restore", &file]);
+    });
+    let next = acquire(&new, "report", session);
+    assert!(next.token > after.token, "token {} was granted before, by the old cluster", next.token);
 }

@@ -167,9 +167,16 @@ impl Stage {
             gate.addresses.iter().take(setting.founders as usize).map(|(&id, address)| (id, address.clone())).collect();
         let begin = |node: NodeId| {
             let founders = if founders.contains_key(&node) { founders.clone() } else { BTreeMap::new() };
-            let config = Config { max_batch: setting.batch, ..Config::new(node) };
+            let default = Config::new(node);
+            let config = Config {
+                max_batch: setting.batch,
+                max_inflight: setting.inflight.unwrap_or(default.max_inflight),
+                max_commits: setting.commits.unwrap_or(default.max_commits),
+                ..default
+            };
             let members =
                 Members::founding(founders.iter().map(|(&id, address)| (id, Address::from(address.as_str()))));
+            let Config { max_batch, max_inflight, max_commits, .. } = config;
             let twin = Twin::start(config, Durable::blank(machine.clone(), members));
             let setting = Setting {
                 node,
@@ -178,7 +185,9 @@ impl Stage {
                 peer_addr: gate.addresses[&node].clone(),
                 founders,
                 machine: machine.clone(),
-                max_batch: setting.batch,
+                max_batch,
+                max_inflight,
+                max_commits,
                 segment_bytes: company.segment_bytes,
             };
             let home = directory.path().join(node.to_string());

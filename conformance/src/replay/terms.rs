@@ -71,7 +71,8 @@ impl Terms {
                     let opening = json!({ "nonce": number, "owner": "", "ttl": TTL });
                     fields.insert("Command".into(), json!({ "Open": { "opening": opening } }));
                 }
-                let added = fields.get("by").or(fields.get("id")).and_then(Value::as_u64).and_then(|id| u32::try_from(id).ok());
+                let added =
+                    fields.get("by").or(fields.get("id")).and_then(Value::as_u64).and_then(|id| u32::try_from(id).ok());
                 if let (Some(id), true) = (added, fields.contains_key("address")) {
                     let address = self.addresses.get(&NodeId(id)).cloned().unwrap_or_default();
                     fields.insert("address".into(), address.into());

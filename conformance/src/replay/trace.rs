@@ -35,6 +35,10 @@ pub struct Setting {
     pub joiners: u32,
     /// How many entries an AppendEntries may have.
     pub batch: usize,
+    /// How many entries may be sent to a follower and not acknowledged; as many as the server's, if the model says nothing.
+    pub inflight: Option<u64>,
+    /// How many entries a node may commit in one step, likewise.
+    pub commits: Option<u64>,
     /// The state machine before the first entry.
     pub machine: Value,
     /// What every server is given when it has recovered.

@@ -15,7 +15,7 @@ mod properties;
 mod resource;
 mod show;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use palisade_spec::invariants::{Check, Violation};
@@ -199,9 +199,10 @@ impl Environment for Surroundings {
     }
 
     fn outline(&self) -> u64 {
-        let client = |client: &Client| (client.arrivals, client.token.is_some(), self.relies(client), client.wrote);
-        let mut clients: Vec<_> = self.clients.iter().map(client).collect();
-        clients.sort_unstable();
+        let client = |client: &Client| {
+            (client.arrivals[0] > 0, client.arrivals[1] > 0, client.token.is_some(), self.relies(client))
+        };
+        let clients: BTreeSet<_> = self.clients.iter().map(client).collect();
         let mut outline = DefaultHasher::new();
         clients.hash(&mut outline);
         outline.finish()

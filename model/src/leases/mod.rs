@@ -96,7 +96,7 @@ impl Bounds {
 }
 
 /// How many servers there are.
-pub(crate) const SERVERS: u16 = 3;
+pub(crate) const SERVERS: u32 = 3;
 
 /// The model.
 pub struct Leases {

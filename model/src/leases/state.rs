@@ -189,7 +189,7 @@ pub(super) fn entries(message: &Message<LockTable>) -> &[Entry<Command>] {
 
 /// A server's place among all.
 pub(super) fn place(id: NodeId) -> usize {
-    usize::from(id.0) - 1
+    usize::from(id.number()) - 1
 }
 
 impl PartialEq for State {

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use palisade_spec::invariants::{
-    Check, Holders, Violation, exactly_once, fifo_order, mutual_exclusion, no_early_expiry, table_is_sound,
-    token_monotonicity,
+    Check, Holders, Violation, exactly_once, fifo_order, key_asked_for, mutual_exclusion, no_early_expiry,
+    table_is_sound, token_monotonicity,
 };
 use palisade_spec::lock::{Claim, Command, Event, Key, Lock, LockTable, Outcome, Reply, Sequence, SessionId, Token};
 use palisade_spec::raft::{Payload, Stamp, StateMachine};
@@ -45,7 +45,7 @@ pub fn judge(
         Payload::Noop | Payload::Members(_) => None,
     };
     let mut found = Cow::Borrowed(before);
-    let holder = command.and_then(Command::key).and_then(|key| before.lock(key)).map(|lock| lock.holder.session);
+    let holder = command.and_then(key_asked_for).and_then(|key| before.lock(key)).map(|lock| lock.holder.session);
     if let Some(session) = holder.filter(|id| before.session(*id).is_some_and(|holder| holder.deadline < at)) {
         found.to_mut().apply(at, &Command::Close { session });
     }

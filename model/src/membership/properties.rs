@@ -19,7 +19,6 @@ pub(super) fn properties(world: &World<Operators>) -> Vec<Property<World<Operato
         "members survive compaction",
         "one change at a time",
         "elected by a majority",
-        "committed by a majority",
         "a removed leader steps down",
     ]);
     all.extend([

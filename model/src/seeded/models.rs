@@ -13,11 +13,11 @@ use crate::locks::{self, Deed, Locks, Start};
 use crate::membership::{Changes, addition};
 use crate::models::{
     AROUND, CALLED, CLUSTER, EACH, EVERY_DEED, EVERY_START, JOINED, LOCKS, Named, Run, Tier, cluster, heard, holds,
-    late, membership, prompt, raft, reads, transfer,
+    late, membership, prompt, raft, reads, transfer, transfer_in_time,
 };
 use crate::simulate::Walks;
 use crate::trace::Trace;
-use crate::world::Bounds;
+use crate::world::{Bounds, Elections, Repeats};
 
 /// A model that has no room for some of what must be possible in its layer.
 struct Small {
@@ -105,10 +105,46 @@ const BEYOND: &[(&str, &[&str])] = &[
             "an entry of an earlier term is committed",
         ],
     ),
+    (
+        "raft-one",
+        &[
+            "two servers think they lead",
+            "two servers gave their votes to different candidates",
+            "two logs conflict",
+            "an entry of an earlier term is committed",
+            "a server has another one's snapshot",
+            "a snapshot is on its way to a server that needs it no more",
+            "a leader's log lacks what a follower needs",
+        ],
+    ),
+    ("raft-five-late", &["every server has applied a proposal"]),
     ("raft-called", &["an entry of an earlier term is committed"]),
     (
         "raft-called-late",
         &["an entry of an earlier term is committed", "two servers gave their votes to different candidates"],
+    ),
+    (
+        "raft-called-clocks",
+        &[
+            "two servers gave their votes to different candidates",
+            "every server has applied a proposal",
+            "an entry of an earlier term is committed",
+        ],
+    ),
+    (
+        "membership-snapshot-overtaken",
+        &[
+            "two leaders have different members",
+            "two leaders have a change under way",
+            "a change stands in a log where another entry is committed",
+            "a change is gone from every log",
+            "a removal is committed",
+            "a leader that is no member leads on",
+            "a leader removed itself, and leads no more",
+            "a server that joined votes for itself or another",
+            "a server that joined leads",
+            "a server votes for one that it does not know as a member",
+        ],
     ),
     ("membership-changes", ONE_TERM),
     ("membership-compacted", ONE_TERM),
@@ -126,6 +162,8 @@ const BEYOND: &[(&str, &[&str])] = &[
     ("cluster-deposed", ONE_CLIENT),
     ("cluster-away", ONE_CLIENT),
     ("cluster-keepalives", ONE_CLIENT),
+    ("cluster-late", ONE_CLIENT),
+    ("cluster-snapshots", ONE_CLIENT),
     (
         "locks-try",
         &[
@@ -137,6 +175,18 @@ const BEYOND: &[(&str, &[&str])] = &[
     (
         "locks-withdraw",
         &["two wait for a lock", "a waiter is due, and one behind it lives", "more sessions are due than a sweep ends"],
+    ),
+    ("locks-sweeps", &["more sessions are due than a sweep ends", "a release may arrive when the lock is another's"]),
+    (
+        "locks-three-keys",
+        &[
+            "two wait for a lock",
+            "a session is due to expire",
+            "more sessions are due than a sweep ends",
+            "a waiter is due, and one behind it lives",
+            "a waiter is due to be granted an expired holder's lock",
+            "a release may arrive when the lock is another's",
+        ],
     ),
     ("locks-asked", TWO_SESSIONS),
     ("locks-renumbered", TWO_SESSIONS),
@@ -223,6 +273,39 @@ pub(crate) fn models() -> Vec<Named> {
             "a leader and 2 followers, 1 term, logs of 2, a tick, 2 heartbeats, a link has room for 2 AppendEntries",
             Bounds { terms: 1, appends: 2, seeded: true, heartbeats: Some(2), ..Bounds::default() },
         ),
+        clocks(
+            "raft-one",
+            "a server, 2 terms, logs of 3, a tick, a crash, a snapshot: elections step by step",
+            Bounds {
+                servers: 1,
+                log: 3,
+                crashes: 1,
+                snapshots: 1,
+                delivery: prompt(0, 0),
+                elections: Elections::StepByStep,
+                ..Bounds::default()
+            },
+        ),
+        consensus(
+            "raft-limits",
+            "a leader and 2 followers, 2 terms, logs of 4, 2 messages on their way, a heartbeat, an entry a step: sent, and committed",
+            Bounds { log: 4, delivery: late(2), heartbeats: Some(1), inflight: 1, commits: 1, ..CLUSTER },
+        ),
+        clocks(
+            "raft-snapshots-clocks",
+            "3 servers, 2 terms, logs of 2, a tick, 2 messages on their way, answers at once, a snapshot, a heartbeat",
+            Bounds { snapshots: 1, heartbeats: Some(1), delivery: heard(2), ..Bounds::default() },
+        ),
+        holds(
+            Tier::Full,
+            "raft-five-late",
+            "a leader and 4 followers, 3 terms, logs of 3, a message lost, a server cut off beside one that is: its answer is late",
+            || {
+                let bounds =
+                    Bounds { servers: 5, terms: 3, log: 3, heartbeats: Some(0), delivery: prompt(1, 1), ..CLUSTER };
+                raft(0, Bounds { late: 1, apart: 2, ..bounds }).with_a_late_answer()
+            },
+        ),
         holds(
             Tier::Full,
             "raft-called",
@@ -234,6 +317,26 @@ pub(crate) fn models() -> Vec<Named> {
             "raft-called-late",
             "as raft-called, with one call, 3 messages on their way, and no heartbeats",
             || transfer(1, Bounds { terms: 1, log: 3, delivery: late(3), heartbeats: Some(0), ..CALLED }),
+        ),
+        holds(
+            Tier::Full,
+            "raft-called-clocks",
+            "as raft-called, with one call, logs of 2, a tick, and no heartbeats",
+            || {
+                let bounds = Bounds { terms: 1, log: 2, delivery: late(2), heartbeats: Some(0), ..CALLED };
+                transfer_in_time(1, 1, bounds)
+            },
+        ),
+        holds(
+            Tier::Full,
+            "membership-snapshot-overtaken",
+            "a leader and a follower, a server that joins, 1 term, logs of 3, an addition, a snapshot, a crash, 2 messages on their way, one of them twice, answers at once, 2 heartbeats",
+            || {
+                let one = Changes { additions: 1, ..Changes::default() };
+                let (delivery, heartbeats, repeats) = (heard(2), Some(2), Repeats::AtMost(1));
+                let bounds = Bounds { servers: 2, terms: 1, log: 3, snapshots: 1, crashes: 1, ..JOINED };
+                membership(one, 0, Bounds { delivery, heartbeats, repeats, ..bounds })
+            },
         ),
         holds(
             Tier::Full,
@@ -321,6 +424,22 @@ pub(crate) fn models() -> Vec<Named> {
             Around { clients: 1, keepalives: 2, ticks: 3, ..AROUND },
             Bounds { delivery: prompt(0, 1), ..CLUSTER },
         ),
+        whole(
+            "cluster-late",
+            "3 servers, a client whose lease ends with the tick, 2 terms, logs of 5, a tick, a message between servers that is late, a server cut off",
+            Around { clients: 1, keepalives: 0, ticks: 1, ttl: 0, ..AROUND },
+            Bounds { late: 1, delivery: prompt(0, 1), ..CLUSTER },
+        ),
+        holds(
+            Tier::Full,
+            "cluster-snapshots",
+            "a leader that is cut off and 2 followers, a client whose lease ends with the tick, 3 terms, logs of 4, a tick, a snapshot, a heartbeat",
+            || {
+                let around = Around { clients: 1, keepalives: 0, ticks: 1, ttl: 0, log: 4, ..AROUND };
+                let bounds = Bounds { terms: 3, log: 4, snapshots: 1, heartbeats: Some(1), ..CLUSTER };
+                cluster(around, bounds).with_its_leader_cut_off()
+            },
+        ),
         lock_table(
             "locks-try",
             "2 sessions, 1 key, 2 acquires each, that wait or do not",
@@ -330,6 +449,25 @@ pub(crate) fn models() -> Vec<Named> {
             "locks-withdraw",
             "2 sessions, 1 key, 2 operations each: acquires that wait, and releases of whatever there is; sweeps that end both",
             locks::Bounds { sessions: 2, opened: 2, numbered: &[Deed::Wait, Deed::Withdraw], sweep: 4, ..LOCKS },
+        ),
+        lock_table(
+            "locks-sweeps",
+            "3 sessions, 2 keys, acquires that wait, any number of times, 3 grants; sweeps that end all",
+            locks::Bounds { keys: 2, operations: 0, unnumbered: &[Deed::Wait], grants: 3, sweep: 16, ..LOCKS },
+        ),
+        lock_table(
+            "locks-three-keys",
+            "2 sessions, 3 keys, acquires that wait and releases of whatever there is, any number of times, 4 grants",
+            locks::Bounds {
+                sessions: 2,
+                opened: 2,
+                keys: 3,
+                operations: 0,
+                unnumbered: &[Deed::Wait, Deed::Withdraw],
+                grants: 4,
+                ticks: 0,
+                ..LOCKS
+            },
         ),
         lock_table(
             "locks-once",

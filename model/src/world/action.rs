@@ -49,6 +49,8 @@ pub enum Fault {
     Leave(usize),
     /// This one of the messages that would arrive within the step is lost.
     Lose(usize),
+    /// This one of them is late: it stays on its way.
+    Delay(usize),
 }
 
 impl Fault {
@@ -56,7 +58,7 @@ impl Fault {
     pub(super) fn crash(self) -> Option<usize> {
         match self {
             Fault::Crash(place) | Fault::Leave(place) => Some(place),
-            Fault::Lose(_) => None,
+            Fault::Lose(_) | Fault::Delay(_) => None,
         }
     }
 }

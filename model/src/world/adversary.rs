@@ -53,14 +53,17 @@ impl<E: Environment> World<E> {
         }
     }
 
-    /// One server at a time is cut off.
+    /// So many servers at a time are cut off.
     fn may_cut(&self, state: &State<E>) -> bool {
-        state.cuts > 0 && state.servers.iter().all(|seat| !seat.cut)
+        state.cuts > 0 && state.servers.iter().filter(|seat| seat.cut).count() < self.bounds.apart
     }
 
     fn network_actions(&self, state: &State<E>, actions: &mut Vec<Action<E>>) {
         for (place, &message) in state.network.iter().enumerate() {
             if place > 0 && state.network[place - 1] == message {
+                continue;
+            }
+            if state.server(message.to).cut {
                 continue;
             }
             let stimulus = Stimulus::Deliver(message);
@@ -115,7 +118,8 @@ impl<E: Environment> World<E> {
             // Losing an answer costs nothing.
             Delivery::AnyTime { answers, .. } => answers == super::Answers::AtOnce,
         };
-        let perils = if may_crash || may_lose {
+        let may_delay = state.late > 0;
+        let perils = if may_crash || may_lose || may_delay {
             self.step(&mut state.clone(), server, stimulus, None)
         } else {
             Perils::default()
@@ -123,6 +127,7 @@ impl<E: Environment> World<E> {
         let up_to = |most: usize, may: bool| 0..if may { most } else { 0 };
         let crashes = up_to(perils.crashes, may_crash).map(Fault::Crash);
         let leaves = up_to(perils.crashes, may_crash && self.may_cut(state)).map(Fault::Leave);
-        crashes.chain(leaves).chain(up_to(perils.carried, may_lose).map(Fault::Lose))
+        let delays = up_to(perils.carried, may_delay).map(Fault::Delay);
+        crashes.chain(leaves).chain(up_to(perils.carried, may_lose).map(Fault::Lose)).chain(delays)
     }
 }

@@ -29,6 +29,14 @@ pub struct Bounds {
     pub appends: usize,
     /// How many entries an AppendEntries may have.
     pub batch: usize,
+    /// How many entries a leader may have sent to a follower that has not acknowledged them.
+    pub inflight: u64,
+    /// How many entries a node may commit in one step.
+    pub commits: u64,
+    /// How many messages may be late where messages are prompt: they stay on their way, and arrive at any later time.
+    pub late: u8,
+    /// How many servers may be cut off at the same time, each from all others.
+    pub apart: usize,
     /// How elections go.
     pub elections: Elections,
     /// Whether server 1 leads term 1 at the beginning, with its no-op committed everywhere.
@@ -63,7 +71,7 @@ pub enum Delivery {
     Prompt {
         /// How many may be lost.
         losses: u8,
-        /// How often a server may be cut off from the others, for as long as the adversary likes; one at a time.
+        /// How often a server may be cut off from the others, for as long as the adversary likes.
         cuts: u8,
     },
 }
@@ -103,6 +111,10 @@ impl Default for Bounds {
             delivery: Delivery::AnyTime { most: 3, answers: Answers::Messages },
             appends: 1,
             batch: usize::MAX,
+            inflight: 8192,
+            commits: 8192,
+            late: 0,
+            apart: 1,
             elections: Elections::AtWill,
             seeded: false,
             symmetry: false,

@@ -8,13 +8,14 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use palisade_spec::invariants::Violation;
+use palisade_spec::invariants::{Violation, node_is_sound};
 use palisade_spec::raft::{
     Body, Durable, Index, Input, Message, Node, Output, Persist, ReadId, Role, Snapshot, StateMachine, Term,
 };
 
 use super::bounds::{Bounds, Delivery, Elections};
-use super::judge::judge;
+use super::inputs::judge_input;
+use super::judge::{answers_name_entries, judge, vote_is_written};
 use super::seat::{Seat, Stimulus};
 
 /// Carries out what nodes ask for.
@@ -140,7 +141,14 @@ impl Driver {
         }));
         taken.fed = fed;
         taken.violation = match stepped.and(carried_out) {
-            Ok(()) => judge(before, &taken.seat),
+            Ok(()) => taken.violation.take().or_else(|| judge(before, &taken.seat)).or_else(|| {
+                let nodes = std::iter::once(&before.node).chain(taken.fed.iter().map(|fed| &fed.after));
+                let judged = |(before, fed): (&Node<S>, &Fed<S>)| {
+                    answers_name_entries(before, &fed.outputs, &fed.after)?;
+                    judge_input(before, &fed.input, &fed.outputs, &fed.after)
+                };
+                nodes.zip(&taken.fed).map(judged).find_map(Result::err)
+            }),
             Err(panic) => Some(Violation { property: "assertions", detail: message(panic.as_ref()) }),
         };
         taken
@@ -161,6 +169,7 @@ impl Driver {
         let stopped =
             |panic: Box<dyn Any + Send>| Violation { property: "assertions", detail: message(panic.as_ref()) };
         let mut feeder = Feeder { node: recovered.map_err(stopped)?, fed: Vec::new() };
+        node_is_sound(&feeder.node)?;
         feeder.stop_waiting(self.elections);
         let node = feeder.node;
         Ok(Seat { node, disk, cut: crashed.cut })
@@ -175,9 +184,18 @@ impl Driver {
                 }
                 Output::Send(message) => {
                     self.crash_elsewhere(taken, (input, outputs), &fed.after);
+                    if taken.violation.is_none() {
+                        taken.violation = vote_is_written(message, &fed.after, &taken.seat.disk).err();
+                    }
                     taken.said.push(message.clone());
                 }
                 Output::Applied { index, term, outcome, .. } => {
+                    let disk = &taken.seat.disk;
+                    let is_written = *index <= disk.snapshot.last.index || disk.log.term_at(*index) == Some(*term);
+                    if !is_written && taken.violation.is_none() {
+                        let detail = format!("server {} applied entry {index} before it was written", fed.after.id());
+                        taken.violation = Some(Violation { property: "all is written", detail });
+                    }
                     let applied = Applied { index: *index, term: *term, outcome: outcome.clone() };
                     taken.answers.push(Answer::Applied(applied));
                 }
@@ -238,7 +256,7 @@ impl Driver {
     fn crash_elsewhere<S: StateMachine>(self, taken: &mut Taken<S>, (input, outputs): (usize, usize), after: &Node<S>) {
         if self.crashes == Crashes::Anywhere {
             let (said, answers) = (taken.said.len(), taken.answers.len());
-            // What is answered has been written before, all of it: nodes ask for it last.
+            // What is answered has been written before, all of it: see `carry_out`.
             let (disk, node) = (taken.seat.disk.clone(), (answers > 0).then(|| after.clone()));
             let crash = Crash { input, outputs, entries: None, disk, said, answers, node };
             let alike = |other: &Crash<S>| {

@@ -36,6 +36,8 @@ impl<E: Environment> World<E> {
             "founders": self.bounds.servers,
             "joiners": self.bounds.joiners,
             "batch": self.bounds.batch,
+            "inflight": self.bounds.inflight,
+            "commits": self.bounds.commits,
             "machine": self.blank,
             "starts": self.starts(),
             "prelude": self.prelude,

@@ -1,7 +1,7 @@
 //! What must hold of a server by itself, over any step.
 
-use palisade_spec::invariants::{Check, Violation, clock_monotonicity, leader_append_only, node_is_sound};
-use palisade_spec::raft::{Node, StateMachine};
+use palisade_spec::invariants::{Check, Committed, Violation, clock_monotonicity, leader_append_only, node_is_sound};
+use palisade_spec::raft::{Body, Durable, Message, Node, Output, Position, Stamp, StateMachine};
 
 use super::seat::Seat;
 
@@ -21,6 +21,62 @@ pub(super) fn judge<S: StateMachine>(before: &Seat<S>, after: &Seat<S>) -> Optio
     sound().err()
 }
 
+/// What a server tells whoever waits for an entry: where a proposal stands, before anything is applied from there on; and
+/// what was applied, one entry after the other, each by its own name.
+pub(super) fn answers_name_entries<S: StateMachine>(before: &Node<S>, outputs: &[Output<S>], after: &Node<S>) -> Check {
+    let name = "answers name their entries";
+    let (id, last) = (after.id(), before.log().last().index);
+    let mut applied = before.commit();
+    for output in outputs {
+        match output {
+            Output::Accepted { first, term } => {
+                let is_next = (*first, *term) == (last.next(), after.term()) && applied <= last;
+                require(is_next, name, || format!("server {id} accepted entries from {first} on, after {last}"))?;
+            }
+            Output::Applied { index, term, stamp, .. } => {
+                let is_named = *index == applied.next()
+                    && after.log().get(*index).is_some_and(|entry| (entry.term, entry.stamp) == (*term, *stamp));
+                require(is_named, name, || format!("server {id} applied {index} of term {term} at {stamp}"))?;
+                applied = *index;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A candidate has written its term and its own vote before it asks for others': it must not forget them. What goes wrong
+/// when other messages leave before what they say is written, other properties show.
+pub(super) fn vote_is_written<S: StateMachine>(message: &Message<S>, after: &Node<S>, disk: &Durable<S>) -> Check {
+    let is_written = !matches!(message.body, Body::RequestVote { .. }) || disk.hard == after.hard_state();
+    require(is_written, "all is written", || format!("server {} asks for votes before its own is written", after.id()))
+}
+
+/// What stands for entries that are gone says which was the last of them, and when it happened.
+pub(super) fn snapshots_are_true<S: StateMachine>(seat: &Seat<S>, committed: &Committed<S::Command>) -> Check {
+    let (log, snapshot) = (seat.node.log(), &seat.disk.snapshot);
+    let is_true = |(last, stamp): (Position, Stamp)| {
+        let entry = committed.get(&last.index);
+        last == Position::default() || entry.is_some_and(|entry| (entry.position(), entry.stamp) == (last, stamp))
+    };
+    let ends = [(log.base(), log.base_stamp()), (snapshot.last, snapshot.stamp)];
+    require(ends.into_iter().all(is_true), "snapshots are true", || {
+        format!("server {} has log and snapshot from {ends:?} on, where something else was committed", seat.node.id())
+    })
+}
+
+/// A follower that acknowledges entries to the leader of its term has the same.
+pub(super) fn acknowledged_is_equal<S: StateMachine>(message: &Message<S>, from: &Node<S>, to: &Node<S>) -> Check {
+    let Body::AppendAccepted { matched, .. } = message.body else { return Ok(()) };
+    if !to.is_leader() || to.term() != message.term || matched < to.log().base().index {
+        return Ok(());
+    }
+    let (own, leaders) = (from.log().term_at(matched), to.log().term_at(matched));
+    require(own == leaders, "acknowledgements are true", || {
+        format!("server {} acknowledges entry {matched} of term {own:?}, which is of term {leaders:?}", from.id())
+    })
+}
+
 /// What must hold over any step, whether or not the server crashes in it.
 pub(super) fn keeps_its_word<S: StateMachine>(old: &Node<S>, new: &Node<S>) -> Check {
     let (id, was, is) = (new.id(), old.hard_state(), new.hard_state());
@@ -31,6 +87,7 @@ pub(super) fn keeps_its_word<S: StateMachine>(old: &Node<S>, new: &Node<S>) -> C
     require(stands, "one vote a term", || format!("server {id} changed its vote in term {}", is.term))
 }
 
-fn require(holds: bool, property: &'static str, detail: impl FnOnce() -> String) -> Check {
+/// Fails with `property` unless it `holds`.
+pub(super) fn require(holds: bool, property: &'static str, detail: impl FnOnce() -> String) -> Check {
     if holds { Ok(()) } else { Err(Violation { property, detail: detail() }) }
 }

@@ -18,6 +18,7 @@ mod driver;
 pub mod environment;
 mod event;
 pub mod ghost;
+mod inputs;
 pub mod intern;
 mod judge;
 mod kept;

@@ -2,7 +2,7 @@
 //! order, and the adversary chooses which.
 
 use palisade_spec::invariants::Violation;
-use palisade_spec::raft::{Change, Config, Durable, Members, Node, NodeId};
+use palisade_spec::raft::{Change, Config, Durable, Members, Node, NodeId, Payload};
 use serde_json::Value;
 use smallvec::SmallVec;
 use stateright::{Model, Path, Property};
@@ -46,7 +46,8 @@ impl<E: Environment> World<E> {
         let seats = ids.map(|id| {
             let members = if id <= NodeId(bounds.servers) { founders.clone() } else { Members::default() };
             let disk = Durable::blank(machine.clone(), members);
-            let config = Config { max_batch: bounds.batch, ..Config::new(id) };
+            let Bounds { batch: max_batch, inflight: max_inflight, commits: max_commits, .. } = bounds;
+            let config = Config { max_batch, max_inflight, max_commits, ..Config::new(id) };
             let node = Node::recover(config, disk.clone());
             let blank = Seat { node, disk: disk.clone(), cut: false };
             kept.seat(kept.driver.recover(&blank, disk).expect("a blank disk is sound"))
@@ -69,6 +70,7 @@ impl<E: Environment> World<E> {
             repeats,
             losses,
             cuts,
+            late: bounds.late,
             heartbeats: bounds.heartbeats.unwrap_or(0),
             violation: None,
             canonical: None,
@@ -88,7 +90,7 @@ impl<E: Environment> World<E> {
         for change in changes {
             let change = self.kept.changes.intern(change.clone(), &self.kept.renamings);
             for stimulus in [Stimulus::Change(change), Stimulus::HeartbeatTimeout, Stimulus::HeartbeatTimeout] {
-                self.begin_with(&mut state, stimulus);
+                self.begin_with(&mut state, stimulus, None);
             }
         }
         assert!(state.violation.is_none(), "the first changes went wrong: {:?}", state.violation);
@@ -103,18 +105,52 @@ impl<E: Environment> World<E> {
         let mut state = self.initial[0].clone();
         let delivery = std::mem::replace(&mut self.bounds.delivery, Delivery::Prompt { losses: 0, cuts: 0 });
         for stimulus in [Stimulus::Campaign, Stimulus::HeartbeatTimeout] {
-            self.begin_with(&mut state, stimulus);
+            self.begin_with(&mut state, stimulus, None);
         }
         assert!(state.violation.is_none(), "the first election went wrong: {:?}", state.violation);
         self.bounds.delivery = delivery;
         self.initial = vec![state];
     }
 
+    /// The same after server 1, which leads, and server 2 were alone with one another for a while. Two entries were proposed,
+    /// which both have, but the answer of server 2 is late. Now it is cut off, and server 1 is with the others again.
+    pub fn with_a_late_answer(mut self) -> World<E> {
+        let mut state = self.initial[0].clone();
+        let others: Vec<NodeId> = (3..=self.bounds.servers).map(NodeId).collect();
+        self.connect_all(&mut state, &others, false);
+        let entries = self.kept.proposals.intern(vec![Payload::Noop, Payload::Noop], &self.kept.renamings);
+        // The first message that is carried is the one to server 2.
+        self.begin_with(&mut state, Stimulus::Propose(entries), Some(Fault::Delay(1)));
+        self.connect_all(&mut state, &others, true);
+        self.connect_all(&mut state, &[NodeId(2)], false);
+        state.late -= 1;
+        assert!(state.violation.is_none() && state.network.len() == 1, "the answer is late, and nothing is wrong");
+        self.initial = vec![state];
+        self
+    }
+
+    /// The same with server 1, which leads, cut off from the others.
+    pub fn with_its_leader_cut_off(mut self) -> World<E> {
+        let mut state = self.initial[0].clone();
+        self.connect_all(&mut state, &[NodeId(1)], false);
+        self.initial = vec![state];
+        self
+    }
+
+    /// Servers are cut off, or connected, before the beginning.
+    fn connect_all(&mut self, state: &mut State<E>, servers: &[NodeId], connected: bool) {
+        for &server in servers {
+            let action = if connected { Action::Heal(server) } else { Action::Cut(server) };
+            self.prelude.push(self.recount(state, &action));
+            self.connect(state, server, connected);
+        }
+    }
+
     /// Something happens to server 1 before the beginning.
-    fn begin_with(&mut self, state: &mut State<E>, stimulus: Stimulus<E::Machine>) {
-        let action = Action::Step { server: NodeId(1), stimulus, again: false, fault: None };
+    fn begin_with(&mut self, state: &mut State<E>, stimulus: Stimulus<E::Machine>, fault: Option<Fault>) {
+        let action = Action::Step { server: NodeId(1), stimulus, again: false, fault };
         self.prelude.push(self.recount(state, &action));
-        self.step(state, NodeId(1), stimulus, None);
+        self.step(state, NodeId(1), stimulus, fault);
     }
 
     fn spend(&self, state: &mut State<E>, fault: Option<Fault>) {
@@ -125,6 +161,7 @@ impl<E: Environment> World<E> {
                 state.cuts -= 1;
             }
             (Some(Fault::Lose(_)), Delivery::Prompt { .. }) => state.losses -= 1,
+            (Some(Fault::Delay(_)), _) => state.late -= 1,
             (Some(Fault::Lose(_)), Delivery::AnyTime { .. }) | (None, _) => {}
         }
     }
@@ -282,7 +319,7 @@ impl<E: Environment> Readable for World<E> {
         action.weight()
     }
 
-    fn outline(&self, state: &State<E>) -> u64 {
+    fn outline(&self, state: &State<E>) -> (u64, u64) {
         outline(state)
     }
 

@@ -61,8 +61,12 @@ impl<E: Environment> World<E> {
         crowded || (class(&message.body) != Class::Vote && self.bounds.appends > 1)
     }
 
-    /// Answers that would change nothing where they go, now or ever.
+    /// Answers that would change nothing where they go, now or ever. Late ones stay: that those of an earlier term change
+    /// nothing later is a rule of the protocol.
     pub(super) fn discard_spent(&self, state: &mut State<E>) {
+        if self.bounds.late > 0 {
+            return;
+        }
         let servers = &state.servers;
         let spent = |message: &mut Ref<Message<E::Machine>>| {
             let seat = servers[usize::from(message.to.number()) - 1];

@@ -1,50 +1,68 @@
-//! A coarse picture of a cluster, for [guided search](crate::guided).
+//! Coarse pictures of a cluster, for [guided search](crate::guided).
 //!
-//! It has what decides how things may go on: who plays which role in which term, which leaders' entries each log has, how
-//! far the clocks are ahead of the logs, what kinds of messages are on their way. Terms count by their order only, and
-//! servers by what they are, not by their names.
+//! They have what decides how things may go on: which role each server plays in which term, whose entries its log has, and
+//! how far its clock is ahead of the others' and of its own log. A state's class leaves out more: of the logs it has only
+//! whether they conflict, or one is longer, or has a client's command that may not be committed. Servers count by what they are, not by their names.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use palisade_spec::raft::{Role, StateMachine, Term};
+use palisade_spec::raft::{Log, Node, Payload, Role, StateMachine, Term};
 
 use super::environment::Environment;
-use super::seat::Seat;
 use super::state::State;
 
-/// By how much a clock is ahead of its log is told apart up to here.
-const AHEAD: u64 = 3;
+/// By how much a clock is ahead is told apart up to here.
+const AHEAD: u64 = 5;
 
-/// A server: its role, its term's rank, the terms of its entries, how far its clock is ahead, whether it has entries that
-/// it does not know to be committed, whether it is cut off.
-type Outline = (u8, usize, Vec<Term>, u64, bool, bool);
-
-/// The state's outline.
-pub(super) fn outline<E: Environment>(state: &State<E>) -> u64 {
-    let terms: BTreeSet<Term> = state.servers.iter().map(|seat| seat.node.term()).collect();
+/// The state's class, and its outline.
+pub(super) fn outline<E: Environment>(state: &State<E>) -> (u64, u64) {
+    let nodes = || state.servers.iter().map(|seat| &seat.node);
+    let terms: BTreeSet<Term> = nodes().map(Node::term).collect();
     let rank = |term: Term| terms.range(..term).count();
-    let mut servers: Vec<_> = state.servers.iter().map(|seat| server(seat, rank)).collect();
-    servers.sort_unstable();
-    let messages: BTreeSet<_> = state.network.iter().map(|message| (message.body.name(), rank(message.term))).collect();
-    let mut outline = DefaultHasher::new();
-    (servers, messages, state.environment.outline()).hash(&mut outline);
-    outline.finish()
+    let slowest = nodes().map(Node::clock).min().unwrap_or_default();
+    let (mut classes, mut outlines) = (Vec::new(), Vec::new());
+    for seat in &state.servers {
+        let (node, log) = (&seat.node, seat.node.log());
+        let place = (role(node.role()), rank(node.term()));
+        let ahead = (node.clock().0 - slowest.0).min(AHEAD);
+        let news = news(node);
+        let conflicts = nodes().filter(|other| conflict(log, other.log())).count();
+        let shorter = nodes().filter(|other| other.log().last().index < log.last().index).count();
+        classes.push((place, ahead.min(AHEAD - 1), news, conflicts, shorter));
+        let mut lineage: Vec<Term> = log.entries().iter().map(|entry| entry.term).collect();
+        lineage.dedup();
+        let ahead_of_log = (node.clock().0 - log.last_stamp().0).min(AHEAD);
+        outlines.push((place, ahead, news, lineage, ahead_of_log, seat.cut));
+    }
+    classes.sort_unstable();
+    outlines.sort_unstable();
+    (digest((terms.last(), classes)), digest((outlines, state.environment.outline())))
 }
 
-fn server<S: StateMachine>(seat: &Seat<S>, rank: impl Fn(Term) -> usize) -> Outline {
-    let node = &seat.node;
-    let role = match node.role() {
-        Role::Follower { leader: None } => 0,
-        Role::Follower { leader: Some(_) } => 1,
-        Role::PreCandidate { .. } => 2,
-        Role::Candidate { .. } => 3,
-        Role::Leader(leadership) if leadership.successor.is_some() => 4,
-        Role::Leader(_) => 5,
-    };
-    let mut lineage: Vec<Term> = node.log().entries().iter().map(|entry| entry.term).collect();
-    lineage.dedup();
-    let ahead = (node.clock().0 - node.log().last_stamp().0).min(AHEAD);
-    let uncommitted = node.log().last().index.0 > node.commit().0;
-    (role, rank(node.term()), lineage, ahead, uncommitted, seat.cut)
+fn role(role: &Role) -> u8 {
+    match role {
+        Role::Follower { .. } => 0,
+        Role::PreCandidate { .. } => 1,
+        Role::Candidate { .. } => 2,
+        Role::Leader(leadership) if leadership.successor.is_some() => 3,
+        Role::Leader(_) => 4,
+    }
+}
+
+/// What there is in the log that the server does not know to be committed: a client's command, or something else at least.
+fn news<S: StateMachine>(node: &Node<S>) -> u8 {
+    let open = node.log().entries().iter().filter(|entry| entry.index > node.commit());
+    open.map(|entry| if matches!(entry.payload, Payload::Command(_)) { 2 } else { 1 }).max().unwrap_or(0)
+}
+
+/// Whether two logs have different entries at an index.
+fn conflict<C>(a: &Log<C>, b: &Log<C>) -> bool {
+    a.entries().iter().any(|entry| b.get(entry.index).is_some_and(|other| other.term != entry.term))
+}
+
+fn digest(value: impl Hash) -> u64 {
+    let mut digest = DefaultHasher::new();
+    value.hash(&mut digest);
+    digest.finish()
 }

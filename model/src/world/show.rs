@@ -59,6 +59,7 @@ pub(super) fn facts<E: Environment>(state: &State<E>) -> Facts {
         ("repeats", state.repeats),
         ("losses", state.losses),
         ("cuts", state.cuts),
+        ("late", state.late),
         ("heartbeats", state.heartbeats),
     ];
     facts.fields("left", left.map(|(name, count)| (name, count.to_string())));

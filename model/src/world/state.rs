@@ -40,6 +40,8 @@ pub struct State<E: Environment> {
     pub losses: u8,
     /// How often a server may still be cut off.
     pub cuts: u8,
+    /// How many more messages may be late, where they are prompt.
+    pub late: u8,
     /// How many more heartbeats there may be, if they are counted.
     pub heartbeats: u8,
     /// What went wrong. Nothing happens after that.
@@ -79,7 +81,8 @@ impl<E: Environment> State<E> {
     }
 
     fn budgets(&self) -> u64 {
-        u64::from_le_bytes([self.crashes, self.repeats, self.losses, self.cuts, self.heartbeats, self.snapshots, 0, 0])
+        let State { crashes, repeats, losses, cuts, heartbeats, snapshots, late, .. } = *self;
+        u64::from_le_bytes([crashes, repeats, losses, cuts, heartbeats, snapshots, late, 0])
     }
 
     /// The state's digest under a renaming. A server's digest has its own number in it, so the sum forgets nothing.

@@ -6,14 +6,14 @@
 
 use std::collections::VecDeque;
 
-use palisade_spec::invariants::{Violation, log_matching};
+use palisade_spec::invariants::{Violation, committed_by_a_majority, log_matching};
 use palisade_spec::raft::NodeId;
 
 use super::action::Fault;
 use super::driver::Answer;
 use super::environment::Environment;
 use super::intern::Ref;
-use super::judge::keeps_its_word;
+use super::judge::{acknowledged_is_equal, keeps_its_word, snapshots_are_true};
 use super::kept::keep;
 use super::model::World;
 use super::seat::{Seat, Stimulus};
@@ -89,10 +89,16 @@ impl<E: Environment> World<E> {
             self.becomes(state, server, stepped.seat, &stepped.answers);
         }
         for &message in &stepped.said[..crash.map_or(stepped.said.len(), |crash| crash.said)] {
+            if state.violation.is_none() && crash.is_none() {
+                let judged = acknowledged_is_equal(&message, &stepped.seat.node, &state.server(message.to).node);
+                state.violation = judged.err().map(keep);
+            }
             if !self.is_prompt(&message.body) {
                 self.send(state, message);
             } else if !(old.cut || state.server(message.to).cut) {
-                if fault != Some(Fault::Lose(perils.carried)) {
+                if fault == Some(Fault::Delay(perils.carried)) {
+                    state.send(message);
+                } else if fault != Some(Fault::Lose(perils.carried)) {
                     todo.push_back((message.to, Stimulus::Deliver(message)));
                 }
                 perils.carried += 1;
@@ -138,6 +144,16 @@ impl<E: Environment> World<E> {
             if state.ghost.committed.len() > before.1.committed.len() {
                 state.servers.iter().try_for_each(|seat| state.ghost.completeness(&seat.node)).map_err(keep)?;
             }
+        }
+        let begins = |seat: &Seat<E::Machine>| (seat.node.log().base(), seat.disk.snapshot.last);
+        if begins(&old) != begins(&new) {
+            snapshots_are_true(&new, &state.ghost.committed).map_err(keep)?;
+        }
+        // One that commits its own removal leads no more when the step is done.
+        let leads = new.node.is_leader() || (old.node.is_leader() && old.node.term() == new.node.term());
+        if leads && new.node.commit() > old.node.commit() {
+            let log = |id: NodeId| state.servers[usize::from(id.number()) - 1].node.log();
+            committed_by_a_majority(&new.node, log).map_err(keep)?;
         }
         if E::CHANGES_MEMBERS {
             self.judge_members(state, old, new, elected).map_err(keep)?;

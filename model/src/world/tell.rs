@@ -33,6 +33,7 @@ pub(super) fn action<E: Environment>(action: &Action<E>) -> String {
         Some(Fault::Crash(_)) => format!("{what}; a server crashes on the way"),
         Some(Fault::Leave(_)) => format!("{what}; a server crashes on the way, and stays away"),
         Some(Fault::Lose(_)) => format!("{what}; a message is lost on the way"),
+        Some(Fault::Delay(_)) => format!("{what}; a message is late"),
     }
 }
 
@@ -89,6 +90,10 @@ impl<E: Environment> World<E> {
             }
             for (message, _) in turn.sent.iter().filter(|(_, fortune)| *fortune == Fortune::Lost) {
                 told.push_str(&format!("; the network loses {}", on_its_way::<E>(message)));
+            }
+            let travels = turn.sent.iter().filter(|(_, fortune)| *fortune == Fortune::Travels);
+            for (message, _) in travels.filter(|(message, _)| self.is_prompt(&message.body)) {
+                told.push_str(&format!("; {} is late", on_its_way::<E>(message)));
             }
         }
         told

@@ -109,7 +109,11 @@ impl<E: Environment> World<E> {
                 Fortune::CutOff
             } else {
                 carried += 1;
-                if fault == Some(Fault::Lose(carried - 1)) { Fortune::Lost } else { Fortune::Arrives }
+                match fault {
+                    Some(Fault::Lose(place)) if place == carried - 1 => Fortune::Lost,
+                    Some(Fault::Delay(place)) if place == carried - 1 => Fortune::Travels,
+                    _ => Fortune::Arrives,
+                }
             };
             (message, fortune)
         };

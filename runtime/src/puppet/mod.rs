@@ -158,7 +158,8 @@ impl Puppet {
         }
         files::replace(&SystemDisk, &directory.join(MARK), directory, b"a puppet's: no node serves from here\n")?;
         let incarnation = Incarnation(setting.incarnation);
-        let Setting { node, cluster, founders, machine, max_batch, segment_bytes, .. } = setting;
+        let Setting { node, cluster, founders, machine, segment_bytes, .. } = setting;
+        let Setting { max_batch, max_inflight, max_commits, .. } = setting;
         let members = Members::founding(founders.iter().map(|(&id, address)| (id, Address::from(address.as_str()))));
         let identity = Identity { cluster, node, incarnation, founders, restored: None };
         let blank = Durable::blank(machine, members);
@@ -182,7 +183,7 @@ impl Puppet {
         let (seen, written) = (Arc::new(Mutex::new(Seen::default())), Arc::default());
         let writer = Scribe { snapshots: Arc::clone(wal.snapshots()), written: Arc::clone(&written) };
         let parts = DriverParts {
-            config: Config { max_batch, ..Config::new(node) },
+            config: Config { max_batch, max_inflight, max_commits, ..Config::new(node) },
             durable,
             wal,
             log_bytes: report.log_bytes,
@@ -352,6 +353,8 @@ mod tests {
             founders: [(NodeId(1), "127.0.0.1:1".into())].into(),
             machine: LockTable::default(),
             max_batch: 1,
+            max_inflight: 1,
+            max_commits: 1,
             segment_bytes: 4096,
         };
         let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();

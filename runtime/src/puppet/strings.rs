@@ -27,6 +27,10 @@ pub struct Setting {
     pub machine: LockTable,
     /// At most so many entries in an AppendEntries.
     pub max_batch: usize,
+    /// At most so many entries sent to a follower and not yet acknowledged.
+    pub max_inflight: u64,
+    /// At most so many entries committed in one step.
+    pub max_commits: u64,
     /// The length of a segment of the log.
     pub segment_bytes: u64,
 }

@@ -1,6 +1,6 @@
 //! Exactly once: a repeated operation changes nothing.
 
-use super::{Check, require};
+use super::{Check, key_asked_for, require};
 use crate::lock::{Command, LockTable};
 use crate::raft::{Stamp, StateMachine};
 
@@ -18,7 +18,7 @@ pub fn exactly_once(before: &LockTable, at: Stamp, command: &Command, after: &Lo
     let repeated = sequence.is_some() && before.session(session).is_some_and(|session| session.last >= sequence);
     if repeated {
         let mut waited = before.clone();
-        let holder = command.key().and_then(|key| before.lock(key)).map(|lock| lock.holder.session);
+        let holder = key_asked_for(command).and_then(|key| before.lock(key)).map(|lock| lock.holder.session);
         if let Some(session) = holder.filter(|id| before.session(*id).is_some_and(|session| session.deadline < at)) {
             waited.apply(at, &Command::Close { session });
         }

@@ -12,6 +12,13 @@ pub fn members_follow_the_log<C>(log: &Log<C>) -> Check {
     let mut said: (Index, &Arc<Members>) = (base, log.members_at(base));
     for entry in log.entries() {
         if let Payload::Members(members) = &entry.payload {
+            let dropped = said.1.ids().find(|&id| members.get(id).is_none() && !members.was_removed(id));
+            require!(
+                "members follow the log",
+                dropped.is_none(),
+                "entry {} forgets that {dropped:?} went",
+                entry.index
+            );
             said = (entry.index, members);
         }
         let known = log.members_at(entry.index);
@@ -23,6 +30,9 @@ pub fn members_follow_the_log<C>(log: &Log<C>) -> Check {
             said.1
         );
     }
+    let listed = log.changes_listed();
+    let once = listed.clone().zip(listed.skip(1)).all(|(one, next)| one < next);
+    require!("members follow the log", once, "it lists a change of the members twice");
     let latest = (log.members_since(), log.members());
     require!("members follow the log", latest == said, "it acts on {latest:?}, and its log says {said:?}");
     Ok(())
@@ -40,7 +50,7 @@ mod tests {
 
     /// What is complained of a log with members at index 2 of 3 once its entries were changed.
     fn broken(breaks: impl FnOnce(Parts<'_, LockTable>)) -> alloc::string::String {
-        let mut node = with_members(&follower(1, &[1]), 1, &[1, 2]);
+        let mut node = with_members(&follower(1, &[1]), 1, &[1, 2, 3]);
         node = with_members(&node, 1, &[1, 2, 3, 4]);
         assert_eq!(complaint(members_follow_the_log(node.log())), "");
         breaks(node.parts());
@@ -49,9 +59,17 @@ mod tests {
 
     #[test]
     fn change_that_is_not_in_force_is_seen() {
-        let members = Arc::new(Members::of([NodeId(5)]));
+        let members = Arc::new(Members::of([1, 2, 3, 5].map(NodeId)));
         let complaint = broken(|parts| parts.entries[0].payload = Payload::Members(members));
         assert!(complaint.starts_with("as of entry 1 it knows"), "{complaint}");
+    }
+
+    #[test]
+    fn member_that_goes_and_is_not_remembered_is_seen() {
+        let node = with_members(&follower(1, &[1]), 1, &[1, 2, 3]);
+        let node = with_members(&node, 1, &[1, 2]);
+        let complaint = complaint(members_follow_the_log(node.log()));
+        assert_eq!(complaint, "entry 3 forgets that Some(NodeId(3)) went");
     }
 
     #[test]

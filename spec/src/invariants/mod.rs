@@ -30,6 +30,7 @@ mod token_monotonicity;
 use alloc::string::String;
 use core::fmt;
 
+use crate::lock::{Command, Key};
 pub use clock_monotonicity::clock_monotonicity;
 pub use committed_by_a_majority::committed_by_a_majority;
 pub use elected_by_a_majority::elected_by_a_majority;
@@ -49,6 +50,14 @@ pub use removed_leader_steps_down::removed_leader_steps_down;
 pub use state_machine_safety::{Committed, state_machine_safety};
 pub use table_is_sound::table_is_sound;
 pub use token_monotonicity::token_monotonicity;
+
+/// The key that a command is about. Read here once more: a check that asked the command itself would believe it.
+pub fn key_asked_for(command: &Command) -> Option<&Key> {
+    match command {
+        Command::Acquire { key, .. } | Command::AcquireOnce { key, .. } | Command::Release { key, .. } => Some(key),
+        Command::Open { .. } | Command::Close { .. } | Command::KeepAlive { .. } => None,
+    }
+}
 
 /// A property that does not hold, and where it was seen.
 #[derive(Clone, PartialEq, Eq)]

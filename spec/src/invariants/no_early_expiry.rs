@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Check, require};
+use super::{Check, key_asked_for, require};
 use crate::lock::{Command, Event, LockTable, Session, SessionId};
 use crate::raft::Stamp;
 
@@ -44,7 +44,7 @@ pub fn no_early_expiry(
         require!(NAME, expired || ends_itself(before, command, id), "session {id} was ended by somebody else");
     }
     the_due_end_in_turn(before, at, command, events)?;
-    let holder = command.and_then(Command::key).and_then(|key| after.lock(key)).map(|lock| lock.holder.session);
+    let holder = command.and_then(key_asked_for).and_then(|key| after.lock(key)).map(|lock| lock.holder.session);
     let is_due = holder.and_then(|id| after.session(id)).is_some_and(|session| session.deadline < at);
     require!(NAME, !is_due, "session {holder:?} is due, and holds what was asked for");
     Ok(())
@@ -76,6 +76,9 @@ fn the_due_end_in_turn(before: &LockTable, at: Stamp, command: Option<&Command>,
         Some(command) => expired().take_while(|&(_, id)| is_in_the_way(before, command, id)).count().min(1),
     };
     require!(NAME, in_turn > 0 || due.is_empty() || command.is_some(), "nobody expired, but {due:?} are due");
+    let work: u64 = due[..in_turn.min(due.len())].iter().map(|&(_, id)| work_of_ending(before, id)).sum();
+    let is_full = command.is_some() || in_turn == due.len() || work >= before.work_of_a_sweep();
+    require!(NAME, is_full, "a sweep ended {in_turn} of {due:?}, and had room for more");
     for (_, id) in expired().skip(in_turn) {
         let lost_its_place =
             events.iter().any(|event| matches!(event, Event::Withdrawn { session, .. } if *session == id));
@@ -87,6 +90,13 @@ fn the_due_end_in_turn(before: &LockTable, at: Stamp, command: Option<&Command>,
     Ok(())
 }
 
+/// How much it takes to end a session: itself, its claims, and the waiters for what it holds.
+fn work_of_ending(table: &LockTable, id: SessionId) -> u64 {
+    let claims = table.sessions()[&id].claims();
+    let held = claims.iter().filter_map(|key| table.lock(key)).filter(|lock| lock.holder.session == id);
+    (1 + claims.len() + held.map(|lock| lock.queue.len()).sum::<usize>()) as u64
+}
+
 /// Whether it holds a lock that others wait for.
 fn holds_up_others(table: &LockTable, id: SessionId) -> bool {
     let mut locks = table.sessions()[&id].claims().iter().filter_map(|key| table.lock(key));
@@ -95,7 +105,7 @@ fn holds_up_others(table: &LockTable, id: SessionId) -> bool {
 
 /// Whether the session is closed, or holds what the command is about.
 fn is_in_the_way(before: &LockTable, command: &Command, id: SessionId) -> bool {
-    let held = command.key().and_then(|key| before.lock(key)).is_some_and(|lock| lock.holder.session == id);
+    let held = key_asked_for(command).and_then(|key| before.lock(key)).is_some_and(|lock| lock.holder.session == id);
     held || matches!(command, Command::Close { session } if *session == id)
 }
 
@@ -130,7 +140,12 @@ mod tests {
 
     /// A session with a deadline for each of these, none of which is opened for a lock.
     fn sessions(deadlines: &[u64]) -> LockTable {
-        let mut table = LockTable::default();
+        sessions_swept(250, deadlines)
+    }
+
+    /// The same, where a sweep does so much.
+    fn sessions_swept(sweep: u64, deadlines: &[u64]) -> LockTable {
+        let mut table = LockTable::sweeping(sweep);
         for &ttl in deadlines {
             table.apply(Stamp(0), &Command::Open { opening: opening(ttl) });
         }
@@ -198,7 +213,7 @@ mod tests {
 
     #[test]
     fn the_due_end_in_turn_and_at_least_one() {
-        let (before, at) = (sessions(&[5, 3, 3]), Stamp(9));
+        let (before, at) = (sessions_swept(1, &[5, 3, 3]), Stamp(9));
         let judge = |order: &[usize]| {
             let ends: Vec<Event> =
                 order.iter().map(|&which| [expired(1, 5), expired(2, 3), expired(3, 3)][which].clone()).collect();
@@ -217,6 +232,31 @@ mod tests {
             refused(judge(order), "not its turn");
         }
         refused(judge(&[1, 2, 2]), "not its turn");
+    }
+
+    #[test]
+    fn sweep_ends_as_many_as_it_has_room_for() {
+        let at = Stamp(9);
+        for (sweep, ended, is_full) in [(1, 1, true), (2, 1, false), (2, 2, true), (3, 2, false), (4, 3, true)] {
+            let before = sessions_swept(sweep, &[3, 4, 5]);
+            let ends: Vec<Event> = (1..=ended).map(|number| expired(number, number + 2)).collect();
+            let gone: Vec<u64> = (1..=ended).collect();
+            let check = no_early_expiry(&before, at, None, &ends, &without(&before, &gone));
+            if is_full { assert_eq!(check, Ok(())) } else { refused(check, "had room for more") }
+        }
+        // A holder counts with its claim, and with the waiter for it.
+        let mut before = sessions_swept(4, &[3, 9, 5]);
+        for number in [1, 2] {
+            let acquire = Command::Acquire { session: id(number), sequence: None, key: Key::from("k"), wait: true };
+            before.apply(Stamp(0), &acquire);
+        }
+        let judge = |before: &LockTable, at| {
+            let mut after = before.clone();
+            after.apply(at, &Command::Close { session: id(1) });
+            no_early_expiry(before, at, None, &[expired(1, 3)], &after)
+        };
+        refused(judge(&before, Stamp(6)), "had room for more");
+        assert_eq!(judge(&before, Stamp(4)), Ok(()));
     }
 
     /// A session that is due, and what becomes of it when `really` is done and its like was `asked`.

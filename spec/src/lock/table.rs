@@ -148,6 +148,11 @@ impl LockTable {
         &self.contended
     }
 
+    /// How much a sweep does at the most, unless it ends a single session.
+    pub fn work_of_a_sweep(&self) -> u64 {
+        self.sweep
+    }
+
     /// The token that the next grant will get.
     pub fn next_token(&self) -> Token {
         self.next_token

@@ -136,6 +136,11 @@ impl<C> Log<C> {
         self.members[0].1 = Arc::clone(members);
     }
 
+    /// Where the members change, as it is listed, the base first.
+    pub(crate) fn changes_listed(&self) -> impl Iterator<Item = Index> + Clone {
+        self.members.iter().map(|(since, _)| *since)
+    }
+
     fn latest_members(&self) -> &(Index, Arc<Members>) {
         self.members.last().expect("there are those of the base")
     }

@@ -1,0 +1,101 @@
+//! What must hold of one input of a node: by what it was given, what it asked for, and what it is afterwards.
+//!
+//! Most of these are rules that no safety property rests on: a cluster that breaks them loses time or sessions. They are
+//! told from a single input, so that no model has to show what comes of breaking them.
+
+use palisade_spec::invariants::Check;
+use palisade_spec::raft::{Body, Index, Input, Message, Node, Output, Pace, Payload, Role, StateMachine};
+
+use super::judge::require;
+
+/// Judges what a node has made of an input.
+pub(super) fn judge_input<S: StateMachine>(
+    before: &Node<S>,
+    input: &Input<S>,
+    outputs: &[Output<S>],
+    after: &Node<S>,
+) -> Check {
+    later_terms_are_adopted(input, after)?;
+    unheard_leader_steps_down(input, after)?;
+    time_stops_in_a_handover(before, after)?;
+    expiry_is_on_its_way(input, after)?;
+    limits_are_kept(outputs, after)?;
+    outputs.iter().try_for_each(|output| match output {
+        Output::Send(Message { body: Body::AppendAccepted { matched, .. }, .. }) => {
+            covers_the_snapshot(*matched, after)
+        }
+        _ => Ok(()),
+    })
+}
+
+/// A message of a later term ends the term of its receiver (figure 3.1, "All Servers"), but for the questions that a
+/// server with a live leader does not hear (§4.2.3).
+fn later_terms_are_adopted<S: StateMachine>(input: &Input<S>, after: &Node<S>) -> Check {
+    let Input::Receive(message) = input else { return Ok(()) };
+    let may_go_unheard = matches!(message.body, Body::PreVote { .. } | Body::RequestVote { transfer: false, .. });
+    require(may_go_unheard || after.term() >= message.term, "later terms are adopted", || {
+        format!("server {} heard of term {} and stays in term {}", after.id(), message.term, after.term())
+    })
+}
+
+/// A leader that hears from nobody between two election timeouts steps down (CheckQuorum, §6.2).
+fn unheard_leader_steps_down<S: StateMachine>(input: &Input<S>, after: &Node<S>) -> Check {
+    let alone = after.members().is_majority(|voter| voter == after.id());
+    if !matches!(input, Input::ElectionTimeout) || !after.is_leader() || alone {
+        return Ok(());
+    }
+    let mut later = after.clone();
+    later.step(Input::ElectionTimeout, &mut Vec::new());
+    require(!later.is_leader(), "unheard leader steps down", || {
+        format!("server {} leads on after two election timeouts in which it heard from nobody", after.id())
+    })
+}
+
+/// A leader that hands over refuses keepalives: its clock stands still, or sessions would lose that time.
+fn time_stops_in_a_handover<S: StateMachine>(before: &Node<S>, after: &Node<S>) -> Check {
+    let hands_over = |node: &Node<S>| matches!(node.role(), Role::Leader(leads) if leads.successor.is_some());
+    let goes_on = hands_over(before) && hands_over(after) && before.term() == after.term();
+    require(!goes_on || before.clock() == after.clock(), "time stops in a handover", || {
+        format!("the clock of server {} went from {} to {}", after.id(), before.clock(), after.clock())
+    })
+}
+
+/// A leader whose clock has passed a deadline has an entry under way that is late enough to end the session.
+fn expiry_is_on_its_way<S: StateMachine>(input: &Input<S>, after: &Node<S>) -> Check {
+    let Role::Leader(leads) = after.role() else { return Ok(()) };
+    let Some(deadline) = after.machine().next_deadline().filter(|deadline| *deadline < after.clock()) else {
+        return Ok(());
+    };
+    if !matches!(input, Input::ClockAdvanced(_)) || leads.successor.is_some() {
+        return Ok(());
+    }
+    let open = after.log().entries().iter().filter(|entry| entry.index > after.commit());
+    let mut late = open.filter(|entry| matches!(entry.payload, Payload::Noop) && entry.stamp > deadline);
+    require(late.next().is_some(), "expiry is on its way", || {
+        format!("server {} is at {}, and has no no-op under way after {deadline}", after.id(), after.clock())
+    })
+}
+
+/// A leader has no more entries in flight, and sends and commits no more at once, than its configuration allows.
+fn limits_are_kept<S: StateMachine>(outputs: &[Output<S>], after: &Node<S>) -> Check {
+    let (name, config) = ("limits are kept", after.config());
+    for output in outputs {
+        if let Output::Send(Message { body: Body::AppendEntries { entries, .. }, .. }) = output {
+            require(entries.len() <= config.max_batch, name, || format!("{} entries are sent at once", entries.len()))?;
+        }
+    }
+    let applied = outputs.iter().filter(|output| matches!(output, Output::Applied { .. })).count() as u64;
+    require(applied <= config.max_commits, name, || format!("{applied} entries are committed at once"))?;
+    let Role::Leader(leads) = after.role() else { return Ok(()) };
+    let followers = leads.progress.values().filter(|progress| progress.pace == Pace::Replicate);
+    let most = followers.map(|progress| progress.next.0 - progress.matched.0 - 1).max().unwrap_or(0);
+    require(most <= config.max_inflight, name, || format!("{most} entries are in flight to one follower"))
+}
+
+/// What a snapshot includes is committed, and acknowledged with everything after it.
+fn covers_the_snapshot<S: StateMachine>(matched: Index, after: &Node<S>) -> Check {
+    let base = after.log().base().index;
+    require(matched >= base, "acknowledgements are true", || {
+        format!("server {} has everything up to {base}, and acknowledges {matched}", after.id())
+    })
+}
