@@ -219,7 +219,7 @@ mod tests {
             Expected::Holds => None,
         });
         for (model, property) in flawed {
-            let found = search(model, 3, 200_000).violated;
+            let found = search(model, 2, 200_000).violated;
             let found: Vec<&str> = found.iter().map(|(property, _)| property.as_str()).collect();
             assert_eq!(found, [property], "{model}");
         }

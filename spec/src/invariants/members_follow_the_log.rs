@@ -50,8 +50,8 @@ mod tests {
 
     /// What is complained of a log with members at index 2 of 3 once its entries were changed.
     fn broken(breaks: impl FnOnce(Parts<'_, LockTable>)) -> alloc::string::String {
-        let mut node = with_members(&follower(1, &[1]), 1, &[1, 2, 3]);
-        node = with_members(&node, 1, &[1, 2, 3, 4]);
+        let mut node = with_members(&follower(1, &[1]), 1, &[1, 2, 3, 5]);
+        node = with_members(&node, 1, &[1, 2, 3, 4, 5]);
         assert_eq!(complaint(members_follow_the_log(node.log())), "");
         breaks(node.parts());
         complaint(members_follow_the_log(node.log()))
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn change_that_is_not_in_force_is_seen() {
-        let members = Arc::new(Members::of([1, 2, 3, 5].map(NodeId)));
+        let members = Arc::new(Members::of([1, 2, 3, 6].map(NodeId)));
         let complaint = broken(|parts| parts.entries[0].payload = Payload::Members(members));
         assert!(complaint.starts_with("as of entry 1 it knows"), "{complaint}");
     }
