@@ -112,6 +112,7 @@ fn answers() -> Vec<Answer> {
         Answer::Transferred(leader.clone()),
         Answer::Status(StatusView {
             node: 1,
+            generation: 0,
             cluster: "00000000000000c1".into(),
             role: "leader".into(),
             term: 3,

@@ -445,6 +445,7 @@ impl State {
         StatusView {
             cluster: String::new(),
             node: u16::try_from(node).unwrap(),
+            generation: 0,
             role: if self.leader == Some(node) { "leader".into() } else { "follower".into() },
             term: 1,
             leader: None,
