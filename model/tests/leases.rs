@@ -92,13 +92,16 @@ fn identity(state: &State) -> Vec<u64> {
         state.elections.into(),
         state.crashes.into(),
         state.delays.into(),
-        state.violation.map_or(0, |violation| address(violation)),
+        state.violation.map_or(0, address),
     ];
     rest.into_iter().chain(servers).chain([u64::MAX]).chain(delayed).chain([u64::MAX]).chain(births).collect()
 }
 
+/// The digests of a state's successors, and what each property says of it.
+type Future = (BTreeSet<u64>, Vec<bool>);
+
 /// What follows from a state: the digests of its successors, and what each property says of it.
-fn future(model: &Leases, state: &State) -> (BTreeSet<u64>, Vec<bool>) {
+fn future(model: &Leases, state: &State) -> Future {
     let successors = model.next_states(state).iter().map(State::digest).collect();
     let verdicts = model.properties().iter().map(|property| (property.condition)(model, state)).collect();
     (successors, verdicts)
@@ -108,7 +111,7 @@ fn future(model: &Leases, state: &State) -> (BTreeSet<u64>, Vec<bool>) {
 fn states_of_one_digest_have_one_future(bounds: Bounds) {
     let model = Leases::new(bounds);
     let mut known = HashSet::new();
-    let mut futures: HashMap<u64, ((BTreeSet<u64>, Vec<bool>), State)> = HashMap::new();
+    let mut futures: HashMap<u64, (Future, State)> = HashMap::new();
     let mut todo = model.init_states();
     while let Some(state) = todo.pop() {
         if !known.insert(identity(&state)) {

@@ -15,7 +15,7 @@ pub(super) fn facts(state: &State) -> Facts {
     for server in &state.servers {
         facts.fields(format!("server {}", server.node.id()), fields(server));
     }
-    facts.items("delayed", state.delayed.iter().map(|late| told(late)));
+    facts.items("delayed", state.delayed.iter().map(told));
     for (number, client) in state.clients.iter().enumerate() {
         let count = |count: u8| if count > 0 { format!("{count}×") } else { String::new() };
         let open = client.keepalives.iter().map(|keepalive| keepalive.sent.to_string());
