@@ -287,33 +287,33 @@ mod tests {
         assert!(matches!(Header::decode(&bytes, path, &other_cluster), Err(StorageError::WrongCluster { .. })));
     }
 
-    /// Format 1 had nothing to say of the segments before; format 2 had no evidence.
+    /// Format 1 had nothing to say of the segments before; format 2 had no evidence; format 3 had no generations.
     #[test]
     fn another_format_is_named() {
-        for format in [1, 2, 4] {
+        for format in [1, 2, 3, 5] {
             let mut bytes = header().encode(&identity());
             bytes[8] = format;
             let sum = crc32c::crc32c(&bytes[..SUM_AT]);
             bytes[SUM_AT..SECTOR].copy_from_slice(&sum.to_le_bytes());
             let refused = Header::decode(&bytes, Path::new("segment"), &identity());
             let found = u32::from(format);
-            assert!(matches!(refused, Err(StorageError::UnknownFormat { found: f, known: 3, .. }) if f == found));
+            assert!(matches!(refused, Err(StorageError::UnknownFormat { found: f, known: 4, .. }) if f == found));
         }
     }
 
     #[test]
     fn the_bytes_of_a_header_are_pinned() {
         let bytes = header().encode(&identity());
-        let hex: String = bytes[..START_AT + 35].iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex: String = bytes[..START_AT + 37].iter().map(|byte| format!("{byte:02x}")).collect();
         // A change here is a change of the format: give the segments a new version.
         assert_eq!(
             hex,
             concat!(
-                "50414c495357414c03000000c100000000000000020003000000000000004d0000000000000000100000000000000900",
-                "0000000000000103000800000000000000881300000000000040e2010000000000",
+                "50414c495357414c04000000c1000000000000000200000003000000000000004d000000000000000010000000000000",
+                "090000000000000001030000000800000000000000881300000000000040e2010000000000",
             )
         );
-        assert!(bytes[START_AT + 35..SUM_AT].iter().all(|byte| *byte == 0));
+        assert!(bytes[START_AT + 37..SUM_AT].iter().all(|byte| *byte == 0));
         let slots = Slots::of(&bytes, header().first);
         let initial = slots.encode(&slots.initial());
         assert_eq!(bytes[SECTOR..], [initial, initial].concat());
