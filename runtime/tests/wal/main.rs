@@ -53,7 +53,7 @@ fn segment_name(number: usize) -> String {
 
 /// What a new segment with this header sector has before its frames: evidence of the frame before its first, twice.
 fn front(header: &[u8]) -> Vec<u8> {
-    let first = u64::from_le_bytes(header[30..38].try_into().unwrap());
+    let first = u64::from_le_bytes(header[32..40].try_into().unwrap());
     let at = (FRAMES_AT as u64).to_le_bytes();
     let mut slot = [b"PLSYNCED", &header[508..512], &(first - 1).to_le_bytes(), &at, &at].concat();
     slot.resize(SECTOR - 4, 0);

@@ -408,7 +408,7 @@ fn a_segment_of_format_1_is_refused_by_name() {
     bytes[SECTOR - 4..SECTOR].copy_from_slice(&sum.to_le_bytes());
     fs::write(&path, bytes).unwrap();
     let error = open(directory.path()).unwrap_err();
-    assert!(matches!(error, StorageError::UnknownFormat { found: 1, known: 3, .. }), "{error}");
+    assert!(matches!(error, StorageError::UnknownFormat { found: 1, known: 4, .. }), "{error}");
 }
 
 #[test]
