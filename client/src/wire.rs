@@ -110,7 +110,7 @@ pub enum MemberChange {
         /// Its node number.
         id: u16,
     },
-    /// A member has lost its data directory, and comes back under its number, in the next generation. It learns first; if it
+    /// A member has lost its log, and comes back under its number, in the next generation. It learns first; if it
     /// was a voter, the leader promotes it when it has caught up.
     Replace(ReplaceMember),
 }
@@ -129,7 +129,7 @@ pub struct AddMember {
     pub incarnation: Option<String>,
 }
 
-/// A member that has lost its data directory. Without `id` the body of `POST /v1/members/{id}/replace`.
+/// A member that has lost its log. Without `id` the body of `POST /v1/members/{id}/replace`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplaceMember {
@@ -137,10 +137,16 @@ pub struct ReplaceMember {
     pub id: u16,
     /// The generation of the directory that is lost.
     pub generation: u16,
-    /// `host:port` where the other nodes reach it.
-    pub peer_addr: String,
+    /// The cluster's number, 16 hexadecimal digits, as the lost directory says it: `cluster` in the status of its nodes.
+    pub cluster: String,
+    /// The number of the data directory that is lost, 16 hexadecimal digits. A leader that has met the member with another one
+    /// refuses.
+    pub lost_incarnation: String,
     /// The number of its new data directory, 16 hexadecimal digits.
     pub incarnation: String,
+    /// `host:port` where the other nodes reach it, if that is another address than before.
+    #[serde(default)]
+    pub peer_addr: Option<String>,
 }
 
 /// The body of `POST /v1/leader/transfer`.

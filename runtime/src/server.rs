@@ -148,7 +148,7 @@ pub enum ServeError {
         source: io::Error,
     },
     /// The disk.
-    #[error(transparent)]
+    #[error("{0}{advice}", advice = advice(.0))]
     Storage(#[from] StorageError),
     /// The core's thread could not be started.
     #[error("cannot start the core's thread: {0}")]
@@ -156,6 +156,17 @@ pub enum ServeError {
     /// A broken invariant stopped the core.
     #[error("the node stopped itself: an invariant of its own is broken (see above); its data was left as it was")]
     Panicked,
+}
+
+/// What to do about damage, if it is damage. An old backup would do harm: it has forgotten votes and acknowledgements.
+fn advice(error: &StorageError) -> &'static str {
+    if error.is_damage() {
+        ". This node must not start: it may have voted or acknowledged what it has lost. Bring back the whole directory as it was \
+         when the node last stopped (an older copy has forgotten votes), or replace the node by one with a new number and an empty \
+         directory. Never copy another node's directory"
+    } else {
+        ""
+    }
 }
 
 impl ServeError {
@@ -176,13 +187,15 @@ impl ServeError {
 /// # Errors
 /// If it cannot start, or has to stop: see [`ServeError`].
 pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
+    tokio::pin!(stop);
     // Too few for any node is found out before anything is written.
     Descriptors::divide(config.open_files, 0)?;
     let (identity, (wal, durable, report)) = loop {
         match open(&config).await {
-            Err(ServeError::Storage(damage)) if config.returns && damage.is_damage() => {
-                replacement::replace(&config, damage).await?;
-            }
+            Err(ServeError::Storage(damage)) if config.returns && damage.is_damage() => tokio::select! {
+                () = &mut stop => return Ok(()),
+                replaced = replacement::replace(&config, damage) => replaced?,
+            },
             opened => break opened?,
         }
     };
@@ -251,7 +264,7 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     info!(%node, clients = config.client_addr, nodes = config.peer_addr, "serving");
 
     tokio::select! {
-        () = stop => {
+        () = &mut stop => {
             info!("stopping");
             // A leader hands over first, and meanwhile tells those who ask whom to go to.
             core.deliver(Event::Stop);

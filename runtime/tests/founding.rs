@@ -146,6 +146,22 @@ fn a_broken_first_start_goes_on_with_the_same_backup() {
     new.wait_ready();
     let status = http::get(&new.client_addr(1), "/v1/locks").unwrap().ok();
     assert_eq!(status["locks"].as_array().unwrap().len(), 1, "{status}");
+
+    // When its first start is over, it is damaged without its snapshot, unless it is given the same one again.
+    new.kill(1);
+    for file in fs::read_dir(new.data(1)).unwrap().map(|file| file.unwrap().path()) {
+        if file.extension().is_some_and(|extension| extension == "snap") {
+            fs::remove_file(file).unwrap();
+        }
+    }
+    let result = output(&mut new.command(1));
+    let said = String::from_utf8_lossy(&result.stderr);
+    assert_eq!(result.status.code(), Some(74), "{said}");
+    assert!(said.contains("do not fit the log: there is none"), "{said}");
+    new.restart(1);
+    new.wait_ready();
+    let again = http::get(&new.client_addr(1), "/v1/locks").unwrap().ok();
+    assert_eq!(again["locks"][0]["holder"]["token"], status["locks"][0]["holder"]["token"]);
 }
 
 /// Goal: tokens are left out whatever the backup has. Who holds nothing in it may have been granted a lock since.

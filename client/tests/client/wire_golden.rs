@@ -52,8 +52,10 @@ fn operations() -> Vec<Op> {
         Op::ChangeMembers(MemberChange::Replace(ReplaceMember {
             id: 3,
             generation: 0,
-            peer_addr: "10.0.0.3:7500".into(),
+            cluster: "00000000000c1057".into(),
+            lost_incarnation: "00000000000000c1".into(),
             incarnation: "00000000000000c2".into(),
+            peer_addr: Some("10.0.0.3:7500".into()),
         })),
         Op::Transfer(Transfer { to: Some(2) }),
         Op::Transfer(Transfer::default()),

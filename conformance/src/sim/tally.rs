@@ -66,8 +66,8 @@ tally! {
     transfers: "handovers asked for",
     /// Servers that joined.
     joined: "servers joined",
-    /// Servers that were removed.
-    removed: "servers removed",
+    /// Servers that were removed for good.
+    removed: "servers removed for good",
     /// Snapshots that nodes took.
     snapshots: "snapshots taken",
     /// Snapshots that reached a follower's disk.

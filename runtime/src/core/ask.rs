@@ -11,6 +11,7 @@ use palisade_spec::raft::{Change, LARGEST, NodeId};
 
 use crate::limits;
 use crate::peers::Place;
+use crate::storage::Incarnation;
 
 /// A client's wish, valid by itself.
 #[derive(Clone, Debug)]
@@ -125,11 +126,15 @@ impl Ask {
                 }
                 MemberChange::Promote { id } => Change::Promote(NodeId::new(id, 0)),
                 MemberChange::Remove { id } => Change::Remove(NodeId::new(id, 0)),
-                MemberChange::Replace(ReplaceMember { id, generation, peer_addr, incarnation }) => {
+                // Which directory is lost, the leader's connections have judged.
+                MemberChange::Replace(ReplaceMember { id, generation, peer_addr, incarnation, .. }) => {
                     let lost = NodeId::new(id, generation);
                     let by = lost.next_generation().ok_or_else(|| invalid("no generation comes after that"))?;
-                    let address = valid_place(peer_addr, Some(&incarnation))?.address();
-                    Change::Replace { lost, by, address }
+                    let place = match peer_addr {
+                        Some(peer_addr) => valid_place(peer_addr, Some(&incarnation))?,
+                        None => Place { peer_addr: String::new(), incarnation: valid_incarnation(Some(&incarnation))? },
+                    };
+                    Change::Replace { lost, by, address: place.address() }
                 }
             }),
             Op::Transfer(Transfer { to }) => Ask::Transfer(to.map(|to| NodeId::new(to, 0))),
@@ -168,9 +173,11 @@ fn valid_place(peer_addr: String, incarnation: Option<&str>) -> Result<Place, Fa
     if !is_address || peer_addr.len() > limits::ADDRESS_BYTES {
         return Err(invalid(format!("`{peer_addr}` is not HOST:PORT")));
     }
-    let incarnation = incarnation.map(str::parse);
-    let incarnation = incarnation.transpose().map_err(|_| invalid("incarnation is not 16 hexadecimal digits"))?;
-    Ok(Place { peer_addr, incarnation })
+    Ok(Place { peer_addr, incarnation: valid_incarnation(incarnation)? })
+}
+
+fn valid_incarnation(digits: Option<&str>) -> Result<Option<Incarnation>, Failure> {
+    digits.map(str::parse).transpose().map_err(|_| invalid("incarnation is not 16 hexadecimal digits"))
 }
 
 fn sequence(number: Option<u64>) -> Result<Option<Sequence>, Failure> {

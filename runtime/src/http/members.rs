@@ -32,8 +32,9 @@ pub(super) async fn promote(State(app): State<App>, uri: Uri, path: PathParamete
 pub(super) async fn replace(State(app): State<App>, uri: Uri, path: PathParameter, body: Body) -> Response {
     let replacement = body::json::<Replacement>(body).await;
     let op = member(path).and_then(|id| {
-        let Replacement { generation, peer_addr, incarnation } = replacement?;
-        Ok(Op::ChangeMembers(MemberChange::Replace(ReplaceMember { id, generation, peer_addr, incarnation })))
+        let Replacement { generation, cluster, lost_incarnation, incarnation, peer_addr } = replacement?;
+        let member = ReplaceMember { id, generation, cluster, lost_incarnation, incarnation, peer_addr };
+        Ok(Op::ChangeMembers(MemberChange::Replace(member)))
     });
     perform(&app, &uri, op).await
 }
@@ -43,8 +44,11 @@ pub(super) async fn replace(State(app): State<App>, uri: Uri, path: PathParamete
 #[serde(deny_unknown_fields)]
 struct Replacement {
     generation: u16,
-    peer_addr: String,
+    cluster: String,
+    lost_incarnation: String,
     incarnation: String,
+    #[serde(default)]
+    peer_addr: Option<String>,
 }
 
 /// `DELETE /v1/members/{id}`

@@ -24,7 +24,7 @@ use axum::http::header::ORIGIN;
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{any, delete, get, post};
-use palisade_client::wire::{Answer, Code, Failure, Op};
+use palisade_client::wire::{Answer, Code, Failure, MemberChange, Op};
 use tokio::sync::{Semaphore, oneshot};
 
 pub use listen::listen;
@@ -62,9 +62,17 @@ impl App {
         ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// Understands an operation, or says what is wrong with it.
+    fn understand(&self, op: Op) -> Result<Ask, Failure> {
+        if let Op::ChangeMembers(MemberChange::Replace(member)) = &op {
+            self.peers.recognise_lost(member)?;
+        }
+        Ask::from_wire(op)
+    }
+
     /// Puts a question to the core and waits for the answer. If the caller goes away, what it waits for is withdrawn.
     async fn ask(&self, op: Op) -> Result<Answer, Failure> {
-        let ask = Ask::from_wire(op)?;
+        let ask = self.understand(op)?;
         let connection = self.new_connection();
         let (sender, receiver) = oneshot::channel();
         let mut presence = Presence { core: &self.core, connection: Some(connection) };

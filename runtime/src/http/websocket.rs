@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, interval_at, timeout};
 
 use super::{App, not_taken, reply};
-use crate::core::{Ask, ConnectionId, Event, Responder, Room, StreamReply};
+use crate::core::{ConnectionId, Event, Responder, Room, StreamReply};
 use crate::handover::Outbox;
 use crate::limits;
 
@@ -141,7 +141,7 @@ impl Connection {
             responder.answer(Ok(Answer::Status(self.app.status())));
             return;
         }
-        match Ask::from_wire(request.op) {
+        match self.app.understand(request.op) {
             Ok(ask) => {
                 if let Err(why) = self.app.core.send(Event::Ask(ask, responder)) {
                     self.responder(request.id, text, None).answer(Err(not_taken(why)));

@@ -31,7 +31,7 @@ pub struct Acquaintances {
     met: Mutex<BTreeMap<NodeId, Met>>,
 }
 
-/// Another node, as this one met it first.
+/// Another node, as this one knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Met {
     incarnation: Incarnation,
@@ -85,40 +85,67 @@ impl Acquaintances {
         Ok(Acquaintances { directory, met: Mutex::new(met) })
     }
 
-    /// Where each node was when this one met it.
+    /// Where each node was when this one last reached it.
     pub fn addresses(&self) -> Vec<(NodeId, String)> {
         self.met.lock().iter().map(|(&node, met)| (node, met.peer_addr.clone())).collect()
     }
 
-    /// Somebody says that it is `node`. The first time this is remembered, durably, before anything that it says is heard.
-    pub(super) fn meet(&self, node: NodeId, incarnation: Incarnation, peer_addr: &str) -> Result<(), String> {
+    /// The data directory with which this node has met another one.
+    pub(super) fn incarnation(&self, node: NodeId) -> Option<Incarnation> {
+        self.met.lock().get(&node).map(|met| met.incarnation)
+    }
+
+    /// A server says that it is `node`. The first time its directory becomes durable here, before anything that it says is heard.
+    /// If the log says which directory is `meant`, the log is right: a stranger may have taken that identity before.
+    pub(super) fn meet(
+        &self,
+        node: NodeId,
+        incarnation: Incarnation,
+        peer_addr: &str,
+        meant: Option<Incarnation>,
+    ) -> Result<(), String> {
         let mut met = self.met.lock();
-        match met.get(&node) {
-            Some(known) if known.incarnation == incarnation => Ok(()),
-            Some(_) => Err(format!(
+        let known = met.get(&node).map(|met| met.incarnation);
+        if known == Some(incarnation) {
+            return Ok(());
+        }
+        if known.is_some() && meant != Some(incarnation) {
+            return Err(format!(
                 "node {node} was here before with another data directory, and has forgotten what it promised. Bring that \
                  directory back, or remove node {node} from the cluster and join a server with a new number (docs/operations.md)"
-            )),
-            None => {
-                met.insert(node, Met { incarnation, peer_addr: peer_addr.to_owned() });
-                let entry = |(node, met): (&NodeId, &Met)| Entry {
-                    node: node.number(),
-                    generation: node.generation(),
-                    incarnation: met.incarnation,
-                    peer_addr: met.peer_addr.clone(),
-                };
-                let record = Record { format: FORMAT, met: met.iter().map(entry).collect() };
-                let content = serde_json::to_vec_pretty(&record).map_err(|error| error.to_string());
-                let path = self.directory.join(FILE_NAME);
-                let written = content.and_then(|content| {
-                    files::replace(&SystemDisk, &path, &self.directory, &content).map_err(|error| error.to_string())
-                });
-                if written.is_err() {
-                    met.remove(&node);
-                }
-                written
-            }
+            ));
         }
+        self.remember(&mut met, node, Met { incarnation, peer_addr: peer_addr.to_owned() })
+    }
+
+    /// A known node has answered at this address.
+    pub(super) fn reached(&self, node: NodeId, peer_addr: &str) -> Result<(), String> {
+        let mut met = self.met.lock();
+        match met.get(&node) {
+            Some(known) if known.peer_addr != peer_addr => {
+                let now = Met { incarnation: known.incarnation, peer_addr: peer_addr.to_owned() };
+                self.remember(&mut met, node, now)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes durable what is known of a node; only then it is known.
+    fn remember(&self, met: &mut BTreeMap<NodeId, Met>, node: NodeId, now: Met) -> Result<(), String> {
+        let mut updated = met.clone();
+        updated.insert(node, now);
+        let entry = |(node, met): (&NodeId, &Met)| Entry {
+            node: node.number(),
+            generation: node.generation(),
+            incarnation: met.incarnation,
+            peer_addr: met.peer_addr.clone(),
+        };
+        let record = Record { format: FORMAT, met: updated.iter().map(entry).collect() };
+        let content = serde_json::to_vec_pretty(&record).map_err(|error| error.to_string())?;
+        let path = self.directory.join(FILE_NAME);
+        files::replace(&SystemDisk, &path, &self.directory, &content).map_err(|error| error.to_string())?;
+        *met = updated;
+        Ok(())
     }
 }
 
@@ -132,14 +159,38 @@ mod tests {
         let acquaintances = Acquaintances::load(directory.path()).unwrap();
         let (two, first, second) = (NodeId(2), Incarnation(7), Incarnation(8));
         for acquaintances in [acquaintances, Acquaintances::load(directory.path()).unwrap()] {
-            assert_eq!(acquaintances.meet(two, first, "two:1"), Ok(()));
-            let refusal = acquaintances.meet(two, second, "two:1").unwrap_err();
+            assert_eq!(acquaintances.meet(two, first, "two:1", None), Ok(()));
+            let refusal = acquaintances.meet(two, second, "two:1", None).unwrap_err();
             assert!(refusal.starts_with("node 2 was here before with another data directory"), "{refusal}");
         }
         let later = Acquaintances::load(directory.path()).unwrap();
-        assert!(later.meet(two, second, "two:1").is_err(), "it is remembered over a restart");
-        assert_eq!(later.meet(NodeId::new(2, 1), second, "two:2"), Ok(()), "the next generation is another node");
+        assert!(later.meet(two, second, "two:1", Some(first)).is_err(), "it is remembered over a restart");
+        assert_eq!(later.meet(NodeId::new(2, 1), second, "two:2", None), Ok(()), "the next generation is another node");
         assert_eq!(later.addresses(), [(two, "two:1".to_owned()), (NodeId::new(2, 1), "two:2".to_owned())]);
+    }
+
+    #[test]
+    fn committed_incarnation_replaces_a_strangers() {
+        let directory = tempfile::tempdir().unwrap();
+        let (two, stranger, meant) = (NodeId::new(2, 1), Incarnation(7), Incarnation(8));
+        let acquaintances = Acquaintances::load(directory.path()).unwrap();
+        assert_eq!(acquaintances.meet(two, stranger, "nowhere:1", None), Ok(()));
+        assert_eq!(acquaintances.meet(two, meant, "two:1", Some(meant)), Ok(()));
+        assert!(acquaintances.meet(two, stranger, "nowhere:1", Some(meant)).is_err());
+        assert_eq!(Acquaintances::load(directory.path()).unwrap().incarnation(two), Some(meant));
+    }
+
+    #[test]
+    fn address_at_which_a_node_answered_is_remembered() {
+        let directory = tempfile::tempdir().unwrap();
+        let acquaintances = Acquaintances::load(directory.path()).unwrap();
+        let two = NodeId(2);
+        assert_eq!(acquaintances.reached(two, "nowhere:1"), Ok(()));
+        assert_eq!(acquaintances.addresses(), [], "only the address of a known node is remembered");
+        assert_eq!(acquaintances.meet(two, Incarnation(7), "two:1", None), Ok(()));
+        assert_eq!(acquaintances.reached(two, "moved:1"), Ok(()));
+        let later = Acquaintances::load(directory.path()).unwrap();
+        assert_eq!(later.addresses(), [(two, "moved:1".to_owned())]);
     }
 
     #[test]

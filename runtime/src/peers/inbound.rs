@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use super::frame::{self, BUFFER_KEPT, FrameError, HELLO_BYTES, MESSAGE_BYTES, ReadError};
-use super::{Hello, Introduction, Link, MAGIC, Peers, Place, Purpose, Roster, VERSION, Welcome, snapshots};
+use super::{Hello, Introduction, Link, MAGIC, Peers, Purpose, Roster, VERSION, Welcome, meant, snapshots};
 use crate::core::{Core, NotTaken};
 use crate::descriptors::{Descriptors, Places};
 use crate::metrics::Metrics;
@@ -103,7 +103,7 @@ async fn greet(peers: &Peers, mut stream: TcpStream) -> Result<(Arc<Link>, Purpo
         Purpose::Introduction => judged,
         Purpose::Messages | Purpose::Snapshot => judged.and_then(|()| judge_node(peers, &hello)).and_then(|()| {
             // It may have to wait for the disk, but only at the very first meeting.
-            let meet = || peers.acquaintances.meet(hello.from, hello.incarnation, &hello.peer_addr);
+            let meet = || peers.verify(hello.from, hello.incarnation, &hello.peer_addr);
             tokio::task::block_in_place(meet)
         }),
     };
@@ -127,8 +127,8 @@ async fn reply(stream: &mut TcpStream, welcome: &Welcome) -> Result<(), std::io:
     stream.write_all(&reply).await
 }
 
-/// Tells everybody who dials why this node does not take part, for as long as the task lives.
-pub async fn refuse_all(listener: TcpListener, why: String) {
+/// Tells each node of the cluster that dials why this one does not take part, for as long as the task lives.
+pub async fn refuse_all(roster: Roster, listener: TcpListener, why: String) {
     loop {
         let Ok((mut stream, _)) = listener.accept().await else {
             sleep(Duration::from_millis(100)).await;
@@ -136,12 +136,13 @@ pub async fn refuse_all(listener: TcpListener, why: String) {
         };
         let refused = async {
             let mut bytes = Vec::new();
-            if frame::read::<Hello>(&mut stream, &mut bytes, HELLO_BYTES).await?.is_some() {
-                reply(&mut stream, &Err(why.clone())).await?;
+            if let Some(hello) = frame::read::<Hello>(&mut stream, &mut bytes, HELLO_BYTES).await? {
+                let refusal = judge_origin(&roster, &hello).and_then(|()| Err(why.clone()));
+                reply(&mut stream, &refusal).await?;
             }
             Ok::<(), ReadError>(())
         };
-        // One at a time: whoever is slow keeps nobody from anything but an explanation.
+        // One at a time: a slow caller delays only explanations.
         let _ = timeout(Duration::from_millis(500), refused).await;
     }
 }
@@ -180,8 +181,7 @@ fn judge_node(peers: &Peers, hello: &Hello) -> Result<(), String> {
             hello.from
         ));
     }
-    let meant = members.get(hello.from).and_then(|member| Place::of(&member.address).incarnation);
-    if meant.is_some_and(|meant| meant != hello.incarnation) {
+    if meant(&members, hello.from).is_some_and(|meant| meant != hello.incarnation) {
         return Err(format!("another server was added under the number of node {}; choose another one", hello.from));
     }
     Ok(())

@@ -19,6 +19,7 @@ mod snapshots;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use palisade_client::wire::{Code, Failure, ReplaceMember};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Members, Message, NodeId, Term};
 use serde::{Deserialize, Serialize};
@@ -120,6 +121,11 @@ impl Roster {
             purpose,
         }
     }
+}
+
+/// The data directory that a member has, if the log says it.
+fn meant(members: &Members, node: NodeId) -> Option<Incarnation> {
+    members.get(node).and_then(|member| Place::of(&member.address).incarnation)
 }
 
 /// This node's links to all others.
@@ -254,9 +260,44 @@ impl Peers {
         Some(link)
     }
 
-    /// Whether all of these nodes know this one by its data directory: each has welcomed it, and remembers whom it welcomes.
+    /// Whether all of these nodes know this one by its data directory: each has welcomed it, in whichever generation it is now,
+    /// and remembers whom it welcomes, over its own returns too.
     pub fn is_known_to(&self, others: &[NodeId]) -> bool {
-        others.iter().all(|&other| self.link(other).is_some_and(|link| link.state.lock().welcomed))
+        let links = self.links.lock();
+        let welcomed =
+            |other: &NodeId| links.iter().any(|(id, link)| id.number() == other.number() && link.state.lock().welcomed);
+        others.iter().all(welcomed)
+    }
+
+    /// Refuses a server that says it is `node`, but has another data directory than that node had.
+    fn verify(&self, node: NodeId, incarnation: Incarnation, peer_addr: &str) -> Result<(), String> {
+        let meant = meant(&self.members.lock(), node);
+        self.acquaintances.meet(node, incarnation, peer_addr, meant)
+    }
+
+    /// Refuses a request to replace a node if its directory is not of this cluster, or not the one with which this node has met
+    /// it: the request is about an old copy then, and the node itself may only be down. If they never met, there is no telling.
+    ///
+    /// # Errors
+    /// What does not fit.
+    pub fn recognise_lost(&self, member: &ReplaceMember) -> Result<(), Failure> {
+        let lost = NodeId::new(member.id, member.generation);
+        let ours = format!("{:016x}", self.roster.cluster);
+        if member.cluster != ours {
+            let message = format!("the lost directory is of cluster {}, this one is {ours}", member.cluster);
+            return Err(Failure::new(Code::Invalid, message));
+        }
+        let incarnation: Incarnation = (member.lost_incarnation.parse())
+            .map_err(|_| Failure::new(Code::Invalid, "lost_incarnation is not 16 hexadecimal digits"))?;
+        let known = meant(&self.members.lock(), lost).or_else(|| self.acquaintances.incarnation(lost));
+        if known.is_some_and(|known| known != incarnation) {
+            let message = format!(
+                "node {lost} of this cluster has another data directory than the one that is lost: that is an old copy, or \
+                 another server's"
+            );
+            return Err(Failure::new(Code::NumberTaken, message));
+        }
+        Ok(())
     }
 
     fn link(&self, peer: NodeId) -> Option<Arc<Link>> {

@@ -75,7 +75,7 @@ async fn dial(peers: Arc<Peers>, link: Arc<Link>) {
 pub(super) async fn connect(peers: &Peers, link: &Link, purpose: Purpose) -> Result<TcpStream, DialError> {
     let (peer, address) = (link.peer, link.state.lock().address.clone());
     let handshake = async {
-        let mut stream = TcpStream::connect(address).await?;
+        let mut stream = TcpStream::connect(&address).await?;
         stream.set_nodelay(true)?;
         sockets::keep_alive(&stream).map_err(std::io::Error::from)?;
         // Otherwise a host that vanished without a word would be written to for a quarter of an hour, and one that came
@@ -83,9 +83,11 @@ pub(super) async fn connect(peers: &Peers, link: &Link, purpose: Purpose) -> Res
         let silence = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);
         rustix::net::sockopt::set_tcp_user_timeout(&stream, silence).map_err(std::io::Error::from)?;
         let welcomed = greet(&mut stream, &peers.roster.hello(peer, purpose)).await?;
-        let address = link.state.lock().address.clone();
-        let met = tokio::task::block_in_place(|| peers.acquaintances.meet(peer, welcomed.incarnation, &address));
-        met.map_err(DialError::Refused)?;
+        let verified = tokio::task::block_in_place(|| {
+            peers.verify(peer, welcomed.incarnation, &address)?;
+            peers.acquaintances.reached(peer, &address)
+        });
+        verified.map_err(DialError::Refused)?;
         link.state.lock().welcomed = true;
         Ok(stream)
     };

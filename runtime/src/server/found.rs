@@ -22,7 +22,7 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::{ServeError, ServerConfig};
-use crate::storage::{DataDir, Identity, Incarnation, LockedDir, Snapshots, read_snapshot};
+use crate::storage::{DataDir, Identity, Incarnation, LockedDir, Snapshots, StorageError, read_snapshot};
 
 /// By how much the token counter of a restored cluster jumps ahead, so that no fencing token that was given out after the
 /// snapshot is given out again: at ten thousand grants a second, more than three years of them.
@@ -122,6 +122,10 @@ pub(super) fn restore(file: Option<&Path>, directory: &DataDir, members: &Member
         return Ok(());
     }
     let Some(file) = file else {
+        if directory.has_begun() {
+            let what = "there is none, not even the one with which the cluster began".into();
+            return Err(StorageError::SnapshotUnfit { path: directory.path().to_owned(), what }.into());
+        }
         let message = "this node has not finished its first start, with --restore: start it with that again";
         return Err(ServeError::Config(message.into()));
     };

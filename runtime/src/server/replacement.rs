@@ -1,19 +1,20 @@
 //! A node that has lost its log comes back: it asks its cluster to replace it by a new member, under its number in the next
 //! generation, sets its files aside, and begins again with nothing.
 //!
-//! Nothing of this can break safety. To the protocol the new member is a server that was never there before, and the old one a
-//! server that was removed (`Change::Replace`). When it is done, nobody has the old one's identity any more (`storage::set_aside`).
+//! None of this can break safety. To the protocol the new member is a server that was never there before, and the old one a
+//! server that was removed (`Change::Replace`). After the return no server has the old identity (`storage::set_aside`).
 //!
 //! The cluster can agree only with a leader, that is with a majority of all voters; the lost one counts among them until then.
-//! Without one the node asks on, and says whom it has asked and what came of it.
+//! Without a leader the node asks again and again, and logs what each node answered.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use palisade_client::wire::{Code, Failure, MemberChange, ReplaceMember};
 use palisade_client::{Client, Error, Options};
 use palisade_spec::raft::NodeId;
-use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
@@ -24,16 +25,20 @@ use crate::storage::{Identity, Incarnation, LockedDir, StorageError};
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(500);
 /// How often the log says that the node still waits.
-const TOLD_EVERY: Duration = Duration::from_secs(10);
+const LOGGED_EVERY: Duration = Duration::from_secs(10);
+/// How long the cluster must have refused before the node believes it. A leader that was deposed without having noticed it
+/// refuses what it does not know; it notices within an election timeout.
+const REFUSED_FOR: Duration = Duration::from_secs(5);
 /// How long one attempt may look for a leader.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Has the node of a directory that is damaged replaced by a new member; the directory is that member's then, and empty.
 ///
 /// # Errors
-/// With the damage itself, if there is nobody to ask. If the cluster refuses for good, or if the directory cannot be changed.
+/// With the damage itself, if there is no other node to ask. If the cluster refuses for good, or if the directory cannot be
+/// changed.
 pub(super) async fn replace(config: &ServerConfig, damage: StorageError) -> Result<(), ServeError> {
-    let directory = LockedDir::open(&config.data)?;
+    let mut directory = LockedDir::open(&config.data)?;
     let Some(identity) = directory.identity().cloned() else { return Err(damage.into()) };
     let others = others(config, &identity)?;
     if others.is_empty() && config.join.is_none() {
@@ -44,51 +49,6 @@ pub(super) async fn replace(config: &ServerConfig, damage: StorageError) -> Resu
         node = %identity.node, %damage,
         "the log is lost; asking the cluster to replace this node by a new member with an empty log"
     );
-    let listener = bind(&config.peer_addr, "nodes").await?;
-    let why = format!("node {} has lost its log, and waits for a leader to take it back: {damage}", identity.node);
-    let new = {
-        let _refusing = Refusing::start(listener, why);
-        taken_back(config, &identity, incarnation, &others).await?
-    };
-    directory.set_aside(new, incarnation)?;
-    info!(
-        node = %new, data = %config.data.display(),
-        "the cluster has replaced node {}: it learns now, and gets its vote back when it has caught up. Its old files are kept \
-         as damaged-*", identity.node
-    );
-    Ok(())
-}
-
-/// Where other nodes may be: as the command line says, or the founders, or whoever was met.
-fn others(config: &ServerConfig, identity: &Identity) -> Result<BTreeMap<String, NodeId>, StorageError> {
-    let met = Acquaintances::load(&config.data)?.addresses();
-    let known = identity.founders.iter().chain(&config.peers).map(|(&node, address)| (node, address.clone()));
-    let others = known.chain(met).filter(|(node, _)| node.number() != identity.node.number());
-    Ok(others.map(|(node, address)| (address, node)).collect())
-}
-
-/// Tells everybody who dials why this node does not take part, until it is dropped.
-struct Refusing(tokio::task::JoinHandle<()>);
-
-impl Refusing {
-    fn start(listener: TcpListener, why: String) -> Refusing {
-        Refusing(tokio::spawn(peers::refuse_all(listener, why)))
-    }
-}
-
-impl Drop for Refusing {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// Asks until the cluster has taken the node back. Says under which identity.
-async fn taken_back(
-    config: &ServerConfig,
-    identity: &Identity,
-    incarnation: Incarnation,
-    others: &BTreeMap<String, NodeId>,
-) -> Result<NodeId, ServeError> {
     let roster = Roster {
         cluster: identity.cluster,
         node: identity.node,
@@ -97,51 +57,96 @@ async fn taken_back(
         peer_addr: config.advertised_peer_addr(),
         peer_addrs: config.peers.clone(),
     };
+    let listener = bind(&config.peer_addr, "nodes").await?;
+    let why = format!("node {} has lost its log, and waits for a leader to take it back: {damage}", identity.node);
+    let mut refusing = JoinSet::new();
+    refusing.spawn(peers::refuse_all(roster.clone(), listener, why));
+    wait_until_replaced(config, &roster, incarnation, &others).await?;
+    // The address is free again before the node listens there.
+    refusing.shutdown().await;
+    directory.complete_return(incarnation)?;
+    info!(
+        node = %directory.identity().map_or(identity.node, |new| new.node), data = %config.data.display(),
+        "the cluster has replaced node {}: it learns now, and gets its vote back when it has caught up. Its old files are kept \
+         as damaged-*", identity.node
+    );
+    Ok(())
+}
+
+/// Where other nodes may be: those of the command line, the founders, and all that this node has met.
+fn others(config: &ServerConfig, identity: &Identity) -> Result<BTreeMap<String, NodeId>, StorageError> {
+    let met = Acquaintances::load(&config.data)?.addresses();
+    let known = identity.founders.iter().chain(&config.peers).map(|(&node, address)| (node, address.clone()));
+    let others = known.chain(met).filter(|(node, _)| node.number() != identity.node.number());
+    Ok(others.map(|(node, address)| (address, node)).collect())
+}
+
+/// Asks until the cluster has replaced the node of this roster.
+async fn wait_until_replaced(
+    config: &ServerConfig,
+    roster: &Roster,
+    incarnation: Incarnation,
+    others: &BTreeMap<String, NodeId>,
+) -> Result<(), ServeError> {
     let member = ReplaceMember {
-        id: identity.node.number(),
-        generation: identity.node.generation(),
-        peer_addr: roster.peer_addr.clone(),
+        id: roster.node.number(),
+        generation: roster.node.generation(),
+        cluster: format!("{:016x}", roster.cluster),
+        lost_incarnation: roster.incarnation.to_string(),
         incarnation: incarnation.to_string(),
+        // If the command line does not say it, the members' address stands: the node may listen on all of a host's.
+        peer_addr: config.advertised_peer_addr.clone().or_else(|| config.peers.get(&config.node).cloned()),
     };
-    let mut told: Option<Instant> = None;
+    let mut logged: Option<Instant> = None;
+    let mut refused_since: Option<Instant> = None;
     loop {
-        let mut findings = Vec::new();
+        let mut answers = Vec::new();
         let mut endpoints: Vec<String> = config.join.iter().cloned().collect();
-        for (address, node) in others {
-            match peers::introduction(&roster, address).await {
+        let introductions = others.iter().map(async |(address, node)| {
+            let introduced = peers::introduction(roster, address).await;
+            introduced.map_err(|error| format!("node {node} at {address}: {error}"))
+        });
+        for introduced in join_all(introductions).await {
+            match introduced {
                 Ok(introduced) => endpoints.push(introduced.client_addr),
-                Err(error) => findings.push(format!("node {node} ({address}): {error}")),
+                Err(error) => answers.push(error),
             }
         }
-        match ask(&endpoints, member.clone()).await {
-            Ok(()) => return Ok(identity.node.next_generation().expect("the cluster has checked that there is one")),
-            Err(source @ Error::Refused(Failure { error: Code::NumberTaken | Code::Invalid, .. })) => {
-                return Err(ServeError::NotTakenBack { node: identity.node, source: Box::new(source) });
+        let mut refusal = None;
+        for endpoint in endpoints {
+            match ask(&endpoint, member.clone()).await {
+                Ok(()) => return Ok(()),
+                Err(error) => {
+                    answers.push(format!("the node that serves clients at {endpoint}: {error}"));
+                    if matches!(&error, Error::Refused(Failure { error: Code::NumberTaken | Code::Invalid, .. })) {
+                        refusal = Some(error);
+                    }
+                }
             }
-            Err(error) => findings.push(format!("asked {}: {error}", list(&endpoints))),
         }
-        if told.is_none_or(|told| told.elapsed() >= TOLD_EVERY) {
-            told = Some(Instant::now());
+        if let Some(source) = refusal {
+            if refused_since.get_or_insert_with(Instant::now).elapsed() >= REFUSED_FOR {
+                return Err(ServeError::NotTakenBack { node: roster.node, source: Box::new(source) });
+            }
+        } else {
+            refused_since = None;
+        }
+        if logged.is_none_or(|logged| logged.elapsed() >= LOGGED_EVERY) {
+            logged = Some(Instant::now());
             warn!(
-                node = %identity.node,
-                "not taken back yet; trying again. A majority of the voters must have its data and a leader. {}. If a majority has \
-                 lost its data for good, stop all nodes and restore a backup into a new cluster (docs/operations.md)",
-                findings.join(". ")
+                node = %roster.node,
+                "not taken back yet; trying again. A majority of the voters must have its data and a leader. Answers: {}. If a \
+                 majority has lost its data for good, stop all nodes and restore a backup into a new cluster (docs/operations.md)",
+                answers.join("; ")
             );
         }
         sleep(PAUSE).await;
     }
 }
 
-fn list(endpoints: &[String]) -> String {
-    if endpoints.is_empty() { "nobody, for nobody answers".into() } else { endpoints.join(", ") }
-}
-
-async fn ask(endpoints: &[String], member: ReplaceMember) -> Result<(), Error> {
-    if endpoints.is_empty() {
-        return Err(Error::Unreachable { after: Duration::ZERO, trouble: "no node could be reached".into() });
-    }
-    let client = Client::connect(endpoints, Options { request_timeout: PATIENCE, ..Options::default() }).await?;
+async fn ask(endpoint: &str, member: ReplaceMember) -> Result<(), Error> {
+    let options = Options { request_timeout: ATTEMPT_TIMEOUT, ..Options::default() };
+    let client = Client::connect(&[endpoint], options).await?;
     let changed = client.change_members(MemberChange::Replace(member)).await;
     client.close().await;
     changed.map(|_| ())

@@ -42,7 +42,7 @@ impl LockedDir {
         LockedDir::open_on(SystemDisk::shared(), path)
     }
 
-    /// Locks a directory of a disk; creates it at the first start.
+    /// Locks a directory of a disk; creates it at the first start. Finishes a return that the cluster has agreed to.
     ///
     /// # Errors
     /// See [`LockedDir::open`].
@@ -56,7 +56,9 @@ impl LockedDir {
         if found.is_none() && !segment::list(&*disk, &path)?.segments.is_empty() {
             return Err(StorageError::IdentityMissing { path });
         }
-        Ok(LockedDir { disk, path, found, lock })
+        let mut directory = LockedDir { disk, path, found, lock };
+        directory.finish_return()?;
+        Ok(directory)
     }
 
     /// Whose it is; `None` if it is new.
@@ -67,6 +69,13 @@ impl LockedDir {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// It is this one's from now on, and has no log.
+    pub(super) fn give_to(&mut self, identity: Identity) -> Result<(), StorageError> {
+        identity::write(&*self.disk, &self.path, &identity, Segments::NONE)?;
+        self.found = Some((identity, Segments::NONE));
+        Ok(())
     }
 
     /// The disk that it is on.
@@ -135,6 +144,11 @@ impl DataDir {
     /// Whose it is.
     pub fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// Whether the log has ever been opened: there was a segment.
+    pub fn has_begun(&self) -> bool {
+        self.segments.last != Segments::NONE.last
     }
 
     /// The segments that the log needs.

@@ -93,14 +93,14 @@ pub enum StorageError {
     },
 
     /// A segment that must be there is not.
-    #[error("the log segment {} is missing. This node must not start: it may have voted or acknowledged what stood in it. {RESTORE}", .path.display())]
+    #[error("the log segment {} is missing", .path.display())]
     MissingSegment {
         /// The file that should be there.
         path: PathBuf,
     },
 
     /// The snapshot that the log builds on is not there.
-    #[error("the snapshots in {} do not fit the log: {what}. This node must not start: it has acknowledged what is missing. {RESTORE}", .path.display())]
+    #[error("the snapshots in {} do not fit the log: {what}", .path.display())]
     SnapshotUnfit {
         /// The directory.
         path: PathBuf,
@@ -109,13 +109,24 @@ pub enum StorageError {
     },
 
     /// A file does not hold what was written to it, in a way that no crash explains.
-    #[error("{} is damaged at byte {offset}: {what}. This node must not start: it may have voted or acknowledged what it can no longer read. {RESTORE}", .path.display())]
+    #[error("{} is damaged at byte {offset}: {what}", .path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
         /// Where in it, in bytes from its beginning.
         offset: u64,
         /// What is wrong there.
+        what: String,
+    },
+
+    /// A frame is as it was written, but another program wrote it.
+    #[error("{} holds at byte {offset} what this program does not understand: {what}. Its checksum is right, so it is not damaged: start the node with the version of Palisade that wrote it", .path.display())]
+    NotUnderstood {
+        /// The file.
+        path: PathBuf,
+        /// Where the frame begins, in bytes from the beginning of the file.
+        offset: u64,
+        /// What is not understood.
         what: String,
     },
 
@@ -148,10 +159,6 @@ pub enum StorageError {
         first: String,
     },
 }
-
-/// What to do about damage. An old backup would do harm: it has forgotten votes and acknowledgements.
-const RESTORE: &str = "Bring back the whole directory as it was when the node last stopped (an older copy has forgotten \
-                       votes), or replace the node by one with a new number and an empty directory. Never copy another node's directory";
 
 impl StorageError {
     /// A failure while the directory is opened; for `map_err`.

@@ -224,9 +224,7 @@ where
                 Ok(frame) => frame,
                 Err(flaw) => return Ok(Frames { starts, end: at, flaw }),
             };
-            self.replay(&frame).map_err(|what| {
-                damaged(segment, at, format!("frame {} is intact, but its content makes no sense: {what}", self.next))
-            })?;
+            self.replay(segment, at, &frame)?;
             self.log_bytes += (frame.end - at) as u64;
             if !self.replay.is_past_the_snapshot() {
                 self.log_bytes = 0;
@@ -238,14 +236,19 @@ where
         }
     }
 
-    /// Applies what a frame holds, or says why that is impossible.
-    fn replay(&mut self, frame: &Frame<'_>) -> Result<(), String> {
+    /// Applies what the frame at `at` holds, or says why that is impossible.
+    fn replay(&mut self, segment: &Segment, at: usize, frame: &Frame<'_>) -> Result<(), StorageError> {
+        let (path, offset, number) = (&segment.path, at as u64, self.next);
+        let not_understood = |what| StorageError::NotUnderstood { path: path.clone(), offset, what };
         if frame.kind != KIND_BATCH {
-            return Err(format!("it is of kind {}, which this program does not know", frame.kind));
+            return Err(not_understood(format!("frame {number} is of kind {}", frame.kind)));
         }
         let records: Vec<Record<'_, S::Command>> =
-            codec::decode(&frame.payload()).map_err(|error| error.to_string())?;
-        records.into_iter().try_for_each(|record| self.replay.follow(record))
+            codec::decode(&frame.payload()).map_err(|error| not_understood(format!("frame {number}: {error}")))?;
+        let followed = records.into_iter().try_for_each(|record| self.replay.follow(record));
+        followed.map_err(|what| {
+            damaged(segment, at, format!("frame {number} is intact, but does not fit what is before it: {what}"))
+        })
     }
 }
 

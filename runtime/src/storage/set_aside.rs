@@ -1,35 +1,34 @@
 //! A data directory that has lost what its node promised gets a new identity: its files are set aside, and the node begins again
 //! with nothing, as another member of its cluster.
 //!
-//! It takes three steps, each durable before the next, so that a crash between any two is no harm:
+//! A return takes these steps, each durable before the next:
 //!
-//! 1. `return.json` says which incarnation the directory will have. It is drawn before the cluster is asked, so that the node
-//!    asks for the same if the answer is lost, and is not taken for a third server.
-//! 2. When the cluster has agreed, the files are renamed: `damaged-0-wal-00000000000000000008.log`, the generation in front.
-//! 3. `identity.json` is replaced. Only now the directory is the new member's.
+//! 1. `return.json` says which incarnation the directory will have. The node draws it before it asks the cluster, so that it
+//!    repeats the same request if the answer is lost, and is not taken for a third server.
+//! 2. The cluster agrees, and `return.json` says so. From here on every opening of the directory finishes the return.
+//! 3. The files are renamed: `damaged-0-wal-00000000000000000008.log`, the generation in front.
+//! 4. `identity.json` is replaced, and `return.json` is removed.
 //!
-//! Until then it is the old one's, and a start judges it as any other: by which segments and snapshots `identity.json` and the
-//! log say there must be. So a directory of which some files were renamed is as damaged as before; and one that is whole again,
-//! because somebody has repaired the disk, is whole.
+//! Before step 2 the directory is the old member's, and a start judges it as any other: a directory that an operator has repaired
+//! meanwhile is whole. After step 2 the old identity is void: the cluster would refuse it.
 //!
-//! The files that were set aside are for whoever wants to find out what happened. They are never read. The next return removes
-//! them.
+//! The files that were set aside are kept for an operator who wants to find out what happened. No program reads them, and the next
+//! return removes them.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use palisade_spec::raft::NodeId;
 use serde::{Deserialize, Serialize};
 
 use super::directory::LockedDir;
-use super::identity::{self, Segments, Versioned};
+use super::identity::Versioned;
 use super::{Identity, Incarnation, StorageError, files};
 
 /// Says that the directory's node is on its way to a new identity.
 const RETURN_FILE: &str = "return.json";
 /// The only format this program writes and reads.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// What the names of files begin with that were set aside.
 const ASIDE: &str = "damaged-";
 
@@ -39,67 +38,88 @@ struct Record {
     format: u32,
     /// The incarnation of the new identity.
     incarnation: Incarnation,
+    /// Whether the cluster has replaced the old identity by the new one.
+    agreed: bool,
 }
 
 impl LockedDir {
-    /// The incarnation that the directory will have when it comes back: the one that was drawn when that was begun, otherwise
-    /// `drawn`, which is remembered.
+    /// The incarnation that the directory will have when its node comes back: the one of a return that was begun before, otherwise
+    /// `drawn`, which becomes durable.
     ///
     /// # Errors
     /// If the file cannot be read or understood, or may not be durable.
     pub fn begin_return(&self, drawn: Incarnation) -> Result<Incarnation, StorageError> {
-        let path = self.path().join(RETURN_FILE);
-        let begun = match self.disk().read(&path) {
-            Ok(bytes) => Some(read(&bytes, &path)?),
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            Err(error) => return Err(StorageError::io("read", path)(error)),
-        };
-        // One that the directory has already was left behind by a crash, when all else was done.
-        if let Some(begun) = begun.filter(|begun| self.identity().is_none_or(|identity| identity.incarnation != *begun))
-        {
-            return Ok(begun);
+        if let Some(begun) = self.read_return()? {
+            return Ok(begun.incarnation);
         }
-        let record = Record { format: FORMAT, incarnation: drawn };
-        let content = serde_json::to_vec(&record).expect("numbers can be written");
-        files::replace(&**self.disk(), &path, self.path(), &content)?;
+        self.write_return(drawn, false)?;
         Ok(drawn)
     }
 
-    /// Sets the directory's files aside, and gives it the identity with which the cluster has taken its node back.
+    /// The cluster has replaced the directory's node by its next generation, with this incarnation: sets the files aside and takes
+    /// over the new identity.
     ///
     /// # Errors
-    /// If it may not be durable. The return can be gone on with then.
-    pub fn set_aside(self, node: NodeId, incarnation: Incarnation) -> Result<(), StorageError> {
+    /// If it may not be durable. The next opening of the directory finishes it then, if the cluster's agreement is durable;
+    /// otherwise the node has to ask again.
+    pub fn complete_return(&mut self, incarnation: Incarnation) -> Result<(), StorageError> {
+        self.write_return(incarnation, true)?;
+        self.finish_return()
+    }
+
+    /// Goes on with a return that the cluster has agreed to, if there is one.
+    pub(super) fn finish_return(&mut self) -> Result<(), StorageError> {
+        let Some(Record { incarnation, agreed: true, .. }) = self.read_return()? else { return Ok(()) };
+        let path = self.return_file();
+        let Some(old) = self.identity().cloned() else { return Err(StorageError::IdentityMissing { path }) };
+        if old.incarnation != incarnation {
+            self.set_aside(&old)?;
+            let node = old.node.next_generation().expect("the cluster has agreed to the next generation");
+            // The new node has joined the cluster: founders and the snapshot that they began with do not concern it.
+            self.give_to(Identity { node, incarnation, founders: [].into(), restored: None, ..old })?;
+        }
+        self.disk().remove(&path).map_err(StorageError::write("remove", path))?;
+        files::sync_directory(&**self.disk(), self.path())
+    }
+
+    /// Renames the files of the log, and removes those of an earlier generation.
+    fn set_aside(&self, old: &Identity) -> Result<(), StorageError> {
         let (disk, directory) = (&**self.disk(), self.path());
-        let old = self.identity().expect("only who was somebody can come back").clone();
         let prefix = format!("{ASIDE}{}-", old.node.generation());
-        let names = |wanted: &dyn Fn(&str) -> bool| -> Result<Vec<String>, StorageError> {
-            let listed = disk.list(directory).map_err(StorageError::io("list", directory))?;
-            Ok(listed
-                .into_iter()
-                .filter_map(|name: OsString| name.into_string().ok())
-                .filter(|name| wanted(name))
-                .collect())
-        };
-        for name in names(&|name| name.starts_with(ASIDE) && !name.starts_with(&prefix))? {
-            let path = directory.join(name);
-            disk.remove(&path).map_err(StorageError::write("remove", path))?;
+        let listed = disk.list(directory).map_err(StorageError::io("list", directory))?;
+        for name in listed.into_iter().filter_map(|name: OsString| name.into_string().ok()) {
+            let path = directory.join(&name);
+            if name.starts_with("wal-") || name.starts_with("snapshot-") {
+                let aside = directory.join(format!("{prefix}{name}"));
+                disk.rename(&path, &aside).map_err(StorageError::write("rename", path))?;
+            } else if name.starts_with(ASIDE) && !name.starts_with(&prefix) {
+                disk.remove(&path).map_err(StorageError::write("remove", path))?;
+            }
         }
-        for name in names(&|name| name.starts_with("wal-") || name.starts_with("snapshot-"))? {
-            let (from, to) = (directory.join(&name), directory.join(format!("{prefix}{name}")));
-            disk.rename(&from, &to).map_err(StorageError::write("rename", from))?;
-        }
-        files::sync_directory(disk, directory)?;
-        // A joined node's: who founded the cluster is no business of its.
-        let new = Identity { node, incarnation, founders: [].into(), restored: None, ..old };
-        identity::write(disk, directory, &new, Segments::NONE)?;
-        let path = directory.join(RETURN_FILE);
-        disk.remove(&path).map_err(StorageError::write("remove", path))?;
         files::sync_directory(disk, directory)
+    }
+
+    fn return_file(&self) -> PathBuf {
+        self.path().join(RETURN_FILE)
+    }
+
+    fn read_return(&self) -> Result<Option<Record>, StorageError> {
+        let path = self.return_file();
+        match self.disk().read(&path) {
+            Ok(bytes) => decode(&bytes, &path).map(Some),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(StorageError::io("read", path)(error)),
+        }
+    }
+
+    fn write_return(&self, incarnation: Incarnation, agreed: bool) -> Result<(), StorageError> {
+        let content =
+            serde_json::to_vec(&Record { format: FORMAT, incarnation, agreed }).expect("numbers can be written");
+        files::replace(&**self.disk(), &self.return_file(), self.path(), &content)
     }
 }
 
-fn read(bytes: &[u8], path: &Path) -> Result<Incarnation, StorageError> {
+fn decode(bytes: &[u8], path: &Path) -> Result<Record, StorageError> {
     let unreadable = |error: serde_json::Error| StorageError::IdentityUnreadable {
         path: path.to_owned(),
         reason: error.to_string(),
@@ -108,20 +128,26 @@ fn read(bytes: &[u8], path: &Path) -> Result<Incarnation, StorageError> {
     if found.format != FORMAT {
         return Err(StorageError::UnknownFormat { path: path.to_owned(), found: found.format, known: FORMAT });
     }
-    let record: Record = serde_json::from_slice(bytes).map_err(unreadable)?;
-    Ok(record.incarnation)
+    serde_json::from_slice(bytes).map_err(unreadable)
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
 
+    use palisade_spec::raft::NodeId;
+
     use super::*;
-    use crate::storage::DataDir;
+    use crate::storage::{DataDir, SystemDisk};
 
     const OLD: NodeId = NodeId(2);
+    const NEW: Incarnation = Incarnation(5);
 
-    /// A directory that its node has lost, with a segment that is damaged.
+    fn next() -> NodeId {
+        OLD.next_generation().unwrap()
+    }
+
+    /// A directory with the files of a log, which nothing here reads.
     fn damaged() -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         let identity = Identity { incarnation: Incarnation(1), ..Identity::of(7, OLD) };
@@ -139,45 +165,59 @@ mod tests {
         names
     }
 
-    #[test]
-    fn directory_comes_back_as_another_members_and_keeps_what_was_there() {
-        let directory = damaged();
-        let (path, new) = (directory.path(), OLD.next_generation().unwrap());
-        assert_eq!(LockedDir::open(path).unwrap().begin_return(Incarnation(5)).unwrap(), Incarnation(5));
-        let locked = LockedDir::open(path).unwrap();
-        let begun = locked.begin_return(Incarnation(6)).unwrap();
-        assert_eq!(begun, Incarnation(5), "the cluster may have been asked already");
-        locked.set_aside(new, begun).unwrap();
-        let aside = ["damaged-0-snapshot-00000000000000000700-3.snap", "damaged-0-wal-00000000000000000008.log"];
-        let kept = ["identity.json", "lock", "peers.json"];
-        assert_eq!(names(path), [&aside[..], &kept[..]].concat());
-        let locked = LockedDir::open(path).unwrap();
-        let identity = locked.identity().unwrap();
-        assert_eq!((identity.node, identity.incarnation), (new, Incarnation(5)));
-        assert!(identity.founders.is_empty() && identity.cluster == 7);
-        // The next time it draws another one, and what was kept from the first time goes.
-        let begun = locked.begin_return(Incarnation(8)).unwrap();
-        assert_eq!(begun, Incarnation(8));
-        locked.set_aside(new.next_generation().unwrap(), begun).unwrap();
-        assert_eq!(names(path), kept);
-    }
+    const ASIDE_FILES: [&str; 2] =
+        ["damaged-0-snapshot-00000000000000000700-3.snap", "damaged-0-wal-00000000000000000008.log"];
+    const KEPT_FILES: [&str; 3] = ["identity.json", "lock", "peers.json"];
 
     #[test]
-    fn crash_in_the_middle_leaves_a_return_that_can_be_gone_on_with() {
+    fn directory_comes_back_as_the_next_generation_and_keeps_the_damaged_files() {
         let directory = damaged();
         let path = directory.path();
-        let begun = LockedDir::open(path).unwrap().begin_return(Incarnation(5)).unwrap();
-        // Some files have been renamed.
-        fs::rename(path.join("wal-00000000000000000008.log"), path.join("damaged-0-wal-00000000000000000008.log"))
-            .unwrap();
-        let locked = LockedDir::open(path).unwrap();
-        assert_eq!(locked.begin_return(Incarnation(6)).unwrap(), begun);
-        locked.set_aside(OLD.next_generation().unwrap(), begun).unwrap();
-        assert!(names(path).contains(&"damaged-0-wal-00000000000000000008.log".to_owned()));
-        // All is done but the removal of the file.
-        fs::write(path.join(RETURN_FILE), r#"{"format":1,"incarnation":5}"#).unwrap();
-        let locked = LockedDir::open(path).unwrap();
-        assert_eq!(locked.begin_return(Incarnation(9)).unwrap(), Incarnation(9), "it is of the return before");
+        assert_eq!(LockedDir::open(path).unwrap().begin_return(NEW).unwrap(), NEW);
+        let mut locked = LockedDir::open(path).unwrap();
+        let begun = locked.begin_return(Incarnation(6)).unwrap();
+        assert_eq!(begun, NEW, "the cluster may have been asked already");
+        assert_eq!(locked.identity().unwrap().node, OLD, "the cluster has not agreed yet");
+        locked.complete_return(begun).unwrap();
+        assert_eq!(names(path), [&ASIDE_FILES[..], &KEPT_FILES[..]].concat());
+        drop(locked);
+        let mut locked = LockedDir::open(path).unwrap();
+        let identity = locked.identity().unwrap();
+        assert_eq!((identity.node, identity.incarnation), (next(), NEW));
+        assert!(identity.founders.is_empty() && identity.cluster == 7);
+        // The second return draws an incarnation of its own, and removes what the first one kept.
+        let begun = locked.begin_return(Incarnation(8)).unwrap();
+        assert_eq!(begun, Incarnation(8));
+        locked.complete_return(begun).unwrap();
+        assert_eq!(names(path), KEPT_FILES);
+    }
+
+    /// Every step of a return is the last one before a crash.
+    #[test]
+    fn opening_finishes_what_the_cluster_has_agreed_to() {
+        let agreed = |path: &Path| LockedDir::open(path).unwrap().write_return(NEW, true).unwrap();
+        let wal = |path: &Path| {
+            fs::rename(path.join("wal-00000000000000000008.log"), path.join("damaged-0-wal-00000000000000000008.log"))
+                .unwrap();
+        };
+        let snapshot = |path: &Path| {
+            let name = "snapshot-00000000000000000700-3.snap";
+            fs::rename(path.join(name), path.join(format!("damaged-0-{name}"))).unwrap();
+        };
+        let identity = |path: &Path| {
+            let node = Identity { incarnation: NEW, founders: [].into(), ..Identity::of(7, next()) };
+            super::super::identity::write(&SystemDisk, path, &node, super::super::identity::Segments::NONE).unwrap();
+        };
+        let steps: [&dyn Fn(&Path); 4] = [&agreed, &wal, &snapshot, &identity];
+        for done in 1..=steps.len() {
+            let directory = damaged();
+            let path = directory.path();
+            steps[..done].iter().for_each(|step| step(path));
+            let locked = LockedDir::open(path).unwrap();
+            let found = locked.identity().unwrap();
+            assert_eq!((found.node, found.incarnation), (next(), NEW), "after {done} steps");
+            assert_eq!(names(path), [&ASIDE_FILES[..], &KEPT_FILES[..]].concat(), "after {done} steps");
+        }
     }
 
     #[test]
@@ -185,8 +225,7 @@ mod tests {
         let directory = damaged();
         for (content, complaint) in [("{", "cannot be understood"), ("{\"format\":9}", "is in format 9")] {
             fs::write(directory.path().join(RETURN_FILE), content).unwrap();
-            let refusal =
-                LockedDir::open(directory.path()).unwrap().begin_return(Incarnation(5)).unwrap_err().to_string();
+            let refusal = LockedDir::open(directory.path()).unwrap_err().to_string();
             assert!(refusal.contains(complaint), "{refusal}");
         }
     }

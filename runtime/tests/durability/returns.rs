@@ -1,13 +1,17 @@
 //! Nodes that have lost their logs and come back by themselves, as new members under their old numbers.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use palisade_client::wire::{MemberView, SessionId};
+use serde_json::{Value, json};
 
 use crate::support::cluster::Cluster;
 use crate::support::locks::{acquire, lock, open_session};
+use crate::support::process::Running;
 use crate::support::{eventually, http};
 
 const TTL: Duration = Duration::from_secs(3600);
@@ -27,6 +31,13 @@ fn damage(cluster: &Cluster, id: u16) {
     // In the payload of the first frame.
     bytes[1536 + 40] ^= 1;
     fs::write(segment, bytes).unwrap();
+}
+
+/// The number of a node's data directory.
+fn incarnation(data: &Path) -> String {
+    let identity = fs::read(data.join("identity.json")).expect("the directory has an owner");
+    let identity: Value = serde_json::from_slice(&identity).expect("it is JSON");
+    format!("{:016x}", identity["incarnation"].as_u64().expect("it is a number"))
 }
 
 /// How the leader sees a node.
@@ -134,7 +145,8 @@ fn majority_that_has_lost_its_logs_is_not_taken_back() {
     let grant = http::post(&cluster.client_addr(sound), "/v1/locks/other/acquire", "{}").expect("it answers");
     assert_eq!(grant.status, 503, "{}", grant.body);
 
-    cluster.kill(lost[0]);
+    // It stops when it is told to, although it waits.
+    cluster.stop(lost[0]);
     fs::write(segment, intact).unwrap();
     cluster.restart(lost[0]);
     wait_until_it_votes(&cluster, lost[1], 1);
@@ -162,26 +174,100 @@ fn return_survives_kills() {
     held.assert_held(&cluster);
 }
 
-/// Goal: nobody is replaced who is there, and nobody under an identity that was not the last.
+/// Goal: the leader replaces no node that is connected, none in another generation than its last, and none whose lost directory
+/// is of another cluster or another server's. In the end it replaces the one that is down, and once only.
 #[test]
-fn replacement_of_a_node_that_is_there_is_refused() {
-    let cluster = Cluster::start_calm(3);
+fn only_a_node_that_is_gone_and_known_is_replaced() {
+    let mut cluster = Cluster::start_calm(3);
     let leader = cluster.wait_ready();
-    let replace = |id: u16, generation: u16| {
-        let body =
-            format!(r#"{{"generation":{generation},"peer_addr":"127.0.0.1:1","incarnation":"00000000000000c1"}}"#);
-        http::post(&cluster.client_addr(leader), &format!("/v1/members/{id}/replace"), &body).expect("it answers")
+    let own = cluster.status(leader).expect("it answers").cluster;
+    let incarnations: BTreeMap<u16, String> =
+        cluster.ids().into_iter().map(|id| (id, incarnation(&cluster.data(id)))).collect();
+    let address = cluster.client_addr(leader);
+    let replace = |id: u16, generation: u16, cluster: &str, lost: &str, new: &str| {
+        let body = json!({
+            "generation": generation, "cluster": cluster, "lost_incarnation": lost, "incarnation": new,
+        });
+        http::post(&address, &format!("/v1/members/{id}/replace"), &body.to_string()).expect("it answers")
     };
+    let (new, third) = ("00000000000000c1", "00000000000000c2");
     for id in cluster.ids() {
-        let refused = eventually("it is connected", || Some(replace(id, 0)).filter(|response| response.status != 200));
+        let refused = eventually("it is connected", || {
+            Some(replace(id, 0, &own, &incarnations[&id], new)).filter(|response| response.status != 200)
+        });
         refused.refused(503, "too_early");
     }
-    replace(leader % 3 + 1, 1).refused(409, "number_taken");
-    replace(9, 0).refused(409, "number_taken");
-    assert!(member(&cluster, leader % 3 + 1).is_some_and(|member| member.generation == 0 && member.voter));
+    let lost = leader % 3 + 1;
+    let known = &incarnations[&lost];
+    replace(9, 0, &own, known, new).refused(409, "number_taken");
+    cluster.kill(lost);
+    replace(lost, 1, &own, known, new).refused(409, "number_taken");
+    replace(lost, 0, &own, third, new).refused(409, "number_taken");
+    replace(lost, 0, "00000000000000c3", known, new).refused(400, "invalid");
+    replace(lost, 0, &own, "c1c1c1c1c1c1c1c1c1", new).refused(400, "invalid");
+    let before = member(&cluster, lost).expect("it is a member");
+    assert!(before.generation == 0 && before.voter);
+
+    eventually("the leader sees that it is down", || {
+        Some(replace(lost, 0, &own, known, new)).filter(|response| response.status == 200)
+    });
+    replace(lost, 0, &own, known, new).ok();
+    replace(lost, 0, &own, known, third).refused(409, "number_taken");
+    let now = member(&cluster, lost).expect("it is a member");
+    assert!(now.generation == 1 && now.returning && now.peer_addr == before.peer_addr, "{now:?}");
 }
 
-/// Goal: a node that joined later, and whose command line names nobody any more, finds its cluster by whom it has met.
+/// Goal: a founder whose command line names no node any more, and no address for other nodes but the one that it binds, keeps the
+/// address that the members know.
+#[test]
+fn node_that_comes_back_keeps_its_address() {
+    let (mut cluster, mut held) = calm();
+    let lost = cluster.wait_ready() % 3 + 1;
+    let before = member(&cluster, lost).expect("it is a member").peer_addr;
+    cluster.kill(lost);
+    damage(&cluster, lost);
+    cluster.name_no_other_node(lost);
+    cluster.listen_for_nodes_at(lost, before.replace("127.0.0.1", "127.1"));
+    cluster.restart(lost);
+    wait_until_it_votes(&cluster, lost, 1);
+    assert_eq!(member(&cluster, lost).expect("it is a member").peer_addr, before);
+    held.take(&cluster);
+    held.assert_held(&cluster);
+}
+
+/// Goal: an old copy of a directory, damaged, whose node has come back since, does not have that node replaced again.
+#[test]
+fn damaged_copy_of_an_older_generation_is_not_taken_back() {
+    let (mut cluster, _) = calm();
+    let lost = cluster.wait_ready() % 3 + 1;
+    cluster.kill(lost);
+    damage(&cluster, lost);
+    let (data, elsewhere) = (cluster.data(lost), tempfile::tempdir().unwrap());
+    let (copy, original) = (elsewhere.path().join("copy"), elsewhere.path().join("original"));
+    fs::create_dir(&copy).unwrap();
+    for file in files(&data, "", "") {
+        fs::copy(&file, copy.join(file.file_name().unwrap())).unwrap();
+    }
+    cluster.restart(lost);
+    wait_until_it_votes(&cluster, lost, 1);
+    cluster.kill(lost);
+
+    fs::rename(&data, &original).unwrap();
+    fs::rename(&copy, &data).unwrap();
+    let log = elsewhere.path().join("log");
+    let stderr = fs::File::create(&log).unwrap();
+    let mut process = Running::start(cluster.command(lost).stdin(Stdio::piped()).stderr(stderr));
+    let code = process.exit_code();
+    let said = fs::read_to_string(&log).unwrap();
+    assert_eq!(code, 69, "{said}");
+    assert!(said.contains("its cluster does not take it back"), "{said}");
+    fs::rename(&data, &copy).unwrap();
+    fs::rename(&original, &data).unwrap();
+    cluster.restart(lost);
+    wait_until_it_votes(&cluster, lost, 1);
+}
+
+/// Goal: a node that joined later, and whose command line names no other node any more, asks the nodes that it has met.
 #[test]
 fn learner_that_has_lost_its_log_comes_back_as_a_learner() {
     let mut cluster = Cluster::start_calm(3);
@@ -192,7 +278,7 @@ fn learner_that_has_lost_its_log_comes_back_as_a_learner() {
     eventually("it learns", || cluster.status(learner).filter(|status| status.commit > 1));
     cluster.kill(learner);
     damage(&cluster, learner);
-    cluster.forget_whom_it_joined(learner);
+    cluster.name_no_other_node(learner);
     cluster.restart(learner);
     let back = eventually("it is back", || {
         member(&cluster, learner)

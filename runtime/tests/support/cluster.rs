@@ -53,7 +53,7 @@ struct Node {
     /// Where other nodes reach it.
     reached_at: String,
     process: Option<Child>,
-    /// Whom it asked to join, if it is no founder; empty if it is not told any more.
+    /// The node that it asked to join, if it is no founder; empty if its command line names no node any more.
     joins: Option<String>,
 }
 
@@ -203,9 +203,14 @@ impl Cluster {
         id
     }
 
-    /// Node `id`, which has joined, is told nobody's address at its later starts.
-    pub fn forget_whom_it_joined(&mut self, id: u16) {
+    /// The later command lines of node `id` name no other node.
+    pub fn name_no_other_node(&mut self, id: u16) {
         self.nodes[usize::from(id) - 1].joins = Some(String::new());
+    }
+
+    /// Where node `id` listens for nodes at its later starts, in other words for the same address.
+    pub fn listen_for_nodes_at(&mut self, id: u16, address: String) {
+        self.nodes[usize::from(id) - 1].peer_addr = address;
     }
 
     /// Starts node `id` again, on the data it has.

@@ -16,6 +16,7 @@ use std::fs;
 use std::path::Path;
 
 use palisade::storage::{DataDir, Identity, RecoveryReport, StorageError, Wal, Written};
+use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Durable, Entry, HardState, Index, Members, NodeId, Payload, Persist, Stamp, Term};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -471,6 +472,19 @@ fn content_that_no_sound_node_wrote_is_damage_not_a_panic() {
     let error = open(directory.path()).unwrap_err();
     assert!(matches!(error, StorageError::Damaged { offset: 1536, .. }), "{error}");
     assert!(error.to_string().contains("it writes entry 7 after entry 0"), "{error}");
+}
+
+#[test]
+fn frame_of_another_program_is_not_damage() {
+    let directory = directory();
+    let (mut wal, _, _) = open(directory.path()).unwrap();
+    let payload = Payload::Command(vec![0xFF; 9]);
+    wal.write(&[Persist::Entries(vec![Entry { term: Term(1), index: Index(1), stamp: Stamp(0), payload }])]).unwrap();
+    drop(wal);
+    let directory = DataDir::open(directory.path(), &identity()).unwrap();
+    let error = Wal::open(directory, Durable::blank(LockTable::default(), Members::default())).unwrap_err();
+    assert!(matches!(error, StorageError::NotUnderstood { offset: 1536, .. }), "{error}");
+    assert!(!error.is_damage(), "the node must not come back with nothing: a newer program can read its log");
 }
 
 #[test]

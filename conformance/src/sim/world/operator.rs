@@ -62,13 +62,15 @@ impl World {
             .collect();
         for id in removed {
             self.tell(format!("server {id} was removed, and is switched off"));
-            self.tally.removed += 1;
             self.end(id, Death::Killed);
             self.tally.kills -= 1;
             let by = id.next_generation().filter(|by| members.get(*by).is_some() || members.was_removed(*by));
             match by {
                 Some(by) => self.come_back(id, by),
-                None => self.servers.get_mut(&id).expect("it was just there").fitness = Fitness::Retired,
+                None => {
+                    self.tally.removed += 1;
+                    self.servers.get_mut(&id).expect("it was just there").fitness = Fitness::Retired;
+                }
             }
         }
     }

@@ -154,10 +154,13 @@ impl World {
         let server = self.servers.get_mut(&lost).expect("it has a machine");
         server.host.power_on();
         let before = counts(server);
-        let set_aside = LockedDir::open_on(server.disk.shared(), DIRECTORY).and_then(|directory| {
-            let incarnation = directory.begin_return(drawn)?;
-            directory.set_aside(by, incarnation)?;
-            Ok(incarnation)
+        let set_aside = LockedDir::open_on(server.disk.shared(), DIRECTORY).and_then(|mut directory| {
+            // An earlier attempt may have failed late: the directory is the next generation's already then.
+            if directory.identity().is_some_and(|identity| identity.node == lost) {
+                let incarnation = directory.begin_return(drawn)?;
+                directory.complete_return(incarnation)?;
+            }
+            Ok(directory.identity().expect("it has one").incarnation)
         });
         let incarnation = match set_aside {
             Ok(incarnation) => incarnation,

@@ -16,7 +16,16 @@ impl Desk {
         let change = match change {
             Change::Promote(id) => Change::Promote(present(node, id)),
             Change::Remove(id) => Change::Remove(present(node, id)),
-            Change::Add { .. } | Change::Replace { .. } => change,
+            Change::Replace { lost, by, address } => {
+                let mut place = Place::of(&address);
+                if place.peer_addr.is_empty() {
+                    // It is where it was.
+                    let old = node.members().get(lost).map(|member| Place::of(&member.address).peer_addr);
+                    place.peer_addr = old.unwrap_or_default();
+                }
+                Change::Replace { lost, by, address: place.address() }
+            }
+            Change::Add { .. } => change,
         };
         self.proposed.push_back(vec![Origin::Change { change: change.clone(), responder }]);
         Some(change)
@@ -105,8 +114,12 @@ fn is_done(node: &Node<LockTable>, change: &Change) -> bool {
     let members = node.members();
     node.log().members_since() <= node.commit()
         && match change {
-            Change::Add { id, address } | Change::Replace { by: id, address, .. } => {
+            Change::Add { id, address } => {
                 members.get(*id).is_some_and(|member| Place::of(&member.address).is_of(&Place::of(address)))
+            }
+            Change::Replace { by, address, .. } => {
+                let incarnation = Place::of(address).incarnation;
+                members.get(*by).is_some_and(|member| Place::of(&member.address).incarnation == incarnation)
             }
             Change::Promote(id) => members.is_voter(*id),
             Change::Remove(id) => members.was_removed(*id),
