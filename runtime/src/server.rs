@@ -123,7 +123,7 @@ pub enum ServeError {
     },
     /// The cluster does not take a node back that has lost its log.
     #[error(
-        "node {node} has lost its log, and its cluster does not take it back: {source}. Add the server under a new number, with an empty directory"
+        "node {node} has lost its log, and its cluster does not take it back: {source}. If its directory is an old copy, start the newest one. Otherwise remove the member, and add the server under a new number, with an empty directory"
     )]
     NotTakenBack {
         /// Who it was.

@@ -126,7 +126,7 @@ impl Ask {
                 }
                 MemberChange::Promote { id } => Change::Promote(NodeId::new(id, 0)),
                 MemberChange::Remove { id } => Change::Remove(NodeId::new(id, 0)),
-                // Which directory is lost, the leader's connections have judged.
+                // `Peers::recognise_lost` has checked which directory is lost.
                 MemberChange::Replace(ReplaceMember { id, generation, peer_addr, incarnation, .. }) => {
                     let lost = NodeId::new(id, generation);
                     let by = lost.next_generation().ok_or_else(|| invalid("no generation comes after that"))?;

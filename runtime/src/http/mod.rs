@@ -64,7 +64,10 @@ impl App {
 
     /// Understands an operation, or says what is wrong with it.
     fn understand(&self, op: Op) -> Result<Ask, Failure> {
-        if let Op::ChangeMembers(MemberChange::Replace(member)) = &op {
+        // A follower redirects to the leader, and that judges by what it knows itself.
+        if let Op::ChangeMembers(MemberChange::Replace(member)) = &op
+            && self.core.view().leader() == Some(self.peers.roster().node)
+        {
             self.peers.recognise_lost(member)?;
         }
         Ask::from_wire(op)

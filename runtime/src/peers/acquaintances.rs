@@ -28,7 +28,10 @@ const FORMAT: u32 = 2;
 #[derive(Debug)]
 pub struct Acquaintances {
     directory: PathBuf,
+    /// What the file says.
     met: Mutex<BTreeMap<NodeId, Met>>,
+    /// Held while the file is written: `met` is read meanwhile.
+    writing: Mutex<()>,
 }
 
 /// Another node, as this one knows it.
@@ -82,7 +85,7 @@ impl Acquaintances {
                 record.met.into_iter().map(met).collect()
             }
         };
-        Ok(Acquaintances { directory, met: Mutex::new(met) })
+        Ok(Acquaintances { directory, met: Mutex::new(met), writing: Mutex::default() })
     }
 
     /// Where each node was when this one last reached it.
@@ -104,8 +107,8 @@ impl Acquaintances {
         peer_addr: &str,
         meant: Option<Incarnation>,
     ) -> Result<(), String> {
-        let mut met = self.met.lock();
-        let known = met.get(&node).map(|met| met.incarnation);
+        let _writing = self.writing.lock();
+        let known = self.incarnation(node);
         if known == Some(incarnation) {
             return Ok(());
         }
@@ -115,24 +118,19 @@ impl Acquaintances {
                  directory back, or remove node {node} from the cluster and join a server with a new number (docs/operations.md)"
             ));
         }
-        self.remember(&mut met, node, Met { incarnation, peer_addr: peer_addr.to_owned() })
+        self.remember(node, Met { incarnation, peer_addr: peer_addr.to_owned() })
     }
 
     /// A known node has answered at this address.
     pub(super) fn reached(&self, node: NodeId, peer_addr: &str) -> Result<(), String> {
-        let mut met = self.met.lock();
-        match met.get(&node) {
-            Some(known) if known.peer_addr != peer_addr => {
-                let now = Met { incarnation: known.incarnation, peer_addr: peer_addr.to_owned() };
-                self.remember(&mut met, node, now)
-            }
-            _ => Ok(()),
-        }
+        let _writing = self.writing.lock();
+        let known = self.met.lock().get(&node).filter(|met| met.peer_addr != peer_addr).cloned();
+        known.map_or(Ok(()), |known| self.remember(node, Met { peer_addr: peer_addr.to_owned(), ..known }))
     }
 
-    /// Makes durable what is known of a node; only then it is known.
-    fn remember(&self, met: &mut BTreeMap<NodeId, Met>, node: NodeId, now: Met) -> Result<(), String> {
-        let mut updated = met.clone();
+    /// Makes durable what is known of a node; only then it is known. The caller holds `writing`.
+    fn remember(&self, node: NodeId, now: Met) -> Result<(), String> {
+        let mut updated = self.met.lock().clone();
         updated.insert(node, now);
         let entry = |(node, met): (&NodeId, &Met)| Entry {
             node: node.number(),
@@ -144,7 +142,7 @@ impl Acquaintances {
         let content = serde_json::to_vec_pretty(&record).map_err(|error| error.to_string())?;
         let path = self.directory.join(FILE_NAME);
         files::replace(&SystemDisk, &path, &self.directory, &content).map_err(|error| error.to_string())?;
-        *met = updated;
+        *self.met.lock() = updated;
         Ok(())
     }
 }

@@ -194,6 +194,10 @@ async fn receive_as(peers: &Peers, link: &Link, connection: Connection, core: Co
     if let Some(previous) = previous {
         previous.abort();
     }
+    // The peer may have been removed since it was let in, and what ends its connections may have come before this one was there.
+    if link.outbox.is_closed() {
+        reader.abort();
+    }
     let id = reader.id();
     let ended = reader.await.unwrap_or(Ended::Closed);
     link.state.lock().inbound.take_if(|inbound| inbound.id() == id);

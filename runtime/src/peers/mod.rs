@@ -276,7 +276,9 @@ impl Peers {
     }
 
     /// Refuses a request to replace a node if its directory is not of this cluster, or not the one with which this node has met
-    /// it: the request is about an old copy then, and the node itself may only be down. If they never met, there is no telling.
+    /// it: the request is about an old copy then, and the node itself may only be down. Also if the new member has been met
+    /// already: the request is a copy's, of a directory that has returned. A leader that has never met the node cannot check
+    /// this.
     ///
     /// # Errors
     /// What does not fit.
@@ -289,13 +291,20 @@ impl Peers {
         }
         let incarnation: Incarnation = (member.lost_incarnation.parse())
             .map_err(|_| Failure::new(Code::Invalid, "lost_incarnation is not 16 hexadecimal digits"))?;
-        let known = meant(&self.members.lock(), lost).or_else(|| self.acquaintances.incarnation(lost));
+        let taken = |message| Err(Failure::new(Code::NumberTaken, message));
+        let meant = meant(&self.members.lock(), lost);
+        let known = meant.or_else(|| self.acquaintances.incarnation(lost));
         if known.is_some_and(|known| known != incarnation) {
-            let message = format!(
+            return taken(format!(
                 "node {lost} of this cluster has another data directory than the one that is lost: that is an old copy, or \
                  another server's"
-            );
-            return Err(Failure::new(Code::NumberTaken, message));
+            ));
+        }
+        let has_returned = |by: &NodeId| {
+            self.acquaintances.incarnation(*by).is_some_and(|known| member.incarnation.parse() == Ok(known))
+        };
+        if let Some(by) = lost.next_generation().filter(has_returned) {
+            return taken(format!("node {lost} has come back as {by} already: this directory is an old copy"));
         }
         Ok(())
     }

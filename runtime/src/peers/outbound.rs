@@ -85,7 +85,11 @@ pub(super) async fn connect(peers: &Peers, link: &Link, purpose: Purpose) -> Res
         let welcomed = greet(&mut stream, &peers.roster.hello(peer, purpose)).await?;
         let verified = tokio::task::block_in_place(|| {
             peers.verify(peer, welcomed.incarnation, &address)?;
-            peers.acquaintances.reached(peer, &address)
+            // Only a hint for a time when this node has lost its log.
+            if let Err(error) = peers.acquaintances.reached(peer, &address) {
+                warn!(%peer, address, %error, "cannot remember a node's address");
+            }
+            Ok(())
         });
         verified.map_err(DialError::Refused)?;
         link.state.lock().welcomed = true;

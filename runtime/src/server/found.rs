@@ -121,11 +121,22 @@ pub(super) fn restore(file: Option<&Path>, directory: &DataDir, members: &Member
     if newest.is_some() {
         return Ok(());
     }
-    let Some(file) = file else {
-        if directory.has_begun() {
-            let what = "there is none, not even the one with which the cluster began".into();
-            return Err(StorageError::SnapshotUnfit { path: directory.path().to_owned(), what }.into());
+    restore_from(file, directory, members, &snapshots).map_err(|error| {
+        if !directory.has_begun() {
+            return error;
         }
+        let what = "there is none, not even the one with which the cluster began".into();
+        StorageError::SnapshotUnfit { path: directory.path().to_owned(), what }.into()
+    })
+}
+
+fn restore_from(
+    file: Option<&Path>,
+    directory: &DataDir,
+    members: &Members,
+    snapshots: &Snapshots,
+) -> Result<(), ServeError> {
+    let Some(file) = file else {
         let message = "this node has not finished its first start, with --restore: start it with that again";
         return Err(ServeError::Config(message.into()));
     };

@@ -26,8 +26,8 @@ use crate::storage::{Identity, Incarnation, LockedDir, StorageError};
 const PAUSE: Duration = Duration::from_millis(500);
 /// How often the log says that the node still waits.
 const LOGGED_EVERY: Duration = Duration::from_secs(10);
-/// How long the cluster must have refused before the node believes it. A leader that was deposed without having noticed it
-/// refuses what it does not know; it notices within an election timeout.
+/// How long the cluster must have refused before the node believes it. A deposed leader may refuse a change because it lacks
+/// newer entries; it steps down within an election timeout.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
 /// How long one attempt may look for a leader.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -94,14 +94,21 @@ async fn wait_until_replaced(
         cluster: format!("{:016x}", roster.cluster),
         lost_incarnation: roster.incarnation.to_string(),
         incarnation: incarnation.to_string(),
-        // If the command line does not say it, the members' address stands: the node may listen on all of a host's.
+        // If the command line does not say it, the members' address stands: the node may listen on all addresses of its host.
         peer_addr: config.advertised_peer_addr.clone().or_else(|| config.peers.get(&config.node).cloned()),
     };
     let mut logged: Option<Instant> = None;
     let mut refused_since: Option<Instant> = None;
     loop {
         let mut answers = Vec::new();
-        let mut endpoints: Vec<String> = config.join.iter().cloned().collect();
+        let mut endpoints = Vec::new();
+        if let Some(address) = &config.join {
+            match palisade_client::status(address, ATTEMPT_TIMEOUT).await {
+                Ok(status) if status.cluster == member.cluster => endpoints.push(address.clone()),
+                Ok(status) => answers.push(format!("{address} is of another cluster, {}", status.cluster)),
+                Err(error) => answers.push(format!("{address}: {error}")),
+            }
+        }
         let introductions = others.iter().map(async |(address, node)| {
             let introduced = peers::introduction(roster, address).await;
             introduced.map_err(|error| format!("node {node} at {address}: {error}"))
@@ -112,19 +119,22 @@ async fn wait_until_replaced(
                 Err(error) => answers.push(error),
             }
         }
-        let mut refusal = None;
+        let (mut refusal, mut all_refuse) = (None, true);
         for endpoint in endpoints {
             match ask(&endpoint, member.clone()).await {
                 Ok(()) => return Ok(()),
                 Err(error) => {
                     answers.push(format!("the node that serves clients at {endpoint}: {error}"));
-                    if matches!(&error, Error::Refused(Failure { error: Code::NumberTaken | Code::Invalid, .. })) {
-                        refusal = Some(error);
+                    match &error {
+                        Error::Refused(Failure { error: Code::NumberTaken | Code::Invalid, .. }) => {
+                            refusal = Some(error)
+                        }
+                        _ => all_refuse = false,
                     }
                 }
             }
         }
-        if let Some(source) = refusal {
+        if let Some(source) = refusal.filter(|_| all_refuse) {
             if refused_since.get_or_insert_with(Instant::now).elapsed() >= REFUSED_FOR {
                 return Err(ServeError::NotTakenBack { node: roster.node, source: Box::new(source) });
             }

@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::ErrorKind;
-use std::num::ParseIntError;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -36,12 +35,18 @@ impl fmt::Display for Incarnation {
 }
 
 impl FromStr for Incarnation {
-    type Err = ParseIntError;
+    type Err = NoIncarnation;
 
-    fn from_str(digits: &str) -> Result<Incarnation, ParseIntError> {
-        u64::from_str_radix(digits, 16).map(Incarnation)
+    fn from_str(digits: &str) -> Result<Incarnation, NoIncarnation> {
+        let is_whole = digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let number = u64::from_str_radix(digits, 16).ok().filter(|_| is_whole);
+        number.map(Incarnation).ok_or(NoIncarnation)
     }
 }
+
+/// What is not 16 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoIncarnation;
 
 /// Who a data directory belongs to. Fixed at the first start.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -96,6 +96,14 @@ pub enum SnapshotFlaw {
     /// It is another cluster's.
     #[error("it is of cluster {0:016x}")]
     WrongCluster(u64),
+    /// It is what was written, but by another program.
+    #[error("it holds at byte {offset} what this program does not understand: {what}")]
+    NotUnderstood {
+        /// Where, in bytes from its beginning.
+        offset: u64,
+        /// What is not understood.
+        what: String,
+    },
     /// It is not what was written.
     #[error("it is damaged at byte {offset}: {what}")]
     Damaged {
@@ -151,8 +159,16 @@ pub fn read<S: DeserializeOwned>(
         return Err(flaw);
     }
     let undecodable = |offset, what: String| SnapshotFlaw::Damaged { offset, what };
-    let machine =
-        decoded.map_err(|error| undecodable(chunks.chunk_at, format!("the state makes no sense: {error}")))?;
+    let machine = match decoded {
+        Ok(machine) => machine,
+        Err(error) => {
+            let offset = chunks.chunk_at;
+            // If all of the file is as it was written, it is not damaged.
+            while chunks.next_chunk()? {}
+            read_end(chunks.file, &header)?;
+            return Err(SnapshotFlaw::NotUnderstood { offset, what: format!("the state: {error}") });
+        }
+    };
     if chunks.at < chunks.chunk.len() || chunks.next_chunk()? {
         return Err(undecodable(chunks.chunk_at, "more follows behind the end of the state".into()));
     }
@@ -183,7 +199,8 @@ fn read_head(file: &mut Hashed<impl Read>, cluster: Option<u64>) -> Result<Heade
     if cluster.is_some_and(|cluster| cluster != found) {
         return Err(SnapshotFlaw::WrongCluster(found));
     }
-    codec::decode(&head[PREFIX..]).map_err(|error| damaged(&format!("its header makes no sense: {error}")))
+    let header = codec::decode(&head[PREFIX..]);
+    header.map_err(|error| SnapshotFlaw::NotUnderstood { offset: PREFIX as u64, what: format!("its header: {error}") })
 }
 
 /// Reads what stands behind the mark that no chunk follows.

@@ -261,6 +261,9 @@ fn read<S: DeserializeOwned>(
         Err(SnapshotFlaw::WrongCluster(found)) => {
             return Err(StorageError::WrongCluster { path, found, expected: cluster });
         }
+        Err(SnapshotFlaw::NotUnderstood { offset, what }) => {
+            return Err(StorageError::NotUnderstood { path, offset, what });
+        }
         Err(SnapshotFlaw::Damaged { offset, what }) => return Err(StorageError::Damaged { path, offset, what }),
     };
     if info.last != last {

@@ -19,7 +19,7 @@ impl Desk {
             Change::Replace { lost, by, address } => {
                 let mut place = Place::of(&address);
                 if place.peer_addr.is_empty() {
-                    // It is where it was.
+                    // Without a new address, the member keeps its old one.
                     let old = node.members().get(lost).map(|member| Place::of(&member.address).peer_addr);
                     place.peer_addr = old.unwrap_or_default();
                 }
@@ -33,14 +33,14 @@ impl Desk {
 
     /// A change is not even asked for: it would leave the cluster to members who are not there.
     pub(in crate::core) fn change_strands(&mut self) {
-        let message = "too few of those who would vote then are connected to the leader: start them first";
+        let message = "too few of the voters after this change are connected to the leader: start them first";
         let failure = Failure::new(Code::NoMajority, message);
         self.proposed.pop_back().into_iter().flatten().for_each(|origin| origin.fail(&failure));
     }
 
     /// A member is to be replaced that is there: it has not lost its disk.
-    pub(in crate::core) fn replaced_is_there(&mut self, lost: NodeId) {
-        let message = format!("node {lost} is connected to the leader, so its server runs with its data directory");
+    pub(in crate::core) fn replaced_is_there(&mut self, node: NodeId) {
+        let message = format!("node {node} is connected to the leader, so its server runs with its data directory");
         let failure = Failure::new(Code::TooEarly, message);
         self.proposed.pop_back().into_iter().flatten().for_each(|origin| origin.fail(&failure));
     }
@@ -66,7 +66,7 @@ impl Desk {
         }
     }
 
-    /// To whom the node is to hand over, if somebody wishes it to. To be followed by [`Desk::watch_handover`] in this and
+    /// To whom the node is to hand over, if an operator asked for it. To be followed by [`Desk::watch_handover`] in this and
     /// every later round.
     pub(in crate::core) fn wish(&mut self, node: &Node<LockTable>) -> Option<Option<NodeId>> {
         let (to, responder) = self.wishes.pop_front()?;
@@ -76,15 +76,15 @@ impl Desk {
 
     /// The node does not hand over: it does not lead, or there is no such voter.
     pub(in crate::core) fn transfer_refused(&mut self, leads: bool, leader: Option<LeaderView>) {
-        // The last of those who wait is the one that was asked for; the others wait for what goes on.
-        let nobody = "there is no such voter to hand over to; `palisade members list` shows who votes";
-        let failure = if leads { Failure::new(Code::NoMember, nobody) } else { not_leading(leader) };
+        // The newest waiter is the rejected request; the others wait for the handover under way.
+        let no_voter = "there is no such voter to hand over to; `palisade members list` lists the voters";
+        let failure = if leads { Failure::new(Code::NoMember, no_voter) } else { not_leading(leader) };
         if let Some(responder) = self.handover.pop() {
             responder.answer(Err(failure));
         }
     }
 
-    /// Answers who waits for a handover, when it is done or given up.
+    /// Answers the requests that wait for a handover, when it is done or given up.
     pub(in crate::core) fn watch_handover(&mut self, node: &Node<LockTable>, view: impl Fn(NodeId) -> LeaderView) {
         if self.handover.is_empty() {
             return;
@@ -117,10 +117,11 @@ fn is_done(node: &Node<LockTable>, change: &Change) -> bool {
             Change::Add { id, address } => {
                 members.get(*id).is_some_and(|member| Place::of(&member.address).is_of(&Place::of(address)))
             }
-            Change::Replace { by, address, .. } => {
-                let incarnation = Place::of(address).incarnation;
-                members.get(*by).is_some_and(|member| Place::of(&member.address).incarnation == incarnation)
-            }
+            // The server that asks has not started under its new identity yet. If that is a voter, another copy of the directory has.
+            Change::Replace { by, address, .. } => members.get(*by).is_some_and(|member| {
+                member.standing != Standing::Voter
+                    && Place::of(&member.address).incarnation == Place::of(address).incarnation
+            }),
             Change::Promote(id) => members.is_voter(*id),
             Change::Remove(id) => members.was_removed(*id),
         }
@@ -153,7 +154,7 @@ fn refused_change(refusal: Refusal, change: &Change) -> Failure {
         Refusal::WasRemoved => {
             (Code::NumberTaken, "a server of this number was removed, and numbers do not come back: choose another one")
         }
-        Refusal::LastVoter => (Code::LastVoter, "nobody would be left to vote"),
+        Refusal::LastVoter => (Code::LastVoter, "the cluster would have no voter left"),
     };
     Failure::new(code, message)
 }

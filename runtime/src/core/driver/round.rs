@@ -52,6 +52,9 @@ impl<T: Transport> Driver<T> {
                 Change::Replace { lost, .. } if self.node.is_leader() && self.transport.is_connected(lost) => {
                     self.desk.replaced_is_there(lost);
                 }
+                Change::Replace { by, .. } if self.node.is_leader() && self.transport.is_connected(by) => {
+                    self.desk.replaced_is_there(by);
+                }
                 change if self.strands(&change) => self.desk.change_strands(),
                 change => self.step(Input::Change(change)),
             }
