@@ -126,7 +126,7 @@ pub enum ServeError {
         "node {node} has lost its log, and its cluster does not take it back: {source}. If its directory is an old copy, start the newest one. Otherwise remove the member, and add the server under a new number, with an empty directory"
     )]
     NotTakenBack {
-        /// Who it was.
+        /// Its old identity.
         node: NodeId,
         /// What the cluster says.
         source: Box<palisade_client::Error>,
@@ -266,7 +266,7 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     tokio::select! {
         () = &mut stop => {
             info!("stopping");
-            // A leader hands over first, and meanwhile tells those who ask whom to go to.
+            // A leader hands over first, and meanwhile redirects its clients.
             core.deliver(Event::Stop);
             let ended = ended.await;
             let _ = stopping.send(true);
@@ -277,7 +277,7 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     }
 }
 
-/// Opens the node's disk, which is whose the command line says, or becomes so.
+/// Opens the node's directory, or claims a new one for the node that the command line names.
 async fn open(
     config: &ServerConfig,
 ) -> Result<(Identity, (Wal<LockTable>, Durable<LockTable>, RecoveryReport)), ServeError> {
@@ -314,7 +314,7 @@ async fn watch_space(space: Arc<Space>) {
     loop {
         sleep(SPACE_CHECKED_EVERY).await;
         let space = Arc::clone(&space);
-        // If the runtime is shutting down there is nobody to tell.
+        // If the runtime is shutting down, no task waits for the result.
         let _ = spawn_blocking(move || space.check()).await;
     }
 }

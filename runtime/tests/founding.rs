@@ -16,7 +16,7 @@ use support::{eventually, http};
 
 const TTL: Duration = Duration::from_secs(600);
 
-/// So many election timeouts that somebody would have been elected if anybody could be.
+/// Long enough for an election, if one were possible.
 const LONG: Duration = Duration::from_secs(3);
 
 /// No node that runs knows a leader, for a long time, and a client is told so.
@@ -75,7 +75,7 @@ fn founders_that_lost_their_disks_do_not_begin_again() {
     expect_no_leader(&cluster);
 }
 
-/// Goal: nobody removes the last of those who are there by mistake.
+/// Goal: an operator cannot remove the last connected voter by mistake.
 #[test]
 fn a_change_that_would_leave_too_few_is_refused() {
     let mut cluster = Cluster::start_calm(3);

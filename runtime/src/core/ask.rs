@@ -50,7 +50,7 @@ pub enum Ask {
     Transfer(Option<NodeId>),
 }
 
-/// Who acquires.
+/// The session that acquires.
 #[derive(Clone, Debug)]
 pub enum Asker {
     /// A session that exists.

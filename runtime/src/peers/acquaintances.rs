@@ -1,4 +1,4 @@
-//! Who has forgotten: a node that comes back under its number with another data directory.
+//! Detects a node that has forgotten: one that comes back under its number with another data directory.
 //!
 //! Such a node has lost what it promised: it could vote twice in one term, or acknowledge what it does not have any more.
 //! It looks just like a new cluster's node on its first start, above all when it is started with the command line of its
@@ -59,7 +59,7 @@ struct Record {
 }
 
 impl Acquaintances {
-    /// Reads whom this node has met from its data directory.
+    /// Reads the nodes that this one has met from its data directory.
     ///
     /// # Errors
     /// If the file cannot be read or understood.

@@ -17,7 +17,7 @@ use crate::descriptors::{Descriptors, Places};
 use crate::metrics::Metrics;
 use crate::sockets;
 
-/// How long a stranger may take to say who it is.
+/// How long a connection may take to send its hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
@@ -147,7 +147,7 @@ pub async fn refuse_all(roster: Roster, listener: TcpListener, why: String) {
     }
 }
 
-/// Whether whoever dials is of this program and of this cluster.
+/// Whether the dialling node speaks this protocol and is of this cluster.
 fn judge_origin(roster: &Roster, hello: &Hello) -> Result<(), String> {
     if hello.magic != MAGIC {
         return Err("this is not Palisade's protocol between nodes".into());
@@ -165,7 +165,7 @@ fn judge_origin(roster: &Roster, hello: &Hello) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether whoever dials is the node that it says it is, and means this one.
+/// Whether the dialling node is the one that it says it is, and means this one.
 fn judge_node(peers: &Peers, hello: &Hello) -> Result<(), String> {
     let roster = &peers.roster;
     if hello.to != roster.node {

@@ -40,7 +40,7 @@ use crate::sync::Mutex;
 /// The version of the protocol between nodes. Nodes of different versions refuse one another.
 const VERSION: u16 = 4;
 
-/// The first frame on a connection, from whoever dialled.
+/// The first frame on a connection, from the node that dialled.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Hello {
     /// That it is this protocol.
@@ -49,9 +49,9 @@ pub struct Hello {
     pub version: u16,
     /// The cluster.
     pub cluster: u64,
-    /// Who dials.
+    /// The dialling node.
     pub from: NodeId,
-    /// Whom it means.
+    /// The node that it means.
     pub to: NodeId,
     /// Where the dialling node serves clients.
     pub client_addr: String,
@@ -70,15 +70,15 @@ pub enum Purpose {
     Messages,
     /// One snapshot from the dialling node.
     Snapshot,
-    /// Only to learn where the other node serves clients. Whoever is of the cluster may ask, without being let in: a node that has
-    /// lost its data directory, above all.
+    /// Only to learn where the other node serves clients. Every node of the cluster may ask, without being let in: above all one
+    /// that has lost its log.
     Introduction,
 }
 
 /// The answer to a [`Hello`]: welcome, and by whom; or why not.
 pub type Welcome = Result<Introduction, String>;
 
-/// Who answers a [`Hello`].
+/// The node that answers a [`Hello`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Introduction {
     /// The answering node's data directory, by its number.
@@ -89,7 +89,7 @@ pub struct Introduction {
 
 const MAGIC: [u8; 8] = *b"PALISADE";
 
-/// Who this node is: fixed at the start.
+/// This node's identity and addresses: fixed at the start.
 #[derive(Clone, Debug)]
 pub struct Roster {
     /// The cluster's identity.
@@ -107,7 +107,7 @@ pub struct Roster {
 }
 
 impl Roster {
-    /// What this node says first to whoever it dials.
+    /// What this node says first to a node that it dials.
     fn hello(&self, to: NodeId, purpose: Purpose) -> Hello {
         Hello {
             magic: MAGIC,
@@ -133,7 +133,7 @@ fn meant(members: &Members, node: NodeId) -> Option<Incarnation> {
 pub struct Peers {
     roster: Roster,
     links: Mutex<BTreeMap<NodeId, Arc<Link>>>,
-    /// The members that are committed: who is gone for ever, and which directories are meant.
+    /// The members that are committed: which nodes are gone for ever, and which directories are meant.
     members: Mutex<Arc<Members>>,
     acquaintances: Acquaintances,
     /// This node's own, to send, and where those that it receives go.
@@ -218,8 +218,8 @@ impl Peers {
         }
     }
 
-    /// The members are these now: `latest` as the log has them, `committed` for sure. Whoever is in one of the two is dialled.
-    /// Nobody is cut off before its removal is committed: a leader that goes must hear that its removal is acknowledged.
+    /// The members are these now: `latest` as the log has them, `committed` for sure. This node dials every member in either. A
+    /// member stays connected until its removal is committed: a leader that goes must hear that its removal is acknowledged.
     pub fn set_members(&self, latest: &Members, committed: &Arc<Members>) {
         *self.members.lock() = Arc::clone(committed);
         for (id, member) in committed.iter().chain(latest.iter()).filter(|(id, _)| *id != self.roster.node) {
@@ -255,13 +255,13 @@ impl Peers {
         let (outbox, snapshots) = (Outbox::new(limits::PEER_OUTBOX), Outbox::new(1));
         let link = Arc::new(Link { peer, outbox, snapshots, state: Mutex::new(state) });
         links.insert(peer, Arc::clone(&link));
-        // If nobody dials any more, the node is stopping.
+        // If `dial_all` has ended, the node is stopping.
         let _ = self.to_dial.send(Arc::clone(&link));
         Some(link)
     }
 
     /// Whether all of these nodes know this one by its data directory: each has welcomed it, in whichever generation it is now,
-    /// and remembers whom it welcomes, over its own returns too.
+    /// and remembers the nodes that it has welcomed, over its own returns too.
     pub fn is_known_to(&self, others: &[NodeId]) -> bool {
         let links = self.links.lock();
         let welcomed =
@@ -313,7 +313,7 @@ impl Peers {
         self.links.lock().get(&peer).cloned()
     }
 
-    /// Who this node is.
+    /// This node's identity and addresses.
     pub fn roster(&self) -> &Roster {
         &self.roster
     }

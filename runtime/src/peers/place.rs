@@ -34,7 +34,7 @@ impl Place {
         Address::from(self.to_string().as_str())
     }
 
-    /// Whether one that is to be added here is there already: who added it by hand did not know its directory.
+    /// Whether the server that is to be added here is there already: an operator who added it by hand did not know its directory.
     pub fn is_of(&self, added: &Place) -> bool {
         self.peer_addr == added.peer_addr && (self.incarnation.is_none() || self.incarnation == added.incarnation)
     }

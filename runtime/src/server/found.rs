@@ -3,9 +3,9 @@
 //!
 //! Founding is explicit: all founders are told of one another (`--peers`). The cluster's identity is made of its name, its
 //! founders and what it begins with, so founders that were told different things refuse one another. It cannot happen
-//! twice by accident: who is started on a new directory under a number that the others have met before is refused by
-//! them ([`acquaintances`](crate::peers)); and a founder without a past takes part only when all other founders have let it
-//! in, so that there is nobody left who has not met it.
+//! twice by accident: peers refuse a known node number that comes with a new data directory
+//! ([`acquaintances`](crate::peers)); and a founder without a past takes part only when all other founders have let it in, so
+//! that every one of them has met it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -32,8 +32,7 @@ const JOIN_PAUSE: Duration = Duration::from_secs(1);
 /// How long a node of it may take to answer for itself.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Who the node of this directory is: who it was when it started first, if that is what the command line says; or who it
-/// becomes now.
+/// The identity of this directory's node: that of its first start, if the command line agrees; or a new one.
 pub(super) async fn identify(config: &ServerConfig, directory: &LockedDir) -> Result<Identity, ServeError> {
     if let Some(found) = directory.identity() {
         return Ok(expected(config, found));
@@ -57,7 +56,7 @@ pub(super) async fn identify(config: &ServerConfig, directory: &LockedDir) -> Re
     Ok(Identity { cluster, node: config.node, incarnation: Incarnation(rand::random()), founders, restored })
 }
 
-/// Who the command line says the node of this directory is, as far as it says anything.
+/// The identity that the command line gives this directory, as far as it says anything.
 fn expected(config: &ServerConfig, found: &Identity) -> Identity {
     // How often it has come back without its directory, only the directory knows.
     let node = NodeId::new(config.node.number(), found.node.generation());
@@ -114,7 +113,7 @@ async fn attempt(address: &str, change: MemberChange) -> Result<u64, Error> {
 }
 
 /// Puts the state of a snapshot into a founder's new directory. It counts as the state after a first entry that no leader
-/// ever made: whoever joins later without it cannot be sent entries, and so is sent the state.
+/// ever made: a server that joins later without it cannot be sent entries, and so is sent the state.
 pub(super) fn restore(file: Option<&Path>, directory: &DataDir, members: &Members) -> Result<(), ServeError> {
     let (snapshots, newest) =
         Snapshots::open::<LockTable>(directory.disk(), directory.path(), directory.identity().cluster)?;

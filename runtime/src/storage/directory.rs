@@ -87,7 +87,7 @@ impl LockedDir {
     /// node's.
     ///
     /// # Errors
-    /// If it is somebody else's, or if the operating system refuses something.
+    /// If it is another node's, or if the operating system refuses something.
     pub fn claim(self, identity: &Identity) -> Result<DataDir, StorageError> {
         let LockedDir { disk, path, found, lock } = self;
         let (identity, segments) = match found {

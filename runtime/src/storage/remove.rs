@@ -1,4 +1,4 @@
-//! Removing segments that nobody needs any more.
+//! Removing segments that are not needed any more.
 //!
 //! A file system takes its time to give back the space of a large file, so that is done on a thread of its own. What
 //! must be durable before it begins is, that the directory's identity no longer counts these segments. Then it does not

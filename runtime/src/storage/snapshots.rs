@@ -159,7 +159,7 @@ impl Snapshots {
         under_way.take_if(|under_way| under_way.info != info);
         let listing = Listing::of(&*self.disk, &self.directory).map_err(io::Error::other)?;
         for other in listing.incoming(&self.directory, |last| last != info.last) {
-            // It takes room, and no more: nobody believes it, and the next offer or start tries again.
+            // It takes room, and no more: no program reads it, and the next offer or start tries again.
             let _ = self.disk.remove(&other);
         }
         let file = self.disk.open(&names::incoming(&self.directory, info.last), Access::Continue)?;
@@ -213,7 +213,7 @@ impl Snapshots {
         let info = incoming.info;
         let mut under_way = self.under_way.lock();
         if under_way.take_if(|under_way| under_way.info == info).is_some() {
-            // If it cannot be removed now, the next offer or start sees to it, and nobody believes it until then.
+            // If it cannot be removed now, the next offer or start sees to it, and no program reads it until then.
             let _ = self.disk.remove(&names::incoming(&self.directory, info.last));
         }
     }
@@ -430,7 +430,7 @@ mod tests {
         (bytes, info)
     }
 
-    /// It has arrived whole, and nobody has looked at it yet.
+    /// It has arrived whole, and was not read yet.
     fn arrived(snapshots: &Snapshots, (bytes, info): &(Vec<u8>, SnapshotInfo)) -> Incoming {
         let mut incoming = snapshots.receive(*info).unwrap().unwrap();
         incoming.append(bytes).unwrap();
@@ -447,7 +447,7 @@ mod tests {
             assert_eq!((incoming.have(), incoming.lacks()), (from as u64, (bytes.len() - from) as u64));
             incoming.append(&bytes[from..to]).unwrap();
         }
-        // Whole, but not installed: whoever asks again finds it whole.
+        // Whole, but not installed: the next offer finds it whole.
         for _ in 0..2 {
             let incoming = snapshots.receive(info).unwrap().unwrap();
             assert_eq!(incoming.lacks(), 0);
@@ -509,7 +509,7 @@ mod tests {
         assert_eq!(snapshots.receive(sent(80).1).unwrap().unwrap().have(), 0);
         assert_eq!(snapshots.receive(info).unwrap().unwrap().have(), 0);
         assert_eq!(names(directory.path()).len(), 1);
-        // What cannot be removed stands in nobody's way.
+        // What cannot be removed does no harm.
         fs::create_dir(directory.path().join(own(90).replace("snapshot-", "incoming-") + ".tmp")).unwrap();
         assert_eq!(snapshots.receive(sent(80).1).unwrap().unwrap().have(), 0);
     }

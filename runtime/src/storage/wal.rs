@@ -1,7 +1,7 @@
 //! The write-ahead log as the running node uses it: one call, one write, one sync.
 //!
 //! [`Wal::write`] returns when the batch is durable, so there is no way to go on without having synced. When it
-//! fails, nobody knows what is on the disk: an operating system may report a failed sync once and then forget it, so
+//! fails, what is on the disk is unknown: an operating system may report a failed sync once and then forget it, so
 //! a second try would prove nothing. The log therefore refuses everything from then on, and the process must stop;
 //! the next start reads what really is there.
 //!
