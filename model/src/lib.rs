@@ -12,6 +12,7 @@
 //! | [`locks`] | the lock table behind a perfect log: late, repeated and lost requests, expiry at any moment |
 //! | [`cluster`] | everything together, with real time, clients that pause, and a resource |
 //! | [`leases`] | time across many terms: clocks, logs and leases, without single messages |
+//! | [`induction`] | invariants that every step keeps, from every state that satisfies them |
 //! | [`gallery`] | the designs that Palisade replaces: their flaws, and what repairs them |
 //! | [`world`] | what the layers share: servers, network, disks, crashes, history |
 //! | [`models`] | the models by name, with their bounds |
@@ -32,6 +33,7 @@ pub mod explore;
 pub mod facts;
 pub mod gallery;
 pub mod guided;
+pub mod induction;
 pub mod kept;
 pub mod leases;
 pub mod locks;

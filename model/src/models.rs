@@ -7,6 +7,10 @@ use crate::cluster::{Around, Surroundings};
 use crate::explore::serve;
 use crate::gallery;
 use crate::guided::search;
+use crate::induction::Induction;
+use crate::induction::clocks::{self, Clocks};
+use crate::induction::consensus::{self, Consensus};
+use crate::induction::tables::{self, Tables};
 use crate::leases::{self, Leases};
 use crate::locks::{self, Deed, Locks, Start};
 use crate::membership::{Changes, Operators};
@@ -39,7 +43,7 @@ impl Named {
 
     /// Whether each of its steps is an input of a single server, so that live nodes can take it.
     pub fn can_be_replayed(&self) -> bool {
-        !self.is_of_the_gallery() && !self.name.starts_with("leases")
+        !self.is_of_the_gallery() && !["leases", "induction"].iter().any(|layer| self.name.starts_with(layer))
     }
 }
 
@@ -195,6 +199,7 @@ pub fn models() -> Vec<Named> {
     models.extend(lock_table());
     models.extend(whole());
     models.extend(time());
+    models.extend(inductive());
     models.extend(wide());
     models.extend(gallery::models());
     models.extend(crate::seeded::models::models());
@@ -427,6 +432,39 @@ fn time() -> Vec<Named> {
         }),
         holds(Tier::Deep, "leases-late", "as leases, with 4 terms, and a message that arrives late", || {
             Leases::new(leases::Bounds { elections: 4, delays: 1, ..LEASES })
+        }),
+    ]
+}
+
+/// Any depth, one step at a time.
+fn inductive() -> Vec<Named> {
+    vec![
+        holds(
+            Tier::Full,
+            "induction-table",
+            "any table of 3 sessions and a key, numbered operations: any entry",
+            || Induction::new(Tables::new(tables::Bounds { sessions: 3, keys: 1, numbers: 1, sweep: 2 })),
+        ),
+        holds(Tier::Deep, "induction-two-keys", "any table of 3 sessions and 2 keys: any entry", || {
+            Induction::new(Tables::new(tables::Bounds { sessions: 3, keys: 2, numbers: 0, sweep: 3 }))
+        }),
+        holds(
+            Tier::Full,
+            "induction-numbers",
+            "any table of 2 sessions and 2 keys, numbered operations: any entry",
+            || Induction::new(Tables::new(tables::Bounds { sessions: 2, keys: 2, numbers: 1, sweep: 3 })),
+        ),
+        holds(
+            Tier::Full,
+            "induction-clocks",
+            "any node with a clock and a log of 2, any leader's log of 3, 3 terms, stamps to 2, ages to 3: any step",
+            || Induction::new(Clocks::new(clocks::Bounds { terms: 3, log: 2, leaders_log: 3, stamps: 2, ages: 3 })),
+        ),
+        holds(Tier::Full, "induction-consensus", "any node of 3 servers, 3 terms, logs of 4: any step", || {
+            Induction::new(Consensus::new(consensus::Bounds { servers: 3, terms: 3, log: 4 }))
+        }),
+        holds(Tier::Full, "induction-consensus-five", "any node of 5 servers, 3 terms, logs of 2: any step", || {
+            Induction::new(Consensus::new(consensus::Bounds { servers: 5, terms: 3, log: 2 }))
         }),
     ]
 }

@@ -56,6 +56,9 @@ fn every_property_stands_in_the_table() {
         ("locks", &["locks"]),
         ("cluster", &["raft", "locks", "cluster"]),
         ("leases", &["leases"]),
+        ("induction-table", &["induction-table"]),
+        ("induction-clocks", &["induction-clocks"]),
+        ("induction-consensus", &["induction-consensus"]),
     ] {
         let documented: BTreeSet<&str> =
             rows.iter().filter(|row| layers.contains(&row[0].as_str())).map(|row| row[1].as_str()).collect();

@@ -1,6 +1,5 @@
 //! The macro steps, made of the steps of real nodes.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use palisade_spec::invariants::{Violation, state_machine_safety};
@@ -16,7 +15,7 @@ use crate::cluster::{Client, session};
 use crate::world::digest::{Renaming, renamings};
 use crate::world::intern::Interner;
 use crate::world::memo::Memo;
-use crate::world::{Applied, Ref, hears_or_is_heard};
+use crate::world::{Applied, Ref, hears_or_is_heard, panic_text};
 
 /// How many macro steps are remembered.
 const MEMO: usize = 1 << 20;
@@ -138,7 +137,7 @@ impl Protocol {
                 let crashed = matches!(action, Action::Crash { .. });
                 pairs.map(|(at, (old, new))| judge::stepped(old, new, crashed && at == 0)).find_map(Result::err)
             }
-            Err(panic) => Some(Violation { property: "assertions", detail: text(panic.as_ref()) }),
+            Err(panic) => Some(Violation { property: "assertions", detail: panic_text(panic.as_ref()) }),
         };
         let nodes = nodes.into_iter().map(|node| self.nodes.intern(node, &self.names)).collect();
         Some(Stepped { nodes, applied, violation: violation.map(|violation| &*Box::leak(Box::new(violation))) })
@@ -312,9 +311,4 @@ pub(super) fn uncommitted(node: &LockNode) -> u64 {
     let entries = node.log().entries().iter().rev();
     let own = entries.take_while(|entry| entry.term == node.term() && entry.index > node.commit());
     if node.is_leader() { own.count() as u64 } else { 0 }
-}
-
-fn text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    text.unwrap_or("a node stopped itself").to_string()
 }

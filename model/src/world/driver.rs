@@ -149,7 +149,7 @@ impl Driver {
                 };
                 nodes.zip(&taken.fed).map(judged).find_map(Result::err)
             }),
-            Err(panic) => Some(Violation { property: "assertions", detail: message(panic.as_ref()) }),
+            Err(panic) => Some(Violation { property: "assertions", detail: panic_text(panic.as_ref()) }),
         };
         taken
     }
@@ -167,7 +167,7 @@ impl Driver {
         let config = crashed.node.config().clone();
         let recovered = catch_unwind(AssertUnwindSafe(|| Node::recover(config, disk.clone())));
         let stopped =
-            |panic: Box<dyn Any + Send>| Violation { property: "assertions", detail: message(panic.as_ref()) };
+            |panic: Box<dyn Any + Send>| Violation { property: "assertions", detail: panic_text(panic.as_ref()) };
         let mut feeder = Feeder { node: recovered.map_err(stopped)?, fed: Vec::new() };
         node_is_sound(&feeder.node)?;
         feeder.stop_waiting(self.elections);
@@ -350,7 +350,8 @@ pub(crate) fn hears_or_is_heard<S: StateMachine>(node: &Node<S>) -> bool {
     }
 }
 
-fn message(panic: &(dyn Any + Send)) -> String {
+/// What a server said when it stopped itself.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     text.unwrap_or("a node stopped itself").to_string()
 }

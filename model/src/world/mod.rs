@@ -38,8 +38,8 @@ mod words;
 
 pub use action::{Action, Fault};
 pub use bounds::{Answers, Bounds, Delivery, Elections, Repeats};
-pub(crate) use driver::hears_or_is_heard;
 pub use driver::{Answer, Applied};
+pub(crate) use driver::{hears_or_is_heard, panic_text};
 pub use environment::{Asked, Environment, Machine};
 pub use ghost::Ghost;
 pub use intern::Ref;

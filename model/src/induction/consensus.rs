@@ -1,0 +1,596 @@
+//! Votes, logs and commits: whatever one node hears, it votes once a term, keeps what it has acknowledged, and believes only that
+//! to be committed which is.
+//!
+//! The history is what the other nodes have done, as far as the node and a message depend on it: the logs of leaders. What it
+//! allows follows from the invariants of the whole:
+//!
+//! - a term has one leader, whose log only grows (a message tells of the log that it had when it was sent), and every log is a
+//!   beginning of a leader's;
+//! - the log of a leader has every entry that was committed in a term before its own (Leader Completeness). So a leader in the
+//!   node's own term or a later one has what the node knows to be committed.
+//!
+//! Of the node: no entry is later than its term, and what it counts as votes and as
+//! acknowledgements was given. Each step is checked for what keeps those invariants:
+//!
+//! - **one vote a term**, durable before it is sent;
+//! - **leader completeness**: with its vote, the node does not help a candidate that lacks an entry of the node's log, unless a
+//!   leader between the two terms lacked it as well (then it was never committed);
+//! - **acknowledged entries are kept** as long as the leader that they were acknowledged to has them, and are durable before;
+//! - **election safety**: only a candidate with the votes of a majority, in this term, leads, and goes on from the log that it
+//!   asked for votes with;
+//! - **committed by a majority**: a leader commits an entry of its own term that a majority has acknowledged; a follower, what
+//!   its leader says is committed, as far as the logs are known to be equal;
+//! - **messages are true**: what a leader sends is in its log.
+//!
+//! Why this is enough for Leader Completeness is the proof of §3.6.3: a commit and a later election share a voter, and that voter's
+//! two steps are the ones that are checked here.
+//!
+//! Left out: snapshots, changes of the members, reads and hand-overs.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use palisade_spec::invariants::{Check, Violation};
+use palisade_spec::lock::LockTable;
+use palisade_spec::raft::{
+    Body, Durable, HardState, Hint, Index, Input, Message, Node, NodeId, Output, Payload, Persist, Round, Term,
+};
+use stateright::Property;
+
+use super::logs::{self, NODE, Stamped, append, match_each_other, message, position, recover, require, step, terms};
+use super::{Case, Induction, Latest, State, properties};
+
+/// What is varied.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// How many servers.
+    pub servers: u32,
+    /// Up to which term nodes are; messages may be of the next one.
+    pub terms: u64,
+    /// How long logs may be.
+    pub log: usize,
+}
+
+/// Every node and message within the bounds.
+pub struct Consensus {
+    bounds: Bounds,
+    /// All logs.
+    logs: Vec<Vec<Stamped>>,
+}
+
+/// What a node is, and what it counts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Standing {
+    /// It has just started.
+    Started,
+    /// It follows a leader of its term.
+    Follows,
+    /// It asks whether an election could be won.
+    Asks,
+    /// It has these votes beside its own.
+    Campaigns(Vec<u32>),
+    /// It leads, and these are the acknowledgements of the others. The last entries of its log are its own.
+    Leads {
+        /// How many of its entries are its own.
+        own: usize,
+        /// Up to where each other node has acknowledged its log.
+        acknowledged: Vec<u8>,
+    },
+}
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Scene {
+    standing: Standing,
+    /// Its log, by its place in the list.
+    log: usize,
+    term: u64,
+    /// For whom it voted; its own number if it campaigns or leads.
+    vote: u32,
+    /// Up to where it knows its log to be committed.
+    commit: u64,
+}
+
+/// What happens to the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It hears entries of a leader's log.
+    Append {
+        /// From whom.
+        from: u32,
+        /// In which term.
+        term: u64,
+        /// The leader's log at that time, by its place in the list.
+        log: usize,
+        /// Which of its entries the message has.
+        entries: Range<usize>,
+        /// Up to where the leader knew it to be committed.
+        commit: u64,
+    },
+    /// A candidate with this log asks for its vote, or whether it would give it.
+    AskForVote {
+        /// Who.
+        from: u32,
+        /// In which term.
+        term: u64,
+        /// The candidate's log, by its place in the list.
+        log: usize,
+        /// What it asks.
+        question: Question,
+    },
+    /// Anything else arrives.
+    Receive(Message<LockTable>),
+    /// Its election timer runs out.
+    ElectionTimeout,
+    /// Its heartbeat timer runs out.
+    HeartbeatTimeout,
+    /// A client proposes an entry.
+    Propose,
+    /// It starts again from its disk.
+    Restart,
+}
+
+/// What a candidate asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// PreVote.
+    WouldYou,
+    /// RequestVote.
+    Vote,
+    /// RequestVote, because the leader has asked it to campaign.
+    VoteAtOnce,
+}
+
+impl Consensus {
+    /// The case within these bounds.
+    pub fn new(bounds: Bounds) -> Consensus {
+        let unstamped = |terms: Vec<u64>| terms.into_iter().map(|term| (term, 0)).collect();
+        // Messages may be of the term after the last one of nodes.
+        let logs = terms(bounds.terms + 1, bounds.log).into_iter().map(unstamped).collect();
+        Consensus { bounds, logs }
+    }
+
+    fn others(&self) -> impl Iterator<Item = u32> {
+        2..=self.bounds.servers
+    }
+
+    fn is_majority(&self, count: usize) -> bool {
+        2 * count > self.bounds.servers as usize
+    }
+
+    fn build(&self, scene: &Scene) -> Node<LockTable> {
+        let Scene { standing, log, term, vote, commit } = scene;
+        let (log, commit) = (&self.logs[*log], *commit);
+        let hard = |term: u64, vote: u32| HardState { term: Term(term), vote: (vote > 0).then_some(NodeId(vote)) };
+        let heartbeat = |node: &mut Node<LockTable>, log: &[Stamped], term: u64| {
+            let body = append(log, log.len(), log.len(), commit, 0);
+            step(node, Input::Receive(message(NodeId(2), term, body)));
+        };
+        let start = |hard: HardState, log: &[Stamped]| recover(self.bounds.servers, hard, log);
+        match standing {
+            Standing::Started => start(hard(*term, *vote), log),
+            Standing::Follows | Standing::Asks => {
+                let mut node = start(hard(*term, *vote), log);
+                heartbeat(&mut node, log, *term);
+                if *standing == Standing::Asks {
+                    step(&mut node, Input::ElectionTimeout);
+                }
+                node
+            }
+            Standing::Campaigns(votes) => {
+                let mut node = start(hard(term - 1, 0), log);
+                if commit > 0 {
+                    heartbeat(&mut node, log, term - 1);
+                }
+                logs::campaign(&mut node);
+                self.count(&mut node, *term, votes);
+                node
+            }
+            Standing::Leads { own, acknowledged } => {
+                let before = &log[..log.len() - own];
+                let mut node = start(hard(term - 1, 0), before);
+                if commit > 0 {
+                    heartbeat(&mut node, before, term - 1);
+                }
+                logs::campaign(&mut node);
+                self.count(&mut node, *term, &self.others().collect::<Vec<_>>());
+                for _ in 1..*own {
+                    step(&mut node, Input::Propose(vec![Payload::Noop]));
+                }
+                for (other, matched) in self.others().zip(acknowledged) {
+                    let body = Body::AppendAccepted { matched: Index(u64::from(*matched)), round: Round(0) };
+                    step(&mut node, Input::Receive(message(NodeId(other), *term, body)));
+                }
+                node
+            }
+        }
+    }
+
+    fn count(&self, node: &mut Node<LockTable>, term: u64, votes: &[u32]) {
+        for &voter in votes {
+            step(node, Input::Receive(message(NodeId(voter), term, Body::RequestVoteReply { granted: true })));
+        }
+    }
+
+    /// The node of a scene.
+    fn node(&self, scene: &Scene) -> Node<LockTable> {
+        thread_local! {
+            static NODE: Latest<(u32, Scene), Node<LockTable>> = const { Latest::new() };
+        }
+        NODE.with(|latest| latest.get((self.bounds.servers, scene.clone()), || self.build(scene)))
+    }
+
+    /// What a message of another leader can be: of one that has what the node knows to be committed.
+    fn may_lead(&self, scene: &Scene, term: u64, leaders: &[Stamped]) -> bool {
+        let own = &self.logs[scene.log];
+        let committed = &own[..usize::try_from(scene.commit).expect("a short log")];
+        let is_other = term != scene.term || !matches!(scene.standing, Standing::Leads { .. });
+        let is_complete = term < scene.term || leaders.starts_with(committed);
+        let ends_in_its_term = leaders.last().is_some_and(|last| last.0 == term);
+        is_other && is_complete && ends_in_its_term
+    }
+
+    fn messages(&self, scene: &Scene, steps: &mut Vec<Step>) {
+        let length = self.logs[scene.log].len() as u64;
+        for (from, term) in self.others().flat_map(|from| (0..=scene.term + 1).map(move |term| (from, term))) {
+            let mut receive = |body| steps.push(Step::Receive(message(NodeId(from), term, body)));
+            for granted in [false, true] {
+                receive(Body::PreVoteReply { granted });
+                receive(Body::RequestVoteReply { granted });
+            }
+            receive(Body::TimeoutNow);
+            for matched in 0..=length {
+                receive(Body::AppendAccepted { matched: Index(matched), round: Round(0) });
+                for next in 0..=length + 1 {
+                    let hint = Hint::Short { next: Index(next) };
+                    receive(Body::AppendRejected { prev: Index(matched), hint, round: Round(0) });
+                }
+            }
+            let own = &self.logs[scene.log];
+            let of_this_history = |(_, other): &(usize, &Vec<Stamped>)| match_each_other(own, other, |entry| entry.0);
+            for (log, other) in self.logs.iter().enumerate().filter(of_this_history) {
+                if other.last().is_none_or(|last| last.0 < term) {
+                    let all = [Question::WouldYou, Question::Vote, Question::VoteAtOnce];
+                    steps.extend(all.map(|question| Step::AskForVote { from, term, log, question }));
+                }
+                if from == 2 && self.may_lead(scene, term, other) {
+                    for start in 0..=other.len() {
+                        for (end, commit) in (start..=other.len())
+                            .flat_map(|end| (0..=other.len() as u64).map(move |commit| (end, commit)))
+                        {
+                            steps.push(Step::Append { from, term, log, entries: start..end, commit });
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn input(&self, taken: &Step) -> Input<LockTable> {
+        match taken {
+            Step::Append { from, term, log, entries, commit } => {
+                let body = append(&self.logs[*log], entries.start, entries.end, *commit, 0);
+                Input::Receive(message(NodeId(*from), *term, body))
+            }
+            Step::AskForVote { from, term, log, question } => {
+                let last = position(&self.logs[*log], self.logs[*log].len());
+                let body = match question {
+                    Question::WouldYou => Body::PreVote { last },
+                    Question::Vote => Body::RequestVote { last, transfer: false },
+                    Question::VoteAtOnce => Body::RequestVote { last, transfer: true },
+                };
+                Input::Receive(message(NodeId(*from), *term, body))
+            }
+            Step::Receive(message) => Input::Receive(message.clone()),
+            Step::ElectionTimeout => Input::ElectionTimeout,
+            Step::HeartbeatTimeout => Input::HeartbeatTimeout,
+            Step::Propose => Input::Propose(vec![Payload::Noop]),
+            Step::Restart => unreachable!("no input"),
+        }
+    }
+}
+
+/// A node's step, for the checks.
+struct Taken<'a> {
+    case: &'a Consensus,
+    scene: &'a Scene,
+    step: &'a Step,
+    before: &'a Node<LockTable>,
+    after: &'a Node<LockTable>,
+    outputs: &'a [Output<LockTable>],
+}
+
+impl Taken<'_> {
+    fn own(&self) -> &[Stamped] {
+        &self.case.logs[self.scene.log]
+    }
+
+    /// The log of the leader that is heard.
+    fn heard(&self) -> &[Stamped] {
+        match self.step {
+            Step::Append { log, .. } => &self.case.logs[*log],
+            _ => &[],
+        }
+    }
+
+    fn check(&self) -> Check {
+        self.votes()?;
+        self.promises_are_durable()?;
+        self.log()?;
+        self.leadership()?;
+        self.commit()
+    }
+
+    /// Terms never decrease, and a vote that was given stands for its term.
+    fn votes(&self) -> Check {
+        let (old, new) = (self.before.hard_state(), self.after.hard_state());
+        let stands = new.term > old.term || (new.term == old.term && (old.vote.is_none() || new.vote == old.vote));
+        require("one vote a term", stands, || format!("{old:?} has become {new:?}"))
+    }
+
+    /// What is said is durable before, and is true.
+    fn promises_are_durable(&self) -> Check {
+        let mut disk: Durable<LockTable> = logs::blank(self.case.bounds.servers);
+        disk.hard = self.before.hard_state();
+        disk.log = self.before.log().clone();
+        for output in self.outputs {
+            match output {
+                Output::Persist(write) => disk.apply(write),
+                Output::Send(sent) => self.is_true(sent, &disk)?,
+                _ => {}
+            }
+        }
+        let is_written = disk.hard == self.after.hard_state() && disk.log == *self.after.log();
+        require("memory matches disk", is_written, || {
+            format!("the disk has {disk:?}, and the node is {:?}", self.after)
+        })
+    }
+
+    fn is_true(&self, sent: &Message<LockTable>, disk: &Durable<LockTable>) -> Check {
+        let said = || format!("{sent:?} was sent, and the disk has {disk:?}");
+        let durable: Vec<Stamped> = disk.log.entries().iter().map(|entry| (entry.term.0, entry.stamp.0)).collect();
+        let voted = |candidate| disk.hard == HardState { term: sent.term, vote: Some(candidate) };
+        match &sent.body {
+            Body::RequestVoteReply { granted: true } => {
+                require("one vote a term", voted(sent.to), said)?;
+                self.candidate_is_complete(sent)
+            }
+            Body::RequestVote { last, .. } => {
+                let is_own = *last == self.after.log().last();
+                require("one vote a term", voted(NODE) && is_own, said)
+            }
+            Body::AppendAccepted { matched, .. } => {
+                let matched = usize::try_from(matched.0).expect("a short log");
+                let heard = self.heard().get(..matched);
+                let is_there = heard.is_some_and(|heard| durable.starts_with(heard)) && disk.hard.term == sent.term;
+                require("acknowledged entries are kept", is_there, said)
+            }
+            Body::AppendEntries { prev, entries, commit, .. } => {
+                let log = logs::stamped(self.after);
+                let from = usize::try_from(prev.index.0).expect("a short log");
+                let is_there = position(&log, from) == *prev && logs::entries(&log, from).starts_with(entries);
+                let leads = self.after.is_leader() && sent.term == self.after.term() && *commit <= self.after.commit();
+                require("messages are true", is_there && leads, said)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The vote goes to a candidate that has every entry of this node's log that may be committed.
+    fn candidate_is_complete(&self, reply: &Message<LockTable>) -> Check {
+        let Step::AskForVote { log, .. } = self.step else {
+            return require("one vote a term", false, || format!("{reply:?} answers no question"));
+        };
+        let candidates = &self.case.logs[*log];
+        let last = candidates.last().map_or(0, |last| last.0);
+        for known in 1..=self.own().len() {
+            let entries = &self.own()[..known];
+            let term = entries[known - 1].0;
+            // The candidate's last entry may be of a leader after them. If they were committed, that leader had them, and so has
+            // the candidate; if it had not, they never were.
+            let was_replaced = last > term;
+            require("leader completeness", was_replaced || candidates.starts_with(entries), || {
+                format!("a candidate with the log {candidates:?} gets the vote of a node with {entries:?}")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The log is a beginning of its own or of the leader's, and keeps what it has acknowledged or knows to be committed.
+    fn log(&self) -> Check {
+        let (own, heard, log) = (self.own(), self.heard(), logs::stamped(self.after));
+        if self.after.is_leader() {
+            return require("leader append-only", log.starts_with(own), || format!("{own:?} has become {log:?}"));
+        }
+        let is_known = own == log || heard.starts_with(&log);
+        require("log matching", is_known, || format!("{own:?} has become {log:?}, and the leader has {heard:?}"))?;
+        let committed = &own[..usize::try_from(self.scene.commit).expect("a short log")];
+        let keeps = log.starts_with(committed);
+        require("state machine safety", keeps, || format!("{committed:?} is committed, and the log is {log:?}"))?;
+        // What the node has acknowledged to this leader is the leader's too, if not yet when it sent this.
+        let acknowledged = (0..=own.len()).rev().find(|&length| {
+            let common = length.min(heard.len());
+            own[..common] == heard[..common]
+        });
+        let acknowledged = acknowledged.map_or(&own[..0], |length| &own[..length]);
+        require("acknowledged entries are kept", log.starts_with(acknowledged), || {
+            format!("{acknowledged:?} may be acknowledged, and the log is {log:?}")
+        })
+    }
+
+    /// Only a candidate with the votes of a majority leads, with the log that it asked for votes with.
+    fn leadership(&self) -> Check {
+        if !self.after.is_leader() || self.before.is_leader() {
+            return require(
+                "election safety",
+                !self.after.is_leader() || self.after.term() == self.before.term(),
+                || format!("a leader of term {} leads in term {}", self.before.term(), self.after.term()),
+            );
+        }
+        let mut votes: BTreeSet<u32> = match &self.scene.standing {
+            Standing::Campaigns(votes) => votes.iter().copied().collect(),
+            _ => BTreeSet::new(),
+        };
+        if let Step::Receive(Message { from, term, body: Body::RequestVoteReply { granted: true }, .. }) = self.step
+            && *term == self.before.term()
+        {
+            votes.insert(from.0);
+        }
+        let is_elected = self.case.is_majority(votes.len() + 1) && self.after.term() == self.before.term();
+        require("election safety", is_elected, || {
+            format!("it leads term {} with the votes {votes:?}", self.after.term())
+        })?;
+        let expected = [self.own(), &[(self.after.term().0, 0)]].concat();
+        let log = logs::stamped(self.after);
+        require("election safety", log == expected, || {
+            format!("it was elected with {:?}, and leads with {log:?}", self.own())
+        })
+    }
+
+    /// What is committed now is committed: by a majority that has acknowledged it, or because the leader has said so.
+    fn commit(&self) -> Check {
+        let (old, new) = (self.before.commit(), self.after.commit());
+        if new == old {
+            return Ok(());
+        }
+        let term = self.after.log().term_at(new);
+        let known = match (&self.scene.standing, self.step) {
+            (_, Step::Append { commit, .. }) => {
+                let committed = usize::try_from(new.0).expect("a short log");
+                let is_the_leaders = self.heard().get(..committed) == logs::stamped(self.after).get(..committed);
+                new.0 <= *commit && is_the_leaders
+            }
+            (Standing::Leads { acknowledged, .. }, taken) => {
+                let heard = |other: u32| match taken {
+                    Step::Receive(Message {
+                        from: NodeId(from),
+                        term,
+                        body: Body::AppendAccepted { matched, .. },
+                        ..
+                    }) if *from == other && *term == self.before.term() => matched.0,
+                    _ => 0,
+                };
+                let has = |(other, matched): (u32, &u8)| u64::from(*matched).max(heard(other)) >= new.0;
+                let count = 1 + self.case.others().zip(acknowledged).filter(|known| has(*known)).count();
+                self.case.is_majority(count) && term == Some(self.after.term())
+            }
+            _ => false,
+        };
+        require("committed by a majority", known && new > old, || format!("commit {old} has become {new}"))
+    }
+}
+
+impl Case for Consensus {
+    type Scene = Scene;
+    type Step = Step;
+
+    fn scenes(&self) -> Vec<Scene> {
+        let mut scenes = Vec::new();
+        let nobody = 0;
+        for (log, own) in self.logs.iter().enumerate() {
+            let last = own.last().map_or(0, |last| last.0);
+            for term in last.max(1)..=self.bounds.terms {
+                for commit in 0..=own.len() as u64 {
+                    for vote in nobody..=self.bounds.servers {
+                        let scene = |standing| Scene { standing, log, term, vote, commit };
+                        if commit == 0 {
+                            scenes.push(scene(Standing::Started));
+                        }
+                        scenes.extend([Standing::Follows, Standing::Asks].map(scene));
+                    }
+                    // It has heard of a commit from a leader, in a term before the one in which it campaigns.
+                    let vote = NODE.0;
+                    if last < term && (commit == 0 || term > 1) {
+                        for votes in subsets(&self.others().collect::<Vec<_>>()) {
+                            if !self.is_majority(votes.len() + 1) {
+                                scenes.push(Scene { standing: Standing::Campaigns(votes), log, term, vote, commit });
+                            }
+                        }
+                    }
+                    let own_entries = own.iter().rev().take_while(|entry| entry.0 == term).count();
+                    let before = (own.len() - own_entries) as u64;
+                    if own_entries > 0 && commit <= before && (commit == 0 || term > 1) {
+                        for acknowledged in vectors(self.bounds.servers as usize - 1, own.len()) {
+                            let standing = Standing::Leads { own: own_entries, acknowledged };
+                            scenes.push(Scene { standing, log, term, vote, commit });
+                        }
+                    }
+                }
+            }
+        }
+        // The commit of a leader follows from what was acknowledged: the node says what it is.
+        for scene in &mut scenes {
+            scene.commit = self.build(scene).commit().0.max(scene.commit);
+        }
+        scenes
+    }
+
+    fn steps(&self, scene: &Scene, steps: &mut Vec<Step>) {
+        steps.extend([Step::ElectionTimeout, Step::HeartbeatTimeout, Step::Propose, Step::Restart]);
+        self.messages(scene, steps);
+    }
+
+    fn take(&self, scene: &Scene, taken: &Step) -> Result<Option<&'static str>, Violation> {
+        let before = self.node(scene);
+        if *taken == Step::Restart {
+            let after = recover(self.bounds.servers, before.hard_state(), &self.logs[scene.log]);
+            let same = after.hard_state() == before.hard_state() && after.log() == before.log();
+            return require("memory matches disk", same, || format!("{after:?} has started")).map(|()| None);
+        }
+        let mut after = before.clone();
+        let outputs = step(&mut after, self.input(taken));
+        let checked = Taken { case: self, scene, step: taken, before: &before, after: &after, outputs: &outputs };
+        checked.check()?;
+        let truncated = outputs.iter().any(|output| match output {
+            Output::Persist(Persist::Entries(entries)) => entries[0].index <= before.log().last().index,
+            _ => false,
+        });
+        let refused = outputs.iter().any(|output| {
+            matches!(output, Output::Send(Message { body: Body::RequestVoteReply { granted: false }, .. }))
+        });
+        Ok(match taken {
+            Step::Append { .. } if truncated => Some("an entry gives way to the leader's"),
+            Step::AskForVote { .. } if refused && before.hard_state().vote.is_none() => Some("a vote is refused"),
+            Step::Receive(_) if after.is_leader() && !before.is_leader() => Some("a candidate is elected"),
+            Step::Receive(_) if after.commit() > before.commit() => Some("a leader commits"),
+            _ => None,
+        })
+    }
+
+    fn properties() -> Vec<Property<Induction<Consensus>>> {
+        properties![
+            always: "one vote a term", "leader completeness", "acknowledged entries are kept", "election safety",
+                "leader append-only", "log matching", "state machine safety", "committed by a majority", "messages are true",
+                "memory matches disk", "assertions";
+            sometimes: "an entry gives way to the leader's", "a vote is refused", "a candidate is elected", "a leader commits"
+        ]
+    }
+
+    fn picture(&self, scene: &Scene) -> String {
+        let terms: Vec<u64> = self.logs[scene.log].iter().map(|entry| entry.0).collect();
+        let Scene { standing, term, vote, commit, .. } = scene;
+        format!("term {term}, vote {vote}, entries of terms {terms:?}, commit {commit}, {standing:?}")
+    }
+
+    fn sentence(&self, taken: &Step) -> String {
+        match taken {
+            Step::Restart => "the node starts again".into(),
+            taken => format!("{:?}", self.input(taken)),
+        }
+    }
+}
+
+fn subsets(of: &[u32]) -> Vec<Vec<u32>> {
+    of.iter().fold(vec![Vec::new()], |known, &one| {
+        let with = known.iter().map(|subset| [&subset[..], &[one]].concat()).collect::<Vec<_>>();
+        [known, with].concat()
+    })
+}
+
+/// Every vector of this length with numbers up to `last`.
+fn vectors(length: usize, last: usize) -> Vec<Vec<u8>> {
+    let last = u8::try_from(last).expect("a short log");
+    (0..length).fold(vec![Vec::new()], |known, _| {
+        known.iter().flat_map(|vector| (0..=last).map(move |next| [&vector[..], &[next]].concat())).collect()
+    })
+}

@@ -1,0 +1,356 @@
+//! The lock table: whatever state it is in, every entry leaves it sound, and does what it must.
+//!
+//! The state is the table alone. The invariants are those of [`table_is_sound`](palisade_spec::invariants::table_is_sound), which
+//! hold of a table by itself, and five more that a single state can show:
+//!
+//! - no session has a number that is still to be given out,
+//! - no deadline lies further ahead than its session's time-to-live,
+//! - the number of a claim is no later than its session's last one,
+//! - a session that was opened for one lock has a claim,
+//! - an idle table knows its next deadline.
+//!
+//! The other properties are of single steps ([`judge`]): exclusion, order, tokens, expiry, exactly-once, answers. They are
+//! checked at every step, from every such table.
+//!
+//! One thing is assumed of clients: a number is that of one operation.
+//!
+//! All entries are applied at one moment. That is every moment: a table knows deadlines only, and only their order among
+//! themselves and around the present counts. The deadlines are two that have passed, the present, and a time-to-live ahead.
+
+use std::sync::Arc;
+
+use palisade_spec::invariants::{Violation, table_is_sound};
+use palisade_spec::lock::{Claim, Command, Event, Key, LockTable, Opening, Owner, Sequence, SessionId, Token, Ttl};
+use palisade_spec::raft::{Payload, Stamp, StateMachine};
+use serde_json::{Value, json};
+use stateright::Property;
+
+use super::{Case, Induction, Latest, State, properties};
+use crate::locks::{execute, judge};
+
+/// The present, and the last moment at which an entry was applied.
+const NOW: Stamp = Stamp(3);
+/// The time-to-live of every session.
+const TTL: u64 = 1;
+/// What a session's deadline can be.
+const DEADLINES: [u64; 4] = [1, 2, NOW.0, NOW.0 + TTL];
+/// The next token.
+const NEXT_TOKEN: u64 = 3;
+
+/// What is varied.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// At most so many sessions.
+    pub sessions: u64,
+    /// So many keys.
+    pub keys: usize,
+    /// The last numbers of sessions, and the numbers of claims, are none to this.
+    pub numbers: u64,
+    /// How many sessions and claims a sweep ends.
+    pub sweep: u64,
+}
+
+/// Every table within the bounds.
+pub struct Tables {
+    bounds: Bounds,
+    keys: Vec<Key>,
+    entries: Vec<Payload<Command>>,
+}
+
+/// A table, told by what cannot be derived.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Scene {
+    sessions: Vec<Option<Lease>>,
+    lines: Vec<Line>,
+}
+
+/// A session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Lease {
+    deadline: u64,
+    last: u64,
+    once: bool,
+}
+
+/// The holder of a lock and its waiters, in order: each by its place among the sessions, and with the number of its claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Line {
+    token: u64,
+    claims: Vec<(usize, u64)>,
+}
+
+fn id(place: usize) -> SessionId {
+    SessionId { number: place as u64 + 1, nonce: 0 }
+}
+
+fn number(number: u64) -> Option<u64> {
+    (number > 0).then_some(number)
+}
+
+impl Tables {
+    /// The case within these bounds.
+    pub fn new(bounds: Bounds) -> Tables {
+        let keys: Vec<Key> = ["k", "l", "m"][..bounds.keys].iter().map(|&key| Key::from(key)).collect();
+        let entries = entries(&bounds, &keys);
+        Tables { bounds, keys, entries }
+    }
+
+    fn leases(&self) -> Vec<Option<Lease>> {
+        let mut leases = vec![None];
+        for deadline in DEADLINES {
+            for last in 0..=self.bounds.numbers {
+                leases.extend([false, true].map(|once| Some(Lease { deadline, last, once })));
+            }
+        }
+        leases
+    }
+
+    /// Every line that these sessions can form at a key.
+    fn lines(&self, sessions: &[Option<Lease>]) -> Vec<Line> {
+        let mut lines = vec![Line::default()];
+        let mut from = 0;
+        while from < lines.len() {
+            for place in (0..sessions.len()).filter(|&place| sessions[place].is_some()) {
+                if lines[from].claims.iter().any(|(stands, _)| *stands == place) {
+                    continue;
+                }
+                for claim in 0..=sessions[place].map_or(0, |lease| lease.last) {
+                    let mut line = lines[from].clone();
+                    line.claims.push((place, claim));
+                    lines.push(line);
+                }
+            }
+            from += 1;
+        }
+        let tokens = |line: &Line| if line.claims.is_empty() { 0..1 } else { 1..NEXT_TOKEN };
+        lines.iter().flat_map(|line| tokens(line).map(|token| Line { token, claims: line.claims.clone() })).collect()
+    }
+
+    fn table(&self, scene: &Scene) -> LockTable {
+        let claims = |place: usize| -> Vec<&Key> {
+            let stands = |line: &Line| line.claims.iter().any(|(stands, _)| *stands == place);
+            self.keys.iter().zip(&scene.lines).filter(|(_, line)| stands(line)).map(|(key, _)| key).collect()
+        };
+        let living = || scene.sessions.iter().enumerate().filter_map(|(place, lease)| Some((place, (*lease)?)));
+        let sessions: Vec<Value> = living()
+            .map(|(place, lease)| {
+                let Lease { deadline, last, once } = lease;
+                let claims = claims(place);
+                json!([id(place), {
+                    "owner": "", "ttl": TTL, "deadline": deadline, "last": number(last), "once": once, "claims": claims,
+                }])
+            })
+            .collect();
+        let mut deadlines: Vec<(u64, SessionId)> = living().map(|(place, lease)| (lease.deadline, id(place))).collect();
+        deadlines.sort_unstable();
+        let deadlines: Vec<Value> = deadlines.into_iter().map(|entry| json!([entry, null])).collect();
+        let locks: Vec<Value> = (self.keys.iter().zip(&scene.lines))
+            .filter_map(|(key, line)| {
+                let ((holder, claim), waiters) = line.claims.split_first()?;
+                let waiter =
+                    |(place, claim): &(usize, u64)| json!({ "session": id(*place), "sequence": number(*claim) });
+                let queue: Vec<Value> = waiters.iter().map(waiter).collect();
+                let holder = json!({ "session": id(*holder), "token": line.token, "sequence": number(*claim) });
+                Some(json!([key, { "holder": holder, "queue": queue }]))
+            })
+            .collect();
+        let table = json!({
+            "sweep": self.bounds.sweep, "next_session": self.bounds.sessions + 1, "next_token": NEXT_TOKEN,
+            "sessions": sessions, "deadlines": deadlines, "contended": [], "locks": locks,
+        });
+        serde_json::from_value(table).expect("a table")
+    }
+
+    /// The table of a scene.
+    fn cached(&self, scene: &Scene) -> Arc<LockTable> {
+        thread_local! {
+            static TABLE: Latest<(u64, Scene), Arc<LockTable>> = const { Latest::new() };
+        }
+        TABLE.with(|latest| latest.get((self.bounds.sweep, scene.clone()), || Arc::new(self.table(scene))))
+    }
+}
+
+/// Everything that can be applied.
+fn entries(bounds: &Bounds, keys: &[Key]) -> Vec<Payload<Command>> {
+    // One more than there can be: a session that never was, or is gone.
+    let sessions: Vec<SessionId> = (0..=usize::try_from(bounds.sessions).expect("few sessions")).map(id).collect();
+    let numbers: Vec<Option<Sequence>> =
+        (0..=bounds.numbers + u64::from(bounds.numbers > 0)).map(|sequence| number(sequence).map(Sequence)).collect();
+    let mut commands = vec![Command::Open { opening: opening() }, Command::KeepAlive { sessions: sessions.clone() }];
+    for &session in &sessions {
+        commands.extend([Command::Close { session }, Command::KeepAlive { sessions: vec![session] }]);
+    }
+    for key in keys {
+        let (key, both) = (|| key.clone(), [false, true]);
+        commands.extend(both.map(|wait| Command::AcquireOnce { opening: opening(), key: key(), wait }));
+        let (gone, known) = sessions.split_last().expect("there is one that never was");
+        commands.extend(both.map(|wait| Command::Acquire { session: *gone, sequence: None, key: key(), wait }));
+        commands.push(Command::Release { session: *gone, sequence: None, key: key(), claim: Claim::Either });
+        for (&session, &sequence) in
+            known.iter().flat_map(|session| numbers.iter().map(move |number| (session, number)))
+        {
+            commands.extend(both.map(|wait| Command::Acquire { session, sequence, key: key(), wait }));
+            let held = (1..=NEXT_TOKEN).map(|token| Claim::Held(Token(token)));
+            let claims = held.chain([Claim::Waiting, Claim::Either]);
+            commands.extend(claims.map(|claim| Command::Release { session, sequence, key: key(), claim }));
+        }
+    }
+    commands.into_iter().map(Payload::Command).chain([Payload::Noop]).collect()
+}
+
+/// What a table by itself must show, beside its soundness.
+fn is_well_formed(table: &LockTable) -> Result<(), Violation> {
+    table_is_sound(table)?;
+    let fails = |detail: String| Err(Violation { property: "table soundness", detail });
+    for (id, session) in table.sessions().iter() {
+        if session.deadline > NOW.plus(session.ttl.0) {
+            return fails(format!("session {id} lives until {}, longer than its time-to-live", session.deadline));
+        }
+        if session.once && session.claims().is_empty() {
+            return fails(format!("session {id} lives on without the lock it was opened for"));
+        }
+    }
+    for (key, lock) in table.locks().iter() {
+        let claims = lock.queue.iter().map(|waiter| (waiter.session, waiter.sequence));
+        for (id, number) in claims.chain([(lock.holder.session, lock.holder.sequence)]) {
+            if number > table.session(id).and_then(|session| session.last) {
+                return fails(format!("the claim of {id} on {key} has number {number:?}, which {id} has not reached"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether the entry's number, if its session waits under it, is that of a request to wait. A client numbers each operation anew,
+/// so no other can have that number.
+fn is_one_operation(table: &LockTable, entry: &Payload<Command>) -> bool {
+    let Payload::Command(Command::Acquire { session, sequence: Some(number), key, wait: false }) = entry else {
+        return true;
+    };
+    let waits_under_it =
+        |waiter: &palisade_spec::lock::Waiter| waiter.session == *session && waiter.sequence == Some(*number);
+    !table.lock(key).is_some_and(|lock| lock.queue.iter().any(waits_under_it))
+}
+
+/// Whether the sessions that came to be have the next numbers, and leave those after them for later ones.
+fn numbers_are_new(before: &LockTable, after: &LockTable) -> Result<(), Violation> {
+    let new = |before: &LockTable, after: &LockTable| -> Vec<u64> {
+        after.sessions().keys().filter(|id| before.session(**id).is_none()).map(|id| id.number).collect()
+    };
+    let mut numbers = new(before, after);
+    if !numbers.is_empty() {
+        let mut later = after.clone();
+        later.apply(NOW, &Command::Open { opening: opening() });
+        let next = new(after, &later);
+        // One that has the number of another takes its place.
+        numbers.push(next.first().copied().unwrap_or(0));
+    }
+    let greatest = before.sessions().keys().map(|id| id.number).max().unwrap_or(0);
+    let is_new = numbers.is_sorted_by(|a, b| a < b) && numbers.iter().all(|&number| number > greatest);
+    let detail = || format!("sessions {numbers:?} were opened beside session {greatest}");
+    if is_new { Ok(()) } else { Err(Violation { property: "table soundness", detail: detail() }) }
+}
+
+fn opening() -> Opening {
+    Opening { nonce: 0, owner: Owner::from(""), ttl: Ttl(TTL) }
+}
+
+impl Case for Tables {
+    type Scene = Scene;
+    type Step = u16;
+
+    fn scenes(&self) -> Vec<Scene> {
+        let mut all: Vec<Vec<Option<Lease>>> = vec![Vec::new()];
+        for _ in 0..self.bounds.sessions {
+            let leases = self.leases();
+            all = all.iter().flat_map(|known| leases.iter().map(|lease| [&known[..], &[*lease]].concat())).collect();
+        }
+        let mut scenes = Vec::new();
+        for sessions in all {
+            let lines = self.lines(&sessions);
+            let mut lined: Vec<Vec<Line>> = vec![Vec::new()];
+            for _ in 0..self.bounds.keys {
+                let longer = |known: &Vec<Line>| {
+                    let known = known.clone();
+                    lines.iter().map(move |line| [&known[..], std::slice::from_ref(line)].concat()).collect::<Vec<_>>()
+                };
+                lined = lined.iter().flat_map(longer).collect();
+            }
+            let has_reason = |lines: &[Line], place: usize| {
+                sessions[place].is_none_or(|lease| !lease.once)
+                    || lines.iter().any(|line| line.claims.iter().any(|(stands, _)| *stands == place))
+            };
+            lined.retain(|lines| (0..sessions.len()).all(|place| has_reason(lines, place)));
+            scenes.extend(lined.into_iter().map(|lines| Scene { sessions: sessions.clone(), lines }));
+        }
+        scenes
+    }
+
+    fn steps(&self, scene: &Scene, steps: &mut Vec<u16>) {
+        let table = self.cached(scene);
+        let possible = (0..self.entries.len()).filter(|&entry| is_one_operation(&table, &self.entries[entry]));
+        steps.extend(possible.map(|entry| u16::try_from(entry).expect("some hundred entries")));
+    }
+
+    fn take(&self, scene: &Scene, step: &u16) -> Result<Option<&'static str>, Violation> {
+        let before = self.cached(scene);
+        let entry = &self.entries[usize::from(*step)];
+        let mut after = (*before).clone();
+        let outcome = execute(&mut after, NOW, entry);
+        let mut greatest = Token(NEXT_TOKEN - 1);
+        judge(&before, NOW, entry, &outcome, &after, &mut greatest)?;
+        is_well_formed(&after)?;
+        numbers_are_new(&before, &after)?;
+        let ended = outcome.events.iter().filter(|event| matches!(event, Event::Expired { .. })).count();
+        let granted = outcome.events.iter().any(|event| matches!(event, Event::Granted { .. }));
+        Ok(match entry {
+            Payload::Noop if ended > 1 => Some("a sweep ends two sessions"),
+            Payload::Noop if ended > 0 && granted => Some("a sweep ends a holder, and a waiter is granted the lock"),
+            _ => None,
+        })
+    }
+
+    fn properties() -> Vec<Property<Induction<Tables>>> {
+        properties![
+            always: "mutual exclusion", "token monotonicity", "FIFO order", "no early expiry", "exactly once",
+                "release is one's own", "answers are true", "table soundness", "assertions";
+            sometimes: "a sweep ends two sessions", "a sweep ends a holder, and a waiter is granted the lock"
+        ]
+    }
+
+    fn picture(&self, scene: &Scene) -> String {
+        let table = serde_json::to_string(&*self.cached(scene)).expect("a table can be written");
+        format!("at {NOW}, a table {table}")
+    }
+
+    fn sentence(&self, step: &u16) -> String {
+        format!("{:?} is applied", self.entries[usize::from(*step)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scene_is_a_sound_table_and_says_what_it_was_made_of() {
+        let tables = Tables::new(Bounds { sessions: 2, keys: 1, numbers: 1, sweep: 1 });
+        let scenes = tables.scenes();
+        assert!(scenes.len() > 1000);
+        for scene in &scenes {
+            let table = tables.table(scene);
+            assert_eq!(is_well_formed(&table), Ok(()), "{scene:?}");
+            for (place, lease) in scene.sessions.iter().enumerate() {
+                let found = table.session(id(place)).map(|session| (session.deadline.0, session.once));
+                assert_eq!(found, lease.map(|lease| (lease.deadline, lease.once)));
+            }
+            let lock = table.lock(&tables.keys[0]);
+            let line = lock.map_or(0, |lock| 1 + lock.queue.len());
+            assert_eq!(line, scene.lines[0].claims.len());
+            assert_eq!(
+                table.next_deadline().map(|deadline| deadline.0),
+                scene.sessions.iter().flatten().map(|lease| lease.deadline).min()
+            );
+        }
+    }
+}
