@@ -12,6 +12,7 @@
 //! | [`locks`] | the lock table behind a perfect log: late, repeated and lost requests, expiry at any moment |
 //! | [`cluster`] | everything together, with real time, clients that pause, and a resource |
 //! | [`leases`] | time across many terms: clocks, logs and leases, without single messages |
+//! | [`liveness`] | what must come on every fair run: grants, ends of sessions, elections, recoveries |
 //! | [`gallery`] | the designs that Palisade replaces: their flaws, and what repairs them |
 //! | [`world`] | what the layers share: servers, network, disks, crashes, history |
 //! | [`models`] | the models by name, with their bounds |
@@ -34,6 +35,7 @@ pub mod gallery;
 pub mod guided;
 pub mod kept;
 pub mod leases;
+pub mod liveness;
 pub mod locks;
 pub mod membership;
 pub mod models;
