@@ -25,7 +25,9 @@ programs:
 check: lint programs
     RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --document-private-items --quiet
     target/release/palisade-model check
+    target/release/palisade-model liveness
     target/release/palisade-model seeded
+    target/release/palisade-model seeded --lists model/seeded/liveness
     target/release/palisade-model simulate --rounds 2 --states 20000
 
 # The models that take an hour, the runner of seeded bugs itself, and random walks for as long as one likes.
