@@ -37,9 +37,9 @@ pub enum Unfinished {
     /// More states than were allowed.
     #[error("INCOMPLETE: there are more than {0} states; the model is not finite, or larger than that")]
     TooMany(usize),
-    /// The model's bounds cut runs off.
-    #[error("the bounds are too small: {0}")]
-    Bounds(String),
+    /// The model says that runs end early: by a bound, or by a violation of safety.
+    #[error("runs are cut off: {0}")]
+    CutOff(String),
 }
 
 /// What counts as one state: those of one hash, of 64 bits.
@@ -109,7 +109,7 @@ impl Graph {
             return Ok(*number);
         }
         if let Some(why) = model.out_of_room(&state) {
-            return Err(Unfinished::Bounds(why));
+            return Err(Unfinished::CutOff(why));
         }
         let number = u32::try_from(self.labels.len()).expect("fewer than 2^32 states");
         known.insert(fingerprint, number);

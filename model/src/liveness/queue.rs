@@ -2,7 +2,7 @@
 //!
 //! Clients open sessions, acquire, wait, release, withdraw, close, stop for good, and come back with a new session. Cluster
 //! time passes, and the leader's no-ops sweep. Every step is a command or a no-op of the real
-//! [`LockTable`](palisade_spec::lock::LockTable).
+//! [`LockTable`].
 //!
 //! The graph is finite without any bound on time, grants or sessions, because states are compared by what makes a difference
 //! from here on: the order of the sessions and not their numbers, how far a deadline is from the present, of deadlines that

@@ -160,3 +160,53 @@ fn promotion_needs_a_second_heartbeat() {
 fn graph_that_is_too_large_is_an_error() {
     assert_eq!(check(&Queue::new(QUEUE), 100).unwrap_err(), Unfinished::TooMany(100));
 }
+
+/// Up to three, one after the other, and no further: as a bound would have it.
+struct Bounded;
+
+impl stateright::Model for Bounded {
+    type State = u8;
+    type Action = ();
+
+    fn init_states(&self) -> Vec<u8> {
+        vec![0]
+    }
+
+    fn actions(&self, _: &u8, actions: &mut Vec<()>) {
+        actions.push(());
+    }
+
+    fn next_state(&self, last: &u8, (): ()) -> Option<u8> {
+        (*last < 3).then_some(last + 1)
+    }
+}
+
+impl crate::readable::Readable for Bounded {}
+
+impl Live for Bounded {
+    fn classes(&self) -> Vec<super::Class> {
+        Vec::new()
+    }
+
+    fn classes_of(&self, _: &u8, (): &()) -> u64 {
+        0
+    }
+
+    fn labels(&self, _: &u8) -> u64 {
+        0
+    }
+
+    fn responses(&self) -> Vec<super::Response> {
+        let never = |property| super::Response { property, of: "it".to_string(), pending: 0, served: 1 };
+        vec![never("what is never due")]
+    }
+
+    fn out_of_room(&self, state: &u8) -> Option<String> {
+        (*state == 3).then(|| "it stops at 3".to_string())
+    }
+}
+
+#[test]
+fn bound_that_cuts_a_run_off_is_an_error() {
+    assert_eq!(check(&Bounded, MOST).unwrap_err().to_string(), "runs are cut off: it stops at 3");
+}
