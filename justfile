@@ -25,6 +25,7 @@ programs:
 check: lint programs
     RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --document-private-items --quiet
     target/release/palisade-model check
+    target/release/palisade-model liveness
     target/release/palisade-model seeded
     target/release/palisade-model simulate --rounds 2 --states 20000
 

@@ -13,6 +13,7 @@
 //! | [`cluster`] | everything together, with real time, clients that pause, and a resource |
 //! | [`leases`] | time across many terms: clocks, logs and leases, without single messages |
 //! | [`induction`] | invariants that every step keeps, from every state that satisfies them |
+//! | [`liveness`] | what must come on every fair run: grants, ends of sessions, elections, recoveries |
 //! | [`gallery`] | the designs that Palisade replaces: their flaws, and what repairs them |
 //! | [`world`] | what the layers share: servers, network, disks, crashes, history |
 //! | [`models`] | the models by name, with their bounds |
@@ -36,6 +37,7 @@ pub mod guided;
 pub mod induction;
 pub mod kept;
 pub mod leases;
+pub mod liveness;
 pub mod locks;
 pub mod membership;
 pub mod models;

@@ -13,6 +13,7 @@ use palisade_model::check::{Effort, check_all};
 use palisade_model::explore::free_address;
 use palisade_model::facts::columns;
 use palisade_model::kept::make;
+use palisade_model::liveness;
 use palisade_model::models::{Named, Tier, models};
 use palisade_model::seeded;
 use palisade_model::simulate::Walks;
@@ -46,6 +47,17 @@ enum Command {
         /// Stop after about so many seconds, likewise
         #[arg(long, value_name = "SECONDS")]
         time: Option<u64>,
+    },
+    /// Check that what is due comes on every fair run; without names, all that is checked so
+    Liveness {
+        /// Which checks
+        names: Vec<String>,
+        /// Name the checks, and what each explores
+        #[arg(long)]
+        list: bool,
+        /// Give up when there are more states than this
+        #[arg(long, value_name = "STATES", default_value_t = liveness::STATES, value_parser = positive)]
+        limit: usize,
     },
     /// Walk through models at random, far past what can be explored; without names, those that are made for it
     Simulate {
@@ -147,6 +159,8 @@ fn main() -> ExitCode {
             let effort = Effort { threads, states: limit, time: time.map(Duration::from_secs), name: None };
             check(&names, deep, &effort)
         }
+        Command::Liveness { list: true, .. } => list_checks(),
+        Command::Liveness { names, limit, list: false } => check_liveness(&names, limit),
         Command::Simulate { names, seed, states, guided, round: true, .. } => round(&names, seed, states, guided),
         Command::Simulate { names, seconds, rounds, seed, states, threads, guided, round: false } => {
             let until = rounds.map_or(Until::Time(Duration::from_secs(seconds)), Until::Rounds);
@@ -215,6 +229,39 @@ fn check(names: &[String], deep: bool, effort: &Effort) -> Done {
     };
     let chosen: Vec<_> = models.iter().filter(chosen).collect();
     let passes = check_all(&chosen, effort, |line| println!("{line}"));
+    Ok(if passes { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn list_checks() -> Done {
+    let rows =
+        liveness::checks().into_iter().map(|check| [check.name, check.tier.name(), check.about].map(String::from));
+    say(columns(&rows.collect::<Vec<_>>()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check_liveness(names: &[String], most: usize) -> Done {
+    let checks = liveness::checks();
+    if let Some(unknown) = names.iter().find(|name| checks.iter().all(|check| check.name != **name)) {
+        let known: Vec<_> = checks.iter().map(|check| check.name).collect();
+        let message = format!("there is no check of liveness {unknown}; there are {}", known.join(", "));
+        return Err(Failure { message, code: USAGE });
+    }
+    let mut passes = true;
+    for check in checks.iter().filter(|check| names.is_empty() || names.iter().any(|name| name == check.name)) {
+        match check.run(most) {
+            Ok(report) => {
+                say(format_args!("{}: {report}", check.name))?;
+                if let Some(lasso) = report.violations().first().and_then(|answer| answer.lasso.as_ref()) {
+                    say(format_args!("\n{lasso}"))?;
+                }
+                passes &= report.holds();
+            }
+            Err(unfinished) => {
+                say(format_args!("{}: {unfinished}", check.name))?;
+                passes = false;
+            }
+        }
+    }
     Ok(if passes { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

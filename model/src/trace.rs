@@ -352,7 +352,7 @@ pub(crate) fn tell<M: Readable>(model: &M, property: &Property<M>, path: Path<M:
     tell_way(model, property.name, possible, &path.into_vec())
 }
 
-fn tell_way<M: Readable>(model: &M, property: &'static str, possible: bool, path: &Way<M>) -> Trace {
+pub(crate) fn tell_way<M: Readable>(model: &M, property: &'static str, possible: bool, path: &Way<M>) -> Trace {
     let (initial, _) = path.first().expect("a path has a beginning");
     let steps = path.iter().filter_map(|(state, action)| {
         let action = action.as_ref()?;

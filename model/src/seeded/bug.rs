@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::switches::with_switches;
 use super::{Error, in_place, read};
+use crate::liveness::checks;
 use crate::models::{Expected, Named, Tier, models};
 
 /// A bug.
@@ -24,7 +25,7 @@ pub struct Bug {
     pub replace: String,
     /// What stands there instead.
     pub with: String,
-    /// The model that finds it.
+    /// The model that finds it, or the check of liveness.
     pub model: String,
     /// The property that then fails.
     pub property: String,
@@ -66,7 +67,10 @@ impl Claims {
             let properties = model.model.properties().into_iter();
             properties.filter(|(_, possible)| !possible).map(|(property, _)| property).collect()
         };
-        Claims(models().iter().filter(|model| named(model)).map(|model| (model.name, must_hold(model))).collect())
+        let safety: Vec<_> =
+            models().iter().filter(|model| named(model)).map(|model| (model.name, must_hold(model))).collect();
+        let checks = checks().into_iter().filter(|check| bugs.iter().any(|bug| bug.model == check.name));
+        Claims(safety.into_iter().chain(checks.map(|check| (check.name, check.properties()))).collect())
     }
 }
 

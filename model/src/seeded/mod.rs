@@ -7,6 +7,8 @@
 //! violation. A bug that is not found *survives*: either the rule is not needed, or the model does not see what it is
 //! for.
 //!
+//! Bugs by which something never comes are in `liveness.toml`: a check of [liveness](crate::liveness) must find each.
+//!
 //! The protocol itself has no switch for any of this. Each bug is a replacement of a text, which must stand exactly
 //! once in the source, so the list cannot rot unnoticed.
 
@@ -29,7 +31,9 @@ use self::mutants::Mutants;
 pub use self::mutants::mirror;
 pub use self::switches::{ON, SWITCHES, with_switches};
 use crate::kept::{Kept, replace};
+use crate::liveness::{Check, STATES, Unfinished, checks};
 use crate::models::models as registry;
+use crate::trace::Trace;
 
 /// What went wrong with a list, a source, a build or a search. A bug that survives is no error: it is a result.
 #[derive(Debug, thiserror::Error)]
@@ -143,21 +147,38 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 
 /// Looks for a shortest violation, in this binary's own models.
 fn search(model: &str, property: &str) -> ExitCode {
-    let known = registry();
-    let named = known.iter().find(|known| known.name == model).expect("the list was checked against the models");
     // With a bug in it, a protocol may go on for ever within a single step.
     std::thread::spawn(|| {
         std::thread::sleep(PATIENCE);
         eprintln!("it has not come to its end after {PATIENCE:?}");
         std::process::abort();
     });
-    match named.model.trace(property) {
-        Some(trace) => {
+    let found = match checks().iter().find(|check| check.name == model) {
+        Some(check) => lasso(check, property),
+        None => {
+            let known = registry();
+            let named = known.iter().find(|known| known.name == model);
+            Ok(named.expect("the list was checked against the models").model.trace(property))
+        }
+    };
+    match found {
+        Err(unfinished) => {
+            eprintln!("{unfinished}");
+            ExitCode::FAILURE
+        }
+        Ok(Some(trace)) => {
             trace.lines(model).iter().for_each(|line| println!("{line}"));
             ExitCode::from(FOUND)
         }
-        None => ExitCode::from(SURVIVED),
+        Ok(None) => ExitCode::from(SURVIVED),
     }
+}
+
+/// The shortest run on which what a property asks for never comes: to the cycle, and once around it.
+fn lasso(check: &Check, property: &str) -> Result<Option<Trace>, Unfinished> {
+    let report = check.run(STATES)?;
+    let own = report.violations().into_iter().find(|answer| answer.response.property == property);
+    Ok(own.and_then(|answer| answer.lasso.as_ref()).map(|lasso| lasso.trace.clone()))
 }
 
 /// The bugs that are asked for, each of which fits the sources and the models.
@@ -223,10 +244,10 @@ fn hunt_all(workspace: &Path, chosen: &[Bug], scenes: Option<&Path>) -> Result<b
 /// Keeps what there is, without the bug, of the path on which it shows, if live nodes can take it.
 fn keep_scene(file: &Path, bug: &Bug, path: &[Value]) -> Result<(), Error> {
     let known = registry();
-    let named = known.iter().find(|known| known.name == bug.model).expect("the list was checked against the models");
-    if !named.can_be_replayed() {
+    // Runs that go on for ever are no scenes.
+    let Some(named) = known.iter().find(|known| known.name == bug.model && known.can_be_replayed()) else {
         return Ok(());
-    }
+    };
     let scene = named.model.follow(path).expect("a model has a beginning");
     let kept = Kept {
         model: bug.model.clone(),

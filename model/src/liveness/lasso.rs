@@ -1,0 +1,103 @@
+//! A run that goes on for ever, told: the steps to a cycle, and the cycle.
+
+use std::fmt;
+
+use super::fair::{Circle, Fairness};
+use super::graph::{Edge, Graph, fingerprint, steps};
+use super::{Live, Response};
+use crate::trace::{Step, Trace, tell_way};
+
+/// What is said of a run that stays where it is.
+pub const NEVER: &str = "nothing more happens";
+
+/// A fair run on which a response never comes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lasso {
+    /// The steps: those to the cycle, then those of the cycle, once.
+    pub trace: Trace,
+    /// How many steps lead to the cycle.
+    pub stem: usize,
+    /// After how many steps the response is due.
+    pub due_after: usize,
+    /// What is due, and does not come.
+    pub of: String,
+    /// Why the run is fair: a line for each class.
+    pub fairness: Vec<String>,
+}
+
+impl Lasso {
+    /// How many steps it has: those to the cycle, and those of the cycle.
+    pub fn steps(&self) -> usize {
+        self.trace.steps.len()
+    }
+
+    /// The steps of the cycle. There are none where nothing more happens.
+    pub fn cycle(&self) -> &[Step] {
+        &self.trace.steps[self.stem..]
+    }
+
+    /// Takes the steps of a cycle that was found in a graph, in the model.
+    pub(super) fn tell<M: Live>(model: &M, graph: &Graph, response: &Response, circle: &Circle) -> Lasso {
+        let initial =
+            model.init_states().into_iter().find(|state| fingerprint(state) == graph.fingerprint(circle.initial));
+        let mut state = initial.expect("the run begins in an initial state");
+        let mut way = Vec::new();
+        for &Edge { to, classes } in circle.stem.iter().chain(&circle.cycle) {
+            // States that count as one have the same future: one of the steps leads there.
+            let step = steps(model, &state)
+                .into_iter()
+                .find(|(_, own, next)| *own == classes && fingerprint(next) == graph.fingerprint(to));
+            let (action, _, next) = step.expect("states that count as one have the same future");
+            way.push((std::mem::replace(&mut state, next), Some(action)));
+        }
+        way.push((state, None));
+        let trace = tell_way(model, response.property, false, &way);
+        let stem = circle.stem.len();
+        let fairness = fairness(model, graph, circle);
+        Lasso { trace, stem, due_after: circle.pending_after, of: response.of.clone(), fairness }
+    }
+}
+
+/// Why a run that ends in this cycle is fair.
+fn fairness<M: Live>(model: &M, graph: &Graph, circle: &Circle) -> Vec<String> {
+    let stem = circle.stem.len();
+    let begin = circle.stem.last().map_or(circle.initial, |edge| edge.to);
+    let states: Vec<u32> = std::iter::once(begin).chain(circle.cycle.iter().map(|edge| edge.to)).collect();
+    let reason = |(place, class): (usize, super::Class)| {
+        let bit = 1 << place;
+        let taken = circle.cycle.iter().position(|edge| edge.classes & bit != 0);
+        let idle = states.iter().position(|state| graph.enabled[*state as usize] & bit == 0);
+        let why = match (taken, idle, class.fairness) {
+            (Some(step), ..) => format!("happens in step {}", stem + step + 1),
+            (None, Some(_), Fairness::Strong) => "is never possible".to_string(),
+            (None, Some(_), Fairness::Weak) if circle.cycle.is_empty() => "is never possible".to_string(),
+            (None, Some(after), Fairness::Weak) => format!("is not possible after step {}", stem + after),
+            (None, None, _) => unreachable!("the cycle is fair"),
+        };
+        format!("{}: {why}", class.name)
+    };
+    model.classes().into_iter().enumerate().map(reason).collect()
+}
+
+/// The steps, numbered, each with what changed, and why the run is fair.
+impl fmt::Display for Lasso {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Lasso { trace, stem, due_after, of, fairness } = self;
+        writeln!(f, "\"{}\" is violated for {of}: due after step {due_after}, and never served\n", trace.property)?;
+        writeln!(f, "{}\n", trace.initial.trim_end())?;
+        let line = |f: &mut fmt::Formatter<'_>, number: usize| {
+            let Step { action, outcome, .. } = &trace.steps[number];
+            writeln!(f, "{:>3}. {action}", number + 1)?;
+            outcome.lines().try_for_each(|line| writeln!(f, "       {line}"))
+        };
+        (0..*stem).try_for_each(|number| line(f, number))?;
+        if self.cycle().is_empty() {
+            writeln!(f, "from here {NEVER}")?;
+        } else {
+            writeln!(f, "from here the following repeats for ever:")?;
+            (*stem..self.steps()).try_for_each(|number| line(f, number))?;
+        }
+        writeln!(f, "this is fair:")?;
+        fairness.iter().try_for_each(|line| writeln!(f, "     {line}"))
+    }
+}

@@ -1,0 +1,471 @@
+//! Queues and sessions: the lock table behind a leader whose clock runs, without end.
+//!
+//! Clients open sessions, acquire, wait, release, withdraw, close, stop for good, and come back with a new session. Cluster
+//! time passes, and the leader's no-ops sweep. Every step is a command or a no-op of the real
+//! [`LockTable`].
+//!
+//! The graph is finite without any bound on time, grants or sessions, because states are compared by what makes a difference
+//! from here on: the order of the sessions and not their numbers, how far a deadline is from the present, of deadlines that
+//! have passed only their order, and no tokens (a holder releases what it holds). The table's indexes are compared, too. That
+//! such states have the same future is a test.
+//!
+//! # What is assumed
+//!
+//! - A client that has not stopped keeps its session alive in time: time does not pass a deadline of such a client. One that
+//!   does not manage is one that has stopped.
+//! - Weak fairness: time passes; a client that lives sends keepalives; the leader appends a no-op while a deadline has passed;
+//!   a holder lets go of a lock, by a release, by closing its session, or by stopping.
+//! - Where a sweep ends a single session ([`Bounds::sweep`] of 1), strong fairness of sweeps that find no due session with a
+//!   lock that others wait for: such sessions are swept first, and if they come due as fast as sweeps end them, no other
+//!   session is ever swept. Nothing waits for those others; they only take memory.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use palisade_spec::lock::{Claim, Command, Key, LockTable, Opening, Owner, Session, SessionId, Ttl};
+use palisade_spec::raft::{Stamp, StateMachine};
+use stateright::{Model, Property};
+
+use super::{Class, Fairness, Live, Response};
+use crate::facts::Facts;
+use crate::readable::Readable;
+
+/// The limits of one configuration. Nothing that goes on for ever is limited.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// How many clients there are. Each has one session at a time.
+    pub clients: usize,
+    /// How many keys.
+    pub keys: usize,
+    /// How many ticks a session lives without a sign of life.
+    pub ttl: u64,
+    /// How much a sweep ends.
+    pub sweep: u64,
+    /// Whether an acquire may open a session of its own.
+    pub once: bool,
+    /// Whether sweeps that find no contended session are taken with strong fairness.
+    pub sweeps_catch_up: bool,
+    /// A flaw that is put in, to show that it is found.
+    pub flaw: Option<Flaw>,
+}
+
+/// What could be wrong with a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// A release moves the first waiter behind the others, if there are others.
+    SkipsTheFirst,
+    /// The leader appends no no-op for a session that has no lock.
+    ForgetsIdleSessions,
+}
+
+/// What a client is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Mode {
+    /// It has no session.
+    Away,
+    /// It keeps its session alive.
+    Lives,
+    /// It does nothing any more. When its session has ended, it may come back.
+    Stopped,
+}
+
+/// A client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Client {
+    mode: Mode,
+    /// The keys that it has asked for and not given up, a bit each.
+    wants: u64,
+}
+
+/// A table, its clients, and the time.
+#[derive(Clone, PartialEq)]
+pub struct State {
+    table: LockTable,
+    now: Stamp,
+    clients: Vec<Client>,
+    keys: usize,
+}
+
+/// What happens. Clients and keys are counted from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A client opens a session.
+    Open(usize),
+    /// A client without a session acquires a lock, and waits for it.
+    AcquireOnce(usize, usize),
+    /// A client acquires a lock, and waits for it.
+    Acquire(usize, usize),
+    /// A holder releases.
+    Release(usize, usize),
+    /// A waiter gives up.
+    Withdraw(usize, usize),
+    /// A client closes its session.
+    Close(usize),
+    /// A client's keepalive.
+    KeepAlive(usize),
+    /// A client stops for good.
+    Stop(usize),
+    /// Cluster time passes.
+    Tick,
+    /// The leader's no-op.
+    Sweep,
+}
+
+/// The model.
+pub struct Queue {
+    /// What is explored.
+    pub bounds: Bounds,
+    keys: Vec<Key>,
+}
+
+impl Queue {
+    /// Clients without sessions, and an empty table.
+    pub fn new(bounds: Bounds) -> Queue {
+        let keys = (0..bounds.keys).map(|place| Key::from(name(place).as_str())).collect();
+        Queue { bounds, keys }
+    }
+
+    /// The class of a client's letting go of a key.
+    fn lets_go(&self, client: usize, key: usize) -> usize {
+        2 + self.bounds.clients + client * self.bounds.keys + key
+    }
+
+    fn opening(&self, client: usize) -> Opening {
+        Opening { nonce: client as u64, owner: Owner::from(""), ttl: Ttl(self.bounds.ttl) }
+    }
+
+    fn command(&self, state: &State, action: Action) -> Option<Command> {
+        let session = |client| state.session(client).map(|(id, _)| id);
+        let key = |place: usize| self.keys[place].clone();
+        Some(match action {
+            Action::Open(client) => Command::Open { opening: self.opening(client) },
+            Action::AcquireOnce(client, place) => {
+                Command::AcquireOnce { opening: self.opening(client), key: key(place), wait: true }
+            }
+            Action::Acquire(client, place) => {
+                Command::Acquire { session: session(client)?, sequence: None, key: key(place), wait: true }
+            }
+            Action::Release(client, place) => {
+                let claim = Claim::Held(state.table.lock(&self.keys[place])?.holder.token);
+                Command::Release { session: session(client)?, sequence: None, key: key(place), claim }
+            }
+            Action::Withdraw(client, place) => {
+                let claim = Claim::Waiting;
+                Command::Release { session: session(client)?, sequence: None, key: key(place), claim }
+            }
+            Action::Close(client) => Command::Close { session: session(client)? },
+            Action::KeepAlive(client) => Command::KeepAlive { sessions: vec![session(client)?] },
+            Action::Stop(_) | Action::Tick | Action::Sweep => return None,
+        })
+    }
+
+    /// Whether a session is due that the leader appends a no-op for.
+    fn may_sweep(&self, state: &State) -> bool {
+        let is_due = state.table.next_deadline().is_some_and(|deadline| deadline < state.now);
+        is_due
+            && (self.bounds.flaw != Some(Flaw::ForgetsIdleSessions) || {
+                let due = state.table.sessions().values().filter(|session| session.is_due(state.now));
+                let holds = |session: &Session| !session.claims().is_empty();
+                due.into_iter().any(holds)
+            })
+    }
+
+    /// The flaw of a queue that lets its second waiter go first.
+    fn skip_the_first(&self, state: &mut State, place: usize) {
+        let queue = state.table.lock(&self.keys[place]).map(|lock| lock.queue.clone()).unwrap_or_default();
+        if let (Some(first), true) = (queue.front(), queue.len() > 1) {
+            let (session, key) = (first.session, self.keys[place].clone());
+            let claim = Claim::Waiting;
+            state.table.apply(state.now, &Command::Release { session, sequence: None, key: key.clone(), claim });
+            state.table.apply(state.now, &Command::Acquire { session, sequence: None, key, wait: true });
+        }
+    }
+
+    fn holds(&self, state: &State, client: usize, key: usize) -> bool {
+        state.table.lock(&self.keys[key]).is_some_and(|lock| lock.holder.session.nonce == client as u64)
+    }
+
+    fn facts(&self, state: &State) -> Facts {
+        let mut facts = Facts::default();
+        for key in &self.keys {
+            let who = |id: SessionId| format!("client {}", id.nonce + 1);
+            let (holder, queue) = state.table.lock(key).map_or_else(Default::default, |lock| {
+                let queue: Vec<String> = lock.queue.iter().map(|waiter| who(waiter.session)).collect();
+                (who(lock.holder.session), queue.join(", "))
+            });
+            facts.fields(format!("key {key}"), [("held by", holder), ("queue", queue)]);
+        }
+        for (number, client) in state.clients.iter().enumerate() {
+            let mode = match client.mode {
+                Mode::Away => "no session",
+                Mode::Lives => "lives",
+                Mode::Stopped => "has stopped",
+            };
+            let left = state.session(number).map_or(String::new(), |(_, session)| match session.is_due(state.now) {
+                true => "is due".to_string(),
+                false => format!("has {} left", session.deadline.0 - state.now.0),
+            });
+            facts.fields(format!("client {}", number + 1), [("", mode.to_string()), ("session", left)]);
+        }
+        facts
+    }
+}
+
+fn name(key: usize) -> String {
+    ["a", "b", "c"][key].to_string()
+}
+
+impl State {
+    /// The client's session. It is told by its nonce.
+    fn session(&self, client: usize) -> Option<(SessionId, &Session)> {
+        let mut sessions = self.table.sessions().iter();
+        sessions.find(|(id, _)| id.nonce == client as u64).map(|(id, session)| (*id, session))
+    }
+
+    /// How far a deadline is; of those that have passed, only which of them it is.
+    fn distances(&self) -> impl Fn(Stamp) -> u64 {
+        let now = self.now;
+        let sessions = self.table.sessions().values().map(|session| session.deadline);
+        let indexes = self.table.deadlines().keys().chain(self.table.contended().keys()).map(|(deadline, _)| *deadline);
+        let mut passed: Vec<Stamp> = sessions.chain(indexes).filter(|deadline| *deadline < now).collect();
+        passed.sort_unstable();
+        passed.dedup();
+        move |deadline| match deadline < now {
+            true => passed.iter().position(|other| *other == deadline).map_or(0, |place| place as u64) << 32,
+            false => 1 + deadline.0 - now.0,
+        }
+    }
+}
+
+/// States of one hash have the same future.
+impl Hash for State {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        let distance = self.distances();
+        self.clients.hash(hasher);
+        for (id, session) in self.table.sessions().iter() {
+            (id.nonce, distance(session.deadline), session.once).hash(hasher);
+            session.claims().hash(hasher);
+        }
+        u64::MAX.hash(hasher);
+        for (key, lock) in self.table.locks().iter() {
+            (key, lock.holder.session.nonce).hash(hasher);
+            lock.queue.iter().for_each(|waiter| waiter.session.nonce.hash(hasher));
+            u64::MAX.hash(hasher);
+        }
+        for (deadline, id) in self.table.deadlines().keys() {
+            (distance(*deadline), id.nonce).hash(hasher);
+        }
+        u64::MAX.hash(hasher);
+        for ((deadline, id), locks) in self.table.contended().iter() {
+            (distance(*deadline), id.nonce, *locks).hash(hasher);
+        }
+    }
+}
+
+/// A table, for people.
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bounds = Bounds {
+            clients: self.clients.len(),
+            keys: self.keys,
+            ttl: 0,
+            sweep: 0,
+            once: false,
+            sweeps_catch_up: false,
+            flaw: None,
+        };
+        fmt::Display::fmt(&Queue::new(bounds).facts(self), f)
+    }
+}
+
+impl Model for Queue {
+    type State = State;
+    type Action = Action;
+
+    /// What must always hold is for the layer [`locks`](crate::locks).
+    fn properties(&self) -> Vec<Property<Queue>> {
+        Vec::new()
+    }
+
+    fn init_states(&self) -> Vec<State> {
+        let client = Client { mode: Mode::Away, wants: 0 };
+        let Bounds { clients, keys, sweep, .. } = self.bounds;
+        vec![State { table: LockTable::sweeping(sweep), now: Stamp(0), clients: vec![client; clients], keys }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let keys = 0..self.bounds.keys;
+        for (client, Client { mode, .. }) in state.clients.iter().enumerate() {
+            match mode {
+                Mode::Away => {
+                    actions.push(Action::Open(client));
+                    if self.bounds.once {
+                        actions.extend(keys.clone().map(|key| Action::AcquireOnce(client, key)));
+                    }
+                }
+                Mode::Lives => {
+                    let Some((id, session)) = state.session(client) else { continue };
+                    for key in keys.clone() {
+                        let lock = state.table.lock(&self.keys[key]);
+                        let waits = lock.is_some_and(|lock| lock.place_of(id).is_some());
+                        actions.push(match (self.holds(state, client, key), waits) {
+                            (true, _) => Action::Release(client, key),
+                            (false, true) => Action::Withdraw(client, key),
+                            (false, false) => Action::Acquire(client, key),
+                        });
+                    }
+                    actions.extend([Action::Close(client), Action::Stop(client)]);
+                    if session.deadline < state.now.plus(session.ttl.0) {
+                        actions.push(Action::KeepAlive(client));
+                    }
+                }
+                Mode::Stopped => {}
+            }
+        }
+        let lives = |place: &usize| state.clients[*place].mode == Mode::Lives;
+        let mut deadlines = (0..state.clients.len()).filter(lives).filter_map(|client| state.session(client));
+        if deadlines.all(|(_, session)| session.deadline > state.now) {
+            actions.push(Action::Tick);
+        }
+        if self.may_sweep(state) {
+            actions.push(Action::Sweep);
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut next = last.clone();
+        match action {
+            Action::Tick => {
+                // What is left of sessions that live is all that time changes.
+                let changes = last.table.sessions().values().any(|session| !session.is_due(last.now));
+                if !changes {
+                    return None;
+                }
+                next.now = last.now.plus(1);
+            }
+            Action::Sweep => {
+                next.table.advance(last.now);
+            }
+            Action::Stop(client) => next.clients[client] = Client { mode: Mode::Stopped, wants: 0 },
+            Action::Open(client) => next.clients[client].mode = Mode::Lives,
+            Action::AcquireOnce(client, key) => next.clients[client] = Client { mode: Mode::Lives, wants: 1 << key },
+            Action::Acquire(client, key) => next.clients[client].wants |= 1 << key,
+            Action::Release(client, key) | Action::Withdraw(client, key) => next.clients[client].wants &= !(1 << key),
+            Action::Close(client) => next.clients[client].wants = 0,
+            Action::KeepAlive(_) => {}
+        }
+        if let (Action::Release(_, key), Some(Flaw::SkipsTheFirst)) = (action, self.bounds.flaw) {
+            self.skip_the_first(&mut next, key);
+        }
+        if let Some(command) = self.command(last, action) {
+            next.table.apply(last.now, &command);
+        }
+        for client in 0..next.clients.len() {
+            if next.session(client).is_none() {
+                next.clients[client] = Client { mode: Mode::Away, wants: 0 };
+            }
+        }
+        Some(next)
+    }
+
+    fn format_action(&self, action: &Action) -> String {
+        match action {
+            Action::Open(client) => format!("client {} opens a session", client + 1),
+            Action::AcquireOnce(client, key) => {
+                format!("client {} acquires {} with a session of its own, and waits for it", client + 1, name(*key))
+            }
+            Action::Acquire(client, key) => format!("client {} acquires {}, and waits for it", client + 1, name(*key)),
+            Action::Release(client, key) => format!("client {} releases {}", client + 1, name(*key)),
+            Action::Withdraw(client, key) => format!("client {} waits for {} no longer", client + 1, name(*key)),
+            Action::Close(client) => format!("client {} closes its session", client + 1),
+            Action::KeepAlive(client) => format!("client {} keeps its session alive", client + 1),
+            Action::Stop(client) => format!("client {} stops for good", client + 1),
+            Action::Tick => "time passes".to_string(),
+            Action::Sweep => "the leader's no-op sweeps".to_string(),
+        }
+    }
+
+    fn format_step(&self, last: &State, action: Action) -> Option<String> {
+        let next = self.next_state(last, action)?;
+        Some(self.facts(&next).since(&self.facts(last)).join("\n"))
+    }
+}
+
+impl Readable for Queue {}
+
+impl Live for Queue {
+    fn classes(&self) -> Vec<Class> {
+        let weak = |name: String| Class { name, fairness: Fairness::Weak };
+        let mut classes = vec![weak("time passes".to_string()), weak("the leader sweeps".to_string())];
+        let clients = 0..self.bounds.clients;
+        classes.extend(clients.clone().map(|client| weak(format!("client {} keeps its session alive", client + 1))));
+        for client in clients {
+            let keys = 0..self.bounds.keys;
+            classes.extend(keys.map(|key| weak(format!("client {} lets go of {}", client + 1, name(key)))));
+        }
+        if self.bounds.sweeps_catch_up {
+            let name = "the leader sweeps sessions that nothing waits for".to_string();
+            classes.push(Class { name, fairness: Fairness::Strong });
+        }
+        classes
+    }
+
+    fn classes_of(&self, state: &State, action: &Action) -> u64 {
+        let lets_go = |client: usize, keys: std::ops::Range<usize>| {
+            let held = keys.filter(|key| self.holds(state, client, *key));
+            held.fold(0, |bits, key| bits | 1 << self.lets_go(client, key))
+        };
+        match *action {
+            Action::Tick => 1,
+            Action::Sweep => {
+                let contended = state.table.contended().keys().any(|(deadline, _)| *deadline < state.now);
+                let catches_up = self.bounds.sweeps_catch_up && !contended;
+                2 | u64::from(catches_up) << self.lets_go(self.bounds.clients, 0)
+            }
+            Action::KeepAlive(client) => 1 << (2 + client),
+            Action::Release(client, key) => lets_go(client, key..key + 1),
+            Action::Close(client) | Action::Stop(client) => lets_go(client, 0..self.bounds.keys),
+            Action::Open(_) | Action::AcquireOnce(..) | Action::Acquire(..) | Action::Withdraw(..) => 0,
+        }
+    }
+
+    /// For each client and each key: it wants the lock and has it not, or not so. For each client: its session is due, or
+    /// not so; it has stopped and has a session, or not so.
+    fn labels(&self, state: &State) -> u64 {
+        let mut truths = Vec::new();
+        for (number, client) in state.clients.iter().enumerate() {
+            let waits = |key: usize| client.wants & (1 << key) != 0 && !self.holds(state, number, key);
+            truths.extend((0..self.bounds.keys).map(waits));
+            truths.push(state.session(number).is_some_and(|(_, session)| session.is_due(state.now)));
+            truths.push(client.mode == Mode::Stopped);
+        }
+        let bits = truths.into_iter().enumerate();
+        bits.fold(0, |labels, (place, truth)| labels | 1 << (2 * place + usize::from(!truth)))
+    }
+
+    fn responses(&self) -> Vec<Response> {
+        let Bounds { clients, keys, .. } = self.bounds;
+        let own = u32::try_from(keys).expect("few keys") + 2;
+        let response = |property, client: usize, place: u32, of: String| {
+            let label = 2 * (u32::try_from(client).expect("few clients") * own + place);
+            Response { property, of, pending: label, served: label + 1 }
+        };
+        let waiter = |client: usize, key: usize| {
+            let of = format!("client {} on {}", client + 1, name(key));
+            response(GRANTED, client, u32::try_from(key).expect("few keys"), of)
+        };
+        let mut all: Vec<Response> =
+            (0..clients).flat_map(|client| (0..keys).map(move |key| waiter(client, key))).collect();
+        for (property, place) in [(DUE_ENDS, own - 2), (STOPPED_ENDS, own - 1)] {
+            all.extend((0..clients).map(|client| response(property, client, place, format!("client {}", client + 1))));
+        }
+        all
+    }
+}
+
+/// A waiter that does not give up is granted the lock.
+pub const GRANTED: &str = "every waiter is granted the lock";
+/// A session whose deadline has passed ends.
+pub const DUE_ENDS: &str = "every due session ends";
+/// A session that is kept alive no longer ends.
+pub const STOPPED_ENDS: &str = "the session of a stopped client ends";

@@ -1,0 +1,112 @@
+//! The checks of liveness by name, with their bounds.
+
+use super::healing::{Healing, UNLIMITED, Until};
+use super::queue::{self, Queue};
+use super::{Live, Report, Unfinished, check};
+use crate::membership::{Changes, Operators};
+use crate::models::{CLUSTER, JOINED, REPLACED, Tier, prompt};
+use crate::raft::{Proposals, Tape};
+use crate::world::{Bounds, Elections, World};
+
+/// A check by name.
+pub struct Check {
+    /// Its name.
+    pub name: &'static str,
+    /// When it is run: with the tests if it is quick.
+    pub tier: Tier,
+    /// What it explores, in a line.
+    pub about: &'static str,
+    properties: Box<dyn Fn() -> Vec<&'static str> + Send + Sync>,
+    run: Box<dyn Fn(usize) -> Result<Report, Unfinished> + Send + Sync>,
+}
+
+impl Check {
+    /// What it checks.
+    pub fn properties(&self) -> Vec<&'static str> {
+        (self.properties)()
+    }
+
+    /// Runs it, unless its graph has more than `most` states.
+    ///
+    /// # Errors
+    /// If it has, or the model's bounds cut it.
+    pub fn run(&self, most: usize) -> Result<Report, Unfinished> {
+        (self.run)(most)
+    }
+}
+
+fn named<M: Live>(name: &'static str, tier: Tier, about: &'static str, make: fn() -> M) -> Check {
+    let properties = move || {
+        let mut properties: Vec<_> = make().responses().iter().map(|response| response.property).collect();
+        properties.dedup();
+        properties
+    };
+    Check { name, tier, about, properties: Box::new(properties), run: Box::new(move |most| check(&make(), most)) }
+}
+
+/// Every check there is.
+pub fn checks() -> Vec<Check> {
+    vec![
+        named("queue", Tier::Quick, "3 clients, 1 key, leases of 2 ticks, sessions that acquires open", || {
+            Queue::new(queue::Bounds { ttl: 2, once: true, ..QUEUE })
+        }),
+        named("queue-sweeps", Tier::Quick, "as queue, leases of a tick, a sweep ends one session", || {
+            Queue::new(queue::Bounds { sweep: 1, once: true, sweeps_catch_up: true, ..QUEUE })
+        }),
+        named("queue-keys", Tier::Full, "3 clients, 2 keys, leases of a tick", || {
+            Queue::new(queue::Bounds { keys: 2, ..QUEUE })
+        }),
+        named("queue-four", Tier::Full, "4 clients, 1 key, leases of a tick, a sweep ends one session", || {
+            Queue::new(queue::Bounds { clients: 4, sweep: 1, sweeps_catch_up: true, ..QUEUE })
+        }),
+        named("healing", Tier::Quick, "3 servers, 2 terms, logs of 2, a crash, a server cut off", || {
+            healing(Until { terms: 2, log: 2 }, Bounds { crashes: 1, delivery: prompt(0, 1), ..BLANK })
+        }),
+        named("healing-losses", Tier::Full, "3 servers, 3 terms, logs of 3, 2 messages lost, a server cut off", || {
+            healing(Until { terms: 3, log: 3 }, Bounds { delivery: prompt(2, 1), ..BLANK })
+        }),
+        named(
+            "healing-late",
+            Tier::Full,
+            "a leader and 2 followers, 2 terms, logs of 2, 2 messages late, a server cut off",
+            || healing(Until { terms: 2, log: 2 }, Bounds { late: 2, delivery: prompt(0, 1), seeded: true, ..BLANK }),
+        ),
+        named(
+            "healing-snapshots",
+            Tier::Full,
+            "a leader and 2 followers, 2 terms, logs of 3, a snapshot, a message lost, a server cut off",
+            || {
+                let delivery = prompt(1, 1);
+                healing(Until { terms: 2, log: 3 }, Bounds { snapshots: 1, delivery, seeded: true, ..BLANK })
+            },
+        ),
+        named(
+            "healing-returning",
+            Tier::Full,
+            "a leader, 2 followers, one of which loses its disk and comes back as another server, 2 terms, logs of 5, a message lost, one cut off",
+            || returning(REPLACED, Until { terms: 2, log: 5 }, Bounds { delivery: prompt(1, 1), ..RETURNING }),
+        ),
+    ]
+}
+
+/// Maximum number of states, unless another is given: about 4 GiB.
+pub const STATES: usize = 10_000_000;
+
+pub(super) const QUEUE: queue::Bounds =
+    queue::Bounds { clients: 3, keys: 1, ttl: 1, sweep: 250, once: false, sweeps_catch_up: false, flaw: None };
+
+/// A blank cluster, whose elections are held step by step.
+pub(super) const BLANK: Bounds =
+    Bounds { terms: UNLIMITED, log: UNLIMITED, elections: Elections::StepByStep, seeded: false, ..CLUSTER };
+
+/// The same with a leader, and a server that knows of nothing.
+pub(super) const RETURNING: Bounds =
+    Bounds { terms: UNLIMITED, log: UNLIMITED, elections: Elections::StepByStep, ..JOINED };
+
+pub(super) fn healing(until: Until, bounds: Bounds) -> Healing<Proposals> {
+    Healing::new(World::new(bounds, Tape::default(), Proposals::new(until.log, 0)), until)
+}
+
+pub(super) fn returning(changes: Changes, until: Until, bounds: Bounds) -> Healing<Operators> {
+    Healing::new(World::new(bounds, Tape::default(), Operators::new(changes, 0, until.log)), until)
+}

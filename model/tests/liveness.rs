@@ -1,0 +1,85 @@
+//! Liveness: what is due comes on every fair run of the quick checks, the command says so, and the document says what the
+//! checks say.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use palisade_model::liveness::{STATES, checks};
+use palisade_model::models::Tier;
+use palisade_model::seeded::bugs;
+
+fn run(arguments: &[&str]) -> (i32, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_palisade-model")).arg("liveness").args(arguments).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn quick_checks_hold_with_as_many_states_as_are_documented() {
+    let rows = documented();
+    for check in checks().into_iter().filter(|check| check.tier == Tier::Quick) {
+        let report = check.run(STATES).unwrap();
+        assert!(report.holds(), "{}: {report}", check.name);
+        let row = rows.iter().find(|row| row[0] == check.name).expect("it is documented");
+        let numbers = [report.states, report.edges].map(|number| number.to_string());
+        assert_eq!([&row[3], &row[4]].map(|cell| cell.replace(',', "")), numbers, "{}", check.name);
+    }
+}
+
+#[test]
+fn command_prints_numbers_and_a_verdict_for_each_property() {
+    let (code, told, _) = run(&["queue-sweeps"]);
+    assert_eq!(code, 0, "{told}");
+    let lines: Vec<&str> = told.lines().collect();
+    assert!(lines[0].starts_with("queue-sweeps: ") && lines[0].contains(" states, "), "{told}");
+    assert_eq!(lines.len(), 4, "{told}");
+    assert!(lines[1..].iter().all(|line| line.contains("\" holds; due in ")), "{told}");
+}
+
+#[test]
+fn graph_that_is_not_explored_to_its_end_fails() {
+    let (code, told, _) = run(&["queue", "--limit", "1000"]);
+    assert_eq!(code, 1);
+    assert!(told.starts_with("queue: INCOMPLETE"), "{told}");
+}
+
+#[test]
+fn unknown_check_is_an_error_that_names_those_there_are() {
+    let (code, _, told) = run(&["queues"]);
+    assert_eq!(code, 64);
+    assert!(told.contains("no check of liveness queues") && told.contains("healing-returning"), "{told}");
+    let (code, told, _) = run(&["--list"]);
+    assert_eq!((code, told.lines().count()), (0, checks().len()));
+}
+
+fn workspace() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+#[test]
+fn every_property_finds_a_seeded_bug() {
+    let all = bugs(&workspace().join("model/seeded")).unwrap();
+    let checks = checks();
+    let of_liveness = all.iter().filter(|bug| checks.iter().any(|check| check.name == bug.model));
+    let found: BTreeSet<_> = of_liveness.map(|bug| bug.property.as_str()).collect();
+    let asked: BTreeSet<_> = checks.iter().flat_map(|check| check.properties()).collect();
+    assert_eq!(found, asked, "every property finds a bug");
+}
+
+/// The cells of the table of checks in docs/verification.md.
+fn documented() -> Vec<Vec<String>> {
+    let text = std::fs::read_to_string(workspace().join("docs/verification.md")).unwrap();
+    let rows = text.lines().skip_while(|line| !line.starts_with("| check |")).skip(2);
+    let rows = rows.take_while(|line| line.starts_with('|'));
+    let cells = |row: &str| row.trim_matches('|').split(" | ").map(|cell| cell.trim().replace('`', "")).collect();
+    rows.map(cells).collect()
+}
+
+#[test]
+fn document_says_what_the_checks_say() {
+    let documented: Vec<[String; 3]> =
+        documented().into_iter().map(|row| [row[0].clone(), row[1].clone(), row[2].clone()]).collect();
+    let explored = checks().into_iter().map(|check| [check.name, check.tier.name(), check.about].map(String::from));
+    assert_eq!(documented, explored.collect::<Vec<_>>());
+}
