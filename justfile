@@ -8,10 +8,11 @@ default:
 dev *ARGS:
     cargo run --release -- dev {{ ARGS }}
 
-# Format and lints.
+# Format, lints and documentation.
 lint:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets -- -D warnings
+    RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --document-private-items --quiet
 
 # Before every commit: format, lints, unit tests.
 check-fast: lint
@@ -23,7 +24,6 @@ programs:
 
 # What must hold beside the tests: lints, documentation, every model explored to its end, seeded bugs, random walks.
 check: lint programs
-    RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --document-private-items --quiet
     target/release/palisade-model check
     target/release/palisade-model liveness
     target/release/palisade-model seeded

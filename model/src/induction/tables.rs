@@ -1,6 +1,6 @@
 //! The lock table: whatever state it is in, every entry leaves it sound, and does what it must.
 //!
-//! The state is the table alone. The invariants are those of [`table_is_sound`](palisade_spec::invariants::table_is_sound), which
+//! The state is the table alone. The invariants are those of [`table_is_sound`], which
 //! hold of a table by itself, and five more that a single state can show:
 //!
 //! - no session has a number that is still to be given out,
