@@ -41,6 +41,7 @@ pub mod liveness;
 pub mod locks;
 pub mod membership;
 pub mod models;
+mod named;
 pub mod pinned;
 pub mod progress;
 pub mod raft;

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use palisade_model::seeded::{Bug, Claims, bugs};
 
 /// As few bugs there may be.
-const LEAST: usize = 205;
+const LEAST: usize = 206;
 
 fn workspace() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))

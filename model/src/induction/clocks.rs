@@ -1,5 +1,5 @@
 //! Clocks: whatever a node has measured or heard, its clock has moved on from the stamp of every entry in its log by no more
-//! than the entry's *age*, which is the real time since its leader stamped it. So no session ends early, whoever leads.
+//! than the entry's *age*, which is the real time since its leader stamped it. So no session ends early under any leader.
 //!
 //! The history is made of logs whose entries have ages. The invariants are:
 //!
@@ -22,8 +22,9 @@ use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Body, HardState, Input, Node, NodeId, Output, Payload, Stamp, Term};
 use stateright::Property;
 
-use super::logs::{self, Stamped, append, match_each_other, message, recover, step};
+use super::logs::{self, Stamped, append, grown, match_each_other, message, recover, step};
 use super::{Case, Induction, Latest, State, properties};
+use crate::locks::require;
 
 /// How many servers there are.
 const SERVERS: u32 = 3;
@@ -107,24 +108,20 @@ impl Clocks {
     /// The case within these bounds.
     pub fn new(bounds: Bounds) -> Clocks {
         let small = |number: u64| u8::try_from(number).expect("a small number");
-        let mut logs = vec![Vec::new()];
-        let mut from = 0;
-        while from < logs.len() {
-            let known: Vec<Aged> = logs[from].clone();
+        let longest = bounds.log.max(bounds.leaders_log);
+        let logs = grown(|known: &[Aged]| {
+            if known.len() == longest {
+                return Vec::new();
+            }
             let last = known.last().copied().unwrap_or(Aged { term: 1, stamp: 0, age: small(bounds.ages) });
-            for term in last.term..=small(bounds.terms) {
-                for stamp in last.stamp..=small(bounds.stamps) {
-                    let next = (0..=last.age).map(|age| Aged { term, stamp, age });
-                    // The time between two stamps has passed between the two entries.
-                    let next = next.filter(|next| known.is_empty() || next.stamp - last.stamp <= last.age - next.age);
-                    logs.extend(next.map(|next| [&known[..], &[next]].concat()));
-                }
-            }
-            from += 1;
-            if logs[from..].first().is_none_or(|log| log.len() == bounds.log.max(bounds.leaders_log)) {
-                break;
-            }
-        }
+            let terms = last.term..=small(bounds.terms);
+            let stamps = || last.stamp..=small(bounds.stamps);
+            let all = terms.flat_map(|term| {
+                stamps().flat_map(move |stamp| (0..=last.age).map(move |age| Aged { term, stamp, age }))
+            });
+            // The time between two stamps has passed between the two entries.
+            all.filter(|next| known.is_empty() || next.stamp - last.stamp <= last.age - next.age).collect()
+        });
         Clocks { bounds, logs }
     }
 
@@ -259,9 +256,7 @@ impl Case for Clocks {
         let mut node = self.node(scene);
         let before = node.clock();
         let is_own = before == Stamp(u64::from(scene.clock));
-        logs::require("clock monotonicity", is_own, || {
-            format!("a clock of its own log is heard, and it reads {before}")
-        })?;
+        require("clock monotonicity", is_own, || format!("a clock of its own log is heard, and it reads {before}"))?;
         match taken {
             Step::Hear { entries, reading } => {
                 let body = append(&stamped(leaders), entries.start, entries.end, 0, u64::from(*reading));

@@ -37,8 +37,12 @@ use palisade_spec::raft::{
 };
 use stateright::Property;
 
-use super::logs::{self, NODE, Stamped, append, match_each_other, message, position, recover, require, step, terms};
+use super::logs::{self, NODE, Stamped, append, grown, match_each_other, message, position, recover, step};
 use super::{Case, Induction, Latest, State, properties};
+use crate::locks::require;
+
+/// The vote of a node that has voted for no candidate.
+const NO_VOTE: u32 = 0;
 
 /// What is varied.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +89,7 @@ pub struct Scene {
     /// Its log, by its place in the list.
     log: usize,
     term: u64,
-    /// For whom it voted; its own number if it campaigns or leads.
+    /// The candidate that it voted for; its own number if it campaigns or leads.
     vote: u32,
     /// Up to where it knows its log to be committed.
     commit: u64,
@@ -96,7 +100,7 @@ pub struct Scene {
 pub enum Step {
     /// It hears entries of a leader's log.
     Append {
-        /// From whom.
+        /// The leader.
         from: u32,
         /// In which term.
         term: u64,
@@ -109,7 +113,7 @@ pub enum Step {
     },
     /// A candidate with this log asks for its vote, or whether it would give it.
     AskForVote {
-        /// Who.
+        /// The candidate.
         from: u32,
         /// In which term.
         term: u64,
@@ -144,9 +148,15 @@ pub enum Question {
 impl Consensus {
     /// The case within these bounds.
     pub fn new(bounds: Bounds) -> Consensus {
-        let unstamped = |terms: Vec<u64>| terms.into_iter().map(|term| (term, 0)).collect();
         // Messages may be of the term after the last one of nodes.
-        let logs = terms(bounds.terms + 1, bounds.log).into_iter().map(unstamped).collect();
+        let logs = grown(|known: &[Stamped]| {
+            let first = known.last().map_or(1, |last| last.0);
+            if known.len() < bounds.log {
+                (first..=bounds.terms + 1).map(|term| (term, 0)).collect()
+            } else {
+                Vec::new()
+            }
+        });
         Consensus { bounds, logs }
     }
 
@@ -154,6 +164,7 @@ impl Consensus {
         2..=self.bounds.servers
     }
 
+    /// Counted here once more: a check that asked the node itself would believe it.
     fn is_majority(&self, count: usize) -> bool {
         2 * count > self.bounds.servers as usize
     }
@@ -486,12 +497,11 @@ impl Case for Consensus {
 
     fn scenes(&self) -> Vec<Scene> {
         let mut scenes = Vec::new();
-        let nobody = 0;
         for (log, own) in self.logs.iter().enumerate() {
             let last = own.last().map_or(0, |last| last.0);
             for term in last.max(1)..=self.bounds.terms {
                 for commit in 0..=own.len() as u64 {
-                    for vote in nobody..=self.bounds.servers {
+                    for vote in NO_VOTE..=self.bounds.servers {
                         let scene = |standing| Scene { standing, log, term, vote, commit };
                         if commit == 0 {
                             scenes.push(scene(Standing::Started));

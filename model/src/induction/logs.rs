@@ -1,6 +1,5 @@
 //! Logs, as histories have them, and real nodes that are in a state of one's choice.
 
-use palisade_spec::invariants::{Check, Violation};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{
     Body, Config, Durable, Entry, HardState, Index, Input, Members, Message, Node, NodeId, Output, Payload, Position,
@@ -9,11 +8,6 @@ use palisade_spec::raft::{
 
 /// An entry of a history: its term and its stamp. Its place in the log is its index.
 pub(super) type Stamped = (u64, u64);
-
-/// Fails with `property` unless it holds.
-pub(super) fn require(property: &'static str, holds: bool, detail: impl FnOnce() -> String) -> Check {
-    if holds { Ok(()) } else { Err(Violation { property, detail: detail() }) }
-}
 
 /// The node whose steps are taken.
 pub(super) const NODE: NodeId = NodeId(1);
@@ -86,16 +80,13 @@ pub(super) fn campaign(node: &mut Node<LockTable>) {
     }
 }
 
-/// Every sequence of terms up to `last` that a log of at most this length can have.
-pub(super) fn terms(last: u64, length: usize) -> Vec<Vec<u64>> {
+/// Every sequence that grows from nothing, an element at a time: each is followed by those that `next` names.
+pub(super) fn grown<T: Clone>(next: impl Fn(&[T]) -> Vec<T>) -> Vec<Vec<T>> {
     let mut all = vec![Vec::new()];
     let mut from = 0;
     while from < all.len() {
-        let known: Vec<u64> = all[from].clone();
-        if known.len() < length {
-            let first = known.last().copied().unwrap_or(1);
-            all.extend((first..=last).map(|term| [&known[..], &[term]].concat()));
-        }
+        let known: Vec<T> = all[from].clone();
+        all.extend(next(&known).into_iter().map(|element| [&known[..], &[element]].concat()));
         from += 1;
     }
     all

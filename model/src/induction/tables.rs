@@ -25,6 +25,7 @@ use palisade_spec::raft::{Payload, Stamp, StateMachine};
 use serde_json::{Value, json};
 use stateright::Property;
 
+use super::logs::grown;
 use super::{Case, Induction, Latest, State, properties};
 use crate::locks::{execute, judge};
 
@@ -107,23 +108,15 @@ impl Tables {
 
     /// Every line that these sessions can form at a key.
     fn lines(&self, sessions: &[Option<Lease>]) -> Vec<Line> {
-        let mut lines = vec![Line::default()];
-        let mut from = 0;
-        while from < lines.len() {
-            for place in (0..sessions.len()).filter(|&place| sessions[place].is_some()) {
-                if lines[from].claims.iter().any(|(stands, _)| *stands == place) {
-                    continue;
-                }
-                for claim in 0..=sessions[place].map_or(0, |lease| lease.last) {
-                    let mut line = lines[from].clone();
-                    line.claims.push((place, claim));
-                    lines.push(line);
-                }
-            }
-            from += 1;
-        }
-        let tokens = |line: &Line| if line.claims.is_empty() { 0..1 } else { 1..NEXT_TOKEN };
-        lines.iter().flat_map(|line| tokens(line).map(|token| Line { token, claims: line.claims.clone() })).collect()
+        let lines = grown(|line: &[(usize, u64)]| {
+            let stands = |place: &usize| line.iter().any(|(stands, _)| stands == place);
+            let living = (0..sessions.len()).filter(|place| sessions[*place].is_some() && !stands(place));
+            living
+                .flat_map(|place| (0..=sessions[place].map_or(0, |lease| lease.last)).map(move |claim| (place, claim)))
+                .collect()
+        });
+        let tokens = |claims: &[_]| if claims.is_empty() { 0..1 } else { 1..NEXT_TOKEN };
+        lines.iter().flat_map(|claims| tokens(claims).map(|token| Line { token, claims: claims.clone() })).collect()
     }
 
     fn table(&self, scene: &Scene) -> LockTable {

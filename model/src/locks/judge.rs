@@ -67,7 +67,7 @@ pub fn judge(
 }
 
 /// Fails with `property` unless `holds`.
-pub(super) fn require(property: &'static str, holds: bool, detail: impl FnOnce() -> String) -> Check {
+pub(crate) fn require(property: &'static str, holds: bool, detail: impl FnOnce() -> String) -> Check {
     if holds { Ok(()) } else { Err(Violation { property, detail: detail() }) }
 }
 

@@ -22,6 +22,7 @@ use serde::Serialize;
 use smallvec::SmallVec;
 use stateright::{Model, Path, Property};
 
+pub(crate) use self::judge::require;
 pub use self::judge::{execute, judge};
 use self::requests::Requests;
 pub use self::requests::{Request, Start};

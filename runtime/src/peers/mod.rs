@@ -336,3 +336,33 @@ impl Peers {
         id == self.roster.node || self.link(id).is_some_and(|link| link.state.lock().inbound.is_some())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::SystemDisk;
+
+    /// A founder without a past takes part when every other founder's server knows it. One of them may have lost its log and
+    /// returned meanwhile.
+    #[test]
+    fn welcome_of_a_later_generation_counts() {
+        let directory = tempfile::tempdir().unwrap();
+        let (snapshots, _) = Snapshots::open::<LockTable>(&SystemDisk::shared(), directory.path(), 7).unwrap();
+        let roster = Roster {
+            cluster: 7,
+            node: NodeId(1),
+            incarnation: Incarnation(1),
+            client_addr: String::new(),
+            peer_addr: String::new(),
+            peer_addrs: BTreeMap::new(),
+        };
+        let acquaintances = Acquaintances::load(directory.path()).unwrap();
+        let (peers, _to_dial) = Peers::new(roster, acquaintances, snapshots.into(), Metrics::new());
+        let founders = [NodeId(2), NodeId(3)];
+        let welcomed = |node: NodeId| peers.meet(node, "nowhere:1").unwrap().state.lock().welcomed = true;
+        welcomed(NodeId(2));
+        assert!(!peers.is_known_to(&founders));
+        welcomed(NodeId::new(3, 1));
+        assert!(peers.is_known_to(&founders));
+    }
+}

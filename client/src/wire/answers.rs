@@ -1,0 +1,250 @@
+//! What a server answers to requests that were done.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Failure, SessionId};
+
+/// The answer to a [`Request`](super::Request).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Response {
+    /// The request's id.
+    pub id: u64,
+    /// What came of it.
+    pub result: Outcome,
+}
+
+/// What came of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It was done.
+    Ok(Answer),
+    /// It was not, or nobody can say.
+    Error(Failure),
+}
+
+/// What a request that was done is answered with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// The session was opened, or its deadline was renewed.
+    Session(SessionLease),
+    /// The session was closed.
+    SessionClosed,
+    /// A session, read.
+    SessionView(SessionView),
+    /// The lock is held.
+    Acquired(Acquired),
+    /// The lock was given back. Also the answer to a repetition of a release.
+    Released,
+    /// The claim was dropped.
+    Withdrawn,
+    /// A lock, read.
+    Lock(LockView),
+    /// A page of locks.
+    Locks(LockPage),
+    /// A lock, as the node that was asked has it.
+    StaleLock(Stale<LockView>),
+    /// A page of locks, as the node that was asked has them.
+    StaleLocks(Stale<LockPage>),
+    /// The node's view of the cluster.
+    Status(StatusView),
+    /// The members after the change, which is committed.
+    Members(MembersView),
+    /// Another node leads now.
+    Transferred(LeaderView),
+}
+
+/// A session and its time-to-live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionLease {
+    /// The session.
+    pub session: SessionId,
+    /// Its time-to-live in milliseconds. The lease is good until the moment the request was sent plus this.
+    pub ttl_ms: u64,
+}
+
+/// A grant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Acquired {
+    /// The lock's key.
+    pub key: String,
+    /// The fencing token: greater than that of every earlier grant in the cluster.
+    pub token: u64,
+    /// The session that holds the lock.
+    pub session: SessionId,
+    /// The session's time-to-live in milliseconds.
+    pub ttl_ms: u64,
+}
+
+/// A session, as `GET /v1/sessions/{id}` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionView {
+    /// The session.
+    pub session: SessionId,
+    /// The name its opener gave.
+    pub owner: String,
+    /// Its time-to-live in milliseconds.
+    pub ttl_ms: u64,
+    /// Milliseconds of cluster time until it expires.
+    pub expires_in_ms: u64,
+    /// The keys it holds or waits for.
+    pub keys: Vec<String>,
+}
+
+/// A lock, as `GET /v1/locks/{key}` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockView {
+    /// The lock's key.
+    pub key: String,
+    /// Whether anybody holds it.
+    pub held: bool,
+    /// Who.
+    pub holder: Option<HolderView>,
+    /// Who waits for it, first come first.
+    pub queue: Vec<WaiterView>,
+}
+
+/// The holder of a lock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HolderView {
+    /// The name its opener gave.
+    pub owner: String,
+    /// Its session.
+    pub session: SessionId,
+    /// The grant's fencing token.
+    pub token: u64,
+    /// Milliseconds of cluster time until its session expires.
+    pub expires_in_ms: u64,
+}
+
+/// A waiter of a lock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaiterView {
+    /// The name its opener gave.
+    pub owner: String,
+    /// Its session.
+    pub session: SessionId,
+}
+
+/// What a node has without asking anybody ([`Consistency::Stale`](super::Consistency::Stale)).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stale<T> {
+    /// What it has.
+    pub view: T,
+    /// So many milliseconds ago the node last heard from the leader, or as a leader from a majority. What it shows may be older
+    /// by the time that the message took. `None` if it has heard from nobody since it started.
+    pub age_ms: Option<u64>,
+}
+
+/// A page of locks, in the order of their keys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockPage {
+    /// The locks.
+    pub locks: Vec<LockView>,
+    /// Ask again with `after` at this key for the next page; `None` at the end.
+    pub next_after: Option<String>,
+}
+
+/// What a node knows of its cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusView {
+    /// The node that answers.
+    pub node: u16,
+    /// How often its server has come back without its data directory.
+    #[serde(default)]
+    pub generation: u16,
+    /// The cluster's identity, 16 hexadecimal digits.
+    pub cluster: String,
+    /// `"leader"`, `"follower"`, `"candidate"` or `"pre_candidate"`.
+    pub role: String,
+    /// Its term.
+    pub term: u64,
+    /// The leader it knows of.
+    pub leader: Option<LeaderView>,
+    /// The last log index it knows to be committed.
+    pub commit: u64,
+    /// The last log index it has applied.
+    pub applied: u64,
+    /// Cluster time in milliseconds, as far as it knows.
+    pub cluster_time_ms: u64,
+    /// Sessions that are alive.
+    pub sessions: u64,
+    /// Locks that are held.
+    pub locks: u64,
+    /// Every member of the cluster, as far as the node that answers knows: the latest in its log.
+    pub members: Vec<MemberView>,
+    /// The newest snapshot on the answering node's disk, once it has one.
+    pub snapshot: Option<SnapshotView>,
+    /// Free space on the answering node's disk. Absent in what versions before it say.
+    #[serde(default)]
+    pub disk: DiskView,
+}
+
+/// Free space in the file system of a node's data directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskView {
+    /// How many bytes the node may still allocate, and what it has allocated for the next segment of its log; `None` if the
+    /// system does not say.
+    pub free_bytes: Option<u64>,
+    /// The low-water mark: with less free, the node refuses new sessions and acquires as a leader ([`Code::NoSpace`](super::Code::NoSpace)).
+    pub low_water_bytes: u64,
+    /// Whether it does.
+    pub low: bool,
+    /// What keeps the next segment of the log from being prepared, if anything does.
+    pub obstacle: Option<String>,
+}
+
+/// The members of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MembersView {
+    /// All of them, in the order of their numbers.
+    pub members: Vec<MemberView>,
+}
+
+/// A snapshot: the state after one entry, in a file. Files of one entry are the same on every node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotView {
+    /// The last entry that it includes.
+    pub index: u64,
+    /// That entry's term.
+    pub term: u64,
+    /// The file's length.
+    pub bytes: u64,
+    /// SHA-256 of the file without its last 32 bytes, which are this hash, in hexadecimal.
+    pub hash: String,
+    /// Milliseconds of cluster time since that entry.
+    pub age_ms: u64,
+}
+
+/// A leader and where it serves clients.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaderView {
+    /// Its node number.
+    pub id: u16,
+    /// `host:port` for clients; `None` while the node that answers has not yet heard it from the leader.
+    pub client_addr: Option<String>,
+}
+
+/// A node of the cluster, as another one sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberView {
+    /// Its node number.
+    pub id: u16,
+    /// How often the server of this number has come back without its data directory.
+    #[serde(default)]
+    pub generation: u16,
+    /// Whether it votes; otherwise it only learns.
+    pub voter: bool,
+    /// Whether it learns only until it has caught up: it was a voter, and has come back without its data directory.
+    #[serde(default)]
+    pub returning: bool,
+    /// `host:port` for nodes.
+    pub peer_addr: String,
+    /// `host:port` for clients, once known.
+    pub client_addr: Option<String>,
+    /// Whether the answering node has a connection from it.
+    pub connected: bool,
+    /// On a leader: the last index that it is known to have.
+    pub matched: Option<u64>,
+}

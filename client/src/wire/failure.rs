@@ -1,0 +1,133 @@
+//! What a server answers to requests that were not done.
+
+use serde::de::Deserializer;
+use serde::ser::Serializer;
+use serde::{Deserialize, Serialize};
+
+use super::LeaderView;
+
+/// Why a request was not done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// What kind of failure.
+    pub error: Code,
+    /// A sentence for a person: what happened and what to do.
+    pub message: String,
+    /// With [`Code::Held`]: who holds the lock.
+    pub holder: Option<HeldBy>,
+    /// With [`Code::Held`]: how many wait for it.
+    pub queue: Option<u64>,
+    /// With [`Code::NotLeader`]: who leads.
+    pub leader: Option<LeaderView>,
+}
+
+/// Who stands in the way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldBy {
+    /// The name its opener gave.
+    pub owner: String,
+    /// The grant's fencing token.
+    pub token: u64,
+}
+
+/// The kinds of failure: `error` in every error body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Code {
+    /// The lock is held and the request does not wait.
+    Held,
+    /// The wait ended without a grant.
+    Timeout,
+    /// The session does not hold the lock with that token.
+    NotHolder,
+    /// The session does not exist: it expired, was closed, or never was.
+    NoSession,
+    /// This very operation was done before, and what it got is gone by now.
+    Gone,
+    /// The waiting claim was dropped by another request, or because its connection went away.
+    Withdrawn,
+    /// The request cannot be understood or is out of bounds.
+    Invalid,
+    /// Nothing lives at this path.
+    NotFound,
+    /// The path takes another method.
+    MethodNotAllowed,
+    /// A limit is reached; the message says which.
+    Limit,
+    /// The node has too much to do right now.
+    Overloaded,
+    /// Another node leads. On a WebSocket the connection is closed after this answer.
+    NotLeader,
+    /// No leader is known.
+    NoLeader,
+    /// The leader lost its office before the outcome was known. Ask again; numbered operations are done once.
+    LeadershipLost,
+    /// The node is stopping.
+    ShuttingDown,
+    /// The request's body is over the limit; the message says which.
+    TooLarge,
+    /// The members cannot be changed at this moment; a moment later they can.
+    TooEarly,
+    /// The learner lacks too much of the log to become a voter.
+    NotCaughtUp,
+    /// There is no such member.
+    NoMember,
+    /// A server of this number was removed, and numbers do not come back; or a member has it.
+    NumberTaken,
+    /// Nobody would be left to vote.
+    LastVoter,
+    /// Too few of those who would vote then are connected: the cluster could decide nothing any more.
+    NoMajority,
+    /// The leadership was not handed over: the other node did not take it in time.
+    NotTransferred,
+    /// The leader's disk is nearly full: it takes releases and keepalives, but no new sessions and acquires until space is
+    /// freed. Nothing was done.
+    NoSpace,
+}
+
+impl Failure {
+    /// A failure with nothing but a sentence.
+    pub fn new(error: Code, message: impl Into<String>) -> Failure {
+        Failure { error, message: message.into(), holder: None, queue: None, leader: None }
+    }
+}
+
+/// JSON shows only what there is to say; bincode, which has no names, always has every field.
+#[derive(Serialize, Deserialize)]
+#[serde(rename = "Failure")]
+struct FailureText {
+    error: Code,
+    message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    holder: Option<HeldBy>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    queue: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    leader: Option<LeaderView>,
+}
+
+type FailureBinary = (Code, String, Option<HeldBy>, Option<u64>, Option<LeaderView>);
+
+impl Serialize for Failure {
+    fn serialize<T: Serializer>(&self, serializer: T) -> Result<T::Ok, T::Error> {
+        let Failure { error, message, holder, queue, leader } = self.clone();
+        if serializer.is_human_readable() {
+            FailureText { error, message, holder, queue, leader }.serialize(serializer)
+        } else {
+            (error, message, holder, queue, leader).serialize(serializer)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Failure {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Failure, D::Error> {
+        if deserializer.is_human_readable() {
+            let FailureText { error, message, holder, queue, leader } = FailureText::deserialize(deserializer)?;
+            Ok(Failure { error, message, holder, queue, leader })
+        } else {
+            let (error, message, holder, queue, leader) = FailureBinary::deserialize(deserializer)?;
+            Ok(Failure { error, message, holder, queue, leader })
+        }
+    }
+}
