@@ -48,13 +48,16 @@ enum Command {
         #[arg(long, value_name = "SECONDS")]
         time: Option<u64>,
     },
-    /// Check that what is due comes on every fair run; without names, all that is checked so
+    /// Check that what is due comes on every fair run; without names, all that is checked so and not deep
     Liveness {
         /// Which checks
         names: Vec<String>,
         /// Name the checks, and what each explores
         #[arg(long)]
         list: bool,
+        /// Those that take long, too
+        #[arg(long)]
+        deep: bool,
         /// Give up when there are more states than this
         #[arg(long, value_name = "STATES", default_value_t = liveness::STATES, value_parser = positive)]
         limit: usize,
@@ -160,7 +163,7 @@ fn main() -> ExitCode {
             check(&names, deep, &effort)
         }
         Command::Liveness { list: true, .. } => list_checks(),
-        Command::Liveness { names, limit, list: false } => check_liveness(&names, limit),
+        Command::Liveness { names, deep, limit, list: false } => check_liveness(&names, deep, limit),
         Command::Simulate { names, seed, states, guided, round: true, .. } => round(&names, seed, states, guided),
         Command::Simulate { names, seconds, rounds, seed, states, threads, guided, round: false } => {
             let until = rounds.map_or(Until::Time(Duration::from_secs(seconds)), Until::Rounds);
@@ -224,12 +227,17 @@ fn check(names: &[String], deep: bool, effort: &Effort) -> Done {
         find(&models, name)?;
     }
     let chosen = |model: &&Named| match names {
-        [] => model.tier <= if deep { Tier::Deep } else { Tier::Full },
+        [] => is_due(model.tier, deep),
         names => names.iter().any(|name| name == model.name),
     };
     let chosen: Vec<_> = models.iter().filter(chosen).collect();
     let passes = check_all(&chosen, effort, |line| println!("{line}"));
     Ok(if passes { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Whether what has no name given is explored.
+fn is_due(tier: Tier, deep: bool) -> bool {
+    tier <= if deep { Tier::Deep } else { Tier::Full }
 }
 
 fn list_checks() -> Done {
@@ -239,7 +247,7 @@ fn list_checks() -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-fn check_liveness(names: &[String], most: usize) -> Done {
+fn check_liveness(names: &[String], deep: bool, most: usize) -> Done {
     let checks = liveness::checks();
     if let Some(unknown) = names.iter().find(|name| checks.iter().all(|check| check.name != **name)) {
         let known: Vec<_> = checks.iter().map(|check| check.name).collect();
@@ -247,7 +255,11 @@ fn check_liveness(names: &[String], most: usize) -> Done {
         return Err(Failure { message, code: USAGE });
     }
     let mut passes = true;
-    for check in checks.iter().filter(|check| names.is_empty() || names.iter().any(|name| name == check.name)) {
+    let chosen = |check: &&liveness::Check| match names {
+        [] => is_due(check.tier, deep),
+        names => names.iter().any(|name| name == check.name),
+    };
+    for check in checks.iter().filter(chosen) {
         match check.run(most) {
             Ok(report) => {
                 say(format_args!("{}: {report}", check.name))?;

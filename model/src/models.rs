@@ -36,7 +36,7 @@ fn consensus() -> Vec<Named> {
         holds(Tier::Quick, "raft", "3 servers, 2 terms, logs of 2, a crash, 2 messages on their way", || {
             raft(0, Bounds { crashes: 1, delivery: late(2), ..Bounds::default() })
         }),
-        holds(Tier::Quick, "raft-late", "3 servers, 2 terms, logs of 2, 3 messages on their way", || {
+        holds(Tier::Full, "raft-late", "3 servers, 2 terms, logs of 2, 3 messages on their way", || {
             raft(0, Bounds { delivery: late(3), ..Bounds::default() })
         }),
         holds(Tier::Full, "raft-repeats", "as raft-late, and every message may arrive any number of times", || {
@@ -77,7 +77,7 @@ fn consensus() -> Vec<Named> {
             raft(0, Bounds { servers: 5, log: 2, crashes: 1, delivery, ..Bounds::default() })
         }),
         holds(
-            Tier::Full,
+            Tier::Deep,
             "raft-three-terms",
             "3 servers, 3 terms, logs of 3, a crash, a heartbeat, 2 messages on their way, answers at once or never",
             || {
@@ -103,7 +103,7 @@ fn changes() -> Vec<Named> {
             || membership(EACH, 0, Bounds { terms: 3, log: 5, delivery: prompt(1, 1), ..JOINED }),
         ),
         holds(
-            Tier::Full,
+            Tier::Deep,
             "membership-late",
             "a leader, 2 followers, a server that joins, 2 terms, logs of 5, a change of each kind, 3 messages on their way",
             || membership(EACH, 0, Bounds { log: 5, delivery: heard(3), heartbeats: Some(1), ..JOINED }),
@@ -240,15 +240,29 @@ fn whole() -> Vec<Named> {
         holds(Tier::Deep, "cluster-loss", "as cluster, and a message lost between servers", || {
             cluster(AROUND, Bounds { crashes: 1, delivery: Delivery::Prompt { losses: 1, cuts: 0 }, ..CLUSTER })
         }),
-        holds(Tier::Full, "cluster-retries", "as cluster, and acquires and releases may arrive twice", || {
+        holds(Tier::Deep, "cluster-retries", "as cluster, and acquires and releases may arrive twice", || {
             cluster(Around { arrivals: 2, ..AROUND }, Bounds { crashes: 1, ..CLUSTER })
         }),
+        holds(
+            Tier::Deep,
+            "cluster-repeats",
+            "3 servers, 3 terms, logs of 5, a tick, a message lost, one that arrives twice; a session that takes 2 locks, and \
+             one that takes the first of them",
+            || {
+                let around = Around { keys: 2, ticks: 1, ttl: 0, longer: 1, keepalives: 0, ..AROUND };
+                let (repeats, delivery) = (Repeats::AtMost(1), Delivery::Prompt { losses: 1, cuts: 0 });
+                cluster(around, Bounds { terms: 3, repeats, delivery, symmetry: true, ..CLUSTER })
+            },
+        ),
     ]
 }
 
 fn time() -> Vec<Named> {
     vec![
-        holds(Tier::Full, "leases", "3 servers, 5 terms, a client, logs of 4, 2 ticks, a lease of a tick", || {
+        holds(Tier::Full, "leases-four", "as leases, with 4 terms", || {
+            Leases::new(leases::Bounds { elections: 4, ..LEASES })
+        }),
+        holds(Tier::Deep, "leases", "3 servers, 5 terms, a client, logs of 4, 2 ticks, a lease of a tick", || {
             Leases::new(LEASES)
         }),
         holds(Tier::Deep, "leases-crash", "as leases, with 2 clients, and a crash", || {
@@ -264,7 +278,7 @@ fn time() -> Vec<Named> {
 fn inductive() -> Vec<Named> {
     vec![
         holds(
-            Tier::Full,
+            Tier::Deep,
             "induction-table",
             "any table of 3 sessions and a key, numbered operations: any entry",
             || Induction::new(Tables::new(tables::Bounds { sessions: 3, keys: 1, numbers: 1, sweep: 2 })),
@@ -382,7 +396,8 @@ fn wide() -> Vec<Named> {
             "cluster-wide",
             "3 servers, 3 clients, 5 terms, logs of 16, 9 ticks, 3 crashes, 3 repeats, 10 messages, every request thrice",
             || {
-                let around = Around { clients: 3, ticks: 9, ttl: 3, arrivals: 3, keepalives: 3, log: 16 };
+                let around =
+                    Around { sessions: 3, keys: 1, ticks: 9, ttl: 3, longer: 0, arrivals: 3, keepalives: 3, log: 16 };
                 let (repeats, delivery) = (Repeats::AtMost(3), late(10));
                 let bounds = Bounds { terms: 5, log: 16, crashes: 3, repeats, delivery, appends: 2, ..CLUSTER };
                 cluster(around, bounds)
@@ -392,7 +407,8 @@ fn wide() -> Vec<Named> {
 }
 
 /// Two clients that take a lock with a time-to-live of one tick.
-pub(crate) const AROUND: Around = Around { clients: 2, ticks: 2, ttl: 1, arrivals: 1, keepalives: 1, log: CLUSTER.log };
+pub(crate) const AROUND: Around =
+    Around { sessions: 2, keys: 1, ticks: 2, ttl: 1, longer: 0, arrivals: 1, keepalives: 1, log: CLUSTER.log };
 
 /// A blank cluster, and a client with a lease of a tick.
 pub(crate) const LEASES: leases::Bounds = leases::Bounds {

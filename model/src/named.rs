@@ -108,10 +108,10 @@ pub trait Run: Send + Sync {
     fn explore(&self, address: SocketAddr);
 }
 
-/// Makes a model.
-struct Make<F>(F);
+/// Makes a model. All makers of one kind of model are of one type: what is done with it is compiled once.
+struct Make<M>(Box<dyn Fn() -> M + Send + Sync>);
 
-impl<M: Readable, F: Fn() -> M + Send + Sync> Run for Make<F> {
+impl<M: Readable> Run for Make<M> {
     fn attempt(&self, effort: &Effort) -> Verdict {
         explore(self.0(), M::REPRESENTATIVE, effort)
     }
@@ -165,7 +165,7 @@ pub(crate) fn holds<M: Readable>(
     about: &'static str,
     make: impl Fn() -> M + Send + Sync + 'static,
 ) -> Named {
-    Named { name, about, tier, expected: Expected::Holds, model: Box::new(Make(make)) }
+    Named { name, about, tier, expected: Expected::Holds, model: Box::new(Make(Box::new(make))) }
 }
 
 /// A model whose design must be found to violate `property`, and nothing else.
@@ -176,5 +176,5 @@ pub(crate) fn violates<M: Readable>(
     property: &'static str,
     make: impl Fn() -> M + Send + Sync + 'static,
 ) -> Named {
-    Named { name, about, tier, expected: Expected::Violates(property), model: Box::new(Make(make)) }
+    Named { name, about, tier, expected: Expected::Violates(property), model: Box::new(Make(Box::new(make))) }
 }

@@ -74,6 +74,8 @@ const UNIQUE: &[(&str, usize)] = &[
     ("raft-three-terms-late", 100_405_770),
     ("locks-all", 23_675_823),
     ("cluster-loss", 5_615_889),
+    ("cluster-repeats", 3_364_003),
+    ("leases-four", 235_178),
     ("induction-table", 240_491),
     ("induction-two-keys", 447_295),
     ("induction-numbers", 70_227),

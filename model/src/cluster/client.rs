@@ -1,14 +1,18 @@
 //! A client: what it asks for, what it is told, and how long it relies on that.
 
-use palisade_spec::lock::{Claim, Command, Event, LockTable, Outcome, Reply, Sequence, SessionId, Token};
+use palisade_spec::lock::{Claim, Command, Event, Key, LockTable, Outcome, Reply, Sequence, SessionId, Token};
 use palisade_spec::raft::{Entry, Node, NodeId, Payload, Position};
 use serde::Serialize;
 
-use super::key;
-
-/// A client that takes the lock once.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+/// A client that takes a lock once. Several may share a session, each for a lock of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Client {
+    /// Its session.
+    pub session: SessionId,
+    /// The lock that it takes.
+    pub key: Key,
+    /// The number of its acquire, and that of its release: the session numbers what it asks for, whoever asks.
+    pub numbers: [Option<Sequence>; 2],
     /// How often each of its requests arrived at a server.
     pub arrivals: [u8; 3],
     /// When it first asked for the lock.
@@ -53,30 +57,52 @@ pub enum Request {
 }
 
 impl Client {
-    /// A request arrives at a server at this moment: what it says.
-    pub(crate) fn ask(&mut self, session: SessionId, request: Request, server: NodeId, now: u64) -> Command {
+    /// A client that has asked for nothing yet.
+    pub(crate) fn new(session: SessionId, key: Key) -> Client {
+        Client {
+            session,
+            key,
+            numbers: [None, None],
+            arrivals: [0; 3],
+            asked: 0,
+            token: None,
+            lease: 0,
+            keepalives: Vec::new(),
+            wrote: false,
+        }
+    }
+
+    /// The greatest number that it has given to a request.
+    pub(crate) fn last_number(&self) -> Sequence {
+        self.numbers.iter().flatten().copied().max().unwrap_or_default()
+    }
+
+    /// A request arrives at a server at this moment: what it says. `last` is the greatest number that the session has given.
+    pub(crate) fn ask(&mut self, request: Request, server: NodeId, now: u64, last: Sequence) -> Command {
         match request {
             Request::Acquire if self.arrivals[0] == 0 => self.asked = now,
             Request::KeepAlive => self.keepalives.push(KeepAlive { sent: now, place: Place::Arriving(server) }),
             Request::Acquire | Request::Release => {}
         }
         self.arrivals[request as usize] += 1;
+        let (session, key) = (self.session, self.key.clone());
+        let mut number = || Some(*self.numbers[request as usize].get_or_insert(Sequence(last.0 + 1)));
         match request {
-            Request::Acquire => Command::Acquire { session, sequence: Some(Sequence(1)), key: key(), wait: true },
+            Request::Acquire => Command::Acquire { session, sequence: number(), key, wait: true },
             Request::Release => {
                 let token = self.token.expect("who releases was granted the lock");
-                Command::Release { session, sequence: Some(Sequence(2)), key: key(), claim: Claim::Held(token) }
+                Command::Release { session, sequence: number(), key, claim: Claim::Held(token) }
             }
             Request::KeepAlive => Command::KeepAlive { sessions: vec![session] },
         }
     }
 
     /// Sees what becomes of a keepalive that arrived at a server: it is the last entry of its log, or was not taken.
-    pub(crate) fn follow(&mut self, own: SessionId, node: &Node<LockTable>) {
+    pub(crate) fn follow(&mut self, node: &Node<LockTable>) {
         let last = node.log().last();
         let keeps_alive = |entry: &Entry<Command>| {
             let Payload::Command(Command::KeepAlive { sessions }) = &entry.payload else { return false };
-            sessions.contains(&own)
+            sessions.contains(&self.session)
         };
         let is_taken = node.is_leader() && node.log().get(last.index).is_some_and(keeps_alive);
         let here = Place::Arriving(node.id());
@@ -87,17 +113,20 @@ impl Client {
         }
     }
 
-    /// Hears what an entry did, as far as it is about this client's session.
-    pub(crate) fn hear(&mut self, own: SessionId, entry: Position, outcome: &Outcome) {
+    /// Hears what an entry did, as far as it is about this client's session and lock. `asked_for` is the lock that the
+    /// entry asks for, if it asks for one.
+    pub(crate) fn hear(&mut self, entry: Position, asked_for: Option<&Key>, outcome: &Outcome) {
+        let own = self.session;
         let reply = outcome.reply.iter().filter_map(|reply| match reply {
-            Reply::Granted { session, token } => Some((*session, *token)),
+            Reply::Granted { session, token } => Some((*session, asked_for?, *token)),
             _ => None,
         });
         let events = outcome.events.iter().filter_map(|event| match event {
-            Event::Granted { session, token, .. } => Some((*session, *token)),
+            Event::Granted { key, session, token } => Some((*session, key, *token)),
             _ => None,
         });
-        if let Some((_, token)) = reply.chain(events).find(|(session, _)| *session == own)
+        let is_own = |(session, key, _): &(SessionId, &Key, Token)| *session == own && **key == self.key;
+        if let Some((.., token)) = reply.chain(events).find(is_own)
             && self.token.is_none()
         {
             (self.token, self.lease) = (Some(token), self.lease.max(self.asked));

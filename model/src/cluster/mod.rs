@@ -32,12 +32,16 @@ use crate::world::{Answer, Applied, Asked, Environment, Ghost, Ref, Seat, World}
 /// What is explored of the surroundings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Around {
-    /// How many clients there are.
-    pub clients: u64,
+    /// How many sessions there are.
+    pub sessions: u64,
+    /// How many locks there are. The first session has a client for each, the others for the first only.
+    pub keys: usize,
     /// How many ticks pass.
     pub ticks: u64,
-    /// The sessions' time-to-live, in ticks.
+    /// The first session's time-to-live, in ticks.
     pub ttl: u64,
+    /// How much longer that of each further session is.
+    pub longer: u64,
     /// How often a request may reach a server: more than once is a retry, or a late duplicate.
     pub arrivals: u8,
     /// How many keepalives a client sends.
@@ -54,10 +58,10 @@ pub struct Surroundings {
     pub now: u64,
     /// When each leader last looked at its clock.
     pub looked: BTreeMap<NodeId, u64>,
-    /// The clients. Client `i` has session `i + 1`.
+    /// The clients: those of the first session, in the order of their locks, then those of the second, and so on.
     pub clients: Vec<Client>,
-    /// What the lock protects.
-    pub resource: Resource,
+    /// What the locks protect.
+    pub resources: Vec<Resource>,
 }
 
 /// What happens around the servers.
@@ -73,18 +77,29 @@ pub enum Move {
     Write(usize),
 }
 
+impl Around {
+    /// The time-to-live of a session, which is counted from 1.
+    fn ttl_of(&self, session: u64) -> u64 {
+        self.ttl + (session - 1) * self.longer
+    }
+}
+
 impl Surroundings {
-    /// Clients that have a session each, and have asked for nothing yet.
+    /// Clients that have asked for nothing yet.
     pub fn new(around: Around) -> Surroundings {
-        let clients = vec![Client::default(); usize::try_from(around.clients).expect("few clients")];
-        Surroundings { around, now: 0, looked: BTreeMap::new(), clients, resource: Resource::default() }
+        let sessions = 1..=around.sessions;
+        let wanted = |number| keys(if number == 1 { around.keys } else { 1 });
+        let own = |number| wanted(number).map(move |key| Client::new(SessionId { number, nonce: 0 }, key));
+        let clients = sessions.flat_map(own).collect();
+        let resources = keys(around.keys).map(Resource::new).collect();
+        Surroundings { around, now: 0, looked: BTreeMap::new(), clients, resources }
     }
 
     /// The table that the clients' sessions were opened in.
     pub fn table(around: &Around) -> LockTable {
         let mut table = LockTable::default();
-        for _ in 0..around.clients {
-            let opening = Opening { nonce: 0, owner: Owner::from(""), ttl: Ttl(around.ttl) };
+        for number in 1..=around.sessions {
+            let opening = Opening { nonce: 0, owner: Owner::from(""), ttl: Ttl(around.ttl_of(number)) };
             table.apply(Stamp(0), &Command::Open { opening });
         }
         table
@@ -92,24 +107,21 @@ impl Surroundings {
 
     /// Whether a client may still rely on its lease.
     pub fn relies(&self, client: &Client) -> bool {
-        client.relies(self.now, self.around.ttl)
+        client.relies(self.now, self.around.ttl_of(client.session.number))
     }
 
     fn write(&mut self, number: usize) {
         let client = &mut self.clients[number];
         client.wrote = true;
-        self.resource.write(number, client.token.expect("who writes was granted the lock"));
+        let token = client.token.expect("who writes was granted the lock");
+        let resource = self.resources.iter_mut().find(|resource| resource.key == client.key);
+        resource.expect("every lock protects something").write(client.session, token);
     }
 }
 
-/// The session of a client, which is counted from 0.
-pub(crate) fn session(number: usize) -> SessionId {
-    SessionId { number: number as u64 + 1, nonce: 0 }
-}
-
-/// The only key.
-pub fn key() -> Key {
-    Key::from("k")
+/// So many keys.
+pub fn keys(count: usize) -> impl Iterator<Item = Key> {
+    ["k", "l"].into_iter().take(count).map(Key::from)
 }
 
 impl Environment for Surroundings {
@@ -166,7 +178,10 @@ impl Environment for Surroundings {
                 return Some(Asked::Clock(server, self.now - looked));
             }
             Move::Arrive(number, request, server) => {
-                let command = self.clients[number].ask(session(number), request, server, self.now);
+                let session = self.clients[number].session;
+                let own = self.clients.iter().filter(|client| client.session == session);
+                let last = own.map(Client::last_number).max().unwrap_or_default();
+                let command = self.clients[number].ask(request, server, self.now, last);
                 return Some(Asked::Propose(server, vec![Payload::Command(command)]));
             }
             Move::Write(number) => self.write(number),
@@ -179,11 +194,13 @@ impl Environment for Surroundings {
         !answers.is_empty() || old.is_leader() != new.is_leader() || (new.is_leader() && grown())
     }
 
-    fn see(&mut self, _: &Node<LockTable>, applied: &Applied<LockTable>) -> Check {
+    fn see(&mut self, node: &Node<LockTable>, applied: &Applied<LockTable>) -> Check {
         let entry = Position { term: applied.term, index: applied.index };
-        for (number, client) in self.clients.iter_mut().enumerate() {
-            client.hear(session(number), entry, &applied.outcome);
-        }
+        let asked_for = match &node.log().get(applied.index).expect("what was applied just now is in the log").payload {
+            Payload::Command(Command::Acquire { key, .. }) => Some(key),
+            _ => None,
+        };
+        self.clients.iter_mut().for_each(|client| client.hear(entry, asked_for, &applied.outcome));
         Ok(())
     }
 
@@ -193,9 +210,7 @@ impl Environment for Surroundings {
         } else {
             self.looked.remove(&node.id());
         }
-        for (number, client) in self.clients.iter_mut().enumerate() {
-            client.follow(session(number), node);
-        }
+        self.clients.iter_mut().for_each(|client| client.follow(node));
     }
 
     fn outline(&self) -> u64 {
@@ -225,14 +240,14 @@ impl Environment for Surroundings {
 
     fn judge(&self, ghost: &Ghost<LockTable>) -> Check {
         let table = ghost.machines.last().expect("there is a first state");
-        let holder = table.lock(&key()).map(|lock| (lock.holder.session, lock.holder.token));
         for (number, client) in self.clients.iter().enumerate() {
-            let own = client.token.map(|token| (session(number), token));
+            let holder = table.lock(&client.key).map(|lock| (lock.holder.session, lock.holder.token));
+            let own = client.token.map(|token| (client.session, token));
             if self.relies(client) && holder != own {
                 let detail = format!("client {} relies on {own:?}, but {holder:?} holds the lock", number + 1);
                 return Err(Violation { property: "leases are honoured", detail });
             }
         }
-        self.resource.writes_in_order(ghost)
+        self.resources.iter().try_for_each(|resource| resource.writes_in_order(ghost))
     }
 }

@@ -1,10 +1,10 @@
 //! What is checked of the whole.
 
-use palisade_spec::lock::{LockTable, Token};
+use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Index, Term};
 use stateright::Property;
 
-use super::{Client, Surroundings, key};
+use super::{Client, Resource, Surroundings};
 use crate::world::{Ghost, State, World, always};
 
 type S = State<Surroundings>;
@@ -29,10 +29,16 @@ pub(super) fn properties() -> Vec<Property<World<Surroundings>>> {
             state.environment.clients.iter().any(|client| client.token.is_some())
         }),
         Property::sometimes("both clients were granted the lock, one after the other", |_, state: &S| {
-            state.environment.clients.iter().all(|client| client.token.is_some())
+            let surroundings = &*state.environment;
+            let taken_by_all = |resource: &Resource| {
+                let mut clients = surroundings.clients.iter().filter(|client| client.key == resource.key);
+                clients.all(|client| client.token.is_some())
+            };
+            surroundings.resources.iter().any(taken_by_all)
         }),
         Property::sometimes("a session expired", |_, state: &S| {
-            state.ghost.machines.last().is_some_and(|table| table.sessions().len() < state.environment.clients.len())
+            let last = state.ghost.machines.last();
+            last.is_some_and(|table| (table.sessions().len() as u64) < state.environment.around.sessions)
         }),
         Property::sometimes("a client waits in the queue", |_, state: &S| {
             let table = state.ghost.machines.last();
@@ -41,24 +47,23 @@ pub(super) fn properties() -> Vec<Property<World<Surroundings>>> {
         Property::sometimes("a lease outlives a leader", |_, state: &S| {
             let surroundings = &*state.environment;
             let last = state.ghost.leaders.keys().next_back().copied();
-            let outlives = |client: &Client| {
-                surroundings.relies(client) && client.token.and_then(|token| granted_in(&state.ghost, token)) < last
-            };
+            let outlives = |client: &Client| surroundings.relies(client) && granted_in(&state.ghost, client) < last;
             surroundings.clients.iter().any(outlives)
         }),
         Property::sometimes("both clients wrote, one after the other", |_, state: &S| {
-            state.environment.resource.accepted.len() > 1
+            state.environment.resources.iter().any(|resource| resource.accepted.len() > 1)
         }),
         Property::sometimes("a stale write is refused; without fencing it would be done", |_, state: &S| {
-            state.environment.resource.refused
+            state.environment.resources.iter().any(|resource| resource.refused)
         }),
     ]);
     all
 }
 
-/// The term in which a grant was committed.
-fn granted_in(ghost: &Ghost<LockTable>, token: Token) -> Option<Term> {
-    let holds = |table: &LockTable| table.lock(&key()).is_some_and(|lock| lock.holder.token == token);
+/// The term in which a client's grant was committed.
+fn granted_in(ghost: &Ghost<LockTable>, client: &Client) -> Option<Term> {
+    let token = client.token?;
+    let holds = |table: &LockTable| table.lock(&client.key).is_some_and(|lock| lock.holder.token == token);
     let place = ghost.machines.iter().position(holds)?;
     ghost.committed_in.get(&Index(place as u64)).copied()
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Client, Move, Request, Surroundings};
+use super::{Client, Move, Request, Resource, Surroundings};
 use crate::diagram::Tone;
 use crate::facts::{Facts, Field};
 use crate::world::{Shown, Told};
@@ -12,22 +12,23 @@ impl Shown for Surroundings {
         for (number, client) in self.clients.iter().enumerate() {
             facts.fields(name(number), self.client(client));
         }
-        let resource = &self.resource;
-        let highest = resource.highest.map(|token| token.to_string());
-        let writers = resource.accepted.iter().map(|&writer| name(usize::try_from(writer).expect("few clients")));
-        let refused = if resource.refused { "yes" } else { "" }.to_string();
-        let fields = [
-            ("highest token", highest.unwrap_or_default()),
-            ("written by", writers.collect::<Vec<_>>().join(", ")),
-            ("refused a write", refused),
-        ];
-        facts.fields("resource", fields);
+        for resource in &self.resources {
+            let highest = resource.highest.map(|token| token.to_string());
+            let writers = resource.accepted.iter().map(|writer| format!("session {}", writer.number));
+            let refused = if resource.refused { "yes" } else { "" }.to_string();
+            let fields = [
+                ("highest token", highest.unwrap_or_default()),
+                ("written by", writers.collect::<Vec<_>>().join(", ")),
+                ("refused a write", refused),
+            ];
+            facts.fields(protected(resource), fields);
+        }
         let looked = self.looked.iter().map(|(server, at)| format!("{server} at {at}")).collect::<Vec<_>>();
         facts.fields("time", [("", self.now.to_string()), ("leaders looked", looked.join(", "))]);
     }
 
     fn lifelines(&self) -> Vec<String> {
-        (0..self.clients.len()).map(name).chain(["resource".to_string()]).collect()
+        (0..self.clients.len()).map(name).chain(self.resources.iter().map(protected)).collect()
     }
 
     fn notes(&self, before: &Surroundings) -> Vec<(usize, String, Tone)> {
@@ -40,11 +41,14 @@ impl Shown for Surroundings {
                 notes.push((number, "lease over".to_string(), Tone::Bad));
             }
         }
-        if self.resource.refused && !before.resource.refused {
-            notes.push((self.clients.len(), "refused".to_string(), Tone::Bad));
-        }
-        if let (Some(token), true) = (self.resource.highest, self.resource.highest != before.resource.highest) {
-            notes.push((self.clients.len(), format!("takes token {token}"), Tone::Good));
+        for (number, (was, is)) in before.resources.iter().zip(&self.resources).enumerate() {
+            let lifeline = self.clients.len() + number;
+            if is.refused && !was.refused {
+                notes.push((lifeline, "refused".to_string(), Tone::Bad));
+            }
+            if let (Some(token), true) = (is.highest, is.highest != was.highest) {
+                notes.push((lifeline, format!("takes token {token}"), Tone::Good));
+            }
         }
         notes
     }
@@ -63,6 +67,8 @@ impl Surroundings {
             (Some(_), false) => format!("over, from {}", client.lease),
         };
         vec![
+            ("session", client.session.number.to_string()),
+            ("key", client.key.to_string()),
             ("asked", count(Request::Acquire)),
             ("at", if client.arrivals[0] > 0 { client.asked.to_string() } else { String::new() }),
             ("token", token),
@@ -73,6 +79,11 @@ impl Surroundings {
             ("", if client.wrote { "wrote" } else { "" }.to_string()),
         ]
     }
+}
+
+/// What the lock of this name protects.
+fn protected(resource: &Resource) -> String {
+    format!("resource {}", resource.key)
 }
 
 /// Clients are counted from 0, as the violations count them.

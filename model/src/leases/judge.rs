@@ -2,14 +2,14 @@
 
 use palisade_spec::invariants::{Check, Violation, clock_monotonicity, node_is_sound};
 
+use super::key;
 use super::{LockNode, State};
-use crate::cluster::{key, session};
 
 /// A client that relies on its lease, counted by real time from the moment at which it first asked, holds the lock.
 pub(super) fn leases_are_honoured(state: &State) -> Check {
     let holder = state.truth.table.lock(&key()).map(|lock| (lock.holder.session, lock.holder.token));
     for (number, client) in state.clients.iter().enumerate() {
-        let own = client.token.map(|token| (session(number), token));
+        let own = client.token.map(|token| (client.session, token));
         if state.relies(number) && holder != own {
             let detail = format!("client {} relies on {own:?}, but {holder:?} holds the lock", number + 1);
             return Err(Violation { property: "leases are honoured", detail });

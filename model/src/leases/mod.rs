@@ -47,7 +47,7 @@ mod protocol;
 mod show;
 mod state;
 
-use palisade_spec::lock::{Command, LockTable, Opening, Owner, Ttl};
+use palisade_spec::lock::{Command, Key, LockTable, Opening, Owner, Ttl};
 use palisade_spec::raft::{Index, Node, NodeId, Stamp, StateMachine};
 use stateright::{Model, Path, Property};
 
@@ -91,7 +91,7 @@ impl Bounds {
     /// The surroundings of the layer `cluster` with the same time and the same client, if there is one only.
     pub fn around(&self) -> Around {
         let Bounds { clients, ticks, ttl, acquires: arrivals, keepalives, log, .. } = *self;
-        Around { clients, ticks, ttl, arrivals, keepalives, log }
+        Around { sessions: clients, keys: 1, ticks, ttl, longer: 0, arrivals, keepalives, log }
     }
 }
 
@@ -255,6 +255,11 @@ impl Readable for Leases {
 /// The servers' numbers.
 fn ids() -> impl Iterator<Item = NodeId> {
     (1..=SERVERS).map(NodeId)
+}
+
+/// The only lock.
+fn key() -> Key {
+    Key::from("k")
 }
 
 /// The table that the clients' sessions were opened in.

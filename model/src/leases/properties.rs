@@ -6,8 +6,8 @@ use palisade_spec::lock::Command;
 use palisade_spec::raft::Payload;
 use stateright::Property;
 
+use super::key;
 use super::{Leases, Server, State, judge};
-use crate::cluster::{key, session};
 use crate::world::violates;
 
 /// Properties that must always hold, by the names of the violations.
@@ -37,7 +37,9 @@ pub(super) fn properties() -> Vec<Property<Leases>> {
             let latest = state.leader().map(|leader| leader.node.term());
             let acquired = |client: usize| {
                 state.truth.committed.values().find(|entry| match &entry.payload {
-                    Payload::Command(Command::Acquire { session: asked, .. }) => *asked == session(client),
+                    Payload::Command(Command::Acquire { session: asked, .. }) => {
+                        *asked == state.clients[client].session
+                    }
                     _ => false,
                 })
             };
@@ -55,7 +57,7 @@ pub(super) fn properties() -> Vec<Property<Leases>> {
             state.clients.iter().enumerate().any(|(number, client)| {
                 let is_over =
                     client.token.is_some() && !state.relies(number) && client.open_keepalives().next().is_none();
-                is_over && holder == Some(session(number)) && lives_on(state, number)
+                is_over && holder == Some(client.session) && lives_on(state, number)
             })
         }),
         Property::sometimes("a deposed leader has measured more than its successor", |_, state: &State| {
@@ -77,6 +79,6 @@ pub(super) fn properties() -> Vec<Property<Leases>> {
 /// Whether a session is not due by the clock of the present leader, which has just looked.
 fn lives_on(state: &State, client: usize) -> bool {
     let Some(leader) = state.leader().filter(|leader| leader.looked == state.now) else { return false };
-    let known = state.truth.table.session(session(client));
+    let known = state.truth.table.session(state.clients[client].session);
     known.is_some_and(|known| !known.is_due(leader.node.clock()))
 }

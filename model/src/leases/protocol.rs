@@ -10,8 +10,8 @@ use palisade_spec::raft::{
 use smallvec::SmallVec;
 
 use super::state::{Birth, State, Truth, entries, place};
-use super::{Action, Bounds, LockNode, SERVERS, ids, judge, table};
-use crate::cluster::{Client, session};
+use super::{Action, Bounds, LockNode, SERVERS, ids, judge, key, table};
+use crate::cluster::Client;
 use crate::world::digest::{Renaming, renamings};
 use crate::world::intern::Interner;
 use crate::world::memo::Memo;
@@ -112,7 +112,9 @@ impl Protocol {
                 true
             }
             Action::Ask { client, request, leader } => {
-                let command = state.clients[client].clone().ask(session(client), request, leader, state.now);
+                let mut client = state.clients[client].clone();
+                let last = client.last_number();
+                let command = client.ask(request, leader, state.now, last);
                 scene.give(0, Input::Propose(vec![Payload::Command(command)]));
                 true
             }
@@ -175,13 +177,13 @@ impl Protocol {
         if asks || !stepped.applied.is_empty() {
             let mut clients = (*state.clients).clone();
             if let Action::Ask { client, request, leader } = *action {
-                clients[client].ask(session(client), request, leader, state.now);
-                clients[client].follow(session(client), &new);
+                let client = &mut clients[client];
+                client.ask(request, leader, state.now, client.last_number());
+                client.follow(&new);
             }
             for Applied { index, term, outcome } in &stepped.applied {
                 let entry = Position { term: *term, index: *index };
-                let all = clients.iter_mut().enumerate();
-                all.for_each(|(number, client)| client.hear(session(number), entry, outcome));
+                clients.iter_mut().for_each(|client| client.hear(entry, Some(&key()), outcome));
             }
             state.clients = self.clients.intern(clients, &self.names);
         }

@@ -4,12 +4,12 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use palisade_spec::invariants::{Committed, Violation};
-use palisade_spec::lock::{Command, LockTable};
+use palisade_spec::lock::{Command, LockTable, SessionId};
 use palisade_spec::raft::{Body, Entry, Index, Message, NodeId, Position};
 use serde::Serialize;
 use smallvec::SmallVec;
 
-use super::{Action, Bounds, LockNode, Protocol, ids, show, table};
+use super::{Action, Bounds, LockNode, Protocol, ids, key, show, table};
 use crate::cluster::Client;
 use crate::world::Ref;
 
@@ -72,7 +72,7 @@ pub struct State {
 impl State {
     /// Servers with blank disks, clients that have asked for nothing.
     pub(super) fn blank(bounds: &Bounds, protocol: &Protocol) -> State {
-        let clients = vec![Client::default(); usize::try_from(bounds.clients).expect("few clients")];
+        let clients = (1..=bounds.clients).map(|number| Client::new(SessionId { number, nonce: 0 }, key())).collect();
         let mut state = State {
             servers: ids().map(|id| Server { node: protocol.blank(id), looked: 0 }).collect(),
             delayed: SmallVec::new(),

@@ -56,13 +56,13 @@ pub fn checks() -> Vec<Check> {
         named("queue-keys", Tier::Full, "3 clients, 2 keys, leases of a tick", || {
             Queue::new(queue::Bounds { keys: 2, ..QUEUE })
         }),
-        named("queue-four", Tier::Full, "4 clients, 1 key, leases of a tick, a sweep ends one session", || {
+        named("queue-four", Tier::Deep, "4 clients, 1 key, leases of a tick, a sweep ends one session", || {
             Queue::new(queue::Bounds { clients: 4, sweep: 1, sweeps_catch_up: true, ..QUEUE })
         }),
         named("healing", Tier::Quick, "3 servers, 2 terms, logs of 2, a crash, a server cut off", || {
             healing(Until { terms: 2, log: 2 }, Bounds { crashes: 1, delivery: prompt(0, 1), ..BLANK })
         }),
-        named("healing-losses", Tier::Full, "3 servers, 3 terms, logs of 3, 2 messages lost, a server cut off", || {
+        named("healing-losses", Tier::Deep, "3 servers, 3 terms, logs of 3, 2 messages lost, a server cut off", || {
             healing(Until { terms: 3, log: 3 }, Bounds { delivery: prompt(2, 1), ..BLANK })
         }),
         named(

@@ -409,25 +409,25 @@ pub(crate) fn models() -> Vec<Named> {
         whole(
             "cluster-deposed",
             "3 servers, a client, 3 terms, logs of 5, 2 ticks, a server cut off",
-            Around { clients: 1, keepalives: 0, ..AROUND },
+            Around { sessions: 1, keepalives: 0, ..AROUND },
             Bounds { terms: 3, delivery: prompt(0, 1), ..CLUSTER },
         ),
         whole(
             "cluster-away",
             "3 servers, a client, 2 terms, logs of 5, 2 ticks, a crash, a server cut off: the one that crashes or another",
-            Around { clients: 1, keepalives: 0, ..AROUND },
+            Around { sessions: 1, keepalives: 0, ..AROUND },
             Bounds { crashes: 1, delivery: prompt(0, 1), ..CLUSTER },
         ),
         whole(
             "cluster-keepalives",
             "3 servers, a client with 2 keepalives, 2 terms, logs of 5, 3 ticks, a server cut off",
-            Around { clients: 1, keepalives: 2, ticks: 3, ..AROUND },
+            Around { sessions: 1, keepalives: 2, ticks: 3, ..AROUND },
             Bounds { delivery: prompt(0, 1), ..CLUSTER },
         ),
         whole(
             "cluster-late",
             "3 servers, a client whose lease ends with the tick, 2 terms, logs of 5, a tick, a message between servers that is late, a server cut off",
-            Around { clients: 1, keepalives: 0, ticks: 1, ttl: 0, ..AROUND },
+            Around { sessions: 1, keepalives: 0, ticks: 1, ttl: 0, ..AROUND },
             Bounds { late: 1, delivery: prompt(0, 1), ..CLUSTER },
         ),
         holds(
@@ -435,7 +435,7 @@ pub(crate) fn models() -> Vec<Named> {
             "cluster-snapshots",
             "a leader that is cut off and 2 followers, a client whose lease ends with the tick, 3 terms, logs of 4, a tick, a snapshot, a heartbeat",
             || {
-                let around = Around { clients: 1, keepalives: 0, ticks: 1, ttl: 0, log: 4, ..AROUND };
+                let around = Around { sessions: 1, keepalives: 0, ticks: 1, ttl: 0, log: 4, ..AROUND };
                 let bounds = Bounds { terms: 3, log: 4, snapshots: 1, heartbeats: Some(1), ..CLUSTER };
                 cluster(around, bounds).with_its_leader_cut_off()
             },

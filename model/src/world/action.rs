@@ -51,6 +51,8 @@ pub enum Fault {
     Lose(usize),
     /// This one of them is late: it stays on its way.
     Delay(usize),
+    /// This one of them arrives, and stays on its way as well, to arrive once more.
+    Repeat(usize),
 }
 
 impl Fault {
@@ -58,7 +60,7 @@ impl Fault {
     pub(super) fn crash(self) -> Option<usize> {
         match self {
             Fault::Crash(place) | Fault::Leave(place) => Some(place),
-            Fault::Lose(_) | Fault::Delay(_) => None,
+            Fault::Lose(_) | Fault::Delay(_) | Fault::Repeat(_) => None,
         }
     }
 }

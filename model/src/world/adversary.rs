@@ -70,7 +70,8 @@ impl<E: Environment> World<E> {
             let unlimited = self.bounds.repeats == Repeats::Unlimited;
             self.step_actions(state, message.to, stimulus, unlimited, actions);
             if state.repeats > 0 {
-                self.step_actions(state, message.to, stimulus, true, actions);
+                let left = State { repeats: state.repeats - 1, ..state.clone() };
+                self.step_actions(&left, message.to, stimulus, true, actions);
             }
             if self.may_matter_lost(state, message) {
                 actions.push(Action::Lose(message));
@@ -119,7 +120,8 @@ impl<E: Environment> World<E> {
             Delivery::AnyTime { answers, .. } => answers == super::Answers::AtOnce,
         };
         let may_delay = state.late > 0;
-        let perils = if may_crash || may_lose || may_delay {
+        let may_repeat = state.repeats > 0 && matches!(self.bounds.delivery, Delivery::Prompt { .. });
+        let perils = if may_crash || may_lose || may_delay || may_repeat {
             self.step(&mut state.clone(), server, stimulus, None)
         } else {
             Perils::default()
@@ -128,6 +130,7 @@ impl<E: Environment> World<E> {
         let crashes = up_to(perils.crashes, may_crash).map(Fault::Crash);
         let leaves = up_to(perils.crashes, may_crash && self.may_cut(state)).map(Fault::Leave);
         let delays = up_to(perils.carried, may_delay).map(Fault::Delay);
-        crashes.chain(leaves).chain(up_to(perils.carried, may_lose).map(Fault::Lose)).chain(delays)
+        let repeats = up_to(perils.carried, may_repeat).map(Fault::Repeat);
+        crashes.chain(leaves).chain(up_to(perils.carried, may_lose).map(Fault::Lose)).chain(delays).chain(repeats)
     }
 }

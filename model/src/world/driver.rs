@@ -56,6 +56,8 @@ pub(super) struct Taken<S: StateMachine> {
     pub(super) fed: Vec<Fed<S>>,
     /// What it said.
     pub(super) said: Vec<Message<S>>,
+    /// Where in that a run begins: messages with nothing in between, which might have been said in another order.
+    pub(super) runs: Vec<usize>,
     /// What it told those who wait for it.
     pub(super) answers: Vec<Answer<S>>,
     /// The crashes that could have happened on the way.
@@ -130,6 +132,7 @@ impl Driver {
             seat: Seat { node, ..before.clone() },
             fed: Vec::new(),
             said: Vec::new(),
+            runs: Vec::new(),
             answers: Vec::new(),
             crashes: Vec::new(),
             violation: None,
@@ -176,7 +179,13 @@ impl Driver {
     }
 
     fn carry_out<S: StateMachine>(self, taken: &mut Taken<S>, input: usize, fed: &Fed<S>) {
+        let mut goes_on = false;
         for (outputs, output) in fed.outputs.iter().enumerate() {
+            let says = matches!(output, Output::Send(_) | Output::SendSnapshot { .. });
+            if says && !goes_on {
+                taken.runs.push(taken.said.len());
+            }
+            goes_on = says;
             match output {
                 Output::Persist(write) => {
                     self.crash_at_write(taken, (input, outputs), write);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use palisade_spec::invariants::Violation;
+use palisade_spec::invariants::{Check, Violation};
 use palisade_spec::raft::{Change, Durable, Index, Message, NodeId, Payload, ReadId};
 use smallvec::SmallVec;
 
@@ -40,16 +40,22 @@ struct Memos<E: Environment> {
     histories: Memo<Result<Ref<Ghost<E::Machine>>, &'static Violation>>,
     sights: Memo<Result<Ref<E>, &'static Violation>>,
     moves: Memo<Moved<E>>,
+    /// What is true, or not, of these parts together.
     judgements: Memo<Option<&'static Violation>>,
 }
 
 /// An environment after a move, and what it asks of a server.
 pub(super) type Moved<E> = (Ref<E>, Option<(NodeId, Stimulus<<E as Environment>::Machine>)>);
 
+/// What a server says in a step.
+pub(super) type Said<E> = SmallVec<[Ref<Message<<E as Environment>::Machine>>; 4]>;
+
 /// What comes of a stimulus, in parts that are kept.
 pub(super) struct Stepped<E: Environment> {
     pub(super) seat: Ref<Seat<E::Machine>>,
-    pub(super) said: SmallVec<[Ref<Message<E::Machine>>; 4]>,
+    pub(super) said: Said<E>,
+    /// Where in that a run begins: see [`Taken`](super::driver::Taken).
+    pub(super) runs: SmallVec<[usize; 4]>,
     pub(super) answers: Vec<Answer<E::Machine>>,
     pub(super) violation: Option<&'static Violation>,
 }
@@ -155,8 +161,13 @@ impl<E: Environment> Kept<E> {
 
     /// Whether environment and history agree.
     pub(super) fn judged(&self, environment: Ref<E>, ghost: Ref<Ghost<E::Machine>>) -> Result<(), &'static Violation> {
-        let key = [environment.key(), ghost.key(), 0, 0];
-        self.memos.judgements.get(key, || environment.judge(&ghost).err().map(keep)).map_or(Ok(()), Err)
+        self.holds([environment.key(), ghost.key()], || environment.judge(&ghost))
+    }
+
+    /// Whether a check of two parts succeeds. No two checks are of the same two kinds of parts.
+    pub(super) fn holds(&self, parts: [u64; 2], check: impl FnOnce() -> Check) -> Result<(), &'static Violation> {
+        let [a, b] = parts;
+        self.memos.judgements.get([a, b, 0, 0], || check().err().map(keep)).map_or(Ok(()), Err)
     }
 
     pub(super) fn ghost(&self, ghost: Ghost<E::Machine>) -> Ref<Ghost<E::Machine>> {
@@ -169,6 +180,7 @@ impl<E: Environment> Kept<E> {
             Stepped {
                 seat: self.seat(taken.seat),
                 said: taken.said.into_iter().map(|message| self.messages.intern(message, &self.renamings)).collect(),
+                runs: taken.runs.into(),
                 answers: taken.answers,
                 violation: taken.violation.map(keep),
             }

@@ -40,8 +40,13 @@ impl<E: Environment> World<E> {
     pub fn new(bounds: Bounds, machine: E::Machine, environment: E) -> World<E> {
         let founders = Members::of((1..=bounds.servers).map(NodeId));
         let ids = (1..=bounds.servers + bounds.joiners).map(NodeId);
-        let all = renamings(bounds.servers, bounds.joiners);
-        let renamings = if bounds.symmetry { all } else { all[..1].to_vec() };
+        let mut renamings = renamings(bounds.servers, bounds.joiners);
+        if !bounds.symmetry {
+            renamings.truncate(1);
+        } else if bounds.seeded {
+            // Who led the first term is remembered, and is like none of the others.
+            renamings.retain(|names| names[0] == 1);
+        }
         let kept = Kept::new(Driver::new(&bounds), renamings);
         let seats = ids.map(|id| {
             let members = if id <= NodeId(bounds.servers) { founders.clone() } else { Members::default() };
@@ -162,6 +167,7 @@ impl<E: Environment> World<E> {
             }
             (Some(Fault::Lose(_)), Delivery::Prompt { .. }) => state.losses -= 1,
             (Some(Fault::Delay(_)), _) => state.late -= 1,
+            (Some(Fault::Repeat(_)), _) => state.repeats -= 1,
             (Some(Fault::Lose(_)), Delivery::AnyTime { .. }) | (None, _) => {}
         }
     }

@@ -143,7 +143,7 @@ impl<E: Environment> Drawing<'_, E> {
         }
         for &(message, fortune) in &turn.sent {
             match fortune {
-                Fortune::Travels => self.send(&[message]),
+                Fortune::Travels | Fortune::ArrivesAndTravels => self.send(&[message]),
                 Fortune::Arrives => {}
                 Fortune::Lost | Fortune::CutOff => self.arrow(message, here, self.here(message.to), Fate::Lost),
             }

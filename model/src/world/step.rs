@@ -10,11 +10,13 @@ use palisade_spec::invariants::{Violation, committed_by_a_majority, log_matching
 use palisade_spec::raft::NodeId;
 
 use super::action::Fault;
+use super::bounds::Delivery;
+use super::digest::Renaming;
 use super::driver::Answer;
 use super::environment::Environment;
 use super::intern::Ref;
 use super::judge::{acknowledged_is_equal, keeps_its_word, snapshots_are_true};
-use super::kept::keep;
+use super::kept::{Said, Stepped, keep};
 use super::model::World;
 use super::seat::{Seat, Stimulus};
 use super::state::State;
@@ -58,7 +60,7 @@ impl<E: Environment> World<E> {
         perils
     }
 
-    /// What happens to one server, and what it brings about.
+    /// What happens to one server, and what it brings about. Returns what it said.
     pub(super) fn step_one(
         &self,
         state: &mut State<E>,
@@ -67,7 +69,7 @@ impl<E: Environment> World<E> {
         fault: Option<Fault>,
         perils: &mut Perils,
         todo: &mut VecDeque<(NodeId, Stimulus<E::Machine>)>,
-    ) {
+    ) -> Said<E> {
         let old = state.server(server);
         let stepped = self.kept.step(old, stimulus);
         let chosen = fault.and_then(Fault::crash);
@@ -88,7 +90,9 @@ impl<E: Environment> World<E> {
             state.violation = stepped.violation;
             self.becomes(state, server, stepped.seat, &stepped.answers);
         }
-        for &message in &stepped.said[..crash.map_or(stepped.said.len(), |crash| crash.said)] {
+        let mut said = self.in_order(state, &stepped);
+        said.truncate(crash.map_or(stepped.said.len(), |crash| crash.said));
+        for &message in &said {
             if state.violation.is_none() && crash.is_none() {
                 let judged = acknowledged_is_equal(&message, &stepped.seat.node, &state.server(message.to).node);
                 state.violation = judged.err().map(keep);
@@ -96,14 +100,41 @@ impl<E: Environment> World<E> {
             if !self.is_prompt(&message.body) {
                 self.send(state, message);
             } else if !(old.cut || state.server(message.to).cut) {
-                if fault == Some(Fault::Delay(perils.carried)) {
+                let own = |fault_at: fn(usize) -> Fault| fault == Some(fault_at(perils.carried));
+                if own(Fault::Delay) || own(Fault::Repeat) {
                     state.send(message);
-                } else if fault != Some(Fault::Lose(perils.carried)) {
+                }
+                if !own(Fault::Delay) && !own(Fault::Lose) {
                     todo.push_back((message.to, Stimulus::Deliver(message)));
                 }
                 perils.carried += 1;
             }
         }
+        said
+    }
+
+    /// What a server says, in the order in which it arrives where messages are prompt. Where servers' names make no difference,
+    /// they make none here: of those that are spoken to in one run, the first is told by what it is, and what the others are.
+    fn in_order(&self, state: &State<E>, stepped: &Stepped<E>) -> Said<E> {
+        let mut said = stepped.said.clone();
+        if self.kept.renamings.len() == 1 || !matches!(self.bounds.delivery, Delivery::Prompt { .. }) {
+            return said;
+        }
+        let ends = stepped.runs.iter().skip(1).copied().chain([said.len()]);
+        for (begin, end) in stepped.runs.iter().copied().zip(ends) {
+            said[begin..end].sort_by_cached_key(|message| self.seen_as(state, message.from, message.to));
+        }
+        said
+    }
+
+    /// What a state is to a server that looks at another, whatever all of them are called.
+    fn seen_as(&self, state: &State<E>, from: NodeId, to: NodeId) -> ((u32, u32), u64) {
+        let called = |names: &Renaming, id: NodeId| names[usize::from(id.number()) - 1];
+        let pair = |names: &Renaming| (called(names, from), called(names, to));
+        let renamings = &self.kept.renamings;
+        let least = renamings.iter().map(pair).min().expect("there is a renaming");
+        let alike = renamings.iter().enumerate().filter(|(_, names)| pair(names) == least);
+        (least, alike.map(|(renaming, _)| state.digest(renaming)).min().expect("one of them is the least"))
     }
 
     /// A server becomes another one, and everything that is true of histories and of pairs of servers is judged.
@@ -133,7 +164,8 @@ impl<E: Environment> World<E> {
         keeps_its_word(&old.node, &new.node).map_err(keep)?;
         if old.node.log() != new.node.log() {
             for other in state.servers.iter().filter(|other| **other != new) {
-                log_matching(new.node.log(), other.node.log()).map_err(keep)?;
+                let logs = || log_matching(new.node.log(), other.node.log());
+                self.kept.holds([new.key(), other.key()], logs)?;
             }
         }
         let before = (state.environment, state.ghost);
@@ -142,7 +174,9 @@ impl<E: Environment> World<E> {
         if elected || new.node.commit() > old.node.commit() {
             state.ghost = self.kept.remembered(state.ghost, old, new, elected)?;
             if state.ghost.committed.len() > before.1.committed.len() {
-                state.servers.iter().try_for_each(|seat| state.ghost.completeness(&seat.node)).map_err(keep)?;
+                for seat in &state.servers {
+                    self.kept.holds([state.ghost.key(), seat.key()], || state.ghost.completeness(&seat.node))?;
+                }
             }
         }
         let begins = |seat: &Seat<E::Machine>| (seat.node.log().base(), seat.disk.snapshot.last);

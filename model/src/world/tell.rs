@@ -34,6 +34,7 @@ pub(super) fn action<E: Environment>(action: &Action<E>) -> String {
         Some(Fault::Leave(_)) => format!("{what}; a server crashes on the way, and stays away"),
         Some(Fault::Lose(_)) => format!("{what}; a message is lost on the way"),
         Some(Fault::Delay(_)) => format!("{what}; a message is late"),
+        Some(Fault::Repeat(_)) => format!("{what}; a message will arrive again"),
     }
 }
 
@@ -94,6 +95,9 @@ impl<E: Environment> World<E> {
             let travels = turn.sent.iter().filter(|(_, fortune)| *fortune == Fortune::Travels);
             for (message, _) in travels.filter(|(message, _)| self.is_prompt(&message.body)) {
                 told.push_str(&format!("; {} is late", on_its_way::<E>(message)));
+            }
+            for (message, _) in turn.sent.iter().filter(|(_, fortune)| *fortune == Fortune::ArrivesAndTravels) {
+                told.push_str(&format!("; {} will arrive again", on_its_way::<E>(message)));
             }
         }
         told

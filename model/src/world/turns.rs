@@ -41,6 +41,8 @@ pub(super) enum Fortune {
     Travels,
     /// It arrives in a turn of its own.
     Arrives,
+    /// So it does, and stays on its way, to arrive once more.
+    ArrivesAndTravels,
     /// It is lost.
     Lost,
     /// The sender or the receiver is cut off.
@@ -80,28 +82,37 @@ impl<E: Environment> World<E> {
                 }
                 continue;
             }
-            let turn = self.turn(&state, (server, stimulus), cause, fault, perils);
-            self.step_one(&mut state, server, stimulus, fault, &mut perils, &mut todo);
+            let (before, faced) = (state.server(server), perils);
+            let said = self.step_one(&mut state, server, stimulus, fault, &mut perils, &mut todo);
             causes.resize(todo.len(), Some(turns.len()));
-            turns.push(Turn { after: state.server(server), ..turn });
+            let sent = self.fortunes(&state, before, &said, fault, faced);
+            let taken = self.kept.driver.take(&before, stimulus);
+            let place = fault.and_then(Fault::crash).and_then(|place| place.checked_sub(faced.crashes));
+            let crash = place.and_then(|place| taken.crashes.into_iter().nth(place));
+            turns.push(Turn {
+                server,
+                stimulus,
+                cause,
+                before,
+                after: state.server(server),
+                fed: taken.fed,
+                crash,
+                sent,
+            });
         }
         turns
     }
 
-    fn turn(
+    /// What becomes of what a server said.
+    fn fortunes(
         &self,
         state: &State<E>,
-        (server, stimulus): (NodeId, Stimulus<E::Machine>),
-        cause: Option<usize>,
+        before: Ref<Seat<E::Machine>>,
+        said: &[Ref<Message<E::Machine>>],
         fault: Option<Fault>,
-        perils: Perils,
-    ) -> Turn<E> {
-        let before = state.server(server);
-        let stepped = self.kept.step(before, stimulus);
-        let taken = self.kept.driver.take(&before, stimulus);
-        let place = fault.and_then(Fault::crash).and_then(|place| place.checked_sub(perils.crashes));
-        let crash = place.and_then(|place| taken.crashes.into_iter().nth(place));
-        let mut carried = perils.carried;
+        faced: Perils,
+    ) -> Vec<(Ref<Message<E::Machine>>, Fortune)> {
+        let mut carried = faced.carried;
         let fortune = |&message: &Ref<Message<E::Machine>>| {
             let fortune = if !self.is_prompt(&message.body) {
                 Fortune::Travels
@@ -112,14 +123,13 @@ impl<E: Environment> World<E> {
                 match fault {
                     Some(Fault::Lose(place)) if place == carried - 1 => Fortune::Lost,
                     Some(Fault::Delay(place)) if place == carried - 1 => Fortune::Travels,
+                    Some(Fault::Repeat(place)) if place == carried - 1 => Fortune::ArrivesAndTravels,
                     _ => Fortune::Arrives,
                 }
             };
             (message, fortune)
         };
-        let said = crash.as_ref().map_or(stepped.said.len(), |crash| crash.said);
-        let sent = stepped.said[..said].iter().map(fortune).collect();
-        Turn { server, stimulus, cause, before, after: before, fed: taken.fed, crash, sent }
+        said.iter().map(fortune).collect()
     }
 }
 
