@@ -104,7 +104,7 @@ pub trait Run: Send + Sync {
     /// Serves its Explorer, for as long as the process lives.
     ///
     /// # Panics
-    /// If somebody listens at the address.
+    /// If the address is in use.
     fn explore(&self, address: SocketAddr);
 }
 

@@ -19,7 +19,7 @@ pub struct Response {
 pub enum Outcome {
     /// It was done.
     Ok(Answer),
-    /// It was not, or nobody can say.
+    /// The request failed, or its outcome is not known.
     Error(Failure),
 }
 
@@ -133,7 +133,7 @@ pub struct Stale<T> {
     /// What it has.
     pub view: T,
     /// So many milliseconds ago the node last heard from the leader, or as a leader from a majority. What it shows may be older
-    /// by the time that the message took. `None` if it has heard from nobody since it started.
+    /// by the time that the message took. `None` if the node has heard from no other since it started.
     pub age_ms: Option<u64>,
 }
 

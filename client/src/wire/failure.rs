@@ -75,7 +75,7 @@ pub enum Code {
     NoMember,
     /// A server of this number was removed, and numbers do not come back; or a member has it.
     NumberTaken,
-    /// Nobody would be left to vote.
+    /// No voter would be left.
     LastVoter,
     /// Too few of those who would vote then are connected: the cluster could decide nothing any more.
     NoMajority,

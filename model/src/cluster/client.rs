@@ -11,7 +11,7 @@ pub struct Client {
     pub session: SessionId,
     /// The lock that it takes.
     pub key: Key,
-    /// The number of its acquire, and that of its release: the session numbers what it asks for, whoever asks.
+    /// The number of its acquire, and that of its release: the session numbers the requests of all its clients.
     pub numbers: [Option<Sequence>; 2],
     /// How often each of its requests arrived at a server.
     pub arrivals: [u8; 3],

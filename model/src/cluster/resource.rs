@@ -21,7 +21,7 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// Nobody has written yet.
+    /// A resource without a write.
     pub(super) fn new(key: Key) -> Resource {
         Resource { key, highest: None, accepted: Vec::new(), refused: false }
     }

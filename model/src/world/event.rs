@@ -6,7 +6,7 @@
 //! counted from 0, after how many of that input's outputs, how many entries of the write that is next had been written
 //! (null: nothing of it), what the disk has then, and whether the server stays `away`, cut off from the others; it comes
 //! back from that disk at once. `sends` says what becomes of each message: it travels, it arrives in a later turn of the
-//! same step (and travels, to arrive again), it is lost, or somebody is cut off. `after` is what the server is then, completely: its node, and its disk.
+//! same step (and travels, to arrive again), it is lost, or its sender or receiver is cut off. `after` is what the server is then, completely: its node, and its disk.
 //!
 //! A server that starts, for the first time too, is given what the setting names under `starts` before anything else. The
 //! steps under `prelude` come before the first one of the path, and all that is sent in them arrives at once.
