@@ -136,8 +136,12 @@ fn wrong_with_test(script: Option<&str>, words: &[&str]) -> Option<String> {
             .then(|| "it does not say which script".into());
     };
     let (module, name) = filter.rsplit_once("::").map_or((None, filter), |(module, name)| (Some(module), name));
-    let module = module.and_then(|module| module.rsplit("::").find(|part| *part != "tests"));
-    let is_module = |path: &PathBuf| module.is_none_or(|module| path.file_stem().is_some_and(|stem| stem == module));
+    let module = module.map(|module| module.split("::").filter(|part| *part != "tests").collect::<PathBuf>());
+    let is_module = |path: &PathBuf| {
+        module
+            .as_ref()
+            .is_none_or(|module| path.with_extension("").ends_with(module) || path.ends_with(module.join("mod.rs")))
+    };
     if name.is_empty() {
         return (!sources.iter().any(is_module)).then(|| format!("there is no module {filter}"));
     }
@@ -247,9 +251,10 @@ fn whatever_is_named_is_there() {
 #[test]
 fn what_is_not_there_is_seen() {
     for (command, complaint) in [
-        ("cargo test -p palisade --test ledger no_such_story", "there is no test no_such_story"),
-        ("cargo test -p palisade --test ledger no_such_module::", "there is no module no_such_module::"),
-        ("cargo test -p palisade --test api locks::no_such_story", "there is no test no_such_story"),
+        ("cargo test -p palisade --test live ledger::no_such_story", "there is no test no_such_story"),
+        ("cargo test -p palisade --test live ledger::locks::", "there is no module ledger::locks::"),
+        ("cargo test -p palisade --test live ledger::no_such_module::", "there is no module no_such_module::"),
+        ("cargo test -p palisade --test live api::locks::no_such_story", "there is no test no_such_story"),
         ("cargo test -p palisade --test no_such_target", "there is no test no_such_target in palisade"),
         ("cargo test -p nobody --test ledger", "there is no package nobody"),
         ("SCRIPT=commit/none cargo test -p palisade-spec --test raft_scripts", "there is no script"),

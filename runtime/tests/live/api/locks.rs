@@ -1,0 +1,179 @@
+//! `/v1/locks/{key}`: take, wait, give back, look.
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use serde_json::{Value, json};
+
+use super::{calm, fields, session_path};
+use crate::support::eventually;
+
+/// The whole way of a lock: free, taken, refused to a second, waited for in vain, given back, taken again.
+#[test]
+fn a_lock_is_taken_refused_waited_for_and_given_back() {
+    let (_cluster, node) = calm();
+    let free = json!({ "key": "nightly", "held": false, "holder": null, "queue": [] });
+    assert_eq!(node.lock("nightly"), free);
+
+    let grant = node.acquire("nightly", &json!({ "ttl_ms": 20_000, "owner": "worker-7" })).ok();
+    assert_eq!(fields(&grant), ["key", "session", "token", "ttl_ms"]);
+    assert_eq!((&grant["key"], &grant["ttl_ms"]), (&json!("nightly"), &json!(20_000)));
+    assert!(grant["token"].as_u64().unwrap() >= 1);
+
+    let view = node.lock("nightly");
+    assert_eq!((&view["key"], &view["held"]), (&json!("nightly"), &json!(true)));
+    let holder = &view["holder"];
+    assert_eq!(fields(holder), ["expires_in_ms", "owner", "session", "token"]);
+    assert_eq!(holder["owner"], "worker-7");
+    assert_eq!((&holder["session"], &holder["token"]), (&grant["session"], &grant["token"]));
+    assert!((1..=20_000).contains(&holder["expires_in_ms"].as_u64().unwrap()));
+
+    // Who does not wait is told who stands in the way.
+    let refused = node.acquire("nightly", &json!({ "owner": "worker-8" })).refused(409, "held");
+    assert_eq!(refused["holder"], json!({ "owner": "worker-7", "token": grant["token"] }));
+    assert_eq!(refused["queue"], 0);
+
+    // Who waits in vain has left the queue when it is told so.
+    node.acquire("nightly", &json!({ "owner": "worker-8", "wait_ms": 200 })).refused(408, "timeout");
+    assert_eq!(node.lock("nightly")["queue"], json!([]));
+
+    // Only the right session with the right token gives it back, and only once.
+    let (session, token) = (&grant["session"], &grant["token"]);
+    let other_token = json!(token.as_u64().unwrap() + 1);
+    node.release("nightly", session, &other_token).refused(409, "not_holder");
+    node.release("nightly", &node.open_session("thief"), token).refused(409, "not_holder");
+    node.release("other", session, token).refused(409, "not_holder");
+    assert_eq!(node.release("nightly", session, token).ok(), json!({ "released": true }));
+    node.release("nightly", session, token).refused(409, "not_holder");
+
+    assert_eq!(node.lock("nightly"), free);
+    // The session came with the acquire, and went with the release.
+    node.get(&session_path(session)).refused(404, "no_session");
+    let next = node.acquire("nightly", &json!({})).ok();
+    assert!(next["token"].as_u64() > token.as_u64(), "a token only grows");
+    assert_eq!(next["ttl_ms"], 30_000, "the documented default");
+}
+
+/// Waiters are served first come, first served, each with its own greater token, when the holder releases.
+#[test]
+fn waiters_are_served_in_the_order_of_their_arrival() {
+    let (_cluster, node) = calm();
+    let mut grant = node.acquire("k", &json!({ "owner": "holder" })).ok();
+    let mut waiters = Vec::new();
+    for place in 1..=4 {
+        let owner = format!("waiter {place}");
+        waiters.push(node.acquire_later("k", json!({ "owner": owner, "wait_ms": 60_000 })));
+        let queue = node.wait_for_queue("k", place);
+        assert_eq!(queue.last().unwrap()["owner"], owner.as_str());
+        let refused = node.acquire("k", &json!({})).refused(409, "held");
+        assert_eq!(refused["queue"], place, "the refused are told how many wait");
+    }
+    for waiter in waiters {
+        node.release("k", &grant["session"], &grant["token"]).ok();
+        let next = waiter.join().unwrap().ok();
+        assert!(next["token"].as_u64() > grant["token"].as_u64());
+        assert_eq!(node.lock("k")["holder"]["token"], next["token"]);
+        grant = next;
+    }
+}
+
+/// Whoever asks again under its own session loses nothing by it: it has the same place, then the same grant.
+#[test]
+fn a_repeated_acquire_finds_its_place_and_then_its_grant() {
+    let (_cluster, node) = calm();
+    let [holder, first, second] = ["holder", "first", "second"].map(|owner| node.open_session(owner));
+    let acquire = |session: &Value, wait: u64| json!({ "session": session, "wait_ms": wait });
+
+    let grant = node.acquire("k", &acquire(&holder, 0)).ok();
+    assert_eq!(node.acquire("k", &acquire(&holder, 0)).ok(), grant, "the grant is found again");
+
+    let once = node.acquire_later("k", acquire(&first, 60_000));
+    node.wait_for_queue("k", 1);
+    let behind = node.acquire_later("k", acquire(&second, 60_000));
+    node.wait_for_queue("k", 2);
+    let again = node.acquire_later("k", acquire(&first, 60_000));
+    // Whether it arrives before the lock is free or after, it must be answered alike.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let order: Vec<Value> = node.wait_for_queue("k", 2).iter().map(|waiter| waiter["session"].clone()).collect();
+    assert_eq!(order, [first.clone(), second.clone()], "the repetition stands where the first request stood");
+
+    node.release("k", &holder, &grant["token"]).ok();
+    let (once, again) = (once.join().unwrap().ok(), again.join().unwrap().ok());
+    assert_eq!(once, again, "both requests are answered with the one grant");
+    assert_eq!(once["session"], first);
+    assert_eq!(node.acquire("k", &acquire(&first, 0)).ok(), once, "and it is found again");
+
+    node.release("k", &first, &once["token"]).ok();
+    let last = behind.join().unwrap().ok();
+    assert_eq!(last["session"], second);
+    node.release("k", &second, &last["token"]).ok();
+    assert_eq!(node.lock("k")["held"], false, "nothing was queued twice");
+    // A session of its own outlives its locks.
+    assert_eq!(node.get(&session_path(&second)).ok()["keys"], json!([]));
+}
+
+/// Who asks without waiting does not wait: a place that its session had in the queue is given up, and whoever waited
+/// there is told.
+#[test]
+fn an_acquire_that_does_not_wait_gives_up_the_place() {
+    let (_cluster, node) = calm();
+    let [holder, session] = ["holder", "waiter"].map(|owner| node.open_session(owner));
+    let grant = node.acquire("k", &json!({ "session": holder })).ok();
+    let waiting = node.acquire_later("k", json!({ "session": session, "wait_ms": 60_000 }));
+    node.wait_for_queue("k", 1);
+    node.acquire("k", &json!({ "session": session, "wait_ms": 0 })).refused(409, "held");
+    waiting.join().unwrap().refused(409, "withdrawn");
+    node.release("k", &holder, &grant["token"]).ok();
+    assert_eq!(node.lock("k")["held"], false);
+}
+
+/// A waiter that goes away leaves the queue: with a session of its own or without, its lock is not granted to nobody.
+#[test]
+fn a_dropped_connection_withdraws_its_waiting_acquire() {
+    let (_cluster, node) = calm();
+    let holder = node.acquire("k", &json!({ "owner": "holder" })).ok();
+    let session = node.open_session("with a session");
+    let bodies = [json!({ "owner": "without", "wait_ms": 60_000 }), json!({ "session": session, "wait_ms": 60_000 })];
+    for body in bodies {
+        let mut connection = TcpStream::connect(&node.0).unwrap();
+        let body = body.to_string();
+        let head = format!("POST /v1/locks/k/acquire HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n\r\n", body.len());
+        connection.write_all((head + &body).as_bytes()).unwrap();
+        node.wait_for_queue("k", 1);
+        drop(connection);
+        // Far before any TTL.
+        node.wait_for_queue("k", 0);
+    }
+    assert_eq!(node.get(&session_path(&session)).ok()["keys"], json!([]), "the session lives, without its claim");
+    node.release("k", &holder["session"], &holder["token"]).ok();
+    assert_eq!(node.lock("k")["held"], false);
+}
+
+/// A waiting acquire is answered, not left hanging, when its claim is ended by somebody else.
+#[test]
+fn a_waiter_is_told_when_its_session_ends() {
+    let (_cluster, node) = calm();
+    node.acquire("k", &json!({ "owner": "holder" })).ok();
+    let session = node.open_session("waiter");
+    let waiting = node.acquire_later("k", json!({ "session": session, "wait_ms": 60_000 }));
+    node.wait_for_queue("k", 1);
+    node.send("DELETE", &session_path(&session), "").ok();
+    waiting.join().unwrap().refused(404, "no_session");
+    assert_eq!(node.lock("k")["queue"], json!([]));
+}
+
+/// While an acquire without a session waits, the node itself keeps alive what the client cannot know yet.
+#[test]
+fn a_wait_may_be_longer_than_the_ttl() {
+    let (_cluster, node) = calm();
+    let holder = node.acquire("k", &json!({ "owner": "holder" })).ok();
+    let waiting = node.acquire_later("k", json!({ "owner": "waiter", "ttl_ms": 1_000, "wait_ms": 60_000 }));
+    let waiter = node.wait_for_queue("k", 1)[0].clone();
+    // Cluster time, not the test's: three of its lives pass.
+    let now = || node.get("/v1/status").ok()["cluster_time_ms"].as_u64().unwrap();
+    let begin = now();
+    eventually("three TTLs pass", || (now() > begin + 3_000).then_some(()));
+    assert_eq!(node.lock("k")["queue"], json!([waiter]), "it still stands there, and is the same session");
+    node.release("k", &holder["session"], &holder["token"]).ok();
+    assert_eq!(waiting.join().unwrap().ok()["session"], waiter["session"]);
+}

@@ -1,0 +1,185 @@
+//! A cluster begins once: with all its founders, with one state, and never a second time by accident.
+
+use std::fs;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::cluster::Cluster;
+use crate::support::locks::{acquire, lock, open_session, places, release};
+use crate::support::process::{output, palisade};
+use crate::support::{eventually, http};
+
+const TTL: Duration = Duration::from_secs(600);
+
+/// Long enough for an election, if one were possible.
+const LONG: Duration = Duration::from_secs(3);
+
+/// No node that runs knows a leader, for a long time, and a client is told so.
+fn expect_no_leader(cluster: &Cluster) {
+    sleep(LONG);
+    for id in cluster.running() {
+        assert!(cluster.status(id).unwrap().leader.is_none(), "node {id}");
+        let asked = http::post(&cluster.client_addr(id), "/v1/locks/report/acquire", "{}").unwrap();
+        asked.refused(503, "no_leader");
+    }
+}
+
+/// Kills all nodes; these have lost their disks.
+fn lose_disks(cluster: &mut Cluster, lost: &[u16]) {
+    cluster.ids().into_iter().for_each(|id| cluster.kill(id));
+    lost.iter().for_each(|&id| fs::remove_dir_all(cluster.data(id)).unwrap());
+}
+
+/// Goal: two of three founders could elect a leader, and what they decided would be good; but one of them may have decided
+/// something with the third before it lost its disk. So all three have to meet once.
+#[test]
+fn a_cluster_begins_when_all_founders_have_met() {
+    let mut cluster = Cluster::start(3);
+    lose_disks(&mut cluster, &[1, 2, 3]);
+    cluster.begin_anew();
+    cluster.restart(1);
+    cluster.restart(2);
+    expect_no_leader(&cluster);
+    cluster.restart(3);
+    cluster.wait_ready();
+    // Once they have, two are enough, now and after a restart.
+    cluster.ids().into_iter().for_each(|id| cluster.kill(id));
+    cluster.restart(1);
+    cluster.restart(2);
+    cluster.wait_ready();
+}
+
+/// Goal: a majority that has lost its disks does not begin again beside the one that has not: what that one knows would be
+/// forgotten, and its tokens given out again.
+#[test]
+fn founders_that_lost_their_disks_do_not_begin_again() {
+    let mut cluster = Cluster::start(3);
+    let session = open_session(&cluster, "holder", TTL);
+    acquire(&cluster, "report", session);
+    lose_disks(&mut cluster, &[1, 2]);
+    cluster.restart(1);
+    cluster.restart(2);
+    expect_no_leader(&cluster);
+    cluster.restart(3);
+    for lost in [1, 2] {
+        eventually("the one that has its disk refuses them", || {
+            let refused = format!("node {lost} was here before with another data directory");
+            cluster.log(lost).contains(&refused).then_some(())
+        });
+    }
+    expect_no_leader(&cluster);
+}
+
+/// Goal: an operator cannot remove the last connected voter by mistake.
+#[test]
+fn a_change_that_would_leave_too_few_is_refused() {
+    let mut cluster = Cluster::start_calm(3);
+    let session = open_session(&cluster, "holder", TTL);
+    let grant = acquire(&cluster, "report", session);
+    let leader = cluster.wait_ready();
+    let [dead, alive] = [leader % 3 + 1, (leader + 1) % 3 + 1];
+    cluster.kill(dead);
+    let remove =
+        |id: u16| http::send(&cluster.client_addr(leader), "DELETE", &format!("/v1/members/{id}"), "").unwrap();
+    // The leader alone would be one of two.
+    eventually("the leader notices that it is gone", || {
+        let refused = remove(alive);
+        (refused.json()["error"] == "no_majority").then(|| refused.refused(503, "no_majority"))
+    });
+    assert_eq!(places(&lock(&cluster, "report")), (Some((session, grant.token)), vec![]));
+    remove(dead).ok();
+    assert_eq!(places(&lock(&cluster, "report")), (Some((session, grant.token)), vec![]));
+}
+
+/// Goal: a founder whose first start was broken off goes on with the backup that it began with, and with no other.
+#[test]
+fn a_broken_first_start_goes_on_with_the_same_backup() {
+    let old = Cluster::start_calm(1);
+    let session = open_session(&old, "holder", TTL);
+    let backup = tempfile::tempdir().unwrap();
+    let save = |name: &str| {
+        let file = backup.path().join(name).display().to_string();
+        let endpoint = old.client_addr(1);
+        let saved = output(palisade().args(["snapshot", "save", &file, "--endpoints", &endpoint]));
+        assert!(saved.status.success());
+        file
+    };
+    acquire(&old, "first", session);
+    let first = save("first.snap");
+    acquire(&old, "second", session);
+    let second = save("second.snap");
+    drop(old);
+
+    let restored = first.clone();
+    // Not recorded: its disk is made to lose what was durable.
+    let mut new = Cluster::start_unrecorded(1, &[], move |_, command: &mut Command| {
+        command.args(["--restore", &restored]);
+    });
+    // As if it had been killed before the backup's state was its own.
+    new.kill(1);
+    for file in fs::read_dir(new.data(1)).unwrap() {
+        let file = file.unwrap().path();
+        let extension = file.extension().unwrap_or_default();
+        if extension == "snap" || extension == "log" {
+            fs::remove_file(file).unwrap();
+        }
+    }
+    let identity = new.data(1).join("identity.json");
+    let mut content: Value = serde_json::from_str(&fs::read_to_string(&identity).unwrap()).unwrap();
+    content["segments"] = json!({"first": 1, "last": 0});
+    fs::write(&identity, content.to_string()).unwrap();
+    let start = |more: &[&str]| {
+        let result = output(new.command(1).args(more));
+        assert_eq!(result.status.code(), Some(78));
+        String::from_utf8_lossy(&result.stderr).into_owned()
+    };
+    let complained = start(&["--restore", &second]);
+    assert!(complained.contains("it is not the one with which this node was started first"), "{complained}");
+    let complained = start(&[]);
+    assert!(complained.contains("has not finished its first start, with --restore"), "{complained}");
+    new.restart(1);
+    new.wait_ready();
+    let status = http::get(&new.client_addr(1), "/v1/locks").unwrap().ok();
+    assert_eq!(status["locks"].as_array().unwrap().len(), 1, "{status}");
+
+    // When its first start is over, it is damaged without its snapshot, unless it is given the same one again.
+    new.kill(1);
+    for file in fs::read_dir(new.data(1)).unwrap().map(|file| file.unwrap().path()) {
+        if file.extension().is_some_and(|extension| extension == "snap") {
+            fs::remove_file(file).unwrap();
+        }
+    }
+    let result = output(&mut new.command(1));
+    let said = String::from_utf8_lossy(&result.stderr);
+    assert_eq!(result.status.code(), Some(74), "{said}");
+    assert!(said.contains("do not fit the log: there is none"), "{said}");
+    new.restart(1);
+    new.wait_ready();
+    let again = http::get(&new.client_addr(1), "/v1/locks").unwrap().ok();
+    assert_eq!(again["locks"][0]["holder"]["token"], status["locks"][0]["holder"]["token"]);
+}
+
+/// Goal: tokens are left out whatever the backup has. Who holds nothing in it may have been granted a lock since.
+#[test]
+fn restore_skips_tokens_when_no_lock_is_held() {
+    let old = Cluster::start_calm(1);
+    let session = open_session(&old, "holder", TTL);
+    let before = acquire(&old, "report", session);
+    release(&old, "report", session, before.token);
+    let backup = tempfile::tempdir().unwrap();
+    let file = backup.path().join("palisade.snap").display().to_string();
+    let endpoint = old.client_addr(1);
+    let saved = output(palisade().args(["snapshot", "save", &file, "--endpoints", &endpoint]));
+    assert!(saved.status.success());
+    let after = acquire(&old, "report", session);
+    drop(old);
+
+    let new = Cluster::start_adjusted(1, &[], move |_, command: &mut Command| {
+        command.args(["--restore", &file]);
+    });
+    let next = acquire(&new, "report", session);
+    assert!(next.token > after.token, "token {} was granted before, by the old cluster", next.token);
+}

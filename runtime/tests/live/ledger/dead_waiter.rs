@@ -1,0 +1,42 @@
+//! A waiter dies in the queue: its session ends while somebody else holds the lock. It must hear of that then, not when
+//! its turn would have come (etcd 19597); must never be granted the lock (etcd 11456); and must not hold up those behind it.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{KEY, LONG, await_queue, wait_for_lock};
+use crate::support::cluster::Cluster;
+use crate::support::locks::{acquire, lock, open_session, places, post_to_leader, release};
+
+/// Long enough to get into the queue on a slow machine.
+const TTL: Duration = Duration::from_secs(4);
+
+#[test]
+fn a_waiter_that_dies_is_told_at_once_and_stands_in_nobodys_way() {
+    let cluster = Cluster::start_calm(3);
+    let [holder, next] = ["holder", "next"].map(|owner| open_session(&cluster, owner, LONG));
+    let held = acquire(&cluster, KEY, holder);
+    let dead = open_session(&cluster, "dead", TTL);
+    let waits = wait_for_lock(&cluster, dead);
+    await_queue(&cluster, &[dead]);
+    let behind = wait_for_lock(&cluster, next);
+
+    waits.join().unwrap().refused(404, "no_session");
+    assert_eq!(
+        places(&lock(&cluster, KEY)).0,
+        Some((holder, held.token)),
+        "the lock is still held when it hears of it"
+    );
+    await_queue(&cluster, &[next]);
+
+    release(&cluster, KEY, holder, held.token);
+    let grant = behind.join().unwrap().ok();
+    assert_eq!(
+        (&grant["session"], &grant["token"]),
+        (&json!(next), &json!(held.token + 1)),
+        "nobody had it in between"
+    );
+    let keepalive = format!("/v1/sessions/{dead}/keepalive");
+    post_to_leader(&cluster.endpoints(), &keepalive, &json!({})).refused(404, "no_session");
+}

@@ -1,0 +1,89 @@
+//! Very many leases run out at the same moment (etcd 12105, 9360). Ending them takes every replica a while; meanwhile others are
+//! served, and whoever wants one of their locks does not stand in line behind the dead.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use palisade_client::codec;
+use palisade_client::wire::{self, Answer, Op, Outcome, Request, Response};
+use serde_json::json;
+use tokio_tungstenite::tungstenite::Message;
+
+use super::connect;
+use crate::support::cluster::Cluster;
+use crate::support::{eventually, http};
+
+const CROWD: u64 = 20_000;
+/// When all of them end, from the first acquire on: time enough to take them all.
+const END: Duration = Duration::from_secs(20);
+/// How many acquires are on their way at a time.
+const BATCH: u64 = 500;
+
+/// Takes a lock for each of the crowd, with a session of its own, and such a time-to-live that all end at the same moment,
+/// which is returned.
+fn crowd(cluster: &Cluster) -> Instant {
+    let mut socket = connect(cluster).0;
+    let end = Instant::now() + END;
+    for first in (0..CROWD).step_by(usize::try_from(BATCH).unwrap()) {
+        let left = end.checked_duration_since(Instant::now()).expect("all are taken before the first one ends");
+        let ttl_ms = u64::try_from(left.as_millis()).unwrap().max(1_000);
+        for id in first..first + BATCH {
+            let options = wire::Acquire { ttl_ms, owner: "crowd".to_owned(), ..wire::Acquire::default() };
+            let request = Request { id, op: Op::Acquire { key: format!("crowd-{id}"), options, number: None } };
+            let mut frame = Vec::new();
+            codec::encode_into(&request, &mut frame);
+            socket.write(Message::Binary(frame.into())).expect("the node reads");
+        }
+        socket.flush().expect("the node reads");
+        let mut answered = 0;
+        while answered < BATCH {
+            let Message::Binary(frame) = socket.read().expect("the node answers") else { continue };
+            let response: Response = codec::decode(&frame).expect("the node speaks the protocol");
+            assert!(matches!(response.result, Outcome::Ok(Answer::Acquired(_))), "{response:?}");
+            answered += 1;
+        }
+    }
+    end
+}
+
+/// Goal: while twenty thousand leases end at once, a client that takes and gives back a lock of its own is always served, a
+/// newcomer gets the lock of a dead holder without waiting for the others' end, and the leader leads on.
+#[test]
+fn a_crowd_that_ends_at_once_is_in_nobodys_way() {
+    let cluster = Cluster::start_calm(3);
+    let leader = cluster.wait_ready();
+    let (address, term) = (cluster.client_addr(leader), cluster.status(leader).unwrap().term);
+    let end = crowd(&cluster);
+    let sessions = || http::get(&address, "/v1/status").unwrap().ok()["sessions"].as_u64().unwrap();
+    assert!(sessions() >= CROWD, "all of them are there");
+
+    let over = AtomicBool::new(false);
+    let (pairs, longest) = std::thread::scope(|scope| {
+        let honest = scope.spawn(|| {
+            let (mut pairs, mut longest) = (0, Duration::ZERO);
+            while !over.load(Ordering::Relaxed) {
+                let begin = Instant::now();
+                let grant = http::post(&address, "/v1/locks/honest/acquire", "{}").expect("the node answers").ok();
+                let body = json!({ "session": grant["session"], "token": grant["token"] }).to_string();
+                http::post(&address, "/v1/locks/honest/release", &body).expect("the node answers").ok();
+                (pairs, longest) = (pairs + 1, longest.max(begin.elapsed()));
+            }
+            (pairs, longest)
+        });
+        std::thread::sleep(end.saturating_duration_since(Instant::now()));
+        // The last of the crowd would be the last to be swept. Its deadline has passed when it is asked for; how many others
+        // there still are does not matter.
+        let key = format!("/v1/locks/crowd-{}/acquire", CROWD - 1);
+        let late = eventually("the lock of a dead holder is granted", || {
+            let answer = http::post(&address, &key, r#"{"ttl_ms":600000}"#).expect("the node answers");
+            (answer.status == 200).then(&sessions)
+        });
+        println!("{late} sessions were left when a dead holder's lock was granted");
+        eventually("all of the crowd are gone", || (sessions() <= 2).then_some(()));
+        over.store(true, Ordering::Relaxed);
+        honest.join().expect("it was served")
+    });
+    println!("{pairs} pairs meanwhile, the longest took {longest:?}");
+    assert_eq!(cluster.wait_ready(), leader, "the leader was unseated");
+    assert_eq!(cluster.status(leader).unwrap().term, term);
+}

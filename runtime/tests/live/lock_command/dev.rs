@@ -1,0 +1,202 @@
+//! `palisade dev`: a cluster of real processes, for trying things out.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use rustix::process::{Signal, kill_process_group};
+
+use crate::support::cluster::recordings;
+use crate::support::process::{self, Running, lives, palisade};
+use crate::support::{eventually, http, ports};
+
+/// A running `palisade dev`, and what it says.
+struct Dev {
+    running: Running,
+    lines: Receiver<String>,
+    said: Vec<String>,
+    port: u16,
+    /// Where its nodes record, if anywhere.
+    recordings: Option<PathBuf>,
+    /// Its temporary files are made here; its processes carry the name of this in their environment.
+    place: tempfile::TempDir,
+}
+
+impl Dev {
+    fn start() -> Dev {
+        Dev::start_recorded(None)
+    }
+
+    fn start_recorded(recordings: Option<PathBuf>) -> Dev {
+        let place = tempfile::tempdir().unwrap();
+        let port = ports::free_for_dev(3);
+        let mut command = palisade();
+        command.args(["dev", "--nodes", "3", "--port", &port.to_string()]);
+        // A process group of its own, as a shell gives to each of its jobs.
+        command.env("TMPDIR", place.path()).stdout(Stdio::piped()).process_group(0);
+        command.envs(recordings.iter().map(|directory| ("PALISADE_RECORD", directory)));
+        let mut running = Running::start(&mut command);
+        let stdout = BufReader::new(running.0.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        std::thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let mut dev = Dev { running, lines, said: Vec::new(), port, recordings, place };
+        dev.wait_for("the ready line", |line| line.starts_with("ready "));
+        dev
+    }
+
+    /// Waits for a line, and returns it.
+    fn wait_for(&mut self, what: &str, is_it: impl Fn(&str) -> bool) -> String {
+        loop {
+            let line = self.lines.recv_timeout(Duration::from_secs(30)).unwrap_or_else(|_| panic!("not said: {what}"));
+            self.said.push(line.clone());
+            if is_it(&line) {
+                return line;
+            }
+        }
+    }
+
+    fn address(&self, node: u16) -> String {
+        format!("127.0.0.1:{}", self.port + node)
+    }
+
+    fn endpoints(&self) -> String {
+        format!("{},{},{}", self.address(1), self.port + 2, self.port + 3)
+    }
+
+    /// The command that kills a node, as it was printed.
+    fn kill_command(&mut self, node: u16) -> String {
+        let comment = format!("# node {node},");
+        let earlier = self.said.iter().find(|line| line.contains(&comment)).cloned();
+        earlier.unwrap_or_else(|| self.wait_for("how to kill a node", |line| line.contains(&comment)))
+    }
+
+    fn expect_nothing_left(&mut self) {
+        let mark = self.place.path().display().to_string();
+        eventually("no process is left", || process::marked(&mark).is_empty().then_some(()));
+        for node in 1..=3 {
+            assert!(
+                http::get(&self.address(node), "/healthz").is_err(),
+                "somebody still serves on {}",
+                self.address(node)
+            );
+        }
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        // Also after a failure nothing is to be left.
+        process::end_all(&self.place.path().display().to_string());
+    }
+}
+
+fn shell(command: &str) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).stdin(Stdio::null());
+    shell
+}
+
+/// It says where its nodes are, the commands that it proposes work, and the one that it prints for a killed node
+/// brings that node back.
+#[test]
+fn what_dev_prints_works() {
+    let mut dev = Dev::start_recorded(recordings());
+    let urls: Vec<String> = (1..=3).map(|node| format!("http://{}", dev.address(node))).collect();
+    assert_eq!(dev.said.last().unwrap(), &format!("ready {}", urls.join(" ")));
+    let endpoints = dev.endpoints();
+    let locked = process::output(palisade().args(["lock", "k", "--endpoints", &endpoints, "--", "true"]));
+    assert_eq!(locked.status.code(), Some(0), "{locked:?}");
+    let proposed = dev.wait_for("a lock to try", |line| line.contains(" lock "));
+    let tried = process::output(&mut shell(&proposed.replace("sleep 5", "true")));
+    assert!(String::from_utf8_lossy(&tried.stdout).starts_with("token "), "{tried:?}");
+    let proposed = dev.wait_for("a status to try", |line| line.contains(" status "));
+    assert_eq!(process::output(&mut shell(&proposed)).status.code(), Some(0));
+
+    // Kill the leader with the printed command; the printed answer to that brings it back.
+    let status = http::get(&dev.address(1), "/v1/status").unwrap().ok();
+    let leader = u16::try_from(status["leader"]["id"].as_u64().unwrap()).unwrap();
+    let kill = dev.kill_command(leader);
+    assert_eq!(process::output(&mut shell(&kill)).status.code(), Some(0), "{kill}");
+    dev.wait_for("that the node ended", |line| line.starts_with(&format!("node {leader} ended")));
+    let again = dev.wait_for("how to start it again", |line| line.contains(" serve "));
+    assert!(http::get(&dev.address(leader), "/healthz").is_err());
+    let mut restarted = shell(&format!("exec {}", again.trim()));
+    restarted.env("TMPDIR", dev.place.path()).stderr(Stdio::null());
+    restarted.envs(dev.recordings.iter().map(|directory| ("PALISADE_RECORD", directory)));
+    let mut restarted = Running::start(&mut restarted);
+    let term = eventually("the restarted node follows", || {
+        let status = http::get(&dev.address(leader), "/v1/status").ok()?.ok();
+        status["leader"].is_object().then(|| status["term"].as_u64())
+    });
+    assert!(term > status["term"].as_u64(), "it is the same cluster, with the election of its successor behind it");
+    let locked = process::output(palisade().args(["lock", "k", "--endpoints", &dev.address(leader), "--", "true"]));
+    assert_eq!(locked.status.code(), Some(0), "{locked:?}");
+    restarted.signal(Signal::INT);
+    assert_eq!(restarted.exit_code(), 0);
+    // Who keeps a recording ends when its node has, by itself.
+    dev.running.signal(Signal::INT);
+    assert_eq!(dev.running.exit_code(), 0);
+    dev.expect_nothing_left();
+}
+
+/// Ctrl-C ends it all: no process, no port, no file is left.
+#[test]
+fn ctrl_c_leaves_nothing_behind() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut dev = Dev::start();
+        kill_process_group(dev.running.pid(), signal).unwrap();
+        assert_eq!(dev.running.exit_code(), 0);
+        dev.expect_nothing_left();
+        let left: Vec<_> = std::fs::read_dir(dev.place.path()).unwrap().collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+/// Also while the nodes are still starting.
+#[test]
+fn ctrl_c_during_the_start_leaves_nothing_behind() {
+    let place = tempfile::tempdir().unwrap();
+    let port = ports::free_for_dev(3);
+    let mut command = palisade();
+    command.args(["dev", "--port", &port.to_string()]).env("TMPDIR", place.path()).stdout(Stdio::null());
+    let mut running = Running::start(&mut command);
+    // A node's directory is there: its process has been started, and the cluster has no leader yet, or only just.
+    let mark = place.path().display().to_string();
+    eventually("the nodes start", || (process::marked(&mark).len() > 1).then_some(()));
+    running.signal(Signal::INT);
+    assert_eq!(running.exit_code(), 0);
+    eventually("no process is left", || process::marked(&mark).is_empty().then_some(()));
+    let left: Vec<_> = std::fs::read_dir(place.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// SIGKILL leaves it no time to tidy up; the nodes end all the same.
+#[test]
+fn kill_9_of_dev_ends_its_nodes() {
+    let mut dev = Dev::start();
+    let nodes = process::marked(&dev.place.path().display().to_string());
+    assert_eq!(nodes.len(), 4, "three nodes and their parent");
+    dev.running.signal(Signal::KILL);
+    dev.running.wait();
+    dev.expect_nothing_left();
+    // A process that ends loses its marks first.
+    eventually("every node ends", || nodes.iter().all(|&pid| !lives(pid)).then_some(()));
+}
+
+/// A port that is taken is said, not waited for, and nothing is left of what had been started.
+#[test]
+fn a_taken_port_is_said() {
+    let port = ports::free_for_dev(3);
+    let _taken = std::net::TcpListener::bind(("127.0.0.1", port + 2)).unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let mut command = palisade();
+    command.args(["dev", "--port", &port.to_string()]).env("TMPDIR", place.path());
+    let refused = process::output(&mut command);
+    assert_eq!(refused.status.code(), Some(1));
+    let complaint = String::from_utf8_lossy(&refused.stderr);
+    assert!(complaint.contains(&format!("cannot listen on port {}", port + 2)), "{complaint}");
+    eventually("no process is left", || process::marked(&place.path().display().to_string()).is_empty().then_some(()));
+}

@@ -1,0 +1,165 @@
+//! `palisade status`, `locks` and `show`: for people, and with `--json` for machines.
+
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use super::{Stage, expect_code, expect_complaint, text};
+use crate::support::process::{Running, output, palisade};
+use crate::support::{http, ports};
+
+/// Locks to look at, taken over HTTP: `a/1` with a waiter, `a/2`, and `b`.
+fn fill(stage: &Stage) -> std::thread::JoinHandle<()> {
+    let leader = stage.cluster.client_addr(stage.cluster.wait_ready());
+    for (key, owner) in [("a%2F1", "one"), ("a%2F2", "two"), ("b", "")] {
+        let body = json!({ "owner": owner, "ttl_ms": 600_000 }).to_string();
+        http::post(&leader, &format!("/v1/locks/{key}/acquire"), &body).unwrap().ok();
+    }
+    let body = json!({ "owner": "waiter", "ttl_ms": 600_000, "wait_ms": 600_000 }).to_string();
+    let waiter = std::thread::spawn(move || {
+        // It ends with its node.
+        let _ = http::post(&leader, "/v1/locks/a%2F1/acquire", &body);
+    });
+    super::eventually("the waiter waits", || (stage.show("a%2F1")["queue"].as_array()?.len() == 1).then_some(()));
+    waiter
+}
+
+fn lines(stage: &Stage, words: &[&str]) -> Vec<String> {
+    let output = output(&mut stage.palisade(words));
+    expect_code(&output, 0);
+    assert_eq!(text(&output.stderr), "");
+    text(&output.stdout).lines().map(str::to_string).collect()
+}
+
+fn parsed(lines: &[String]) -> Vec<Value> {
+    lines.iter().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+}
+
+/// What a person reads and what a machine reads is the same, and is what the HTTP interface says.
+#[test]
+fn locks_are_listed_and_shown() {
+    let stage = Stage::set();
+    assert_eq!(lines(&stage, &["locks"]), ["no lock is held"]);
+    assert_eq!(lines(&stage, &["locks", "--json"]), Vec::<String>::new());
+    assert_eq!(lines(&stage, &["show", "a/1"]), ["a/1 is free"]);
+    let waiter = fill(&stage);
+
+    let listed = lines(&stage, &["locks"]);
+    let columns: Vec<Vec<&str>> = listed.iter().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(columns[0], ["KEY", "TOKEN", "EXPIRES", "WAITING", "HOLDER"]);
+    let found: Vec<_> = columns[1..].iter().map(|line| (line[0], line[3], line[4..].join(" "))).collect();
+    let expected = [("a/1", "1", "one"), ("a/2", "0", "two"), ("b", "0", "(no name)")];
+    assert_eq!(found, expected.map(|(key, waiting, holder)| (key, waiting, holder.to_string())));
+    assert_eq!(lines(&stage, &["locks", "--prefix", "a/"]).len(), 3);
+
+    let machine = parsed(&lines(&stage, &["locks", "--json", "--prefix", "a/"]));
+    let keys: Vec<&Value> = machine.iter().map(|lock| &lock["key"]).collect();
+    assert_eq!(keys, ["a/1", "a/2"]);
+    let view = stage.show("a%2F1");
+    assert_eq!(machine[0]["holder"]["session"], view["holder"]["session"]);
+    assert_eq!(machine[0]["queue"], view["queue"]);
+
+    let shown = parsed(&lines(&stage, &["show", "a/1", "--json"])).remove(0);
+    assert_eq!((&shown["holder"]["token"], &shown["queue"]), (&view["holder"]["token"], &view["queue"]));
+    let shown = lines(&stage, &["show", "a/1"]);
+    assert_eq!(shown[0], "a/1 is held by one");
+    assert!(shown.iter().any(|line| line.contains("waiter")), "{shown:?}");
+    assert!(shown.iter().any(|line| line.trim() == format!("token    {}", view["holder"]["token"])), "{shown:?}");
+    let free = parsed(&lines(&stage, &["show", "free", "--json"])).remove(0);
+    assert_eq!(free, json!({ "key": "free", "held": false, "holder": null, "queue": [] }));
+
+    drop(stage);
+    let _ = waiter.join();
+}
+
+/// With the leader killed, the others say so and go on answering; nobody has to be told where the new leader is.
+#[test]
+fn looking_works_with_the_leader_killed() {
+    let mut stage = Stage::set();
+    let waiter = fill(&stage);
+    let leader = stage.cluster.wait_ready();
+    stage.cluster.kill(leader);
+    let _ = waiter.join();
+    // At once: there is no leader yet, and the commands wait for the next.
+    assert_eq!(parsed(&lines(&stage, &["locks", "--json"])).len(), 3);
+    assert_eq!(lines(&stage, &["show", "a/2"])[0], "a/2 is held by two");
+
+    let status = lines(&stage, &["status"]);
+    assert_eq!(status.len(), 4);
+    let dead = stage.cluster.client_addr(leader);
+    let line = status.iter().find(|line| line.starts_with(&dead)).unwrap();
+    assert!(line.contains("unreachable"), "{line}");
+    assert_eq!(status.iter().filter(|line| line.split_whitespace().any(|word| word == "leader")).count(), 1);
+    assert_eq!(status.iter().filter(|line| line.split_whitespace().any(|word| word == "follower")).count(), 1);
+
+    let machine = parsed(&lines(&stage, &["status", "--json"])).remove(0);
+    for (answer, id) in machine.as_array().unwrap().iter().zip(stage.cluster.ids()) {
+        assert_eq!(answer["endpoint"], stage.cluster.client_addr(id).as_str(), "in the order of the endpoints");
+        if id == leader {
+            assert_eq!(answer["status"], Value::Null);
+            assert!(answer["error"].is_string());
+        } else {
+            assert_eq!((&answer["status"]["node"], &answer["error"]), (&json!(id), &Value::Null));
+        }
+    }
+}
+
+/// Endpoints come from the flag, or else from the environment; a bare port repeats the host.
+#[test]
+fn the_flag_goes_before_the_environment() {
+    let stage = Stage::set();
+    let (first, others) = (stage.cluster.client_addr(1), [2, 3].map(|id| stage.cluster.client_addr(id)));
+    let ports = others.map(|address| address.rsplit_once(':').unwrap().1.to_string()).join(",");
+    let listed = lines(&stage, &["status", "--endpoints", &format!("{first},{ports}")]);
+    for (line, endpoint) in listed[1..].iter().zip(stage.cluster.endpoints()) {
+        assert!(line.starts_with(&endpoint), "{line}");
+    }
+    assert_eq!(lines(&stage, &["status", "--endpoints", &first]).len(), 2);
+    let nobody = format!("127.0.0.1:{}", ports::free(1)[0]);
+    expect_code(&output(stage.palisade(&["status"]).env("PALISADE_ENDPOINTS", &nobody)), 69);
+    expect_code(&output(stage.palisade(&["status", "--endpoints", &first]).env("PALISADE_ENDPOINTS", &nobody)), 0);
+    expect_complaint(&output(&mut stage.palisade(&["locks", "--endpoints", "7401"])), 64, "7401");
+    expect_complaint(&output(&mut stage.palisade(&["status", "--endpoints", "host:0"])), 64, "host:0");
+}
+
+/// Nothing runs there: 69, and a sentence with the address.
+#[test]
+fn nothing_running_is_69() {
+    let nobody = format!("127.0.0.1:{}", ports::free(1)[0]);
+    // Each looks for a leader for a while before it gives up: they do so side by side.
+    let commands: [&[&str]; 4] = [&["locks"], &["locks", "--json"], &["show", "k"], &["show", "k", "--json"]];
+    let running: Vec<Running> = commands
+        .iter()
+        .map(|words| {
+            let mut command = palisade();
+            command.args(*words).args(["--endpoints", &nobody]);
+            Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
+        })
+        .collect();
+    for json in [false, true] {
+        let output = output(palisade().args(["status", "--endpoints", &nobody]).args(json.then_some("--json")));
+        expect_code(&output, 69);
+        assert!(text(&output.stdout).contains(&nobody), "{output:?}");
+    }
+    for mut running in running {
+        assert_eq!(running.exit_code(), 69);
+        let complaint = std::io::read_to_string(running.0.stderr.take().unwrap()).unwrap();
+        assert!(complaint.starts_with("palisade: no leader answered") && complaint.contains(&nobody), "{complaint}");
+        assert_eq!(std::io::read_to_string(running.0.stdout.take().unwrap()).unwrap(), "");
+    }
+}
+
+/// A reader that has seen enough, such as `head`, is no reason for a panic.
+#[test]
+fn a_reader_that_goes_away_is_no_accident() {
+    let stage = Stage::set();
+    let waiter = fill(&stage);
+    for words in [&["locks"] as &[&str], &["locks", "--json"], &["show", "a/1"], &["status"], &["status", "--json"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = output(stage.palisade(words).stdout(writer).stderr(Stdio::piped()));
+        assert_eq!(text(&output.stderr), "", "{words:?}");
+    }
+    drop(stage);
+    let _ = waiter.join();
+}

@@ -1,0 +1,118 @@
+//! The command line against a real cluster: `palisade lock`, `status`, `locks`, `show` and `dev`, as a shell meets them.
+
+mod dev;
+mod heartbeat;
+mod looking;
+mod losing;
+mod running;
+mod signals;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+use crate::support::cluster::Cluster;
+use crate::support::process::{self, Running, palisade};
+use crate::support::{eventually, http};
+
+/// A cluster and a directory for what the commands write.
+struct Stage {
+    cluster: Cluster,
+    directory: tempfile::TempDir,
+}
+
+impl Stage {
+    fn set() -> Stage {
+        Stage { cluster: Cluster::start_calm(3), directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// `palisade WORDS…` that knows where this cluster is. What it starts, and what that starts, can be found by the
+    /// directory's name in the environment.
+    fn palisade(&self, words: &[&str]) -> Command {
+        let mut command = palisade();
+        command
+            .args(words)
+            .current_dir(self.directory.path())
+            .env("PALISADE_ENDPOINTS", self.cluster.endpoints().join(","))
+            .env("PALISADE_TEST", self.directory.path());
+        command
+    }
+
+    /// `palisade lock KEY FLAGS… -- sh -c SCRIPT`.
+    fn lock(&self, key: &str, flags: &[&str], script: &str) -> Command {
+        let words = [&["lock", key], flags, &["--", "sh", "-c", script]].concat();
+        self.palisade(&words)
+    }
+
+    /// The same, started, and by now running its script: the script must begin with making the file `started`.
+    fn start_lock(&self, key: &str, flags: &[&str], script: &str) -> Running {
+        let started = format!("{key}.started");
+        let script = format!("echo $$ > {started}.new; mv {started}.new {started}; {script}");
+        let running = Running::start(self.lock(key, flags, &script).stderr(Stdio::piped()));
+        self.wait_for_file(&started);
+        running
+    }
+
+    /// The process of the command that [`Stage::start_lock`] started on `key`.
+    fn command_pid(&self, key: &str) -> i32 {
+        self.read(&format!("{key}.started")).trim().parse().expect("a process's number")
+    }
+
+    fn wait_for_file(&self, name: &str) {
+        eventually(&format!("{name} is there"), || self.path(name).exists().then_some(()));
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    /// The lock, as the leader sees it.
+    fn show(&self, key: &str) -> Value {
+        eventually("the leader answers", || {
+            let leader = self.cluster.client_addr(self.cluster.agreed_leader()?);
+            let response = http::get(&leader, &format!("/v1/locks/{key}")).ok()?;
+            (response.status == 200).then(|| response.json())
+        })
+    }
+
+    /// Everything that was started here, or by what was started here, and still runs.
+    fn processes(&self) -> Vec<i32> {
+        process::marked(&self.directory.path().display().to_string())
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // Also after a failure nothing is to be left.
+        process::end_all(&self.directory.path().display().to_string());
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Expects an exit code, and shows what was said if it is another.
+#[track_caller]
+fn expect_code(output: &Output, code: i32) {
+    assert_eq!(output.status.code(), Some(code), "{}: {}{}", output.status, text(&output.stdout), text(&output.stderr));
+}
+
+/// Expects a failure with this exit code, nothing on standard output, and one sentence on standard error.
+#[track_caller]
+fn expect_complaint(output: &Output, code: i32, words: &str) {
+    expect_code(output, code);
+    let complaint = text(&output.stderr);
+    assert!(complaint.starts_with("palisade: ") && complaint.contains(words), "{complaint}");
+    assert_eq!(complaint.lines().count(), 1, "one sentence, no trace: {complaint}");
+}
+
+/// A script that waits, in small steps so that it leaves nothing behind, until a file is there.
+fn until(path: &Path) -> String {
+    format!("while ! [ -e '{}' ]; do sleep 0.02; done", path.display())
+}

@@ -1,0 +1,222 @@
+//! Signals: to `palisade lock`, to its terminal's process group, and the one that nobody can catch.
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+
+use super::heartbeat::{beat, beats, now};
+use super::{Stage, until};
+use crate::support::process::{Running, lives};
+use crate::support::{eventually, http};
+
+/// A TTL that no test lives to see: whoever gets the lock in this file got it by a release.
+const LONG: [&str; 2] = ["--ttl", "10m"];
+
+/// Starts a second `palisade lock` on the key, and waits until it stands in the queue.
+fn next_waiter(stage: &Stage, key: &str) -> Running {
+    let script = format!("touch {key}.next");
+    let waiter = Running::start(&mut stage.lock(key, &["--wait", "5m"], &script));
+    eventually("it waits", || (stage.show(key)["queue"].as_array()?.len() == 1).then_some(()));
+    waiter
+}
+
+/// Asked to stop, `palisade lock` asks its command, and gives the lock back as soon as that has ended.
+#[test]
+fn a_signal_stops_the_command_and_releases_at_once() {
+    let stage = Stage::set();
+    for (key, signal, code) in [("int", Signal::INT, 130), ("term", Signal::TERM, 143), ("hup", Signal::HUP, 129)] {
+        let mut holder = stage.start_lock(key, &LONG, "exec sleep 1000");
+        let mut next = next_waiter(&stage, key);
+        holder.signal(signal);
+        assert_eq!(holder.exit_code(), code, "the command ended by that very signal");
+        assert!(!lives(stage.command_pid(key)));
+        assert_eq!(next.exit_code(), 0);
+        assert!(stage.path(&format!("{key}.next")).exists());
+    }
+}
+
+/// Ctrl-C in a terminal goes to the whole process group. The command hears of it once, may tidy up in peace, and only
+/// then the lock goes on.
+#[test]
+fn ctrl_c_lets_the_command_tidy_up_before_the_lock_goes_on() {
+    let stage = Stage::set();
+    let tidy = format!(
+        "trap 'echo int >> heard; {}; echo tidy >> heard; exit 5' INT; touch k.started",
+        until(&stage.path("go"))
+    );
+    let script = format!("{tidy}; while :; do sleep 0.02; done");
+    let mut command = stage.lock("k", &LONG, &script);
+    let mut holder = Running::start(command.process_group(0));
+    stage.wait_for_file("k.started");
+    let mut next = next_waiter(&stage, "k");
+    kill_process_group(holder.pid(), Signal::INT).unwrap();
+    eventually("the command hears of it", || (stage.read("heard") == "int\n").then_some(()));
+    // It takes its time, and holds the lock meanwhile.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(holder.runs() && next.runs());
+    assert_eq!(stage.show("k")["queue"].as_array().unwrap().len(), 1);
+    std::fs::write(stage.path("go"), "").unwrap();
+    assert_eq!(holder.exit_code(), 5);
+    assert_eq!(stage.read("heard"), "int\ntidy\n");
+    assert_eq!(next.exit_code(), 0);
+}
+
+/// Who is stopped while it waits leaves the queue at once, and its command never runs.
+#[test]
+fn a_signal_ends_a_wait() {
+    let stage = Stage::set();
+    let _holder = stage.start_lock("k", &LONG, "exec sleep 1000");
+    for (signal, code) in [(Signal::INT, Some(130)), (Signal::TERM, Some(143)), (Signal::KILL, None)] {
+        let mut waiter = next_waiter(&stage, "k");
+        waiter.signal(signal);
+        assert_eq!(waiter.wait().code(), code);
+        eventually("the queue is empty", || (stage.show("k")["queue"].as_array()?.is_empty()).then_some(()));
+    }
+    assert!(!stage.path("k.next").exists());
+}
+
+/// SIGKILL gives `palisade lock` no time for anything; the command and all that it started die all the same, at once,
+/// and the lock passes on with the TTL.
+#[test]
+fn kill_9_takes_everything_along() {
+    let stage = Stage::set();
+    let child = "(trap '' TERM INT HUP; sleep 1000) &";
+    let script = format!("trap '' TERM INT HUP; {child} {child} touch k.family; sleep 1000");
+    let mut holder = stage.start_lock("k", &["--ttl", "2s"], &script);
+    stage.wait_for_file("k.family");
+    assert!(stage.processes().len() > 4);
+    holder.signal(Signal::KILL);
+    holder.wait();
+    eventually("everything is dead", || stage.processes().is_empty().then_some(()));
+    eventually("the TTL frees the lock", || (stage.show("k")["held"] == false).then_some(()));
+}
+
+/// Stopped, `palisade lock` renews nothing and watches nothing. Its watchdog does: before the TTL is over, the command
+/// and what it started are dead. Who is waked up after that says what happened.
+#[test]
+fn a_stopped_palisade_lock_ends_the_command_before_its_ttl() {
+    let stage = Stage::set();
+    let ttl = std::time::Duration::from_secs(3);
+    let son = format!("(trap '' TERM; {}) &", beat("son.beats"));
+    let script = format!("trap '' TERM; {son} {}", beat("own.beats"));
+    let mut holder = stage.start_lock("k", &["--ttl", "3s"], &script);
+    eventually("it beats", || (!beats(&stage, "son.beats").is_empty()).then_some(()));
+    holder.signal(Signal::STOP);
+    let stopped = now();
+    eventually("the lock passed on", || (stage.show("k")["held"] == false).then_some(()));
+    let free = now();
+    for file in ["own.beats", "son.beats"] {
+        let last = *beats(&stage, file).last().unwrap();
+        assert!(last < stopped + ttl, "{file}: alive {:?} after the stop", last - stopped);
+        assert!(last < free);
+    }
+    holder.signal(Signal::CONT);
+    assert_eq!(holder.exit_code(), 76);
+    eventually("nothing is left", || stage.processes().is_empty().then_some(()));
+}
+
+/// Nobody reads what `palisade lock` and its watchdog have to say: standard error is a full pipe, or closed. The command
+/// is dead in time all the same.
+#[test]
+fn nobody_needs_to_listen() {
+    for closed in [false, true] {
+        let stage = Stage::set();
+        let ttl = std::time::Duration::from_secs(3);
+        let script = format!("trap '' TERM; (trap '' TERM; {}) & {}", beat("son.beats"), beat("own.beats"));
+        let (reader, writer) = std::io::pipe().unwrap();
+        let mut full = writer.try_clone().unwrap();
+        let mut lock = stage.lock("k", &["--ttl", "3s"], &script);
+        let mut holder = Running::start(lock.stderr(writer));
+        drop(lock);
+        eventually("it beats", || (!beats(&stage, "son.beats").is_empty()).then_some(()));
+        if closed {
+            drop((reader, full));
+        } else {
+            // A pipe has room for 64 KiB; whoever writes more waits for a reader.
+            rustix::io::ioctl_fionbio(&full, true).unwrap();
+            while std::io::Write::write(&mut full, &[b'x'; 1024]).is_ok() {}
+            rustix::io::ioctl_fionbio(&full, false).unwrap();
+            std::mem::forget(reader);
+        }
+        holder.signal(Signal::STOP);
+        let stopped = now();
+        eventually("the lock passed on", || (stage.show("k")["held"] == false).then_some(()));
+        for file in ["own.beats", "son.beats"] {
+            let last = *beats(&stage, file).last().unwrap();
+            assert!(last < stopped + ttl, "{file}: alive {:?} after the stop", last - stopped);
+        }
+        holder.signal(Signal::CONT);
+        assert_eq!(holder.exit_code(), 76);
+
+        // And when it is `palisade lock` itself that has to stop the command.
+        let other = stage.lock("l", &["--ttl", "3s"], &script.replace("beats", "later"));
+        let mut other = other;
+        let mut holder = Running::start(other.stderr(Stdio::null()));
+        eventually("it beats", || (!stage.read("son.later").is_empty()).then_some(()));
+        let leader = stage.cluster.client_addr(stage.cluster.wait_ready());
+        let session = stage.show("l")["holder"]["session"].as_str().unwrap().to_string();
+        http::send(&leader, "DELETE", &format!("/v1/sessions/{session}"), "").unwrap().ok();
+        assert_eq!(holder.exit_code(), 76);
+        eventually("nothing is left", || stage.processes().is_empty().then_some(()));
+    }
+}
+
+/// A command may end with any code, also with the one that means "lost": its lock is given back.
+#[test]
+fn a_command_may_end_with_76() {
+    let stage = Stage::set();
+    let output = super::process::output(&mut stage.lock("k", &LONG, "exit 76"));
+    super::expect_code(&output, 76);
+    assert_eq!(stage.show("k")["held"], false);
+}
+
+/// Ctrl-Z would let the lock expire under a command that does not move: it goes on instead.
+#[test]
+fn a_command_cannot_be_suspended() {
+    let stage = Stage::set();
+    let mut holder = stage.start_lock("k", &LONG, &format!("sleep 0.01; {}; exit 7", until(&stage.path("go"))));
+    let group = Pid::from_raw(stage.command_pid("k")).unwrap();
+    for signal in [Signal::TSTP, Signal::STOP] {
+        kill_process_group(group, signal).unwrap();
+    }
+    std::fs::write(stage.path("go"), "").unwrap();
+    assert_eq!(holder.exit_code(), 7);
+}
+
+/// `nohup palisade lock …` means what it says: a signal that was ignored at the start is ignored.
+#[test]
+fn a_signal_that_was_ignored_stays_ignored() {
+    let stage = Stage::set();
+    let script = format!("touch k.started; {}; exit 8", until(&stage.path("go")));
+    let lock = stage.lock("k", &LONG, &script);
+    let words = lock.get_args().map(|word| word.to_string_lossy().into_owned());
+    let quoted = words.map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect::<Vec<_>>().join(" ");
+    let program = lock.get_program().to_string_lossy().into_owned();
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &format!("trap '' HUP; exec {program} {quoted}")]).current_dir(stage.path(""));
+    lock.get_envs().for_each(|(name, value)| {
+        let _ = value.map(|value| shell.env(name, value));
+    });
+    let mut holder = Running::start(&mut shell);
+    stage.wait_for_file("k.started");
+    holder.signal(Signal::HUP);
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert!(holder.runs());
+    std::fs::write(stage.path("go"), "").unwrap();
+    assert_eq!(holder.exit_code(), 8);
+}
+
+/// A command that ends and leaves something running in the background has ended: its exit is passed on at once.
+#[test]
+fn the_end_of_the_command_is_the_end_of_the_lock() {
+    let stage = Stage::set();
+    let mut holder =
+        Running::start(stage.lock("k", &LONG, "sleep 1000 & echo $! > left; exit 4").stdout(Stdio::null()));
+    assert_eq!(holder.exit_code(), 4);
+    assert_eq!(stage.show("k")["held"], false);
+    let left: i32 = stage.read("left").trim().parse().unwrap();
+    if let Some(pid) = rustix::process::Pid::from_raw(left) {
+        // Left running or not, nothing of it stays behind the test.
+        let _ = rustix::process::kill_process(pid, Signal::KILL);
+    }
+}

@@ -1,0 +1,274 @@
+//! Clusters that change: servers join, become voters, go; leaders hand over; a cluster begins with another one's state.
+
+use std::fs;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use palisade_client::wire::MembersView;
+use palisade_client::{Client, LockOptions, Options};
+use serde_json::{Value, json};
+
+use crate::support::cluster::Cluster;
+use crate::support::locks::{acquire, lock, open_session, places, post_to_leader};
+use crate::support::process::{output, palisade};
+use crate::support::{eventually, http};
+
+const TTL: Duration = Duration::from_secs(600);
+
+/// Runs `palisade` against the cluster's running nodes, and returns what it prints.
+fn palisade_says(cluster: &Cluster, arguments: &[&str]) -> String {
+    let endpoints: Vec<String> = cluster.running().into_iter().map(|id| cluster.client_addr(id)).collect();
+    let result = output(palisade().args(arguments).args(["--endpoints", &endpoints.join(",")]));
+    let said = String::from_utf8_lossy(&result.stdout).into_owned();
+    let complained = String::from_utf8_lossy(&result.stderr).into_owned();
+    assert!(result.status.success(), "palisade {arguments:?}: {}, {said}{complained}", result.status);
+    said
+}
+
+/// The members, as the leader knows them: numbers, and whether they vote.
+fn members(cluster: &Cluster) -> Vec<(u16, bool)> {
+    let view: MembersView = serde_json::from_str(&palisade_says(cluster, &["members", "list", "--json"])).unwrap();
+    view.members.into_iter().map(|member| (member.id, member.voter)).collect()
+}
+
+/// Waits until the node has applied what the leader has.
+fn await_caught_up(cluster: &Cluster, node: u16) {
+    eventually("the node has caught up", || {
+        let leader = cluster.status(cluster.agreed_leader()?)?;
+        let status = cluster.status(node)?;
+        (status.applied >= leader.commit && leader.commit > 0).then_some(())
+    });
+}
+
+/// Goal: a new server needs one address to join. It learns everything, counts for nothing until it is promoted, and then
+/// for one.
+#[test]
+fn a_server_joins_learns_and_becomes_a_voter() {
+    let mut cluster = Cluster::start_calm(3);
+    let session = open_session(&cluster, "holder", TTL);
+    let grant = acquire(&cluster, "report", session);
+    let joined = cluster.join(2);
+    await_caught_up(&cluster, joined);
+    assert_eq!(members(&cluster), [(1, true), (2, true), (3, true), (4, false)]);
+
+    // One of three voters dies: two are enough. The learner is no fourth, and cannot be the second of two either.
+    let leader = cluster.wait_ready();
+    let others: Vec<u16> = (1..=3).filter(|&id| id != leader).collect();
+    cluster.kill(others[0]);
+    assert_eq!(places(&lock(&cluster, "report")), (Some((session, grant.token)), vec![]));
+    cluster.kill(others[1]);
+    eventually("the leader steps down", || {
+        let status = cluster.status(leader)?;
+        (status.role != "leader").then_some(())
+    });
+    cluster.restart(others[0]);
+    cluster.restart(others[1]);
+    cluster.wait_ready();
+
+    palisade_says(&cluster, &["members", "promote", "4"]);
+    assert_eq!(members(&cluster), [(1, true), (2, true), (3, true), (4, true)]);
+    // Again is no mistake.
+    palisade_says(&cluster, &["members", "promote", "4"]);
+    let founder = (1..=3).find(|&id| Some(id) != cluster.agreed_leader()).unwrap();
+    palisade_says(&cluster, &["members", "remove", &founder.to_string()]);
+    cluster.kill(founder);
+    // It counts now: with one more of the three gone, two are a majority.
+    let other = (1..=3).find(|&id| id != founder && Some(id) != cluster.agreed_leader()).unwrap();
+    cluster.kill(other);
+    assert_eq!(places(&lock(&cluster, "report")), (Some((session, grant.token)), vec![]));
+    cluster.kill(joined);
+    cluster.restart(joined);
+    cluster.wait_ready();
+    assert_eq!(cluster.status(joined).unwrap().members.len(), 3, "who belongs to the cluster is on its disk");
+}
+
+/// What somebody who takes and gives back one lock after the other has seen.
+#[derive(Debug, Default)]
+struct Seen {
+    grants: u64,
+    longest: Duration,
+    last_token: u64,
+}
+
+/// Takes and gives back a lock of its own, all the time, until it is told to stop. No call may fail.
+async fn work(endpoints: Vec<String>, key: String, stop: Arc<AtomicBool>) -> Seen {
+    let client = Client::connect(&endpoints, Options::default()).await.expect("a leader answers");
+    let mut seen = Seen::default();
+    while !stop.load(Ordering::Relaxed) {
+        let asked = Instant::now();
+        let guard = client.lock(&key, LockOptions::default().wait_forever()).await.expect("the lock is granted");
+        assert!(guard.token() > seen.last_token, "tokens grow: {} came after {}", guard.token(), seen.last_token);
+        seen.last_token = guard.token();
+        guard.release().await.expect("the lock is given back");
+        seen.longest = seen.longest.max(asked.elapsed());
+        seen.grants += 1;
+    }
+    client.close().await;
+    seen
+}
+
+/// Goal: under load, all three servers are replaced by new ones with new data directories, one after the other. Nobody
+/// loses a lock or a place in a queue, no token comes again, and no call fails.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_servers_are_replaced_one_after_the_other_under_load() {
+    let mut cluster = Cluster::start(3);
+    let holder = open_session(&cluster, "holder", TTL);
+    let grant = acquire(&cluster, "line", holder);
+    let waiters: Vec<_> = (0..3).map(|number| open_session(&cluster, &format!("waiter-{number}"), TTL)).collect();
+    for waiter in &waiters {
+        // Nobody listens for the grant; the place in the queue stays.
+        let body = json!({"session": waiter, "wait_ms": 1}).to_string();
+        let leader = cluster.client_addr(cluster.wait_ready());
+        let _ = http::post(&leader, "/v1/locks/line/acquire", &body);
+    }
+    let before = places(&lock(&cluster, "line"));
+    let stop = Arc::new(AtomicBool::new(false));
+    // The founders and those that replace them: a client finds the leader through any that is left.
+    let mut workers = Vec::new();
+    for number in 0..4 {
+        workers.push(tokio::spawn(work(cluster.endpoints(), format!("own-{number}"), Arc::clone(&stop))));
+    }
+    for old in 1..=3 {
+        let whom = cluster.running()[0];
+        let new = cluster.join(whom);
+        await_caught_up(&cluster, new);
+        palisade_says(&cluster, &["members", "promote", &new.to_string()]);
+        palisade_says(&cluster, &["members", "remove", &old.to_string()]);
+        cluster.kill(old);
+        cluster.wait_ready();
+        assert_eq!(places(&lock(&cluster, "line")), before, "the holder and the line stand where they stood");
+        assert_eq!(members(&cluster).len(), 3);
+        // Clients ask for the members every five seconds: in that time not all whom they know may go.
+        sleep(Duration::from_secs(6));
+    }
+    assert_eq!(members(&cluster), [(4, true), (5, true), (6, true)]);
+    stop.store(true, Ordering::Relaxed);
+    for worker in workers {
+        let seen = worker.await.expect("no call failed");
+        println!("{seen:?}");
+        assert!(seen.grants > 10, "{seen:?}");
+        assert!(seen.last_token > grant.token);
+    }
+}
+
+/// Goal: a leader that is asked to stop hands over first: nobody waits for an election timeout, which is ten seconds here.
+#[test]
+fn a_leader_that_stops_hands_over() {
+    let mut cluster = Cluster::start_with(3, &["--election-timeout", "10s"]);
+    let session = open_session(&cluster, "holder", TTL);
+    for round in 1..=3 {
+        let grant = acquire(&cluster, &format!("key-{round}"), session);
+        let leader = cluster.wait_ready();
+        let before = Instant::now();
+        cluster.stop(leader);
+        let next = acquire(&cluster, &format!("next-{round}"), session);
+        let gap = before.elapsed();
+        assert!(next.token > grant.token);
+        assert!(gap < Duration::from_secs(9), "it took {gap:?}, as long as an election timeout");
+        cluster.restart(leader);
+        cluster.wait_ready();
+    }
+}
+
+/// Goal: an operator can say who leads.
+#[test]
+fn the_leadership_goes_where_an_operator_wants_it() {
+    let cluster = Cluster::start_with(3, &["--election-timeout", "5s"]);
+    for round in 0..4 {
+        let leader = cluster.wait_ready();
+        let to = leader % 3 + 1;
+        let wish = to.to_string();
+        let said = if round % 2 == 0 {
+            palisade_says(&cluster, &["transfer", "--to", &wish])
+        } else {
+            palisade_says(&cluster, &["transfer"])
+        };
+        assert!(said.contains("leads now"), "{said}");
+        let now = cluster.wait_ready();
+        assert!(now != leader && (round % 2 == 1 || now == to), "{said}");
+    }
+    let response = post_to_leader(&cluster.endpoints(), "/v1/leader/transfer", &json!({"to": 9}));
+    response.refused(404, "no_member");
+    assert_eq!(cluster.wait_ready(), cluster.wait_ready());
+}
+
+/// Goal: what makes no sense is refused with a reason, and changes nothing.
+#[test]
+fn changes_that_make_no_sense_are_refused() {
+    let cluster = Cluster::start_calm(3);
+    let leader = cluster.client_addr(cluster.wait_ready());
+    let post = |path: &str, body: &Value| http::post(&leader, path, &body.to_string()).unwrap();
+    post("/v1/members", &json!({"id": 1, "peer_addr": "127.0.0.1:1"})).refused(409, "number_taken");
+    post("/v1/members", &json!({"id": 4, "peer_addr": "nowhere"})).refused(400, "invalid");
+    post("/v1/members", &json!({"id": 4})).refused(400, "invalid");
+    post("/v1/members", &json!({"id": 70000, "peer_addr": "127.0.0.1:1"})).refused(400, "invalid");
+    post("/v1/members/9/promote", &json!({})).refused(404, "no_member");
+    post("/v1/members/x/promote", &json!({})).refused(400, "invalid");
+    http::send(&leader, "DELETE", "/v1/members/9", "").unwrap().refused(404, "no_member");
+    assert_eq!(members(&cluster), [(1, true), (2, true), (3, true)]);
+}
+
+/// Goal: a server that has lost its disk is not taken for the one it was, though its command line is the same; a new one
+/// takes its place. And a number that was removed stays removed.
+#[test]
+fn a_server_that_lost_its_disk_does_not_come_back_under_its_number() {
+    let mut cluster = Cluster::start_calm(3);
+    let session = open_session(&cluster, "holder", TTL);
+    let grant = acquire(&cluster, "report", session);
+    let leader = cluster.wait_ready();
+    let lost = leader % 3 + 1;
+    cluster.kill(lost);
+    fs::remove_dir_all(cluster.data(lost)).unwrap();
+    cluster.restart(lost);
+    eventually("it is told why it is refused", || {
+        let refused = format!("node {lost} was here before with another data directory");
+        cluster.log(lost).contains(&refused).then_some(())
+    });
+    assert!(cluster.status(lost).unwrap().leader.is_none(), "nobody talks to it");
+    cluster.kill(lost);
+    let new = cluster.join(leader);
+    await_caught_up(&cluster, new);
+    palisade_says(&cluster, &["members", "promote", &new.to_string()]);
+    palisade_says(&cluster, &["members", "remove", &lost.to_string()]);
+    assert_eq!(places(&lock(&cluster, "report")), (Some((session, grant.token)), vec![]));
+    let body = json!({"id": lost, "peer_addr": "127.0.0.1:1"});
+    post_to_leader(&cluster.endpoints(), "/v1/members", &body).refused(409, "number_taken");
+}
+
+/// Goal: a new cluster begins with the state of a snapshot. Who held a lock holds it; later tokens are greater than any
+/// that the old cluster can have given out; a server that joins later has that state too; and a founder that does not begin
+/// with it is not let in.
+#[test]
+fn a_cluster_is_restored_from_a_backup() {
+    let old = Cluster::start_calm(3);
+    let session = open_session(&old, "holder", TTL);
+    let grant = acquire(&old, "report", session);
+    let backup = tempfile::tempdir().unwrap();
+    let file = backup.path().join("palisade.snap").display().to_string();
+    palisade_says(&old, &["snapshot", "save", &file]);
+    let after = acquire(&old, "later", session);
+    drop(old);
+
+    let restore = file.clone();
+    let mut new = Cluster::start_adjusted(3, &["--election-timeout", "750ms"], move |id, command: &mut Command| {
+        if id <= 3 {
+            command.args(["--restore", &restore]);
+        }
+    });
+    assert_eq!(places(&lock(&new, "report")), (Some((session, grant.token)), vec![]));
+    assert!(lock(&new, "later").holder.is_none(), "it was taken after the backup");
+    let next = acquire(&new, "later", session);
+    assert!(next.token > after.token + 1_000_000_000, "{} after {}", next.token, after.token);
+    let joined = new.join(1);
+    await_caught_up(&new, joined);
+    let report = crate::support::locks::lock_at(&new, joined, "report").unwrap();
+    assert_eq!(report.holder.map(|holder| holder.token), Some(grant.token));
+    // A founder's restart needs the backup no more, and goes on from its own disk.
+    new.kill(2);
+    fs::remove_file(&file).unwrap();
+    new.restart(2);
+    new.wait_ready();
+}

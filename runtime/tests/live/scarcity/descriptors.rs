@@ -1,0 +1,184 @@
+//! File descriptors: connections that want nothing cannot take those that the log needs.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, sleep, spawn};
+use std::time::{Duration, Instant};
+
+use super::{SMALL, Worker};
+use crate::support::cluster::Cluster;
+use crate::support::process::{self, palisade};
+use crate::support::{eventually, http, metrics, ports};
+
+/// How many files each node may have open.
+const LIMIT: u32 = 64;
+/// How many connections are opened to each port.
+const CROWD: usize = 200;
+
+/// Runs a command in a process that may have only so many files open.
+fn limit(command: &mut Command, files: u32) {
+    let mut limited = Command::new("sh");
+    limited.args(["-c", &format!("ulimit -n {files} && exec \"$@\""), "sh"]);
+    limited.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    *command = limited;
+}
+
+/// Keeps many connections to an address open that begin to say something and do not end; opens new ones for those that are
+/// closed. Stops when it is dropped.
+struct Crowd {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Crowd {
+    fn start(address: String, greeting: &'static [u8]) -> Crowd {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stops = Arc::clone(&stop);
+        let thread = spawn(move || {
+            let mut connections: Vec<TcpStream> = Vec::new();
+            while !stops.load(Ordering::Relaxed) {
+                connections.retain_mut(
+                    |stream| matches!(stream.read(&mut [0; 64]), Err(error) if error.kind() == ErrorKind::WouldBlock),
+                );
+                while connections.len() < CROWD {
+                    let Ok(mut stream) = TcpStream::connect(&address) else { break };
+                    let _ = stream.write_all(greeting);
+                    stream.set_nonblocking(true).unwrap();
+                    connections.push(stream);
+                }
+                sleep(Duration::from_millis(50));
+            }
+        });
+        Crowd { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// The number of the newest segment, and the entry of the newest snapshot.
+fn newest(data: &Path) -> (u64, u64) {
+    let names = std::fs::read_dir(data).expect("there is a data directory").map(|entry| entry.unwrap().file_name());
+    let names: Vec<String> = names.map(|name| name.to_string_lossy().into_owned()).collect();
+    let number = |prefix: &str, suffix: &str| {
+        let numbers = names.iter().filter_map(|name| name.strip_prefix(prefix)?.strip_suffix(suffix));
+        numbers.filter_map(|number| number.split('-').next()?.parse().ok()).max().unwrap_or(0)
+    };
+    (number("wal-", ".log"), number("snapshot-", ".snap"))
+}
+
+/// Goal: hundreds of connections that say nothing, at the port for clients and at the one for nodes, and a process that may
+/// have 64 files open: the log goes on to its next segments, snapshots are taken, a follower that restarts is let in,
+/// and connected clients are served. Once, the leader had no descriptor for its next segment, and stopped.
+#[test]
+fn a_crowd_leaves_the_log_its_descriptors() {
+    let flags = [&["--election-timeout", "3s"][..], &SMALL].concat();
+    let mut cluster = Cluster::start_adjusted(3, &flags, |_, command| limit(command, LIMIT));
+    let leader = cluster.wait_ready();
+    let (address, data) = (cluster.client_addr(leader), cluster.data(leader));
+    let mut worker = Worker::start(&address);
+    let began = Instant::now();
+    let crowds = [
+        Crowd::start(address.clone(), b"GET /v1/status HTTP/1.1\r\nX-Slow: "),
+        Crowd::start(cluster.peer_addr(leader), b"\x40\0\0"),
+    ];
+    let (segments, snapshot) = newest(&data);
+    let mut restarted = false;
+    eventually("segments and snapshots come and go", || {
+        for turn in 0..50 {
+            let key = format!("key-{turn}");
+            let token = worker.hold(&key);
+            worker.release(&key, &token);
+        }
+        let (now_segments, now_snapshot) = newest(&data);
+        if now_segments >= segments + 2 && !restarted {
+            restarted = true;
+            let follower = cluster.ids().into_iter().find(|&id| id != leader).unwrap();
+            cluster.kill(follower);
+            cluster.restart(follower);
+        }
+        (now_segments >= segments + 6 && now_snapshot > snapshot).then_some(())
+    });
+    eventually("the follower is let in", || {
+        worker.keep_alive();
+        let status = worker.ask(&serde_json::json!("status"));
+        let members = status["ok"]["status"]["members"].as_array().expect("a status").clone();
+        members.iter().all(|member| member["connected"] == true).then_some(())
+    });
+    drop(crowds);
+    assert_eq!(cluster.wait_ready(), leader, "the leader has stayed");
+    for refused in ["palisade_client_connections_refused_total", "palisade_peer_connections_refused_total"] {
+        assert!(metrics::value(&address, refused) > 0.0, "{refused}");
+    }
+    let log = cluster.log(leader);
+    assert!(!log.contains("Too many open files"), "a descriptor was missing somewhere");
+    let lines = log.lines().filter(|line| line.contains("are closed at once")).count();
+    // A line for each port at first, and one every ten seconds.
+    let most = 2 * (1 + usize::try_from(began.elapsed().as_secs()).unwrap() / 10);
+    assert!((2..=most).contains(&lines), "{lines} lines for thousands of connections, {most} are allowed");
+    eventually("clients are served again", || http::get(&address, "/healthz").ok().filter(|ok| ok.status == 200));
+}
+
+/// Goal: a client that reads a snapshot slowly holds one more descriptor; only so many clients may.
+#[test]
+fn snapshots_are_read_by_a_few_at_a_time() {
+    let cluster = Cluster::start_calm(1);
+    let address = cluster.client_addr(cluster.wait_ready());
+    let mut worker = Worker::start(&address);
+    // Larger than what sockets buffer.
+    for number in 0..9_000 {
+        let key = format!("{number}-{}", "k".repeat(500));
+        worker.hold(&key);
+    }
+    http::post(&address, "/v1/snapshot", "").unwrap().ok();
+    let readers: Vec<TcpStream> = (0..4)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&address).unwrap();
+            stream.write_all(b"GET /v1/snapshot HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
+            let mut head = [0; 12];
+            stream.read_exact(&mut head).unwrap();
+            assert_eq!(&head, b"HTTP/1.1 200");
+            stream
+        })
+        .collect();
+    http::get(&address, "/v1/snapshot").unwrap().refused(503, "overloaded");
+    drop(readers);
+    eventually("others may read it", || http::get(&address, "/v1/snapshot").ok().filter(|read| read.status == 200));
+}
+
+/// Goal: a node that cannot have enough files open does not start, and says what to change.
+#[test]
+fn too_few_descriptors_are_a_refusal() {
+    let directory = tempfile::tempdir().unwrap();
+    let [clients, peers] = ports::free(2)[..] else { unreachable!() };
+    for (files, others) in [(40, 0), (50, 4)] {
+        let data = directory.path().join(files.to_string());
+        let founders: Vec<String> = (1..=others + 1).map(|id| format!("{id}=127.0.0.1:{}", peers + id - 1)).collect();
+        let mut command = palisade();
+        command
+            .args(["serve", "--id", "1", "--peers", &founders.join(",")])
+            .args(["--client-addr", &format!("127.0.0.1:{clients}"), "--peer-addr", &format!("127.0.0.1:{peers}")])
+            .arg("--data")
+            .arg(data);
+        limit(&mut command, files);
+        let output = process::output(&mut command);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(78), "{said}");
+        let expected = format!("this process may have {files} files open, and a node with {others} peers needs ");
+        assert!(said.contains(&expected) && said.contains("ulimit -n 1024"), "{said}");
+    }
+}

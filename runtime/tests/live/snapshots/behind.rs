@@ -1,0 +1,227 @@
+//! A node that was away for so long that what it lacks is gone from every log.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use palisade_client::Client;
+use palisade_client::wire::LockPage;
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio::task::{JoinHandle, block_in_place};
+use tokio::time::{sleep, timeout};
+
+use super::OFTEN;
+use crate::support::cluster::Cluster;
+use crate::support::journal::Journal;
+use crate::support::load::{Load, options};
+use crate::support::{eventually, http};
+
+const SEED: u64 = 11;
+/// When this test gives up.
+const GIVE_UP: Duration = Duration::from_secs(180);
+/// How often a returning node is killed before it is left alone.
+const KILLS: usize = 8;
+/// What a data directory may hold in bytes beside its snapshots and the log that makes the next one due: segments of a few tens of
+/// kilobytes each.
+const BOUND: u64 = 500_000;
+
+/// The clients of a test, who go on whatever happens.
+struct Clients {
+    journal: Arc<Mutex<Journal>>,
+    ends: Arc<AtomicBool>,
+    clients: Vec<Client>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Clients {
+    async fn start(cluster: &Cluster) -> Clients {
+        let (journal, ends) = (Arc::new(Mutex::new(Journal::default())), Arc::new(AtomicBool::new(false)));
+        let (mut clients, mut tasks) = (Vec::new(), Vec::new());
+        for seed in SEED..SEED + 6 {
+            let client = Client::connect(&cluster.endpoints(), options()).await.expect("the cluster serves");
+            clients.push(client.clone());
+            let load = Load { client, journal: Arc::clone(&journal), ends: Arc::clone(&ends), seed };
+            tasks.push(match seed % 3 {
+                0 => tokio::spawn(load.collect()),
+                1 => tokio::spawn(load.line()),
+                _ => tokio::spawn(load.churn()),
+            });
+        }
+        Clients { journal, ends, clients, tasks }
+    }
+
+    /// Waits until so much more was acknowledged.
+    async fn get_on(&self, acknowledgements: usize) {
+        let enough = self.journal.lock().acknowledgements() + acknowledgements;
+        let busy = async {
+            while self.journal.lock().acknowledgements() < enough {
+                assert!(self.tasks.iter().all(|task| !task.is_finished()), "a task has failed");
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(GIVE_UP, busy).await.expect("the clients get on");
+    }
+
+    /// Everybody finishes what it is at.
+    async fn finish(self) -> Journal {
+        self.ends.store(true, Ordering::Relaxed);
+        for task in self.tasks {
+            timeout(GIVE_UP, task).await.expect("the clients come to an end").expect("nothing went wrong for them");
+        }
+        for client in self.clients {
+            client.close().await;
+        }
+        Arc::try_unwrap(self.journal).map(Mutex::into_inner).unwrap_or_else(|journal| journal.lock().clone())
+    }
+}
+
+fn size(directory: &Path) -> u64 {
+    let entries = std::fs::read_dir(directory).unwrap().map(Result::unwrap);
+    // A file may go between the two looks.
+    entries.filter_map(|entry| Some(entry.metadata().ok()?.len())).sum()
+}
+
+/// Whether a directory holds no more than it may. While a follower is away that was being sent a snapshot, the leader keeps the
+/// log for a minute; the state grows meanwhile, and with it each snapshot and the log between two of them.
+fn is_small(directory: &Path) -> bool {
+    let entries = std::fs::read_dir(directory).unwrap().filter_map(Result::ok);
+    let snapshots = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("snapshot-"));
+    let largest = snapshots.filter_map(|entry| Some(entry.metadata().ok()?.len())).max().unwrap_or(0);
+    size(directory) < BOUND + 6 * largest
+}
+
+/// How many segments the log has, and how many it has had.
+fn segments(directory: &Path) -> (usize, usize) {
+    let names = std::fs::read_dir(directory).unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let numbers = names.filter_map(|name| name.strip_prefix("wal-")?.strip_suffix(".log")?.parse().ok());
+    let numbers: Vec<usize> = numbers.collect();
+    (numbers.len(), numbers.into_iter().max().unwrap_or(0))
+}
+
+/// Whether a leader's snapshot appears in a directory within a second; returns at that moment.
+fn sees_it_arrive(directory: &Path) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < deadline {
+        let names =
+            std::fs::read_dir(directory).unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        if names.into_iter().any(|name| name.starts_with("incoming-")) {
+            return true;
+        }
+    }
+    false
+}
+
+/// The first entry that a node's log has, in memory.
+fn log_begins(cluster: &Cluster, id: u16) -> u64 {
+    // Both from one page: the log moves.
+    let page = http::get(&cluster.client_addr(id), "/metrics").expect("the node answers").body;
+    let value = |name: &str| -> u64 {
+        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("there is no {name} in /metrics"))
+    };
+    value("palisade_last_index") - value("palisade_log_entries") + 1
+}
+
+/// Waits until `leader`'s log no longer has the entry after `index`.
+fn wait_compacted_past(cluster: &Cluster, leader: u16, index: u64) {
+    eventually("the leader's log is shortened past the node that is down", || {
+        (log_begins(cluster, leader) > index + 1).then_some(())
+    });
+}
+
+/// What is applied on a node, so far as it shows.
+fn applied(cluster: &Cluster, id: u16) -> Option<u64> {
+    Some(cluster.status(id)?.applied)
+}
+
+fn wait_caught_up(cluster: &Cluster, id: u16) {
+    let leader = cluster.wait_ready();
+    let goal = applied(cluster, leader).expect("the leader answers");
+    eventually("the node has caught up", || applied(cluster, id).filter(|&applied| applied >= goal));
+}
+
+fn locks(cluster: &Cluster, id: u16) -> LockPage {
+    let body = http::get(&cluster.client_addr(id), "/v1/locks?limit=1000&consistency=stale").unwrap().body;
+    serde_json::from_str(&body).expect("a page of locks")
+}
+
+/// Goal: a node is killed, the others go on until what it lacks is gone from their logs; it comes back by a snapshot while
+/// the cluster serves. On the way it is killed again and again, at any moment of receiving and installing. Then all
+/// nodes die at once. Nothing that was acknowledged is lost, and no directory grows beyond its bound.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_comes_back_by_snapshot_while_the_cluster_serves() {
+    let mut cluster = block_in_place(|| Cluster::start_with(3, &OFTEN));
+    let clients = Clients::start(&cluster).await;
+    clients.get_on(200).await;
+    let mut random = StdRng::seed_from_u64(SEED);
+    let leader = block_in_place(|| cluster.wait_ready());
+    let away = cluster.ids().into_iter().find(|&id| id != leader).unwrap();
+
+    let mut caught = 0;
+    for kill in 0..=KILLS {
+        let had = block_in_place(|| {
+            let had = eventually("the node answers", || applied(&cluster, away));
+            cluster.kill(away);
+            had
+        });
+        clients.get_on(400).await;
+        block_in_place(|| {
+            let leader = cluster.wait_ready();
+            wait_compacted_past(&cluster, leader, had);
+            cluster.restart(away);
+        });
+        if kill < KILLS {
+            let moment = Duration::from_millis(random.random_range(0..250));
+            block_in_place(|| {
+                if kill % 2 == 0 {
+                    std::thread::sleep(moment);
+                } else {
+                    caught += u32::from(sees_it_arrive(&cluster.data(away)));
+                }
+                cluster.kill(away);
+                cluster.restart(away);
+            });
+        }
+        block_in_place(|| {
+            wait_caught_up(&cluster, away);
+            for id in cluster.ids() {
+                // Meanwhile the leader has kept the log that the follower lacked.
+                let data = cluster.data(id);
+                eventually("a data directory is small again", || is_small(&data).then_some(()));
+            }
+        });
+    }
+    let installed = cluster.log(away).matches("the leader's snapshot was installed").count();
+    println!("{installed} snapshots were installed, {caught} were killed as they arrived");
+    assert!(installed > KILLS / 2 && caught > 0, "{installed} were installed, {caught} killed as they arrived");
+
+    // All at once, under load.
+    clients.get_on(200).await;
+    block_in_place(|| {
+        cluster.ids().into_iter().for_each(|id| cluster.kill(id));
+        cluster.ids().into_iter().for_each(|id| cluster.restart(id));
+        cluster.wait_ready();
+    });
+    clients.get_on(200).await;
+
+    // They are still, and every node holds exactly what they were told.
+    let told = clients.journal.lock().acknowledgements();
+    let journal = clients.finish().await;
+    assert!(journal.acknowledgements() > told);
+    block_in_place(|| {
+        for id in cluster.ids() {
+            wait_caught_up(&cluster, id);
+            journal.check(&locks(&cluster, id).locks);
+            assert!(locks(&cluster, id).locks.is_empty(), "node {id}: everything was given back");
+            let data = cluster.data(id);
+            let (size, (present, last)) = (size(&data), segments(&data));
+            println!("node {id}: {size} bytes, {present} of {last} segments");
+            // The one that was away has not written what it missed.
+            let most_are_gone = last > 3 * present || id == away;
+            assert!(is_small(&data) && most_are_gone, "node {id}: {size} bytes, {present} of {last} segments");
+        }
+    });
+}

@@ -1,0 +1,140 @@
+//! Clients that are busy, and write down what they are told.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use palisade_client::wire::Consistency;
+use palisade_client::{Client, Guard, LockOptions, Options};
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use crate::support::journal::Journal;
+
+/// No session expires in this story.
+const TTL: Duration = Duration::from_secs(3600);
+/// How many hold and wait in a line at the most.
+const LINE: usize = 6;
+/// How many locks a collector holds at the most.
+const COLLECTION: usize = 20;
+
+/// Clients stay through crashes and restarts: nothing is ever given up.
+pub(crate) fn options() -> Options {
+    Options {
+        request_timeout: Duration::from_secs(120),
+        // A connection to a living node is not given up because the machine is busy: that would withdraw the waits.
+        attempt_timeout: Duration::from_secs(20),
+        probe_after: Duration::from_secs(60),
+        ..Options::default()
+    }
+}
+
+/// What every task has.
+#[derive(Clone)]
+pub(crate) struct Load {
+    pub(crate) client: Client,
+    pub(crate) journal: Arc<Mutex<Journal>>,
+    pub(crate) ends: Arc<AtomicBool>,
+    pub(crate) seed: u64,
+}
+
+impl Load {
+    fn random(&self) -> StdRng {
+        StdRng::seed_from_u64(self.seed)
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.ends.load(Ordering::Relaxed)
+    }
+
+    async fn lock(&self, key: &str, owner: &str) -> Guard {
+        let options = LockOptions::default().ttl(TTL).owner(owner).wait_forever();
+        self.client.lock(key, options).await.expect("who waits for ever is granted the lock in the end")
+    }
+
+    async fn take(&self, key: &str) -> Guard {
+        let guard = self.lock(key, "").await;
+        self.journal.lock().granted(key, &guard);
+        guard
+    }
+
+    async fn give_back(&self, guard: Guard) {
+        let token = guard.token();
+        self.journal.lock().releasing(&guard);
+        guard.release().await.expect("no session expires here, so what is released was held");
+        self.journal.lock().released(token);
+    }
+
+    /// Takes and gives back a few keys, as others do.
+    pub(crate) async fn churn(self) {
+        let mut random = self.random();
+        while self.goes_on() {
+            let key = format!("churn-{}", random.random_range(0..3));
+            let guard = self.take(&key).await;
+            sleep(Duration::from_millis(random.random_range(0..3))).await;
+            self.give_back(guard).await;
+        }
+    }
+
+    /// Takes locks that nobody else wants and holds them for long.
+    pub(crate) async fn collect(self) {
+        let mut random = self.random();
+        let mut guards = Vec::new();
+        for number in 0.. {
+            if !self.goes_on() {
+                break;
+            }
+            guards.push(self.take(&format!("collected-{}-{number}", self.seed)).await);
+            if guards.len() > COLLECTION {
+                let oldest = guards.swap_remove(random.random_range(0..guards.len()));
+                self.give_back(oldest).await;
+            }
+            sleep(Duration::from_millis(random.random_range(0..10))).await;
+        }
+        for guard in guards {
+            self.give_back(guard).await;
+        }
+    }
+
+    /// Stands in line for one key under many names; the first leaves, another joins at the end.
+    pub(crate) async fn line(self) {
+        let mut random = self.random();
+        let key = format!("line-{}", self.seed);
+        let mut first: Option<Guard> = None;
+        let mut waiting: VecDeque<JoinHandle<Guard>> = VecDeque::new();
+        for number in 0.. {
+            let length = self.journal.lock().length(&key);
+            if self.goes_on() && (length < 2 || (length < LINE && random.random())) {
+                waiting.push_back(self.join(&key, format!("{key}/{number}")).await);
+            } else if let Some(guard) = first.take() {
+                self.journal.lock().leaving(&key);
+                guard.release().await.expect("no session expires here, so what is released was held");
+                self.journal.lock().left(&key);
+            }
+            if first.is_none() {
+                let Some(next) = waiting.pop_front() else { break };
+                let guard = next.await.expect("the wait ends with a grant");
+                self.journal.lock().leads(&key, &guard);
+                first = Some(guard);
+            }
+        }
+    }
+
+    /// Joins the line, and returns when a read has shown that this is so.
+    async fn join(&self, key: &str, name: String) -> JoinHandle<Guard> {
+        self.journal.lock().joining(key, &name);
+        let (load, own_key) = (self.clone(), key.to_string());
+        let wait = tokio::spawn(async move { load.lock(&own_key, &name).await });
+        loop {
+            let read = self.client.show_lock(key, Consistency::Linearizable).await.expect("the cluster comes back");
+            if self.journal.lock().joined(key, &read) {
+                return wait;
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+}

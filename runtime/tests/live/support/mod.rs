@@ -1,0 +1,31 @@
+//! What the tests of real processes share: clusters that clean up after themselves, and HTTP by hand.
+
+#![allow(unreachable_pub, reason = "the tests beside it are its world")]
+
+pub mod cluster;
+pub mod http;
+pub mod journal;
+pub mod load;
+pub mod locks;
+pub mod metrics;
+pub mod ports;
+pub mod process;
+pub mod proxy;
+pub mod watch;
+pub mod websocket;
+pub mod wires;
+
+use std::time::{Duration, Instant};
+
+/// Calls `probe` until it answers something; fails with `what` if it does not within a minute. Time decides nothing here
+/// but when to give up.
+pub fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(found) = probe() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "not within a minute: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
