@@ -1,6 +1,7 @@
 //! Every model there is, by name, with its bounds.
 
 use crate::cluster::{Around, Surroundings};
+use crate::everything::Everybody;
 use crate::gallery;
 use crate::induction::Induction;
 use crate::induction::clocks::{self, Clocks};
@@ -254,6 +255,17 @@ fn whole() -> Vec<Named> {
                 cluster(around, Bounds { terms: 3, repeats, delivery, symmetry: true, ..CLUSTER })
             },
         ),
+        holds(
+            Tier::Deep,
+            "cluster-combined",
+            "3 servers, 3 terms, logs of 5, a crash, a tick, a message lost, one that arrives twice; a session that takes 2 locks, \
+             and one that takes the first of them, every request twice",
+            || {
+                let around = Around { keys: 2, ticks: 1, ttl: 0, longer: 1, arrivals: 2, keepalives: 0, ..AROUND };
+                let (repeats, delivery) = (Repeats::AtMost(1), Delivery::Prompt { losses: 1, cuts: 0 });
+                cluster(around, Bounds { terms: 3, crashes: 1, repeats, delivery, symmetry: true, ..CLUSTER })
+            },
+        ),
     ]
 }
 
@@ -396,19 +408,72 @@ fn wide() -> Vec<Named> {
             "cluster-wide",
             "3 servers, 3 clients, 5 terms, logs of 16, 9 ticks, 3 crashes, 3 repeats, 10 messages, every request thrice",
             || {
-                let around =
-                    Around { sessions: 3, keys: 1, ticks: 9, ttl: 3, longer: 0, arrivals: 3, keepalives: 3, log: 16 };
+                let around = Around {
+                    sessions: 3,
+                    keys: 1,
+                    ticks: 9,
+                    ttl: 3,
+                    longer: 0,
+                    arrivals: 3,
+                    keepalives: 3,
+                    log: 16,
+                    births: true,
+                };
                 let (repeats, delivery) = (Repeats::AtMost(3), late(10));
                 let bounds = Bounds { terms: 5, log: 16, crashes: 3, repeats, delivery, appends: 2, ..CLUSTER };
                 cluster(around, bounds)
+            },
+        ),
+        holds(
+            Tier::Random,
+            "cluster-wide-prompt",
+            "3 servers, 3 clients, 2 keys, 6 terms, logs of 16, 6 ticks, 2 crashes, 6 messages lost, 2 late, 2 repeated, 2 \
+             snapshots, 2 servers at a time cut off 6 times, every request thrice",
+            || cluster(WIDE_AROUND, WIDE),
+        ),
+        holds(
+            Tier::Random,
+            "everything-wide",
+            "as cluster-wide-prompt, with a server that joins, a change of members of each kind, 3 hand-overs and 4 reads",
+            || {
+                let operators = Operators::new(EACH, 0, WIDE.log);
+                let (clients, readers) = (Surroundings::new(WIDE_AROUND), Readers::new(4, 0, 0));
+                let everybody = Everybody { clients, operators, transfers: 3, readers };
+                World::new(Bounds { joiners: 1, ..WIDE }, Surroundings::table(&WIDE_AROUND), everybody)
             },
         ),
     ]
 }
 
 /// Two clients that take a lock with a time-to-live of one tick.
-pub(crate) const AROUND: Around =
-    Around { sessions: 2, keys: 1, ticks: 2, ttl: 1, longer: 0, arrivals: 1, keepalives: 1, log: CLUSTER.log };
+pub(crate) const AROUND: Around = Around {
+    sessions: 2,
+    keys: 1,
+    ticks: 2,
+    ttl: 1,
+    longer: 0,
+    arrivals: 1,
+    keepalives: 1,
+    log: CLUSTER.log,
+    births: false,
+};
+
+/// Clients and time, far past what can be exhausted.
+const WIDE_AROUND: Around =
+    Around { sessions: 3, keys: 2, ticks: 6, ttl: 1, longer: 1, arrivals: 3, keepalives: 3, log: 16, births: true };
+
+/// Three servers to whom all that can go wrong with prompt messages does, again and again.
+const WIDE: Bounds = Bounds {
+    terms: 6,
+    log: 16,
+    crashes: 2,
+    snapshots: 2,
+    repeats: Repeats::AtMost(2),
+    delivery: Delivery::Prompt { losses: 6, cuts: 6 },
+    late: 2,
+    apart: 2,
+    ..CLUSTER
+};
 
 /// A blank cluster, and a client with a lease of a tick.
 pub(crate) const LEASES: leases::Bounds = leases::Bounds {

@@ -75,6 +75,8 @@ const UNIQUE: &[(&str, usize)] = &[
     ("locks-all", 23_675_823),
     ("cluster-loss", 5_615_889),
     ("cluster-repeats", 3_364_003),
+    ("cluster-combined", 142_866_122),
+    ("clocks", 1_135_101),
     ("leases-four", 235_178),
     ("induction-table", 240_491),
     ("induction-two-keys", 447_295),

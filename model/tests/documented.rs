@@ -55,6 +55,7 @@ fn every_property_stands_in_the_table() {
         ("reads", &["raft", "reads"]),
         ("locks", &["locks"]),
         ("cluster", &["raft", "locks", "cluster"]),
+        ("clocks", &["raft", "locks", "cluster", "clocks"]),
         ("leases", &["leases"]),
         ("induction-table", &["induction-table"]),
         ("induction-clocks", &["induction-clocks"]),

@@ -21,6 +21,11 @@ pub(super) fn slowest(ttl: Duration) -> Duration {
     ttl.div_f64(1.0 + DRIFT).saturating_sub(Duration::from_millis(1))
 }
 
+/// How much a node measures at the most in this time: by the fastest clock, and the millisecond that stamps are rounded to.
+pub(super) fn most(time: Duration) -> Duration {
+    time.mul_f64(1.0 + DRIFT) + Duration::from_millis(1)
+}
+
 /// How long a node takes at the most to measure this time.
 pub(super) fn longest(time: Duration) -> Duration {
     time.div_f64(1.0 - DRIFT) + Duration::from_millis(1)

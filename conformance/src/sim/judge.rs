@@ -23,6 +23,7 @@ use palisade_spec::raft::{
 };
 use parking_lot::Mutex;
 
+use super::clock;
 use super::ghost::{Ghost, broken};
 
 /// So many commits of a node lie between two comparisons of its whole state.
@@ -216,6 +217,7 @@ impl Judge {
         if node.commit() > commit {
             self.committed(node, commit, outputs)?;
         }
+        self.never_ahead(node)?;
         let seat = self.seats.get_mut(&id).expect("it has begun");
         (seat.leads, seat.last) = (leads, node.log().last().index);
         (seat.commit, seat.hard, seat.clock) =
@@ -228,6 +230,19 @@ impl Judge {
             one_change_at_a_time(node.log(), node.commit().max(self.ghost.last()))?;
         }
         Ok(())
+    }
+
+    /// A node's clock has moved on from the stamp of its log's last entry by no more than the entry's age.
+    fn never_ahead(&self, node: &Node<LockTable>) -> Check {
+        let last = node.log().last();
+        let Some(Written { entry, born, .. }) = self.written.get(&(last.index, last.term)) else { return Ok(()) };
+        let (age, moved) = (self.now - *born, u128::from(node.clock().0 - entry.stamp.0));
+        if moved <= clock::most(age).as_millis() {
+            return Ok(());
+        }
+        let detail =
+            format!("the clock of node {} moved on by {moved} ms from {last:?}, written {age:?} ago", node.id());
+        broken("cluster time never runs ahead", detail)
     }
 
     /// Log matching, of what is new: an entry is the same wherever it stands, and so is the term of the one before.

@@ -11,7 +11,7 @@
 //! and step down before it answers.
 
 mod client;
-mod properties;
+pub(crate) mod properties;
 mod resource;
 mod show;
 
@@ -20,7 +20,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use palisade_spec::invariants::{Check, Violation};
 use palisade_spec::lock::{Command, Key, LockTable, Opening, Owner, SessionId, Ttl};
-use palisade_spec::raft::{Index, Node, NodeId, Payload, Position, Stamp, StateMachine};
+use palisade_spec::raft::{Index, Log, Node, NodeId, Payload, Position, Stamp, StateMachine, Term};
 use serde::Serialize;
 use stateright::Property;
 
@@ -48,6 +48,9 @@ pub struct Around {
     pub keepalives: u8,
     /// How long a log may become.
     pub log: u64,
+    /// Whether it is remembered when each entry was stamped: then no server's clock may have moved on from an entry's stamp
+    /// by more than the entry's age. States that differ in nothing else are different ones then.
+    pub births: bool,
 }
 
 /// The clients, the time, and the resource.
@@ -58,6 +61,8 @@ pub struct Surroundings {
     pub now: u64,
     /// When each leader last looked at its clock.
     pub looked: BTreeMap<NodeId, u64>,
+    /// When each entry of each term was stamped, if that is remembered.
+    births: BTreeMap<Term, BTreeMap<Index, u64>>,
     /// The clients: those of the first session, in the order of their locks, then those of the second, and so on.
     pub clients: Vec<Client>,
     /// What the locks protect.
@@ -92,7 +97,7 @@ impl Surroundings {
         let own = |number| wanted(number).map(move |key| Client::new(SessionId { number, nonce: 0 }, key));
         let clients = sessions.flat_map(own).collect();
         let resources = keys(around.keys).map(Resource::new).collect();
-        Surroundings { around, now: 0, looked: BTreeMap::new(), clients, resources }
+        Surroundings { around, now: 0, looked: BTreeMap::new(), births: BTreeMap::new(), clients, resources }
     }
 
     /// The table that the clients' sessions were opened in.
@@ -108,6 +113,14 @@ impl Surroundings {
     /// Whether a client may still rely on its lease.
     pub fn relies(&self, client: &Client) -> bool {
         client.relies(self.now, self.around.ttl_of(client.session.number))
+    }
+
+    /// Whether a clock has moved on from the stamp of one of these entries by more than the entry's age.
+    pub(crate) fn is_ahead(&self, clock: Stamp, log: &Log<Command>) -> bool {
+        log.entries().iter().any(|entry| {
+            let born = self.births.get(&entry.term).and_then(|term| term.get(&entry.index));
+            born.is_some_and(|born| clock.0 > entry.stamp.0 + (self.now - born))
+        })
     }
 
     fn write(&mut self, number: usize) {
@@ -128,8 +141,8 @@ impl Environment for Surroundings {
     type Machine = LockTable;
     type Move = Move;
 
-    fn properties(_: &World<Surroundings>) -> Vec<Property<World<Surroundings>>> {
-        properties::properties()
+    fn properties(world: &World<Surroundings>) -> Vec<Property<World<Surroundings>>> {
+        properties::properties(&world.surroundings().around)
     }
 
     fn moves(&self, servers: &[Ref<Seat<LockTable>>], moves: &mut Vec<Move>) {
@@ -209,6 +222,11 @@ impl Environment for Surroundings {
             self.looked.entry(node.id()).or_insert(self.now);
         } else {
             self.looked.remove(&node.id());
+        }
+        if self.around.births && node.is_leader() {
+            let born = self.births.entry(node.term()).or_default();
+            let own = node.log().entries().iter().filter(|entry| entry.term == node.term());
+            own.for_each(|entry| _ = born.entry(entry.index).or_insert(self.now));
         }
         self.clients.iter_mut().for_each(|client| client.follow(node));
     }

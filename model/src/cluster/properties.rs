@@ -1,29 +1,18 @@
 //! What is checked of the whole.
 
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Index, Term};
+use palisade_spec::raft::{Index, Stamp, Term};
 use stateright::Property;
 
-use super::{Client, Surroundings};
-use crate::world::{Ghost, State, World, always};
+use super::{Around, Client, Surroundings};
+use crate::world::{Environment, Ghost, State, World, always};
 
 type S = State<Surroundings>;
 
 /// Every property of the layer.
-pub(super) fn properties() -> Vec<Property<World<Surroundings>>> {
+pub(super) fn properties(around: &Around) -> Vec<Property<World<Surroundings>>> {
     let mut all = crate::raft::consensus();
-    all.extend(always![
-        "mutual exclusion",
-        "token monotonicity",
-        "FIFO order",
-        "no early expiry",
-        "exactly once",
-        "release is one's own",
-        "answers are true",
-        "table soundness",
-        "leases are honoured",
-        "no stale write",
-    ]);
+    all.extend(locks_and_leases());
     all.extend([
         Property::sometimes("a client is told of its grant", |_, state: &S| {
             state.environment.clients.iter().any(|client| client.token.is_some())
@@ -54,7 +43,41 @@ pub(super) fn properties() -> Vec<Property<World<Surroundings>>> {
             state.environment.resources.iter().any(|resource| resource.refused)
         }),
     ]);
+    if around.births {
+        all.extend(clocks());
+    }
     all
+}
+
+/// What must hold of locks, and of their holders.
+pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 10] {
+    always![
+        "mutual exclusion",
+        "token monotonicity",
+        "FIFO order",
+        "no early expiry",
+        "exactly once",
+        "release is one's own",
+        "answers are true",
+        "table soundness",
+        "leases are honoured",
+        "no stale write",
+    ]
+}
+
+/// What is said of clocks, where it is remembered when each entry was stamped.
+fn clocks() -> [Property<World<Surroundings>>; 2] {
+    [
+        Property::always("cluster time never runs ahead", |_, state: &S| {
+            !state.servers.iter().any(|seat| state.environment.is_ahead(seat.node.clock(), seat.node.log()))
+        }),
+        Property::sometimes("a leader's clock is ahead of what a follower's entries allow", |_, state: &S| {
+            let mut logs = state.servers.iter().map(|seat| seat.node.log());
+            let leaders = state.servers.iter().map(|seat| &seat.node).filter(|node| node.is_leader());
+            let clocks: Vec<Stamp> = leaders.map(|node| node.clock()).collect();
+            logs.any(|log| clocks.iter().any(|&clock| state.environment.is_ahead(clock, log)))
+        }),
+    ]
 }
 
 /// The term in which a client's grant was committed.

@@ -91,7 +91,7 @@ impl Bounds {
     /// The surroundings of the layer `cluster` with the same time and the same client, if there is one only.
     pub fn around(&self) -> Around {
         let Bounds { clients, ticks, ttl, acquires: arrivals, keepalives, log, .. } = *self;
-        Around { sessions: clients, keys: 1, ticks, ttl, longer: 0, arrivals, keepalives, log }
+        Around { sessions: clients, keys: 1, ticks, ttl, longer: 0, arrivals, keepalives, log, births: false }
     }
 }
 

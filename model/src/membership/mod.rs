@@ -4,7 +4,7 @@
 //! leader for any change, whether or not it has been cut off meanwhile, so that several leaders can each have one under
 //! way. What is refused leaves no trace.
 
-mod properties;
+pub(crate) mod properties;
 mod show;
 
 use palisade_spec::raft::{Address, Change, Index, NodeId, Payload, Standing, Term};
@@ -12,7 +12,7 @@ use serde::Serialize;
 use stateright::Property;
 
 use crate::raft::Tape;
-use crate::world::{Asked, Environment, Ref, Seat, World};
+use crate::world::{Asked, Environment, Machine, Ref, Seat, World};
 
 /// Operators, and a client that proposes an entry now and then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -48,6 +48,57 @@ impl Operators {
     /// Nothing has been changed yet.
     pub fn new(left: Changes, most: u8, log: u64) -> Operators {
         Operators { left, changed: 0, made: 0, most, log }
+    }
+
+    /// What they may ask, and of whom.
+    pub(crate) fn choices<S: Machine>(&self, servers: &[Ref<Seat<S>>], moves: &mut Vec<Move>) {
+        let room = |seat: &&Ref<Seat<S>>| seat.node.is_leader() && seat.node.log().last().index < Index(self.log);
+        for leader in servers.iter().filter(room) {
+            let (id, members) = (leader.node.id(), leader.node.members());
+            if self.made < self.most {
+                moves.push(Move::Propose(id));
+            }
+            for server in servers.iter().map(|seat| seat.node.id()) {
+                match members.get(server).map(|member| member.standing) {
+                    None if self.left.additions > 0 => moves.push(Move::Add(id, server)),
+                    Some(Standing::Learner) if self.left.promotions > 0 => moves.push(Move::Promote(id, server)),
+                    _ => {}
+                }
+                if members.get(server).is_some() && self.left.removals > 0 {
+                    moves.push(Move::Remove(id, server));
+                }
+                let leaves_two = !members.is_voter(server) || members.voters().count() > 2;
+                if members.get(server).is_some() && leaves_two && self.left.replacements > 0 {
+                    let by = servers.iter().find(|seat| seat.node.term() == Term(0)).map(|seat| seat.node.id());
+                    moves.extend(by.map(|by| Move::Replace { leader: id, lost: server, by }));
+                }
+            }
+        }
+    }
+
+    /// Makes a change, unless an entry is to be proposed instead. Says at which server.
+    pub(crate) fn change(&mut self, chosen: &Move) -> Option<(NodeId, Change)> {
+        let asked = match *chosen {
+            Move::Propose(_) => return None,
+            Move::Add(leader, server) => {
+                self.left.additions -= 1;
+                (leader, addition(server))
+            }
+            Move::Promote(leader, server) => {
+                self.left.promotions -= 1;
+                (leader, Change::Promote(server))
+            }
+            Move::Remove(leader, server) => {
+                self.left.removals -= 1;
+                (leader, Change::Remove(server))
+            }
+            Move::Replace { leader, lost, by } => {
+                self.left.replacements -= 1;
+                (leader, Change::Replace { lost, by, address: Address::from("") })
+            }
+        };
+        self.changed += 1;
+        Some(asked)
     }
 }
 
@@ -89,28 +140,7 @@ impl Environment for Operators {
     }
 
     fn moves(&self, servers: &[Ref<Seat<Tape>>], moves: &mut Vec<Move>) {
-        let room = |seat: &&Ref<Seat<Tape>>| seat.node.is_leader() && seat.node.log().last().index < Index(self.log);
-        for leader in servers.iter().filter(room) {
-            let (id, members) = (leader.node.id(), leader.node.members());
-            if self.made < self.most {
-                moves.push(Move::Propose(id));
-            }
-            for server in servers.iter().map(|seat| seat.node.id()) {
-                match members.get(server).map(|member| member.standing) {
-                    None if self.left.additions > 0 => moves.push(Move::Add(id, server)),
-                    Some(Standing::Learner) if self.left.promotions > 0 => moves.push(Move::Promote(id, server)),
-                    _ => {}
-                }
-                if members.get(server).is_some() && self.left.removals > 0 {
-                    moves.push(Move::Remove(id, server));
-                }
-                let leaves_two = !members.is_voter(server) || members.voters().count() > 2;
-                if members.get(server).is_some() && leaves_two && self.left.replacements > 0 {
-                    let by = servers.iter().find(|seat| seat.node.term() == Term(0)).map(|seat| seat.node.id());
-                    moves.extend(by.map(|by| Move::Replace { leader: id, lost: server, by }));
-                }
-            }
-        }
+        self.choices(servers, moves);
     }
 
     fn key(chosen: &Move) -> u64 {
@@ -128,29 +158,11 @@ impl Environment for Operators {
     }
 
     fn play(&mut self, chosen: &Move) -> Option<Asked<Tape>> {
-        let (leader, change) = match *chosen {
-            Move::Propose(leader) => {
-                self.made += 1;
-                return Some(Asked::Propose(leader, vec![Payload::Command(self.made)]));
-            }
-            Move::Add(leader, server) => {
-                self.left.additions -= 1;
-                (leader, addition(server))
-            }
-            Move::Promote(leader, server) => {
-                self.left.promotions -= 1;
-                (leader, Change::Promote(server))
-            }
-            Move::Remove(leader, server) => {
-                self.left.removals -= 1;
-                (leader, Change::Remove(server))
-            }
-            Move::Replace { leader, lost, by } => {
-                self.left.replacements -= 1;
-                (leader, Change::Replace { lost, by, address: Address::from("") })
-            }
-        };
-        self.changed += 1;
+        if let Move::Propose(leader) = *chosen {
+            self.made += 1;
+            return Some(Asked::Propose(leader, vec![Payload::Command(self.made)]));
+        }
+        let (leader, change) = self.change(chosen)?;
         Some(Asked::Change(leader, change))
     }
 }

@@ -7,20 +7,14 @@ use stateright::Property;
 
 use super::Operators;
 use crate::raft::{Tape, consensus};
-use crate::world::{Ref, Seat, State, World, always};
+use crate::world::{Environment, Ref, Seat, State, World, always};
 
 type S = State<Operators>;
 
 /// Every property of the layer.
 pub(super) fn properties(world: &World<Operators>) -> Vec<Property<World<Operators>>> {
     let mut all = consensus();
-    all.extend(always![
-        "members follow the log",
-        "members survive compaction",
-        "one change at a time",
-        "elected by a majority",
-        "a removed leader steps down",
-    ]);
+    all.extend(memberships());
     all.extend([
         Property::sometimes("two leaders have different members", |_, state: &S| {
             let all = || leaders(state).map(|seat| seat.node.members());
@@ -108,6 +102,17 @@ pub(super) fn properties(world: &World<Operators>) -> Vec<Property<World<Operato
         ]);
     }
     all
+}
+
+/// What must hold of members.
+pub(crate) fn memberships<E: Environment>() -> [Property<World<E>>; 5] {
+    always![
+        "members follow the log",
+        "members survive compaction",
+        "one change at a time",
+        "elected by a majority",
+        "a removed leader steps down",
+    ]
 }
 
 fn leaders(state: &S) -> impl Iterator<Item = &Ref<Seat<Tape>>> {

@@ -10,7 +10,7 @@ use stateright::Property;
 
 pub use self::properties::consensus;
 pub use self::proposers::Proposers;
-use crate::world::{Asked, Environment, Ref, Seat, World};
+use crate::world::{Asked, Environment, Machine, Ref, Seat, World};
 
 /// A state machine that remembers what it was told, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -51,6 +51,14 @@ impl Proposals {
     }
 }
 
+/// Who could be asked to hand over, and to whom.
+pub(crate) fn handovers<S: Machine>(servers: &[Ref<Seat<S>>]) -> impl Iterator<Item = (NodeId, NodeId)> {
+    servers.iter().map(|seat| &seat.node).filter(|node| node.is_leader()).flat_map(|leader| {
+        let others = leader.members().voters().filter(|&voter| voter != leader.id());
+        others.map(|voter| (leader.id(), voter))
+    })
+}
+
 /// What happens around the servers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Move {
@@ -71,16 +79,13 @@ impl Environment for Proposals {
     }
 
     fn moves(&self, servers: &[Ref<Seat<Tape>>], moves: &mut Vec<Move>) {
-        let leaders = servers.iter().filter(|seat| seat.node.is_leader());
         moves.extend(self.clients.choices(servers).map(Move::Propose));
         if self.ticks > 0 {
-            moves.extend(leaders.clone().map(|seat| Move::Tick(seat.node.id())));
+            let leaders = servers.iter().filter(|seat| seat.node.is_leader());
+            moves.extend(leaders.map(|seat| Move::Tick(seat.node.id())));
         }
         if self.transfers > 0 {
-            for leader in leaders.map(|seat| &seat.node) {
-                let others = leader.members().voters().filter(|&voter| voter != leader.id());
-                moves.extend(others.map(|voter| Move::Transfer(leader.id(), voter)));
-            }
+            moves.extend(handovers(servers).map(|(leader, to)| Move::Transfer(leader, to)));
         }
     }
 

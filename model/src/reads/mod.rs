@@ -3,7 +3,7 @@
 //! A read is linearizable if what it sees has everything that was acknowledged to anybody before it was asked (§6.4). So
 //! the environment remembers how far entries were acknowledged when each read was asked, and compares when it is ready.
 
-mod properties;
+pub(crate) mod properties;
 mod show;
 
 use palisade_spec::invariants::{Check, Violation};
@@ -12,7 +12,7 @@ use serde::Serialize;
 use stateright::Property;
 
 use crate::raft::{Proposers, Tape};
-use crate::world::{Answer, Applied, Asked, Environment, Ref, Seat, World};
+use crate::world::{Answer, Applied, Asked, Environment, Machine, Ref, Seat, World};
 
 /// Clients that propose and read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -35,6 +35,41 @@ impl Readers {
         let acknowledged = Index::default();
         Readers { left: reads, open: Vec::new(), acknowledged, overtaken: false, writers: Proposers::new(most, log) }
     }
+
+    /// Whom they may ask.
+    pub(crate) fn choices<S: Machine>(&self, servers: &[Ref<Seat<S>>]) -> impl Iterator<Item = NodeId> {
+        let left = self.left > 0;
+        servers.iter().filter(move |seat| left && seat.node.is_leader()).map(|seat| seat.node.id())
+    }
+
+    /// Asks this server to read.
+    pub(crate) fn ask<S: Machine>(&mut self, server: NodeId) -> Asked<S> {
+        self.left -= 1;
+        let id = ReadId(self.open.len() as u64);
+        self.open.push(Some(self.acknowledged));
+        Asked::Read(server, id)
+    }
+
+    /// An entry was acknowledged.
+    pub(crate) fn acknowledge(&mut self, index: Index) {
+        self.acknowledged = self.acknowledged.max(index);
+    }
+
+    /// A server says that a read is ready.
+    pub(crate) fn answered<S: Machine>(&mut self, node: &Node<S>, read: ReadId) -> Check {
+        let (id, commit) = (node.id(), node.commit());
+        let place = usize::try_from(read.0).expect("reads are few");
+        let Some(due) = self.open[place].take() else {
+            let detail = format!("server {id} answers read {read}, which was answered before");
+            return Err(Violation { property: "a read is answered once", detail });
+        };
+        if commit < due {
+            let detail = format!("server {id} answers read {read} from {commit}, and {due} was acknowledged before it");
+            return Err(Violation { property: "linearizable reads", detail });
+        }
+        self.overtaken |= commit < self.acknowledged;
+        Ok(())
+    }
 }
 
 /// What happens around the servers.
@@ -56,10 +91,7 @@ impl Environment for Readers {
 
     fn moves(&self, servers: &[Ref<Seat<Tape>>], moves: &mut Vec<Move>) {
         moves.extend(self.writers.choices(servers).map(Move::Propose));
-        if self.left > 0 {
-            let leaders = servers.iter().filter(|seat| seat.node.is_leader());
-            moves.extend(leaders.map(|seat| Move::Read(seat.node.id())));
-        }
+        moves.extend(self.choices(servers).map(Move::Read));
     }
 
     fn key(chosen: &Move) -> u64 {
@@ -72,12 +104,7 @@ impl Environment for Readers {
     fn play(&mut self, chosen: &Move) -> Option<Asked<Tape>> {
         Some(match *chosen {
             Move::Propose(server) => self.writers.propose(server),
-            Move::Read(server) => {
-                self.left -= 1;
-                let id = ReadId(self.open.len() as u64);
-                self.open.push(Some(self.acknowledged));
-                Asked::Read(server, id)
-            }
+            Move::Read(server) => self.ask(server),
         })
     }
 
@@ -86,22 +113,11 @@ impl Environment for Readers {
     }
 
     fn see(&mut self, _: &Node<Tape>, applied: &Applied<Tape>) -> Check {
-        self.acknowledged = self.acknowledged.max(applied.index);
+        self.acknowledge(applied.index);
         Ok(())
     }
 
     fn ready(&mut self, node: &Node<Tape>, read: ReadId) -> Check {
-        let (id, commit) = (node.id(), node.commit());
-        let place = usize::try_from(read.0).expect("reads are few");
-        let Some(due) = self.open[place].take() else {
-            let detail = format!("server {id} answers read {read}, which was answered before");
-            return Err(Violation { property: "a read is answered once", detail });
-        };
-        if commit < due {
-            let detail = format!("server {id} answers read {read} from {commit}, and {due} was acknowledged before it");
-            return Err(Violation { property: "linearizable reads", detail });
-        }
-        self.overtaken |= commit < self.acknowledged;
-        Ok(())
+        self.answered(node, read)
     }
 }

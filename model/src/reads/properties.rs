@@ -5,14 +5,14 @@ use stateright::Property;
 
 use super::Readers;
 use crate::raft::{Tape, consensus};
-use crate::world::{Ref, Seat, State, World, always};
+use crate::world::{Environment, Ref, Seat, State, World, always};
 
 type S = State<Readers>;
 
 /// Every property of the layer.
 pub(super) fn properties(_: &World<Readers>) -> Vec<Property<World<Readers>>> {
     let mut all = consensus();
-    all.extend(always!["linearizable reads", "a read is answered once"]);
+    all.extend(answers_to_reads());
     all.extend([
         Property::sometimes("a read is answered", |_, state: &S| state.environment.open.contains(&None)),
         Property::sometimes("a read is answered from less than was acknowledged since", |_, state: &S| {
@@ -40,6 +40,11 @@ pub(super) fn properties(_: &World<Readers>) -> Vec<Property<World<Readers>>> {
         }),
     ]);
     all
+}
+
+/// What must hold of reads.
+pub(crate) fn answers_to_reads<E: Environment>() -> [Property<World<E>>; 2] {
+    always!["linearizable reads", "a read is answered once"]
 }
 
 fn waits(reads: &Reads) -> bool {

@@ -159,6 +159,7 @@ const BEYOND: &[(&str, &[&str])] = &[
             "a read waits for the next round",
         ],
     ),
+    ("clocks", NO_REQUEST),
     ("cluster-deposed", ONE_CLIENT),
     ("cluster-away", ONE_CLIENT),
     ("cluster-keepalives", ONE_CLIENT),
@@ -221,6 +222,17 @@ const ONE_TERM: &[&str] = &[
 /// What takes two clients.
 const ONE_CLIENT: &[&str] = &[
     "a client waits in the queue",
+    "both clients wrote, one after the other",
+    "a stale write is refused; without fencing it would be done",
+];
+
+/// What takes a client that asks for something.
+const NO_REQUEST: &[&str] = &[
+    "a client is told of its grant",
+    "both clients were granted the lock, one after the other",
+    "a session expired",
+    "a client waits in the queue",
+    "a lease outlives a leader",
     "both clients wrote, one after the other",
     "a stale write is refused; without fencing it would be done",
 ];
@@ -411,6 +423,12 @@ pub(crate) fn models() -> Vec<Named> {
             "3 servers, a client, 3 terms, logs of 5, 2 ticks, a server cut off",
             Around { sessions: 1, keepalives: 0, ..AROUND },
             Bounds { terms: 3, delivery: prompt(0, 1), ..CLUSTER },
+        ),
+        whole(
+            "clocks",
+            "3 servers, a session, 3 terms, logs of 5, a tick, 3 messages lost, a server cut off twice; when entries were stamped",
+            Around { sessions: 1, ticks: 1, arrivals: 0, keepalives: 0, births: true, ..AROUND },
+            Bounds { terms: 3, delivery: prompt(3, 2), ..CLUSTER },
         ),
         whole(
             "cluster-away",

@@ -41,8 +41,7 @@ pub struct Bounds {
     pub elections: Elections,
     /// Whether server 1 leads term 1 at the beginning, with its no-op committed everywhere.
     pub seeded: bool,
-    /// Whether states that differ only in the servers' names count as one. Exact only where messages take their time:
-    /// prompt ones arrive in an order that depends on names.
+    /// Whether states that differ only in the servers' names count as one.
     pub symmetry: bool,
 }
 

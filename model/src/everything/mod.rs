@@ -1,0 +1,145 @@
+//! All layers in one, for random walks and guided search: clients with leases and a resource, operators who change the members and
+//! have leaders hand over, and clients that read without a log entry.
+//!
+//! Each part is that of its own layer. What it does to the others shows here only.
+
+mod show;
+
+use palisade_spec::invariants::Check;
+use palisade_spec::lock::LockTable;
+use palisade_spec::raft::{Index, Node, NodeId, Payload, ReadId};
+use serde::Serialize;
+use stateright::Property;
+
+use crate::cluster::properties::locks_and_leases;
+use crate::cluster::{self, Surroundings};
+use crate::membership::properties::memberships;
+use crate::membership::{self, Operators};
+use crate::raft::{consensus, handovers};
+use crate::reads::Readers;
+use crate::reads::properties::answers_to_reads;
+use crate::world::{Answer, Applied, Asked, Environment, Ghost, Ref, Seat, State, World};
+
+/// Everybody around the servers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Everybody {
+    /// The clients that hold locks, the time, and the resource.
+    pub clients: Surroundings,
+    /// Who changes the members.
+    pub operators: Operators,
+    /// How often a leader may still be asked to hand over.
+    pub transfers: u8,
+    /// The clients that read.
+    pub readers: Readers,
+}
+
+/// What happens around the servers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Move {
+    /// A client does something, or time passes.
+    Client(cluster::Move),
+    /// An operator asks for a change.
+    Change(membership::Move),
+    /// An operator asks a leader to hand over to this server.
+    Transfer(NodeId, NodeId),
+    /// A client asks a server to read.
+    Read(NodeId),
+}
+
+type S = State<Everybody>;
+
+impl Environment for Everybody {
+    type Machine = LockTable;
+    type Move = Move;
+
+    const CHANGES_MEMBERS: bool = true;
+
+    fn properties(_: &World<Everybody>) -> Vec<Property<World<Everybody>>> {
+        let mut all = consensus();
+        all.extend(locks_and_leases());
+        all.extend(memberships());
+        all.extend(answers_to_reads());
+        all.extend([
+            Property::always("cluster time never runs ahead", |_, state: &S| {
+                let clients = &state.environment.clients;
+                !state.servers.iter().any(|seat| clients.is_ahead(seat.node.clock(), seat.node.log()))
+            }),
+            Property::sometimes("a client is told of its grant", |_, state: &S| {
+                state.environment.clients.clients.iter().any(|client| client.token.is_some())
+            }),
+            Property::sometimes("a change is committed", |_, state: &S| {
+                state.ghost.committed.values().any(|entry| matches!(entry.payload, Payload::Members(_)))
+            }),
+            Property::sometimes("a read is answered", |_, state: &S| state.environment.readers.open.contains(&None)),
+        ]);
+        all
+    }
+
+    fn moves(&self, servers: &[Ref<Seat<LockTable>>], moves: &mut Vec<Move>) {
+        let (mut clients, mut changes) = (Vec::new(), Vec::new());
+        self.clients.moves(servers, &mut clients);
+        self.operators.choices(servers, &mut changes);
+        moves.extend(clients.into_iter().map(Move::Client));
+        moves.extend(changes.into_iter().map(Move::Change));
+        if self.transfers > 0 {
+            moves.extend(handovers(servers).map(|(leader, to)| Move::Transfer(leader, to)));
+        }
+        moves.extend(self.readers.choices(servers).map(Move::Read));
+    }
+
+    fn key(chosen: &Move) -> u64 {
+        match *chosen {
+            Move::Client(ref chosen) => Surroundings::key(chosen) << 2,
+            Move::Change(ref chosen) => Operators::key(chosen) << 2 | 1,
+            Move::Transfer(server, to) => u64::from(server.0) << 2 | 2 | u64::from(to.0) << 18,
+            Move::Read(server) => u64::from(server.0) << 2 | 3,
+        }
+    }
+
+    fn play(&mut self, chosen: &Move) -> Option<Asked<LockTable>> {
+        match *chosen {
+            Move::Client(ref chosen) => self.clients.play(chosen),
+            Move::Change(ref chosen) => {
+                self.operators.change(chosen).map(|(leader, change)| Asked::Change(leader, change))
+            }
+            Move::Transfer(server, to) => {
+                self.transfers -= 1;
+                Some(Asked::Transfer(server, Some(to)))
+            }
+            Move::Read(server) => Some(self.readers.ask(server)),
+        }
+    }
+
+    fn watches(old: &Node<LockTable>, new: &Node<LockTable>, answers: &[Answer<LockTable>]) -> bool {
+        Surroundings::watches(old, new, answers)
+    }
+
+    fn see(&mut self, node: &Node<LockTable>, applied: &Applied<LockTable>) -> Check {
+        self.readers.acknowledge(applied.index);
+        self.clients.see(node, applied)
+    }
+
+    fn ready(&mut self, node: &Node<LockTable>, read: ReadId) -> Check {
+        self.readers.answered(node, read)
+    }
+
+    fn stepped(&mut self, node: &Node<LockTable>) {
+        self.clients.stepped(node);
+    }
+
+    fn committed(ghost: &Ghost<LockTable>, index: Index) -> Check {
+        Surroundings::committed(ghost, index)
+    }
+
+    fn judge(&self, ghost: &Ghost<LockTable>) -> Check {
+        self.clients.judge(ghost)
+    }
+
+    fn outline(&self) -> u64 {
+        self.clients.outline()
+    }
+
+    fn before(&self, node: &Node<LockTable>) -> Option<Move> {
+        self.clients.before(node).map(Move::Client)
+    }
+}

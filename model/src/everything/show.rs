@@ -1,0 +1,67 @@
+//! How everybody around the servers is shown.
+
+use serde_json::{Value, json};
+
+use super::{Everybody, Move};
+use crate::diagram::Tone;
+use crate::facts::Facts;
+use crate::world::{Shown, Told};
+
+impl Shown for Everybody {
+    fn facts(&self, facts: &mut Facts) {
+        self.clients.facts(facts);
+        self.operators.facts(facts);
+        self.readers.facts(facts);
+        facts.fields("hand-overs", [("left", self.transfers.to_string())]);
+    }
+
+    fn lifelines(&self) -> Vec<String> {
+        let mut all = self.clients.lifelines();
+        all.extend(["operators".to_string(), "readers".to_string()]);
+        all
+    }
+
+    fn notes(&self, before: &Everybody) -> Vec<(usize, String, Tone)> {
+        let mut notes = self.clients.notes(&before.clients);
+        let readers = self.clients.lifelines().len() + 1;
+        notes.extend(self.readers.notes(&before.readers).into_iter().map(|(_, note, tone)| (readers, note, tone)));
+        notes
+    }
+}
+
+impl Told for Move {
+    fn sentence(&self) -> String {
+        match self {
+            Move::Client(chosen) => chosen.sentence(),
+            Move::Change(chosen) => chosen.sentence(),
+            Move::Transfer(server, to) => format!("an operator asks server {server} to hand over to server {to}"),
+            Move::Read(server) => format!("a client asks server {server} to read"),
+        }
+    }
+
+    fn event(&self) -> Value {
+        match self {
+            Move::Client(chosen) => chosen.event(),
+            Move::Change(chosen) => chosen.event(),
+            Move::Transfer(server, to) => json!({ "transfer": server, "to": to }),
+            Move::Read(server) => json!({ "read": server }),
+        }
+    }
+
+    fn doer(&self) -> Option<usize> {
+        // Operators and readers stand behind the clients and the resources, of whom there is no fixed number.
+        match self {
+            Move::Client(chosen) => chosen.doer(),
+            Move::Change(_) | Move::Transfer(..) | Move::Read(_) => None,
+        }
+    }
+
+    fn label(&self) -> String {
+        match self {
+            Move::Client(chosen) => chosen.label(),
+            Move::Change(chosen) => chosen.label(),
+            Move::Transfer(_, to) => format!("hand over to {to}"),
+            Move::Read(_) => "read".to_string(),
+        }
+    }
+}
