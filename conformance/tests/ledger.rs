@@ -253,7 +253,7 @@ fn what_is_not_there_is_seen() {
     for (command, complaint) in [
         ("cargo test -p palisade --test live ledger::no_such_story", "there is no test no_such_story"),
         ("cargo test -p palisade --test live ledger::locks::", "there is no module ledger::locks::"),
-        ("cargo test -p palisade --test live ledger::no_such_module::", "there is no module no_such_module::"),
+        ("cargo test -p palisade --test live ledger::no_such_module::", "there is no module ledger::no_such_module::"),
         ("cargo test -p palisade --test live api::locks::no_such_story", "there is no test no_such_story"),
         ("cargo test -p palisade --test no_such_target", "there is no test no_such_target in palisade"),
         ("cargo test -p nobody --test ledger", "there is no package nobody"),
