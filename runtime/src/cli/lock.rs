@@ -202,7 +202,7 @@ impl Lock {
         let mut children = signal(SignalKind::child()).ok();
         // Handled, so that it does nothing: who suspends this process would lose the lock.
         let _suspended = signal(SignalKind::from_raw(Signal::TSTP.as_raw())).ok();
-        let mut wants_terminal = false;
+        let (mut wants_terminal, mut was_suspended) = (false, false);
         let status = loop {
             if wants_terminal {
                 // A shell says nothing when it brings a running job to the foreground.
@@ -215,7 +215,10 @@ impl Lock {
                 status = child.wait() => break Some(status),
                 signal = signals.next() => child.signal(signal),
                 Some(()) = next(&mut children) => match child.look_after() {
-                    Some(Stopped::Suspended) => complain("a command under a lock cannot be suspended: it goes on"),
+                    Some(Stopped::Suspended) => {
+                        was_suspended = true;
+                        complain("a command under a lock cannot be suspended: it goes on");
+                    }
                     Some(Stopped::WantsTerminal) => {
                         wants_terminal = true;
                         complain("the command wants the terminal: bring it to the foreground");
@@ -224,7 +227,12 @@ impl Lock {
                 },
                 () = endangered(guard, grace(self.ttl)) => break None,
                 // The watchdog hears often enough that the lease was renewed, also when the machine was suspended.
-                () = sleep(GLANCE.min(self.ttl / 8)) => {}
+                () = sleep(GLANCE.min(self.ttl / 8)) => {
+                    // Who stops a process group stops one process after the other: some may have been stopped since.
+                    if std::mem::take(&mut was_suspended) {
+                        child.signal(Signal::CONT);
+                    }
+                }
             }
         };
         let end = match status {
