@@ -29,7 +29,7 @@ check: lint programs
     target/release/palisade-model seeded
     target/release/palisade-model simulate --rounds 2 --states 20000
 
-# The models that take two hours, the runner of seeded bugs itself, and random walks for as long as one likes.
+# The models that take two hours and 7 GiB, the runner of seeded bugs itself, and random walks for as long as one likes.
 check-deep SECONDS='600': programs
     cargo test --workspace --test seeded -- --ignored
     target/release/palisade-model check --deep

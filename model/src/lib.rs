@@ -11,7 +11,7 @@
 //! | [`reads`] | linearizable reads without a log entry |
 //! | [`locks`] | the lock table behind a perfect log: late, repeated and lost requests, expiry at any moment |
 //! | [`cluster`] | everything together, with real time, clients that pause, and a resource |
-//! | [`everything`] | all of these at once, for random walks only |
+//! | [`everything`] | all of these at once, for random walks and guided search |
 //! | [`leases`] | time across many terms: clocks, logs and leases, without single messages |
 //! | [`induction`] | invariants that every step keeps, from every state that satisfies them |
 //! | [`liveness`] | what must come on every fair run: grants, ends of sessions, elections, recoveries |

@@ -1,7 +1,7 @@
 //! Every model there is, by name, with its bounds.
 
 use crate::cluster::{Around, Surroundings};
-use crate::everything::Everybody;
+use crate::everything::AllLayers;
 use crate::gallery;
 use crate::induction::Induction;
 use crate::induction::clocks::{self, Clocks};
@@ -427,18 +427,18 @@ fn wide() -> Vec<Named> {
         holds(
             Tier::Random,
             "cluster-wide-prompt",
-            "3 servers, 3 clients, 2 keys, 6 terms, logs of 16, 6 ticks, 2 crashes, 6 messages lost, 2 late, 2 repeated, 2 \
+            "3 servers, 3 sessions, 2 keys, 6 terms, logs of 16, 6 ticks, 2 crashes, 6 messages lost, 2 late, 2 repeated, 2 \
              snapshots, 2 servers at a time cut off 6 times, every request thrice",
             || cluster(WIDE_AROUND, WIDE),
         ),
         holds(
             Tier::Random,
             "everything-wide",
-            "as cluster-wide-prompt, with a server that joins, a change of members of each kind, 3 hand-overs and 4 reads",
+            "as cluster-wide-prompt, with a server that joins, an addition, a promotion, a removal, 3 hand-overs and 4 reads",
             || {
                 let operators = Operators::new(EACH, 0, WIDE.log);
                 let (clients, readers) = (Surroundings::new(WIDE_AROUND), Readers::new(4, 0, 0));
-                let everybody = Everybody { clients, operators, transfers: 3, readers };
+                let everybody = AllLayers { clients, operators, transfers: 3, readers };
                 World::new(Bounds { joiners: 1, ..WIDE }, Surroundings::table(&WIDE_AROUND), everybody)
             },
         ),

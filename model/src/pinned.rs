@@ -1,6 +1,7 @@
 //! How many different states each model has.
 //!
-//! The numbers depend on nothing but the protocol and the model: a change that changes one has to say why. `check` fails
+//! The numbers depend on nothing but the protocol and the model (where prompt messages meet servers whose names count once, on
+//! the digests of states as well): a change that changes one has to say why. `check` fails
 //! when one is not as it stands here. The gallery's are pinned by its own tests.
 
 const UNIQUE: &[(&str, usize)] = &[

@@ -48,8 +48,11 @@ pub struct Around {
     pub keepalives: u8,
     /// How long a log may become.
     pub log: u64,
-    /// Whether it is remembered when each entry was stamped: then no server's clock may have moved on from an entry's stamp
-    /// by more than the entry's age. States that differ in nothing else are different ones then.
+    /// Whether it is remembered when each entry was stamped: then no server's clock may have moved on
+    /// from an entry's stamp by more than the entry's age. States that differ in nothing else are
+    /// different ones then. An entry whose leader crashed while it was sent, before the leader wrote it,
+    /// is not remembered.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub births: bool,
 }
 
@@ -61,7 +64,10 @@ pub struct Surroundings {
     pub now: u64,
     /// When each leader last looked at its clock.
     pub looked: BTreeMap<NodeId, u64>,
-    /// When each entry of each term was stamped, if that is remembered.
+    /// When each entry of each term was stamped, if that is remembered. Where it is not, nothing of it
+    /// is digested: the order of messages follows digests where servers' names count once, and the
+    /// number of states follows that order.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     births: BTreeMap<Term, BTreeMap<Index, u64>>,
     /// The clients: those of the first session, in the order of their locks, then those of the second, and so on.
     pub clients: Vec<Client>,
@@ -115,11 +121,19 @@ impl Surroundings {
         client.relies(self.now, self.around.ttl_of(client.session.number))
     }
 
-    /// Whether a clock has moved on from the stamp of one of these entries by more than the entry's age.
-    pub(crate) fn is_ahead(&self, clock: Stamp, log: &Log<Command>) -> bool {
-        log.entries().iter().any(|entry| {
+    /// Whether the clock of a server has moved on from the stamp of an entry of its log by more than
+    /// the entry's age.
+    pub(crate) fn runs_ahead(&self, servers: &[Ref<Seat<LockTable>>]) -> bool {
+        servers.iter().any(|seat| self.is_ahead(seat.node.clock(), seat.node.log()))
+    }
+
+    /// Whether a clock has moved on from the stamp of one of these entries, or of the one before them,
+    /// by more than that entry's age.
+    fn is_ahead(&self, clock: Stamp, log: &Log<Command>) -> bool {
+        let entries = log.entries().iter().map(|entry| (entry.position(), entry.stamp));
+        entries.chain([(log.base(), log.base_stamp())]).any(|(entry, stamp)| {
             let born = self.births.get(&entry.term).and_then(|term| term.get(&entry.index));
-            born.is_some_and(|born| clock.0 > entry.stamp.0 + (self.now - born))
+            born.is_some_and(|born| clock.0 > stamp.0 + (self.now - born))
         })
     }
 

@@ -68,9 +68,7 @@ pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 10] {
 /// What is said of clocks, where it is remembered when each entry was stamped.
 fn clocks() -> [Property<World<Surroundings>>; 2] {
     [
-        Property::always("cluster time never runs ahead", |_, state: &S| {
-            !state.servers.iter().any(|seat| state.environment.is_ahead(seat.node.clock(), seat.node.log()))
-        }),
+        Property::always("cluster time never runs ahead", |_, state: &S| !state.environment.runs_ahead(&state.servers)),
         Property::sometimes("a leader's clock is ahead of what a follower's entries allow", |_, state: &S| {
             let mut logs = state.servers.iter().map(|seat| seat.node.log());
             let leaders = state.servers.iter().map(|seat| &seat.node).filter(|node| node.is_leader());

@@ -1,5 +1,6 @@
-//! All layers in one, for random walks and guided search: clients with leases and a resource, operators who change the members and
-//! have leaders hand over, and clients that read without a log entry.
+//! All layers in one, for random walks and guided search: clients with leases and a resource,
+//! operators who change the members and have leaders hand over, and clients that read without a log
+//! entry.
 //!
 //! Each part is that of its own layer. What it does to the others shows here only.
 
@@ -20,12 +21,12 @@ use crate::reads::Readers;
 use crate::reads::properties::answers_to_reads;
 use crate::world::{Answer, Applied, Asked, Environment, Ghost, Ref, Seat, State, World};
 
-/// Everybody around the servers.
+/// What surrounds the servers of all layers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Everybody {
+pub struct AllLayers {
     /// The clients that hold locks, the time, and the resource.
     pub clients: Surroundings,
-    /// Who changes the members.
+    /// Who changes the members, and proposes nothing.
     pub operators: Operators,
     /// How often a leader may still be asked to hand over.
     pub transfers: u8,
@@ -46,23 +47,22 @@ pub enum Move {
     Read(NodeId),
 }
 
-type S = State<Everybody>;
+type S = State<AllLayers>;
 
-impl Environment for Everybody {
+impl Environment for AllLayers {
     type Machine = LockTable;
     type Move = Move;
 
     const CHANGES_MEMBERS: bool = true;
 
-    fn properties(_: &World<Everybody>) -> Vec<Property<World<Everybody>>> {
+    fn properties(_: &World<AllLayers>) -> Vec<Property<World<AllLayers>>> {
         let mut all = consensus();
         all.extend(locks_and_leases());
         all.extend(memberships());
         all.extend(answers_to_reads());
         all.extend([
             Property::always("cluster time never runs ahead", |_, state: &S| {
-                let clients = &state.environment.clients;
-                !state.servers.iter().any(|seat| clients.is_ahead(seat.node.clock(), seat.node.log()))
+                !state.environment.clients.runs_ahead(&state.servers)
             }),
             Property::sometimes("a client is told of its grant", |_, state: &S| {
                 state.environment.clients.clients.iter().any(|client| client.token.is_some())

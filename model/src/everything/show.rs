@@ -1,18 +1,20 @@
-//! How everybody around the servers is shown.
+//! How clients, operators and readers are shown.
 
 use serde_json::{Value, json};
 
-use super::{Everybody, Move};
+use super::{AllLayers, Move};
 use crate::diagram::Tone;
 use crate::facts::Facts;
 use crate::world::{Shown, Told};
 
-impl Shown for Everybody {
+impl Shown for AllLayers {
     fn facts(&self, facts: &mut Facts) {
         self.clients.facts(facts);
-        self.operators.facts(facts);
-        self.readers.facts(facts);
-        facts.fields("hand-overs", [("left", self.transfers.to_string())]);
+        let (operators, readers) = (&self.operators, &self.readers);
+        let asked = [("changes", operators.changed.to_string()), ("may have handed over", self.transfers.to_string())];
+        facts.fields("operators", asked);
+        let open = readers.open.iter().filter(|read| read.is_some()).count();
+        facts.fields("readers", [("open", open.to_string()), ("may read", readers.left.to_string())]);
     }
 
     fn lifelines(&self) -> Vec<String> {
@@ -21,7 +23,7 @@ impl Shown for Everybody {
         all
     }
 
-    fn notes(&self, before: &Everybody) -> Vec<(usize, String, Tone)> {
+    fn notes(&self, before: &AllLayers) -> Vec<(usize, String, Tone)> {
         let mut notes = self.clients.notes(&before.clients);
         let readers = self.clients.lifelines().len() + 1;
         notes.extend(self.readers.notes(&before.readers).into_iter().map(|(_, note, tone)| (readers, note, tone)));

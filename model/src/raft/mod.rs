@@ -51,7 +51,7 @@ impl Proposals {
     }
 }
 
-/// Who could be asked to hand over, and to whom.
+/// All pairs of a leader and a voter that it may hand over to.
 pub(crate) fn handovers<S: Machine>(servers: &[Ref<Seat<S>>]) -> impl Iterator<Item = (NodeId, NodeId)> {
     servers.iter().map(|seat| &seat.node).filter(|node| node.is_leader()).flat_map(|leader| {
         let others = leader.members().voters().filter(|&voter| voter != leader.id());

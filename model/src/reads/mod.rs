@@ -36,7 +36,7 @@ impl Readers {
         Readers { left: reads, open: Vec::new(), acknowledged, overtaken: false, writers: Proposers::new(most, log) }
     }
 
-    /// Whom they may ask.
+    /// The leaders that they may ask.
     pub(crate) fn choices<S: Machine>(&self, servers: &[Ref<Seat<S>>]) -> impl Iterator<Item = NodeId> {
         let left = self.left > 0;
         servers.iter().filter(move |seat| left && seat.node.is_leader()).map(|seat| seat.node.id())

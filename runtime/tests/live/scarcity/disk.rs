@@ -21,8 +21,8 @@ const ENTERED: &str = "PALISADE_TEST_MOUNTS";
 /// How large each node's disk is.
 const SIZE: &str = "size=48m";
 
-/// Runs the test of this name again where it may mount, and says whether it was run there by now: then the caller has nothing
-/// more to do.
+/// Runs this module's test of this name again where it may mount, and says whether it was run there by now: then the caller has
+/// nothing more to do.
 fn ran_elsewhere(test: &str) -> bool {
     if std::env::var_os(ENTERED).is_some() {
         return false;
@@ -34,10 +34,14 @@ fn ran_elsewhere(test: &str) -> bool {
         return true;
     }
     let program = std::env::current_exe().expect("a test knows its program");
+    let (_, module) = module_path!().split_once("::").expect("this module is in a crate");
     let mut again = Command::new("unshare");
-    again.args(enter).arg(program).args(["--exact", test, "--nocapture"]).env(ENTERED, "1");
-    let status = again.stdin(Stdio::null()).status().expect("the test can be run");
-    assert!(status.success(), "{test} failed in a mount namespace of its own");
+    again.args(enter).arg(program).args(["--exact", &format!("{module}::{test}"), "--nocapture"]).env(ENTERED, "1");
+    let output = again.stdin(Stdio::null()).output().expect("the test can be run");
+    let [told, trouble] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    println!("{told}{trouble}");
+    assert!(output.status.success(), "{test} failed in a mount namespace of its own");
+    assert!(told.contains("1 passed"), "{test} was not found, and did not run");
     true
 }
 
@@ -90,7 +94,7 @@ fn acquire(address: &str, key: &str) -> http::Response {
 /// nodes say what they lack, wherever an operator looks; and when space is freed, all goes on by itself.
 #[test]
 fn full_disks_refuse_what_is_new_and_nothing_else() {
-    if ran_elsewhere("disk::full_disks_refuse_what_is_new_and_nothing_else") {
+    if ran_elsewhere("full_disks_refuse_what_is_new_and_nothing_else") {
         return;
     }
     let cluster =
@@ -188,7 +192,7 @@ fn full_disks_refuse_what_is_new_and_nothing_else() {
 /// soon as there is space, it is prepared, and the log goes on as if nothing had been.
 #[test]
 fn a_segment_that_cannot_be_prepared_is_told_and_tried_again() {
-    if ran_elsewhere("disk::a_segment_that_cannot_be_prepared_is_told_and_tried_again") {
+    if ran_elsewhere("a_segment_that_cannot_be_prepared_is_told_and_tried_again") {
         return;
     }
     let cluster = start(1, &["--segment-bytes", "1048576", "--min-free-bytes", "0"]);
@@ -226,7 +230,7 @@ fn a_segment_that_cannot_be_prepared_is_told_and_tried_again() {
 /// Goal: a follower whose disk is full says so, and the cluster goes on to grant locks.
 #[test]
 fn a_followers_full_disk_is_its_own_affair() {
-    if ran_elsewhere("disk::a_followers_full_disk_is_its_own_affair") {
+    if ran_elsewhere("a_followers_full_disk_is_its_own_affair") {
         return;
     }
     let cluster = start(3, &["--segment-bytes", "4194304"]);

@@ -1,6 +1,6 @@
 //! What the tests of real processes share: clusters that clean up after themselves, and HTTP by hand.
 
-#![allow(unreachable_pub, reason = "the tests beside it are its world")]
+#![allow(unreachable_pub, reason = "nothing outside this program can reach it")]
 
 pub mod cluster;
 pub mod http;
