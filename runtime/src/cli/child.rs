@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getppid, kill_process_
 use tokio::process::{Child, Command};
 
 use super::complain;
+use super::signals::signals_of;
 use super::terminal::Lent;
 
 /// A running command.
@@ -76,13 +77,19 @@ impl Tied {
 
     /// If the command was stopped, why. Who was suspended (Ctrl-Z) goes on.
     pub(super) fn look_after(&self) -> Option<Stopped> {
+        let group = self.group?;
         let stops = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
-        let status = waitid(WaitId::Pid(self.group?), stops).ok()??;
-        let terminal = [Signal::TTIN, Signal::TTOU].map(|signal| Some(signal.as_raw()));
-        if terminal.contains(&status.stopping_signal()) {
-            return Some(Stopped::WantsTerminal);
-        }
-        status.stopped().then(|| {
+        let suspended = match waitid(WaitId::Pid(group), stops).ok()? {
+            Some(status) => {
+                let terminal = [Signal::TTIN, Signal::TTOU].map(|signal| Some(signal.as_raw()));
+                if terminal.contains(&status.stopping_signal()) {
+                    return Some(Stopped::WantsTerminal);
+                }
+                status.stopped()
+            }
+            None => is_about_to_stop(group),
+        };
+        suspended.then(|| {
             self.signal(Signal::CONT);
             Stopped::Suspended
         })
@@ -103,6 +110,13 @@ impl Drop for Tied {
             self.signal(Signal::KILL);
         }
     }
+}
+
+/// Whether a process was told to stop and could not yet. One that waits for its child to become another program
+/// (`vfork`, as some shells start everything) cannot; if that child was stopped with it, neither moves again.
+fn is_about_to_stop(process: Pid) -> bool {
+    let pending = signals_of(&process.as_raw_nonzero().to_string(), "ShdPnd");
+    [Signal::STOP, Signal::TSTP].iter().any(|signal| pending & (1 << (signal.as_raw() - 1)) != 0)
 }
 
 /// This very program, even if its file was replaced while it waited for the lock.

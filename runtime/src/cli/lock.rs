@@ -214,25 +214,27 @@ impl Lock {
             tokio::select! {
                 status = child.wait() => break Some(status),
                 signal = signals.next() => child.signal(signal),
-                Some(()) = next(&mut children) => match child.look_after() {
-                    Some(Stopped::Suspended) => {
-                        was_suspended = true;
-                        complain("a command under a lock cannot be suspended: it goes on");
-                    }
-                    Some(Stopped::WantsTerminal) => {
-                        wants_terminal = true;
-                        complain("the command wants the terminal: bring it to the foreground");
-                    }
-                    None => {}
-                },
+                Some(()) = next(&mut children) => {}
                 () = endangered(guard, grace(self.ttl)) => break None,
-                // The watchdog hears often enough that the lease was renewed, also when the machine was suspended.
+                // The watchdog hears often enough that the lease was renewed, also when the machine was suspended. And a
+                // stop that nobody tells of is noticed.
                 () = sleep(GLANCE.min(self.ttl / 8)) => {
                     // Who stops a process group stops one process after the other: some may have been stopped since.
                     if std::mem::take(&mut was_suspended) {
                         child.signal(Signal::CONT);
                     }
                 }
+            }
+            match child.look_after() {
+                Some(Stopped::Suspended) => {
+                    was_suspended = true;
+                    complain("a command under a lock cannot be suspended: it goes on");
+                }
+                Some(Stopped::WantsTerminal) => {
+                    wants_terminal = true;
+                    complain("the command wants the terminal: bring it to the foreground");
+                }
+                None => {}
             }
         };
         let end = match status {

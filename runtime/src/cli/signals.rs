@@ -43,7 +43,12 @@ impl StopSignals {
 
 /// The signals that this process was started to ignore, one bit each.
 fn ignored_signals() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    signals_of("self", "SigIgn")
+}
+
+/// A set of signals that the system tells about a process, one bit each; none where it tells nothing.
+pub(super) fn signals_of(process: &str, set: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix(set)?.strip_prefix(':'));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }

@@ -1,6 +1,8 @@
 //! Signals: to `palisade lock`, to its terminal's process group, and the one that nobody can catch.
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 
@@ -179,6 +181,27 @@ fn a_command_cannot_be_suspended() {
     for signal in [Signal::TSTP, Signal::STOP] {
         kill_process_group(group, signal).unwrap();
     }
+    std::fs::write(stage.path("go"), "").unwrap();
+    assert_eq!(holder.exit_code(), 7);
+}
+
+/// A shell may start its commands by `vfork`: it waits until they have become another program, and a stop that comes
+/// meanwhile stops them, but not it. Here that moment is long: the shell seeks an interpreter that is not there in a
+/// hundred thousand directories.
+#[test]
+fn a_command_cannot_be_suspended_while_it_starts_another() {
+    let stage = Stage::set();
+    std::fs::write(stage.path("lost"), "#!/no/interpreter\n").unwrap();
+    std::fs::set_permissions(stage.path("lost"), Permissions::from_mode(0o755)).unwrap();
+    let doubled = "path=no; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17; do path=$path:$path; done";
+    let script = format!(
+        "{doubled}; PATH=.:$path; while ! [ -e '{}' ]; do lost 2> lost.err; done; exit 7",
+        stage.path("go").display()
+    );
+    let mut holder = stage.start_lock("k", &LONG, &script);
+    let group = Pid::from_raw(stage.command_pid("k")).unwrap();
+    stage.wait_for_file("lost.err");
+    kill_process_group(group, Signal::STOP).unwrap();
     std::fs::write(stage.path("go"), "").unwrap();
     assert_eq!(holder.exit_code(), 7);
 }
