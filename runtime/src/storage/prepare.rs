@@ -22,7 +22,10 @@ use super::{Identity, StorageError, files, identity};
 /// The pauses between attempts to prepare a segment: doubled from the first to the last.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 /// How much is zeroed before it is synced: small enough that the log's own syncs need not queue behind much.
-const CHUNK: usize = 1 << 20;
+const CHUNK: u64 = 1 << 20;
+/// How much is written at a time. A file system may keep what one write brought in one piece of its cache (ext4 does
+/// since Linux 6.16), and then looks through all of that piece in each small write and each sync of the log within it.
+const PAGE: usize = 4096;
 
 /// A file of durable zeros, not yet a segment.
 #[derive(Debug)]
@@ -81,13 +84,17 @@ impl Blank {
 
 /// Writes durable zeros from `from` to `to`.
 pub(super) fn zero(file: &dyn DiskFile, path: &Path, from: u64, to: u64) -> Result<(), StorageError> {
-    let zeros = vec![0; CHUNK.min(usize::try_from(to.saturating_sub(from)).unwrap_or(CHUNK))];
+    let zeros = [0; PAGE];
     let mut at = from;
     while at < to {
-        let length = zeros.len().min(usize::try_from(to - at).unwrap_or(CHUNK));
-        file.write_all_at(&zeros[..length], at).map_err(StorageError::write("write zeros to", path))?;
+        let synced = to.min((at / CHUNK + 1) * CHUNK);
+        while at < synced {
+            let boundary = (at / PAGE as u64 + 1) * PAGE as u64;
+            let length = usize::try_from(boundary.min(synced) - at).unwrap_or(PAGE);
+            file.write_all_at(&zeros[..length], at).map_err(StorageError::write("write zeros to", path))?;
+            at += length as u64;
+        }
         file.sync_data().map_err(StorageError::write("sync", path))?;
-        at += length as u64;
     }
     Ok(())
 }
@@ -241,6 +248,23 @@ mod tests {
         let directory: DataDir =
             LockedDir::open_on(disk, directory).unwrap().claim(&Identity::of(1, NodeId(1))).unwrap();
         Wal::open_with_segments_of(SEGMENT, directory, Durable::blank(Tape, Members::default())).unwrap().0
+    }
+
+    /// Goal: what is zeroed is zeros, and nothing else is touched, wherever it begins and ends.
+    #[test]
+    fn zeros_are_written_from_here_to_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let end = 2 * CHUNK + 2;
+        let edges = [0, 4095, 4097, CHUNK - 1, CHUNK + 1, end];
+        for (from, to) in edges.into_iter().flat_map(|from| edges.map(|to| (from, to))) {
+            std::fs::write(&path, vec![0xFF; usize::try_from(end).unwrap()]).unwrap();
+            let file = SystemDisk.open(&path, Access::Write).unwrap();
+            zero(&*file, &path, from, to).unwrap();
+            let bytes = std::fs::read(&path).unwrap();
+            let wrong = (0..).zip(&bytes).find(|(at, byte)| **byte != if (from..to).contains(at) { 0 } else { 0xFF });
+            assert_eq!((bytes.len() as u64, wrong), (end, None), "from {from} to {to}");
+        }
     }
 
     /// Writes so many small frames; `None` if one fails.
