@@ -162,12 +162,12 @@ impl Desk {
             return;
         }
         let due = self.waits.due(now);
-        let is_deserted = |due: &Due| matches!(due, Due::Withdraw(place) if self.waits.is_deserted(place));
-        let asked = if due.iter().any(is_deserted) { self.asked_again() } else { HashSet::new() };
+        let withdraws = due.iter().any(|due| matches!(due, Due::Withdraw(_)));
+        let asked = if withdraws { self.asked_again() } else { HashSet::new() };
         for due in due {
             match due {
                 Due::Renew((session, key)) => self.keepalives.push((session, Renewer::Wait(key))),
-                Due::Withdraw(place) if asked.contains(&place) && self.waits.is_deserted(&place) => {
+                Due::Withdraw(place) if asked.contains(&place) => {
                     self.waits.withdraw_again(&place, now + limits::OWN_PROPOSAL_RETRY);
                 }
                 Due::Withdraw((session, key)) => {
@@ -181,8 +181,8 @@ impl Desk {
         }
     }
 
-    /// The places in queues that requests on their way ask for: where the connection of an earlier request is gone, its
-    /// place is kept for the later one.
+    /// The queue places that requests on their way ask for. The place of an earlier request that ran out, or whose
+    /// connection is gone, is kept for the later one: a withdrawal would be applied after it, and take it along.
     fn asked_again(&self) -> HashSet<Place> {
         let inflight = self.inflight.iter().map(|inflight| &inflight.origin);
         let under_way = self.origins.iter().chain(self.proposed.iter().flatten()).chain(inflight);

@@ -20,11 +20,11 @@ pub(super) type Place = (SessionId, Key);
 /// One wait.
 #[derive(Debug)]
 pub(super) struct Wait {
-    /// Whom to tell: one of each connection that asked.
-    pub(super) responders: Vec<Responder>,
+    waiters: Vec<Waiter>,
     /// When it was asked for first.
     pub(super) asked: Instant,
-    /// When the last of them gives up; if no connection is left, when the claim is to be withdrawn.
+    /// When the claim is to be withdrawn: when the last waiter gives up, or at once if none is left; or when that is to
+    /// be tried again.
     ends: Instant,
     /// How often the desk renews the session: one that the acquire opened for itself, whose identity nobody else
     /// knows yet, lives as long as its connection does.
@@ -32,6 +32,14 @@ pub(super) struct Wait {
     renew_at: Option<Instant>,
     /// The withdrawal is proposed, and was not refused.
     withdrawing: bool,
+}
+
+/// One connection that asked for the place.
+#[derive(Debug)]
+struct Waiter {
+    responder: Responder,
+    /// When it gives up.
+    ends: Instant,
 }
 
 /// What a wait needs now.
@@ -52,6 +60,25 @@ pub(super) struct Waits {
 }
 
 impl Wait {
+    /// Whom to tell.
+    pub(super) fn into_responders(self) -> impl Iterator<Item = Responder> {
+        self.waiters.into_iter().map(|waiter| waiter.responder)
+    }
+
+    /// Whether no connection is left that asked for it.
+    pub(super) fn is_deserted(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
+    /// Whether it ends because the wait was withdrawn on its own behalf.
+    pub(super) fn ran_out(&self) -> bool {
+        self.withdrawing
+    }
+
+    fn last_end(&self) -> Option<Instant> {
+        self.waiters.iter().map(|waiter| waiter.ends).max()
+    }
+
     fn alarm(&self) -> Option<Instant> {
         let ends = (!self.withdrawing).then_some(self.ends);
         [ends, self.renew_at].into_iter().flatten().min()
@@ -79,16 +106,16 @@ impl Waits {
         responder.stands_in_queue();
         self.by_connection.entry(responder.connection).or_default().insert(place.clone());
         let mut wait = self.remove_quietly(&place).unwrap_or_else(|| Wait {
-            responders: Vec::new(),
+            waiters: Vec::new(),
             asked: responder.asked,
             ends,
             renew_every,
             renew_at: renew_every.map(|every| responder.asked + every),
             withdrawing: false,
         });
-        wait.responders.retain(|earlier| earlier.connection != responder.connection);
-        wait.ends = if wait.responders.is_empty() { ends } else { wait.ends.max(ends) };
-        wait.responders.push(responder);
+        wait.waiters.retain(|earlier| earlier.responder.connection != responder.connection);
+        wait.waiters.push(Waiter { responder, ends });
+        wait.ends = wait.last_end().expect("one was just added");
         wait.withdrawing = false;
         self.put(place, wait);
     }
@@ -96,8 +123,8 @@ impl Waits {
     /// Ends a wait; whoever it is for is to be told.
     pub(super) fn remove(&mut self, place: &Place) -> Option<Wait> {
         let wait = self.remove_quietly(place)?;
-        for responder in &wait.responders {
-            self.forget(responder.connection, place);
+        for waiter in &wait.waiters {
+            self.forget(waiter.responder.connection, place);
         }
         Some(wait)
     }
@@ -106,17 +133,13 @@ impl Waits {
     pub(super) fn disconnect(&mut self, connection: ConnectionId, now: Instant) {
         for place in self.by_connection.remove(&connection).unwrap_or_default() {
             self.change(&place, |wait| {
-                wait.responders.retain(|responder| responder.connection != connection);
-                if wait.responders.is_empty() {
-                    (wait.ends, wait.renew_at) = (wait.ends.min(now), None);
+                wait.waiters.retain(|waiter| waiter.responder.connection != connection);
+                wait.ends = wait.ends.min(wait.last_end().unwrap_or(now));
+                if wait.is_deserted() {
+                    wait.renew_at = None;
                 }
             });
         }
-    }
-
-    /// Whether no connection is left that waits at this place.
-    pub(super) fn is_deserted(&self, place: &Place) -> bool {
-        self.waits.get(place).is_some_and(|wait| wait.responders.is_empty())
     }
 
     /// The withdrawal was not taken, or is not to be asked for now: it is due again then, unless a client comes to wait
@@ -160,7 +183,7 @@ impl Waits {
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Responder> {
         self.by_connection.clear();
         self.alarms.clear();
-        std::mem::take(&mut self.waits).into_values().flat_map(|wait| wait.responders)
+        std::mem::take(&mut self.waits).into_values().flat_map(Wait::into_responders)
     }
 
     /// Changes a wait, if there is one, and its alarm with it.
@@ -193,12 +216,5 @@ impl Waits {
                 self.by_connection.remove(&connection);
             }
         }
-    }
-}
-
-impl Wait {
-    /// Whether it ends because the wait was withdrawn on its own behalf.
-    pub(super) fn ran_out(&self) -> bool {
-        self.withdrawing
     }
 }

@@ -5,6 +5,7 @@
 //! ran out (by then it knows of the wait), the second time after that (with the second command it proposes to withdraw
 //! the wait, if it does not before). If the client still waits then, the leader has forgotten the wait.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use palisade::core::{Ask, Asker};
@@ -25,9 +26,10 @@ pub(super) struct OpenWait {
     call: CallId,
     /// The place in a queue that it is for, if the session is known: whoever asks again joins the wait.
     place: Option<(SessionId, Key)>,
-    /// It ran out, by any clock.
-    over: Duration,
-    seen: Seen,
+    /// When this client gives up, by any clock. A wait lasts until the last of those gives up who still ask for its place.
+    ends: Duration,
+    /// Once it ran out.
+    seen: Option<Seen>,
 }
 
 /// What the leader of a term was seen doing for a wait that ran out.
@@ -53,14 +55,8 @@ impl World {
             Asker::Session(session, _) => Some((*session, key.clone())),
             Asker::Once(_) => None,
         };
-        let over = self.now + longest(*wait);
-        let seen = Seen { term: Term(0), after: over, through: None, times: 0 };
-        // What was asked for over an earlier connection ends with the last.
-        let same = |wait: &&mut OpenWait| wait.node == node && wait.place.is_some() && wait.place == place;
-        for wait in self.waits.iter_mut().filter(same) {
-            (wait.over, wait.seen) = (wait.over.max(over), seen);
-        }
-        self.waits.push(OpenWait { node, boot: self.servers[&node].boot(), call, place, over, seen });
+        let ends = self.now + longest(*wait);
+        self.waits.push(OpenWait { node, boot: self.servers[&node].boot(), call, place, ends, seen: None });
     }
 
     /// A node had a round: no wait may be left that it should have ended by now.
@@ -73,11 +69,23 @@ impl World {
         };
         let mut judge = judge.lock();
         let Some(commanded) = judge.commanded(id) else { return };
-        for wait in waits.iter_mut().filter(|wait| wait.node == id && wait.over < now) {
-            tally.late_waits += u64::from(wait.seen.term != node.term());
-            wait.seen.look(node, commanded, now);
-            if wait.seen.times >= 2 {
-                let detail = format!("{:?} waits at node {id}, and ran out before {:?}", wait.call, wait.over);
+        let mut last_ends = HashMap::new();
+        for wait in waits.iter().filter(|wait| wait.node == id) {
+            let Some(place) = &wait.place else { continue };
+            let last = last_ends.entry(place.clone()).or_insert(wait.ends);
+            *last = wait.ends.max(*last);
+        }
+        for wait in waits.iter_mut().filter(|wait| wait.node == id) {
+            let ends = wait.place.as_ref().map_or(wait.ends, |place| last_ends[place]);
+            if ends >= now {
+                wait.seen = None;
+                continue;
+            }
+            tally.late_waits += u64::from(wait.seen.is_none_or(|seen| seen.term != node.term()));
+            let seen = wait.seen.get_or_insert_with(|| Seen::begin(node.term(), now));
+            seen.look(node, commanded, now);
+            if seen.times >= 2 {
+                let detail = format!("{:?} waits at node {id}, and ran out before {ends:?}", wait.call);
                 judge.note(broken("waits end", detail));
             }
         }
@@ -85,9 +93,13 @@ impl World {
 }
 
 impl Seen {
+    fn begin(term: Term, now: Duration) -> Seen {
+        Seen { term, after: now, through: None, times: 0 }
+    }
+
     fn look(&mut self, node: &Node<LockTable>, commanded: Commanded, now: Duration) {
         if self.term != node.term() {
-            *self = Seen { term: node.term(), after: now, through: None, times: 0 };
+            *self = Seen::begin(node.term(), now);
         }
         match self.through {
             None if commanded.term == self.term && commanded.born > self.after => {

@@ -132,12 +132,12 @@ impl Desk {
                 let Some(wait) = self.waits.remove(&place) else { return };
                 let once = table.session(session).is_some_and(|session| session.once);
                 let acquired = acquired(table, &place.1, session, token);
-                if !wait.responders.is_empty() {
+                if !wait.is_deserted() {
                     self.count_grant(wait.asked);
                 } else if once {
                     self.unclaimed.push(session);
                 }
-                for responder in wait.responders {
+                for responder in wait.into_responders() {
                     self.grant(responder, session, once, acquired.clone());
                 }
             }
@@ -146,10 +146,10 @@ impl Desk {
                 let ran_out = wait.ran_out();
                 // Whoever is due is as good as gone, although a sweep may still be to come.
                 let lives = table.session(session).is_some_and(|session| !session.is_due(node.clock()));
-                if ran_out && !wait.responders.is_empty() {
+                if ran_out && !wait.is_deserted() {
                     self.metrics.acquire_timeouts.inc();
                 }
-                for responder in wait.responders {
+                for responder in wait.into_responders() {
                     let failure = if ran_out {
                         Failure::new(Code::Timeout, "the wait ended before the lock was free")
                     } else if !lives {

@@ -247,6 +247,49 @@ fn a_grant_that_nobody_received_is_given_back() {
     granted(&mut office.ask(2, acquire("key", 0)));
 }
 
+/// Goal: a wait lasts for those who are still there. Whoever asked for longer, and is gone, does not make them wait longer.
+#[test]
+fn a_wait_ends_with_the_last_who_is_there() {
+    let mut office = Office::open();
+    let [holder, session] = [(); 2].map(|()| office.open_session());
+    granted(&mut office.ask(1, first_acquire(holder, 0)));
+    let long = office.ask(2, first_acquire(session, 3_600_000));
+    let mut short = office.ask(3, first_acquire(session, 1000));
+    let now = Instant::now() + Duration::from_secs(2);
+    office.desk.tick(&office.node, now);
+    assert!(office.desk.proposals().is_empty(), "the longer wait goes on, for both");
+    drop(long);
+    office.desk.disconnected(ConnectionId(2), now);
+    office.desk.tick(&office.node, now);
+    office.round();
+    assert!(matches!(short.try_recv(), Ok(Err(Failure { error: Code::Timeout, .. }))));
+    assert!(office.node.machine().lock(&Key::from("key")).unwrap().queue.is_empty());
+}
+
+/// Goal: whoever asks for a place while an earlier wait for it runs out joins that wait. A withdrawal that is applied after
+/// the later request would take its place away.
+#[test]
+fn a_wait_that_runs_out_is_not_withdrawn_under_a_later_request() {
+    let mut office = Office::open();
+    let [holder, session] = [(); 2].map(|()| office.open_session());
+    granted(&mut office.ask(1, first_acquire(holder, 0)));
+    let mut short = office.ask(2, first_acquire(session, 1000));
+    let now = Instant::now() + Duration::from_secs(2);
+    let mut long = office.take(3, first_acquire(session, 60_000));
+    office.desk.tick(&office.node, now);
+    office.round();
+    assert!(short.try_recv().is_err() && long.try_recv().is_err(), "both wait");
+    assert_eq!(office.node.machine().lock(&Key::from("key")).unwrap().queue.len(), 1);
+
+    // Together they end with the later one.
+    let now = now + Duration::from_secs(60);
+    office.desk.tick(&office.node, now);
+    office.round();
+    for reply in [&mut short, &mut long] {
+        assert!(matches!(reply.try_recv(), Ok(Err(Failure { error: Code::Timeout, .. }))));
+    }
+}
+
 /// Goal: who asks again over another connection keeps its place, although the old connection's end is noticed in the
 /// same round.
 #[test]
