@@ -97,7 +97,7 @@ impl Client {
     /// Changes the cluster's members, and waits until that is committed. A change that was made already counts as done.
     ///
     /// # Errors
-    /// [`Error::Unreachable`], [`Error::Closed`]; [`Error::Refused`] with the reason: [`Code::TooEarly`] and
+    /// [`Error::Unreachable`], [`Error::Closed`]; [`Error::Refused`] with the reason: [`Code::ChangeNotReady`] and
     /// [`Code::NotCaughtUp`] pass by themselves.
     pub async fn change_members(&self, change: MemberChange) -> Result<MembersView, Error> {
         match self.ask(Op::ChangeMembers(change)).await? {

@@ -22,13 +22,13 @@ enum Command {
     Replay(replay::command::Arguments),
     Sim(sim::Arguments),
     Seeded(seeded::command::Arguments),
-    /// A node on strings, as `palisade puppet` is one
+    /// Run a node that takes a step only on a command, as `palisade step-node` does
     #[command(hide = true)]
-    Puppet(Puppet),
+    Stepper(Stepper),
 }
 
 #[derive(Debug, clap::Args)]
-struct Puppet {
+struct Stepper {
     /// The puppet's directory
     #[arg(long, value_name = "DIR")]
     data: std::path::PathBuf,
@@ -48,10 +48,10 @@ fn main() -> ExitCode {
         Command::Replay(arguments) => replay::command::run(&arguments, &mut out).map_err(|error| error.to_string()),
         Command::Sim(arguments) => sim::run(&arguments, &mut out).map_err(|error| error.to_string()),
         Command::Seeded(arguments) => seeded::command::run(&arguments, &mut out).map_err(|error| error.to_string()),
-        Command::Puppet(Puppet { data }) => {
+        Command::Stepper(Stepper { data }) => {
             // It says on standard output what it does.
             drop(out);
-            return match palisade::puppet::run(&data) {
+            return match palisade::stepper::run(&data) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => {
                     eprintln!("palisade-conformance: {error}");

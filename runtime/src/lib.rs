@@ -5,12 +5,12 @@
 
 pub mod core;
 pub mod descriptors;
-mod handover;
+mod outbox;
 pub mod http;
 pub mod limits;
 pub mod metrics;
 pub mod peers;
-pub mod puppet;
+pub mod stepper;
 pub mod recording;
 pub mod server;
 mod sockets;

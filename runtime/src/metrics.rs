@@ -46,7 +46,7 @@ pub struct Metrics {
     /// Frames from clients and nodes that could not be understood.
     pub frames_rejected: Counter,
     /// Messages to peers that found no room.
-    pub messages_unsent: Counter,
+    pub peer_messages_dropped: Counter,
     /// Connections from clients that are open.
     pub connections: Gauge,
     /// Connections from clients that were accepted since the start.
@@ -74,7 +74,7 @@ pub struct Metrics {
     /// Followers that rejected what they had acknowledged: their disks have gone back.
     pub followers_lost_entries: Counter,
     /// One round of the core: the longest is the longest that anybody waited for it.
-    pub round_seconds: Histogram,
+    pub core_iteration_seconds: Histogram,
     dropped: Family<Reason, Counter>,
 }
 
@@ -123,7 +123,7 @@ impl Metrics {
             fsync_seconds,
             commit_seconds,
             frames_rejected: Counter::default(),
-            messages_unsent: Counter::default(),
+            peer_messages_dropped: Counter::default(),
             connections: Gauge::default(),
             accepted: Counter::default(),
             connections_refused: Counter::default(),
@@ -139,7 +139,7 @@ impl Metrics {
             segments_removed: Counter::default(),
             followers_lost_entries: Counter::default(),
             // 10 µs to 5 s.
-            round_seconds: Histogram::new(exponential_buckets(10e-6, 2.0, 20)),
+            core_iteration_seconds: Histogram::new(exponential_buckets(10e-6, 2.0, 20)),
             dropped: Family::default(),
         };
         metrics.register();
@@ -178,7 +178,7 @@ impl Metrics {
         let commit = self.commit_seconds.clone();
         r.register_with_unit("commit_latency", "From a proposal to its application", Unit::Seconds, commit);
         r.register("frames_rejected", "Frames and requests not understood", self.frames_rejected.clone());
-        r.register("messages_unsent", "Messages to peers that found no room", self.messages_unsent.clone());
+        r.register("peer_messages_dropped", "Messages to peers that found no room", self.peer_messages_dropped.clone());
         r.register("client_connections", "Open connections from clients", self.connections.clone());
         let accepted = self.accepted.clone();
         r.register("client_connections_accepted", "Connections from clients since the start", accepted);
@@ -224,7 +224,7 @@ impl Metrics {
         let seconds = self.snapshot_seconds.clone();
         r.register_with_unit("snapshot_write", "Writing a snapshot, beside the core", Unit::Seconds, seconds);
         r.register("log_segments_removed", "Log segments that were removed", self.segments_removed.clone());
-        r.register_with_unit("round", "One round of the core", Unit::Seconds, self.round_seconds.clone());
+        r.register_with_unit("round", "One round of the core", Unit::Seconds, self.core_iteration_seconds.clone());
     }
 
     /// Counts a dropped message.

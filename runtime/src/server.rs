@@ -1,6 +1,6 @@
 //! A node, put together: disk, core, peers, clients.
 
-mod found;
+mod bootstrap;
 mod replacement;
 
 use std::collections::BTreeMap;
@@ -24,8 +24,8 @@ use crate::core::{self, Core, DriverParts, Event, SnapshotPolicy, Timing};
 use crate::descriptors::{Descriptors, Places, TooFew};
 use crate::http::{self, App};
 use crate::metrics::Metrics;
-use crate::peers::{self, Acquaintances, Peers, Roster};
-use crate::puppet;
+use crate::peers::{self, PinnedPeers, Peers, Roster};
+use crate::stepper;
 use crate::recording;
 use crate::storage::{Identity, LockedDir, RecoveryReport, Space, StorageError, Wal};
 
@@ -225,15 +225,15 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
         client_addr: config.advertised_client_addr,
         peer_addrs: config.peers,
     };
-    let acquaintances = Acquaintances::load(&config.data)?;
+    let acquaintances = PinnedPeers::load(&config.data)?;
     let (peers, to_dial) = Peers::new(roster, acquaintances, Arc::clone(wal.snapshots()), Arc::clone(&metrics));
     let (core, events) = Core::channel();
     let writer = core.start_snapshot_writer(wal.snapshots(), &metrics).map_err(ServeError::Thread)?;
-    let tap = config.record.map(|record| {
+    let observer = config.record.map(|record| {
         let failed = |source| ServeError::Record { path: record.directory.clone(), source };
         recording::start(&record.directory, &identity, record.verbose, record.length).map_err(failed)
     });
-    let tap = tap.transpose()?;
+    let observer = observer.transpose()?;
     let parts = DriverParts {
         config: Config::new(node),
         durable,
@@ -248,7 +248,7 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
         view: Arc::clone(core.view()),
         metrics: Arc::clone(&metrics),
         max_sessions: config.max_sessions,
-        tap: tap.map(|recorder| Box::new(recorder) as Box<dyn core::Tap>),
+        observer: observer.map(|recorder| Box::new(recorder) as Box<dyn core::Observer>),
     };
     let thread = core::start(events, parts).map_err(ServeError::Thread)?;
     let mut ended = tokio::task::spawn_blocking(move || thread.join());
@@ -282,19 +282,19 @@ async fn open(
     config: &ServerConfig,
 ) -> Result<(Identity, (Wal<LockTable>, Durable<LockTable>, RecoveryReport)), ServeError> {
     let directory = LockedDir::open(&config.data)?;
-    if puppet::owns(directory.path()) {
+    if stepper::owns(directory.path()) {
         return Err(ServeError::Config(format!(
-            "{} is a puppet's directory: no node serves from it",
+            "{} is a stepper's directory: no node serves from it",
             config.data.display()
         )));
     }
-    let identity = found::identify(config, &directory).await?;
+    let identity = bootstrap::identify(config, &directory).await?;
     let founders = identity.founders.iter().map(|(&id, address)| (id, Address::from(address.as_str())));
     let members = Members::founding(founders);
     let directory = directory.claim(&identity)?;
     let identity = directory.identity().clone();
     if identity.restored.is_some() {
-        found::restore(config.restore.as_deref(), &directory, &members)?;
+        bootstrap::restore(config.restore.as_deref(), &directory, &members)?;
     }
     let blank = Durable::blank(LockTable::default(), members);
     Ok((identity, Wal::open_with_segments_of(config.segment_bytes, directory, blank)?))

@@ -25,13 +25,13 @@ mod sync {
 }
 
 #[allow(dead_code, unreachable_pub, reason = "the server's file, of which each test uses its part")]
-#[path = "../src/handover.rs"]
-mod handover;
+#[path = "../src/outbox.rs"]
+mod outbox;
 
 use std::pin::pin;
 use std::task::{Context, Poll, Wake, Waker};
 
-use handover::{Outbox, Rejected};
+use outbox::{Outbox, Rejected};
 use loom::sync::{Arc, Condvar};
 use loom::thread::{self, JoinHandle};
 

@@ -68,13 +68,13 @@ pub enum Code {
     /// The request's body is over the limit; the message says which.
     TooLarge,
     /// The members cannot be changed at this moment; a moment later they can.
-    TooEarly,
+    ChangeNotReady,
     /// The learner lacks too much of the log to become a voter.
     NotCaughtUp,
     /// There is no such member.
     NoMember,
     /// A server of this number was removed, and numbers do not come back; or a member has it.
-    NumberTaken,
+    NodeIdInUse,
     /// No voter would be left.
     LastVoter,
     /// Too few of those who would vote then are connected: the cluster could decide nothing any more.

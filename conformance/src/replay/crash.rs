@@ -6,7 +6,7 @@
 //! than what the model tries: some of the model's crashes leave a disk that no crash of a live node leaves. For those the
 //! live node is killed in the middle of the frame, its disk is compared with what it was before, and the play ends there.
 
-use palisade::puppet::strings::{Deed, Place, Stop};
+use palisade::stepper::protocol::{Effect, WritePoint, Stop};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Output, Persist};
 
@@ -18,7 +18,7 @@ pub struct Plan {
     /// Where the node stands still; `None` if its step is done.
     pub stop: Option<Stop>,
     /// What it has done by then.
-    pub deeds: Vec<Deed>,
+    pub effects: Vec<Effect>,
     /// How many of the outputs are durable then: of those before this one, all writes are.
     pub durable: usize,
     /// Whether the snapshot of the write that is next has got its name.
@@ -28,59 +28,59 @@ pub struct Plan {
 }
 
 /// Everything that a driver does for these outputs, in its order.
-pub fn deeds(outputs: &[Output<LockTable>]) -> Vec<Deed> {
+pub fn effects(outputs: &[Output<LockTable>]) -> Vec<Effect> {
     let barrier = outputs.iter().position(is_write).unwrap_or(outputs.len());
     let (before, behind) = outputs.split_at(barrier);
-    let mut deeds: Vec<Deed> = before.iter().filter_map(send).collect();
+    let mut effects: Vec<Effect> = before.iter().filter_map(send).collect();
     let mut is_open = false;
     for write in behind.iter().filter_map(write) {
         if matches!(write, Persist::Snapshot(_)) {
             if is_open {
-                deeds.extend([Deed::Write, Deed::Sync]);
+                effects.extend([Effect::Write, Effect::Sync]);
             }
-            deeds.push(Deed::Name);
+            effects.push(Effect::Name);
         }
         is_open = true;
     }
     if is_open {
-        deeds.extend([Deed::Write, Deed::Sync]);
+        effects.extend([Effect::Write, Effect::Sync]);
     }
-    deeds.extend(behind.iter().filter_map(send));
-    deeds
+    effects.extend(behind.iter().filter_map(send));
+    effects
 }
 
 /// How to crash a live node in a step that asks for these outputs. Where several places are the same to the model, `salt`
 /// chooses.
 pub fn plan(crash: Crash, outputs: &[Output<LockTable>], salt: usize) -> Plan {
-    let all = deeds(outputs);
+    let all = effects(outputs);
     let (done, rest) = outputs.split_at(crash.outputs);
     let writes_done = done.iter().any(is_write);
     let writes_left = rest.iter().any(is_write);
-    let up_to = |deed: Deed, nth: usize| -> Vec<Deed> {
-        let places = all.iter().enumerate().filter(|(_, other)| **other == deed);
+    let up_to = |effect: Effect, nth: usize| -> Vec<Effect> {
+        let places = all.iter().enumerate().filter(|(_, other)| **other == effect);
         let at = places.map(|(at, _)| at).nth(nth);
         all[..at.unwrap_or(all.len())].to_vec()
     };
-    let plan = |stop, deeds| Plan { stop, deeds, durable: crash.outputs, is_half_installed: false, parts: false };
+    let plan = |stop, effects| Plan { stop, effects, durable: crash.outputs, is_half_installed: false, parts: false };
     let barrier = outputs.iter().position(is_write).unwrap_or(outputs.len());
-    let frames = all.iter().filter(|deed| **deed == Deed::Write).count();
+    let frames = all.iter().filter(|effect| **effect == Effect::Write).count();
     match rest.first().and_then(write) {
-        Some(Persist::Snapshot(_)) if crash.entries.is_none() => plan(Some(Stop::Name), up_to(Deed::Name, 0)),
+        Some(Persist::Snapshot(_)) if crash.entries.is_none() => plan(Some(Stop::Name), up_to(Effect::Name, 0)),
         Some(Persist::Snapshot(_)) => {
             let nth = frame_of(outputs, crash.outputs);
-            let stop = Stop::Write { nth, at: Place::Before };
-            Plan { is_half_installed: true, ..plan(Some(stop), up_to(Deed::Write, nth)) }
+            let stop = Stop::Write { nth, at: WritePoint::Before };
+            Plan { is_half_installed: true, ..plan(Some(stop), up_to(Effect::Write, nth)) }
         }
         Some(_) => {
             let at = if crash.entries.is_none() && salt.is_multiple_of(2) {
-                Place::Before
+                WritePoint::Before
             } else {
-                Place::Within(13 * salt)
+                WritePoint::Within(13 * salt)
             };
             let parts = crash.entries.is_some() || writes_done;
             let nth = frame_of(outputs, crash.outputs);
             let stop = Stop::Write { nth, at };
-            Plan { parts, durable: barrier, ..plan(Some(stop), up_to(Deed::Write, nth)) }
+            Plan { parts, durable: barrier, ..plan(Some(stop), up_to(Effect::Write, nth)) }
         }
         None if rest.is_empty() => plan(None, all),
         None => {
@@ -90,29 +90,29 @@ pub fn plan(crash: Crash, outputs: &[Output<LockTable>], salt: usize) -> Plan {
             let is_right_behind =
                 writes_done && !outputs[barrier..crash.outputs].iter().any(|output| send(output).is_some());
             let stop = match salt % 3 {
-                1 if is_right_behind => Stop::Write { nth: frames - 1, at: Place::Unsynced },
-                2 if is_right_behind => Stop::Write { nth: frames - 1, at: Place::Synced },
+                1 if is_right_behind => Stop::Write { nth: frames - 1, at: WritePoint::Unsynced },
+                2 if is_right_behind => Stop::Write { nth: frames - 1, at: WritePoint::Synced },
                 _ => Stop::Send(sent),
             };
-            let mut deeds = Vec::new();
+            let mut effects = Vec::new();
             let mut seen = 0;
-            for deed in &all {
-                if matches!(deed, Deed::Send(_) | Deed::SendSnapshot(_)) {
+            for effect in &all {
+                if matches!(effect, Effect::Send(_) | Effect::SendSnapshot(_)) {
                     if seen == sent {
                         break;
                     }
                     seen += 1;
                 }
-                if stop == (Stop::Write { nth: frames.max(1) - 1, at: Place::Unsynced })
-                    && *deed == Deed::Sync
-                    && deeds.iter().filter(|deed| **deed == Deed::Write).count() == frames
+                if stop == (Stop::Write { nth: frames.max(1) - 1, at: WritePoint::Unsynced })
+                    && *effect == Effect::Sync
+                    && effects.iter().filter(|effect| **effect == Effect::Write).count() == frames
                 {
                     break;
                 }
-                deeds.push(*deed);
+                effects.push(*effect);
             }
             let durable = if parts { outputs.len() } else { crash.outputs };
-            Plan { parts, durable, ..plan(Some(stop), deeds) }
+            Plan { parts, durable, ..plan(Some(stop), effects) }
         }
     }
 }
@@ -137,10 +137,10 @@ fn write(output: &Output<LockTable>) -> Option<&Persist<LockTable>> {
     if let Output::Persist(write) = output { Some(write) } else { None }
 }
 
-fn send(output: &Output<LockTable>) -> Option<Deed> {
+fn send(output: &Output<LockTable>) -> Option<Effect> {
     match output {
-        Output::Send(message) => Some(Deed::Send(message.to)),
-        Output::SendSnapshot { to, .. } => Some(Deed::SendSnapshot(*to)),
+        Output::Send(message) => Some(Effect::Send(message.to)),
+        Output::SendSnapshot { to, .. } => Some(Effect::SendSnapshot(*to)),
         _ => None,
     }
 }
@@ -163,7 +163,7 @@ mod tests {
         Output::Persist(Persist::Compact(Index(1)))
     }
 
-    const DURABLE: [Deed; 2] = [Deed::Write, Deed::Sync];
+    const DURABLE: [Effect; 2] = [Effect::Write, Effect::Sync];
 
     fn at(outputs: usize) -> Crash {
         Crash { input: 0, outputs, entries: None }
@@ -171,19 +171,19 @@ mod tests {
 
     #[test]
     fn all_writes_of_a_step_are_one_at_the_place_of_the_first() {
-        let (two, three) = (Deed::Send(NodeId(2)), Deed::Send(NodeId(3)));
+        let (two, three) = (Effect::Send(NodeId(2)), Effect::Send(NodeId(3)));
         let outputs = [send_to(2), vote(), Output::ArmElectionTimer, compact(), send_to(3)];
-        assert_eq!(deeds(&outputs), [&[two], &DURABLE[..], &[three]].concat());
+        assert_eq!(effects(&outputs), [&[two], &DURABLE[..], &[three]].concat());
         assert_eq!(plan(at(0), &outputs, 0).stop, Some(Stop::Send(0)));
         let before = plan(at(1), &outputs, 0);
-        assert_eq!((before.stop, before.parts), (Some(Stop::Write { nth: 0, at: Place::Before }), false));
-        assert_eq!(before.deeds, [two]);
+        assert_eq!((before.stop, before.parts), (Some(Stop::Write { nth: 0, at: WritePoint::Before }), false));
+        assert_eq!(before.effects, [two]);
         assert!(plan(at(3), &outputs, 0).parts, "a live node has both writes or none");
         let behind = plan(at(4), &outputs, 0);
         assert_eq!((behind.stop, behind.parts), (Some(Stop::Send(1)), false));
-        assert_eq!(behind.deeds, [two, Deed::Write, Deed::Sync]);
+        assert_eq!(behind.effects, [two, Effect::Write, Effect::Sync]);
         let unsynced = plan(at(4), &outputs, 1);
-        assert_eq!(unsynced.deeds, [two, Deed::Write]);
+        assert_eq!(unsynced.effects, [two, Effect::Write]);
         assert_eq!(plan(at(5), &outputs, 0).stop, None);
     }
 
@@ -191,7 +191,7 @@ mod tests {
     fn a_write_in_part_is_no_write_of_a_live_node() {
         let crash = Crash { entries: Some(1), ..at(0) };
         let plan = plan(crash, &[vote(), send_to(2)], 3);
-        assert!(plan.parts && plan.deeds.is_empty() && plan.durable == 0);
-        assert_eq!(plan.stop, Some(Stop::Write { nth: 0, at: Place::Within(39) }));
+        assert!(plan.parts && plan.effects.is_empty() && plan.durable == 0);
+        assert_eq!(plan.stop, Some(Stop::Write { nth: 0, at: WritePoint::Within(39) }));
     }
 }

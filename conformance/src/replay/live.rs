@@ -1,4 +1,4 @@
-//! A live node: a `palisade puppet`, its files and its strings.
+//! A live node: a `palisade step-node`, its files and its strings.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use palisade::puppet::strings::{Answer, Now, Pull, Setting};
+use palisade::stepper::protocol::{Answer, Now, Request, Setting};
 use palisade_model::seeded::ON;
 
 /// How long an answer may take, on the slowest of machines.
@@ -109,9 +109,9 @@ impl Live {
     ///
     /// # Errors
     /// See [`LiveError`].
-    pub fn pull(&mut self, pull: &Pull) -> Result<Answer, LiveError> {
-        let pull = serde_json::to_string(pull).expect("strings are plain values");
-        match self.running.ask(&pull)? {
+    pub fn request(&mut self, request: &Request) -> Result<Answer, LiveError> {
+        let request = serde_json::to_string(request).expect("strings are plain values");
+        match self.running.ask(&request)? {
             Answer::Cannot(why) => Err(LiveError::Cannot(why)),
             answer => Ok(answer),
         }
@@ -128,7 +128,7 @@ impl Running {
     fn start(program: &Program, directory: &Path) -> Result<Running, LiveError> {
         let failed = |source| LiveError::Start { program: program.file.clone(), source };
         let mut command = Command::new(&program.file);
-        command.env(ON, &program.on).arg("puppet").arg("--data").arg(directory);
+        command.env(ON, &program.on).arg("stepper").arg("--data").arg(directory);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(failed)?;
         let (strings, out) = (child.stdin.take(), child.stdout.take());

@@ -11,7 +11,7 @@
 //! | [`trace`] | a trace, read |
 //! | [`terms`] | the model's entries and addresses in the server's terms, and back |
 //! | [`twin`] | what a live node is to be: the same functions, stepped here |
-//! | [`live`] | a [puppet](palisade::puppet): a node's process on strings |
+//! | [`live`] | a [puppet](palisade::stepper): a node's process on strings |
 //! | [`gate`] | what stands between the processes: no frame passes that the trace does not let pass |
 //! | [`crash`] | where a live node has to stand still so that it is killed where the model's server crashed |
 //! | [`play`] | the play: trace in, the first difference out |

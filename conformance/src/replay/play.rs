@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use palisade::puppet::strings::{Answer, Deed, Now, Pull, Setting};
+use palisade::stepper::protocol::{Answer, Effect, Now, Request, Setting};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Address, Config, Durable, Input, Members, Message, NodeId, Output};
 use serde_json::{Value, json};
@@ -348,7 +348,7 @@ impl Stage {
         self.coverage.stepped(&before.node, &input, &outputs);
         let plan = crash.map(|crash| crash::plan(crash, &outputs, self.salt));
         let stop = plan.as_ref().and_then(|plan| plan.stop);
-        let pull = if let Input::Receive(message) = &input {
+        let request = if let Input::Receive(message) = &input {
             let passed = match said {
                 Some(said) => self.gate.deliver(said),
                 None => self.gate.forge(server, message),
@@ -362,11 +362,11 @@ impl Stage {
                     return Err((server, Difference::new("what arrives", "the node takes it", error.to_string())));
                 }
             }
-            Pull::Receive { from: message.from, stop }
+            Request::Receive { from: message.from, stop }
         } else {
-            Pull::Give { input: input.clone(), stop }
+            Request::Give { input: input.clone(), stop }
         };
-        let answer = seat.live.pull(&pull).map_err(|error| stopped(server, &error))?;
+        let answer = seat.live.request(&request).map_err(|error| stopped(server, &error))?;
         self.compare(server, answer, &input, &outputs, plan.as_ref())?;
         let Some(plan) = plan else { return Ok(Flow::GoesOn) };
         self.coverage.note(
@@ -407,9 +407,9 @@ impl Stage {
         let different = |what: &str, expected: &dyn fmt::Debug, seen: &dyn fmt::Debug| {
             (server, Difference::new(what, format!("{expected:?}"), format!("{seen:?}")))
         };
-        let all = crash::deeds(outputs);
-        let due = plan.map_or(&all, |plan| &plan.deeds);
-        let (deeds, now) = match answer {
+        let all = crash::effects(outputs);
+        let due = plan.map_or(&all, |plan| &plan.effects);
+        let (effects, now) = match answer {
             Answer::Stepped(stepped) if plan.is_none_or(|plan| plan.stop.is_none()) => {
                 if stepped.input != *input {
                     return Err(different("the input", input, &stepped.input));
@@ -418,9 +418,9 @@ impl Stage {
                 if stepped.outputs != due {
                     return Err(different("the outputs", &due, &stepped.outputs));
                 }
-                (stepped.deeds, Some(stepped.now))
+                (stepped.effects, Some(stepped.now))
             }
-            Answer::Stands { deeds } if plan.is_some_and(|plan| plan.stop.is_some()) => (deeds, None),
+            Answer::Halted { effects } if plan.is_some_and(|plan| plan.stop.is_some()) => (effects, None),
             other => {
                 let expected = plan
                     .and_then(|plan| plan.stop)
@@ -428,10 +428,10 @@ impl Stage {
                 return Err((server, Difference::new("the answer", expected, format!("{other:?}"))));
             }
         };
-        if deeds != *due {
-            return Err(different("what the driver did, in order", due, &deeds));
+        if effects != *due {
+            return Err(different("what the driver did, in order", due, &effects));
         }
-        let sends = deeds.iter().filter(|deed| matches!(deed, Deed::Send(_) | Deed::SendSnapshot(_))).count();
+        let sends = effects.iter().filter(|effect| matches!(effect, Effect::Send(_) | Effect::SendSnapshot(_))).count();
         let twin = &mut self.seats.get_mut(&server).ok_or_else(|| nobody(server))?.twin;
         let said = twin.clone().carry_out(outputs);
         match plan {
@@ -503,7 +503,7 @@ impl Stage {
     fn take_snapshot(&mut self, server: NodeId) -> Part<()> {
         let seat = self.seats.get_mut(&server).ok_or_else(|| nobody(server))?;
         seat.twin.take_snapshot();
-        match seat.live.pull(&Pull::TakeSnapshot).map_err(|error| stopped(server, &error))? {
+        match seat.live.request(&Request::TakeSnapshot).map_err(|error| stopped(server, &error))? {
             Answer::Taken(now) => is_as(&seat.twin, &now).map_err(|difference| (server, difference)),
             other => Err((server, Difference::new("the answer", "a snapshot", format!("{other:?}")))),
         }

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use crate::history::{self, Call, Note, OpId, Refusal};
-use palisade::core::{Ask, Asker, ConnectionId, Query};
+use palisade::core::{Request, Acquirer, ConnectionId, Query};
 use palisade_client::wire::{Answer, Code, Consistency, Failure, LeaderView, LockView};
 use palisade_spec::lock::{Claim, Key, Opening, Owner, Sequence, SessionId, Token, Ttl};
 use palisade_spec::raft::{Index, NodeId};
@@ -47,7 +47,7 @@ pub(super) struct Surroundings<'a> {
 #[derive(Debug)]
 pub(super) enum Deed {
     /// It asks a node.
-    Ask(NodeId, CallId, Ask),
+    Request(NodeId, CallId, Request),
     /// It drops a connection, which the node may hear of late.
     HangUp(NodeId, ConnectionId),
 }
@@ -201,7 +201,7 @@ impl Client {
             session.renew_at = now + self.ttl / 3;
             let id = session.id;
             let op = around.diary.invoke(&self.name, now, Call::KeepAlive { session: diary::session(id) });
-            let sent = self.send(Ask::KeepAlive(id), now, deeds);
+            let sent = self.send(Request::KeepAlive(id), now, deeds);
             self.renewal = Some(Renewal { op, sent });
         }
         if let Some(held) = &mut self.held
@@ -341,7 +341,7 @@ impl Client {
     }
 
     /// The request, and how long it may stand in a queue; `None` if it has no meaning any more.
-    fn ask(&self, errand: &Errand, around: &mut Surroundings<'_>) -> Option<(Ask, Duration)> {
+    fn ask(&self, errand: &Errand, around: &mut Surroundings<'_>) -> Option<(Request, Duration)> {
         let session = self.session.as_ref().map(|session| session.id);
         let sequence = errand.number;
         let opening = |rng: &mut SmallRng, ttl: Duration| {
@@ -349,27 +349,27 @@ impl Client {
             Opening { nonce: rng.random(), owner: Owner::from("client"), ttl }
         };
         let ask = match errand.wish.clone() {
-            Wish::Open => Ask::Open(opening(around.rng, self.ttl)),
-            Wish::Close => Ask::Close(session?),
+            Wish::Open => Request::Open(opening(around.rng, self.ttl)),
+            Wish::Close => Request::Close(session?),
             Wish::Acquire { key, wait } => {
                 let left = (errand.begun + wait).saturating_sub(around.now);
-                return Some((Ask::Acquire { session: Asker::Session(session?, sequence), key, wait: left }, left));
+                return Some((Request::Acquire { session: Acquirer::Session(session?, sequence), key, wait: left }, left));
             }
             Wish::Once { key, wait } => {
-                let asker = Asker::Once(opening(around.rng, self.ttl));
-                return Some((Ask::Acquire { session: asker, key, wait }, wait));
+                let asker = Acquirer::Once(opening(around.rng, self.ttl));
+                return Some((Request::Acquire { session: asker, key, wait }, wait));
             }
-            Wish::Release { key, token, session } => Ask::Release { session, sequence, key, claim: Claim::Held(token) },
-            Wish::Withdraw { key } => Ask::Release { session: session?, sequence, key, claim: Claim::Either },
-            Wish::Read { key, consistency } => Ask::Read(Query::Lock(key), consistency),
+            Wish::Release { key, token, session } => Request::Release { session, sequence, key, claim: Claim::Held(token) },
+            Wish::Withdraw { key } => Request::Release { session: session?, sequence, key, claim: Claim::Either },
+            Wish::Read { key, consistency } => Request::Read(Query::Lock(key), consistency),
         };
         Some((ask, Duration::ZERO))
     }
 
-    fn send(&mut self, ask: Ask, now: Duration, deeds: &mut Vec<Deed>) -> Sent {
+    fn send(&mut self, ask: Request, now: Duration, deeds: &mut Vec<Deed>) -> Sent {
         self.calls += 1;
         let call = CallId { client: self.id, number: self.calls, connection: self.connection_id() };
-        deeds.push(Deed::Ask(self.leader, call, ask));
+        deeds.push(Deed::Request(self.leader, call, ask));
         Sent { call, at: now }
     }
 

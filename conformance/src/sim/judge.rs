@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade::core::Tap;
+use palisade::core::Observer;
 use palisade::recording::Digest;
 use palisade_spec::invariants::{
     Check, Leaders, Violation, clock_monotonicity, committed_by_a_majority, elected_by_a_majority, election_safety,
@@ -469,7 +469,7 @@ pub(super) struct Eye {
     pub(super) judge: SharedJudge,
 }
 
-impl Tap for Eye {
+impl Observer for Eye {
     fn recovered(&mut self, durable: &Durable<LockTable>) {
         let mut judge = self.judge.lock();
         let check = judge.recovered(self.node, durable);

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade::core::{Ask, Asker, Query};
+use palisade::core::{Request, Acquirer, Query};
 use palisade_client::wire::{Code, Consistency};
 use palisade_spec::lock::{Claim, LockTable};
 use palisade_spec::raft::{Body, Index, Message, NodeId, Term};
@@ -35,7 +35,7 @@ pub(super) enum Note {
     /// A message arrived.
     Message { from: NodeId, to: NodeId, name: &'static str, term: Term, what: [u64; 4] },
     /// A request arrived.
-    Ask { node: NodeId, call: CallId, what: String },
+    Request { node: NodeId, call: CallId, what: String },
     /// An answer arrived; `None` is success.
     Reply { call: CallId, refused: Option<&'static str> },
     /// Something was done to the cluster, or the cluster did something that is worth a sentence.
@@ -97,27 +97,27 @@ impl Note {
     }
 
     /// The arrival of a request.
-    pub(super) fn of_ask(node: NodeId, call: CallId, ask: &Ask) -> Note {
+    pub(super) fn of_ask(node: NodeId, call: CallId, ask: &Request) -> Note {
         let what = match ask {
-            Ask::Open(opening) => format!("open a session of {} ms", opening.ttl),
-            Ask::KeepAlive(session) => format!("keep session {} alive", session.number),
-            Ask::Close(session) => format!("close session {}", session.number),
-            Ask::Acquire { session: Asker::Session(session, number), key, wait } => {
+            Request::Open(opening) => format!("open a session of {} ms", opening.ttl),
+            Request::KeepAlive(session) => format!("keep session {} alive", session.number),
+            Request::Close(session) => format!("close session {}", session.number),
+            Request::Acquire { session: Acquirer::Session(session, number), key, wait } => {
                 format!("acquire {key} for session {}, number {number:?}, waiting {wait:?}", session.number)
             }
-            Ask::Acquire { session: Asker::Once(_), key, wait } => format!("acquire {key} once, waiting {wait:?}"),
-            Ask::Release { session, sequence, key, claim } => {
+            Request::Acquire { session: Acquirer::Once(_), key, wait } => format!("acquire {key} once, waiting {wait:?}"),
+            Request::Release { session, sequence, key, claim } => {
                 let claim = match claim {
                     Claim::Held(token) => format!("with token {token}"),
                     Claim::Waiting | Claim::Either => "whatever it is".to_owned(),
                 };
                 format!("give up {key} for session {}, number {sequence:?}, {claim}", session.number)
             }
-            Ask::Read(Query::Lock(key), Consistency::Linearizable) => format!("read {key}"),
-            Ask::Read(Query::Lock(key), Consistency::Stale) => format!("read {key}, stale will do"),
+            Request::Read(Query::Lock(key), Consistency::Linearizable) => format!("read {key}"),
+            Request::Read(Query::Lock(key), Consistency::Stale) => format!("read {key}, stale will do"),
             other => format!("{other:?}"),
         };
-        Note::Ask { node, call, what }
+        Note::Request { node, call, what }
     }
 
     /// The arrival of an answer.
@@ -157,7 +157,7 @@ impl fmt::Display for Note {
                     _ => write!(f, "{a})"),
                 }
             }
-            Note::Ask { node, call, what } => write!(f, "client {} asks node {node} to {what}", call.client.0),
+            Note::Request { node, call, what } => write!(f, "client {} asks node {node} to {what}", call.client.0),
             Note::Reply { call, refused: None } => write!(f, "client {} is answered", call.client.0),
             Note::Reply { call, refused: Some(why) } => write!(f, "client {} is refused: {why}", call.client.0),
             Note::Event(text) => f.write_str(text),

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use palisade::core::{Ask, ConnectionId};
+use palisade::core::{Request, ConnectionId};
 use palisade_spec::invariants::Violation;
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Address, Members, Message, Node, NodeId, Snapshot};
@@ -87,7 +87,7 @@ enum Happening {
     /// A message arrives.
     Deliver(Box<Message<LockTable>>),
     /// A request arrives.
-    Request(NodeId, CallId, Box<Ask>),
+    Request(NodeId, CallId, Box<Request>),
     /// A node learns that a connection is gone.
     HangUp(NodeId, ConnectionId),
     /// An answer arrives.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use palisade::core::Tap;
+use palisade::core::Observer;
 use palisade::recording::{Header, Reading, Record, Recorder, format};
 use palisade_spec::lock::{Claim, Command, Key, LockTable, Opening, Owner, Ttl};
 use palisade_spec::raft::{

@@ -1,7 +1,7 @@
 //! A command that runs under a lock, and must not outlive it.
 //!
 //! The child leads a process group of its own, so that a signal reaches everything it started. Between this process
-//! and the command stands one `exec`: `palisade run-tied`, which asks the kernel to kill it if its parent dies. What
+//! and the command stands one `exec`: `palisade run-with-parent`, which asks the kernel to kill it if its parent dies. What
 //! the command has started by then is the [`watchdog`](super::watchdog)'s business.
 
 use std::ffi::OsString;
@@ -18,7 +18,7 @@ use super::signals::signals_of;
 use super::terminal::Lent;
 
 /// A running command.
-pub(super) struct Tied {
+pub(super) struct LockedCommand {
     child: Child,
     group: Option<Pid>,
     terminal: Option<Lent>,
@@ -33,11 +33,11 @@ pub(super) enum Stopped {
     WantsTerminal,
 }
 
-impl Tied {
+impl LockedCommand {
     /// Starts `command` with these additions to its environment.
-    pub(super) fn start(command: &[OsString], environment: &[(&str, String)]) -> std::io::Result<Tied> {
+    pub(super) fn start(command: &[OsString], environment: &[(&str, String)]) -> std::io::Result<LockedCommand> {
         let child = Command::new(this_program()?)
-            .arg("run-tied")
+            .arg("run-with-parent")
             .arg(std::process::id().to_string())
             .arg("--")
             .args(command)
@@ -46,9 +46,9 @@ impl Tied {
             .kill_on_drop(true)
             .spawn()?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        let mut tied = Tied { child, group, terminal: None, ended: false };
-        tied.lend_terminal();
-        Ok(tied)
+        let mut command = LockedCommand { child, group, terminal: None, ended: false };
+        command.lend_terminal();
+        Ok(command)
     }
 
     /// Lets the command have the terminal, if it is ours; says whether it has it.
@@ -104,7 +104,7 @@ impl Tied {
     }
 }
 
-impl Drop for Tied {
+impl Drop for LockedCommand {
     fn drop(&mut self) {
         if !self.ended {
             self.signal(Signal::KILL);
@@ -132,7 +132,7 @@ pub(super) fn exit_code(status: ExitStatus) -> u8 {
 
 /// Become COMMAND, and die with the process that started this
 #[derive(Debug, Args)]
-pub(super) struct RunTied {
+pub(super) struct RunWithParent {
     /// The process to die with
     parent: i32,
     /// The command and its arguments
@@ -140,7 +140,7 @@ pub(super) struct RunTied {
     command: Vec<OsString>,
 }
 
-impl RunTied {
+impl RunWithParent {
     pub(super) fn run(self) -> ExitCode {
         #[cfg(target_os = "linux")]
         if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {

@@ -18,7 +18,7 @@ use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
-use super::child::{self, Stopped, Tied};
+use super::child::{self, Stopped, LockedCommand};
 use super::connect::{self, Endpoints};
 use super::signals::StopSignals;
 use super::watchdog::Watchdog;
@@ -163,7 +163,7 @@ impl Lock {
                 None
             }
         };
-        let end = match Tied::start(&self.command, &environment) {
+        let end = match LockedCommand::start(&self.command, &environment) {
             Ok(child) => self.watch(child, watchdog, &guard, signals).await,
             Err(error) => {
                 complain(format!("cannot run {}: {error}", self.command[0].display()));
@@ -194,7 +194,7 @@ impl Lock {
     /// Waits for the command's end, and sees to it that it comes before the lock's.
     async fn watch(
         &self,
-        mut child: Tied,
+        mut child: LockedCommand,
         mut watchdog: Option<Watchdog>,
         guard: &Guard,
         signals: &mut StopSignals,
@@ -259,7 +259,7 @@ async fn next(signals: &mut Option<Signals>) -> Option<()> {
 }
 
 /// The lock cannot be held any longer: the command has to stop while it still is.
-async fn stop(child: &mut Tied, guard: &Guard) -> End {
+async fn stop(child: &mut LockedCommand, guard: &Guard) -> End {
     let rest = if guard.is_valid() { guard.remaining() * 3 / 4 } else { GRACE_WHEN_LOST };
     let deadline = BootInstant::now() + rest;
     child.signal(Signal::TERM);

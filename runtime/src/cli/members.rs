@@ -151,7 +151,7 @@ async fn change(endpoints: &Endpoints, change: MemberChange, patience: Duration)
     let begun = Instant::now();
     loop {
         match client.change_members(change.clone()).await {
-            Err(Error::Refused(Failure { error: Code::TooEarly | Code::NotCaughtUp | Code::NoMajority, .. }))
+            Err(Error::Refused(Failure { error: Code::ChangeNotReady | Code::NotCaughtUp | Code::NoMajority, .. }))
                 if begun.elapsed() < patience =>
             {
                 sleep(PAUSE).await;

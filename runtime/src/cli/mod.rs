@@ -9,10 +9,10 @@ mod bench;
 mod child;
 mod connect;
 mod dev;
-mod keep;
+mod keep_recording;
 mod lock;
 mod members;
-mod puppet;
+mod step_node;
 mod serve;
 mod show;
 mod signals;
@@ -48,12 +48,13 @@ enum Command {
     Snapshot(snapshot::Snapshot),
     Bench(bench::Bench),
     #[command(hide = true)]
-    KeepRecording(keep::KeepRecording),
-    Puppet(puppet::Puppet),
+    KeepRecording(keep_recording::KeepRecording),
     #[command(hide = true)]
-    RunTied(child::RunTied),
+    StepNode(step_node::StepNode),
     #[command(hide = true)]
-    WatchOver(watchdog::WatchOver),
+    RunWithParent(child::RunWithParent),
+    #[command(hide = true)]
+    Watchdog(watchdog::WatchdogProcess),
 }
 
 /// Parses the command line and runs the command.
@@ -70,9 +71,9 @@ pub(crate) fn main() -> ExitCode {
         Command::Snapshot(snapshot) => snapshot.run(),
         Command::Bench(bench) => bench.run(),
         Command::KeepRecording(keep) => keep.run(),
-        Command::Puppet(puppet) => puppet.run(),
-        Command::RunTied(command) => command.run(),
-        Command::WatchOver(watchdog) => watchdog.run(),
+        Command::StepNode(step) => step.run(),
+        Command::RunWithParent(command) => command.run(),
+        Command::Watchdog(watchdog) => watchdog.run(),
     }
 }
 

@@ -40,7 +40,7 @@ impl Watchdog {
     /// Starts it, for a lock with this TTL. It does not know what to watch yet.
     pub(super) fn start(ttl: Duration) -> std::io::Result<Watchdog> {
         let child = Command::new(this_program()?)
-            .args(["watch-over", &ttl.as_nanos().div_ceil(1_000_000).to_string()])
+            .args(["watchdog", &ttl.as_nanos().div_ceil(1_000_000).to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             // What the terminal sends to the command, and to this process, is not for the watchdog.
@@ -67,7 +67,7 @@ impl Watchdog {
 
 /// Kill a process group when its time is over, or when standard input ends
 #[derive(Debug, Args)]
-pub(super) struct WatchOver {
+pub(super) struct WatchdogProcess {
     /// The lock's TTL in milliseconds: no lease may be said to last for longer
     ttl_ms: u64,
 }
@@ -79,7 +79,7 @@ struct Charge {
     until: BootInstant,
 }
 
-impl WatchOver {
+impl WatchdogProcess {
     pub(super) fn run(self) -> ExitCode {
         let (sender, charges) = crossbeam_channel::bounded(1);
         std::thread::spawn(move || {

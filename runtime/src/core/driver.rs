@@ -8,9 +8,9 @@
 //! The clock is read in one more way than by who drives it: to measure, for the metrics, how long something took. Nothing
 //! is decided by that.
 
-mod carry_out;
-mod pull;
-mod round;
+mod outputs;
+mod single_step;
+mod iteration;
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use palisade_spec::raft::{
 use rand::rngs::SmallRng;
 
 use super::Event;
-use super::contact::Contact;
-use super::desk::Desk;
-use super::snapshots::{SnapshotPolicy, SnapshotWriter, Taker};
-use super::tap::Tap;
+use super::freshness::Freshness;
+use super::pending_requests::PendingRequests;
+use super::snapshot_scheduler::{SnapshotPolicy, SnapshotWriter, SnapshotScheduler};
+use super::observer::Observer;
 use super::timers::{Timers, Timing};
 use super::transport::Transport;
 use super::view::SharedView;
@@ -69,7 +69,7 @@ pub struct DriverParts<T> {
     /// How many sessions there may be at once.
     pub max_sessions: usize,
     /// Who watches it.
-    pub tap: Option<Box<dyn Tap>>,
+    pub observer: Option<Box<dyn Observer>>,
 }
 
 /// What one round takes.
@@ -86,13 +86,13 @@ pub struct Driver<T> {
     node: Node<LockTable>,
     wal: Wal<LockTable>,
     timers: Timers,
-    contact: Contact,
-    desk: Desk,
-    taker: Taker,
+    freshness: Freshness,
+    requests: PendingRequests,
+    scheduler: SnapshotScheduler,
     transport: T,
     metrics: Arc<Metrics>,
     view: Arc<SharedView>,
-    tap: Option<Box<dyn Tap>>,
+    observer: Option<Box<dyn Observer>>,
     /// The outputs of this round's steps; kept between rounds for its memory.
     outputs: Vec<Output<LockTable>>,
     /// When this round began.
@@ -111,26 +111,26 @@ impl<T: Transport> Driver<T> {
     /// The node comes back, or begins.
     pub fn new(parts: DriverParts<T>, now: Instant) -> Driver<T> {
         let DriverParts { config, durable, wal, log_bytes, founders, timing, jitter, .. } = parts;
-        let DriverParts { snapshots, writer, transport, view, metrics, max_sessions, mut tap, .. } = parts;
+        let DriverParts { snapshots, writer, transport, view, metrics, max_sessions, mut observer, .. } = parts;
         let space = Arc::clone(wal.space());
-        let taker = Taker::new(snapshots, log_bytes, Arc::clone(wal.snapshots()), writer, Arc::clone(&metrics), now);
+        let scheduler = SnapshotScheduler::new(snapshots, log_bytes, Arc::clone(wal.snapshots()), writer, Arc::clone(&metrics), now);
         // A restored state is nothing that this node has promised to anybody.
         let founding =
             !founders.is_empty() && durable.hard == HardState::default() && durable.log.last() == durable.snapshot.last;
-        if let Some(tap) = &mut tap {
-            tap.recovered(&durable);
+        if let Some(observer) = &mut observer {
+            observer.recovered(&durable);
         }
         let mut driver = Driver {
             node: Node::recover(config, durable),
             wal,
             timers: Timers::start(timing, jitter, now),
-            contact: Contact::default(),
-            desk: Desk::new(Arc::clone(&metrics), max_sessions, space),
-            taker,
+            freshness: Freshness::default(),
+            requests: PendingRequests::new(Arc::clone(&metrics), max_sessions, space),
+            scheduler,
             transport,
             metrics,
             view,
-            tap,
+            observer,
             outputs: Vec::new(),
             now,
             members: Default::default(),
@@ -156,7 +156,7 @@ impl<T: Transport> Driver<T> {
     /// When the next round has something to do, whether anything comes until then or not. It may have passed.
     pub fn next_alarm(&self) -> Instant {
         let timers = [self.timers.next(), self.stops];
-        let work = [self.desk.next(&self.node, self.now), self.taker.next(&self.node, self.now), self.next_sweep()];
+        let work = [self.requests.next(&self.node, self.now), self.scheduler.next(&self.node, self.now), self.next_sweep()];
         timers.into_iter().chain(work).flatten().min().unwrap_or_else(|| self.now + IDLE)
     }
 
@@ -180,8 +180,8 @@ impl<T: Transport> Driver<T> {
 
     /// Tells everybody who waits for something that there is nothing to wait for: the node stops.
     pub fn shut_down(&mut self) {
-        self.desk.shut_down();
-        self.taker.shut_down();
+        self.requests.shut_down();
+        self.scheduler.shut_down();
     }
 
     /// The term this node leads, if it does.
@@ -191,7 +191,7 @@ impl<T: Transport> Driver<T> {
 
     /// Shows the node's state. Before anybody is answered: who asks for the status after an answer finds what it said.
     fn publish(&self) {
-        self.view.publish(&self.node, self.desk.waits(), self.taker.log_bytes());
+        self.view.publish(&self.node, self.requests.waits(), self.scheduler.log_bytes());
     }
 
     /// Tells the connections who belongs to the cluster, if that has changed.

@@ -9,15 +9,15 @@
 //! fire) the protocol leaves open: any order of inputs is safe. What it owes the protocol is in
 //! [`palisade_spec::raft::interface`], and is kept in [`driver`], which knows of no thread and no channel.
 
-pub mod ask;
-mod bounds;
-mod contact;
-mod desk;
+pub mod request;
+mod admission;
+mod freshness;
+mod pending_requests;
 mod driver;
 mod read;
 mod respond;
-mod snapshots;
-mod tap;
+mod snapshot_scheduler;
+mod observer;
 mod thread;
 mod timers;
 mod transport;
@@ -31,11 +31,11 @@ use crossbeam_channel::{Receiver, Sender, TrySendError};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Message, Snapshot};
 
-pub use ask::{Ask, Asker, Query};
+pub use request::{Request, Acquirer, Query};
 pub use driver::{Batch, Driver, DriverParts};
 pub use respond::{ConnectionId, Responder, Room, StreamReply};
-pub use snapshots::{SnapshotPolicy, SnapshotReply, SnapshotWriter};
-pub use tap::Tap;
+pub use snapshot_scheduler::{SnapshotPolicy, SnapshotReply, SnapshotWriter};
+pub use observer::Observer;
 pub use timers::Timing;
 pub use transport::Transport;
 pub use view::{SharedView, View};
@@ -48,7 +48,7 @@ use crate::storage::{SnapshotInfo, Snapshots, StorageError};
 #[derive(Debug)]
 pub enum Event {
     /// A client asks for something.
-    Ask(Ask, Responder),
+    Request(Request, Responder),
     /// A client's connection is gone.
     Disconnected(ConnectionId),
     /// Somebody wants a snapshot to be taken.
@@ -69,12 +69,12 @@ pub struct Core {
 
 /// Where the core finds what comes.
 #[derive(Debug)]
-pub struct Doors {
+pub struct CoreInbox {
     events: Receiver<Event>,
     messages: Receiver<Vec<Message<LockTable>>>,
 }
 
-impl Doors {
+impl CoreInbox {
     /// What a peer said next, if it says something soon enough: for who steps the node by hand.
     pub(crate) fn messages_within(&self, patience: std::time::Duration) -> Option<Vec<Message<LockTable>>> {
         self.messages.recv_timeout(patience).ok()
@@ -82,7 +82,7 @@ impl Doors {
 }
 
 #[cfg(test)]
-impl Doors {
+impl CoreInbox {
     /// What the core would find next.
     pub(crate) fn next_event(&self) -> Option<Event> {
         self.events.recv_timeout(std::time::Duration::from_secs(20)).ok()
@@ -114,11 +114,11 @@ impl<T> From<TrySendError<T>> for NotTaken {
 
 impl Core {
     /// The way in, and where the core will find what comes.
-    pub fn channel() -> (Core, Doors) {
+    pub fn channel() -> (Core, CoreInbox) {
         let (events, asked) = crossbeam_channel::bounded(limits::CORE_QUEUE);
         let (messages, said) = crossbeam_channel::bounded(limits::CORE_MESSAGES);
         let core = Core { events, messages, view: Arc::new(SharedView::default()) };
-        (core, Doors { events: asked, messages: said })
+        (core, CoreInbox { events: asked, messages: said })
     }
 
     /// Hands in messages from a peer, in the order in which it sent them. They have a door of their own: however many
@@ -167,7 +167,7 @@ impl Core {
         snapshots: &Arc<Snapshots>,
         metrics: &Arc<Metrics>,
     ) -> std::io::Result<Sender<Snapshot<LockTable>>> {
-        snapshots::start_writer(self.clone(), Arc::clone(snapshots), Arc::clone(metrics))
+        snapshot_scheduler::start_writer(self.clone(), Arc::clone(snapshots), Arc::clone(metrics))
     }
 }
 
@@ -176,9 +176,9 @@ impl Core {
 ///
 /// # Errors
 /// If the thread cannot be started.
-pub fn start<T>(doors: Doors, parts: DriverParts<T>) -> std::io::Result<JoinHandle<Result<(), StorageError>>>
+pub fn start<T>(inbox: CoreInbox, parts: DriverParts<T>) -> std::io::Result<JoinHandle<Result<(), StorageError>>>
 where
     T: Transport + Send + 'static,
 {
-    std::thread::Builder::new().name("core".into()).spawn(move || thread::run(&doors, parts))
+    std::thread::Builder::new().name("core".into()).spawn(move || thread::run(&inbox, parts))
 }

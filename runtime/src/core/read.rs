@@ -7,7 +7,7 @@ use palisade_client::wire::{Answer, Code, Failure, HolderView, LockPage, LockVie
 use palisade_spec::lock::{Key, Lock, LockTable, SessionId};
 use palisade_spec::raft::{Node, Stamp};
 
-use super::ask::{Query, wire_session};
+use super::request::{Query, wire_session};
 use crate::limits;
 
 /// Answers a question from what the node has applied.

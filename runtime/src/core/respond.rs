@@ -6,7 +6,7 @@ use std::time::Instant;
 use palisade_client::wire::{Answer, Code, Failure, Outcome, Response};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use crate::handover::{Outbox, Rejected};
+use crate::outbox::{Outbox, Rejected};
 
 /// A client's connection, or for plain HTTP one request: what has to go away for its waiting acquires to be withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

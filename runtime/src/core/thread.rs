@@ -5,21 +5,21 @@ use std::time::Instant;
 
 use crossbeam_channel::select;
 
-use super::Doors;
+use super::CoreInbox;
 use super::driver::{Batch, Driver, DriverParts};
 use super::transport::Transport;
 use crate::limits;
 use crate::storage::StorageError;
 
 /// Runs the node until it is stopped or a write fails.
-pub(super) fn run<T: Transport>(doors: &Doors, parts: DriverParts<T>) -> Result<(), StorageError> {
+pub(super) fn run<T: Transport>(inbox: &CoreInbox, parts: DriverParts<T>) -> Result<(), StorageError> {
     let metrics = Arc::clone(&parts.metrics);
     let mut driver = Driver::new(parts, Instant::now());
     let mut batch = Batch::default();
-    while !driver.may_stop() && batch.fill(doors, driver.next_alarm()) {
+    while !driver.may_stop() && batch.fill(inbox, driver.next_alarm()) {
         let began = Instant::now();
         driver.round(&mut batch, began)?;
-        metrics.round_seconds.observe(began.elapsed().as_secs_f64());
+        metrics.core_iteration_seconds.observe(began.elapsed().as_secs_f64());
     }
     driver.shut_down();
     Ok(())
@@ -28,15 +28,15 @@ pub(super) fn run<T: Transport>(doors: &Doors, parts: DriverParts<T>) -> Result<
 impl Batch {
     /// Waits for something or for the alarm, then takes all that there is, within limits. `false` when nobody is there
     /// any more who could ask for something.
-    fn fill(&mut self, doors: &Doors, alarm: Instant) -> bool {
+    fn fill(&mut self, inbox: &CoreInbox, alarm: Instant) -> bool {
         let first = select! {
-            recv(doors.messages) -> messages => messages.map(|messages| self.messages.extend(messages)).is_ok(),
-            recv(doors.events) -> event => event.map(|event| self.events.push(event)).is_ok(),
+            recv(inbox.messages) -> messages => messages.map(|messages| self.messages.extend(messages)).is_ok(),
+            recv(inbox.events) -> event => event.map(|event| self.events.push(event)).is_ok(),
             default(alarm.saturating_duration_since(Instant::now())) => true,
         };
-        let messages = doors.messages.try_iter().take(limits::CORE_BATCH);
+        let messages = inbox.messages.try_iter().take(limits::CORE_BATCH);
         messages.for_each(|messages| self.messages.extend(messages));
-        self.events.extend(doors.events.try_iter().take(limits::CORE_BATCH));
+        self.events.extend(inbox.events.try_iter().take(limits::CORE_BATCH));
         first
     }
 }

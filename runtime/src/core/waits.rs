@@ -15,7 +15,7 @@ use palisade_spec::lock::{Key, SessionId};
 use super::respond::{ConnectionId, Responder};
 
 /// A place in a queue: a session has at most one for each key.
-pub(super) type Place = (SessionId, Key);
+pub(super) type QueueSlot = (SessionId, Key);
 
 /// One wait.
 #[derive(Debug)]
@@ -46,17 +46,17 @@ struct Waiter {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// Its session is to be renewed.
-    Renew(Place),
+    Renew(QueueSlot),
     /// It ran out, or no connection is left.
-    Withdraw(Place),
+    Withdraw(QueueSlot),
 }
 
 /// Every open wait of this node.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
-    waits: HashMap<Place, Wait>,
-    by_connection: HashMap<ConnectionId, BTreeSet<Place>>,
-    alarms: BTreeSet<(Instant, Place)>,
+    waits: HashMap<QueueSlot, Wait>,
+    by_connection: HashMap<ConnectionId, BTreeSet<QueueSlot>>,
+    alarms: BTreeSet<(Instant, QueueSlot)>,
 }
 
 impl Wait {
@@ -96,13 +96,13 @@ impl Waits {
     }
 
     /// Whether somebody waits at this place.
-    pub(super) fn stands(&self, place: &Place) -> bool {
+    pub(super) fn stands(&self, place: &QueueSlot) -> bool {
         self.waits.contains_key(place)
     }
 
     /// `responder` waits at `place` until `ends`; its session is renewed every so often from when it was asked for, if the
     /// desk has to.
-    pub(super) fn add(&mut self, place: Place, mut responder: Responder, ends: Instant, renew_every: Option<Duration>) {
+    pub(super) fn add(&mut self, place: QueueSlot, mut responder: Responder, ends: Instant, renew_every: Option<Duration>) {
         responder.stands_in_queue();
         self.by_connection.entry(responder.connection).or_default().insert(place.clone());
         let mut wait = self.remove_quietly(&place).unwrap_or_else(|| Wait {
@@ -121,7 +121,7 @@ impl Waits {
     }
 
     /// Ends a wait; whoever it is for is to be told.
-    pub(super) fn remove(&mut self, place: &Place) -> Option<Wait> {
+    pub(super) fn remove(&mut self, place: &QueueSlot) -> Option<Wait> {
         let wait = self.remove_quietly(place)?;
         for waiter in &wait.waiters {
             self.forget(waiter.responder.connection, place);
@@ -144,7 +144,7 @@ impl Waits {
 
     /// The withdrawal was not taken, or is not to be asked for now: it is due again then, unless a client comes to wait
     /// here.
-    pub(super) fn withdraw_again(&mut self, place: &Place, at: Instant) {
+    pub(super) fn withdraw_again(&mut self, place: &QueueSlot, at: Instant) {
         self.change(place, |wait| {
             if wait.withdrawing {
                 (wait.ends, wait.withdrawing) = (at, false);
@@ -153,7 +153,7 @@ impl Waits {
     }
 
     /// The renewal was not taken: it is due again then.
-    pub(super) fn renew_again(&mut self, place: &Place, at: Instant) {
+    pub(super) fn renew_again(&mut self, place: &QueueSlot, at: Instant) {
         self.change(place, |wait| wait.renew_at = wait.renew_at.map(|next| next.min(at)));
     }
 
@@ -187,21 +187,21 @@ impl Waits {
     }
 
     /// Changes a wait, if there is one, and its alarm with it.
-    fn change(&mut self, place: &Place, change: impl FnOnce(&mut Wait)) {
+    fn change(&mut self, place: &QueueSlot, change: impl FnOnce(&mut Wait)) {
         if let Some(mut wait) = self.remove_quietly(place) {
             change(&mut wait);
             self.put(place.clone(), wait);
         }
     }
 
-    fn put(&mut self, place: Place, wait: Wait) {
+    fn put(&mut self, place: QueueSlot, wait: Wait) {
         if let Some(at) = wait.alarm() {
             self.alarms.insert((at, place.clone()));
         }
         self.waits.insert(place, wait);
     }
 
-    fn remove_quietly(&mut self, place: &Place) -> Option<Wait> {
+    fn remove_quietly(&mut self, place: &QueueSlot) -> Option<Wait> {
         let wait = self.waits.remove(place)?;
         if let Some(at) = wait.alarm() {
             self.alarms.remove(&(at, place.clone()));
@@ -209,7 +209,7 @@ impl Waits {
         Some(wait)
     }
 
-    fn forget(&mut self, connection: ConnectionId, place: &Place) {
+    fn forget(&mut self, connection: ConnectionId, place: &QueueSlot) {
         if let Some(places) = self.by_connection.get_mut(&connection) {
             places.remove(place);
             if places.is_empty() {

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
-use super::impatient::Impatient;
+use super::write_timeout::WriteTimeout;
 use super::{App, router};
 use crate::descriptors::Places;
 use crate::metrics::Metrics;
@@ -41,7 +41,7 @@ pub async fn listen(app: App, listener: TcpListener, places: Places, mut stop: w
             }
         };
         let Some(permit) = places.take() else { continue };
-        let place = Place::new(permit, &app.metrics);
+        let place = ConnectionPermit::new(permit, &app.metrics);
         connections.spawn(serve(app.clone(), stream, service.clone(), place, stop.clone()));
     }
     let _ = timeout(FAREWELL, async { while connections.join_next().await.is_some() {} }).await;
@@ -49,20 +49,20 @@ pub async fn listen(app: App, listener: TcpListener, places: Places, mut stop: w
 
 /// A connection's place among all that may be open. It belongs to the connection's stream, and so goes along when an HTTP
 /// connection becomes a WebSocket.
-pub(super) struct Place {
+pub(super) struct ConnectionPermit {
     _permit: OwnedSemaphorePermit,
     metrics: Arc<Metrics>,
 }
 
-impl Place {
-    fn new(permit: OwnedSemaphorePermit, metrics: &Arc<Metrics>) -> Place {
+impl ConnectionPermit {
+    fn new(permit: OwnedSemaphorePermit, metrics: &Arc<Metrics>) -> ConnectionPermit {
         metrics.connections.inc();
         metrics.accepted.inc();
-        Place { _permit: permit, metrics: Arc::clone(metrics) }
+        ConnectionPermit { _permit: permit, metrics: Arc::clone(metrics) }
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.metrics.connections.dec();
     }
@@ -77,7 +77,7 @@ async fn serve(
     app: App,
     stream: TcpStream,
     service: TowerToHyperService<axum::Router>,
-    place: Place,
+    place: ConnectionPermit,
     mut stop: watch::Receiver<bool>,
 ) {
     let _ = stream.set_nodelay(true);
@@ -88,7 +88,7 @@ async fn serve(
         .timer(TokioTimer::new())
         .header_read_timeout(limits::HEAD_TIMEOUT)
         .max_buf_size(limits::HEAD_BYTES)
-        .serve_connection(TokioIo::new(Impatient::new(stream, place)), service)
+        .serve_connection(TokioIo::new(WriteTimeout::new(stream, place)), service)
         .with_upgrades();
     tokio::pin!(connection);
     let ended = tokio::select! {

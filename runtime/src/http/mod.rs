@@ -4,7 +4,7 @@
 //! the protocol. docs/api.md is the reference.
 
 mod body;
-mod impatient;
+mod write_timeout;
 mod listen;
 mod locks;
 mod members;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::State;
 use axum::http::Uri;
 use axum::http::header::ORIGIN;
 use axum::middleware::{self, Next};
@@ -29,7 +29,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 pub use listen::listen;
 
-use crate::core::{Ask, ConnectionId, Core, Event, NotTaken, Responder};
+use crate::core::{ConnectionId, Core, Event, NotTaken, Request, Responder};
 use crate::limits;
 use crate::metrics::Metrics;
 use crate::peers::Peers;
@@ -63,24 +63,24 @@ impl App {
     }
 
     /// Understands an operation, or says what is wrong with it.
-    fn understand(&self, op: Op) -> Result<Ask, Failure> {
+    fn understand(&self, op: Op) -> Result<Request, Failure> {
         // A follower redirects to the leader, and that judges by what it knows itself.
         if let Op::ChangeMembers(MemberChange::Replace(member)) = &op
             && self.core.view().leader() == Some(self.peers.roster().node)
         {
             self.peers.recognise_lost(member)?;
         }
-        Ask::from_wire(op)
+        Request::from_wire(op)
     }
 
     /// Puts a question to the core and waits for the answer. If the caller goes away, what it waits for is withdrawn.
-    async fn ask(&self, op: Op) -> Result<Answer, Failure> {
-        let ask = self.understand(op)?;
+    async fn request(&self, op: Op) -> Result<Answer, Failure> {
+        let request = self.understand(op)?;
         let connection = self.new_connection();
         let (sender, receiver) = oneshot::channel();
         let mut presence = Presence { core: &self.core, connection: Some(connection) };
         let responder = Responder::once(connection, sender);
-        self.core.send(Event::Ask(ask, responder)).map_err(not_taken)?;
+        self.core.send(Event::Request(request, responder)).map_err(not_taken)?;
         let answer = receiver.await;
         presence.connection = None;
         answer.unwrap_or_else(|_| Err(not_taken(NotTaken::Ended)))
@@ -108,14 +108,14 @@ fn not_taken(why: NotTaken) -> Failure {
         NotTaken::Full => {
             Failure::new(Code::Overloaded, "this node has too many requests waiting; try again in a moment")
         }
-        NotTaken::Ended => Failure::new(Code::ShuttingDown, "this node is stopping; ask another one"),
+        NotTaken::Ended => Failure::new(Code::ShuttingDown, "this node is stopping; request another one"),
     }
 }
 
 /// Does what a request asks for, if it could be understood.
 async fn perform(app: &App, uri: &Uri, op: Result<Op, Failure>) -> Response {
     let result = match op {
-        Ok(op) => app.ask(op).await,
+        Ok(op) => app.request(op).await,
         Err(failure) => Err(failure),
     };
     if matches!(&result, Err(Failure { error: Code::Invalid | Code::TooLarge, .. })) {
@@ -126,7 +126,7 @@ async fn perform(app: &App, uri: &Uri, op: Result<Op, Failure>) -> Response {
 
 /// Refuses what a web page makes a browser send: any page that somebody looks at beside a node could take and end locks
 /// otherwise. Browsers say where such a request comes from, and cannot be made not to; no other client does.
-async fn no_web_pages(State(app): State<App>, request: Request, next: Next) -> Response {
+async fn no_web_pages(State(app): State<App>, request: axum::extract::Request, next: Next) -> Response {
     if !request.headers().contains_key(ORIGIN) {
         return next.run(request).await;
     }
@@ -175,14 +175,14 @@ mod tests {
     #[test]
     fn who_asks_a_core_that_has_ended_is_sent_on() {
         let (core, doors) = Core::channel();
-        let ask = || core.send(Event::Disconnected(ConnectionId(1))).map_err(not_taken);
-        assert_eq!(ask(), Ok(()));
+        let request = || core.send(Event::Disconnected(ConnectionId(1))).map_err(not_taken);
+        assert_eq!(request(), Ok(()));
         for _ in 1..limits::CORE_QUEUE {
-            ask().expect("there is room");
+            request().expect("there is room");
         }
-        assert_eq!(ask().unwrap_err().error, Code::Overloaded);
+        assert_eq!(request().unwrap_err().error, Code::Overloaded);
         drop(doors);
-        assert_eq!(ask().unwrap_err().error, Code::ShuttingDown);
+        assert_eq!(request().unwrap_err().error, Code::ShuttingDown);
     }
 
     /// Goal: the core learns that a connection is gone, also when it had no room for the news at that moment. Who waited

@@ -9,7 +9,7 @@ use palisade_client::wire::{Code, DiskView, Failure, LeaderView, MemberView, Sta
 use palisade_spec::raft::Standing;
 
 use super::App;
-use crate::peers::Place;
+use crate::peers::MemberAddress;
 use crate::storage::SpaceView;
 
 impl App {
@@ -22,7 +22,7 @@ impl App {
             generation: id.generation(),
             voter: member.standing == Standing::Voter,
             returning: member.standing == Standing::Returning,
-            peer_addr: Place::of(&member.address).peer_addr,
+            peer_addr: MemberAddress::of(&member.address).peer_addr,
             client_addr: self.peers.client_addr(id),
             connected: self.peers.is_connected(id),
             matched: view.matched.iter().find(|(peer, _)| *peer == id).map(|&(_, matched)| matched),

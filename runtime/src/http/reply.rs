@@ -55,7 +55,7 @@ fn refusal(failure: Failure, uri: &Uri) -> Response {
 fn status(code: Code) -> StatusCode {
     match code {
         Code::Held | Code::NotHolder | Code::Gone | Code::Withdrawn => StatusCode::CONFLICT,
-        Code::NotCaughtUp | Code::NumberTaken | Code::LastVoter => StatusCode::CONFLICT,
+        Code::NotCaughtUp | Code::NodeIdInUse | Code::LastVoter => StatusCode::CONFLICT,
         Code::Timeout => StatusCode::REQUEST_TIMEOUT,
         Code::NoSession | Code::NotFound | Code::NoMember => StatusCode::NOT_FOUND,
         Code::Invalid => StatusCode::BAD_REQUEST,
@@ -68,7 +68,7 @@ fn status(code: Code) -> StatusCode {
         | Code::NoLeader
         | Code::LeadershipLost
         | Code::ShuttingDown
-        | Code::TooEarly
+        | Code::ChangeNotReady
         | Code::NoMajority
         | Code::NotTransferred => StatusCode::SERVICE_UNAVAILABLE,
     }

@@ -21,7 +21,7 @@ use tokio::time::{Instant, interval_at, timeout};
 
 use super::{App, not_taken, reply};
 use crate::core::{ConnectionId, Event, Responder, Room, StreamReply};
-use crate::handover::Outbox;
+use crate::outbox::Outbox;
 use crate::limits;
 
 /// How often the server asks an idle connection whether anybody is there.
@@ -142,8 +142,8 @@ impl Connection {
             return;
         }
         match self.app.understand(request.op) {
-            Ok(ask) => {
-                if let Err(why) = self.app.core.send(Event::Ask(ask, responder)) {
+            Ok(accepted) => {
+                if let Err(why) = self.app.core.send(Event::Request(accepted, responder)) {
                     self.responder(request.id, text, None).answer(Err(not_taken(why)));
                 }
             }

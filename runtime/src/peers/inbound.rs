@@ -103,8 +103,8 @@ async fn greet(peers: &Peers, mut stream: TcpStream) -> Result<(Arc<Link>, Purpo
         Purpose::Introduction => judged,
         Purpose::Messages | Purpose::Snapshot => judged.and_then(|()| judge_node(peers, &hello)).and_then(|()| {
             // It may have to wait for the disk, but only at the very first meeting.
-            let meet = || peers.verify(hello.from, hello.incarnation, &hello.peer_addr);
-            tokio::task::block_in_place(meet)
+            let verify_or_pin = || peers.verify(hello.from, hello.incarnation, &hello.peer_addr);
+            tokio::task::block_in_place(verify_or_pin)
         }),
     };
     let Roster { incarnation, client_addr, .. } = &peers.roster;
@@ -115,7 +115,7 @@ async fn greet(peers: &Peers, mut stream: TcpStream) -> Result<(Arc<Link>, Purpo
     if hello.purpose == Purpose::Introduction {
         return Err(Ended::Closed);
     }
-    let link = peers.link(hello.from).or_else(|| peers.meet(hello.from, &hello.peer_addr));
+    let link = peers.link(hello.from).or_else(|| peers.verify_or_pin(hello.from, &hello.peer_addr));
     let link = link.ok_or_else(|| Ended::Refused("it was removed just now".into()))?;
     link.state.lock().client_addr = Some(hello.client_addr);
     Ok((link, hello.purpose, Connection { stream, bytes }))

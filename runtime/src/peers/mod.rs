@@ -9,11 +9,11 @@
 //! removed: a member that this node has not heard of yet may lead it. What is never let in is a node that comes back
 //! with another data directory ([`acquaintances`]), unless the cluster has replaced it by a new member.
 
-mod acquaintances;
+mod identity;
 pub mod frame;
 mod inbound;
 mod outbound;
-mod place;
+mod member_address;
 mod snapshots;
 
 use std::collections::BTreeMap;
@@ -25,13 +25,13 @@ use palisade_spec::raft::{Members, Message, NodeId, Term};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc};
 
-pub use acquaintances::Acquaintances;
+pub use identity::PinnedPeers;
 pub use inbound::{accept, refuse_all};
 pub use outbound::{DialError, dial_all, introduction};
-pub use place::Place;
+pub use member_address::MemberAddress;
 pub use snapshots::{Answer, Offer, Verdict};
 
-use crate::handover::Outbox;
+use crate::outbox::Outbox;
 use crate::limits;
 use crate::metrics::Metrics;
 use crate::storage::{Incarnation, Snapshots};
@@ -125,7 +125,7 @@ impl Roster {
 
 /// The data directory that a member has, if the log says it.
 fn meant(members: &Members, node: NodeId) -> Option<Incarnation> {
-    members.get(node).and_then(|member| Place::of(&member.address).incarnation)
+    members.get(node).and_then(|member| MemberAddress::of(&member.address).incarnation)
 }
 
 /// This node's links to all others.
@@ -135,7 +135,7 @@ pub struct Peers {
     links: Mutex<BTreeMap<NodeId, Arc<Link>>>,
     /// The members that are committed: which nodes are gone for ever, and which directories are meant.
     members: Mutex<Arc<Members>>,
-    acquaintances: Acquaintances,
+    pinned: PinnedPeers,
     /// This node's own, to send, and where those that it receives go.
     snapshots: Arc<Snapshots>,
     /// The right to receive a snapshot: one at a time.
@@ -177,7 +177,7 @@ impl Peers {
     /// No connection yet.
     pub fn new(
         roster: Roster,
-        acquaintances: Acquaintances,
+        pinned: PinnedPeers,
         snapshots: Arc<Snapshots>,
         metrics: Arc<Metrics>,
     ) -> (Arc<Peers>, ToDial) {
@@ -186,7 +186,7 @@ impl Peers {
             roster,
             links: Mutex::new(BTreeMap::new()),
             members: Mutex::new(Arc::default()),
-            acquaintances,
+            pinned,
             snapshots,
             receiving: Semaphore::new(1),
             metrics,
@@ -214,7 +214,7 @@ impl Peers {
         let link = self.link(message.to);
         let sent = link.is_some_and(|link| link.state.lock().dialled && link.outbox.push(message).is_ok());
         if !sent {
-            self.metrics.messages_unsent.inc();
+            self.metrics.peer_messages_dropped.inc();
         }
     }
 
@@ -223,7 +223,7 @@ impl Peers {
     pub fn set_members(&self, latest: &Members, committed: &Arc<Members>) {
         *self.members.lock() = Arc::clone(committed);
         for (id, member) in committed.iter().chain(latest.iter()).filter(|(id, _)| *id != self.roster.node) {
-            self.meet(id, &Place::of(&member.address).peer_addr);
+            self.verify_or_pin(id, &MemberAddress::of(&member.address).peer_addr);
         }
         self.links.lock().retain(|id, link| {
             let stays = !committed.was_removed(*id);
@@ -240,7 +240,7 @@ impl Peers {
 
     /// There is a node, and it can be dialled at this address, unless this node was told of another one at its start. `None`
     /// if it was removed.
-    fn meet(&self, peer: NodeId, address: &str) -> Option<Arc<Link>> {
+    fn verify_or_pin(&self, peer: NodeId, address: &str) -> Option<Arc<Link>> {
         let first = NodeId::new(peer.number(), 0);
         let address = self.roster.peer_addrs.get(&first).map_or(address, String::as_str);
         let mut links = self.links.lock();
@@ -272,7 +272,7 @@ impl Peers {
     /// Refuses a server that says it is `node`, but has another data directory than that node had.
     fn verify(&self, node: NodeId, incarnation: Incarnation, peer_addr: &str) -> Result<(), String> {
         let meant = meant(&self.members.lock(), node);
-        self.acquaintances.meet(node, incarnation, peer_addr, meant)
+        self.pinned.verify_or_pin(node, incarnation, peer_addr, meant)
     }
 
     /// Refuses a request to replace a node if its directory is not of this cluster, or not the one with which this node has met
@@ -291,9 +291,9 @@ impl Peers {
         }
         let incarnation: Incarnation = (member.lost_incarnation.parse())
             .map_err(|_| Failure::new(Code::Invalid, "lost_incarnation is not 16 hexadecimal digits"))?;
-        let taken = |message| Err(Failure::new(Code::NumberTaken, message));
+        let taken = |message| Err(Failure::new(Code::NodeIdInUse, message));
         let meant = meant(&self.members.lock(), lost);
-        let known = meant.or_else(|| self.acquaintances.incarnation(lost));
+        let known = meant.or_else(|| self.pinned.incarnation(lost));
         if known.is_some_and(|known| known != incarnation) {
             return taken(format!(
                 "node {lost} of this cluster has another data directory than the one that is lost: that is an old copy, or \
@@ -301,7 +301,7 @@ impl Peers {
             ));
         }
         let has_returned = |by: &NodeId| {
-            self.acquaintances.incarnation(*by).is_some_and(|known| member.incarnation.parse() == Ok(known))
+            self.pinned.incarnation(*by).is_some_and(|known| member.incarnation.parse() == Ok(known))
         };
         if let Some(by) = lost.next_generation().filter(has_returned) {
             return taken(format!("node {lost} has come back as {by} already: this directory is an old copy"));
@@ -356,10 +356,10 @@ mod tests {
             peer_addr: String::new(),
             peer_addrs: BTreeMap::new(),
         };
-        let acquaintances = Acquaintances::load(directory.path()).unwrap();
-        let (peers, _to_dial) = Peers::new(roster, acquaintances, snapshots.into(), Metrics::new());
+        let pinned = PinnedPeers::load(directory.path()).unwrap();
+        let (peers, _to_dial) = Peers::new(roster, pinned, snapshots.into(), Metrics::new());
         let founders = [NodeId(2), NodeId(3)];
-        let welcomed = |node: NodeId| peers.meet(node, "nowhere:1").unwrap().state.lock().welcomed = true;
+        let welcomed = |node: NodeId| peers.verify_or_pin(node, "nowhere:1").unwrap().state.lock().welcomed = true;
         welcomed(NodeId(2));
         assert!(!peers.is_known_to(&founders));
         welcomed(NodeId::new(3, 1));

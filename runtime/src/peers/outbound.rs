@@ -86,7 +86,7 @@ pub(super) async fn connect(peers: &Peers, link: &Link, purpose: Purpose) -> Res
         let verified = tokio::task::block_in_place(|| {
             peers.verify(peer, welcomed.incarnation, &address)?;
             // Only a hint for a time when this node has lost its log.
-            if let Err(error) = peers.acquaintances.reached(peer, &address) {
+            if let Err(error) = peers.pinned.reached(peer, &address) {
                 warn!(%peer, address, %error, "cannot remember a node's address");
             }
             Ok(())

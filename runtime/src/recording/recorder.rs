@@ -1,4 +1,4 @@
-//! The recorder: the [`Tap`] that writes down what it is shown.
+//! The recorder: the [`Observer`] that writes down what it is shown.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use tracing::error;
 
 use super::format::{Digest, FRAME_HEADER, Header, MAGIC, Record, seal};
 use super::keeper;
-use crate::core::Tap;
+use crate::core::Observer;
 use crate::storage::Identity;
 
 /// Between two digests of the state there are at least this many inputs; and as many as the state has parts, so that it
@@ -117,7 +117,7 @@ impl Recorder {
     }
 }
 
-impl Tap for Recorder {
+impl Observer for Recorder {
     fn recovered(&mut self, durable: &Durable<LockTable>) {
         let after = self.elapsed();
         self.note(&Record::<_, ()>::Recovered { after, durable });

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 use super::{ServeError, ServerConfig, bind};
-use crate::peers::{self, Acquaintances, Roster};
+use crate::peers::{self, PinnedPeers, Roster};
 use crate::storage::{Identity, Incarnation, LockedDir, StorageError};
 
 /// The pause between two attempts.
@@ -75,7 +75,7 @@ pub(super) async fn replace(config: &ServerConfig, damage: StorageError) -> Resu
 
 /// Where other nodes may be: those of the command line, the founders, and all that this node has met.
 fn others(config: &ServerConfig, identity: &Identity) -> Result<BTreeMap<String, NodeId>, StorageError> {
-    let met = Acquaintances::load(&config.data)?.addresses();
+    let met = PinnedPeers::load(&config.data)?.addresses();
     let known = identity.founders.iter().chain(&config.peers).map(|(&node, address)| (node, address.clone()));
     let others = known.chain(met).filter(|(node, _)| node.number() != identity.node.number());
     Ok(others.map(|(node, address)| (address, node)).collect())
@@ -126,7 +126,7 @@ async fn wait_until_replaced(
                 Err(error) => {
                     answers.push(format!("the node that serves clients at {endpoint}: {error}"));
                     match &error {
-                        Error::Refused(Failure { error: Code::NumberTaken | Code::Invalid, .. }) => {
+                        Error::Refused(Failure { error: Code::NodeIdInUse | Code::Invalid, .. }) => {
                             refusal = Some(error)
                         }
                         _ => all_refuse = false,

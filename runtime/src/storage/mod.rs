@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `lock` | locked while a process uses the directory; holds its number |
 //! | `identity.json` | cluster, node, founders, the directory's own number: fixed at the first start; which segments the log has |
-//! | `peers.json` | which directories' nodes this one has met (see `peers::acquaintances`) |
+//! | `peers.json` | which directories' nodes this one has met (see `peers::identity`) |
 //! | `wal-00000000000000000001.log`… | the log's segments |
 //! | `snapshot-00000000000000000700-3.snap`… | the state after entry 700, which is of term 3 |
 //! | `return.json` | this node has lost its log, and is on its way to a new identity (see `set_aside`) |
@@ -71,11 +71,11 @@ pub(crate) mod files;
 mod frame;
 mod identity;
 mod mask;
-mod outline;
-mod prepare;
+mod log_summary;
+mod preallocate;
 mod record;
 mod recover;
-mod remove;
+mod segment_gc;
 mod replay;
 mod segment;
 mod set_aside;

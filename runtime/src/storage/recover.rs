@@ -13,8 +13,8 @@ use serde::de::DeserializeOwned;
 use super::disk::{Access, Disk};
 use super::evidence::{Evidence, SLOTS_END, Slots, SoundFrames};
 use super::frame::{self, Flaw, Frame, KIND_BATCH, Sequence};
-use super::outline::Outline;
-use super::prepare::zero;
+use super::log_summary::LogSummary;
+use super::preallocate::zero;
 use super::record::Record;
 use super::replay::Replay;
 use super::segment::{self, Segment, SegmentNumber, Start};
@@ -55,7 +55,7 @@ pub struct Cut {
 pub(super) struct Recovered<S: StateMachine> {
     pub(super) durable: Durable<S>,
     /// The log as its segments tell it, even if it still has to be [settled](Recovered::settled).
-    pub(super) outline: Outline,
+    pub(super) outline: LogSummary,
     pub(super) snapshots: Snapshots,
     /// Whether the log on the disk still has to be told that it gave way to a leader's snapshot.
     pub(super) settled: bool,

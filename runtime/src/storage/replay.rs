@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use palisade_spec::raft::{Durable, Entry, HardState, Index, Log, Position, Snapshot, Stamp, StateMachine};
 
-use super::outline::Outline;
+use super::log_summary::LogSummary;
 use super::record::Record;
 use super::segment::Start;
 
@@ -48,8 +48,8 @@ impl<S: StateMachine> Replay<S> {
     }
 
     /// The log as the records tell it, whatever the newest snapshot says: what the next segment goes on from.
-    pub(super) fn outline(&self) -> Outline {
-        Outline::of(self.start(), &self.durable.log)
+    pub(super) fn outline(&self) -> LogSummary {
+        LogSummary::of(self.start(), &self.durable.log)
     }
 
     /// Whether the log goes further than the snapshot.

@@ -23,11 +23,11 @@ use super::disk::{Access, DiskFile};
 use super::evidence::{Evidence, Slots};
 use super::frame::{FrameBuffer, KIND_BATCH, Sequence};
 use super::identity::Segments;
-use super::outline::Outline;
-use super::prepare::{Blank, Preparation};
+use super::log_summary::LogSummary;
+use super::preallocate::{Blank, Preparation};
 use super::record::Record;
 use super::recover::{self, LastSegment, RecoveryReport};
-use super::remove::Removal;
+use super::segment_gc::Removal;
 use super::segment::{FRAMES_AT, Header, SegmentNumber, Start};
 use super::{DataDir, Snapshots, Space, StorageError};
 
@@ -71,7 +71,7 @@ pub struct Wal<S: StateMachine> {
     preparation: Preparation,
     space: Arc<Space>,
     /// What the log has come to.
-    outline: Outline,
+    outline: LogSummary,
     /// All segments that are there, each with the last entry before it.
     segments: Vec<(SegmentNumber, Index)>,
     removal: Removal,

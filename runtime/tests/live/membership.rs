@@ -201,7 +201,7 @@ fn changes_that_make_no_sense_are_refused() {
     let cluster = Cluster::start_calm(3);
     let leader = cluster.client_addr(cluster.wait_ready());
     let post = |path: &str, body: &Value| http::post(&leader, path, &body.to_string()).unwrap();
-    post("/v1/members", &json!({"id": 1, "peer_addr": "127.0.0.1:1"})).refused(409, "number_taken");
+    post("/v1/members", &json!({"id": 1, "peer_addr": "127.0.0.1:1"})).refused(409, "node_id_in_use");
     post("/v1/members", &json!({"id": 4, "peer_addr": "nowhere"})).refused(400, "invalid");
     post("/v1/members", &json!({"id": 4})).refused(400, "invalid");
     post("/v1/members", &json!({"id": 70000, "peer_addr": "127.0.0.1:1"})).refused(400, "invalid");
@@ -235,7 +235,7 @@ fn a_server_that_lost_its_disk_does_not_come_back_under_its_number() {
     palisade_says(&cluster, &["members", "remove", &lost.to_string()]);
     assert_eq!(places(&lock(&cluster, "report")), (Some((session, grant.token)), vec![]));
     let body = json!({"id": lost, "peer_addr": "127.0.0.1:1"});
-    post_to_leader(&cluster.endpoints(), "/v1/members", &body).refused(409, "number_taken");
+    post_to_leader(&cluster.endpoints(), "/v1/members", &body).refused(409, "node_id_in_use");
 }
 
 /// Goal: a new cluster begins with the state of a snapshot. Who held a lock holds it; later tokens are greater than any

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use palisade::core::{Ask, Asker, ConnectionId, Event, Responder};
+use palisade::core::{Request, Acquirer, ConnectionId, Event, Responder};
 use palisade_client::wire::Code;
 use palisade_spec::raft::NodeId;
 use rand::Rng;
@@ -64,7 +64,7 @@ impl World {
                 continue;
             }
             match deed {
-                Deed::Ask(node, call, ask) => self.after(delay, Happening::Request(node, call, Box::new(ask))),
+                Deed::Request(node, call, ask) => self.after(delay, Happening::Request(node, call, Box::new(ask))),
                 Deed::HangUp(node, connection) => {
                     // It is noticed late, if the other side just fell silent.
                     let late = if self.rng.random_bool(0.3) { self.milliseconds(0..3000) } else { Duration::ZERO };
@@ -79,7 +79,7 @@ impl World {
     }
 
     /// A request arrives at a node.
-    pub(super) fn request(&mut self, node: NodeId, call: CallId, ask: Ask) {
+    pub(super) fn request(&mut self, node: NodeId, call: CallId, ask: Request) {
         if self.servers.get(&node).is_none_or(|server| server.process.is_none()) {
             return;
         }
@@ -90,10 +90,10 @@ impl World {
         responder.asked = asked;
         self.servers[&node].host.open(call, reply);
         self.watch_wait(node, call, &ask);
-        if let Ask::Open(opening) | Ask::Acquire { session: Asker::Once(opening), .. } = &ask {
+        if let Request::Open(opening) | Request::Acquire { session: Acquirer::Once(opening), .. } = &ask {
             self.openings.insert(call, opening.nonce);
         }
-        self.hand(node, |inbox| inbox.events.push(Event::Ask(ask, responder)));
+        self.hand(node, |inbox| inbox.events.push(Event::Request(ask, responder)));
     }
 
     /// A node learns that a connection is gone.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use palisade::core::{Ask, ConnectionId, Event, Responder};
+use palisade::core::{Request, ConnectionId, Event, Responder};
 use palisade_spec::raft::{Address, Change, Members, NodeId};
 use rand::Rng;
 use rand::seq::IndexedRandom;
@@ -46,7 +46,7 @@ impl World {
             let mut responder = Responder::once(connection, answer);
             responder.asked = self.shown(leader);
             self.servers[&leader].host.open(CallId { client: ClientId(u16::MAX), number: 0, connection }, reply);
-            self.hand(leader, |inbox| inbox.events.push(Event::Ask(ask, responder)));
+            self.hand(leader, |inbox| inbox.events.push(Event::Request(ask, responder)));
         }
     }
 
@@ -75,12 +75,12 @@ impl World {
         }
     }
 
-    fn next_change(&mut self, leader: NodeId, members: &Members) -> Option<Ask> {
+    fn next_change(&mut self, leader: NodeId, members: &Members) -> Option<Request> {
         let is_rotten = |id: &NodeId| self.servers.get(id).is_some_and(|server| server.fitness == Fitness::Rotten);
         if let Some(lost) = members.ids().find(is_rotten) {
             let by = lost.next_generation().filter(|_| self.rng.random_bool(0.8));
             let address = Address::from(format!("node-{lost}:2").as_str());
-            return Some(Ask::Change(by.map_or(Change::Remove(lost), |by| Change::Replace { lost, by, address })));
+            return Some(Request::Change(by.map_or(Change::Remove(lost), |by| Change::Replace { lost, by, address })));
         }
         // It gets its vote back without anybody's help.
         if members.returning().next().is_some() {
@@ -90,7 +90,7 @@ impl World {
         let learners: Vec<NodeId> = members.ids().filter(|id| !members.is_voter(*id)).collect();
         if voters.len() < self.operator.wanted {
             return match learners.first() {
-                Some(&learner) => Some(Ask::Change(Change::Promote(learner))),
+                Some(&learner) => Some(Request::Change(Change::Promote(learner))),
                 // One that comes in a calm may be behind at its end.
                 None => self.storms.then(|| self.add()),
             };
@@ -104,15 +104,15 @@ impl World {
             1..=3 => {
                 self.tally.transfers += 1;
                 let to = voters.choose(&mut self.rng).copied().filter(|_| self.rng.random());
-                return Some(Ask::Transfer(to));
+                return Some(Request::Transfer(to));
             }
             4 if voters.len() > self.operator.wanted || (voters.len() > 3 && self.rng.random()) => {
-                return voters.choose(&mut self.rng).map(|&voter| Ask::Change(Change::Remove(voter)));
+                return voters.choose(&mut self.rng).map(|&voter| Request::Change(Change::Remove(voter)));
             }
             5 if learners.is_empty() && self.rng.random() => return Some(self.add()),
             6 => {
                 let gone = learners.first().copied().filter(|_| self.rng.random());
-                return gone.filter(|gone| *gone != leader).map(|gone| Ask::Change(Change::Remove(gone)));
+                return gone.filter(|gone| *gone != leader).map(|gone| Request::Change(Change::Remove(gone)));
             }
             _ => {}
         }
@@ -120,7 +120,7 @@ impl World {
     }
 
     /// A new server, and the change that makes it a learner.
-    fn add(&mut self) -> Ask {
+    fn add(&mut self) -> Request {
         // One that was asked for before, and whose change was lost, is asked for again.
         let newest = NodeId(self.operator.next - 1);
         let is_waiting = self.servers[&newest].fitness == Fitness::Sound
@@ -136,6 +136,6 @@ impl World {
             self.after(Duration::from_millis(1), Happening::Start(id));
             id
         };
-        Ask::Change(Change::Add { id, address: Address::from(format!("node-{id}:1").as_str()) })
+        Request::Change(Change::Add { id, address: Address::from(format!("node-{id}:1").as_str()) })
     }
 }

@@ -258,7 +258,7 @@ impl World {
             view: Arc::new(SharedView::default()),
             metrics: Metrics::new(),
             max_sessions: limits::SESSIONS,
-            tap: Some(Box::new(Eye { node: id, judge: Arc::clone(&self.judge) })),
+            observer: Some(Box::new(Eye { node: id, judge: Arc::clone(&self.judge) })),
         };
         let driver = Driver::new(parts, server.clock.at(now));
         let (boot, last) = (server.boot, driver.node().log().last().index);

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use palisade::core::{Ask, Asker};
+use palisade::core::{Request, Acquirer};
 use palisade_spec::lock::{Key, LockTable, SessionId};
 use palisade_spec::raft::{Index, Node, NodeId, Term};
 
@@ -46,14 +46,14 @@ struct Seen {
 
 impl World {
     /// A request arrives at a node. Waits are looked after.
-    pub(super) fn watch_wait(&mut self, node: NodeId, call: CallId, ask: &Ask) {
-        let Ask::Acquire { wait, session, key } = ask else { return };
+    pub(super) fn watch_wait(&mut self, node: NodeId, call: CallId, ask: &Request) {
+        let Request::Acquire { wait, session, key } = ask else { return };
         if wait.is_zero() {
             return;
         }
         let place = match session {
-            Asker::Session(session, _) => Some((*session, key.clone())),
-            Asker::Once(_) => None,
+            Acquirer::Session(session, _) => Some((*session, key.clone())),
+            Acquirer::Once(_) => None,
         };
         let ends = self.now + longest(*wait);
         self.waits.push(OpenWait { node, boot: self.servers[&node].boot(), call, place, ends, seen: None });

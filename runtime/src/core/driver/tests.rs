@@ -12,7 +12,7 @@ use rand::SeedableRng;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::core::{Ask, ConnectionId, Responder};
+use crate::core::{Request, ConnectionId, Responder};
 use crate::limits;
 use crate::storage::{DataDir, Identity};
 
@@ -117,7 +117,7 @@ impl World {
                 view: Arc::default(),
                 metrics: Metrics::new(),
                 max_sessions: limits::SESSIONS,
-                tap: None,
+                observer: None,
             };
             (id, Server { driver: Driver::new(parts, zero), taken, inbox: Batch::default() })
         };
@@ -211,13 +211,13 @@ impl World {
     }
 
     /// A node is asked for something, over a connection of its own.
-    fn ask(&mut self, id: NodeId, op: Op) -> (ConnectionId, Reply) {
+    fn request(&mut self, id: NodeId, op: Op) -> (ConnectionId, Reply) {
         self.connections += 1;
         let connection = ConnectionId(self.connections);
         let (sender, reply) = oneshot::channel();
         let mut responder = Responder::once(connection, sender);
         responder.asked = self.zero + self.now;
-        self.hand(id, Event::Ask(Ask::from_wire(op).unwrap(), responder));
+        self.hand(id, Event::Request(Request::from_wire(op).unwrap(), responder));
         (connection, reply)
     }
 
@@ -226,7 +226,7 @@ impl World {
     }
 
     fn answer(&mut self, id: NodeId, op: Op) -> Answer {
-        let (_, mut reply) = self.ask(id, op);
+        let (_, mut reply) = self.request(id, op);
         let mut answer = None;
         self.run_until("an answer", |_| {
             answer = reply.try_recv().ok();
@@ -263,21 +263,21 @@ fn waits_end_although_the_leader_hands_over_to_the_dead() {
     world.answer(leader, acquire(Some(holder), Duration::ZERO));
     let dead = world.other_than(leader);
     world.stop(dead);
-    let waits = (1..=10).map(|number| world.ask(leader, acquire(None, number * 50 * MILLISECOND)).1);
+    let waits = (1..=10).map(|number| world.request(leader, acquire(None, number * 50 * MILLISECOND)).1);
     let mut waits: Vec<Reply> = waits.collect();
     let leaving = world.open_session(leader);
-    let (connection, _gone) = world.ask(leader, acquire(Some(leaving), Duration::from_secs(3600)));
+    let (connection, _gone) = world.request(leader, acquire(Some(leaving), Duration::from_secs(3600)));
     world.run_until("everybody in the queue", |world| world.queue(leader) == 11);
 
     let transfer = Op::Transfer(Transfer { to: Some(dead.number()) });
-    let (_, mut transferred) = world.ask(leader, transfer.clone());
+    let (_, mut transferred) = world.request(leader, transfer.clone());
     let (end, mut failed, mut leaves) = (world.now + Duration::from_secs(2), 0, Some(connection));
     while world.now < end {
         world.step();
         if let Ok(answer) = transferred.try_recv() {
             assert!(matches!(answer, Err(Failure { error: Code::NotTransferred, .. })));
             failed += 1;
-            transferred = world.ask(leader, transfer.clone()).1;
+            transferred = world.request(leader, transfer.clone()).1;
         }
         if failed == 2
             && let Some(connection) = leaves.take()
@@ -309,7 +309,7 @@ fn a_follower_that_loads_slowly_catches_up() {
     world.stop(late);
     let write = |world: &mut World| {
         if world.now.as_millis().is_multiple_of(4) {
-            let (_, reply) = world.ask(leader, Op::CloseSession { session });
+            let (_, reply) = world.request(leader, Op::CloseSession { session });
             world.unread.push(reply);
         }
     };

@@ -9,10 +9,10 @@ use palisade_spec::raft::{Durable, Index, Members, Position, Stamp, StateMachine
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::core::Doors;
+use crate::core::CoreInbox;
 use crate::descriptors::Descriptors;
 use crate::metrics::Metrics;
-use crate::peers::{Acquaintances, Roster, accept};
+use crate::peers::{PinnedPeers, Roster, accept};
 use crate::storage::{DataDir, Identity, Incarnation, Snapshots, Wal};
 
 const CLUSTER: u64 = 7;
@@ -44,7 +44,7 @@ struct Scene {
     _directories: [tempfile::TempDir; 2],
     sender: Arc<Peers>,
     receiver: Arc<Peers>,
-    doors: Doors,
+    inbox: CoreInbox,
     network: Arc<Network>,
 }
 
@@ -72,18 +72,18 @@ impl Scene {
                 peer_addr: "127.0.0.1:1".into(),
                 peer_addrs: BTreeMap::new(),
             };
-            let acquaintances = Acquaintances::load(directory).unwrap();
-            Peers::new(roster, acquaintances, snapshots(directory, node), Metrics::new()).0
+            let pinned = PinnedPeers::load(directory).unwrap();
+            Peers::new(roster, pinned, snapshots(directory, node), Metrics::new()).0
         };
         let (sender, receiver) = (peers(SENDER, directories[0].path()), peers(RECEIVER, directories[1].path()));
         let network = Arc::new(Network { cuts: parking_lot::Mutex::new(cuts.to_vec()), ..Network::default() });
         tokio::spawn(carry_all(Arc::clone(&network), proxy, back.to_string()));
-        let (core, doors) = Core::channel();
+        let (core, inbox) = Core::channel();
         tokio::spawn(accept(Arc::clone(&receiver), core, listener, Descriptors::AT_EASE));
-        let link = sender.meet(RECEIVER, &front.to_string()).unwrap();
+        let link = sender.verify_or_pin(RECEIVER, &front.to_string()).unwrap();
         link.state.lock().dialled = true;
         tokio::spawn(send_all(Arc::clone(&sender), link));
-        Scene { _directories: directories, sender, receiver, doors, network }
+        Scene { _directories: directories, sender, receiver, inbox, network }
     }
 
     /// Asks for the snapshot like a node does, with every heartbeat, until something reaches the receiver's core.
@@ -91,7 +91,7 @@ impl Scene {
         for _ in 0..2000 {
             assert!(self.sender.send_snapshot(RECEIVER, TERM), "it is connected");
             sleep(Duration::from_millis(10)).await;
-            if let Some(message) = self.doors.next_message() {
+            if let Some(message) = self.inbox.next_message() {
                 return message;
             }
         }

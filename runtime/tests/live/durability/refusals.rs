@@ -217,9 +217,9 @@ fn with(command: &Command, flag: &str, value: &str) -> Command {
 #[test]
 fn no_server_serves_from_a_puppets_directory() {
     let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("puppet"), "").unwrap();
+    fs::write(directory.path().join("stepper"), "").unwrap();
     let mut serve = Command::new(env!("CARGO_BIN_EXE_palisade"));
     serve.args(["serve", "--id", "1", "--client-addr", "127.0.0.1:0", "--peer-addr", "127.0.0.1:0"]);
     let said = refusal(serve.args(["--peers", "1=127.0.0.1:1", "--data"]).arg(directory.path()), CONFIG);
-    assert!(said.contains("is a puppet's directory"), "{said}");
+    assert!(said.contains("is the directory of a stepped node"), "{said}");
 }

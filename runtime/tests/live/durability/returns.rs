@@ -204,11 +204,11 @@ fn only_a_node_that_is_gone_and_known_is_replaced() {
         let refused = eventually("it is connected", || {
             Some(replace(id, 0, &own, &incarnations[&id], new)).filter(|response| response.status != 200)
         });
-        refused.refused(503, "too_early");
+        refused.refused(503, "change_not_ready");
     }
     let lost = leader % 3 + 1;
     let known = &incarnations[&lost];
-    replace(9, 0, &own, known, new).refused(409, "number_taken");
+    replace(9, 0, &own, known, new).refused(409, "node_id_in_use");
     // A follower leaves it to the leader.
     let body = json!({ "generation": 0, "cluster": own, "lost_incarnation": third, "incarnation": new }).to_string();
     let path = format!("/v1/members/{lost}/replace");
@@ -216,8 +216,8 @@ fn only_a_node_that_is_gone_and_known_is_replaced() {
     assert_eq!(redirected.status, 307, "{}", redirected.body);
     cluster.kill(lost);
     eventually("the leader sees that it is down", || member(&cluster, lost).filter(|member| !member.connected));
-    replace(lost, 1, &own, known, new).refused(409, "number_taken");
-    replace(lost, 0, &own, third, new).refused(409, "number_taken");
+    replace(lost, 1, &own, known, new).refused(409, "node_id_in_use");
+    replace(lost, 0, &own, third, new).refused(409, "node_id_in_use");
     replace(lost, 0, "00000000000000c3", known, new).refused(400, "invalid");
     replace(lost, 0, &own, "c1c1c1c1c1c1c1c1c1", new).refused(400, "invalid");
     let before = member(&cluster, lost).expect("it is a member");
@@ -225,11 +225,11 @@ fn only_a_node_that_is_gone_and_known_is_replaced() {
 
     replace(lost, 0, &own, known, new).ok();
     replace(lost, 0, &own, known, new).ok();
-    replace(lost, 0, &own, known, third).refused(409, "number_taken");
+    replace(lost, 0, &own, known, third).refused(409, "node_id_in_use");
     let now = member(&cluster, lost).expect("it is a member");
     assert!(now.generation == 1 && now.returning && now.peer_addr == before.peer_addr, "{now:?}");
     // Of the new one, the log says which directory it has.
-    replace(lost, 1, &own, known, third).refused(409, "number_taken");
+    replace(lost, 1, &own, known, third).refused(409, "node_id_in_use");
     replace(lost, 1, &own, new, third).ok();
 }
 

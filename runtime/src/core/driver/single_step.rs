@@ -16,14 +16,14 @@ impl<T: Transport> Driver<T> {
     ///
     /// # Errors
     /// As [`Driver::round`]: the process must stop.
-    pub fn pull(&mut self, input: Input<LockTable>) -> Result<(), StorageError> {
+    pub fn step_once(&mut self, input: Input<LockTable>) -> Result<(), StorageError> {
         let led = self.leading();
-        self.desk.nobody_asks(&input);
+        self.requests.nobody_asks(&input);
         self.step(input);
         self.tell_members();
         self.carry_out()?;
         if led.is_some() && led != self.leading() {
-            self.desk.lost_leadership();
+            self.requests.lost_leadership();
         }
         Ok(())
     }
@@ -31,12 +31,12 @@ impl<T: Transport> Driver<T> {
     /// Takes a snapshot of what is applied, if something was since the last one.
     pub fn take_snapshot(&mut self) {
         let (reply, _) = oneshot::channel();
-        self.taker.want(reply);
-        self.taker.tend(&self.node, self.now);
+        self.scheduler.want(reply);
+        self.scheduler.tend(&self.node, self.now);
     }
 
     /// What came of a snapshot that was taken so. The log is shortened when somebody says so.
     pub fn snapshot_written(&mut self, result: Result<SnapshotInfo, StorageError>) {
-        self.taker.written(result, self.now);
+        self.scheduler.written(result, self.now);
     }
 }

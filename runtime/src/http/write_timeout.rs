@@ -11,20 +11,20 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-use super::listen::Place;
+use super::listen::ConnectionPermit;
 use crate::limits;
 
-pub(super) struct Impatient {
+pub(super) struct WriteTimeout {
     // Closed before its place is given to another: fields are dropped in their order.
     stream: TcpStream,
     /// Runs while the other side takes nothing.
     stalled: Option<Pin<Box<Sleep>>>,
-    _place: Place,
+    _place: ConnectionPermit,
 }
 
-impl Impatient {
-    pub(super) fn new(stream: TcpStream, place: Place) -> Impatient {
-        Impatient { stream, stalled: None, _place: place }
+impl WriteTimeout {
+    pub(super) fn new(stream: TcpStream, place: ConnectionPermit) -> WriteTimeout {
+        WriteTimeout { stream, stalled: None, _place: place }
     }
 
     /// What came of a write; an error if it is out of time.
@@ -38,13 +38,13 @@ impl Impatient {
     }
 }
 
-impl AsyncRead for Impatient {
+impl AsyncRead for WriteTimeout {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<Result<()>> {
         Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }
 
-impl AsyncWrite for Impatient {
+impl AsyncWrite for WriteTimeout {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.judge(context, written)

@@ -5,7 +5,7 @@ use palisade_client::wire::{Code, Failure};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::Node;
 
-use super::ask::{Ask, Asker};
+use super::request::{Request, Acquirer};
 use super::respond::ConnectionId;
 use super::waits::Waits;
 use crate::limits;
@@ -17,7 +17,7 @@ pub(super) fn within_limits(
     waits: &Waits,
     max_sessions: usize,
     space: &Space,
-    ask: &Ask,
+    request: &Request,
     connection: ConnectionId,
 ) -> Result<(), Failure> {
     if node.log().last().index.0 - node.commit().0 >= limits::UNCOMMITTED {
@@ -25,22 +25,22 @@ pub(super) fn within_limits(
         return Err(Failure::new(Code::Overloaded, message));
     }
     let table = node.machine();
-    if space.is_low() && takes_on(table, ask) {
+    if space.is_low() && takes_on(table, request) {
         return Err(no_space(&space.view()));
     }
-    let opens = matches!(ask, Ask::Open(_) | Ask::Acquire { session: Asker::Once(_), .. });
+    let opens = matches!(request, Request::Open(_) | Request::Acquire { session: Acquirer::Once(_), .. });
     if opens && table.sessions().len() >= max_sessions {
         return reached("sessions", max_sessions);
     }
-    let Ask::Acquire { session, key, wait } = ask else { return Ok(()) };
+    let Request::Acquire { session, key, wait } = request else { return Ok(()) };
     let claims = match session {
-        Asker::Session(id, _) => table.session(*id).filter(|session| !session.claims_key(key)),
-        Asker::Once(_) => None,
+        Acquirer::Session(id, _) => table.session(*id).filter(|session| !session.claims_key(key)),
+        Acquirer::Once(_) => None,
     };
     if claims.is_some_and(|session| session.claims().len() >= limits::CLAIMS) {
         return reached("locks of one session", limits::CLAIMS);
     }
-    let is_new = claims.is_some() || matches!(session, Asker::Once(_));
+    let is_new = claims.is_some() || matches!(session, Acquirer::Once(_));
     if !is_new || wait.is_zero() {
         return Ok(());
     }
@@ -55,10 +55,10 @@ pub(super) fn within_limits(
 
 /// Whether the request begins something that a later one has to end: a session, or a claim that its session does not
 /// have yet. Everything else either ends something or keeps it.
-fn takes_on(table: &LockTable, ask: &Ask) -> bool {
-    match ask {
-        Ask::Open(_) | Ask::Acquire { session: Asker::Once(_), .. } => true,
-        Ask::Acquire { session: Asker::Session(id, _), key, .. } => {
+fn takes_on(table: &LockTable, request: &Request) -> bool {
+    match request {
+        Request::Open(_) | Request::Acquire { session: Acquirer::Once(_), .. } => true,
+        Request::Acquire { session: Acquirer::Session(id, _), key, .. } => {
             !table.session(*id).is_some_and(|session| session.claims_key(key))
         }
         _ => false,

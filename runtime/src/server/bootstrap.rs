@@ -90,7 +90,7 @@ async fn join(config: &ServerConfig, address: &str) -> Result<Identity, ServeErr
                 let (node, founders) = (config.node, BTreeMap::new());
                 return Ok(Identity { cluster, node, incarnation, founders, restored: None });
             }
-            Err(error @ Error::Refused(Failure { error: Code::NumberTaken | Code::Invalid, .. })) => {
+            Err(error @ Error::Refused(Failure { error: Code::NodeIdInUse | Code::Invalid, .. })) => {
                 return Err(failed(error));
             }
             Err(error @ Error::BadEndpoint { .. }) => return Err(failed(error)),

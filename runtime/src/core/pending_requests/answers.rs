@@ -6,40 +6,40 @@ use palisade_client::wire::{Acquired, Answer, Code, Failure, HeldBy, SessionLeas
 use palisade_spec::lock::{Claim, Event, Key, LockTable, Reply, SessionId, Token};
 use palisade_spec::raft::Node;
 
-use super::origin::{Origin, Renewer};
-use super::{Desk, operator};
-use crate::core::ask::wire_session;
+use super::requester::{Requester, Renewer};
+use super::{PendingRequests, operator};
+use crate::core::request::wire_session;
 use crate::core::respond::Responder;
 
-impl Desk {
+impl PendingRequests {
     /// The entry of a proposal is applied: whoever made it is answered.
-    pub(super) fn answer(&mut self, node: &Node<LockTable>, origin: Origin, reply: Option<Reply>, events: &[Event]) {
-        match (origin, reply) {
-            (Origin::Open { ttl_ms, responder }, Some(Reply::Opened { session })) => {
+    pub(super) fn answer(&mut self, node: &Node<LockTable>, requester: Requester, reply: Option<Reply>, events: &[Event]) {
+        match (requester, reply) {
+            (Requester::Open { ttl_ms, responder }, Some(Reply::Opened { session })) => {
                 let lease = SessionLease { session: wire_session(session), ttl_ms };
                 responder.answer(Ok(Answer::Session(lease)));
             }
-            (Origin::Close(responder), _) => {
+            (Requester::Close(responder), _) => {
                 responder.answer(Ok(Answer::SessionClosed));
             }
-            (Origin::KeepAlive(keepalives), Some(Reply::KeptAlive { missing })) => {
+            (Requester::KeepAlive(keepalives), Some(Reply::KeptAlive { missing })) => {
                 kept_alive(node.machine(), keepalives, &missing);
             }
-            (Origin::Acquire { session, key, wait, responder }, Some(reply)) => {
+            (Requester::Acquire { session, key, wait, responder }, Some(reply)) => {
                 self.count_acquire(&key, &reply, events, &responder);
                 self.acquire_answered(node.machine(), key, session.is_none(), wait, responder, reply);
             }
-            (Origin::Release { claim, responder }, Some(reply)) => {
+            (Requester::Release { claim, responder }, Some(reply)) => {
                 if matches!(claim, Claim::Held(_)) && matches!(reply, Reply::NotHolder | Reply::NoSession) {
                     self.metrics.releases_by_non_owner.inc();
                 }
                 responder.answer(released(&reply, claim));
             }
-            (Origin::Change { responder, .. }, None) => {
+            (Requester::Change { responder, .. }, None) => {
                 responder.answer(Ok(Answer::Members(operator::members_view(node))));
             }
-            (Origin::Withdraw(_) | Origin::CloseUnclaimed(_) | Origin::Nobody, _) => {}
-            (origin, reply) => unreachable!("{origin:?} was answered with {reply:?}"),
+            (Requester::Withdraw(_) | Requester::CloseUnclaimed(_) | Requester::Nobody, _) => {}
+            (requester, reply) => unreachable!("{requester:?} was answered with {reply:?}"),
         }
     }
 

@@ -7,7 +7,7 @@ use palisade_spec::lock::{Claim, Key, SessionId};
 use palisade_spec::raft::{Change, Index, Term};
 
 use crate::core::respond::Responder;
-use crate::core::waits::Place;
+use crate::core::waits::QueueSlot;
 
 /// A proposal that stands in the log.
 #[derive(Debug)]
@@ -15,12 +15,12 @@ pub(super) struct Inflight {
     pub(super) index: Index,
     pub(super) term: Term,
     pub(super) proposed: Instant,
-    pub(super) origin: Origin,
+    pub(super) requester: Requester,
 }
 
 /// Who made a proposal, and what the answer needs to know.
 #[derive(Debug)]
-pub(super) enum Origin {
+pub(super) enum Requester {
     Open {
         ttl_ms: u64,
         responder: Responder,
@@ -43,7 +43,7 @@ pub(super) enum Origin {
         responder: Responder,
     },
     /// The desk itself: a wait has ended.
-    Withdraw(Place),
+    Withdraw(QueueSlot),
     /// The desk itself: nobody received the grant of this once-session.
     CloseUnclaimed(SessionId),
     /// An input that was stepped by hand.
@@ -59,11 +59,11 @@ pub(super) enum Renewer {
     Wait(Key),
 }
 
-impl Origin {
+impl Requester {
     /// The place in a queue that somebody who is there is asking for.
-    pub(super) fn place(&self) -> Option<Place> {
+    pub(super) fn place(&self) -> Option<QueueSlot> {
         match self {
-            Origin::Acquire { session, key, wait, responder } if !wait.is_zero() && !responder.is_gone() => {
+            Requester::Acquire { session, key, wait, responder } if !wait.is_zero() && !responder.is_gone() => {
                 Some(((*session)?, key.clone()))
             }
             _ => None,
@@ -73,19 +73,19 @@ impl Origin {
     /// Nobody can say what became of it, or nothing will.
     pub(super) fn fail(self, failure: &Failure) {
         let responders: Vec<Responder> = match self {
-            Origin::Open { responder, .. }
-            | Origin::Close(responder)
-            | Origin::Acquire { responder, .. }
-            | Origin::Release { responder, .. }
-            | Origin::Change { responder, .. } => vec![responder],
-            Origin::KeepAlive(keepalives) => {
+            Requester::Open { responder, .. }
+            | Requester::Close(responder)
+            | Requester::Acquire { responder, .. }
+            | Requester::Release { responder, .. }
+            | Requester::Change { responder, .. } => vec![responder],
+            Requester::KeepAlive(keepalives) => {
                 let clients = keepalives.into_iter().filter_map(|(_, renewer)| match renewer {
                     Renewer::Client(responder) => Some(responder),
                     Renewer::Wait(_) => None,
                 });
                 clients.collect()
             }
-            Origin::Withdraw(_) | Origin::CloseUnclaimed(_) | Origin::Nobody => Vec::new(),
+            Requester::Withdraw(_) | Requester::CloseUnclaimed(_) | Requester::Nobody => Vec::new(),
         };
         for responder in responders {
             responder.answer(Err(failure.clone()));

@@ -13,10 +13,10 @@
 //! A puppet listens on the loopback device only, and believes in no address elsewhere. Its directory is marked: no server
 //! serves from it; and a puppet takes no directory that a server has founded.
 
-mod score;
-mod stage;
-pub mod strings;
-mod ways;
+mod effect_log;
+mod observed_disk;
+pub mod protocol;
+mod observed_transport;
 
 use std::io::{self, BufRead, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -30,22 +30,22 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::net::TcpListener;
 
-use self::score::Score;
-use self::stage::{Onlooker, Stage};
-use self::strings::{Answer, Now, Pull, Setting, Stepped, Stop};
-use self::ways::Ways;
-use crate::core::{Core, Doors, Driver, DriverParts, SnapshotPolicy, SnapshotWriter, Tap, Timing};
+use self::effect_log::EffectLog;
+use self::observed_disk::{ReadOnlyDisk, ObservedDisk};
+use self::protocol::{Answer, Now, Request, Setting, Stepped, Stop};
+use self::observed_transport::ObservedTransport;
+use crate::core::{Core, CoreInbox, Driver, DriverParts, SnapshotPolicy, SnapshotWriter, Observer, Timing};
 use crate::descriptors::Descriptors;
 use crate::limits;
 use crate::metrics::Metrics;
-use crate::peers::{self, Acquaintances, Peers, Roster};
+use crate::peers::{self, PinnedPeers, Peers, Roster};
 use crate::storage::{
     Disk, Identity, Incarnation, LockedDir, SnapshotInfo, Snapshots, StorageError, SystemDisk, Wal, files,
 };
 use crate::sync::Mutex;
 
 /// The file that marks a puppet's directory.
-const MARK: &str = "puppet";
+const MARK: &str = "stepper";
 /// How long a message that is to be taken may still be on its way through the socket.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -56,12 +56,12 @@ pub fn owns(directory: &Path) -> bool {
 
 /// Why a puppet cannot be played with, or no longer.
 #[derive(Debug, thiserror::Error)]
-pub enum PuppetError {
+pub enum StepperError {
     /// The directory is a server's.
-    #[error("{} is the directory of a node that serves: a puppet would make it say what it never said", .0.display())]
+    #[error("{} is the directory of a node that serves: a stepper would make it say what it never said", .0.display())]
     Served(PathBuf),
     /// Somebody else could be reached.
-    #[error("`{0}` is not an address of this machine's own, and a puppet has no business elsewhere")]
+    #[error("`{0}` is not an address of this machine's own, and a stepper has no business elsewhere")]
     Elsewhere(String),
     /// The first line says nothing that can be understood.
     #[error("the setting makes no sense: {0}")]
@@ -77,14 +77,14 @@ pub enum PuppetError {
     Storage(#[from] StorageError),
 }
 
-impl PuppetError {
+impl StepperError {
     /// The process's exit code, after sysexits.
     pub fn exit_code(&self) -> u8 {
         match self {
-            PuppetError::Served(_) | PuppetError::Elsewhere(_) | PuppetError::Setting(_) => 78,
-            PuppetError::Strings(_) => 65,
-            PuppetError::Listen(_) => 71,
-            PuppetError::Storage(_) => 74,
+            StepperError::Served(_) | StepperError::Elsewhere(_) | StepperError::Setting(_) => 78,
+            StepperError::Strings(_) => 65,
+            StepperError::Listen(_) => 71,
+            StepperError::Storage(_) => 74,
         }
     }
 }
@@ -92,28 +92,28 @@ impl PuppetError {
 /// Plays the node of a directory as standard input says, until that ends.
 ///
 /// # Errors
-/// See [`PuppetError`].
-pub fn run(directory: &Path) -> Result<(), PuppetError> {
-    let score = Arc::new(Score::new());
-    let lines = read_lines(Arc::clone(&score)).map_err(PuppetError::Strings)?;
+/// See [`StepperError`].
+pub fn run(directory: &Path) -> Result<(), StepperError> {
+    let effects = Arc::new(EffectLog::new());
+    let lines = read_lines(Arc::clone(&effects)).map_err(StepperError::Strings)?;
     let Ok(first) = lines.recv() else { return Ok(()) };
-    let setting = serde_json::from_str(&first).map_err(PuppetError::Setting)?;
+    let setting = serde_json::from_str(&first).map_err(StepperError::Setting)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.map_err(PuppetError::Listen)?;
-    let mut puppet = Puppet::begin(directory, setting, score, runtime)?;
-    puppet.say(&Answer::Ready { peer_addr: puppet.peer_addr.to_string(), self_now: Box::new(puppet.now()?) })?;
+    let runtime = runtime.map_err(StepperError::Listen)?;
+    let mut stepper = Stepper::begin(directory, setting, effects, runtime)?;
+    stepper.say(&Answer::Ready { peer_addr: stepper.peer_addr.to_string(), self_now: Box::new(stepper.now()?) })?;
     for line in lines {
         let answer = match serde_json::from_str(&line) {
-            Ok(pull) => puppet.pull(pull)?,
+            Ok(request) => stepper.request(request)?,
             Err(error) => Answer::Cannot(format!("that makes no sense: {error}")),
         };
-        puppet.say(&answer)?;
+        stepper.say(&answer)?;
     }
     Ok(())
 }
 
 /// Reads the strings beside the puppet: it notices their end wherever it stands.
-fn read_lines(score: Arc<Score>) -> io::Result<mpsc::Receiver<String>> {
+fn read_lines(effects: Arc<EffectLog>) -> io::Result<mpsc::Receiver<String>> {
     let (pulled, lines) = mpsc::channel();
     let read = move || {
         for line in io::stdin().lock().lines().map_while(Result::ok) {
@@ -121,16 +121,16 @@ fn read_lines(score: Arc<Score>) -> io::Result<mpsc::Receiver<String>> {
                 break;
             }
         }
-        score.cut();
+        effects.cut();
     };
     std::thread::Builder::new().name("strings".into()).spawn(read)?;
     Ok(lines)
 }
 
-struct Puppet {
-    driver: Driver<Ways>,
-    doors: Doors,
-    score: Arc<Score>,
+struct Stepper {
+    driver: Driver<ObservedTransport>,
+    inbox: CoreInbox,
+    effects: Arc<EffectLog>,
     seen: Arc<Mutex<Seen>>,
     written: Arc<Mutex<Option<Result<SnapshotInfo, StorageError>>>>,
     directory: PathBuf,
@@ -142,21 +142,21 @@ struct Puppet {
     _runtime: tokio::runtime::Runtime,
 }
 
-impl Puppet {
+impl Stepper {
     fn begin(
         directory: &Path,
         setting: Setting,
-        score: Arc<Score>,
+        effects: Arc<EffectLog>,
         runtime: tokio::runtime::Runtime,
-    ) -> Result<Puppet, PuppetError> {
+    ) -> Result<Stepper, StepperError> {
         for address in setting.founders.values().chain([&setting.peer_addr]) {
             stays_here(address)?;
         }
-        let locked = LockedDir::open_on(Arc::new(Stage(Arc::clone(&score))), directory)?;
+        let locked = LockedDir::open_on(Arc::new(ObservedDisk(Arc::clone(&effects))), directory)?;
         if locked.identity().is_some() && !owns(directory) {
-            return Err(PuppetError::Served(directory.to_owned()));
+            return Err(StepperError::Served(directory.to_owned()));
         }
-        files::replace(&SystemDisk, &directory.join(MARK), directory, b"a puppet's: no node serves from here\n")?;
+        files::replace(&SystemDisk, &directory.join(MARK), directory, b"a stepper's: no node serves from here\n")?;
         let incarnation = Incarnation(setting.incarnation);
         let Setting { node, cluster, founders, machine, segment_bytes, .. } = setting;
         let Setting { max_batch, max_inflight, max_commits, .. } = setting;
@@ -166,8 +166,8 @@ impl Puppet {
         let (wal, durable, report) =
             Wal::open_with_segments_of(segment_bytes, locked.claim(&identity)?, blank.clone())?;
 
-        let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).map_err(PuppetError::Listen)?;
-        let peer_addr = listener.local_addr().map_err(PuppetError::Listen)?;
+        let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).map_err(StepperError::Listen)?;
+        let peer_addr = listener.local_addr().map_err(StepperError::Listen)?;
         let metrics = Metrics::new();
         let roster = Roster {
             cluster,
@@ -177,9 +177,9 @@ impl Puppet {
             peer_addr: setting.peer_addr,
             peer_addrs: identity.founders.clone(),
         };
-        let acquaintances = Acquaintances::load(directory)?;
+        let acquaintances = PinnedPeers::load(directory)?;
         let (peers, to_dial) = Peers::new(roster, acquaintances, Arc::clone(wal.snapshots()), Arc::clone(&metrics));
-        let (core, doors) = Core::channel();
+        let (core, inbox) = Core::channel();
         let (seen, written) = (Arc::new(Mutex::new(Seen::default())), Arc::default());
         let writer = Scribe { snapshots: Arc::clone(wal.snapshots()), written: Arc::clone(&written) };
         let parts = DriverParts {
@@ -193,20 +193,20 @@ impl Puppet {
             jitter: SmallRng::seed_from_u64(0),
             snapshots: SnapshotPolicy { log_bytes: u64::MAX, interval: Duration::MAX, margin: 0 },
             writer: Box::new(writer),
-            transport: Ways { peers: Arc::clone(&peers), score: Arc::clone(&score) },
+            transport: ObservedTransport { peers: Arc::clone(&peers), effects: Arc::clone(&effects) },
             view: Arc::clone(core.view()),
             metrics,
             max_sessions: limits::SESSIONS,
-            tap: Some(Box::new(Watcher(Arc::clone(&seen)))),
+            observer: Some(Box::new(Watcher(Arc::clone(&seen)))),
         };
         let driver = Driver::new(parts, Instant::now());
         runtime.spawn(peers::accept(Arc::clone(&peers), core, listener, Descriptors::AT_EASE));
         runtime.spawn(peers::dial_all(Arc::clone(&peers), to_dial));
         let directory = directory.to_owned();
-        Ok(Puppet {
+        Ok(Stepper {
             driver,
-            doors,
-            score,
+            inbox,
+            effects,
             seen,
             written,
             directory,
@@ -218,20 +218,20 @@ impl Puppet {
         })
     }
 
-    fn pull(&mut self, pull: Pull) -> Result<Answer, PuppetError> {
-        match pull {
-            Pull::Give { input: Input::Receive(_), .. } => Ok(Answer::Cannot("messages come from peers".into())),
-            Pull::Give { input, stop } => self.step(input, stop),
-            Pull::Receive { from, stop } => {
-                let messages = self.doors.messages_within(PATIENCE).unwrap_or_default();
+    fn request(&mut self, request: Request) -> Result<Answer, StepperError> {
+        match request {
+            Request::Give { input: Input::Receive(_), .. } => Ok(Answer::Cannot("messages come from peers".into())),
+            Request::Give { input, stop } => self.step(input, stop),
+            Request::Receive { from, stop } => {
+                let messages = self.inbox.messages_within(PATIENCE).unwrap_or_default();
                 match <[_; 1]>::try_from(messages) {
                     Ok([message]) if message.from == from => self.step(Input::Receive(message), stop),
                     Ok([message]) => Ok(Answer::Cannot(format!("the next message is from node {}", message.from))),
                     Err(messages) => Ok(Answer::Cannot(format!("{} messages came at once", messages.len()))),
                 }
             }
-            Pull::TakeSnapshot => {
-                self.score.begin(None);
+            Request::TakeSnapshot => {
+                self.effects.begin(None);
                 self.driver.take_snapshot();
                 let Some(result) = self.written.lock().take() else {
                     return Ok(Answer::Cannot("nothing is applied that the newest snapshot does not include".into()));
@@ -246,16 +246,16 @@ impl Puppet {
         }
     }
 
-    fn step(&mut self, input: Input<LockTable>, stop: Option<Stop>) -> Result<Answer, PuppetError> {
-        self.score.begin(stop);
-        self.driver.pull(input)?;
+    fn step(&mut self, input: Input<LockTable>, stop: Option<Stop>) -> Result<Answer, StepperError> {
+        self.effects.begin(stop);
+        self.driver.step_once(input)?;
         let Seen { input, outputs } = std::mem::take(&mut *self.seen.lock());
-        let input = input.expect("a pull is a step");
-        let deeds = self.score.deeds();
-        Ok(Answer::Stepped(Box::new(Stepped { input, outputs, deeds, now: self.now()? })))
+        let input = input.expect("a request is a step");
+        let effects = self.effects.effects();
+        Ok(Answer::Stepped(Box::new(Stepped { input, outputs, effects, now: self.now()? })))
     }
 
-    fn now(&self) -> Result<Now, PuppetError> {
+    fn now(&self) -> Result<Now, StepperError> {
         // What goes on beside the core may remove a segment between a look at the directory and one at the segment.
         let mut attempts = 0..3;
         let disk = loop {
@@ -270,23 +270,23 @@ impl Puppet {
 
     /// The disk, as a start would find it.
     fn read_back(&self) -> Result<Durable<LockTable>, StorageError> {
-        let disk: Arc<dyn Disk> = Arc::new(Onlooker);
+        let disk: Arc<dyn Disk> = Arc::new(ReadOnlyDisk);
         let directory = LockedDir::open_on(disk, &self.directory)?.claim(&self.identity)?;
         let (_, durable, _) = Wal::open_with_segments_of(self.segment_bytes, directory, self.blank.clone())?;
         Ok(durable)
     }
 
-    fn say(&self, answer: &Answer) -> Result<(), PuppetError> {
-        let line = serde_json::to_string(answer).map_err(|error| PuppetError::Strings(error.into()))?;
+    fn say(&self, answer: &Answer) -> Result<(), StepperError> {
+        let line = serde_json::to_string(answer).map_err(|error| StepperError::Strings(error.into()))?;
         let mut out = io::stdout().lock();
-        writeln!(out, "{line}").and_then(|()| out.flush()).map_err(PuppetError::Strings)
+        writeln!(out, "{line}").and_then(|()| out.flush()).map_err(StepperError::Strings)
     }
 }
 
-fn stays_here(address: &str) -> Result<(), PuppetError> {
+fn stays_here(address: &str) -> Result<(), StepperError> {
     match address.parse::<SocketAddr>() {
         Ok(address) if address.ip().is_loopback() => Ok(()),
-        _ => Err(PuppetError::Elsewhere(address.to_owned())),
+        _ => Err(StepperError::Elsewhere(address.to_owned())),
     }
 }
 
@@ -299,7 +299,7 @@ struct Seen {
 
 struct Watcher(Arc<Mutex<Seen>>);
 
-impl Tap for Watcher {
+impl Observer for Watcher {
     fn recovered(&mut self, _: &Durable<LockTable>) {}
 
     fn stepped(&mut self, _: &Node<LockTable>, input: &Input<LockTable>, outputs: &[Output<LockTable>]) {
@@ -336,7 +336,7 @@ mod tests {
             assert!(stays_here(address).is_ok());
         }
         for address in ["10.0.0.4:7501", "localhost:7501", "", "127.0.0.1"] {
-            assert!(matches!(stays_here(address), Err(PuppetError::Elsewhere(_))), "{address}");
+            assert!(matches!(stays_here(address), Err(StepperError::Elsewhere(_))), "{address}");
         }
     }
 
@@ -358,11 +358,11 @@ mod tests {
             segment_bytes: 4096,
         };
         let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        let refused = Puppet::begin(directory.path(), setting.clone(), Arc::new(Score::new()), runtime());
-        assert!(matches!(refused, Err(PuppetError::Served(_))));
+        let refused = Stepper::begin(directory.path(), setting.clone(), Arc::new(EffectLog::new()), runtime());
+        assert!(matches!(refused, Err(StepperError::Served(_))));
         assert!(!owns(directory.path()));
         let own = tempfile::tempdir().unwrap();
-        assert!(Puppet::begin(own.path(), setting, Arc::new(Score::new()), runtime()).is_ok());
+        assert!(Stepper::begin(own.path(), setting, Arc::new(EffectLog::new()), runtime()).is_ok());
         assert!(owns(own.path()));
     }
 }

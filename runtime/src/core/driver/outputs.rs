@@ -11,8 +11,8 @@ use crate::storage::StorageError;
 impl<T: Transport> Driver<T> {
     /// Carries the outputs out, in order, with one write at the place of the first and for all of them.
     pub(super) fn carry_out(&mut self) -> Result<(), StorageError> {
-        if let Some(tap) = &mut self.tap {
-            tap.carrying_out();
+        if let Some(observer) = &mut self.observer {
+            observer.carrying_out();
         }
         let mut writes = Vec::new();
         let mut outputs = std::mem::take(&mut self.outputs);
@@ -34,17 +34,17 @@ impl<T: Transport> Driver<T> {
         });
         if !writes.is_empty() {
             let written = self.wal.write(&writes)?;
-            if let Some(tap) = &mut self.tap {
-                tap.written(&writes);
+            if let Some(observer) = &mut self.observer {
+                observer.written(&writes);
             }
             self.metrics.fsync_seconds.observe(written.sync.as_secs_f64());
             self.metrics.segments_removed.inc_by(written.removed as u64);
-            self.taker.count(written.bytes);
+            self.scheduler.count(written.bytes);
             for write in &writes {
                 if let Persist::Snapshot(snapshot) = write {
                     let (index, term) = (snapshot.last.index, snapshot.last.term);
                     info!(%index, %term, "the leader's snapshot was installed");
-                    self.taker.installed(self.now);
+                    self.scheduler.installed(self.now);
                 }
             }
         }
@@ -60,19 +60,19 @@ impl<T: Transport> Driver<T> {
     fn release(&mut self, output: Output<LockTable>) {
         match output {
             Output::Send(message) => self.transport.send(message),
-            Output::Accepted { first, term } => self.desk.accepted(first, term),
-            Output::Refused { leader } => self.desk.refused(self.leader_view(leader), self.now),
-            Output::ReadReady(read) => self.desk.read_ready(read),
-            Output::ReadRefused { id, leader } => self.desk.read_refused(id, self.leader_view(leader)),
+            Output::Accepted { first, term } => self.requests.accepted(first, term),
+            Output::Refused { leader } => self.requests.refused(self.leader_view(leader), self.now),
+            Output::ReadReady(read) => self.requests.read_ready(read),
+            Output::ReadRefused { id, leader } => self.requests.read_refused(id, self.leader_view(leader)),
             Output::ChangeRefused(refusal) => {
                 let leader = self.leader_view(self.node.leader());
-                self.desk.change_refused(&self.node, refusal, leader);
+                self.requests.change_refused(&self.node, refusal, leader);
             }
             // That the node has nobody to hand over to before it stops: it stops all the same.
             Output::TransferRefused { .. } => {}
             Output::Applied { index, term, outcome, .. } => {
                 self.metrics.applied.inc();
-                self.desk.applied(&self.node, index, term, outcome);
+                self.requests.applied(&self.node, index, term, outcome);
             }
             Output::Dropped { from, reason } => {
                 self.metrics.dropped(reason);
@@ -91,7 +91,7 @@ impl<T: Transport> Driver<T> {
             Output::ArmElectionTimer | Output::ArmHeartbeatTimer => {}
             Output::SendSnapshot { to, term } => {
                 if self.transport.send_snapshot(to, term) {
-                    self.taker.sends(to, self.now);
+                    self.scheduler.sends(to, self.now);
                 }
             }
             Output::Persist(_) => unreachable!("writes are taken out of the list"),

@@ -7,17 +7,17 @@ use super::segment::Start;
 
 /// What the log has come to. Terms change rarely, so where each begins is a short list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Outline {
+pub(super) struct LogSummary {
     start: Start,
     base: Position,
     /// The first index of each term after the base, with the term; in order.
     terms: Vec<(Index, Term)>,
 }
 
-impl Outline {
+impl LogSummary {
     /// That of a log which was read back.
-    pub(super) fn of<C>(start: Start, log: &Log<C>) -> Outline {
-        let mut outline = Outline { start, base: log.base(), terms: Vec::new() };
+    pub(super) fn of<C>(start: Start, log: &Log<C>) -> LogSummary {
+        let mut outline = LogSummary { start, base: log.base(), terms: Vec::new() };
         log.entries().iter().for_each(|entry| outline.push(entry.position()));
         outline
     }
@@ -143,7 +143,7 @@ mod tests {
         for seed in 0..300 {
             let rng = &mut SmallRng::seed_from_u64(seed);
             let mut durable = Durable::blank(Tape, Members::default());
-            let mut outline = Outline::of(Start::default(), &durable.log);
+            let mut outline = LogSummary::of(Start::default(), &durable.log);
             for step in 0..60 {
                 if rng.random_bool(0.1) {
                     let through = rng.random_range(durable.snapshot.last.index.0..=durable.log.last().index.0);
@@ -159,7 +159,7 @@ mod tests {
                 outline.follow(&record);
                 durable.apply(&write);
                 let start = Start { hard: durable.hard, last: durable.log.last(), stamp: durable.log.last_stamp() };
-                assert_eq!(outline, Outline::of(start, &durable.log), "seed {seed}, step {step}: {write:?}");
+                assert_eq!(outline, LogSummary::of(start, &durable.log), "seed {seed}, step {step}: {write:?}");
                 for index in 0..durable.log.last().index.0 + 3 {
                     let index = Index(index);
                     assert_eq!(outline.term_at(index), durable.log.term_at(index), "seed {seed}, step {step}");

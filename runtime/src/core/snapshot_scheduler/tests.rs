@@ -13,7 +13,7 @@ const POLICY: SnapshotPolicy = SnapshotPolicy { log_bytes: 1_000_000, interval: 
 struct Scene {
     _directory: tempfile::TempDir,
     node: Node<LockTable>,
-    taker: Taker,
+    scheduler: SnapshotScheduler,
     handed: Receiver<Snapshot<LockTable>>,
     snapshots: Arc<Snapshots>,
     now: Instant,
@@ -32,8 +32,8 @@ impl Scene {
         assert!(node.is_leader());
         let (writer, handed) = crossbeam_channel::bounded(1);
         let now = Instant::now();
-        let taker = Taker::new(POLICY, 0, Arc::clone(&snapshots), Box::new(writer), Metrics::new(), now);
-        Scene { _directory: directory, node, taker, handed, snapshots, now }
+        let scheduler = SnapshotScheduler::new(POLICY, 0, Arc::clone(&snapshots), Box::new(writer), Metrics::new(), now);
+        Scene { _directory: directory, node, scheduler, handed, snapshots, now }
     }
 
     /// Entries are applied.
@@ -48,25 +48,25 @@ impl Scene {
     /// A round ends after so much time; what was taken in it.
     fn tend(&mut self, after: Duration) -> Option<Snapshot<LockTable>> {
         self.now += after;
-        self.taker.tend(&self.node, self.now);
+        self.scheduler.tend(&self.node, self.now);
         self.handed.try_recv().ok()
     }
 
     fn write(&mut self, snapshot: &Snapshot<LockTable>) {
         let written = self.snapshots.write(snapshot);
-        self.taker.written(written, self.now);
+        self.scheduler.written(written, self.now);
     }
 
     fn want(&mut self) -> oneshot::Receiver<Result<SnapshotInfo, Failure>> {
         let (reply, taken) = oneshot::channel();
-        self.taker.want(reply);
+        self.scheduler.want(reply);
         taken
     }
 
     /// Steps all compactions that the taker wants, and says how many there were.
     fn compact(&mut self) -> usize {
         let mut steps = 0;
-        while let Some(through) = self.taker.compaction(&self.node) {
+        while let Some(through) = self.scheduler.compaction(&self.node) {
             self.node.step(Input::Compact(through), &mut Vec::new());
             steps += 1;
         }
@@ -85,20 +85,20 @@ fn at(node: &Node<LockTable>) -> Position {
 fn one_is_taken_for_so_much_log() {
     let mut scene = Scene::set();
     scene.apply(3);
-    scene.taker.count(999_999);
+    scene.scheduler.count(999_999);
     assert!(scene.tend(MOMENT).is_none());
-    scene.taker.count(1);
+    scene.scheduler.count(1);
     let snapshot = scene.tend(MOMENT).expect("it is due");
     assert_eq!((snapshot.last, &snapshot.machine), (at(&scene.node), scene.node.machine()));
-    assert_eq!(scene.taker.log_bytes(), 0);
+    assert_eq!(scene.scheduler.log_bytes(), 0);
     scene.write(&snapshot);
     // As if it were a large one.
     let bytes = scene.snapshots.newest().unwrap().bytes;
-    scene.taker.policy.log_bytes = 1;
+    scene.scheduler.policy.log_bytes = 1;
     scene.apply(1);
-    scene.taker.count(usize::try_from(bytes).unwrap() - 1);
+    scene.scheduler.count(usize::try_from(bytes).unwrap() - 1);
     assert!(scene.tend(MOMENT).is_none());
-    scene.taker.count(1);
+    scene.scheduler.count(1);
     assert!(scene.tend(MOMENT).is_some());
 }
 
@@ -133,7 +133,7 @@ fn one_is_taken_at_a_time_and_each_request_gets_one_that_was_taken_after_it() {
     assert!(scene.tend(MOMENT).is_none());
     assert_eq!(third.try_recv().unwrap().unwrap().last, later.last);
     let mut last = scene.want();
-    scene.taker.shut_down();
+    scene.scheduler.shut_down();
     assert_eq!(last.try_recv().unwrap().unwrap_err().error, Code::ShuttingDown);
 }
 
@@ -145,7 +145,7 @@ fn one_that_could_not_be_written_is_tried_again_later() {
     let mut told = scene.want();
     scene.tend(MOMENT).expect("somebody wants it");
     let error = StorageError::Poisoned { first: "the disk is full".into() };
-    scene.taker.written(Err(error), scene.now);
+    scene.scheduler.written(Err(error), scene.now);
     assert!(told.try_recv().unwrap().unwrap_err().message.contains("the disk is full"));
     assert_eq!(scene.compact(), 0, "the log stays as it is");
     assert!(scene.tend(limits::SNAPSHOT_RETRY - MOMENT).is_none());
@@ -163,10 +163,10 @@ fn the_log_is_shortened_piece_by_piece_up_to_the_margin() {
     let snapshot = scene.tend(MOMENT).expect("somebody wants it");
     assert_eq!(scene.compact(), 0, "it is not durable yet");
     scene.write(&snapshot);
-    assert!(scene.taker.next(&scene.node, scene.now).is_some());
+    assert!(scene.scheduler.next(&scene.node, scene.now).is_some());
     assert_eq!(scene.compact(), 3);
     assert_eq!(scene.node.log().entries().len() as u64, POLICY.margin);
-    assert!(scene.taker.next(&scene.node, scene.now).is_none());
+    assert!(scene.scheduler.next(&scene.node, scene.now).is_none());
     scene.apply(5);
     assert_eq!(scene.compact(), 0);
 }
@@ -180,7 +180,7 @@ impl Scene {
         self.node.step(Input::Change(change), &mut Vec::new());
         let sent = self.take_one_more();
         self.compact();
-        self.taker.sends(LEARNER, self.now);
+        self.scheduler.sends(LEARNER, self.now);
         sent
     }
 
@@ -216,10 +216,10 @@ fn the_log_keeps_what_a_follower_needs_behind_its_snapshot() {
     let sent = scene.send_snapshot();
     assert_eq!(scene.log_begins_after(), Index(sent.0 - POLICY.margin));
     scene.take_one_more();
-    scene.taker.sends(LEARNER, scene.now);
+    scene.scheduler.sends(LEARNER, scene.now);
     scene.take_one_more();
     assert_eq!(scene.log_begins_after(), sent, "it is on its way");
-    assert!(scene.taker.next(&scene.node, scene.now).is_none(), "nothing is to be done until it has arrived");
+    assert!(scene.scheduler.next(&scene.node, scene.now).is_none(), "nothing is to be done until it has arrived");
     scene.acknowledge(sent);
     let newest = scene.take_one_more();
     assert_eq!(scene.log_begins_after(), sent, "it is there, and the entries behind it are not");
@@ -249,11 +249,11 @@ fn a_follower_that_does_not_catch_up_keeps_the_log_so_long_and_no_longer() {
     let sent = slow.send_snapshot();
     for _ in 0..5 {
         slow.tend(limits::SNAPSHOT_RESUMED_WITHIN - MOMENT);
-        slow.taker.sends(LEARNER, slow.now);
+        slow.scheduler.sends(LEARNER, slow.now);
     }
-    slow.taker.count(usize::try_from(limits::CATCH_UP_LOG_BYTES).unwrap() - 1);
+    slow.scheduler.count(usize::try_from(limits::CATCH_UP_LOG_BYTES).unwrap() - 1);
     assert!(kept(&mut slow, sent));
-    slow.taker.count(1);
+    slow.scheduler.count(1);
     assert!(!kept(&mut slow, sent));
 
     let mut removed = Scene::set();

@@ -5,16 +5,16 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::score::Score;
-use super::strings::{Deed, Place};
+use super::effect_log::EffectLog;
+use super::protocol::{Effect, WritePoint};
 use crate::storage::{Access, Beside, Disk, DiskFile, FRAMES_AT, Lock, Locking, SystemDisk};
 
 /// The system's disk. Notes frames that go to the log, and snapshots that get their names, and stands still in the middle if
 /// it is to.
 #[derive(Debug)]
-pub(super) struct Stage(pub(super) Arc<Score>);
+pub(super) struct ObservedDisk(pub(super) Arc<EffectLog>);
 
-impl Disk for Stage {
+impl Disk for ObservedDisk {
     fn create_directory(&self, path: &Path) -> io::Result<()> {
         SystemDisk.create_directory(path)
     }
@@ -32,7 +32,7 @@ impl Disk for Stage {
         if !begins_with(path, "wal-") || access == Access::Read {
             return Ok(file);
         }
-        Ok(Box::new(Segment { file, score: Arc::clone(&self.0) }))
+        Ok(Box::new(Segment { file, effects: Arc::clone(&self.0) }))
     }
 
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
@@ -46,7 +46,7 @@ impl Disk for Stage {
         }
         SystemDisk.rename(from, to)?;
         if is_snapshot {
-            self.0.note(Deed::Name);
+            self.0.note(Effect::Name);
         }
         Ok(())
     }
@@ -76,13 +76,13 @@ fn begins_with(path: &Path, prefix: &str) -> bool {
 #[derive(Debug)]
 struct Segment {
     file: Box<dyn DiskFile>,
-    score: Arc<Score>,
+    effects: Arc<EffectLog>,
 }
 
 impl Segment {
     /// Whether this is a frame. A header and the evidence stand before the frames, and zeros are no frame: none begins with one.
     fn is_frame(&self, bytes: &[u8], offset: u64) -> bool {
-        self.score.counts() && offset >= FRAMES_AT && bytes.first().is_some_and(|first| *first != 0)
+        self.effects.counts() && offset >= FRAMES_AT && bytes.first().is_some_and(|first| *first != 0)
     }
 }
 
@@ -95,16 +95,16 @@ impl DiskFile for Segment {
         if !self.is_frame(bytes, offset) {
             return self.file.write_all_at(bytes, offset);
         }
-        match self.score.place_in_next_write() {
-            Some(Place::Before) => self.score.stand(),
-            Some(Place::Within(count)) => {
+        match self.effects.point_in_next_write() {
+            Some(WritePoint::Before) => self.effects.stand(),
+            Some(WritePoint::Within(count)) => {
                 self.file.write_all_at(&bytes[..count.min(bytes.len() - 1)], offset)?;
-                self.score.stand()
+                self.effects.stand()
             }
-            Some(Place::Unsynced | Place::Synced) | None => {}
+            Some(WritePoint::Unsynced | WritePoint::Synced) | None => {}
         }
         self.file.write_all_at(bytes, offset)?;
-        self.score.note(Deed::Write);
+        self.effects.note(Effect::Write);
         Ok(())
     }
 
@@ -117,15 +117,15 @@ impl DiskFile for Segment {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let is_frames = self.score.counts() && self.score.has_unsynced();
-        if is_frames && self.score.place_in_last_write() == Some(Place::Unsynced) {
-            self.score.stand();
+        let is_frames = self.effects.counts() && self.effects.has_unsynced();
+        if is_frames && self.effects.point_in_last_write() == Some(WritePoint::Unsynced) {
+            self.effects.stand();
         }
         self.file.sync_data()?;
         if is_frames {
-            self.score.note(Deed::Sync);
-            if self.score.place_in_last_write() == Some(Place::Synced) {
-                self.score.stand();
+            self.effects.note(Effect::Sync);
+            if self.effects.point_in_last_write() == Some(WritePoint::Synced) {
+                self.effects.stand();
             }
         }
         Ok(())
@@ -138,9 +138,9 @@ impl DiskFile for Segment {
 
 /// Sees the system's files, and changes none: what recovery does to them, it does in vain.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Onlooker;
+pub(super) struct ReadOnlyDisk;
 
-impl Disk for Onlooker {
+impl Disk for ReadOnlyDisk {
     fn create_directory(&self, _: &Path) -> io::Result<()> {
         Ok(())
     }

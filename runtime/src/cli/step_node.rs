@@ -1,24 +1,24 @@
-//! `palisade puppet`: a node that does nothing but what it is told on standard input.
+//! `palisade step-node`: a node that takes each step on a command from standard input.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use palisade::puppet;
+use palisade::stepper;
 
 use super::complain;
 
-/// Run a node that moves only when its strings are pulled: for tests that step live nodes.
+/// Run a node that takes a step only on a command: for tests that step live nodes.
 #[derive(Debug, Args)]
-pub(super) struct Puppet {
-    /// The puppet's directory; made at the first start, and never served from
+pub(super) struct StepNode {
+    /// The node's directory: created at the first start; `palisade serve` refuses it
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
 }
 
-impl Puppet {
+impl StepNode {
     pub(super) fn run(self) -> ExitCode {
-        match puppet::run(&self.data) {
+        match stepper::run(&self.data) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 complain(&error);

@@ -3,11 +3,11 @@
 //! In one round the core takes many requests; the desk turns them into one list of proposals (all keepalives are one
 //! command, all reads are one), remembers who asked at which index, and answers when the entry is applied.
 //! Nothing here can break safety: an entry means the same whoever is told of it. What the desk must not do is answer
-//! before the entry is applied, or answer for an entry of another term; both stand in [`Desk::applied`].
+//! before the entry is applied, or answer for an entry of another term; both stand in [`PendingRequests::applied`].
 
 mod answers;
 mod operator;
-mod origin;
+mod requester;
 mod reads;
 
 use std::collections::{HashSet, VecDeque};
@@ -19,25 +19,25 @@ use palisade_spec::lock::{Claim, Command, Key, LockTable, Outcome, SessionId};
 use palisade_spec::raft::{Change, Index, Input, Node, NodeId, Payload, ReadId, Role, Term};
 use tokio::sync::oneshot;
 
-use self::origin::{Inflight, Origin, Renewer};
-use super::ask::{Ask, Asker, Query};
-use super::bounds::within_limits;
+use self::requester::{Inflight, Requester, Renewer};
+use super::request::{Request, Acquirer, Query};
+use super::admission::within_limits;
 use super::respond::{ConnectionId, Responder};
-use super::waits::{Due, Place, Waits};
+use super::waits::{Due, QueueSlot, Waits};
 use crate::limits;
 use crate::metrics::Metrics;
 use crate::storage::Space;
 
 /// Everything that clients of this node wait for.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct PendingRequests {
     /// What is to be proposed, in order.
     payloads: Vec<Payload<Command>>,
     /// Who asked for it.
-    origins: Vec<Origin>,
+    requesters: Vec<Requester>,
     /// Who asked for what has been proposed in this round, one list for each input. Apart from `origins`, for while the
     /// round is carried out, the desk itself may ask for something: that belongs to the next round.
-    proposed: VecDeque<Vec<Origin>>,
+    proposed: VecDeque<Vec<Requester>>,
     /// The round's keepalives, to become one proposal.
     keepalives: Vec<(SessionId, Renewer)>,
     /// Once-sessions whose grant nobody received: they are to be closed, so that the lock goes on to the next.
@@ -63,11 +63,11 @@ pub(super) struct Desk {
     space: Arc<Space>,
 }
 
-impl Desk {
-    pub(super) fn new(metrics: Arc<Metrics>, max_sessions: usize, space: Arc<Space>) -> Desk {
-        Desk {
+impl PendingRequests {
+    pub(super) fn new(metrics: Arc<Metrics>, max_sessions: usize, space: Arc<Space>) -> PendingRequests {
+        PendingRequests {
             payloads: Vec::new(),
-            origins: Vec::new(),
+            requesters: Vec::new(),
             proposed: VecDeque::new(),
             keepalives: Vec::new(),
             unclaimed: Vec::new(),
@@ -98,12 +98,12 @@ impl Desk {
     }
 
     /// Takes a request in. What cannot be proposed is answered here.
-    pub(super) fn take(&mut self, node: &Node<LockTable>, ask: Ask, responder: Responder) {
+    pub(super) fn take(&mut self, node: &Node<LockTable>, request: Request, responder: Responder) {
         if responder.is_gone() {
             return;
         }
         // Only a leader's table counts; who follows will say who leads.
-        let within = || within_limits(node, &self.waits, self.max_sessions, &self.space, &ask, responder.connection);
+        let within = || within_limits(node, &self.waits, self.max_sessions, &self.space, &request, responder.connection);
         if let Some(failure) = if node.is_leader() { within().err() } else { None } {
             if failure.error == Code::NoSpace {
                 self.metrics.refused_no_space.inc();
@@ -111,45 +111,45 @@ impl Desk {
             responder.answer(Err(failure));
             return;
         }
-        match ask {
-            Ask::Open(opening) => {
+        match request {
+            Request::Open(opening) => {
                 let ttl_ms = opening.ttl.0;
-                self.propose(Command::Open { opening }, Origin::Open { ttl_ms, responder });
+                self.propose(Command::Open { opening }, Requester::Open { ttl_ms, responder });
             }
-            Ask::KeepAlive(session) => self.keepalives.push((session, Renewer::Client(responder))),
-            Ask::Close(session) => self.propose(Command::Close { session }, Origin::Close(responder)),
-            Ask::Acquire { session, key, wait } => self.acquire(session, key, wait, responder),
-            Ask::Release { session, sequence, key, claim } => {
+            Request::KeepAlive(session) => self.keepalives.push((session, Renewer::Client(responder))),
+            Request::Close(session) => self.propose(Command::Close { session }, Requester::Close(responder)),
+            Request::Acquire { session, key, wait } => self.acquire(session, key, wait, responder),
+            Request::Release { session, sequence, key, claim } => {
                 let command = Command::Release { session, sequence, key, claim };
-                self.propose(command, Origin::Release { claim, responder });
+                self.propose(command, Requester::Release { claim, responder });
             }
-            Ask::Read(query, Consistency::Linearizable) => self.reads.push((query, responder)),
-            Ask::Read(query, Consistency::Stale) => self.ready.push_back((query, responder, Consistency::Stale)),
-            Ask::Change(change) => self.changes.push_back((change, responder)),
-            Ask::Transfer(to) => self.wishes.push_back((to, responder)),
+            Request::Read(query, Consistency::Linearizable) => self.reads.push((query, responder)),
+            Request::Read(query, Consistency::Stale) => self.ready.push_back((query, responder, Consistency::Stale)),
+            Request::Change(change) => self.changes.push_back((change, responder)),
+            Request::Transfer(to) => self.wishes.push_back((to, responder)),
         }
     }
 
-    fn acquire(&mut self, session: Asker, key: Key, wait: Duration, responder: Responder) {
+    fn acquire(&mut self, session: Acquirer, key: Key, wait: Duration, responder: Responder) {
         let waits = !wait.is_zero();
         let existing = match session {
-            Asker::Session(session, _) => Some(session),
-            Asker::Once(_) => None,
+            Acquirer::Session(session, _) => Some(session),
+            Acquirer::Once(_) => None,
         };
-        let origin = Origin::Acquire { session: existing, key: key.clone(), wait, responder };
+        let requester = Requester::Acquire { session: existing, key: key.clone(), wait, responder };
         let command = match session {
-            Asker::Session(session, sequence) => Command::Acquire { session, sequence, key, wait: waits },
-            Asker::Once(opening) => Command::AcquireOnce { opening, key, wait: waits },
+            Acquirer::Session(session, sequence) => Command::Acquire { session, sequence, key, wait: waits },
+            Acquirer::Once(opening) => Command::AcquireOnce { opening, key, wait: waits },
         };
-        self.propose(command, origin);
+        self.propose(command, requester);
     }
 
-    fn propose(&mut self, command: Command, origin: Origin) {
+    fn propose(&mut self, command: Command, requester: Requester) {
         self.payloads.push(Payload::Command(command));
-        self.origins.push(origin);
+        self.requesters.push(requester);
     }
 
-    /// A connection is gone, and with it its waits. The next [`Desk::tick`] withdraws them.
+    /// A connection is gone, and with it its waits. The next [`PendingRequests::tick`] withdraws them.
     pub(super) fn disconnected(&mut self, connection: ConnectionId, now: Instant) {
         self.waits.disconnect(connection, now);
     }
@@ -163,7 +163,7 @@ impl Desk {
         }
         let due = self.waits.due(now);
         let withdraws = due.iter().any(|due| matches!(due, Due::Withdraw(_)));
-        let asked = if withdraws { self.asked_again() } else { HashSet::new() };
+        let asked = if withdraws { self.requested_again() } else { HashSet::new() };
         for due in due {
             match due {
                 Due::Renew((session, key)) => self.keepalives.push((session, Renewer::Wait(key))),
@@ -172,24 +172,24 @@ impl Desk {
                 }
                 Due::Withdraw((session, key)) => {
                     let command = Command::Release { session, sequence: None, key: key.clone(), claim: Claim::Waiting };
-                    self.propose(command, Origin::Withdraw((session, key)));
+                    self.propose(command, Requester::Withdraw((session, key)));
                 }
             }
         }
         for session in std::mem::take(&mut self.unclaimed) {
-            self.propose(Command::Close { session }, Origin::CloseUnclaimed(session));
+            self.propose(Command::Close { session }, Requester::CloseUnclaimed(session));
         }
     }
 
     /// The queue places that requests on their way ask for. The place of an earlier request that ran out, or whose
     /// connection is gone, is kept for the later one: a withdrawal would be applied after it, and take it along.
-    fn asked_again(&self) -> HashSet<Place> {
-        let inflight = self.inflight.iter().map(|inflight| &inflight.origin);
-        let under_way = self.origins.iter().chain(self.proposed.iter().flatten()).chain(inflight);
-        under_way.filter_map(Origin::place).collect()
+    fn requested_again(&self) -> HashSet<QueueSlot> {
+        let inflight = self.inflight.iter().map(|inflight| &inflight.requester);
+        let under_way = self.requesters.iter().chain(self.proposed.iter().flatten()).chain(inflight);
+        under_way.filter_map(Requester::place).collect()
     }
 
-    /// The round's proposals. To be followed by [`Desk::accepted`] or [`Desk::refused`].
+    /// The round's proposals. To be followed by [`PendingRequests::accepted`] or [`PendingRequests::refused`].
     pub(super) fn proposals(&mut self) -> Vec<Payload<Command>> {
         let mut rest = std::mem::take(&mut self.keepalives).into_iter();
         loop {
@@ -198,11 +198,11 @@ impl Desk {
                 break;
             }
             let sessions = keepalives.iter().map(|(session, _)| *session).collect();
-            self.propose(Command::KeepAlive { sessions }, Origin::KeepAlive(keepalives));
+            self.propose(Command::KeepAlive { sessions }, Requester::KeepAlive(keepalives));
         }
         assert!(self.proposed.is_empty(), "every round's proposals are accepted or refused in it");
-        if !self.origins.is_empty() {
-            self.proposed.push_back(std::mem::take(&mut self.origins));
+        if !self.requesters.is_empty() {
+            self.proposed.push_back(std::mem::take(&mut self.requesters));
         }
         std::mem::take(&mut self.payloads)
     }
@@ -210,11 +210,11 @@ impl Desk {
     /// This input comes from nobody who waits for an answer. To be followed as what clients ask for is.
     pub(super) fn nobody_asks(&mut self, input: &Input<LockTable>) {
         match input {
-            Input::Propose(payloads) => self.proposed.push_back(payloads.iter().map(|_| Origin::Nobody).collect()),
+            Input::Propose(payloads) => self.proposed.push_back(payloads.iter().map(|_| Requester::Nobody).collect()),
             Input::Change(change) => {
                 let (nobody, _) = oneshot::channel();
                 let responder = Responder::once(ConnectionId(0), nobody);
-                self.proposed.push_back(vec![Origin::Change { change: change.clone(), responder }]);
+                self.proposed.push_back(vec![Requester::Change { change: change.clone(), responder }]);
             }
             _ => {}
         }
@@ -223,9 +223,9 @@ impl Desk {
     /// The proposals stand in the log.
     pub(super) fn accepted(&mut self, first: Index, term: Term) {
         let proposed = Instant::now();
-        let origins = self.proposed.pop_front().expect("what is accepted was proposed");
-        for (index, origin) in (first.0..).zip(origins) {
-            self.inflight.push_back(Inflight { index: Index(index), term, proposed, origin });
+        let requesters = self.proposed.pop_front().expect("what is accepted was proposed");
+        for (index, requester) in (first.0..).zip(requesters) {
+            self.inflight.push_back(Inflight { index: Index(index), term, proposed, requester });
         }
     }
 
@@ -235,11 +235,11 @@ impl Desk {
     pub(super) fn refused(&mut self, leader: Option<LeaderView>, now: Instant) {
         let failure = not_leading(leader);
         let again = now + limits::OWN_PROPOSAL_RETRY;
-        for origin in self.proposed.pop_front().expect("what is refused was proposed") {
-            match origin {
-                Origin::Withdraw(place) => self.waits.withdraw_again(&place, again),
-                Origin::CloseUnclaimed(session) => self.unclaimed.push(session),
-                Origin::KeepAlive(keepalives) => {
+        for requester in self.proposed.pop_front().expect("what is refused was proposed") {
+            match requester {
+                Requester::Withdraw(place) => self.waits.withdraw_again(&place, again),
+                Requester::CloseUnclaimed(session) => self.unclaimed.push(session),
+                Requester::KeepAlive(keepalives) => {
                     for (session, renewer) in keepalives {
                         match renewer {
                             Renewer::Client(responder) => drop(responder.answer(Err(failure.clone()))),
@@ -259,7 +259,7 @@ impl Desk {
 
     /// The node stops.
     pub(super) fn shut_down(&mut self) {
-        let failure = Failure::new(Code::ShuttingDown, "this node is stopping; ask another one");
+        let failure = Failure::new(Code::ShuttingDown, "this node is stopping; request another one");
         self.fail_everything(&failure);
         for (_, responder, _) in self.ready.drain(..) {
             responder.answer(Err(failure.clone()));
@@ -272,7 +272,7 @@ impl Desk {
     fn fail_everything(&mut self, failure: &Failure) {
         self.unclaimed.clear();
         for inflight in std::mem::take(&mut self.inflight) {
-            inflight.origin.fail(failure);
+            inflight.requester.fail(failure);
         }
         for (_, responder) in std::mem::take(&mut self.unconfirmed).into_iter().flat_map(|(_, reads)| reads) {
             responder.answer(Err(failure.clone()));
@@ -288,13 +288,13 @@ impl Desk {
             let Some(inflight) = self.inflight.pop_front() else { break };
             if inflight.index == index && inflight.term == term {
                 self.metrics.commit_seconds.observe(inflight.proposed.elapsed().as_secs_f64());
-                self.answer(node, inflight.origin, outcome.reply.clone(), &outcome.events);
+                self.answer(node, inflight.requester, outcome.reply.clone(), &outcome.events);
             } else if inflight.index == index {
                 // Another leader's entry took the place of ours, which is lost.
-                inflight.origin.fail(&not_leading(None));
+                inflight.requester.fail(&not_leading(None));
             } else {
                 // A snapshot covers the entry at this index: ours, or another leader's.
-                inflight.origin.fail(&outcome_unknown());
+                inflight.requester.fail(&outcome_unknown());
             }
         }
         for event in outcome.events {
@@ -305,7 +305,7 @@ impl Desk {
 
 /// The answer to a request whose entry may have been committed, or may be yet, by another leader.
 fn outcome_unknown() -> Failure {
-    let message = "the leader lost its office before the outcome was known; ask again, at the new leader";
+    let message = "the leader lost its office before the outcome was known; request again, at the new leader";
     Failure::new(Code::LeadershipLost, message)
 }
 
@@ -318,7 +318,7 @@ fn takes_proposals(node: &Node<LockTable>) -> bool {
 pub(super) fn not_leading(leader: Option<LeaderView>) -> Failure {
     match &leader {
         Some(LeaderView { id, client_addr: Some(addr) }) => {
-            let message = format!("node {id} leads; ask it at {addr}");
+            let message = format!("node {id} leads; request it at {addr}");
             Failure { leader, ..Failure::new(Code::NotLeader, message) }
         }
         _ => Failure::new(Code::NoLeader, "no leader is known at the moment; try again"),

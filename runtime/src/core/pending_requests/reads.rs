@@ -4,12 +4,12 @@ use palisade_client::wire::{Consistency, LeaderView};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Node, ReadId};
 
-use super::{Desk, not_leading};
+use super::{PendingRequests, not_leading};
 use crate::core::read::{self, Age};
 use crate::limits;
 
-impl Desk {
-    /// The round's reads, as one. To be followed, some time, by [`Desk::read_ready`] or [`Desk::read_refused`], unless the
+impl PendingRequests {
+    /// The round's reads, as one. To be followed, some time, by [`PendingRequests::read_ready`] or [`PendingRequests::read_refused`], unless the
     /// node stops leading.
     pub(in crate::core) fn read(&mut self) -> Option<ReadId> {
         if self.reads.is_empty() {

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Members, Message, NodeId, Term};
 
-use super::score::Score;
-use super::strings::Deed;
+use super::effect_log::EffectLog;
+use super::protocol::Effect;
 use crate::core::Transport;
 use crate::peers::Peers;
 
@@ -17,12 +17,12 @@ use crate::peers::Peers;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
-pub(super) struct Ways {
+pub(super) struct ObservedTransport {
     pub(super) peers: Arc<Peers>,
-    pub(super) score: Arc<Score>,
+    pub(super) effects: Arc<EffectLog>,
 }
 
-impl Ways {
+impl ObservedTransport {
     /// Waits until messages to a node have somewhere to go, unless they never will: it was removed.
     fn wait_for(peers: &Peers, id: NodeId) {
         let begun = Instant::now();
@@ -35,16 +35,16 @@ impl Ways {
     }
 }
 
-impl Transport for Ways {
+impl Transport for ObservedTransport {
     fn send(&self, message: Message<LockTable>) {
-        self.score.sends(Deed::Send(message.to));
-        Ways::wait_for(&self.peers, message.to);
+        self.effects.sends(Effect::Send(message.to));
+        ObservedTransport::wait_for(&self.peers, message.to);
         Transport::send(&self.peers, message);
     }
 
     fn send_snapshot(&self, to: NodeId, term: Term) -> bool {
-        self.score.sends(Deed::SendSnapshot(to));
-        Ways::wait_for(&self.peers, to);
+        self.effects.sends(Effect::SendSnapshot(to));
+        ObservedTransport::wait_for(&self.peers, to);
         Transport::send_snapshot(&self.peers, to, term)
     }
 

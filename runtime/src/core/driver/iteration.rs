@@ -25,7 +25,7 @@ impl<T: Transport> Driver<T> {
         self.now = now;
         let elapsed = self.timers.elapsed(self.now);
         self.step(Input::ClockAdvanced(elapsed));
-        if let Some(through) = self.taker.compaction(&self.node) {
+        if let Some(through) = self.scheduler.compaction(&self.node) {
             self.step(Input::Compact(through));
         }
         for message in batch.messages.drain(..) {
@@ -33,36 +33,36 @@ impl<T: Transport> Driver<T> {
         }
         for event in batch.events.drain(..) {
             match event {
-                Event::Ask(ask, responder) => self.desk.take(&self.node, ask, responder),
-                Event::Disconnected(connection) => self.desk.disconnected(connection, self.now),
-                Event::TakeSnapshot(reply) => self.taker.want(reply),
-                Event::SnapshotWritten(result) => self.taker.written(result, self.now),
+                Event::Request(request, responder) => self.requests.take(&self.node, request, responder),
+                Event::Disconnected(connection) => self.requests.disconnected(connection, self.now),
+                Event::TakeSnapshot(reply) => self.scheduler.want(reply),
+                Event::SnapshotWritten(result) => self.scheduler.written(result, self.now),
                 Event::Stop => self.stops = Some(self.now + self.timers.longest_election()),
             }
         }
-        self.desk.tick(&self.node, self.now);
+        self.requests.tick(&self.node, self.now);
         // Messages first, then everything that clients want, in one proposal: its AppendEntries stand before its
         // write in the outputs, and so leave before the sync.
-        let proposals = self.desk.proposals();
+        let proposals = self.requests.proposals();
         if !proposals.is_empty() {
             self.step(Input::Propose(proposals));
         }
-        while let Some(change) = self.desk.change(&self.node) {
+        while let Some(change) = self.requests.change(&self.node) {
             match change {
                 Change::Replace { lost, .. } if self.node.is_leader() && self.transport.is_connected(lost) => {
-                    self.desk.replaced_is_there(lost);
+                    self.requests.replaced_is_there(lost);
                 }
                 Change::Replace { by, .. } if self.node.is_leader() && self.transport.is_connected(by) => {
-                    self.desk.replaced_is_there(by);
+                    self.requests.replaced_is_there(by);
                 }
-                change if self.strands(&change) => self.desk.change_strands(),
+                change if self.strands(&change) => self.requests.change_strands(),
                 change => self.step(Input::Change(change)),
             }
         }
-        if let Some(read) = self.desk.read() {
+        if let Some(read) = self.requests.read() {
             self.step(Input::Read(read));
         }
-        while let Some(to) = self.desk.wish(&self.node) {
+        while let Some(to) = self.requests.wish(&self.node) {
             self.step(Input::Transfer(to));
             // One that is refused is told from the others by being the last.
             self.settle_wish();
@@ -84,17 +84,17 @@ impl<T: Transport> Driver<T> {
         self.tell_members();
         self.carry_out()?;
         self.wal.tend(now);
-        self.desk.answer_reads(&self.node, self.contact.age(self.now));
+        self.requests.answer_reads(&self.node, self.freshness.age(self.now));
         // Everything is carried out: the node's state is that of the durable log up to the commit index.
-        self.taker.tend(&self.node, self.now);
+        self.scheduler.tend(&self.node, self.now);
         let leads = self.leading();
         if led.is_some() && led != leads {
-            self.desk.lost_leadership();
+            self.requests.lost_leadership();
         }
         if leads.is_some() && led != leads {
             self.timers.start_clock(self.now);
         }
-        self.desk.watch_handover(&self.node, |id| leader_view(&self.transport, id));
+        self.requests.watch_handover(&self.node, |id| leader_view(&self.transport, id));
         self.log_changes(leader, term);
         Ok(())
     }
@@ -112,11 +112,11 @@ impl<T: Transport> Driver<T> {
         let replaced = matches!(message.body, Body::InstallSnapshot { .. }).then(|| self.node.machine().clone());
         self.step(Input::Receive(message));
         if let Some(replaced) = replaced {
-            self.taker.let_go(replaced);
+            self.scheduler.let_go(replaced);
         }
         let follows = !self.node.is_leader() && self.node.leader().is_some();
         if follows && told.is_some_and(|commit| commit <= self.node.commit()) {
-            self.contact.is_current(self.now);
+            self.freshness.is_current(self.now);
         }
     }
 
@@ -124,9 +124,9 @@ impl<T: Transport> Driver<T> {
     fn check_contact(&mut self) {
         if let Some(term) = self.leading() {
             let knows = self.node.log().term_at(self.node.commit()) == Some(term);
-            self.contact.has_majority(knows, self.now);
+            self.freshness.has_majority(knows, self.now);
         } else {
-            self.contact.follows();
+            self.freshness.follows();
         }
     }
 
@@ -151,7 +151,7 @@ impl<T: Transport> Driver<T> {
         if let Some(Output::TransferRefused { leader }) = self.outputs.last() {
             let leader = self.leader_view(*leader);
             self.outputs.pop();
-            self.desk.transfer_refused(self.node.is_leader(), leader);
+            self.requests.transfer_refused(self.node.is_leader(), leader);
         }
     }
 
@@ -167,10 +167,10 @@ impl<T: Transport> Driver<T> {
     /// depend on them.
     pub(super) fn step(&mut self, input: Input<LockTable>) {
         let first = self.outputs.len();
-        let shown = self.tap.is_some().then(|| input.clone());
+        let shown = self.observer.is_some().then(|| input.clone());
         self.node.step(input, &mut self.outputs);
-        if let (Some(tap), Some(input)) = (&mut self.tap, shown) {
-            tap.stepped(&self.node, &input, &self.outputs[first..]);
+        if let (Some(observer), Some(input)) = (&mut self.observer, shown) {
+            observer.stepped(&self.node, &input, &self.outputs[first..]);
         }
         for output in &self.outputs[first..] {
             match output {

@@ -7,12 +7,12 @@ use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Durable, Input, Node, Output, Persist};
 
 /// Watches a driver. It is called on the driver's thread, between two of its steps, and should be quick.
-pub trait Tap: Send {
+pub trait Observer: Send {
     /// The node is about to begin from this.
     fn recovered(&mut self, durable: &Durable<LockTable>);
 
     /// The node took an input, asked for these outputs, and is this now. Nothing of them is carried out before
-    /// [`carrying_out`](Tap::carrying_out).
+    /// [`carrying_out`](Observer::carrying_out).
     fn stepped(&mut self, node: &Node<LockTable>, input: &Input<LockTable>, outputs: &[Output<LockTable>]);
 
     /// What the steps since the last time asked for is about to be carried out.

@@ -26,17 +26,17 @@ const FORMAT: u32 = 2;
 
 /// Under which incarnation this node has met others.
 #[derive(Debug)]
-pub struct Acquaintances {
+pub struct PinnedPeers {
     directory: PathBuf,
     /// What the file says.
-    met: Mutex<BTreeMap<NodeId, Met>>,
+    met: Mutex<BTreeMap<NodeId, PinResult>>,
     /// Held while the file is written: `met` is read meanwhile.
     writing: Mutex<()>,
 }
 
 /// Another node, as this one knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Met {
+struct PinResult {
     incarnation: Incarnation,
     peer_addr: String,
 }
@@ -58,12 +58,12 @@ struct Record {
     met: Vec<Entry>,
 }
 
-impl Acquaintances {
+impl PinnedPeers {
     /// Reads the nodes that this one has met from its data directory.
     ///
     /// # Errors
     /// If the file cannot be read or understood.
-    pub fn load(directory: impl Into<PathBuf>) -> Result<Acquaintances, StorageError> {
+    pub fn load(directory: impl Into<PathBuf>) -> Result<PinnedPeers, StorageError> {
         let directory = directory.into();
         let path = directory.join(FILE_NAME);
         let met = match std::fs::read(&path) {
@@ -80,12 +80,12 @@ impl Acquaintances {
                 }
                 let record: Record = serde_json::from_slice(&bytes).map_err(unreadable)?;
                 let met = |Entry { node, generation, incarnation, peer_addr }| {
-                    (NodeId::new(node, generation), Met { incarnation, peer_addr })
+                    (NodeId::new(node, generation), PinResult { incarnation, peer_addr })
                 };
                 record.met.into_iter().map(met).collect()
             }
         };
-        Ok(Acquaintances { directory, met: Mutex::new(met), writing: Mutex::default() })
+        Ok(PinnedPeers { directory, met: Mutex::new(met), writing: Mutex::default() })
     }
 
     /// Where each node was when this one last reached it.
@@ -100,7 +100,7 @@ impl Acquaintances {
 
     /// A server says that it is `node`. The first time its directory becomes durable here, before anything that it says is heard.
     /// If the log says which directory is `meant`, the log is right: a stranger may have taken that identity before.
-    pub(super) fn meet(
+    pub(super) fn verify_or_pin(
         &self,
         node: NodeId,
         incarnation: Incarnation,
@@ -118,21 +118,21 @@ impl Acquaintances {
                  directory back, or remove node {node} from the cluster and join a server with a new number (docs/operations.md)"
             ));
         }
-        self.remember(node, Met { incarnation, peer_addr: peer_addr.to_owned() })
+        self.remember(node, PinResult { incarnation, peer_addr: peer_addr.to_owned() })
     }
 
     /// A known node has answered at this address.
     pub(super) fn reached(&self, node: NodeId, peer_addr: &str) -> Result<(), String> {
         let _writing = self.writing.lock();
         let known = self.met.lock().get(&node).filter(|met| met.peer_addr != peer_addr).cloned();
-        known.map_or(Ok(()), |known| self.remember(node, Met { peer_addr: peer_addr.to_owned(), ..known }))
+        known.map_or(Ok(()), |known| self.remember(node, PinResult { peer_addr: peer_addr.to_owned(), ..known }))
     }
 
     /// Makes durable what is known of a node; only then it is known. The caller holds `writing`.
-    fn remember(&self, node: NodeId, now: Met) -> Result<(), String> {
+    fn remember(&self, node: NodeId, now: PinResult) -> Result<(), String> {
         let mut updated = self.met.lock().clone();
         updated.insert(node, now);
-        let entry = |(node, met): (&NodeId, &Met)| Entry {
+        let entry = |(node, met): (&NodeId, &PinResult)| Entry {
             node: node.number(),
             generation: node.generation(),
             incarnation: met.incarnation,
@@ -154,16 +154,16 @@ mod tests {
     #[test]
     fn first_acquaintance_counts_for_ever() {
         let directory = tempfile::tempdir().unwrap();
-        let acquaintances = Acquaintances::load(directory.path()).unwrap();
+        let pinned = PinnedPeers::load(directory.path()).unwrap();
         let (two, first, second) = (NodeId(2), Incarnation(7), Incarnation(8));
-        for acquaintances in [acquaintances, Acquaintances::load(directory.path()).unwrap()] {
-            assert_eq!(acquaintances.meet(two, first, "two:1", None), Ok(()));
-            let refusal = acquaintances.meet(two, second, "two:1", None).unwrap_err();
+        for pinned in [pinned, PinnedPeers::load(directory.path()).unwrap()] {
+            assert_eq!(pinned.verify_or_pin(two, first, "two:1", None), Ok(()));
+            let refusal = pinned.verify_or_pin(two, second, "two:1", None).unwrap_err();
             assert!(refusal.starts_with("node 2 was here before with another data directory"), "{refusal}");
         }
-        let later = Acquaintances::load(directory.path()).unwrap();
-        assert!(later.meet(two, second, "two:1", Some(first)).is_err(), "it is remembered over a restart");
-        assert_eq!(later.meet(NodeId::new(2, 1), second, "two:2", None), Ok(()), "the next generation is another node");
+        let later = PinnedPeers::load(directory.path()).unwrap();
+        assert!(later.verify_or_pin(two, second, "two:1", Some(first)).is_err(), "it is remembered over a restart");
+        assert_eq!(later.verify_or_pin(NodeId::new(2, 1), second, "two:2", None), Ok(()), "the next generation is another node");
         assert_eq!(later.addresses(), [(two, "two:1".to_owned()), (NodeId::new(2, 1), "two:2".to_owned())]);
     }
 
@@ -171,23 +171,23 @@ mod tests {
     fn committed_incarnation_replaces_a_strangers() {
         let directory = tempfile::tempdir().unwrap();
         let (two, stranger, meant) = (NodeId::new(2, 1), Incarnation(7), Incarnation(8));
-        let acquaintances = Acquaintances::load(directory.path()).unwrap();
-        assert_eq!(acquaintances.meet(two, stranger, "nowhere:1", None), Ok(()));
-        assert_eq!(acquaintances.meet(two, meant, "two:1", Some(meant)), Ok(()));
-        assert!(acquaintances.meet(two, stranger, "nowhere:1", Some(meant)).is_err());
-        assert_eq!(Acquaintances::load(directory.path()).unwrap().incarnation(two), Some(meant));
+        let pinned = PinnedPeers::load(directory.path()).unwrap();
+        assert_eq!(pinned.verify_or_pin(two, stranger, "nowhere:1", None), Ok(()));
+        assert_eq!(pinned.verify_or_pin(two, meant, "two:1", Some(meant)), Ok(()));
+        assert!(pinned.verify_or_pin(two, stranger, "nowhere:1", Some(meant)).is_err());
+        assert_eq!(PinnedPeers::load(directory.path()).unwrap().incarnation(two), Some(meant));
     }
 
     #[test]
     fn address_at_which_a_node_answered_is_remembered() {
         let directory = tempfile::tempdir().unwrap();
-        let acquaintances = Acquaintances::load(directory.path()).unwrap();
+        let pinned = PinnedPeers::load(directory.path()).unwrap();
         let two = NodeId(2);
-        assert_eq!(acquaintances.reached(two, "nowhere:1"), Ok(()));
-        assert_eq!(acquaintances.addresses(), [], "only the address of a known node is remembered");
-        assert_eq!(acquaintances.meet(two, Incarnation(7), "two:1", None), Ok(()));
-        assert_eq!(acquaintances.reached(two, "moved:1"), Ok(()));
-        let later = Acquaintances::load(directory.path()).unwrap();
+        assert_eq!(pinned.reached(two, "nowhere:1"), Ok(()));
+        assert_eq!(pinned.addresses(), [], "only the address of a known node is remembered");
+        assert_eq!(pinned.verify_or_pin(two, Incarnation(7), "two:1", None), Ok(()));
+        assert_eq!(pinned.reached(two, "moved:1"), Ok(()));
+        let later = PinnedPeers::load(directory.path()).unwrap();
         assert_eq!(later.addresses(), [(two, "moved:1".to_owned())]);
     }
 
@@ -196,7 +196,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         for (content, complaint) in [("{", "cannot be understood"), ("{\"format\":9,\"met\":{}}", "is in format 9")] {
             std::fs::write(directory.path().join(FILE_NAME), content).unwrap();
-            let refusal = Acquaintances::load(directory.path()).unwrap_err().to_string();
+            let refusal = PinnedPeers::load(directory.path()).unwrap_err().to_string();
             assert!(refusal.contains(complaint), "{refusal}");
         }
     }

@@ -10,12 +10,12 @@ use palisade_spec::lock::{Claim, Key, Opening, Owner, Sequence, SessionId, Token
 use palisade_spec::raft::{Change, LARGEST, NodeId};
 
 use crate::limits;
-use crate::peers::Place;
+use crate::peers::MemberAddress;
 use crate::storage::Incarnation;
 
 /// A client's wish, valid by itself.
 #[derive(Clone, Debug)]
-pub enum Ask {
+pub enum Request {
     /// Open a session.
     Open(Opening),
     /// Renew a session's deadline.
@@ -25,7 +25,7 @@ pub enum Ask {
     /// Take a lock, or wait for it.
     Acquire {
         /// For whom.
-        session: Asker,
+        session: Acquirer,
         /// Of which key.
         key: Key,
         /// How long to wait; zero not at all.
@@ -52,7 +52,7 @@ pub enum Ask {
 
 /// The session that acquires.
 #[derive(Clone, Debug)]
-pub enum Asker {
+pub enum Acquirer {
     /// A session that exists.
     Session(SessionId, Option<Sequence>),
     /// One that is opened for this lock.
@@ -77,49 +77,49 @@ pub enum Query {
     },
 }
 
-impl Ask {
+impl Request {
     /// Understands an operation, or says what is wrong with it. `Op::Status` is no question to the core.
     ///
     /// # Errors
     /// [`Code::Invalid`] with a sentence that names the field and its bounds.
-    pub fn from_wire(op: Op) -> Result<Ask, Failure> {
+    pub fn from_wire(op: Op) -> Result<Request, Failure> {
         Ok(match op {
-            Op::OpenSession(open) => Ask::Open(opening(open.ttl_ms, &open.owner)?),
-            Op::KeepAlive { session } => Ask::KeepAlive(session_id(session)),
-            Op::CloseSession { session } => Ask::Close(session_id(session)),
-            Op::ShowSession { session } => Ask::Read(Query::Session(session_id(session)), Consistency::Linearizable),
+            Op::OpenSession(open) => Request::Open(opening(open.ttl_ms, &open.owner)?),
+            Op::KeepAlive { session } => Request::KeepAlive(session_id(session)),
+            Op::CloseSession { session } => Request::Close(session_id(session)),
+            Op::ShowSession { session } => Request::Read(Query::Session(session_id(session)), Consistency::Linearizable),
             Op::Acquire { key, options, number } => {
                 let session = match options.session {
-                    Some(session) => Asker::Session(session_id(session), sequence(number)?),
+                    Some(session) => Acquirer::Session(session_id(session), sequence(number)?),
                     None if number.is_some() => {
                         return Err(invalid("an operation has a number only within a session; give `session` too"));
                     }
-                    None => Asker::Once(opening(options.ttl_ms, &options.owner)?),
+                    None => Acquirer::Once(opening(options.ttl_ms, &options.owner)?),
                 };
                 let wait = options.wait_ms;
                 if wait > limits::WAIT_MAX_MS {
                     return Err(invalid(format!("wait_ms is {wait}; it may be 0 to {}", limits::WAIT_MAX_MS)));
                 }
-                Ask::Acquire { session, key: valid_key(&key)?, wait: Duration::from_millis(wait) }
+                Request::Acquire { session, key: valid_key(&key)?, wait: Duration::from_millis(wait) }
             }
-            Op::Release { key, grant, number } => Ask::Release {
+            Op::Release { key, grant, number } => Request::Release {
                 session: session_id(grant.session),
                 sequence: sequence(number)?,
                 key: valid_key(&key)?,
                 claim: Claim::Held(Token(grant.token)),
             },
-            Op::Withdraw { key, session, number } => Ask::Release {
+            Op::Withdraw { key, session, number } => Request::Release {
                 session: session_id(session),
                 sequence: sequence(number)?,
                 key: valid_key(&key)?,
                 claim: Claim::Either,
             },
-            Op::ShowLock { key, consistency } => Ask::Read(Query::Lock(valid_key(&key)?), consistency),
+            Op::ShowLock { key, consistency } => Request::Read(Query::Lock(valid_key(&key)?), consistency),
             Op::ListLocks(list) => {
                 let consistency = list.consistency;
-                Ask::Read(page(list)?, consistency)
+                Request::Read(page(list)?, consistency)
             }
-            Op::ChangeMembers(change) => Ask::Change(match change {
+            Op::ChangeMembers(change) => Request::Change(match change {
                 MemberChange::Add(AddMember { id, peer_addr, incarnation }) => {
                     let place = valid_place(peer_addr, incarnation.as_deref())?;
                     Change::Add { id: NodeId::new(id, 0), address: place.address() }
@@ -132,13 +132,13 @@ impl Ask {
                     let by = lost.next_generation().ok_or_else(|| invalid("no generation comes after that"))?;
                     let place = match peer_addr {
                         Some(peer_addr) => valid_place(peer_addr, Some(&incarnation))?,
-                        None => Place { peer_addr: String::new(), incarnation: valid_incarnation(Some(&incarnation))? },
+                        None => MemberAddress { peer_addr: String::new(), incarnation: valid_incarnation(Some(&incarnation))? },
                     };
                     Change::Replace { lost, by, address: place.address() }
                 }
             }),
-            Op::Transfer(Transfer { to }) => Ask::Transfer(to.map(|to| NodeId::new(to, 0))),
-            Op::Status => return Err(invalid("status is the node's own; ask GET /v1/status")),
+            Op::Transfer(Transfer { to }) => Request::Transfer(to.map(|to| NodeId::new(to, 0))),
+            Op::Status => return Err(invalid("status is the node's own; request GET /v1/status")),
         })
     }
 }
@@ -167,13 +167,13 @@ fn valid_key(key: &str) -> Result<Key, Failure> {
     }
 }
 
-fn valid_place(peer_addr: String, incarnation: Option<&str>) -> Result<Place, Failure> {
+fn valid_place(peer_addr: String, incarnation: Option<&str>) -> Result<MemberAddress, Failure> {
     let (host, port) = peer_addr.rsplit_once(':').unwrap_or_default();
     let is_address = !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok_and(|port| port > 0);
     if !is_address || peer_addr.len() > limits::ADDRESS_BYTES {
         return Err(invalid(format!("`{peer_addr}` is not HOST:PORT")));
     }
-    Ok(Place { peer_addr, incarnation: valid_incarnation(incarnation)? })
+    Ok(MemberAddress { peer_addr, incarnation: valid_incarnation(incarnation)? })
 }
 
 fn valid_incarnation(digits: Option<&str>) -> Result<Option<Incarnation>, Failure> {

@@ -1,7 +1,7 @@
 //! The strings: what a puppet is told, and what it answers, a JSON value on a line each.
 //!
-//! The first line is a [`Setting`], answered by [`Answer::Ready`]; every later one a [`Pull`], answered by one
-//! [`Answer`]. After [`Answer::Stands`] nothing is heard any more: the puppet waits to be killed.
+//! The first line is a [`Setting`], answered by [`Answer::Ready`]; every later one a [`Request`], answered by one
+//! [`Answer`]. After [`Answer::Halted`] nothing is heard any more: the puppet waits to be killed.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ pub struct Setting {
 
 /// What a puppet is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Pull {
+pub enum Request {
     /// Step the node with this input.
     Give {
         /// The input. No message: those come from peers.
@@ -66,7 +66,7 @@ pub enum Stop {
         /// Which.
         nth: usize,
         /// Where in it.
-        at: Place,
+        at: WritePoint,
     },
     /// Before a leader's snapshot gets its name.
     Name,
@@ -74,7 +74,7 @@ pub enum Stop {
 
 /// Where in a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Place {
+pub enum WritePoint {
     /// Nothing of it is written.
     Before,
     /// So many bytes of it are; if that is all or more, all but one.
@@ -100,9 +100,9 @@ pub enum Answer {
     /// The snapshot is durable.
     Taken(Box<Now>),
     /// It stands still.
-    Stands {
+    Halted {
         /// What it did since the pull.
-        deeds: Vec<Deed>,
+        effects: Vec<Effect>,
     },
     /// It was told something that it cannot do.
     Cannot(String),
@@ -125,14 +125,14 @@ pub struct Stepped {
     /// What it asked for, each output as `Debug` shows it.
     pub outputs: Vec<String>,
     /// What the driver did for that, in order.
-    pub deeds: Vec<Deed>,
+    pub effects: Vec<Effect>,
     /// What the puppet is now.
     pub now: Now,
 }
 
 /// Something that a driver does, and that others can see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Deed {
+pub enum Effect {
     /// A message went to the connections.
     Send(NodeId),
     /// The newest snapshot is to be sent to a peer.

@@ -6,14 +6,14 @@ use super::read::Age;
 
 /// The node's last contact.
 #[derive(Debug, Default)]
-pub(super) struct Contact {
+pub(super) struct Freshness {
     /// When it was told how much is committed, and had all of it; as a leader, the moment since which a majority has answered.
     current: Option<Instant>,
     /// When a leader last made sure of its majority.
     checked: Option<Instant>,
 }
 
-impl Contact {
+impl Freshness {
     /// The leader says how much is committed, and the node has applied that.
     pub(super) fn is_current(&mut self, now: Instant) {
         self.current = Some(now);
@@ -49,16 +49,16 @@ mod tests {
     fn a_leader_is_as_current_as_its_last_check_but_one() {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
-        let mut contact = Contact::default();
-        assert!(contact.age(at(0)).0.is_none(), "nobody was heard yet");
-        contact.is_current(at(1));
-        contact.has_majority(false, at(2));
-        contact.has_majority(false, at(3));
-        assert_eq!(contact.age(at(4)).0, Some(Duration::from_secs(3)), "it does not know what is committed");
-        contact.has_majority(true, at(5));
-        assert_eq!(contact.age(at(5)).0, Some(Duration::from_secs(2)), "somebody answered after the check at 3");
-        contact.follows();
-        contact.has_majority(true, at(9));
-        assert_eq!(contact.age(at(9)).0, Some(Duration::from_secs(6)), "a new office begins with nothing");
+        let mut freshness = Freshness::default();
+        assert!(freshness.age(at(0)).0.is_none(), "nobody was heard yet");
+        freshness.is_current(at(1));
+        freshness.has_majority(false, at(2));
+        freshness.has_majority(false, at(3));
+        assert_eq!(freshness.age(at(4)).0, Some(Duration::from_secs(3)), "it does not know what is committed");
+        freshness.has_majority(true, at(5));
+        assert_eq!(freshness.age(at(5)).0, Some(Duration::from_secs(2)), "somebody answered after the check at 3");
+        freshness.follows();
+        freshness.has_majority(true, at(9));
+        assert_eq!(freshness.age(at(9)).0, Some(Duration::from_secs(6)), "a new office begins with nothing");
     }
 }

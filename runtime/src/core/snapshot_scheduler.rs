@@ -60,7 +60,7 @@ pub type SnapshotReply = oneshot::Sender<Result<SnapshotInfo, Failure>>;
 
 /// Takes snapshots, one at a time.
 #[derive(Debug)]
-pub(super) struct Taker {
+pub(super) struct SnapshotScheduler {
     policy: SnapshotPolicy,
     snapshots: Arc<Snapshots>,
     writer: Box<dyn SnapshotWriter>,
@@ -82,7 +82,7 @@ pub(super) struct Taker {
     catching_up: CatchingUp,
 }
 
-impl Taker {
+impl SnapshotScheduler {
     /// `log_bytes` is how much the start has read back of what the newest snapshot does not include: a node that is
     /// often restarted takes snapshots too.
     pub(super) fn new(
@@ -92,8 +92,8 @@ impl Taker {
         writer: Box<dyn SnapshotWriter>,
         metrics: Arc<Metrics>,
         now: Instant,
-    ) -> Taker {
-        let mut taker = Taker {
+    ) -> SnapshotScheduler {
+        let mut scheduler = SnapshotScheduler {
             policy,
             snapshots,
             writer,
@@ -108,8 +108,8 @@ impl Taker {
             catching_up: CatchingUp::default(),
         };
         // What was not shortened before the node stopped.
-        taker.shorten();
-        taker
+        scheduler.shorten();
+        scheduler
     }
 
     /// Somebody wants a snapshot of what is applied by now.

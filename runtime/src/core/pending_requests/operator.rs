@@ -6,28 +6,28 @@ use palisade_client::wire::{Answer, Code, Failure, LeaderView, MemberView, Membe
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Change, Member, Node, NodeId, Refusal, Role, Standing};
 
-use super::{Desk, Origin, not_leading};
-use crate::peers::Place;
+use super::{PendingRequests, Requester, not_leading};
+use crate::peers::MemberAddress;
 
-impl Desk {
-    /// The round's next change of the members. To be followed by [`Desk::accepted`] or [`Desk::change_refused`].
+impl PendingRequests {
+    /// The round's next change of the members. To be followed by [`PendingRequests::accepted`] or [`PendingRequests::change_refused`].
     pub(in crate::core) fn change(&mut self, node: &Node<LockTable>) -> Option<Change> {
         let (change, responder) = self.changes.pop_front()?;
         let change = match change {
             Change::Promote(id) => Change::Promote(present(node, id)),
             Change::Remove(id) => Change::Remove(present(node, id)),
             Change::Replace { lost, by, address } => {
-                let mut place = Place::of(&address);
+                let mut place = MemberAddress::of(&address);
                 if place.peer_addr.is_empty() {
                     // Without a new address, the member keeps its old one.
-                    let old = node.members().get(lost).map(|member| Place::of(&member.address).peer_addr);
+                    let old = node.members().get(lost).map(|member| MemberAddress::of(&member.address).peer_addr);
                     place.peer_addr = old.unwrap_or_default();
                 }
                 Change::Replace { lost, by, address: place.address() }
             }
             Change::Add { .. } => change,
         };
-        self.proposed.push_back(vec![Origin::Change { change: change.clone(), responder }]);
+        self.proposed.push_back(vec![Requester::Change { change: change.clone(), responder }]);
         Some(change)
     }
 
@@ -35,14 +35,14 @@ impl Desk {
     pub(in crate::core) fn change_strands(&mut self) {
         let message = "too few of the voters after this change are connected to the leader: start them first";
         let failure = Failure::new(Code::NoMajority, message);
-        self.proposed.pop_back().into_iter().flatten().for_each(|origin| origin.fail(&failure));
+        self.proposed.pop_back().into_iter().flatten().for_each(|requester| requester.fail(&failure));
     }
 
     /// A member is to be replaced that is there: it has not lost its disk.
     pub(in crate::core) fn replaced_is_there(&mut self, node: NodeId) {
         let message = format!("node {node} is connected to the leader, so its server runs with its data directory");
-        let failure = Failure::new(Code::TooEarly, message);
-        self.proposed.pop_back().into_iter().flatten().for_each(|origin| origin.fail(&failure));
+        let failure = Failure::new(Code::ChangeNotReady, message);
+        self.proposed.pop_back().into_iter().flatten().for_each(|requester| requester.fail(&failure));
     }
 
     /// The change of the members was not taken. What is so already counts as done: it may have been asked for twice.
@@ -52,8 +52,8 @@ impl Desk {
         refusal: Refusal,
         leader: Option<LeaderView>,
     ) {
-        for origin in self.proposed.pop_front().expect("what is refused was proposed") {
-            let Origin::Change { change, responder } = origin else { unreachable!("only a change is refused so") };
+        for requester in self.proposed.pop_front().expect("what is refused was proposed") {
+            let Requester::Change { change, responder } = requester else { unreachable!("only a change is refused so") };
             let failure = match refusal {
                 Refusal::NotLeader(_) => not_leading(leader.clone()),
                 _ if is_done(node, &change) => {
@@ -66,7 +66,7 @@ impl Desk {
         }
     }
 
-    /// To whom the node is to hand over, if an operator asked for it. To be followed by [`Desk::watch_handover`] in this and
+    /// To whom the node is to hand over, if an operator asked for it. To be followed by [`PendingRequests::watch_handover`] in this and
     /// every later round.
     pub(in crate::core) fn wish(&mut self, node: &Node<LockTable>) -> Option<Option<NodeId>> {
         let (to, responder) = self.wishes.pop_front()?;
@@ -115,12 +115,12 @@ fn is_done(node: &Node<LockTable>, change: &Change) -> bool {
     node.log().members_since() <= node.commit()
         && match change {
             Change::Add { id, address } => {
-                members.get(*id).is_some_and(|member| Place::of(&member.address).is_of(&Place::of(address)))
+                members.get(*id).is_some_and(|member| MemberAddress::of(&member.address).is_of(&MemberAddress::of(address)))
             }
             // The server that asks has not started under its new identity yet. If that is a voter, another copy of the directory has.
             Change::Replace { by, address, .. } => members.get(*by).is_some_and(|member| {
                 member.standing != Standing::Voter
-                    && Place::of(&member.address).incarnation == Place::of(address).incarnation
+                    && MemberAddress::of(&member.address).incarnation == MemberAddress::of(address).incarnation
             }),
             Change::Promote(id) => members.is_voter(*id),
             Change::Remove(id) => members.was_removed(*id),
@@ -131,7 +131,7 @@ fn refused_change(refusal: Refusal, change: &Change) -> Failure {
     let (code, message) = match refusal {
         Refusal::NotLeader(_) => unreachable!("answered with the leader"),
         Refusal::TooEarly => {
-            (Code::TooEarly, "the change before is not committed yet, or the leader is new; try again in a moment")
+            (Code::ChangeNotReady, "the change before is not committed yet, or the leader is new; try again in a moment")
         }
         Refusal::NotCaughtUp => (
             Code::NotCaughtUp,
@@ -144,15 +144,15 @@ fn refused_change(refusal: Refusal, change: &Change) -> Failure {
                 "the cluster has no member {lost}: it was removed, or came back with another data directory; \
                  `palisade members list` shows all"
             );
-            return Failure::new(Code::NumberTaken, message);
+            return Failure::new(Code::NodeIdInUse, message);
         }
         Refusal::AlreadyThere if matches!(change, Change::Add { .. }) => {
-            (Code::NumberTaken, "a member has this number: another server, or at another address")
+            (Code::NodeIdInUse, "a member has this number: another server, or at another address")
         }
-        Refusal::AlreadyThere => (Code::TooEarly, "it is a voter as soon as that is committed"),
+        Refusal::AlreadyThere => (Code::ChangeNotReady, "it is a voter as soon as that is committed"),
         Refusal::NotThere => (Code::NoMember, "there is no such member; `palisade members list` shows all"),
         Refusal::WasRemoved => {
-            (Code::NumberTaken, "a server of this number was removed, and numbers do not come back: choose another one")
+            (Code::NodeIdInUse, "a server of this number was removed, and numbers do not come back: choose another one")
         }
         Refusal::LastVoter => (Code::LastVoter, "the cluster would have no voter left"),
     };
@@ -170,7 +170,7 @@ pub(super) fn members_view(node: &Node<LockTable>) -> MembersView {
         generation: id.generation(),
         voter: member.standing == Standing::Voter,
         returning: member.standing == Standing::Returning,
-        peer_addr: Place::of(&member.address).peer_addr,
+        peer_addr: MemberAddress::of(&member.address).peer_addr,
         client_addr: None,
         connected: false,
         matched: matched(id),

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use super::strings::{Answer, Deed, Place, Stop};
+use super::protocol::{Answer, Effect, WritePoint, Stop};
 use crate::sync::Mutex;
 
 /// The deeds of one step. Those of the thread that steps count; what goes on beside it, such as a segment that is
 /// prepared, does not.
 #[derive(Debug)]
-pub(super) struct Score {
+pub(super) struct EffectLog {
     owner: ThreadId,
     inner: Mutex<Inner>,
     /// Whether nobody pulls any more.
@@ -20,24 +20,24 @@ pub(super) struct Score {
 
 #[derive(Debug, Default)]
 struct Inner {
-    deeds: Vec<Deed>,
+    effects: Vec<Effect>,
     stop: Option<Stop>,
 }
 
-impl Score {
+impl EffectLog {
     /// Of the thread that calls this.
-    pub(super) fn new() -> Score {
-        Score { owner: thread::current().id(), inner: Mutex::default(), cut: AtomicBool::new(false) }
+    pub(super) fn new() -> EffectLog {
+        EffectLog { owner: thread::current().id(), inner: Mutex::default(), cut: AtomicBool::new(false) }
     }
 
     /// A step begins.
     pub(super) fn begin(&self, stop: Option<Stop>) {
-        *self.inner.lock() = Inner { deeds: Vec::new(), stop };
+        *self.inner.lock() = Inner { effects: Vec::new(), stop };
     }
 
     /// What was done since.
-    pub(super) fn deeds(&self) -> Vec<Deed> {
-        self.inner.lock().deeds.clone()
+    pub(super) fn effects(&self) -> Vec<Effect> {
+        self.inner.lock().effects.clone()
     }
 
     /// Whether what is done by the thread that calls this counts.
@@ -45,18 +45,18 @@ impl Score {
         thread::current().id() == self.owner
     }
 
-    pub(super) fn note(&self, deed: Deed) {
+    pub(super) fn note(&self, effect: Effect) {
         if self.counts() {
-            self.inner.lock().deeds.push(deed);
+            self.inner.lock().effects.push(effect);
         }
     }
 
     /// A message is about to be handed over.
-    pub(super) fn sends(&self, deed: Deed) {
-        let is_send = |deed: &&Deed| matches!(deed, Deed::Send(_) | Deed::SendSnapshot(_));
-        let nth = self.inner.lock().deeds.iter().filter(is_send).count();
+    pub(super) fn sends(&self, effect: Effect) {
+        let is_send = |effect: &&Effect| matches!(effect, Effect::Send(_) | Effect::SendSnapshot(_));
+        let nth = self.inner.lock().effects.iter().filter(is_send).count();
         self.stand_at(Stop::Send(nth));
-        self.note(deed);
+        self.note(effect);
     }
 
     /// A snapshot is about to get its name.
@@ -65,9 +65,9 @@ impl Score {
     }
 
     /// A frame is about to be written: whether, and where, the puppet is to stand still in it.
-    pub(super) fn place_in_next_write(&self) -> Option<Place> {
+    pub(super) fn point_in_next_write(&self) -> Option<WritePoint> {
         let inner = self.inner.lock();
-        let next = inner.deeds.iter().filter(|deed| **deed == Deed::Write).count();
+        let next = inner.effects.iter().filter(|effect| **effect == Effect::Write).count();
         match inner.stop {
             Some(Stop::Write { nth, at }) if nth == next && self.counts() => Some(at),
             _ => None,
@@ -75,9 +75,9 @@ impl Score {
     }
 
     /// Whether the puppet is to stand still at this place of the frame that was written last.
-    pub(super) fn place_in_last_write(&self) -> Option<Place> {
+    pub(super) fn point_in_last_write(&self) -> Option<WritePoint> {
         let inner = self.inner.lock();
-        let written = inner.deeds.iter().filter(|deed| **deed == Deed::Write).count();
+        let written = inner.effects.iter().filter(|effect| **effect == Effect::Write).count();
         match inner.stop {
             Some(Stop::Write { nth, at }) if nth + 1 == written && self.counts() => Some(at),
             _ => None,
@@ -87,8 +87,8 @@ impl Score {
     /// Whether a frame was written that is not synced.
     pub(super) fn has_unsynced(&self) -> bool {
         let inner = self.inner.lock();
-        let last = inner.deeds.iter().rev().find(|deed| matches!(deed, Deed::Write | Deed::Sync));
-        last == Some(&Deed::Write)
+        let last = inner.effects.iter().rev().find(|effect| matches!(effect, Effect::Write | Effect::Sync));
+        last == Some(&Effect::Write)
     }
 
     /// Nobody pulls any more.
@@ -104,8 +104,8 @@ impl Score {
 
     /// Says that the puppet stands still, and does.
     pub(super) fn stand(&self) -> ! {
-        let answer = Answer::Stands { deeds: self.deeds() };
-        let line = serde_json::to_string(&answer).expect("deeds are plain values");
+        let answer = Answer::Halted { effects: self.effects() };
+        let line = serde_json::to_string(&answer).expect("effects are plain values");
         let mut out = std::io::stdout().lock();
         // If nobody listens, nobody pulls either.
         let _ = writeln!(out, "{line}").and_then(|()| out.flush());
