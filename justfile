@@ -22,16 +22,16 @@ check-fast: lint
 programs:
     cargo build --release --workspace
 
-# What must hold beside the tests: lints, documentation, every model explored to its end, seeded bugs, random walks.
+# What must hold beside the tests: lints, documentation, every model explored to its end, mutants, random walks.
 check: lint programs
     target/release/palisade-model check
     target/release/palisade-model liveness
-    target/release/palisade-model seeded
+    target/release/palisade-model mutants
     target/release/palisade-model simulate --rounds 2 --states 20000
 
-# The models that take two hours and 7 GiB, the runner of seeded bugs itself, and random walks for as long as one likes.
+# The models that take two hours and 7 GiB, the runner of mutants itself, and random walks for as long as one likes.
 check-deep SECONDS='600': programs
-    cargo test --workspace --test seeded -- --ignored
+    cargo test --workspace --test mutants -- --ignored
     target/release/palisade-model check --deep
     target/release/palisade-model liveness --deep
     target/release/palisade-model simulate --seconds {{ SECONDS }}
@@ -41,16 +41,16 @@ bench-model:
     cargo bench -p palisade-model
 
 # Known bugs, put into a copy of the protocol: a model must find each.
-seeded *NAMES: programs
-    target/release/palisade-model seeded {{ NAMES }}
+mutants *NAMES: programs
+    target/release/palisade-model mutants {{ NAMES }}
 
 # Known bugs of the server, put into a copy of it: replay, simulation, live faults or a test must find each (docs/conformance.md).
-seeded-server *ARGS: programs
-    target/release/palisade-conformance seeded {{ ARGS }}
+server-mutants *ARGS: programs
+    target/release/palisade-conformance mutants {{ ARGS }}
 
 # `cargo install cargo-mutants` first. About forty minutes.
 # Every rule of the protocol changed, one after the other: a unit test or a scenario script must notice.
-mutants *ARGS:
+cargo-mutants *ARGS:
     cargo mutants -p palisade-spec {{ ARGS }}
 
 # The model's traces on live nodes (docs/conformance.md).
@@ -60,7 +60,7 @@ replay *ARGS: programs
 # The kept traces found again, after a change of the protocol or of a model. About half an hour.
 traces *NAMES: programs
     target/release/palisade-model keep {{ NAMES }}
-    target/release/palisade-model seeded --scenes conformance/traces/scenes.jsonl
+    target/release/palisade-model mutants --traces conformance/traces/mutant_traces.jsonl
 
 # `rustup component add llvm-tools` first.
 # Which lines of the protocol live nodes take when they go through the kept traces.

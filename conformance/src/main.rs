@@ -4,7 +4,7 @@ use std::io::{BufWriter, Write, stdout};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use palisade_conformance::{history, replay, seeded, sim, torture, validate};
+use palisade_conformance::{history, mutants, replay, sim, torture, validate};
 
 /// Whether what runs does what was checked
 #[derive(Debug, Parser)]
@@ -21,7 +21,7 @@ enum Command {
     Torture(torture::command::Torture),
     Replay(replay::command::Arguments),
     Sim(sim::Arguments),
-    Seeded(seeded::command::Arguments),
+    Mutants(mutants::command::Arguments),
     /// Run a node that takes a step only on a command, as `palisade step-node` does
     #[command(hide = true)]
     Stepper(Stepper),
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         Command::Torture(torture) => return torture.run(),
         Command::Replay(arguments) => replay::command::run(&arguments, &mut out).map_err(|error| error.to_string()),
         Command::Sim(arguments) => sim::run(&arguments, &mut out).map_err(|error| error.to_string()),
-        Command::Seeded(arguments) => seeded::command::run(&arguments, &mut out).map_err(|error| error.to_string()),
+        Command::Mutants(arguments) => mutants::command::run(&arguments, &mut out).map_err(|error| error.to_string()),
         Command::Stepper(Stepper { data }) => {
             // It says on standard output what it does.
             drop(out);

@@ -1,4 +1,4 @@
-//! docs/bug-ledger.md names commands, tests, scripts, models, seeded bugs and files. All of them are there, and every story
+//! docs/bug-ledger.md names commands, tests, scripts, models, mutants and files. All of them are there, and every story
 //! has all its parts: the page cannot rot.
 
 use std::collections::BTreeSet;
@@ -25,7 +25,7 @@ fn workspace() -> PathBuf {
 }
 
 fn ledger() -> String {
-    fs::read_to_string(workspace().join("docs/bug-ledger.md")).expect("the page can be read")
+    fs::read_to_string(workspace().join("docs/mutant-ledger.md")).expect("the page can be read")
 }
 
 /// The stories, by their headings.
@@ -54,29 +54,29 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 
 #[derive(Deserialize)]
 struct List {
-    bug: Vec<Bug>,
+    mutant: Vec<Mutant>,
 }
 
-/// What every list of seeded bugs says of a bug, whoever hunts it.
+/// What every list of mutants says of a bug, whoever hunts it.
 #[derive(Deserialize)]
-struct Bug {
+struct Mutant {
     name: String,
     /// Of those that a test must notice: which.
     test: Option<String>,
 }
 
 /// The names of all bugs in the lists below a folder.
-fn seeded(folder: &str) -> BTreeSet<String> {
-    bugs(folder, |_| true).into_iter().map(|bug| bug.name).collect()
+fn mutant_names(folder: &str) -> BTreeSet<String> {
+    mutants(folder, |_| true).into_iter().map(|mutant| mutant.name).collect()
 }
 
-fn bugs(folder: &str, is_wanted: impl Fn(&Path) -> bool) -> Vec<Bug> {
+fn mutants(folder: &str, is_wanted: impl Fn(&Path) -> bool) -> Vec<Mutant> {
     let lists = files(&workspace().join(folder));
     let lists = lists.iter().filter(|path| path.extension().is_some_and(|extension| extension == "toml"));
     let lists = lists.filter(|path| is_wanted(path));
     let bugs_of = |path: &PathBuf| {
         let text = fs::read_to_string(path).expect("a list can be read");
-        toml::from_str::<List>(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display())).bug
+        toml::from_str::<List>(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display())).mutant
     };
     lists.flat_map(bugs_of).collect()
 }
@@ -167,8 +167,8 @@ fn wrong_with(command: &str) -> Option<String> {
     match words {
         ["cargo", "test", rest @ ..] => wrong_with_test(script, rest),
         ["cargo", "run", "--release", "-p", "palisade-model", "--", "check", names @ ..] => unknown(names, &models()),
-        ["cargo", "run", "--release", "-p", "palisade-model", "--", "seeded", names @ ..] => {
-            unknown(names, &seeded("model/seeded"))
+        ["cargo", "run", "--release", "-p", "palisade-model", "--", "mutants", names @ ..] => {
+            unknown(names, &mutant_names("model/mutants"))
         }
         _ => Some("it is of no form that this test knows".into()),
     }
@@ -213,19 +213,19 @@ fn every_story_is_whole() {
 fn bugs_of_stories_are_noticed_by_their_commands() {
     let text = ledger();
     let stories = stories(&text);
-    for Bug { name, test } in bugs("conformance/seeded/test", |path| path.ends_with("stories.toml")) {
+    for Mutant { name, test } in mutants("conformance/mutants/test", |path| path.ends_with("stories.toml")) {
         let told = stories.iter().find(|(_, story)| story.contains(&format!("`{name}`")));
         let (_, story) = told.unwrap_or_else(|| panic!("no story names {name}"));
         assert_eq!(commands(story), [format!("cargo test {}", test.expect("a test"))], "{name}");
     }
 }
 
-/// Goal: seeded bugs, models and files that the text names are there. A name with hyphens is a bug's or a model's.
+/// Goal: mutants, models and files that the text names are there. A name with hyphens is a bug's or a model's.
 #[test]
 fn whatever_is_named_is_there() {
     let text = ledger();
-    let mut known = seeded("model/seeded");
-    known.extend(seeded("conformance/seeded"));
+    let mut known = mutant_names("model/mutants");
+    known.extend(mutant_names("conformance/mutants"));
     known.extend(models());
     let is_name = |text: &str| {
         text.contains('-')
@@ -233,18 +233,18 @@ fn whatever_is_named_is_there() {
     };
     let sources: Vec<PathBuf> = PACKAGES.iter().flat_map(|(_, folder)| files(&workspace().join(folder))).collect();
     let is_there = |file: &str| sources.iter().any(|path| path.ends_with(file));
-    let mut bugs = 0;
+    let mut mutants = 0;
     for name in quoted(&text) {
         if name.starts_with("cargo ") && !name.ends_with(" NAME") {
             assert_eq!(wrong_with(name), None, "{name}");
         } else if is_name(name) && !name.starts_with('-') {
-            assert!(known.contains(name), "there is no seeded bug and no model {name}");
-            bugs += 1;
+            assert!(known.contains(name), "there is no mutant and no model {name}");
+            mutants += 1;
         } else if name.ends_with(".rs") {
             assert!(is_there(name), "there is no file {name}");
         }
     }
-    assert!(bugs >= LEAST, "only {bugs} seeded bugs and models are named: this test would look at nothing");
+    assert!(mutants >= LEAST, "only {mutants} mutants and models are named: this test would look at nothing");
 }
 
 /// Goal: this very test sees what is not there.
@@ -260,8 +260,8 @@ fn what_is_not_there_is_seen() {
         ("SCRIPT=commit/none cargo test -p palisade-spec --test raft_scripts", "there is no script"),
         ("cargo test -p palisade-spec --test raft_scripts", "it does not say which script"),
         ("cargo run --release -p palisade-model -- check none", "there is no none"),
-        ("cargo run --release -p palisade-model -- seeded none", "there is no none"),
-        ("cargo run --release -p palisade-model -- seeded", "it names nothing"),
+        ("cargo run --release -p palisade-model -- mutants none", "there is no none"),
+        ("cargo run --release -p palisade-model -- mutants", "it names nothing"),
         ("true", "it is of no form that this test knows"),
     ] {
         let wrong = wrong_with(command);

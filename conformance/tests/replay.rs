@@ -11,7 +11,7 @@ use palisade_conformance::replay::live::Program;
 use palisade_conformance::replay::play::{Company, PlayError, play};
 use palisade_conformance::replay::trace::Trace;
 use palisade_model::models::{Tier, models};
-use palisade_model::{seeded, trace};
+use palisade_model::{mutants, trace};
 use serde_json::Value;
 
 /// A server's code, in the binary that was built with this test: it has the command `puppet` as `palisade` has.
@@ -49,7 +49,7 @@ const THREADS: usize = 4;
 fn is_still_a_trace(kept: &Kept) {
     let trace = kept::told(kept).unwrap();
     assert_eq!(trace.steps.len(), kept.choices.len(), "{}", kept.title());
-    if kept.bug.is_some() {
+    if kept.mutant.is_some() {
         kept.holds().unwrap();
     }
 }
@@ -70,11 +70,11 @@ fn nothing_is_missing() {
             assert!(shown.contains(&(model.name, *property)), "no witness in {} of: {property}", model.name);
         }
     }
-    let lists = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/seeded");
-    let scenes: BTreeSet<&str> = all.iter().filter_map(|kept| kept.bug.as_deref()).collect();
+    let lists = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/mutants");
+    let scenes: BTreeSet<&str> = all.iter().filter_map(|kept| kept.mutant.as_deref()).collect();
     let is_replayed = |name: &str| models.iter().any(|model| model.name == name && model.can_be_replayed());
-    for bug in seeded::bugs(&lists).unwrap().into_iter().filter(|bug| is_replayed(&bug.model)) {
-        assert!(scenes.contains(bug.name.as_str()), "no scene of {}: `just traces` finds it", bug.name);
+    for mutant in mutants::mutants(&lists).unwrap().into_iter().filter(|mutant| is_replayed(&mutant.model)) {
+        assert!(scenes.contains(mutant.name.as_str()), "no scene of {}: `just traces` finds it", mutant.name);
     }
 }
 
@@ -84,7 +84,7 @@ fn live_nodes_are_what_the_model_says() {
     // Of each model the longest traces of each kind, and a random walk through each of the wide ones.
     let mut longest: BTreeMap<(String, bool), Vec<Kept>> = BTreeMap::new();
     for kept in all().into_iter().filter(|kept| kept.property != trace::WALK) {
-        longest.entry((kept.model.clone(), kept.bug.is_some())).or_default().push(kept);
+        longest.entry((kept.model.clone(), kept.mutant.is_some())).or_default().push(kept);
     }
     let chosen = longest.into_values().flat_map(|mut kept| {
         kept.sort_by_key(|kept| std::cmp::Reverse(kept.choices.len()));

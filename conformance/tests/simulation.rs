@@ -1,6 +1,6 @@
 //! The simulation itself: that a seed decides everything, that everything happens in it, and that a few seeds hold.
 //!
-//! How much it finds is shown by the seeded bugs (`palisade-conformance seeded`).
+//! How much it finds is shown by the mutants (`palisade-conformance mutants`).
 
 use std::time::Duration;
 

@@ -23,7 +23,7 @@
 //! | [`simulate`], [`guided`] | random walks, far past those bounds: from the beginning, or from where something new was seen |
 //! | [`trace`] | shortest paths to violations and witnesses |
 //! | [`kept`] | paths that are kept, to be taken again by live servers |
-//! | [`seeded`] | known bugs, put into a copy of the protocol: each must be found |
+//! | [`mutants`] | known bugs, put into a copy of the protocol: each must be found |
 //! | [`explore`] | stateright's Explorer in a browser |
 //! | [`readable`] | what people and programs read of a model |
 //! | [`facts`], [`diagram`] | states as tables and as what changed, paths as sequence diagrams |
@@ -43,13 +43,13 @@ pub mod liveness;
 pub mod locks;
 pub mod membership;
 pub mod models;
+pub mod mutants;
 mod named;
 pub mod pinned;
 pub mod progress;
 pub mod raft;
 pub mod readable;
 pub mod reads;
-pub mod seeded;
 pub mod simulate;
 pub mod trace;
 mod watched;

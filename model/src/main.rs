@@ -15,7 +15,7 @@ use palisade_model::facts::columns;
 use palisade_model::kept::make;
 use palisade_model::liveness;
 use palisade_model::models::{Named, Tier, models};
-use palisade_model::seeded;
+use palisade_model::mutants;
 use palisade_model::simulate::Walks;
 use palisade_model::trace::Trace;
 
@@ -113,7 +113,7 @@ enum Command {
         json: bool,
     },
     /// Find the paths again that are kept to be taken by live servers: shortest witnesses of all that must be possible, and
-    /// random walks; without names, of all models but the gallery (`seeded --scenes` finds those of the bugs)
+    /// random walks; without names, of all models but the gallery (`mutants --traces` finds those of the bugs)
     Keep {
         /// Of which models
         names: Vec<String>,
@@ -143,7 +143,7 @@ enum Command {
         property: Option<String>,
     },
     /// Put known bugs into a copy of the protocol, and see that a model finds each
-    Seeded(seeded::Arguments),
+    Mutants(mutants::Arguments),
 }
 
 /// A command that cannot be carried out as it was given.
@@ -182,7 +182,7 @@ fn main() -> ExitCode {
             keep(&names, &into, make::Effort { states, walks, steps })
         }
         Command::Explore { name, address, property } => explore(&name, &address, property.as_deref()),
-        Command::Seeded(arguments) => Ok(seeded::run(&arguments)),
+        Command::Mutants(arguments) => Ok(mutants::run(&arguments)),
     };
     done.unwrap_or_else(|failure| {
         eprintln!("palisade-model: {}", failure.message);

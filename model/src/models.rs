@@ -27,7 +27,7 @@ pub fn models() -> Vec<Named> {
     models.extend(inductive());
     models.extend(wide());
     models.extend(gallery::models());
-    models.extend(crate::seeded::models::models());
+    models.extend(crate::mutants::models::models());
     models.sort_by_key(|model| model.tier);
     models
 }
@@ -508,7 +508,7 @@ pub(crate) const CLUSTER: Bounds = Bounds {
     late: 0,
     apart: 1,
     elections: Elections::AtWill,
-    seeded: true,
+    starts_with_leader: true,
     symmetry: false,
 };
 

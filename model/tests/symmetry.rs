@@ -36,7 +36,7 @@ fn membership(symmetry: bool) -> World<Operators> {
 
 /// Messages arrive within the step in which they are sent, in an order that does not depend on names.
 fn prompt_seeded(symmetry: bool) -> World<Proposals> {
-    let bounds = Bounds { seeded: true, terms: 3, ..prompt(symmetry).bounds };
+    let bounds = Bounds { starts_with_leader: true, terms: 3, ..prompt(symmetry).bounds };
     World::new(bounds, Tape::default(), Proposals::new(2, 0))
 }
 

@@ -5,14 +5,14 @@
 
 pub mod core;
 pub mod descriptors;
-mod outbox;
 pub mod http;
 pub mod limits;
 pub mod metrics;
+mod outbox;
 pub mod peers;
-pub mod stepper;
 pub mod recording;
 pub mod server;
 mod sockets;
+pub mod stepper;
 pub mod storage;
 mod sync;

@@ -24,9 +24,9 @@ use crate::core::{self, Core, DriverParts, Event, SnapshotPolicy, Timing};
 use crate::descriptors::{Descriptors, Places, TooFew};
 use crate::http::{self, App};
 use crate::metrics::Metrics;
-use crate::peers::{self, PinnedPeers, Peers, Roster};
-use crate::stepper;
+use crate::peers::{self, Peers, PinnedPeers, Roster};
 use crate::recording;
+use crate::stepper;
 use crate::storage::{Identity, LockedDir, RecoveryReport, Space, StorageError, Wal};
 
 /// How often the free space of the disk is looked at.

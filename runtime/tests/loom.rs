@@ -31,9 +31,9 @@ mod outbox;
 use std::pin::pin;
 use std::task::{Context, Poll, Wake, Waker};
 
-use outbox::{Outbox, Rejected};
 use loom::sync::{Arc, Condvar};
 use loom::thread::{self, JoinHandle};
+use outbox::{Outbox, Rejected};
 
 /// So often may a thread be interrupted where it would have gone on. All orders of three threads take minutes; the
 /// faults that this structure could have need one or two.

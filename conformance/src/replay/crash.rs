@@ -6,7 +6,7 @@
 //! than what the model tries: some of the model's crashes leave a disk that no crash of a live node leaves. For those the
 //! live node is killed in the middle of the frame, its disk is compared with what it was before, and the play ends there.
 
-use palisade::stepper::protocol::{Effect, WritePoint, Stop};
+use palisade::stepper::protocol::{Effect, Stop, WritePoint};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Output, Persist};
 

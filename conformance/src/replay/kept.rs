@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `witnesses.jsonl` | of every model that is explored, a shortest path to each thing that must be possible | `palisade-model keep` |
 //! | `walks.jsonl` | random walks through the models that are made for them | `palisade-model keep` |
-//! | `scenes.jsonl` | of every seeded bug of the protocol, the path on which it shows, as far as there is one without it | `palisade-model seeded --scenes` |
+//! | `mutant_traces.jsonl` | of every mutant of the protocol, the path on which it shows, as far as there is one without it | `palisade-model mutants --traces` |
 
 use std::path::{Path, PathBuf};
 

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use palisade::stepper::protocol::{Answer, Now, Request, Setting};
-use palisade_model::seeded::ON;
+use palisade_model::mutants::ON;
 
 /// How long an answer may take, on the slowest of machines.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -42,7 +42,7 @@ pub enum LiveError {
 pub struct Program {
     /// The file; `palisade`, or another one that has its command `puppet`.
     pub file: PathBuf,
-    /// Which seeded bug is on, by its number, if it has any ([`seeded`](super::seeded)); else nothing.
+    /// Which mutant is on, by its number, if it has any ([`mutants`](super::mutants)); else nothing.
     pub on: String,
 }
 

@@ -20,7 +20,7 @@
 //! | [`coverage`] | what was exercised |
 //! | [`difference`] | two states, and where they part, in words |
 //! | [`kept`] | the traces that are kept, and the model that they are paths of |
-//! | [`seeded`] | bugs in the server that a replay must find |
+//! | [`mutants`] | bugs in the server that a replay must find |
 
 pub mod asides;
 pub mod command;
@@ -31,8 +31,8 @@ pub mod difference;
 pub mod gate;
 pub mod kept;
 pub mod live;
+pub mod mutants;
 pub mod play;
-pub mod seeded;
 pub mod terms;
 pub mod trace;
 pub mod twin;

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use crate::history::{self, Call, Note, OpId, Refusal};
-use palisade::core::{Request, Acquirer, ConnectionId, Query};
+use palisade::core::{Acquirer, ConnectionId, Query, Request};
 use palisade_client::wire::{Answer, Code, Consistency, Failure, LeaderView, LockView};
 use palisade_spec::lock::{Claim, Key, Opening, Owner, Sequence, SessionId, Token, Ttl};
 use palisade_spec::raft::{Index, NodeId};
@@ -353,13 +353,18 @@ impl Client {
             Wish::Close => Request::Close(session?),
             Wish::Acquire { key, wait } => {
                 let left = (errand.begun + wait).saturating_sub(around.now);
-                return Some((Request::Acquire { session: Acquirer::Session(session?, sequence), key, wait: left }, left));
+                return Some((
+                    Request::Acquire { session: Acquirer::Session(session?, sequence), key, wait: left },
+                    left,
+                ));
             }
             Wish::Once { key, wait } => {
                 let asker = Acquirer::Once(opening(around.rng, self.ttl));
                 return Some((Request::Acquire { session: asker, key, wait }, wait));
             }
-            Wish::Release { key, token, session } => Request::Release { session, sequence, key, claim: Claim::Held(token) },
+            Wish::Release { key, token, session } => {
+                Request::Release { session, sequence, key, claim: Claim::Held(token) }
+            }
             Wish::Withdraw { key } => Request::Release { session: session?, sequence, key, claim: Claim::Either },
             Wish::Read { key, consistency } => Request::Read(Query::Lock(key), consistency),
         };

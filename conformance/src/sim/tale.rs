@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade::core::{Request, Acquirer, Query};
+use palisade::core::{Acquirer, Query, Request};
 use palisade_client::wire::{Code, Consistency};
 use palisade_spec::lock::{Claim, LockTable};
 use palisade_spec::raft::{Body, Index, Message, NodeId, Term};
@@ -105,7 +105,9 @@ impl Note {
             Request::Acquire { session: Acquirer::Session(session, number), key, wait } => {
                 format!("acquire {key} for session {}, number {number:?}, waiting {wait:?}", session.number)
             }
-            Request::Acquire { session: Acquirer::Once(_), key, wait } => format!("acquire {key} once, waiting {wait:?}"),
+            Request::Acquire { session: Acquirer::Once(_), key, wait } => {
+                format!("acquire {key} once, waiting {wait:?}")
+            }
             Request::Release { session, sequence, key, claim } => {
                 let claim = match claim {
                     Claim::Held(token) => format!("with token {token}"),

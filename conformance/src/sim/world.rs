@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use palisade::core::{Request, ConnectionId};
+use palisade::core::{ConnectionId, Request};
 use palisade_spec::invariants::Violation;
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Address, Members, Message, Node, NodeId, Snapshot};

@@ -19,11 +19,11 @@ pub mod command;
 mod disk;
 mod fault;
 mod load;
+pub mod mutants;
 mod namespace;
 mod network;
 mod node;
 mod operator;
-pub mod seeded;
 mod tracer;
 
 use std::collections::BTreeMap;

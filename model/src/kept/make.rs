@@ -1,5 +1,5 @@
 //! Finding the paths that are kept: witnesses of what must be possible, and random walks. Scenes are found where the bugs
-//! are ([`seeded`](crate::seeded)).
+//! are ([`mutants`](crate::mutants)).
 
 use std::path::Path;
 use std::time::Instant;
@@ -34,7 +34,7 @@ pub fn make(model: &Named, effort: Effort, folder: &Path) -> Result<String, Kept
     let kept = |property: &str, choices| Kept {
         model: model.name.to_owned(),
         property: property.to_owned(),
-        bug: None,
+        mutant: None,
         choices,
     };
     let is_of_it = |kept: &Kept| kept.model == model.name;

@@ -21,10 +21,10 @@ pub struct Kept {
     pub model: String,
     /// What it shows at its end; [`WALK`] if it shows nothing. Of a scene, what does not hold with the bug.
     pub property: String,
-    /// The seeded bug whose scene it is: on a shortest path the bug would show, and this is as much of that path as there is
+    /// The mutant whose scene it is: on a shortest path the bug would show, and this is as much of that path as there is
     /// without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bug: Option<String>,
+    pub mutant: Option<String>,
     /// Which of the possible actions is taken, in each state.
     pub choices: Vec<usize>,
 }
@@ -71,18 +71,18 @@ pub enum KeptError {
 impl Kept {
     /// What it is, in a line.
     pub fn title(&self) -> String {
-        let Kept { model, property, bug, choices } = self;
+        let Kept { model, property, mutant, choices } = self;
         let steps = choices.len();
-        match bug {
-            Some(bug) => format!("{model}, the scene of {bug}, {steps} steps"),
+        match mutant {
+            Some(mutant) => format!("{model}, the scene of {mutant}, {steps} steps"),
             None => format!("{model}, \"{property}\", {steps} steps"),
         }
     }
 
     /// The command that finds it, or another one in its place.
     pub fn again(&self) -> String {
-        match &self.bug {
-            Some(bug) => format!("palisade-model seeded --scenes FILE {bug}"),
+        match &self.mutant {
+            Some(mutant) => format!("palisade-model mutants --traces FILE {mutant}"),
             None => format!("palisade-model keep {}", self.model),
         }
     }
@@ -95,7 +95,7 @@ impl Kept {
         let gone = || KeptError::Gone { title: self.title(), again: self.again() };
         let models = models();
         let named = models.iter().find(|named| named.name == self.model).ok_or_else(gone)?;
-        if self.bug.is_some() || self.property == WALK {
+        if self.mutant.is_some() || self.property == WALK {
             return named.model.retrace(WALK, &self.choices).ok_or_else(gone);
         }
         let is_known = named.model.properties().iter().any(|(known, _)| *known == self.property);
@@ -163,7 +163,7 @@ pub fn replace(path: &Path, superseded: impl Fn(&Kept) -> bool, by: Vec<Kept>) -
     all.extend(by);
     let order: Vec<&str> = models().iter().map(|model| model.name).collect();
     let place = |kept: &Kept| order.iter().position(|name| *name == kept.model);
-    all.sort_by(|one, other| (place(one), &one.bug).cmp(&(place(other), &other.bug)));
+    all.sort_by(|one, other| (place(one), &one.mutant).cmp(&(place(other), &other.mutant)));
     let lines = all.iter().map(|kept| serde_json::to_string(kept).expect("paths are plain values") + "\n");
     fs::write(path, lines.collect::<String>()).map_err(|source| KeptError::File { path: path.to_owned(), source })
 }
@@ -172,16 +172,16 @@ pub fn replace(path: &Path, superseded: impl Fn(&Kept) -> bool, by: Vec<Kept>) -
 mod tests {
     use super::*;
 
-    fn kept(model: &str, bug: Option<&str>, choices: &[usize]) -> Kept {
-        let bug = bug.map(str::to_owned);
-        Kept { model: model.into(), property: WALK.into(), bug, choices: choices.into() }
+    fn kept(model: &str, mutant: Option<&str>, choices: &[usize]) -> Kept {
+        let mutant = mutant.map(str::to_owned);
+        Kept { model: model.into(), property: WALK.into(), mutant, choices: choices.into() }
     }
 
     #[test]
     fn what_is_found_again_takes_its_place() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("paths.jsonl");
-        let (raft, locks) = (kept("raft", None, &[1, 2]), kept("locks", Some("a bug"), &[3]));
+        let (raft, locks) = (kept("raft", None, &[1, 2]), kept("locks", Some("a mutant"), &[3]));
         replace(&file, |_| false, vec![locks.clone(), raft.clone()]).unwrap();
         assert_eq!(read(&file).unwrap(), [raft.clone(), locks.clone()], "as `palisade-model list` has the models");
         let other = kept("raft", None, &[4]);
@@ -197,7 +197,7 @@ mod tests {
         let scene =
             Kept { property: "one vote a term".into(), ..kept("raft-votes", Some("vote-twice"), &[usize::MAX]) };
         let told = scene.trace().unwrap_err().to_string();
-        assert!(told.contains("`palisade-model seeded --scenes FILE vote-twice`"), "{told}");
+        assert!(told.contains("`palisade-model mutants --traces FILE vote-twice`"), "{told}");
         assert!(scene.holds().is_err(), "what cannot be taken shows nothing");
         let models = models();
         let named = models.iter().find(|named| named.name == "raft-votes").unwrap();

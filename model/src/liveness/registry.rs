@@ -69,7 +69,12 @@ pub fn checks() -> Vec<Check> {
             "healing-late",
             Tier::Full,
             "a leader and 2 followers, 2 terms, logs of 2, 2 messages late, a server cut off",
-            || healing(Until { terms: 2, log: 2 }, Bounds { late: 2, delivery: prompt(0, 1), seeded: true, ..BLANK }),
+            || {
+                healing(
+                    Until { terms: 2, log: 2 },
+                    Bounds { late: 2, delivery: prompt(0, 1), starts_with_leader: true, ..BLANK },
+                )
+            },
         ),
         named(
             "healing-snapshots",
@@ -77,7 +82,10 @@ pub fn checks() -> Vec<Check> {
             "a leader and 2 followers, 2 terms, logs of 3, a snapshot, a message lost, a server cut off",
             || {
                 let delivery = prompt(1, 1);
-                healing(Until { terms: 2, log: 3 }, Bounds { snapshots: 1, delivery, seeded: true, ..BLANK })
+                healing(
+                    Until { terms: 2, log: 3 },
+                    Bounds { snapshots: 1, delivery, starts_with_leader: true, ..BLANK },
+                )
             },
         ),
         named(
@@ -97,7 +105,7 @@ pub(super) const QUEUE: queue::Bounds =
 
 /// A blank cluster, whose elections are held step by step.
 pub(super) const BLANK: Bounds =
-    Bounds { terms: UNLIMITED, log: UNLIMITED, elections: Elections::StepByStep, seeded: false, ..CLUSTER };
+    Bounds { terms: UNLIMITED, log: UNLIMITED, elections: Elections::StepByStep, starts_with_leader: false, ..CLUSTER };
 
 /// The same with a leader, and a server that knows of nothing.
 pub(super) const RETURNING: Bounds =

@@ -40,7 +40,7 @@ pub struct Bounds {
     /// How elections go.
     pub elections: Elections,
     /// Whether server 1 leads term 1 at the beginning, with its no-op committed everywhere.
-    pub seeded: bool,
+    pub starts_with_leader: bool,
     /// Whether states that differ only in the servers' names count as one.
     pub symmetry: bool,
 }
@@ -115,7 +115,7 @@ impl Default for Bounds {
             late: 0,
             apart: 1,
             elections: Elections::AtWill,
-            seeded: false,
+            starts_with_leader: false,
             symmetry: false,
         }
     }

@@ -43,7 +43,7 @@ impl<E: Environment> World<E> {
         let mut renamings = renamings(bounds.servers, bounds.joiners);
         if !bounds.symmetry {
             renamings.truncate(1);
-        } else if bounds.seeded {
+        } else if bounds.starts_with_leader {
             // Who led the first term is remembered, and is like none of the others.
             renamings.retain(|names| names[0] == 1);
         }
@@ -82,7 +82,7 @@ impl<E: Environment> World<E> {
         };
         let (initial, prelude) = (vec![state], Vec::new());
         let mut world = World { bounds, founders, initial, blank: machine, prelude, kept };
-        if world.bounds.seeded {
+        if world.bounds.starts_with_leader {
             world.elect_first();
         }
         world

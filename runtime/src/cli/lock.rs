@@ -18,7 +18,7 @@ use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
-use super::child::{self, Stopped, LockedCommand};
+use super::child::{self, LockedCommand, Stopped};
 use super::connect::{self, Endpoints};
 use super::signals::StopSignals;
 use super::watchdog::Watchdog;

@@ -151,9 +151,9 @@ async fn change(endpoints: &Endpoints, change: MemberChange, patience: Duration)
     let begun = Instant::now();
     loop {
         match client.change_members(change.clone()).await {
-            Err(Error::Refused(Failure { error: Code::ChangeNotReady | Code::NotCaughtUp | Code::NoMajority, .. }))
-                if begun.elapsed() < patience =>
-            {
+            Err(Error::Refused(Failure {
+                error: Code::ChangeNotReady | Code::NotCaughtUp | Code::NoMajority, ..
+            })) if begun.elapsed() < patience => {
                 sleep(PAUSE).await;
             }
             result => return result,

@@ -12,11 +12,11 @@ mod dev;
 mod keep_recording;
 mod lock;
 mod members;
-mod step_node;
 mod serve;
 mod show;
 mod signals;
 mod snapshot;
+mod step_node;
 mod terminal;
 mod watchdog;
 

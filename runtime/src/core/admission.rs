@@ -5,7 +5,7 @@ use palisade_client::wire::{Code, Failure};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::Node;
 
-use super::request::{Request, Acquirer};
+use super::request::{Acquirer, Request};
 use super::respond::ConnectionId;
 use super::waits::Waits;
 use crate::limits;

@@ -8,9 +8,9 @@
 //! The clock is read in one more way than by who drives it: to measure, for the metrics, how long something took. Nothing
 //! is decided by that.
 
+mod iteration;
 mod outputs;
 mod single_step;
-mod iteration;
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ use rand::rngs::SmallRng;
 
 use super::Event;
 use super::freshness::Freshness;
-use super::pending_requests::PendingRequests;
-use super::snapshot_scheduler::{SnapshotPolicy, SnapshotWriter, SnapshotScheduler};
 use super::observer::Observer;
+use super::pending_requests::PendingRequests;
+use super::snapshot_scheduler::{SnapshotPolicy, SnapshotScheduler, SnapshotWriter};
 use super::timers::{Timers, Timing};
 use super::transport::Transport;
 use super::view::SharedView;
@@ -113,7 +113,14 @@ impl<T: Transport> Driver<T> {
         let DriverParts { config, durable, wal, log_bytes, founders, timing, jitter, .. } = parts;
         let DriverParts { snapshots, writer, transport, view, metrics, max_sessions, mut observer, .. } = parts;
         let space = Arc::clone(wal.space());
-        let scheduler = SnapshotScheduler::new(snapshots, log_bytes, Arc::clone(wal.snapshots()), writer, Arc::clone(&metrics), now);
+        let scheduler = SnapshotScheduler::new(
+            snapshots,
+            log_bytes,
+            Arc::clone(wal.snapshots()),
+            writer,
+            Arc::clone(&metrics),
+            now,
+        );
         // A restored state is nothing that this node has promised to anybody.
         let founding =
             !founders.is_empty() && durable.hard == HardState::default() && durable.log.last() == durable.snapshot.last;
@@ -156,7 +163,8 @@ impl<T: Transport> Driver<T> {
     /// When the next round has something to do, whether anything comes until then or not. It may have passed.
     pub fn next_alarm(&self) -> Instant {
         let timers = [self.timers.next(), self.stops];
-        let work = [self.requests.next(&self.node, self.now), self.scheduler.next(&self.node, self.now), self.next_sweep()];
+        let work =
+            [self.requests.next(&self.node, self.now), self.scheduler.next(&self.node, self.now), self.next_sweep()];
         timers.into_iter().chain(work).flatten().min().unwrap_or_else(|| self.now + IDLE)
     }
 

@@ -9,15 +9,15 @@
 //! fire) the protocol leaves open: any order of inputs is safe. What it owes the protocol is in
 //! [`palisade_spec::raft::interface`], and is kept in [`driver`], which knows of no thread and no channel.
 
-pub mod request;
 mod admission;
-mod freshness;
-mod pending_requests;
 mod driver;
+mod freshness;
+mod observer;
+mod pending_requests;
 mod read;
+pub mod request;
 mod respond;
 mod snapshot_scheduler;
-mod observer;
 mod thread;
 mod timers;
 mod transport;
@@ -31,11 +31,11 @@ use crossbeam_channel::{Receiver, Sender, TrySendError};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Message, Snapshot};
 
-pub use request::{Request, Acquirer, Query};
 pub use driver::{Batch, Driver, DriverParts};
+pub use observer::Observer;
+pub use request::{Acquirer, Query, Request};
 pub use respond::{ConnectionId, Responder, Room, StreamReply};
 pub use snapshot_scheduler::{SnapshotPolicy, SnapshotReply, SnapshotWriter};
-pub use observer::Observer;
 pub use timers::Timing;
 pub use transport::Transport;
 pub use view::{SharedView, View};

@@ -7,8 +7,8 @@
 
 mod answers;
 mod operator;
-mod requester;
 mod reads;
+mod requester;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use palisade_spec::lock::{Claim, Command, Key, LockTable, Outcome, SessionId};
 use palisade_spec::raft::{Change, Index, Input, Node, NodeId, Payload, ReadId, Role, Term};
 use tokio::sync::oneshot;
 
-use self::requester::{Inflight, Requester, Renewer};
-use super::request::{Request, Acquirer, Query};
+use self::requester::{Inflight, Renewer, Requester};
 use super::admission::within_limits;
+use super::request::{Acquirer, Query, Request};
 use super::respond::{ConnectionId, Responder};
 use super::waits::{Due, QueueSlot, Waits};
 use crate::limits;
@@ -103,7 +103,8 @@ impl PendingRequests {
             return;
         }
         // Only a leader's table counts; who follows will say who leads.
-        let within = || within_limits(node, &self.waits, self.max_sessions, &self.space, &request, responder.connection);
+        let within =
+            || within_limits(node, &self.waits, self.max_sessions, &self.space, &request, responder.connection);
         if let Some(failure) = if node.is_leader() { within().err() } else { None } {
             if failure.error == Code::NoSpace {
                 self.metrics.refused_no_space.inc();

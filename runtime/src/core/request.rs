@@ -87,7 +87,9 @@ impl Request {
             Op::OpenSession(open) => Request::Open(opening(open.ttl_ms, &open.owner)?),
             Op::KeepAlive { session } => Request::KeepAlive(session_id(session)),
             Op::CloseSession { session } => Request::Close(session_id(session)),
-            Op::ShowSession { session } => Request::Read(Query::Session(session_id(session)), Consistency::Linearizable),
+            Op::ShowSession { session } => {
+                Request::Read(Query::Session(session_id(session)), Consistency::Linearizable)
+            }
             Op::Acquire { key, options, number } => {
                 let session = match options.session {
                     Some(session) => Acquirer::Session(session_id(session), sequence(number)?),
@@ -132,7 +134,10 @@ impl Request {
                     let by = lost.next_generation().ok_or_else(|| invalid("no generation comes after that"))?;
                     let place = match peer_addr {
                         Some(peer_addr) => valid_place(peer_addr, Some(&incarnation))?,
-                        None => MemberAddress { peer_addr: String::new(), incarnation: valid_incarnation(Some(&incarnation))? },
+                        None => MemberAddress {
+                            peer_addr: String::new(),
+                            incarnation: valid_incarnation(Some(&incarnation))?,
+                        },
                     };
                     Change::Replace { lost, by, address: place.address() }
                 }

@@ -102,7 +102,13 @@ impl Waits {
 
     /// `responder` waits at `place` until `ends`; its session is renewed every so often from when it was asked for, if the
     /// desk has to.
-    pub(super) fn add(&mut self, place: QueueSlot, mut responder: Responder, ends: Instant, renew_every: Option<Duration>) {
+    pub(super) fn add(
+        &mut self,
+        place: QueueSlot,
+        mut responder: Responder,
+        ends: Instant,
+        renew_every: Option<Duration>,
+    ) {
         responder.stands_in_queue();
         self.by_connection.entry(responder.connection).or_default().insert(place.clone());
         let mut wait = self.remove_quietly(&place).unwrap_or_else(|| Wait {

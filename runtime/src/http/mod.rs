@@ -4,7 +4,6 @@
 //! the protocol. docs/api.md is the reference.
 
 mod body;
-mod write_timeout;
 mod listen;
 mod locks;
 mod members;
@@ -13,6 +12,7 @@ mod reply;
 mod sessions;
 mod snapshots;
 mod websocket;
+mod write_timeout;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -21,8 +21,8 @@ use tokio::time::{Instant, interval_at, timeout};
 
 use super::{App, not_taken, reply};
 use crate::core::{ConnectionId, Event, Responder, Room, StreamReply};
-use crate::outbox::Outbox;
 use crate::limits;
+use crate::outbox::Outbox;
 
 /// How often the server asks an idle connection whether anybody is there.
 const PING_EVERY: Duration = Duration::from_secs(20);

@@ -163,7 +163,11 @@ mod tests {
         }
         let later = PinnedPeers::load(directory.path()).unwrap();
         assert!(later.verify_or_pin(two, second, "two:1", Some(first)).is_err(), "it is remembered over a restart");
-        assert_eq!(later.verify_or_pin(NodeId::new(2, 1), second, "two:2", None), Ok(()), "the next generation is another node");
+        assert_eq!(
+            later.verify_or_pin(NodeId::new(2, 1), second, "two:2", None),
+            Ok(()),
+            "the next generation is another node"
+        );
         assert_eq!(later.addresses(), [(two, "two:1".to_owned()), (NodeId::new(2, 1), "two:2".to_owned())]);
     }
 

@@ -24,7 +24,9 @@ impl MemberAddress {
         let text = address.as_str();
         let split = text.rsplit_once('/').and_then(|(peer_addr, digits)| Some((peer_addr, digits.parse().ok()?)));
         match split {
-            Some((peer_addr, incarnation)) => MemberAddress { peer_addr: peer_addr.to_owned(), incarnation: Some(incarnation) },
+            Some((peer_addr, incarnation)) => {
+                MemberAddress { peer_addr: peer_addr.to_owned(), incarnation: Some(incarnation) }
+            }
             None => MemberAddress { peer_addr: text.to_owned(), incarnation: None },
         }
     }
@@ -64,8 +66,10 @@ mod tests {
 
     #[test]
     fn another_directory_at_the_same_address_is_another_server() {
-        let place =
-            |incarnation: Option<u64>| MemberAddress { peer_addr: "a:1".into(), incarnation: incarnation.map(Incarnation) };
+        let place = |incarnation: Option<u64>| MemberAddress {
+            peer_addr: "a:1".into(),
+            incarnation: incarnation.map(Incarnation),
+        };
         assert!(place(None).is_of(&place(Some(1))) && place(Some(1)).is_of(&place(Some(1))));
         assert!(!place(Some(1)).is_of(&place(Some(2))) && !place(Some(1)).is_of(&place(None)));
         assert!(!place(None).is_of(&MemberAddress { peer_addr: "b:1".into(), incarnation: None }));

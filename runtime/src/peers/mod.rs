@@ -9,11 +9,11 @@
 //! removed: a member that this node has not heard of yet may lead it. What is never let in is a node that comes back
 //! with another data directory ([`acquaintances`]), unless the cluster has replaced it by a new member.
 
-mod identity;
 pub mod frame;
+mod identity;
 mod inbound;
-mod outbound;
 mod member_address;
+mod outbound;
 mod snapshots;
 
 use std::collections::BTreeMap;
@@ -27,13 +27,13 @@ use tokio::sync::{Semaphore, mpsc};
 
 pub use identity::PinnedPeers;
 pub use inbound::{accept, refuse_all};
-pub use outbound::{DialError, dial_all, introduction};
 pub use member_address::MemberAddress;
+pub use outbound::{DialError, dial_all, introduction};
 pub use snapshots::{Answer, Offer, Verdict};
 
-use crate::outbox::Outbox;
 use crate::limits;
 use crate::metrics::Metrics;
+use crate::outbox::Outbox;
 use crate::storage::{Incarnation, Snapshots};
 use crate::sync::Mutex;
 
@@ -300,9 +300,8 @@ impl Peers {
                  another server's"
             ));
         }
-        let has_returned = |by: &NodeId| {
-            self.pinned.incarnation(*by).is_some_and(|known| member.incarnation.parse() == Ok(known))
-        };
+        let has_returned =
+            |by: &NodeId| self.pinned.incarnation(*by).is_some_and(|known| member.incarnation.parse() == Ok(known));
         if let Some(by) = lost.next_generation().filter(has_returned) {
             return taken(format!("node {lost} has come back as {by} already: this directory is an old copy"));
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use super::protocol::{Answer, Effect, WritePoint, Stop};
+use super::protocol::{Answer, Effect, Stop, WritePoint};
 use crate::sync::Mutex;
 
 /// The deeds of one step. Those of the thread that steps count; what goes on beside it, such as a segment that is

@@ -15,8 +15,8 @@
 
 mod effect_log;
 mod observed_disk;
-pub mod protocol;
 mod observed_transport;
+pub mod protocol;
 
 use std::io::{self, BufRead, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -31,14 +31,14 @@ use rand::rngs::SmallRng;
 use tokio::net::TcpListener;
 
 use self::effect_log::EffectLog;
-use self::observed_disk::{ReadOnlyDisk, ObservedDisk};
-use self::protocol::{Answer, Now, Request, Setting, Stepped, Stop};
+use self::observed_disk::{ObservedDisk, ReadOnlyDisk};
 use self::observed_transport::ObservedTransport;
-use crate::core::{Core, CoreInbox, Driver, DriverParts, SnapshotPolicy, SnapshotWriter, Observer, Timing};
+use self::protocol::{Answer, Now, Request, Setting, Stepped, Stop};
+use crate::core::{Core, CoreInbox, Driver, DriverParts, Observer, SnapshotPolicy, SnapshotWriter, Timing};
 use crate::descriptors::Descriptors;
 use crate::limits;
 use crate::metrics::Metrics;
-use crate::peers::{self, PinnedPeers, Peers, Roster};
+use crate::peers::{self, Peers, PinnedPeers, Roster};
 use crate::storage::{
     Disk, Identity, Incarnation, LockedDir, SnapshotInfo, Snapshots, StorageError, SystemDisk, Wal, files,
 };

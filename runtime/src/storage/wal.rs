@@ -27,8 +27,8 @@ use super::log_summary::LogSummary;
 use super::preallocate::{Blank, Preparation};
 use super::record::Record;
 use super::recover::{self, LastSegment, RecoveryReport};
-use super::segment_gc::Removal;
 use super::segment::{FRAMES_AT, Header, SegmentNumber, Start};
+use super::segment_gc::Removal;
 use super::{DataDir, Snapshots, Space, StorageError};
 
 /// The size of a segment in bytes, unless told otherwise.

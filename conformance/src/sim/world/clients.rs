@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use palisade::core::{Request, Acquirer, ConnectionId, Event, Responder};
+use palisade::core::{Acquirer, ConnectionId, Event, Request, Responder};
 use palisade_client::wire::Code;
 use palisade_spec::raft::NodeId;
 use rand::Rng;

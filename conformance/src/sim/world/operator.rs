@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use palisade::core::{Request, ConnectionId, Event, Responder};
+use palisade::core::{ConnectionId, Event, Request, Responder};
 use palisade_spec::raft::{Address, Change, Members, NodeId};
 use rand::Rng;
 use rand::seq::IndexedRandom;

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use palisade::core::{Request, Acquirer};
+use palisade::core::{Acquirer, Request};
 use palisade_spec::lock::{Key, LockTable, SessionId};
 use palisade_spec::raft::{Index, Node, NodeId, Term};
 

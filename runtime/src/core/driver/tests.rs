@@ -12,7 +12,7 @@ use rand::SeedableRng;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::core::{Request, ConnectionId, Responder};
+use crate::core::{ConnectionId, Request, Responder};
 use crate::limits;
 use crate::storage::{DataDir, Identity};
 

@@ -6,14 +6,20 @@ use palisade_client::wire::{Acquired, Answer, Code, Failure, HeldBy, SessionLeas
 use palisade_spec::lock::{Claim, Event, Key, LockTable, Reply, SessionId, Token};
 use palisade_spec::raft::Node;
 
-use super::requester::{Requester, Renewer};
+use super::requester::{Renewer, Requester};
 use super::{PendingRequests, operator};
 use crate::core::request::wire_session;
 use crate::core::respond::Responder;
 
 impl PendingRequests {
     /// The entry of a proposal is applied: whoever made it is answered.
-    pub(super) fn answer(&mut self, node: &Node<LockTable>, requester: Requester, reply: Option<Reply>, events: &[Event]) {
+    pub(super) fn answer(
+        &mut self,
+        node: &Node<LockTable>,
+        requester: Requester,
+        reply: Option<Reply>,
+        events: &[Event],
+    ) {
         match (requester, reply) {
             (Requester::Open { ttl_ms, responder }, Some(Reply::Opened { session })) => {
                 let lease = SessionLease { session: wire_session(session), ttl_ms };

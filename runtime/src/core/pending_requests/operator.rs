@@ -53,7 +53,9 @@ impl PendingRequests {
         leader: Option<LeaderView>,
     ) {
         for requester in self.proposed.pop_front().expect("what is refused was proposed") {
-            let Requester::Change { change, responder } = requester else { unreachable!("only a change is refused so") };
+            let Requester::Change { change, responder } = requester else {
+                unreachable!("only a change is refused so")
+            };
             let failure = match refusal {
                 Refusal::NotLeader(_) => not_leading(leader.clone()),
                 _ if is_done(node, &change) => {
@@ -114,9 +116,9 @@ fn is_done(node: &Node<LockTable>, change: &Change) -> bool {
     let members = node.members();
     node.log().members_since() <= node.commit()
         && match change {
-            Change::Add { id, address } => {
-                members.get(*id).is_some_and(|member| MemberAddress::of(&member.address).is_of(&MemberAddress::of(address)))
-            }
+            Change::Add { id, address } => members
+                .get(*id)
+                .is_some_and(|member| MemberAddress::of(&member.address).is_of(&MemberAddress::of(address))),
             // The server that asks has not started under its new identity yet. If that is a voter, another copy of the directory has.
             Change::Replace { by, address, .. } => members.get(*by).is_some_and(|member| {
                 member.standing != Standing::Voter
@@ -130,9 +132,10 @@ fn is_done(node: &Node<LockTable>, change: &Change) -> bool {
 fn refused_change(refusal: Refusal, change: &Change) -> Failure {
     let (code, message) = match refusal {
         Refusal::NotLeader(_) => unreachable!("answered with the leader"),
-        Refusal::TooEarly => {
-            (Code::ChangeNotReady, "the change before is not committed yet, or the leader is new; try again in a moment")
-        }
+        Refusal::TooEarly => (
+            Code::ChangeNotReady,
+            "the change before is not committed yet, or the leader is new; try again in a moment",
+        ),
         Refusal::NotCaughtUp => (
             Code::NotCaughtUp,
             "the learner lacks too much of the log yet; try again when `palisade members list` shows that it has nearly all",

@@ -32,7 +32,8 @@ impl Scene {
         assert!(node.is_leader());
         let (writer, handed) = crossbeam_channel::bounded(1);
         let now = Instant::now();
-        let scheduler = SnapshotScheduler::new(POLICY, 0, Arc::clone(&snapshots), Box::new(writer), Metrics::new(), now);
+        let scheduler =
+            SnapshotScheduler::new(POLICY, 0, Arc::clone(&snapshots), Box::new(writer), Metrics::new(), now);
         Scene { _directory: directory, node, scheduler, handed, snapshots, now }
     }
 

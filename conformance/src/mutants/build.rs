@@ -1,0 +1,154 @@
+//! The copy of the workspace that has the bugs in it: built once, whichever bug is on.
+//!
+//! It is built at one place under the workspace's `target`, where only what differs from the last time is written. So its
+//! dependencies are built once, ever.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use palisade_model::mutants::{self as switched, ON, SWITCHES, mirror, with_switches};
+use serde::Deserialize;
+
+use super::{Error, Mutant};
+
+/// The crates that can have a bug in them.
+pub(super) const ROOTS: [&str; 4] =
+    ["spec/src/lib.rs", "client/src/lib.rs", "runtime/src/lib.rs", "runtime/src/main.rs"];
+
+/// The programs with the bugs in them.
+#[derive(Debug)]
+pub struct MutantBuilds {
+    /// Their source.
+    copy: PathBuf,
+    /// Where the programs are.
+    folder: PathBuf,
+    /// Held as long as they are needed: another run waits for this one to end.
+    _only: File,
+}
+
+/// One of them: with one bug on, or with none.
+#[derive(Clone, Copy, Debug)]
+pub struct MutantBuild<'a> {
+    copy: &'a Path,
+    folder: &'a Path,
+    number: Option<usize>,
+}
+
+impl MutantBuilds {
+    /// Builds them. A bug's number is its place among these.
+    ///
+    /// # Errors
+    /// If files cannot be read or written, if a bug does not fit the source, or if what comes of them does not build.
+    pub fn build(workspace: &Path, mutants: &[Mutant]) -> Result<MutantBuilds, Error> {
+        let place = workspace.join("target/server-mutants");
+        fs::create_dir_all(&place)?;
+        let only = File::create(place.join("lock"))?;
+        only.lock()?;
+        let (copy, target) = (place.join("workspace"), place.join("target"));
+        let tests: BTreeSet<Vec<&str>> =
+            mutants.iter().filter_map(|mutant| mutant.finder.test()).map(program).collect();
+        let mutants: Vec<switched::Mutant> = mutants.iter().map(Mutant::switched).collect();
+        let says = |path: &Path| {
+            let is_in = |(_, mutant): &(usize, &switched::Mutant)| workspace.join(&mutant.file) == path;
+            let here: Vec<(usize, &switched::Mutant)> = mutants.iter().enumerate().filter(is_in).collect();
+            let text = text(path)?;
+            let text = if here.is_empty() { text } else { with_switches(&text, &here)? };
+            let has_switches = ROOTS.iter().any(|root| workspace.join(root) == path);
+            Ok(if has_switches { text + SWITCHES } else { text })
+        };
+        for package in members(&workspace.join("Cargo.toml"))? {
+            mirror(&workspace.join(&package), &copy.join(&package), &says)?;
+        }
+        for file in ["Cargo.toml", "Cargo.lock"] {
+            fs::copy(workspace.join(file), copy.join(file))?;
+        }
+        let programs = ["--package", "palisade", "--package", "palisade-conformance", "--bins"];
+        built(cargo("build", &copy, &target).args(programs))?;
+        for test in tests {
+            built(cargo("test", &copy, &target).arg("--no-run").args(test))?;
+        }
+        Ok(MutantBuilds { copy, folder: target.join("mutants"), _only: only })
+    }
+
+    /// The programs with the bug of this number on.
+    pub fn with(&self, number: usize) -> MutantBuild<'_> {
+        MutantBuild { copy: &self.copy, folder: &self.folder, number: Some(number) }
+    }
+}
+
+impl MutantBuild<'_> {
+    /// The same without its bug: what is found there is none of it.
+    pub fn sound(self) -> Self {
+        MutantBuild { number: None, ..self }
+    }
+
+    /// A run of this crate's program, with the bug in the server's code that is part of it.
+    pub fn conformance(&self) -> Command {
+        let mut command = Command::new(self.folder.join("palisade-conformance"));
+        command.env(ON, self.on());
+        command
+    }
+
+    /// The server's program. The bug is on in a process that is started with [`ON`] set to [`Mutant::on`], and in what
+    /// that process starts.
+    pub fn server(&self) -> PathBuf {
+        self.folder.join("palisade")
+    }
+
+    /// A test of the workspace, as `cargo test` is told which, with the bug in it and in whatever it starts.
+    pub fn test(&self, which: &str) -> Command {
+        let target = self.folder.parent().expect("programs are in the target folder");
+        let mut command = cargo("test", self.copy, target);
+        command.args(which.split_whitespace());
+        // What such a node does is for nobody to judge.
+        command.env(ON, self.on()).env_remove("PALISADE_TEST_RECORDINGS");
+        command
+    }
+
+    /// What says which bug is on.
+    pub fn on(&self) -> String {
+        self.number.map(|number| number.to_string()).unwrap_or_default()
+    }
+}
+
+fn cargo(does: &str, copy: &Path, target: &Path) -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(copy).args([does, "--offline", "--profile", "mutants", "--target-dir"]).arg(target);
+    cargo
+}
+
+fn built(cargo: &mut Command) -> Result<(), Error> {
+    let output = cargo.arg("--quiet").output()?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(Error::Build(String::from_utf8_lossy(&output.stderr).into_owned())),
+    }
+}
+
+/// Of what `cargo test` is told: the package and the file, without the test's name.
+fn program(test: &str) -> Vec<&str> {
+    let mut told: Vec<&str> = test.split_whitespace().collect();
+    told.pop();
+    told
+}
+
+fn text(path: &Path) -> Result<String, switched::Error> {
+    fs::read_to_string(path).map_err(|source| switched::Error::File { path: path.to_path_buf(), source })
+}
+
+/// The folders of the workspace's packages.
+fn members(manifest: &Path) -> Result<Vec<String>, Error> {
+    #[derive(Deserialize)]
+    struct Manifest {
+        workspace: Workspace,
+    }
+    #[derive(Deserialize)]
+    struct Workspace {
+        members: Vec<String>,
+    }
+    let parsed: Result<Manifest, _> = toml::from_str(&fs::read_to_string(manifest)?);
+    let parsed = parsed.map_err(|source| Error::List { path: manifest.to_path_buf(), source: Box::new(source) })?;
+    Ok(parsed.workspace.members)
+}

@@ -1,0 +1,183 @@
+//! Mutants: the models' binary, built over a protocol that has bugs in it, each behind a [switch](super::switches).
+//!
+//! They are built at one place under the workspace's `target`, where only files that differ from the last time's are
+//! written. So the dependencies are built once, ever.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use serde_json::Value;
+use tempfile::TempPath;
+
+use super::switches::{ON, SWITCHES, with_switches};
+use super::{Error, FOUND, Mutant, SURVIVED, in_place, read};
+
+/// The packages that are copied. Nothing else of the workspace is needed to search a model.
+const PACKAGES: [&str; 2] = ["spec", "model"];
+
+/// Where mutants are built.
+pub(super) struct MutantBuilds {
+    workspace: PathBuf,
+    /// What is built.
+    copy: PathBuf,
+    target: PathBuf,
+    /// Held while mutants are built: another run waits for this one to end.
+    _only: File,
+}
+
+/// A bug in a binary.
+pub(super) struct MutantBuild {
+    binary: Arc<TempPath>,
+    number: usize,
+}
+
+impl MutantBuilds {
+    /// Copies what is needed of the workspace's sources.
+    ///
+    /// # Errors
+    /// If they cannot be read, or the copy not be written.
+    pub(super) fn of(workspace: &Path) -> Result<MutantBuilds, Error> {
+        let place = workspace.join("target/builds");
+        let copy = place.join("workspace");
+        let lock = place.join("lock");
+        let only = in_place(&place, fs::create_dir_all(&place).and_then(|()| File::create(&lock)))?;
+        in_place(&lock, only.lock())?;
+        mirror(&workspace.join("model"), &copy.join("model"), &read)?;
+        write(&copy.join("Cargo.lock"), &read(&workspace.join("Cargo.lock"))?)?;
+        let manifest = workspace.join("Cargo.toml");
+        write(&copy.join("Cargo.toml"), &without_other_members(&manifest, &read(&manifest)?)?)?;
+        Ok(MutantBuilds { workspace: workspace.to_path_buf(), copy, target: place.join("target"), _only: only })
+    }
+
+    /// Builds the mutants that have one of these bugs each, all in one binary; if that does not build, in as few as it
+    /// takes to find which of them does not.
+    ///
+    /// # Errors
+    /// If files cannot be read or written, or a bug does not fit the source. For each bug: if what comes of it does not
+    /// build.
+    pub(super) fn build(&self, mutants: &[Mutant]) -> Result<Vec<Result<MutantBuild, Error>>, Error> {
+        let built = self.cargo_build(mutants)?;
+        if built.status.success() {
+            let path = in_place(&std::env::temp_dir(), tempfile::NamedTempFile::new())?.into_temp_path();
+            in_place(&path, fs::copy(self.target.join("mutants/palisade-model"), &path))?;
+            let binary = Arc::new(path);
+            return Ok((0..mutants.len()).map(|number| Ok(MutantBuild { binary: binary.clone(), number })).collect());
+        }
+        if let [mutant] = mutants {
+            let output = String::from_utf8_lossy(&built.stderr).into_owned();
+            return Ok(vec![Err(Error::Build { mutant: mutant.name.clone(), output })]);
+        }
+        let (some, others) = mutants.split_at(mutants.len().div_ceil(2));
+        let mut builds = self.build(some)?;
+        builds.extend(self.build(others)?);
+        Ok(builds)
+    }
+
+    fn cargo_build(&self, mutants: &[Mutant]) -> Result<Output, Error> {
+        let spec = self.workspace.join("spec");
+        let switched = |path: &Path| {
+            let is_in = |(_, mutant): &(usize, &Mutant)| mutant.path(&self.workspace) == path;
+            let mutants: Vec<_> = mutants.iter().enumerate().filter(is_in).collect();
+            let source = if mutants.is_empty() { read(path)? } else { with_switches(&read(path)?, &mutants)? };
+            Ok(if path == spec.join("src/lib.rs") { source + SWITCHES } else { source })
+        };
+        mirror(&spec, &self.copy.join("spec"), &switched)?;
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let output = Command::new(cargo)
+            .current_dir(&self.copy)
+            .args(["build", "--quiet", "--offline", "--profile", "mutants", "--package", "palisade-model"])
+            .arg("--target-dir")
+            .arg(&self.target)
+            .output();
+        in_place(&self.copy, output)
+    }
+}
+
+impl MutantBuild {
+    /// Searches for a shortest violation of the bug's property, and says what happens in each step; `None` if there is no
+    /// violation.
+    ///
+    /// # Errors
+    /// If the search does not come to its end.
+    pub(super) fn hunt(&self, mutant: &Mutant) -> Result<Option<Vec<Value>>, Error> {
+        self.search(&mutant.name, &mutant.model, &mutant.property, &self.number.to_string())
+    }
+
+    /// The same with no bug on, where nothing may be found: else what is found with one on would show nothing.
+    ///
+    /// # Errors
+    /// If the search does not come to its end.
+    pub(super) fn control(&self, model: &str, property: &str) -> Result<Option<Vec<Value>>, Error> {
+        self.search("no mutant", model, property, "")
+    }
+
+    fn search(&self, name: &str, model: &str, property: &str, on: &str) -> Result<Option<Vec<Value>>, Error> {
+        let broke_off = |output: String| Error::Search { mutant: name.to_string(), output };
+        let mut search = Command::new(&**self.binary);
+        let output = search.args(["mutants", "--search", model, property]).env(ON, on).output();
+        let output = output.map_err(|error| broke_off(error.to_string()))?;
+        match (output.status.code().and_then(|code| u8::try_from(code).ok()), events(&output.stdout)) {
+            (Some(FOUND), Some(events)) => Ok(Some(events)),
+            (Some(SURVIVED), _) => Ok(None),
+            _ => Err(broke_off(last_lines(&String::from_utf8_lossy(&output.stderr)))),
+        }
+    }
+}
+
+/// What happens in each step of a trace as JSON.
+fn events(lines: &[u8]) -> Option<Vec<Value>> {
+    let steps = std::str::from_utf8(lines).ok()?.lines().skip(1);
+    steps.map(|line| Some(serde_json::from_str::<Value>(line).ok()?["event"].take())).collect()
+}
+
+/// What was said last: a mutant may have said much.
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
+}
+
+/// The workspace's manifest, with only the copied packages in it.
+fn without_other_members(path: &Path, manifest: &str) -> Result<String, Error> {
+    let parsed: Result<toml::Table, _> = toml::from_str(manifest);
+    let mut manifest = parsed.map_err(|source| Error::Toml { path: path.to_path_buf(), source: Box::new(source) })?;
+    if let Some(workspace) = manifest.get_mut("workspace").and_then(toml::Value::as_table_mut) {
+        workspace.insert("members".to_string(), PACKAGES.to_vec().into());
+        workspace.remove("default-members");
+    }
+    Ok(manifest.to_string())
+}
+
+/// Makes one folder like another, but for what its files say, writing only what differs.
+///
+/// # Errors
+/// If a file cannot be read or written, or what `says` reports.
+pub fn mirror(from: &Path, to: &Path, says: &dyn Fn(&Path) -> Result<String, Error>) -> Result<(), Error> {
+    in_place(to, fs::create_dir_all(to))?;
+    let names = names(from)?;
+    for name in &names {
+        let (from, to) = (from.join(name), to.join(name));
+        if from.is_dir() { mirror(&from, &to, says)? } else { write(&to, &says(&from)?)? }
+    }
+    for stray in self::names(to)?.difference(&names) {
+        let stray = to.join(stray);
+        in_place(&stray, if stray.is_dir() { fs::remove_dir_all(&stray) } else { fs::remove_file(&stray) })?;
+    }
+    Ok(())
+}
+
+fn names(folder: &Path) -> Result<BTreeSet<OsString>, Error> {
+    let names = |entries: fs::ReadDir| entries.map(|entry| entry.map(|entry| entry.file_name())).collect();
+    in_place(folder, fs::read_dir(folder).and_then(names))
+}
+
+/// Writes a file, unless it has that content already: to the compiler, a file that was written has changed.
+fn write(path: &Path, content: &str) -> Result<(), Error> {
+    if fs::read_to_string(path).is_ok_and(|present| present == content) {
+        return Ok(());
+    }
+    in_place(path, fs::write(path, content))
+}

@@ -1,0 +1,117 @@
+//! The list: what each bug changes, and who must notice.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::switches::with_switches;
+use super::{Error, in_place, read};
+use crate::liveness::checks;
+use crate::models::{Expected, Named, Tier, models};
+
+/// A bug.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mutant {
+    /// Its name.
+    pub name: String,
+    /// Why the rule that it breaks is there.
+    pub why: String,
+    /// The file that it changes, within `spec/src`.
+    pub file: PathBuf,
+    /// The text that it replaces. It stands exactly once in the file.
+    pub replace: String,
+    /// What stands there instead.
+    pub with: String,
+    /// The model that finds it, or the check of liveness.
+    pub model: String,
+    /// The property that then fails.
+    pub property: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct List {
+    mutant: Vec<Mutant>,
+}
+
+/// Every bug of the lists in a folder, file by file in the order of their names.
+///
+/// # Errors
+/// If the folder or one of its lists cannot be read.
+pub fn mutants(folder: &Path) -> Result<Vec<Mutant>, Error> {
+    let entries = in_place(folder, fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>))?;
+    let mut lists: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).collect();
+    lists.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    lists.sort_unstable();
+    let mut all = Vec::new();
+    for path in lists {
+        let list: List =
+            toml::from_str(&read(&path)?).map_err(|source| Error::Toml { path, source: Box::new(source) })?;
+        all.extend(list.mutant);
+    }
+    Ok(all)
+}
+
+/// What must hold, by the names of the models that claim it.
+pub struct Claims(BTreeMap<&'static str, Vec<&'static str>>);
+
+impl Claims {
+    /// Of the models that these bugs name. To ask a model for its properties it has to be made, which takes a moment.
+    pub fn of(mutants: &[Mutant]) -> Claims {
+        let explored = |model: &Named| model.expected == Expected::Holds && model.tier != Tier::Random;
+        let named = |model: &Named| explored(model) && mutants.iter().any(|mutant| mutant.model == model.name);
+        let must_hold = |model: &Named| {
+            let properties = model.model.properties().into_iter();
+            properties.filter(|(_, possible)| !possible).map(|(property, _)| property).collect()
+        };
+        let safety: Vec<_> =
+            models().iter().filter(|model| named(model)).map(|model| (model.name, must_hold(model))).collect();
+        let checks = checks().into_iter().filter(|check| mutants.iter().any(|mutant| mutant.model == check.name));
+        Claims(safety.into_iter().chain(checks.map(|check| (check.name, check.properties()))).collect())
+    }
+}
+
+impl Mutant {
+    /// The source with the bug in it.
+    ///
+    /// # Errors
+    /// If the text to be replaced does not stand there exactly once.
+    pub fn mutate(&self, source: &str) -> Result<String, Error> {
+        match source.matches(&self.replace).count() {
+            1 if self.replace != self.with => Ok(source.replacen(&self.replace, &self.with, 1)),
+            1 => Err(self.unfit("it changes nothing".to_string())),
+            count => {
+                let file = self.file.display();
+                Err(self.unfit(format!("its text stands {count} times in {file}, and must stand there exactly once")))
+            }
+        }
+    }
+
+    /// Checks that the bug can be put into the sources of a workspace, and that there is a model which holds and has
+    /// the property that must then fail.
+    ///
+    /// # Errors
+    /// If not.
+    pub fn fits(&self, workspace: &Path, claims: &Claims) -> Result<(), Error> {
+        with_switches(&read(&self.path(workspace))?, &[(0, self)])?;
+        let Some(properties) = claims.0.get(self.model.as_str()) else {
+            return Err(self.unfit(format!("no model that is explored to its end is called {}", self.model)));
+        };
+        if properties.contains(&self.property.as_str()) {
+            return Ok(());
+        }
+        Err(self.unfit(format!("the model {} claims no property {:?}", self.model, self.property)))
+    }
+
+    /// The file that it changes.
+    pub(super) fn path(&self, workspace: &Path) -> PathBuf {
+        workspace.join("spec/src").join(&self.file)
+    }
+
+    fn unfit(&self, detail: String) -> Error {
+        Error::Unfit { mutant: self.name.clone(), detail }
+    }
+}
