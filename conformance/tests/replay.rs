@@ -5,23 +5,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use palisade_conformance::replay::command::{SEGMENT_BYTES, Titled, play_all, walks};
-use palisade_conformance::replay::crowd::crowd;
-use palisade_conformance::replay::kept::{self, Kept};
+use palisade_conformance::replay::large_table::crowd;
 use palisade_conformance::replay::live::Program;
-use palisade_conformance::replay::play::{Company, PlayError, play};
+use palisade_conformance::replay::play::{PlayError, ReplayConfig, play};
+use palisade_conformance::replay::saved_traces::{self, SavedTrace};
 use palisade_conformance::replay::trace::Trace;
 use palisade_model::models::{Tier, models};
 use palisade_model::{mutants, trace};
 use serde_json::Value;
 
 /// A server's code, in the binary that was built with this test: it has the command `puppet` as `palisade` has.
-fn company() -> Company {
+fn config() -> ReplayConfig {
     let program = Program { file: env!("CARGO_BIN_EXE_palisade-conformance").into(), on: String::new() };
-    Company { program, segment_bytes: SEGMENT_BYTES }
+    ReplayConfig { program, segment_bytes: SEGMENT_BYTES }
 }
 
-fn all() -> Vec<Kept> {
-    kept::all(&kept::folder()).unwrap()
+fn all() -> Vec<SavedTrace> {
+    saved_traces::all(&saved_traces::folder()).unwrap()
 }
 
 /// A trace of a model that finds it fast.
@@ -46,8 +46,8 @@ fn kept_traces_are_still_traces_of_the_model() {
 /// How many threads look at the kept traces.
 const THREADS: usize = 4;
 
-fn is_still_a_trace(kept: &Kept) {
-    let trace = kept::told(kept).unwrap();
+fn is_still_a_trace(kept: &SavedTrace) {
+    let trace = saved_traces::told(kept).unwrap();
     assert_eq!(trace.steps.len(), kept.choices.len(), "{}", kept.title());
     if kept.mutant.is_some() {
         kept.holds().unwrap();
@@ -82,7 +82,7 @@ fn nothing_is_missing() {
 #[test]
 fn live_nodes_are_what_the_model_says() {
     // Of each model the longest traces of each kind, and a random walk through each of the wide ones.
-    let mut longest: BTreeMap<(String, bool), Vec<Kept>> = BTreeMap::new();
+    let mut longest: BTreeMap<(String, bool), Vec<SavedTrace>> = BTreeMap::new();
     for kept in all().into_iter().filter(|kept| kept.property != trace::WALK) {
         longest.entry((kept.model.clone(), kept.mutant.is_some())).or_default().push(kept);
     }
@@ -92,10 +92,10 @@ fn live_nodes_are_what_the_model_says() {
         kept
     });
     let mut traces: Vec<Titled> =
-        chosen.map(|kept| (kept.title(), kept::told(&kept).map_err(|error| error.to_string()))).collect();
+        chosen.map(|kept| (kept.title(), saved_traces::told(&kept).map_err(|error| error.to_string()))).collect();
     traces.extend(walks(WALKS, 1, 40));
     traces.push(("a crowd".into(), crowd(1, 0, 200).map_err(|error| error.to_string())));
-    let total = play_all(&company(), &traces, 2);
+    let total = play_all(&config(), &traces, 2);
     assert!(total.failures.is_empty(), "{}", total.failures.join("\n"));
     assert_eq!(total.played.0, traces.len());
     assert!(total.played.1 > 200, "only {} steps were taken", total.played.1);
@@ -116,7 +116,7 @@ fn a_model_that_says_something_else_is_found_out() {
     let term = &mut lines[1]["event"]["turns"][0]["after"]["node"]["hard"]["term"];
     assert_eq!(*term, 1);
     *term = 7.into();
-    let Err(PlayError::Found(finding)) = play(&company(), &Trace::read(lines).unwrap()) else {
+    let Err(PlayError::Found(finding)) = play(&config(), &Trace::read(lines).unwrap()) else {
         panic!("nothing was found")
     };
     assert_eq!((finding.step, finding.server.0), (1, 1));
@@ -129,7 +129,7 @@ fn a_message_that_nobody_said_does_not_arrive() {
     let mut lines = lines();
     let arrives = lines.iter_mut().skip(1).find(|line| line["event"]["kind"] == "deliver").unwrap();
     arrives["event"]["turns"][0]["inputs"][0]["input"]["Receive"]["term"] = 9.into();
-    let Err(PlayError::Found(finding)) = play(&company(), &Trace::read(lines).unwrap()) else {
+    let Err(PlayError::Found(finding)) = play(&config(), &Trace::read(lines).unwrap()) else {
         panic!("nothing was found")
     };
     assert_eq!(finding.difference.what, "what it said");

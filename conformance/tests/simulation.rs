@@ -22,7 +22,7 @@ fn no_promise_is_broken_and_every_kind_of_fault_happens() {
     for seed in 1..=12 {
         let outcome = simulate(seed, TIME);
         if let Some(failure) = outcome.failure {
-            panic!("seed {seed}: {} is violated: {}\n{}", failure.property, failure.what, failure.tale);
+            panic!("seed {seed}: {} is violated: {}\n{}", failure.property, failure.what, failure.events);
         }
         sum += outcome.tally;
     }

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use stateright::{Checker, Model};
 
+use crate::expected_counts;
 use crate::models::{Expected, Named, Tier};
-use crate::pinned;
+use crate::presentation::Representative;
 use crate::progress::{Memory, Watch};
-use crate::readable::Representative;
-use crate::watched::{Watched, Way};
+use crate::property_set::{PropertySet, Way};
 
 /// How much is explored, and with how much.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -129,7 +129,7 @@ where
     M::State: Clone + Debug + PartialEq + Hash + Send + Sync + 'static,
     M::Action: Clone + Debug + PartialEq + Send + Sync + 'static,
 {
-    let mut checker = Watched::new(model, Way::Everywhere).checker().threads(effort.threads);
+    let mut checker = PropertySet::new(model, Way::Everywhere).checker().threads(effort.threads);
     if let Some(representative) = representative {
         checker = checker.symmetry_fn(representative);
     }
@@ -191,11 +191,11 @@ pub fn check_all(models: &[&Named], effort: &Effort, mut say: impl FnMut(String)
 /// Whether a model has as many different states as are pinned. Those of the gallery are pinned by tests of their own.
 fn as_pinned(model: &Named, verdict: &Verdict) -> Result<(), &'static str> {
     let needs_pin = model.expected == Expected::Holds && model.tier <= Tier::Deep && !model.is_of_the_gallery();
-    match pinned::unique(model.name) {
+    match expected_counts::unique(model.name) {
         Some(unique) if !verdict.is_pinned(unique) => {
             Err("; NOT AS PINNED: a change of the protocol or of the model changed its number of states")
         }
-        None if needs_pin => Err("; NOT PINNED: model/src/pinned.rs does not have its number of states"),
+        None if needs_pin => Err("; NOT PINNED: model/src/expected_counts.rs does not have its number of states"),
         _ => Ok(()),
     }
 }
@@ -219,7 +219,7 @@ mod tests {
 
     use super::*;
     use crate::models::holds;
-    use crate::readable::Readable;
+    use crate::presentation::Presentation;
 
     /// The numbers up to three, with these properties.
     struct Three(Vec<Property<Three>>);
@@ -245,7 +245,7 @@ mod tests {
         }
     }
 
-    impl Readable for Three {}
+    impl Presentation for Three {}
 
     fn small() -> Property<Three> {
         Property::always("small", |_, number| *number < 9)

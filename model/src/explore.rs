@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use stateright::{Expectation, Model, Path, Property};
 
-use crate::readable::{Readable, Way};
+use crate::presentation::{Presentation, Way};
 
 /// An address at which nobody listens yet.
 ///
@@ -28,12 +28,12 @@ pub fn free_address(address: impl ToSocketAddrs) -> std::io::Result<SocketAddr> 
 ///
 /// # Panics
 /// If somebody listens at the address.
-pub fn serve<M: Readable>(model: M, address: SocketAddr) {
+pub fn serve<M: Presentation>(model: M, address: SocketAddr) {
     Shown(Box::new(model)).checker().serve(address);
 }
 
 /// Where the Explorer shows a path: its part of the page's address.
-pub(crate) fn place<M: Readable>(model: &M, way: &Way<M>) -> String {
+pub(crate) fn place<M: Presentation>(model: &M, way: &Way<M>) -> String {
     let (first, _) = way.first().expect("a path has a beginning");
     let begin = model.init_states().iter().position(|state| state == first);
     let steps = way.iter().filter_map(|(state, action)| {
@@ -140,7 +140,7 @@ impl Debug for Taken {
     }
 }
 
-impl<M: Readable> Show for M {
+impl<M: Presentation> Show for M {
     fn begin(&self) -> Vec<Shape> {
         self.init_states().into_iter().map(Shape::of).collect()
     }
@@ -274,7 +274,7 @@ mod tests {
             state = shown.next_state(&state, taken).unwrap();
         }
         let state: &<World<Proposals> as Model>::State = state.state();
-        assert!(state.servers.iter().any(|seat| seat.node.is_leader()));
+        assert!(state.servers.iter().any(|replica| replica.node.is_leader()));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! A random walk from the beginning seldom gets far into what is rare: four elections in a row, each with a different
 //! majority, take up its budget before anything else happens. So the states in which something new was seen are kept
-//! and walks go on from them. What counts as new is decided by a state's [outline](Readable::outline): a coarse picture
+//! and walks go on from them. What counts as new is decided by a state's [outline](Presentation::outline): a coarse picture
 //! of it, in which states that differ in details only look alike; and by its class, a coarser one. First a class is chosen,
 //! then a kept state of it, each time rather one that was chosen less often: else the many variants of what is frequent
 //! would take all the time. Now and then the choice is followed by everything that can happen in the next few steps.
@@ -18,10 +18,10 @@ use std::time::Instant;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::readable::Readable;
+use crate::presentation::Presentation;
+use crate::property_set::{PropertySet, Way};
 use crate::simulate::{Walks, by_weight};
 use crate::trace::retrace;
-use crate::watched::{Watched, Way};
 
 /// After how many steps from the beginning a walk ends.
 const DEEPEST: usize = 48;
@@ -52,8 +52,8 @@ struct Class {
 }
 
 /// A search under way.
-struct Search<'m, M: Readable> {
-    watched: &'m Watched<M>,
+struct Search<'m, M: Presentation> {
+    watched: &'m PropertySet<M>,
     random: StdRng,
     outlines: HashSet<(u64, u64)>,
     kept: Vec<Kept<M::State>>,
@@ -67,9 +67,9 @@ struct Search<'m, M: Readable> {
 }
 
 /// Searches until about so many states were seen, or something is amiss.
-pub fn search<M: Readable>(model: M, seed: u64, states: usize) -> Walks {
+pub fn search<M: Presentation>(model: M, seed: u64, states: usize) -> Walks {
     let begun = Instant::now();
-    let watched = Watched::new(model, Way::AtRandom);
+    let watched = PropertySet::new(model, Way::AtRandom);
     let mut search = Search {
         watched: &watched,
         random: StdRng::seed_from_u64(seed),
@@ -104,7 +104,7 @@ pub fn search<M: Readable>(model: M, seed: u64, states: usize) -> Walks {
     }
 }
 
-impl<M: Readable> Search<'_, M> {
+impl<M: Presentation> Search<'_, M> {
     /// A state was reached by `choices` from the kept state `parent`. Keeps it if it looks new.
     fn visit(&mut self, state: &M::State, parent: usize, choices: &[usize]) {
         self.states += 1;

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use clap::{Parser, Subcommand};
 use palisade_model::check::{Effort, check_all};
 use palisade_model::explore::free_address;
-use palisade_model::facts::columns;
-use palisade_model::kept::make;
 use palisade_model::liveness;
 use palisade_model::models::{Named, Tier, models};
 use palisade_model::mutants;
+use palisade_model::saved_traces::make;
 use palisade_model::simulate::Walks;
+use palisade_model::state_table::columns;
 use palisade_model::trace::Trace;
 
 /// Explores the models of Palisade's protocol

@@ -8,7 +8,7 @@ use crate::induction::clocks::{self, Clocks};
 use crate::induction::consensus::{self, Consensus};
 use crate::induction::tables::{self, Tables};
 use crate::leases::{self, Leases};
-use crate::locks::{self, Deed, Locks, Start};
+use crate::locks::{self, Locks, Operation, Start};
 use crate::membership::{Changes, Operators};
 pub use crate::named::{Expected, Named, Run, Tier};
 pub(crate) use crate::named::{holds, violates};
@@ -171,7 +171,7 @@ fn lock_table() -> Vec<Named> {
             Tier::Quick,
             "locks",
             "3 sessions, 1 key, 2 operations each, late, repeated and lost; keepalives, closes, expiry at any moment",
-            || Locks::new(locks::Bounds { numbered: &[Deed::Wait, Deed::Release], ..LOCKS }),
+            || Locks::new(locks::Bounds { numbered: &[Operation::Wait, Operation::Release], ..LOCKS }),
         ),
         holds(Tier::Full, "locks-two-keys", "as locks, with 2 keys, and one operation of any kind each", || {
             Locks::new(locks::Bounds { keys: 2, operations: 1, ..LOCKS })
@@ -181,7 +181,7 @@ fn lock_table() -> Vec<Named> {
                 sessions: 2,
                 openings: &[Start::Wait],
                 opened: 4,
-                numbered: &[Deed::Wait, Deed::Release],
+                numbered: &[Operation::Wait, Operation::Release],
                 ..LOCKS
             })
         }),
@@ -216,7 +216,7 @@ fn lock_table() -> Vec<Named> {
                     sessions: 2,
                     openings: &EVERY_START,
                     operations: 1,
-                    numbered: &[Deed::Wait, Deed::Release],
+                    numbered: &[Operation::Wait, Operation::Release],
                     unnumbered: &EVERY_DEED,
                     grants: 3,
                     ..LOCKS
@@ -530,7 +530,7 @@ pub(crate) const LOCKS: locks::Bounds = locks::Bounds {
     opened: 3,
     keys: 1,
     operations: 2,
-    numbered: &[Deed::Wait, Deed::Try, Deed::Release, Deed::Withdraw],
+    numbered: &[Operation::Wait, Operation::Try, Operation::Release, Operation::Withdraw],
     unnumbered: &[],
     grants: 6,
     ttl: 1,
@@ -538,7 +538,8 @@ pub(crate) const LOCKS: locks::Bounds = locks::Bounds {
     sweep: 1,
 };
 
-pub(crate) const EVERY_DEED: [Deed; 5] = [Deed::Wait, Deed::Try, Deed::Release, Deed::Withdraw, Deed::Leave];
+pub(crate) const EVERY_DEED: [Operation; 5] =
+    [Operation::Wait, Operation::Try, Operation::Release, Operation::Withdraw, Operation::Leave];
 
 pub(crate) const EVERY_START: [Start; 3] = [Start::Open, Start::Wait, Start::Try];
 

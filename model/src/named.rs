@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use crate::check::{Effort, Verdict, explore};
 use crate::explore::serve;
 use crate::guided::search;
-use crate::readable::Readable;
+use crate::presentation::Presentation;
 use crate::simulate::{Walks, walk};
 use crate::trace::{Trace, follow, retrace, shortest, violated, wander, witnesses};
 
@@ -111,7 +111,7 @@ pub trait Run: Send + Sync {
 /// Makes a model. All makers of one kind of model are of one type: what is done with it is compiled once.
 struct Make<M>(Box<dyn Fn() -> M + Send + Sync>);
 
-impl<M: Readable> Run for Make<M> {
+impl<M: Presentation> Run for Make<M> {
     fn attempt(&self, effort: &Effort) -> Verdict {
         explore(self.0(), M::REPRESENTATIVE, effort)
     }
@@ -159,7 +159,7 @@ impl<M: Readable> Run for Make<M> {
 }
 
 /// A model that must hold.
-pub(crate) fn holds<M: Readable>(
+pub(crate) fn holds<M: Presentation>(
     tier: Tier,
     name: &'static str,
     about: &'static str,
@@ -169,7 +169,7 @@ pub(crate) fn holds<M: Readable>(
 }
 
 /// A model whose design must be found to violate `property`, and nothing else.
-pub(crate) fn violates<M: Readable>(
+pub(crate) fn violates<M: Presentation>(
     tier: Tier,
     name: &'static str,
     about: &'static str,

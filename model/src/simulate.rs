@@ -1,7 +1,7 @@
 //! Random walks, far past the bounds within which everything can be explored.
 //!
 //! A walk ends where nothing more can happen, at a state that it was in before, or after [`LONGEST`] steps. Which step
-//! is next is drawn by weight ([`Readable::weight`]): drawn evenly, elections and faults would use up their budgets
+//! is next is drawn by weight ([`Presentation::weight`]): drawn evenly, elections and faults would use up their budgets
 //! before anything was committed. A walk shows what it comes upon, and nothing of what it does not.
 
 use std::time::Instant;
@@ -11,9 +11,9 @@ use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 use stateright::{Checker, Chooser, Model};
 
-use crate::readable::Readable;
+use crate::presentation::Presentation;
+use crate::property_set::{GOES_ON, PropertySet, Way};
 use crate::trace::tell;
-use crate::watched::{GOES_ON, Watched, Way};
 
 /// How many steps a walk has at most.
 pub const LONGEST: usize = 400;
@@ -39,7 +39,7 @@ pub struct Walks {
 #[derive(Clone)]
 struct ByWeight;
 
-impl<M: Readable> Chooser<Watched<M>> for ByWeight {
+impl<M: Presentation> Chooser<PropertySet<M>> for ByWeight {
     type State = StdRng;
 
     fn new_state(&self, seed: u64) -> StdRng {
@@ -74,9 +74,9 @@ pub(crate) fn by_weight<'a, A: 'a>(
 /// Walks at random until about so many states were seen, or something is amiss: the same walks each time. A model keeps
 /// the parts of its states for as long as its process lives: whoever wants to walk on begins anew, in another process
 /// and with another seed.
-pub fn walk<M: Readable>(model: M, seed: u64, states: usize) -> Walks {
+pub fn walk<M: Presentation>(model: M, seed: u64, states: usize) -> Walks {
     let begun = Instant::now();
-    let checker = Watched::new(model, Way::AtRandom)
+    let checker = PropertySet::new(model, Way::AtRandom)
         .checker()
         .threads(1)
         .target_state_count(states)

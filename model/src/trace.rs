@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use stateright::{Checker, Expectation, Model, Path, Property};
 
 use crate::explore::place;
-use crate::readable::{Readable, Way};
+use crate::presentation::{Presentation, Way};
 use crate::simulate::by_weight;
 
 /// A path, told.
@@ -132,7 +132,7 @@ impl<M: Model> Model for Seek<M> {
 ///
 /// # Panics
 /// If the model has no such property.
-pub fn shortest<M: Readable>(model: M, property: &str) -> Option<Trace> {
+pub fn shortest<M: Presentation>(model: M, property: &str) -> Option<Trace> {
     with_shortest(model, property, tell)
 }
 
@@ -140,7 +140,7 @@ pub fn shortest<M: Readable>(model: M, property: &str) -> Option<Trace> {
 ///
 /// # Panics
 /// If the model has no such property.
-pub(crate) fn with_shortest<M: Readable, T>(
+pub(crate) fn with_shortest<M: Presentation, T>(
     model: M,
     property: &str,
     then: impl FnOnce(&M, &Property<M>, Path<M::State, M::Action>) -> T,
@@ -161,7 +161,7 @@ pub const WALK: &str = "random walk";
 ///
 /// # Panics
 /// If the model has no such property.
-pub fn retrace<M: Readable>(model: &M, property: &str, choices: &[usize]) -> Option<Trace> {
+pub fn retrace<M: Presentation>(model: &M, property: &str, choices: &[usize]) -> Option<Trace> {
     let mut left = choices.iter();
     let way = take(model, |_, actions| left.next().and_then(|&choice| actions.get(choice).cloned()))?;
     // It passes through one state more than there are choices.
@@ -178,8 +178,8 @@ pub fn retrace<M: Readable>(model: &M, property: &str, choices: &[usize]) -> Opt
     ((property.condition)(model, last) == possible).then(|| tell_way(model, property.name, possible, &way))
 }
 
-/// A random walk of at most so many steps, each drawn by its [weight](Readable::weight).
-pub fn wander<M: Readable>(model: &M, seed: u64, steps: usize) -> Option<Trace> {
+/// A random walk of at most so many steps, each drawn by its [weight](Presentation::weight).
+pub fn wander<M: Presentation>(model: &M, seed: u64, steps: usize) -> Option<Trace> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut left = steps;
     let way = take(model, |state, actions| {
@@ -199,7 +199,7 @@ pub fn wander<M: Readable>(model: &M, seed: u64, steps: usize) -> Option<Trace> 
 
 /// A shortest path to where each of these properties is met, as the choices made on it; of those that are met among the
 /// first `most` states.
-pub fn witnesses<M: Readable>(model: &M, sought: &[&str], most: usize) -> Vec<(&'static str, Vec<usize>)> {
+pub fn witnesses<M: Presentation>(model: &M, sought: &[&str], most: usize) -> Vec<(&'static str, Vec<usize>)> {
     let mut sought: Vec<Property<M>> =
         model.properties().into_iter().filter(|property| sought.contains(&property.name)).collect();
     let mut found = Vec::new();
@@ -273,7 +273,7 @@ impl<S: Hash> Reached<S> {
 
 /// What must hold and does not, somewhere on the path on which these of the possible actions are taken; `None` if there is no
 /// such path.
-pub fn violated<M: Readable>(model: &M, choices: &[usize]) -> Option<Vec<&'static str>> {
+pub fn violated<M: Presentation>(model: &M, choices: &[usize]) -> Option<Vec<&'static str>> {
     let mut left = choices.iter();
     let way = take(model, |_, actions| left.next().and_then(|&choice| actions.get(choice).cloned()))?;
     if way.len() <= choices.len() {
@@ -286,7 +286,7 @@ pub fn violated<M: Readable>(model: &M, choices: &[usize]) -> Option<Vec<&'stati
 
 /// The path of events that another program told, without what does not happen here: of a mutant's path, at whose end its bug
 /// shows, as much as there is of it without the bug.
-pub fn follow<M: Readable>(model: &M, events: &[Value]) -> Option<Trace> {
+pub fn follow<M: Presentation>(model: &M, events: &[Value]) -> Option<Trace> {
     let mut events = events.iter();
     let way = take(model, |state, actions| {
         let does_something = |action: &&M::Action| model.next_state(state, (*action).clone()).is_some();
@@ -329,7 +329,7 @@ fn outline(event: &Value, exactly: bool) -> Value {
 
 /// The states that are passed through, if in each the action is taken that is chosen, as long as one is; `None` if one
 /// cannot be taken.
-fn take<M: Readable>(
+fn take<M: Presentation>(
     model: &M,
     mut choose: impl FnMut(&M::State, &[M::Action]) -> Option<M::Action>,
 ) -> Option<Box<Way<M>>> {
@@ -347,12 +347,12 @@ fn take<M: Readable>(
     }
 }
 
-pub(crate) fn tell<M: Readable>(model: &M, property: &Property<M>, path: Path<M::State, M::Action>) -> Trace {
+pub(crate) fn tell<M: Presentation>(model: &M, property: &Property<M>, path: Path<M::State, M::Action>) -> Trace {
     let possible = matches!(property.expectation, Expectation::Sometimes);
     tell_way(model, property.name, possible, &path.into_vec())
 }
 
-pub(crate) fn tell_way<M: Readable>(model: &M, property: &'static str, possible: bool, path: &Way<M>) -> Trace {
+pub(crate) fn tell_way<M: Presentation>(model: &M, property: &'static str, possible: bool, path: &Way<M>) -> Trace {
     let (initial, _) = path.first().expect("a path has a beginning");
     let steps = path.iter().filter_map(|(state, action)| {
         let action = action.as_ref()?;
@@ -410,7 +410,7 @@ mod tests {
         }
     }
 
-    impl Readable for Counter {}
+    impl Presentation for Counter {}
 
     #[test]
     fn a_trace_is_shortest_and_says_what_it_shows() {

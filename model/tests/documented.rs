@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use palisade_model::expected_counts;
 use palisade_model::models::{Named, Tier, models};
-use palisade_model::pinned;
 
 /// The cells of the table below the heading row that begins with `heading`.
 fn table(heading: &str) -> Vec<Vec<String>> {
@@ -41,7 +41,7 @@ fn the_table_says_of_models_what_they_say() {
     let explored = exhausted().into_iter().map(|model| {
         let texts = [model.name, model.tier.name(), model.about].map(String::from);
         let [name, tier, about] = texts;
-        (name, tier, about, pinned::unique(model.name))
+        (name, tier, about, expected_counts::unique(model.name))
     });
     assert_eq!(documented, explored.collect::<BTreeSet<_>>());
 }

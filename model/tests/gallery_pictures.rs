@@ -10,15 +10,15 @@ use palisade_model::gallery::redis_failover::{RedisFailover, Rule};
 use palisade_model::gallery::redis_release::{RedisRelease, Release};
 use palisade_model::gallery::redlock::{Clock, Fault, Redlock, Restart};
 use palisade_model::gallery::redlock_pause::RedlockPause;
-use palisade_model::readable::Readable;
+use palisade_model::presentation::Presentation;
 use stateright::{Checker, Expectation, Model, Path};
 
-fn picture<M: Readable>(model: &M, path: Path<M::State, M::Action>) -> String {
+fn picture<M: Presentation>(model: &M, path: Path<M::State, M::Action>) -> String {
     model.diagram(&path.into_vec()).expect("every story has a picture").svg()
 }
 
 /// Draws a way to everything that is found in a model.
-fn drawn<M: Readable>(model: M, takes_part: &[&str]) {
+fn drawn<M: Presentation>(model: M, takes_part: &[&str]) {
     let checker = model.checker().spawn_bfs().join();
     let model = checker.model();
     for (name, path) in checker.discoveries() {

@@ -219,7 +219,7 @@ fn reaches_what_messages_reach(bounds: Bounds, of_messages: world::Bounds) {
         // The layer of leases has no releases, and no writes to a resource, which change nothing that is compared.
         |state| state.environment.clients.iter().all(|client| client.arrivals[1] == 0 && !client.wrote),
         |state| {
-            let nodes = state.servers.iter().map(|seat| &seat.node);
+            let nodes = state.servers.iter().map(|replica| &replica.node);
             seen(nodes, state.environment.now, &state.environment.clients, ttl)
         },
     );

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use palisade_model::liveness::{STATES, checks};
 use palisade_model::models::Tier;
-use palisade_model::mutants::bugs;
+use palisade_model::mutants::mutants;
 
 fn run(arguments: &[&str]) -> (i32, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_palisade-model")).arg("liveness").args(arguments).output().unwrap();
@@ -58,8 +58,8 @@ fn workspace() -> &'static Path {
 }
 
 #[test]
-fn every_property_finds_a_seeded_bug() {
-    let all = bugs(&workspace().join("model/mutants")).unwrap();
+fn every_property_finds_a_mutant() {
+    let all = mutants(&workspace().join("model/mutants")).unwrap();
     let checks = checks();
     let of_liveness = all.iter().filter(|bug| checks.iter().any(|check| check.name == bug.model));
     let found: BTreeSet<_> = of_liveness.map(|bug| bug.property.as_str()).collect();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use palisade_model::mutants::{Bug, Claims, bugs};
+use palisade_model::mutants::{Claims, Mutant, mutants};
 
 /// As few bugs there may be.
 const LEAST: usize = 206;
@@ -13,8 +13,8 @@ fn workspace() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-fn listed() -> Vec<Bug> {
-    bugs(&workspace().join("model/mutants")).unwrap()
+fn listed() -> Vec<Mutant> {
+    mutants(&workspace().join("model/mutants")).unwrap()
 }
 
 #[test]
@@ -47,9 +47,9 @@ fn no_bug_is_listed_twice() {
 
 #[test]
 fn a_text_must_stand_there_once_and_be_changed() {
-    let bug = |replace: &str, with: &str| Bug { replace: replace.into(), with: with.into(), ..listed().remove(0) };
+    let bug = |replace: &str, with: &str| Mutant { replace: replace.into(), with: with.into(), ..listed().remove(0) };
     assert_eq!(bug("one", "two").mutate("this is one text").unwrap(), "this is two text");
-    let refused = |bug: Bug, source| bug.mutate(source).unwrap_err().to_string();
+    let refused = |bug: Mutant, source| bug.mutate(source).unwrap_err().to_string();
     assert!(refused(bug("one", "two"), "this is a text").contains("stands 0 times"));
     assert!(refused(bug("one", "two"), "one and one").contains("stands 2 times"));
     assert!(refused(bug("one", "one"), "this is one text").contains("changes nothing"));
@@ -57,12 +57,12 @@ fn a_text_must_stand_there_once_and_be_changed() {
 
 #[test]
 fn a_model_or_a_property_that_does_not_exist_is_an_error() {
-    let sound = || Bug { model: "raft".into(), ..listed().remove(0) };
+    let sound = || Mutant { model: "raft".into(), ..listed().remove(0) };
     let claims = Claims::of(&[sound()]);
-    let refused = |bug: Bug| bug.fits(workspace(), &claims).unwrap_err().to_string();
-    assert!(refused(Bug { model: "rafts".into(), ..sound() }).contains("rafts"));
-    assert!(refused(Bug { property: "luck".into(), ..sound() }).contains("luck"));
-    let possible = Bug { property: "a leader is elected".into(), ..sound() };
+    let refused = |bug: Mutant| bug.fits(workspace(), &claims).unwrap_err().to_string();
+    assert!(refused(Mutant { model: "rafts".into(), ..sound() }).contains("rafts"));
+    assert!(refused(Mutant { property: "luck".into(), ..sound() }).contains("luck"));
+    let possible = Mutant { property: "a leader is elected".into(), ..sound() };
     assert!(refused(possible).contains("a leader is elected"), "what must be possible is not what must hold");
 }
 

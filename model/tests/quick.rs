@@ -1,14 +1,14 @@
 //! The quick models, explored to their end, with as many states as are pinned.
 
+use palisade_model::expected_counts;
 use palisade_model::models::{Tier, models};
-use palisade_model::pinned;
 
 #[test]
 fn quick_models_are_exhausted() {
     for model in models().into_iter().filter(|model| model.tier == Tier::Quick) {
         let verdict = model.model.check(2);
         assert!(verdict.is_as(model.expected), "{}: {verdict}", model.name);
-        let unique = pinned::unique(model.name).expect("it is pinned");
+        let unique = expected_counts::unique(model.name).expect("it is pinned");
         assert!(verdict.is_pinned(unique), "{}: {unique} unique states are pinned: {verdict}", model.name);
     }
 }

@@ -35,7 +35,7 @@ fn membership(symmetry: bool) -> World<Operators> {
 }
 
 /// Messages arrive within the step in which they are sent, in an order that does not depend on names.
-fn prompt_seeded(symmetry: bool) -> World<Proposals> {
+fn prompt_with_leader(symmetry: bool) -> World<Proposals> {
     let bounds = Bounds { starts_with_leader: true, terms: 3, ..prompt(symmetry).bounds };
     World::new(bounds, Tape::default(), Proposals::new(2, 0))
 }
@@ -133,7 +133,7 @@ fn representatives_of_founders_are_exact() {
 #[test]
 fn representatives_are_exact_where_messages_are_prompt() {
     representatives_are_exact(prompt);
-    representatives_are_exact(prompt_seeded);
+    representatives_are_exact(prompt_with_leader);
 }
 
 #[test]

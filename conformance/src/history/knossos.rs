@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::edn::Edn;
-use super::lanes::lanes;
+use super::processes::lanes;
 use super::{BadHistory, Call, Event, History, OpId};
 
 /// Writes a history as EDN lines.

@@ -34,9 +34,9 @@ pub mod command;
 pub mod edn;
 pub mod event;
 pub mod knossos;
-pub mod lanes;
 pub mod operation;
 pub mod porcupine;
+pub mod processes;
 pub mod record;
 
 pub use event::{Answer, Call, Client, Event, Holder, Key, Note, OpId, Refusal, Session, Time};

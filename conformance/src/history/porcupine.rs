@@ -15,7 +15,7 @@ use std::io::{self, BufRead, Write};
 use serde::{Deserialize, Serialize};
 
 use super::event::VERSION;
-use super::lanes::lanes;
+use super::processes::lanes;
 use super::{Answer, BadHistory, Call, Client, End, History, Note, OpId, Operation, Refusal, Time};
 
 /// What is true of the whole history.

@@ -11,9 +11,9 @@ use palisade_model::models::{Tier, models};
 use parking_lot::Mutex;
 
 use super::coverage::Coverage;
-use super::crowd::crowd;
-use super::kept::{self, Kept};
-use super::play::{Company, PlayError, Played, play, program};
+use super::large_table::crowd;
+use super::play::{PlayError, Played, ReplayConfig, play, program};
+use super::saved_traces::{self, SavedTrace};
 use super::trace::Trace;
 
 /// The segments of the nodes' logs, unless told otherwise: so short that they give way every few writes.
@@ -28,7 +28,7 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
     /// The folder of the traces that are kept
-    #[arg(long, value_name = "DIR", default_value_os_t = kept::folder())]
+    #[arg(long, value_name = "DIR", default_value_os_t = saved_traces::folder())]
     traces: PathBuf,
     /// So many random walks through each of the wide models besides
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -58,14 +58,14 @@ pub type Titled = (String, Result<Trace, String>);
 /// # Errors
 /// If what was given cannot be worked with.
 pub fn run(arguments: &Arguments, out: &mut impl Write) -> Result<bool, String> {
-    let kept = kept::all(&arguments.traces).map_err(|error| error.to_string())?;
-    let company = Company { program: program()?, segment_bytes: arguments.segment_bytes };
+    let kept = saved_traces::all(&arguments.traces).map_err(|error| error.to_string())?;
+    let config = ReplayConfig { program: program()?, segment_bytes: arguments.segment_bytes };
     let traces = if arguments.files.is_empty() { chosen(&kept, arguments) } else { read_all(&arguments.files)? };
     if traces.is_empty() {
         return Err("there is no such trace".to_owned());
     }
     let begun = Instant::now();
-    let total = play_all(&company, &traces, arguments.jobs.max(1));
+    let total = play_all(&config, &traces, arguments.jobs.max(1));
     let failed = |error: std::io::Error| error.to_string();
     for failure in &total.failures {
         writeln!(out, "{failure}").map_err(failed)?;
@@ -82,10 +82,10 @@ pub fn run(arguments: &Arguments, out: &mut impl Write) -> Result<bool, String> 
     Ok(is_sound)
 }
 
-fn chosen(kept: &[Kept], arguments: &Arguments) -> Vec<Titled> {
-    let is_chosen = |kept: &&Kept| arguments.model.as_ref().is_none_or(|model| *model == kept.model);
+fn chosen(kept: &[SavedTrace], arguments: &Arguments) -> Vec<Titled> {
+    let is_chosen = |kept: &&SavedTrace| arguments.model.as_ref().is_none_or(|model| *model == kept.model);
     let kept = kept.iter().filter(is_chosen);
-    let told = kept.map(|kept| (kept.title(), kept::told(kept).map_err(|error| error.to_string())));
+    let told = kept.map(|kept| (kept.title(), saved_traces::told(kept).map_err(|error| error.to_string())));
     let crowds = if arguments.model.is_none() { crowds() } else { Vec::new() };
     told.chain(crowds).chain(walks(arguments.walks, arguments.seed, arguments.steps)).collect()
 }
@@ -157,14 +157,14 @@ impl Total {
 }
 
 /// Plays traces, so many at a time.
-pub fn play_all(company: &Company, traces: &[Titled], jobs: usize) -> Total {
+pub fn play_all(config: &ReplayConfig, traces: &[Titled], jobs: usize) -> Total {
     let (next, total) = (AtomicUsize::new(0), Mutex::new(Total::default()));
     std::thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| {
                 while let Some((title, trace)) = traces.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let played = match trace {
-                        Ok(trace) => play(company, trace).map_err(|error| match error {
+                        Ok(trace) => play(config, trace).map_err(|error| match error {
                             PlayError::Found(finding) => format!("{title}: DIFFERS in {finding}"),
                             PlayError::Stage(_) => format!("{title}: {error}"),
                         }),

@@ -22,17 +22,17 @@
 //! | [`kept`] | the traces that are kept, and the model that they are paths of |
 //! | [`mutants`] | bugs in the server that a replay must find |
 
-pub mod asides;
 pub mod command;
 pub mod coverage;
 pub mod crash;
-pub mod crowd;
 pub mod difference;
-pub mod gate;
-pub mod kept;
+pub mod expected_node;
+pub mod large_table;
 pub mod live;
+pub mod message_gate;
 pub mod mutants;
 pub mod play;
-pub mod terms;
+pub mod rejected_inputs;
+pub mod saved_traces;
 pub mod trace;
-pub mod twin;
+pub mod translate;

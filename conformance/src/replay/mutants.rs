@@ -3,9 +3,9 @@
 use serde::Deserialize;
 
 use super::command::SEGMENT_BYTES;
-use super::kept::{self, Kept};
 use super::live::Program;
-use super::play::{Company, Finding, PlayError, play};
+use super::play::{Finding, PlayError, ReplayConfig, play};
+use super::saved_traces::{self, SavedTrace};
 use crate::mutants::build::MutantBuild;
 use crate::mutants::{self, Error, Verdict};
 
@@ -22,7 +22,7 @@ pub struct Finder {
 }
 
 impl Finder {
-    fn is_meant(&self, kept: &Kept) -> bool {
+    fn is_meant(&self, kept: &SavedTrace) -> bool {
         self.model == kept.model && self.property.as_ref().is_none_or(|property| *property == kept.property)
     }
 }
@@ -33,21 +33,21 @@ impl mutants::Finder for Finder {
     }
 
     fn run(&self, build: &MutantBuild<'_>) -> Result<Verdict, Error> {
-        let mut kept = kept::all(&kept::folder()).map_err(|error| Error::Hunt(error.to_string()))?;
+        let mut kept = saved_traces::all(&saved_traces::folder()).map_err(|error| Error::Hunt(error.to_string()))?;
         kept.retain(|kept| self.is_meant(kept));
-        let company = |build: &MutantBuild<'_>| Company {
+        let config = |build: &MutantBuild<'_>| ReplayConfig {
             program: Program { file: build.server(), on: build.on() },
             segment_bytes: SEGMENT_BYTES,
         };
         for kept in &kept {
             let title = kept.title();
             let failed = |error: &dyn std::fmt::Display| Error::Hunt(format!("{title}: {error}"));
-            let trace = kept::told(kept).map_err(|error| failed(&error))?;
-            match play(&company(build), &trace) {
+            let trace = saved_traces::told(kept).map_err(|error| failed(&error))?;
+            match play(&config(build), &trace) {
                 Ok(_) => {}
                 Err(PlayError::Found(finding)) => {
                     // What is found without the bug as well shows nothing.
-                    return match play(&company(&build.sound()), &trace) {
+                    return match play(&config(&build.sound()), &trace) {
                         Ok(_) => Ok(self.verdict(&title, &finding)),
                         Err(error @ PlayError::Found(_)) => {
                             Ok(Verdict::Otherwise(format!("{title}: {finding}, and without the mutant: {error}")))
@@ -80,7 +80,7 @@ mod tests {
     /// The lists cannot rot unnoticed.
     #[test]
     fn every_bug_has_a_trace() {
-        let kept = kept::all(&kept::folder()).unwrap();
+        let kept = saved_traces::all(&saved_traces::folder()).unwrap();
         for (entry, finder) in bugs_of::<Finder>("replay").unwrap() {
             assert!(
                 kept.iter().any(|kept| finder.is_meant(kept)),

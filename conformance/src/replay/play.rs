@@ -11,22 +11,22 @@ use palisade_spec::raft::{Address, Config, Durable, Input, Members, Message, Nod
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::asides::aside;
 use super::coverage::Coverage;
 use super::crash::{self, Plan};
 use super::difference::Difference;
-use super::gate::{Gate, GateError, Said, Way, incarnation};
+use super::expected_node::ExpectedNode;
 use super::live::{Live, LiveError, Program};
-use super::terms::Terms;
+use super::message_gate::{MessageGate, MessageGateError, Said, Way, incarnation};
+use super::rejected_inputs::aside;
 use super::trace::{Crash, Event, Given, Trace, Turn};
-use super::twin::Twin;
+use super::translate::Translation;
 
 /// The cluster that is played. Any number will do.
 const CLUSTER: u64 = 0x00AB_1E00;
 
 /// What live nodes are made of.
 #[derive(Clone, Debug)]
-pub struct Company {
+pub struct ReplayConfig {
     /// What is run.
     pub program: Program,
     /// How long the segments of the nodes' logs are: short ones give way all the time.
@@ -91,8 +91,8 @@ type Part<T> = Result<T, (NodeId, Difference)>;
 ///
 /// # Errors
 /// See [`PlayError`].
-pub fn play(company: &Company, trace: &Trace) -> Result<Played, PlayError> {
-    let mut stage = Stage::set(company, trace)?;
+pub fn play(config: &ReplayConfig, trace: &Trace) -> Result<Played, PlayError> {
+    let mut stage = Stage::set(config, trace)?;
     let mut played = Played::default();
     let beginning = |server, difference| found(0, "the beginning", server, difference);
     stage.raise().map_err(|(server, difference)| beginning(server, difference))?;
@@ -131,15 +131,15 @@ fn found(step: usize, sentence: &str, server: NodeId, difference: Difference) ->
 }
 
 /// A node's process, and what it is to be.
-struct Seat {
+struct NodeSlot {
     live: Live,
-    twin: Twin,
+    expected: ExpectedNode,
 }
 
 struct Stage {
-    seats: BTreeMap<NodeId, Seat>,
-    gate: Gate,
-    terms: Terms,
+    slots: BTreeMap<NodeId, NodeSlot>,
+    gate: MessageGate,
+    translation: Translation,
     starts: Vec<Given>,
     /// How much each node has said on each way.
     said: BTreeMap<Way, usize>,
@@ -155,20 +155,20 @@ struct Stage {
 
 impl Stage {
     /// A cluster of processes, none of which has been given anything.
-    fn set(company: &Company, trace: &Trace) -> Result<Stage, PlayError> {
+    fn set(config: &ReplayConfig, trace: &Trace) -> Result<Stage, PlayError> {
         let wrong = |error: &dyn fmt::Display| PlayError::Stage(error.to_string());
         let setting = trace.setting();
         let servers = || (1..=setting.founders + setting.joiners).map(NodeId);
         let directory = tempfile::tempdir().map_err(|error| wrong(&error))?;
-        let gate = Gate::open(CLUSTER, servers()).map_err(|error| wrong(&error))?;
-        let terms = Terms::new(&setting.machine, gate.addresses.clone());
-        let machine = terms.machine(&setting.machine).map_err(|error| wrong(&error))?;
+        let gate = MessageGate::open(CLUSTER, servers()).map_err(|error| wrong(&error))?;
+        let translation = Translation::new(&setting.machine, gate.addresses.clone());
+        let machine = translation.machine(&setting.machine).map_err(|error| wrong(&error))?;
         let founders: BTreeMap<NodeId, String> =
             gate.addresses.iter().take(setting.founders as usize).map(|(&id, address)| (id, address.clone())).collect();
         let begin = |node: NodeId| {
             let founders = if founders.contains_key(&node) { founders.clone() } else { BTreeMap::new() };
             let default = Config::new(node);
-            let config = Config {
+            let node_config = Config {
                 max_batch: setting.batch,
                 max_inflight: setting.inflight.unwrap_or(default.max_inflight),
                 max_commits: setting.commits.unwrap_or(default.max_commits),
@@ -176,8 +176,8 @@ impl Stage {
             };
             let members =
                 Members::founding(founders.iter().map(|(&id, address)| (id, Address::from(address.as_str()))));
-            let Config { max_batch, max_inflight, max_commits, .. } = config;
-            let twin = Twin::start(config, Durable::blank(machine.clone(), members));
+            let Config { max_batch, max_inflight, max_commits, .. } = node_config;
+            let expected = ExpectedNode::start(node_config, Durable::blank(machine.clone(), members));
             let setting = Setting {
                 node,
                 cluster: CLUSTER,
@@ -188,18 +188,18 @@ impl Stage {
                 max_batch,
                 max_inflight,
                 max_commits,
-                segment_bytes: company.segment_bytes,
+                segment_bytes: config.segment_bytes,
             };
             let home = directory.path().join(node.to_string());
-            Live::start(&company.program, home, setting).map(|(live, now)| (node, Seat { live, twin }, now))
+            Live::start(&config.program, home, setting).map(|(live, now)| (node, NodeSlot { live, expected }, now))
         };
         let begun: Vec<_> = std::thread::scope(|scope| {
             let begun: Vec<_> = servers().map(|node| scope.spawn(move || begin(node))).collect();
             begun.into_iter().map(|begun| begun.join().expect("a start does not panic")).collect()
         });
-        let mut seats = BTreeMap::new();
+        let mut slots = BTreeMap::new();
         for begun in begun {
-            let (node, seat, now) = match begun {
+            let (node, slot, now) = match begun {
                 Ok(begun) => begun,
                 Err(error @ LiveError::Start { .. }) => return Err(wrong(&error)),
                 Err(error) => {
@@ -211,19 +211,19 @@ impl Stage {
                     ));
                 }
             };
-            gate.is_at(node, &seat.live.peer_addr).map_err(|error| wrong(&error))?;
-            is_as(&seat.twin, &now).map_err(|difference| found(0, "the first start", node, difference))?;
-            seats.insert(node, seat);
+            gate.is_at(node, &slot.live.peer_addr).map_err(|error| wrong(&error))?;
+            is_as(&slot.expected, &now).map_err(|difference| found(0, "the first start", node, difference))?;
+            slots.insert(node, slot);
         }
         let starts = setting.starts.clone();
         let (said, coverage) = (BTreeMap::new(), Coverage::default());
         let (salt, unmeasured, strays) = (0, 0, false);
-        Ok(Stage { seats, gate, terms, starts, said, salt, unmeasured, strays, coverage, _directory: directory })
+        Ok(Stage { slots, gate, translation, starts, said, salt, unmeasured, strays, coverage, _directory: directory })
     }
 
     /// Everybody is given what comes before everything else.
     fn raise(&mut self) -> Part<()> {
-        let all: Vec<NodeId> = self.seats.keys().copied().collect();
+        let all: Vec<NodeId> = self.slots.keys().copied().collect();
         all.into_iter().try_for_each(|server| self.give_starts(server))
     }
 
@@ -266,13 +266,13 @@ impl Stage {
 
     /// Asks a node for something that it refuses, or drops.
     fn ask_in_vain(&mut self) -> Part<()> {
-        let servers: Vec<NodeId> = self.seats.keys().copied().collect();
+        let servers: Vec<NodeId> = self.slots.keys().copied().collect();
         let count = servers.len();
         let server = servers[self.salt % count];
         let peer = servers[(self.salt / count) % count];
-        let twin = self.twin(server)?;
-        let speaks = peer != server && self.gate.knows(peer) && !twin.has_cut_off(peer);
-        let Some(input) = aside(&twin.node, speaks.then_some(peer), self.salt / 2) else { return Ok(()) };
+        let expected = self.expected(server)?;
+        let speaks = peer != server && self.gate.knows(peer) && !expected.has_cut_off(peer);
+        let Some(input) = aside(&expected.node, speaks.then_some(peer), self.salt / 2) else { return Ok(()) };
         self.coverage.note("action", "in vain");
         self.feed(server, input, None, None).map(drop)
     }
@@ -284,23 +284,23 @@ impl Stage {
         let server = NodeId(1);
         let payload = event.payload.clone().unwrap_or_default();
         let given = |input: Value| Given { input, done: true };
-        let before = self.twin(server)?.node.commit();
+        let before = self.expected(server)?.node.commit();
         let elapsed = std::mem::take(&mut self.unmeasured);
         if elapsed > 0 {
             self.give(server, "clock", &given(json!({ "ClockAdvanced": elapsed })), None)?;
         }
-        let has_swept = self.twin(server)?.node.commit() != before;
+        let has_swept = self.expected(server)?.node.commit() != before;
         if !has_swept || payload != "Noop" {
             self.strays |= has_swept;
             self.give(server, "propose", &given(json!({ "Propose": [payload] })), None)?;
         }
         let Some(told) = event.table.as_ref().filter(|_| !self.strays) else { return Ok(()) };
-        let table = self.terms.of_server(self.twin(server)?.node.machine());
+        let table = self.translation.of_server(self.expected(server)?.node.machine());
         Difference::between("the model's table", told, &table).map_or(Ok(()), |difference| Err((server, difference)))
     }
 
-    fn twin(&self, server: NodeId) -> Part<&Twin> {
-        self.seats.get(&server).map(|seat| &seat.twin).ok_or_else(|| nobody(server))
+    fn expected(&self, server: NodeId) -> Part<&ExpectedNode> {
+        self.slots.get(&server).map(|slot| &slot.expected).ok_or_else(|| nobody(server))
     }
 
     fn turn(&mut self, turn: &Turn) -> Part<Flow> {
@@ -329,7 +329,7 @@ impl Stage {
                 Ok(said) => (Input::Receive(said.message.clone()), Some(said)),
                 Err(why) => return Ok(Flow::Ends(why)),
             },
-            None => (self.terms.input(&given.input).map_err(|error| nonsense(server, &error))?, None),
+            None => (self.translation.input(&given.input).map_err(|error| nonsense(server, &error))?, None),
         };
         self.feed(server, input, said.as_ref(), crash)
     }
@@ -342,9 +342,9 @@ impl Stage {
         said: Option<&Said>,
         crash: Option<Crash>,
     ) -> Part<Flow> {
-        let seat = self.seats.get_mut(&server).ok_or_else(|| nobody(server))?;
-        let before = seat.twin.clone();
-        let outputs = seat.twin.step(input.clone());
+        let slot = self.slots.get_mut(&server).ok_or_else(|| nobody(server))?;
+        let before = slot.expected.clone();
+        let outputs = slot.expected.step(input.clone());
         self.coverage.stepped(&before.node, &input, &outputs);
         let plan = crash.map(|crash| crash::plan(crash, &outputs, self.salt));
         let stop = plan.as_ref().and_then(|plan| plan.stop);
@@ -355,7 +355,7 @@ impl Stage {
             };
             match passed {
                 Ok(()) => {}
-                Err(GateError::Enough) if has_no_use(&before, message) => {
+                Err(MessageGateError::Enough) if has_no_use(&before, message) => {
                     return Ok(Flow::Ends("a live node takes no snapshot of what it has".into()));
                 }
                 Err(error) => {
@@ -366,7 +366,7 @@ impl Stage {
         } else {
             Request::Give { input: input.clone(), stop }
         };
-        let answer = seat.live.request(&request).map_err(|error| stopped(server, &error))?;
+        let answer = slot.live.request(&request).map_err(|error| stopped(server, &error))?;
         self.compare(server, answer, &input, &outputs, plan.as_ref())?;
         let Some(plan) = plan else { return Ok(Flow::GoesOn) };
         self.coverage.note(
@@ -381,14 +381,14 @@ impl Stage {
     fn hear(&self, server: NodeId, told: &Value) -> Part<Result<Said, String>> {
         let from = told["from"].as_u64().and_then(|from| u32::try_from(from).ok()).map(NodeId);
         let from = from.ok_or_else(|| nobody(server))?;
-        let sender = self.seats.get(&from).ok_or_else(|| nobody(from))?;
-        let hearer = self.seats.get(&server).ok_or_else(|| nobody(server))?;
-        if hearer.twin.has_cut_off(from) {
+        let sender = self.slots.get(&from).ok_or_else(|| nobody(from))?;
+        let hearer = self.slots.get(&server).ok_or_else(|| nobody(server))?;
+        if hearer.expected.has_cut_off(from) {
             return Ok(Err("a live node does not listen to a member that was removed".into()));
         }
-        match self.gate.find((from, server), |message| self.terms.is_message(message, told)) {
+        match self.gate.find((from, server), |message| self.translation.is_message(message, told)) {
             Some(said) => Ok(Ok(said)),
-            None if sender.twin.has_cut_off(server) => {
+            None if sender.expected.has_cut_off(server) => {
                 Ok(Err("a live node says nothing to a member that was removed".into()))
             }
             None => Err((from, Difference::new("what it said", told.to_string(), "nothing of the kind"))),
@@ -432,28 +432,28 @@ impl Stage {
             return Err(different("what the driver did, in order", due, &effects));
         }
         let sends = effects.iter().filter(|effect| matches!(effect, Effect::Send(_) | Effect::SendSnapshot(_))).count();
-        let twin = &mut self.seats.get_mut(&server).ok_or_else(|| nobody(server))?.twin;
-        let said = twin.clone().carry_out(outputs);
+        let expected = &mut self.slots.get_mut(&server).ok_or_else(|| nobody(server))?.expected;
+        let said = expected.clone().carry_out(outputs);
         match plan {
             Some(plan) => {
-                twin.carry_out(&outputs[..plan.durable]);
+                expected.carry_out(&outputs[..plan.durable]);
                 if let (true, Some(Output::Persist(write))) = (plan.is_half_installed, outputs.get(plan.durable)) {
-                    twin.half_install(write);
+                    expected.half_install(write);
                 }
             }
-            None => drop(twin.carry_out(outputs)),
+            None => drop(expected.carry_out(outputs)),
         }
         self.compare_said(server, &said[..sends])?;
         match now {
-            Some(now) => is_as(&self.seats[&server].twin, &now).map_err(|difference| (server, difference)),
+            Some(now) => is_as(&self.slots[&server].expected, &now).map_err(|difference| (server, difference)),
             None => Ok(()),
         }
     }
 
     /// Waits for what a node was to say, compares it, and makes sure that it has said nothing else.
     fn compare_said(&mut self, server: NodeId, said: &[Message<LockTable>]) -> Part<()> {
-        let twin = &self.seats[&server].twin;
-        for message in said.iter().filter(|message| !twin.has_cut_off(message.to)) {
+        let expected = &self.slots[&server].expected;
+        for message in said.iter().filter(|message| !expected.has_cut_off(message.to)) {
             let way = (server, message.to);
             let number = self.said.entry(way).or_default();
             let heard = self.gate.said(way, *number).map_err(|error| {
@@ -465,7 +465,7 @@ impl Stage {
             }
             *number += 1;
         }
-        for to in self.seats.keys().filter(|to| **to != server) {
+        for to in self.slots.keys().filter(|to| **to != server) {
             let way = (server, *to);
             let (due, count) = (self.said.get(&way).copied().unwrap_or(0), self.gate.count(way));
             if count != due {
@@ -482,29 +482,29 @@ impl Stage {
     /// At the end: nobody has said anything since that was not to be said.
     fn close(&mut self) -> Part<()> {
         std::thread::sleep(LATE);
-        let all: Vec<NodeId> = self.seats.keys().copied().collect();
+        let all: Vec<NodeId> = self.slots.keys().copied().collect();
         all.into_iter().try_for_each(|server| self.compare_said(server, &[]))
     }
 
     /// Kills a node where it stands, and starts it again.
     fn restart(&mut self, server: NodeId) -> Part<()> {
-        let seat = self.seats.get_mut(&server).ok_or_else(|| nobody(server))?;
-        seat.live.kill();
-        seat.twin.restart();
-        let now = seat.live.restart().map_err(|error| stopped(server, &error))?;
-        is_as(&seat.twin, &now).map_err(|mut difference| {
+        let slot = self.slots.get_mut(&server).ok_or_else(|| nobody(server))?;
+        slot.live.kill();
+        slot.expected.restart();
+        let now = slot.live.restart().map_err(|error| stopped(server, &error))?;
+        is_as(&slot.expected, &now).map_err(|mut difference| {
             difference.what.push_str(", after a restart");
             (server, difference)
         })?;
-        self.gate.is_at(server, &seat.live.peer_addr).map_err(|error| nonsense(server, &error))?;
+        self.gate.is_at(server, &slot.live.peer_addr).map_err(|error| nonsense(server, &error))?;
         self.give_starts(server)
     }
 
     fn take_snapshot(&mut self, server: NodeId) -> Part<()> {
-        let seat = self.seats.get_mut(&server).ok_or_else(|| nobody(server))?;
-        seat.twin.take_snapshot();
-        match seat.live.request(&Request::TakeSnapshot).map_err(|error| stopped(server, &error))? {
-            Answer::Taken(now) => is_as(&seat.twin, &now).map_err(|difference| (server, difference)),
+        let slot = self.slots.get_mut(&server).ok_or_else(|| nobody(server))?;
+        slot.expected.take_snapshot();
+        match slot.live.request(&Request::TakeSnapshot).map_err(|error| stopped(server, &error))? {
+            Answer::Taken(now) => is_as(&slot.expected, &now).map_err(|difference| (server, difference)),
             other => Err((server, Difference::new("the answer", "a snapshot", format!("{other:?}")))),
         }
     }
@@ -512,23 +512,23 @@ impl Stage {
     /// Compares what a node is to be with what the trace says the model's server is.
     fn is_as_told(&self, server: NodeId, told: Option<&Value>) -> Part<()> {
         let Some(told) = told else { return Ok(()) };
-        let twin = &self.seats[&server].twin;
+        let expected = &self.slots[&server].expected;
         let parts = [
-            Difference::between("the model's node", &told["node"], &self.terms.of_server(&twin.node)),
-            Difference::between("the model's disk", &told["disk"], &self.terms.of_server(&twin.disk)),
+            Difference::between("the model's node", &told["node"], &self.translation.of_server(&expected.node)),
+            Difference::between("the model's disk", &told["disk"], &self.translation.of_server(&expected.disk)),
         ];
         parts.into_iter().flatten().next().map_or(Ok(()), |difference| Err((server, difference)))
     }
 }
 
 /// Compares a live node with what it is to be, completely.
-fn is_as(twin: &Twin, now: &Now) -> Result<(), Difference> {
-    if twin.node != now.node
-        && let Some(difference) = Difference::between("the node", &value(&twin.node), &value(&now.node))
+fn is_as(expected: &ExpectedNode, now: &Now) -> Result<(), Difference> {
+    if expected.node != now.node
+        && let Some(difference) = Difference::between("the node", &value(&expected.node), &value(&now.node))
     {
         return Err(difference);
     }
-    let expected = twin.settled();
+    let expected = expected.settled();
     if expected != now.disk
         && let Some(difference) = Difference::between("the disk, read back", &value(&expected), &value(&now.disk))
     {
@@ -542,9 +542,9 @@ fn value(of: &impl serde::Serialize) -> Value {
 }
 
 /// Whether a server has all that a snapshot includes.
-fn has_no_use(twin: &Twin, message: &Message<LockTable>) -> bool {
+fn has_no_use(expected: &ExpectedNode, message: &Message<LockTable>) -> bool {
     let palisade_spec::raft::Body::InstallSnapshot { snapshot } = &message.body else { return false };
-    let has = twin.node.commit().max(twin.disk.snapshot.last.index);
+    let has = expected.node.commit().max(expected.disk.snapshot.last.index);
     has >= snapshot.last.index
 }
 

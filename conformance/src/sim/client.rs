@@ -17,10 +17,10 @@ use rand::rngs::SmallRng;
 
 use super::call::{CallId, ClientId};
 use super::clock::slowest;
-use super::diary::{self, Diary};
-use super::ghost::Line;
+use super::history_recorder::{self, HistoryRecorder};
 use super::host::Reply;
 use super::judge::SharedJudge;
+use super::reference_state::Line;
 use super::resource::Resource;
 use super::tally::Tally;
 
@@ -36,7 +36,7 @@ pub(super) struct Surroundings<'a> {
     pub(super) judge: &'a SharedJudge,
     pub(super) resource: &'a mut Resource,
     pub(super) tally: &'a mut Tally,
-    pub(super) diary: &'a mut Diary,
+    pub(super) history: &'a mut HistoryRecorder,
     /// The nodes that a client knows.
     pub(super) nodes: &'a [NodeId],
     /// Nothing new is begun.
@@ -45,7 +45,7 @@ pub(super) struct Surroundings<'a> {
 
 /// What a client does to the world.
 #[derive(Debug)]
-pub(super) enum Deed {
+pub(super) enum ClientAction {
     /// It asks a node.
     Request(NodeId, CallId, Request),
     /// It drops a connection, which the node may hear of late.
@@ -160,17 +160,17 @@ impl Client {
     }
 
     /// It dies, and another one takes its place, which knows of nothing. A node may never hear of it.
-    pub(super) fn die(&mut self, around: &mut Surroundings<'_>) -> Option<Deed> {
+    pub(super) fn die(&mut self, around: &mut Surroundings<'_>) -> Option<ClientAction> {
         let open = self.errand.iter().map(|errand| errand.op).chain(self.renewal.iter().map(|renewal| renewal.op));
         for op in open {
-            around.diary.note(op, around.now, Note::Disconnected);
-            around.diary.info(op, around.now, "the client died");
+            around.history.note(op, around.now, Note::Disconnected);
+            around.history.info(op, around.now, "the client died");
         }
         let rng = &mut *around.rng;
         let connection = self.connection_id();
         self.connection += 1;
         let (id, connections, calls) = (self.id, self.connection, self.calls);
-        let told = rng.random::<bool>().then_some(Deed::HangUp(self.leader, connection));
+        let told = rng.random::<bool>().then_some(ClientAction::HangUp(self.leader, connection));
         *self = Client { connection: connections, calls, ..Client::reborn(id, connections, rng) };
         told
     }
@@ -188,10 +188,10 @@ impl Client {
     }
 
     /// Does what is due.
-    pub(super) fn act(&mut self, around: &mut Surroundings<'_>, deeds: &mut Vec<Deed>) {
+    pub(super) fn act(&mut self, around: &mut Surroundings<'_>, deeds: &mut Vec<ClientAction>) {
         let now = around.now;
         if let Some(renewal) = self.renewal.take_if(|renewal| renewal.sent.at + PATIENCE <= now) {
-            around.diary.info(renewal.op, now, "not answered in time");
+            around.history.info(renewal.op, now, "not answered in time");
             self.hang_up(around, deeds);
         }
         if let Some(session) = &mut self.session
@@ -200,7 +200,7 @@ impl Client {
         {
             session.renew_at = now + self.ttl / 3;
             let id = session.id;
-            let op = around.diary.invoke(&self.name, now, Call::KeepAlive { session: diary::session(id) });
+            let op = around.history.invoke(&self.name, now, Call::KeepAlive { session: history_recorder::session(id) });
             let sent = self.send(Request::KeepAlive(id), now, deeds);
             self.renewal = Some(Renewal { op, sent });
         }
@@ -208,12 +208,12 @@ impl Client {
             && held.access_at <= now
         {
             held.access_at = now + around.rng.random_range(5..120) * Duration::from_millis(1);
-            let call = Call::Access { key: diary::key(&held.key), token: held.token.0 };
-            let op = around.diary.invoke(&self.name, now, call);
+            let call = Call::Access { key: history_recorder::key(&held.key), token: held.token.0 };
+            let op = around.history.invoke(&self.name, now, call);
             if around.resource.access(&held.key, held.token, around.tally) {
-                around.diary.ok(op, now, history::Answer::Accepted);
+                around.history.ok(op, now, history::Answer::Accepted);
             } else {
-                around.diary.fail(op, now, Refusal::Refused);
+                around.history.fail(op, now, Refusal::Refused);
             }
         }
         if self.errand.as_ref().is_some_and(|errand| errand.again <= now) {
@@ -258,7 +258,7 @@ impl Client {
         Some(wish)
     }
 
-    fn begin(&mut self, wish: Wish, around: &mut Surroundings<'_>, deeds: &mut Vec<Deed>) {
+    fn begin(&mut self, wish: Wish, around: &mut Surroundings<'_>, deeds: &mut Vec<ClientAction>) {
         let numbered = matches!(wish, Wish::Acquire { .. } | Wish::Release { .. } | Wish::Withdraw { .. });
         let own = match &wish {
             Wish::Release { session, .. } => self.session.as_mut().filter(|own| own.id == *session),
@@ -268,27 +268,27 @@ impl Client {
             session.number += 1;
             Sequence(session.number)
         });
-        let since = around.judge.lock().ghost.last();
+        let since = around.judge.lock().reference.last();
         around.tally.operations += 1;
         let call = self.call(&wish, number);
-        let op = around.diary.invoke(&self.name, around.now, call);
+        let op = around.history.invoke(&self.name, around.now, call);
         let (begun, again) = (around.now, around.now);
         self.errand = Some(Errand { op, wish, number, begun, since, sent: None, in_doubt: false, again });
         self.press_on(around, deeds);
     }
 
     /// Asks, or asks again; or gives up waiting.
-    fn press_on(&mut self, around: &mut Surroundings<'_>, deeds: &mut Vec<Deed>) {
+    fn press_on(&mut self, around: &mut Surroundings<'_>, deeds: &mut Vec<ClientAction>) {
         let Some(mut errand) = self.errand.take() else { return };
         let now = around.now;
         if errand.sent.take().is_some() {
             errand.in_doubt = true;
             around.tally.repetitions += 1;
-            around.diary.note(errand.op, now, Note::Disconnected);
+            around.history.note(errand.op, now, Note::Disconnected);
             self.hang_up(around, deeds);
             if let Wish::Once { .. } = &errand.wish {
                 // Whatever came of it, nobody can know; it ends by itself.
-                return around.diary.info(errand.op, now, "not answered in time");
+                return around.history.info(errand.op, now, "not answered in time");
             }
         }
         if let Wish::Acquire { key, wait } = &errand.wish
@@ -296,11 +296,11 @@ impl Client {
             && now > errand.begun
             && now >= errand.begun + *wait
         {
-            around.diary.info(errand.op, now, "not answered in time, and given up");
+            around.history.info(errand.op, now, "not answered in time, and given up");
             return self.begin(Wish::Withdraw { key: key.clone() }, around, deeds);
         }
         let Some((ask, wait)) = self.ask(&errand, around) else {
-            return around.diary.info(errand.op, now, "the session is lost");
+            return around.history.info(errand.op, now, "the session is lost");
         };
         let sent = self.send(ask, now, deeds);
         errand.again = now + wait + PATIENCE;
@@ -310,32 +310,33 @@ impl Client {
 
     /// What its history calls it.
     fn call(&self, wish: &Wish, number: Option<Sequence>) -> Call {
-        let own = || diary::session(self.session.as_ref().map_or(SessionId { number: 0, nonce: 0 }, |own| own.id));
-        let (number, ttl_ms) = (number.map(|number| number.0), diary::milliseconds(self.ttl));
+        let own =
+            || history_recorder::session(self.session.as_ref().map_or(SessionId { number: 0, nonce: 0 }, |own| own.id));
+        let (number, ttl_ms) = (number.map(|number| number.0), history_recorder::milliseconds(self.ttl));
         match wish {
             Wish::Open => Call::OpenSession { ttl_ms },
             Wish::Close => Call::CloseSession { session: own() },
             Wish::Acquire { key, wait } => Call::Acquire {
-                key: diary::key(key),
+                key: history_recorder::key(key),
                 session: Some(own()),
                 number,
-                wait_ms: diary::milliseconds(*wait),
+                wait_ms: history_recorder::milliseconds(*wait),
                 ttl_ms: None,
             },
             Wish::Once { key, wait } => Call::Acquire {
-                key: diary::key(key),
+                key: history_recorder::key(key),
                 session: None,
                 number: None,
-                wait_ms: diary::milliseconds(*wait),
+                wait_ms: history_recorder::milliseconds(*wait),
                 ttl_ms: Some(ttl_ms),
             },
             Wish::Release { key, token, session } => {
-                let (key, session) = (diary::key(key), diary::session(*session));
+                let (key, session) = (history_recorder::key(key), history_recorder::session(*session));
                 Call::Release { key, session, token: token.0, number }
             }
-            Wish::Withdraw { key } => Call::Withdraw { key: diary::key(key), session: own(), number },
+            Wish::Withdraw { key } => Call::Withdraw { key: history_recorder::key(key), session: own(), number },
             Wish::Read { key, consistency } => {
-                Call::Read { key: diary::key(key), stale: *consistency == Consistency::Stale }
+                Call::Read { key: history_recorder::key(key), stale: *consistency == Consistency::Stale }
             }
         }
     }
@@ -371,10 +372,10 @@ impl Client {
         Some((ask, Duration::ZERO))
     }
 
-    fn send(&mut self, ask: Request, now: Duration, deeds: &mut Vec<Deed>) -> Sent {
+    fn send(&mut self, ask: Request, now: Duration, deeds: &mut Vec<ClientAction>) -> Sent {
         self.calls += 1;
         let call = CallId { client: self.id, number: self.calls, connection: self.connection_id() };
-        deeds.push(Deed::Request(self.leader, call, ask));
+        deeds.push(ClientAction::Request(self.leader, call, ask));
         Sent { call, at: now }
     }
 
@@ -383,8 +384,8 @@ impl Client {
     }
 
     /// Nobody answers here: on to another node.
-    fn hang_up(&mut self, around: &mut Surroundings<'_>, deeds: &mut Vec<Deed>) {
-        deeds.push(Deed::HangUp(self.leader, self.connection_id()));
+    fn hang_up(&mut self, around: &mut Surroundings<'_>, deeds: &mut Vec<ClientAction>) {
+        deeds.push(ClientAction::HangUp(self.leader, self.connection_id()));
         self.connection += 1;
         self.leader = around.nodes[around.rng.random_range(0..around.nodes.len())];
         if let Some(errand) = &mut self.errand {
@@ -408,15 +409,15 @@ impl Client {
 
     fn hear_of_renewal(&mut self, Renewal { op, sent }: Renewal, reply: &Reply, around: &mut Surroundings<'_>) {
         match reply {
-            Ok(_) => around.diary.ok(op, around.now, history::Answer::KeptAlive),
-            Err(Failure { error: Code::NoSession, .. }) => around.diary.fail(op, around.now, Refusal::NoSession),
-            Err(failure) => around.diary.info(op, around.now, &failure.message),
+            Ok(_) => around.history.ok(op, around.now, history::Answer::KeptAlive),
+            Err(Failure { error: Code::NoSession, .. }) => around.history.fail(op, around.now, Refusal::NoSession),
+            Err(failure) => around.history.info(op, around.now, &failure.message),
         }
         let Some(session) = &mut self.session else { return };
         match reply {
             Ok(_) => {
                 session.alive = session.alive.max(sent.at);
-                around.judge.lock().ghost.told_lease(session.id, sent.at, slowest(self.ttl));
+                around.judge.lock().reference.told_lease(session.id, sent.at, slowest(self.ttl));
             }
             Err(Failure { error: Code::NoSession, .. }) => self.lose_session(around),
             Err(failure) => {
@@ -436,7 +437,7 @@ impl Client {
 
     fn drop_renewal(&mut self, around: &mut Surroundings<'_>) {
         if let Some(renewal) = self.renewal.take() {
-            around.diary.info(renewal.op, around.now, "the session is lost meanwhile");
+            around.history.info(renewal.op, around.now, "the session is lost meanwhile");
         }
     }
 
@@ -454,28 +455,28 @@ impl Client {
 
     fn succeed(&mut self, errand: &Errand, answer: Answer, around: &mut Surroundings<'_>) {
         let sent = errand.sent.map_or(errand.begun, |sent| sent.at);
-        around.diary.ok(errand.op, around.now, diary::answer(&answer));
+        around.history.ok(errand.op, around.now, history_recorder::answer(&answer));
         let mut judge = around.judge.lock();
         let check = match (&errand.wish, answer) {
             (Wish::Open, Answer::Session(lease)) => {
                 let id = spec_session(lease.session);
-                judge.ghost.told_lease(id, sent, slowest(self.ttl));
+                judge.reference.told_lease(id, sent, slowest(self.ttl));
                 let renew_at = around.now + self.ttl / 3;
                 self.session = Some(Session { id, number: 0, alive: sent, renew_at });
                 Ok(())
             }
             (Wish::Acquire { key, .. } | Wish::Once { key, .. }, Answer::Acquired(acquired)) => {
                 let (session, token) = (spec_session(acquired.session), Token(acquired.token));
-                judge.ghost.told_lease(session, errand.begun, slowest(self.ttl));
+                judge.reference.told_lease(session, errand.begun, slowest(self.ttl));
                 around.tally.grants_heard += 1;
                 let until = around.now + Duration::from_millis(around.rng.random_range(1..600));
                 self.held = Some(Held { key: key.clone(), token, session, until, access_at: around.now });
-                judge.ghost.told_grant(key, session, token)
+                judge.reference.told_grant(key, session, token)
             }
             (Wish::Release { key, token, .. }, Answer::Released) => {
                 around.tally.releases_heard += 1;
                 self.held = None;
-                judge.ghost.told_release(key, *token)
+                judge.reference.told_release(key, *token)
             }
             (Wish::Close, Answer::SessionClosed) => {
                 self.session = None;
@@ -486,14 +487,14 @@ impl Client {
                 around.tally.reads += 1;
                 match (consistency, answer) {
                     (Consistency::Linearizable, Answer::Lock(view)) => {
-                        judge.ghost.told_line(key, errand.since, &line(&view))
+                        judge.reference.told_line(key, errand.since, &line(&view))
                     }
                     (Consistency::Stale, Answer::StaleLock(stale)) => {
-                        judge.ghost.told_line(key, Index(0), &line(&stale.view))
+                        judge.reference.told_line(key, Index(0), &line(&stale.view))
                     }
                     (consistency, other) => {
                         let detail = format!("a {consistency:?} read was answered with {other:?}");
-                        super::ghost::broken("clients are understood", detail)
+                        super::reference_state::broken("client messages decode", detail)
                     }
                 }
             }
@@ -504,13 +505,13 @@ impl Client {
     }
 
     fn fail(&mut self, mut errand: Errand, failure: &Failure, around: &mut Surroundings<'_>) {
-        match diary::refusal(failure) {
+        match history_recorder::refusal(failure) {
             // It may have been done before, by an attempt whose answer was lost: then there was nothing left to do.
             Some(Refusal::NotHolder | Refusal::NoSession) if errand.in_doubt => {
-                around.diary.info(errand.op, around.now, &failure.message);
+                around.history.info(errand.op, around.now, &failure.message);
             }
-            Some(refusal) => around.diary.fail(errand.op, around.now, refusal),
-            None if failure.error == Code::Gone => around.diary.info(errand.op, around.now, &failure.message),
+            Some(refusal) => around.history.fail(errand.op, around.now, refusal),
+            None if failure.error == Code::Gone => around.history.info(errand.op, around.now, &failure.message),
             None => {}
         }
         match failure.error {
@@ -527,7 +528,7 @@ impl Client {
                 let in_doubt = matches!(failure.error, Code::LeadershipLost | Code::ShuttingDown);
                 errand.in_doubt |= in_doubt;
                 if matches!(errand.wish, Wish::Once { .. }) && in_doubt {
-                    return around.diary.info(errand.op, around.now, &failure.message);
+                    return around.history.info(errand.op, around.now, &failure.message);
                 }
                 let pause = if failure.leader.is_some() { 2..20 } else { 20..200 };
                 errand.again = around.now + Duration::from_millis(around.rng.random_range(pause));
@@ -536,7 +537,7 @@ impl Client {
             }
             other => {
                 let detail = format!("{:?} was refused with {other:?}: {}", errand.wish, failure.message);
-                around.judge.lock().note(super::ghost::broken("clients are understood", detail));
+                around.judge.lock().note(super::reference_state::broken("client messages decode", detail));
             }
         }
     }

@@ -98,7 +98,7 @@ fn report(
     }
     if let Some(Outcome { seed, failure: Some(failure), .. }) = shown {
         if !arguments.brief {
-            writeln!(out, "{}", failure.tale)?;
+            writeln!(out, "{}", failure.events)?;
         }
         writeln!(out, "seed {seed}: {} is violated: {}", failure.property, failure.what)?;
         writeln!(out, "again: palisade-conformance sim --seed {seed} --hours {}", arguments.hours)?;

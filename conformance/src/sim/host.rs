@@ -22,7 +22,7 @@ pub(super) type Reply = Result<Answer, Failure>;
 
 /// When a machine dies by itself.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fuse {
+pub(super) struct CrashPoint {
     /// At the n-th thing that it does from now on.
     pub(super) left: u32,
     /// Only what it does to its disk counts.
@@ -36,7 +36,7 @@ pub(super) struct Host(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     is_off: bool,
-    fuse: Option<Fuse>,
+    crash_point: Option<CrashPoint>,
     /// How long what is being done has taken so far.
     spent: Duration,
     /// Who waits for an answer.
@@ -66,13 +66,13 @@ impl Host {
     }
 
     /// The machine is going to die.
-    pub(super) fn set_fuse(&self, fuse: Fuse) {
-        self.0.lock().fuse = Some(fuse);
+    pub(super) fn set_fuse(&self, crash_point: CrashPoint) {
+        self.0.lock().crash_point = Some(crash_point);
     }
 
     /// It dies by itself no more.
     pub(super) fn remove_fuse(&self) {
-        self.0.lock().fuse = None;
+        self.0.lock().crash_point = None;
     }
 
     pub(super) fn is_off(&self) -> bool {
@@ -85,12 +85,12 @@ impl Host {
     /// If the machine is dead, or dies of it.
     pub(super) fn tick(&self, is_disk: bool) -> io::Result<()> {
         let mut state = self.0.lock();
-        if let Some(fuse) = &mut state.fuse
-            && (is_disk || !fuse.of_disk)
+        if let Some(crash_point) = &mut state.crash_point
+            && (is_disk || !crash_point.of_disk)
         {
-            fuse.left = fuse.left.saturating_sub(1);
-            if fuse.left == 0 {
-                state.fuse = None;
+            crash_point.left = crash_point.left.saturating_sub(1);
+            if crash_point.left == 0 {
+                state.crash_point = None;
                 // What was answered before has left.
                 state.collect_answers();
                 state.is_off = true;

@@ -24,7 +24,7 @@ use palisade_spec::raft::{
 use parking_lot::Mutex;
 
 use super::clock;
-use super::ghost::{Ghost, broken};
+use super::reference_state::{ReferenceState, broken};
 
 /// So many commits of a node lie between two comparisons of its whole state.
 const COMPARED: u64 = 64;
@@ -38,8 +38,8 @@ pub(super) type SharedJudge = Arc<Mutex<Judge>>;
 #[derive(Debug)]
 pub(super) struct Judge {
     /// What is agreed on.
-    pub(super) ghost: Ghost,
-    seats: BTreeMap<NodeId, Seat>,
+    pub(super) reference: ReferenceState,
+    nodes: BTreeMap<NodeId, ObservedNode>,
     leaders: Leaders,
     /// Every entry that was ever written, with the term of the one before it, and when the first of its kind was.
     written: BTreeMap<(Index, Term), Written>,
@@ -72,7 +72,7 @@ struct Written {
 
 /// One node, as it was last seen.
 #[derive(Debug)]
-struct Seat {
+struct ObservedNode {
     /// What its disk has, as far as it was told that it has it.
     shadow: Durable<LockTable>,
     /// What it has asked for and was not told of.
@@ -111,8 +111,8 @@ struct ToSay {
 impl Judge {
     pub(super) fn new(founders: Members) -> Judge {
         Judge {
-            ghost: Ghost::new(founders),
-            seats: BTreeMap::new(),
+            reference: ReferenceState::new(founders),
+            nodes: BTreeMap::new(),
             leaders: Leaders::new(),
             written: BTreeMap::new(),
             nothing: Log::default(),
@@ -132,7 +132,7 @@ impl Judge {
     /// A node begins from this: it must be what its disk was told to keep, with the write that was under way done or not.
     fn recovered(&mut self, id: NodeId, durable: &Durable<LockTable>) -> Check {
         self.seen.recoveries += 1;
-        let known = self.seats.get(&id).map(|seat| (&seat.shadow, seat.pending.as_slice()));
+        let known = self.nodes.get(&id).map(|observed| (&observed.shadow, observed.pending.as_slice()));
         if let Some((shadow, pending)) = known
             && !possible(shadow, pending).any(|disk| is_kept(&disk, durable))
         {
@@ -145,10 +145,10 @@ impl Judge {
                 durable.log.last(),
                 durable.snapshot.last
             );
-            return broken("durable is durable", detail);
+            return broken("acknowledged writes survive", detail);
         }
-        self.ghost.compare_snapshot(&durable.snapshot)?;
-        let seat = Seat {
+        self.reference.compare_snapshot(&durable.snapshot)?;
+        let observed = ObservedNode {
             shadow: durable.clone(),
             pending: Vec::new(),
             done: 0,
@@ -162,7 +162,7 @@ impl Judge {
             members: Arc::clone(durable.log.members()),
             commanded: None,
         };
-        self.seats.insert(id, seat);
+        self.nodes.insert(id, observed);
         Ok(())
     }
 
@@ -171,26 +171,26 @@ impl Judge {
         node_is_sound(node)?;
         removed_leader_steps_down(node)?;
         let id = node.id();
-        let seat = self.seats.get(&id).expect("it has begun");
-        let (led, commit, last) = (seat.leads, seat.commit, seat.last);
+        let observed = self.nodes.get(&id).expect("it has begun");
+        let (led, commit, last) = (observed.leads, observed.commit, observed.last);
         let leads = node.is_leader().then(|| node.term());
-        let (hard, was) = (node.hard_state(), seat.hard);
+        let (hard, was) = (node.hard_state(), observed.hard);
         let revotes = hard.term == was.term && was.vote.is_some() && hard.vote != was.vote;
         if node.commit() < commit || hard.term < was.term || revotes {
-            return broken("nothing is taken back", format!("node {id} went back from {commit} or {was:?}"));
+            return broken("monotonic state", format!("node {id} went back from {commit} or {was:?}"));
         }
-        seat.clock.map_or(Ok(()), |before| clock_monotonicity(before, node))?;
+        observed.clock.map_or(Ok(()), |before| clock_monotonicity(before, node))?;
         for output in outputs {
-            let seat = self.seats.get_mut(&id).expect("it has begun");
-            let writes = seat.done + seat.pending.len() as u64;
+            let observed = self.nodes.get_mut(&id).expect("it has begun");
+            let writes = observed.done + observed.pending.len() as u64;
             let write = match output {
                 Output::Persist(write) => write,
                 Output::Send(message) => {
-                    seat.to_say.push_back(ToSay { words: Digest::of(message), writes });
+                    observed.to_say.push_back(ToSay { words: Digest::of(message), writes });
                     continue;
                 }
                 Output::SendSnapshot { to, term } => {
-                    seat.to_say.push_back(ToSay { words: Digest::of(&(to, term)), writes });
+                    observed.to_say.push_back(ToSay { words: Digest::of(&(to, term)), writes });
                     continue;
                 }
                 _ => continue,
@@ -205,11 +205,11 @@ impl Judge {
                 }
                 Persist::Snapshot(snapshot) => {
                     self.seen.installed += 1;
-                    self.ghost.compare_snapshot(snapshot)?;
+                    self.reference.compare_snapshot(snapshot)?;
                 }
                 Persist::HardState(_) | Persist::Compact(_) => {}
             }
-            self.seats.get_mut(&id).expect("it has begun").pending.push(write.clone());
+            self.nodes.get_mut(&id).expect("it has begun").pending.push(write.clone());
         }
         if leads.is_some() && leads != led {
             self.elected(node)?;
@@ -218,16 +218,16 @@ impl Judge {
             self.committed(node, commit, outputs)?;
         }
         self.never_ahead(node)?;
-        let seat = self.seats.get_mut(&id).expect("it has begun");
-        (seat.leads, seat.last) = (leads, node.log().last().index);
-        (seat.commit, seat.hard, seat.clock) =
+        let observed = self.nodes.get_mut(&id).expect("it has begun");
+        (observed.leads, observed.last) = (leads, node.log().last().index);
+        (observed.commit, observed.hard, observed.clock) =
             (node.commit(), node.hard_state(), Some((node.clock(), node.log().last())));
-        if !Arc::ptr_eq(&seat.members, node.log().members()) {
-            seat.members = Arc::clone(node.log().members());
+        if !Arc::ptr_eq(&observed.members, node.log().members()) {
+            observed.members = Arc::clone(node.log().members());
             self.seen.changes += 1;
             members_follow_the_log(node.log())?;
             // What is committed counts, whether this node has heard of it or not.
-            one_change_at_a_time(node.log(), node.commit().max(self.ghost.last()))?;
+            one_change_at_a_time(node.log(), node.commit().max(self.reference.last()))?;
         }
         Ok(())
     }
@@ -266,25 +266,25 @@ impl Judge {
     fn elected(&mut self, leader: &Node<LockTable>) -> Check {
         self.seen.elections += 1;
         election_safety(&mut self.leaders, leader.term(), leader.id())?;
-        let seats = &self.seats;
+        let nodes = &self.nodes;
         elected_by_a_majority(leader, |id| {
             if id == leader.id() {
                 leader.hard_state()
             } else {
-                seats.get(&id).map_or_else(HardState::default, |seat| seat.shadow.hard)
+                nodes.get(&id).map_or_else(HardState::default, |observed| observed.shadow.hard)
             }
         })?;
-        leader_completeness(&self.ghost.due(leader), leader)
+        leader_completeness(&self.reference.due(leader), leader)
     }
 
     fn committed(&mut self, node: &Node<LockTable>, before: Index, outputs: &[Output<LockTable>]) -> Check {
         // A leader that commits its own removal leads no more after that.
-        let leads = node.is_leader() || self.seats[&node.id()].leads == Some(node.term());
+        let leads = node.is_leader() || self.nodes[&node.id()].leads == Some(node.term());
         let own = leads && node.log().term_at(node.commit()) == Some(node.term());
         if own {
-            let (seats, nothing) = (&self.seats, &self.nothing);
+            let (nodes, nothing) = (&self.nodes, &self.nothing);
             // What counts of the others is what is durable.
-            committed_by_a_majority(node, |id| seats.get(&id).map_or(nothing, |seat| &seat.shadow.log))?;
+            committed_by_a_majority(node, |id| nodes.get(&id).map_or(nothing, |observed| &observed.shadow.log))?;
         }
         let mut commanded = None;
         let mut index = before.next();
@@ -292,13 +292,13 @@ impl Judge {
             match node.log().get(index) {
                 Some(entry) => {
                     let born = self.written.get(&(entry.index, entry.term)).map_or(self.now, |written| written.born);
-                    self.ghost.commit(entry, node.term(), born)?;
+                    self.reference.commit(entry, node.term(), born)?;
                     if leads && entry.term == node.term() && matches!(entry.payload, Payload::Command(_)) {
                         commanded = Some(Commanded { term: entry.term, born });
                     }
                 }
-                None if index > self.ghost.last() => {
-                    return broken("state machine safety", format!("{index} is in a snapshot, and not committed"));
+                None if index > self.reference.last() => {
+                    return broken("observed machine safety", format!("{index} is in a snapshot, and not committed"));
                 }
                 None => {}
             }
@@ -306,41 +306,41 @@ impl Judge {
         }
         for output in outputs {
             if let Output::Applied { index, outcome, .. } = output {
-                self.ghost.compare_outcome(*index, outcome)?;
+                self.reference.compare_outcome(*index, outcome)?;
             }
         }
-        let seat = self.seats.get_mut(&node.id()).expect("it has begun");
-        seat.commanded = commanded.or(seat.commanded);
-        if node.commit().0 >= seat.compared.0 + COMPARED {
-            seat.compared = node.commit();
+        let observed = self.nodes.get_mut(&node.id()).expect("it has begun");
+        observed.commanded = commanded.or(observed.commanded);
+        if node.commit().0 >= observed.compared.0 + COMPARED {
+            observed.compared = node.commit();
             self.seen.states += 1;
-            self.ghost.compare_machine(node.commit(), node.machine())?;
+            self.reference.compare_machine(node.commit(), node.machine())?;
         }
         Ok(())
     }
 
     /// Writes are durable, says the disk.
     fn written(&mut self, id: NodeId, writes: &[Persist<LockTable>]) -> Check {
-        let seat = self.seats.get_mut(&id).expect("it has begun");
-        if seat.pending.get(..writes.len()) != Some(writes) {
+        let observed = self.nodes.get_mut(&id).expect("it has begun");
+        if observed.pending.get(..writes.len()) != Some(writes) {
             return broken(
-                "all is written",
-                format!("node {id} wrote {writes:?} and had asked for {:?}", seat.pending),
+                "memory matches disk",
+                format!("node {id} wrote {writes:?} and had asked for {:?}", observed.pending),
             );
         }
-        seat.pending.drain(..writes.len());
-        seat.done += writes.len() as u64;
-        writes.iter().for_each(|write| seat.shadow.apply(write));
+        observed.pending.drain(..writes.len());
+        observed.done += writes.len() as u64;
+        writes.iter().for_each(|write| observed.shadow.apply(write));
         Ok(())
     }
 
     /// A node's own snapshot is durable.
     pub(super) fn snapshot_taken(&mut self, id: NodeId, snapshot: palisade_spec::raft::Snapshot<LockTable>) {
-        let check = self.ghost.compare_snapshot(&snapshot);
+        let check = self.reference.compare_snapshot(&snapshot);
         self.note(check);
-        let seat = self.seats.get_mut(&id).expect("it has begun");
-        if snapshot.last.index > seat.shadow.snapshot.last.index {
-            seat.shadow.snapshot = snapshot;
+        let observed = self.nodes.get_mut(&id).expect("it has begun");
+        if snapshot.last.index > observed.shadow.snapshot.last.index {
+            observed.shadow.snapshot = snapshot;
         }
     }
 
@@ -355,7 +355,7 @@ impl Judge {
         let Message { from, to, term, body } = message;
         let (to, what) = (*to, body.name());
         self.next_to_say(*from, Digest::of(message), || format!("node {from} sends {what} to {to}"))?;
-        let Durable { hard, .. } = self.seats[from].shadow;
+        let Durable { hard, .. } = self.nodes[from].shadow;
         // By the outputs' order that is durable already; in any order it would have to be.
         let lacks = match body {
             _ if hard.term < *term => "its term",
@@ -363,7 +363,7 @@ impl Judge {
             Body::RequestVote { .. } if hard.term == *term && hard.vote != Some(*from) => "its own vote",
             _ => return Ok(()),
         };
-        broken("durable before it is said", format!("node {from} sends {what} to {to}, and {lacks} is not durable"))
+        broken("persist before send", format!("node {from} sends {what} to {to}, and {lacks} is not durable"))
     }
 
     /// A snapshot is offered: that too is the next that its node has asked for.
@@ -374,22 +374,22 @@ impl Judge {
     }
 
     fn next_to_say(&mut self, from: NodeId, words: Digest, does: impl Fn() -> String) -> Check {
-        let seat = self.seats.get_mut(&from).expect("it has begun");
-        match seat.to_say.pop_front() {
+        let observed = self.nodes.get_mut(&from).expect("it has begun");
+        match observed.to_say.pop_front() {
             Some(asked) if asked.words != words => {
-                broken("sent as asked", format!("{}, where it has asked for something else", does()))
+                broken("sends match outputs", format!("{}, where it has asked for something else", does()))
             }
-            Some(asked) if seat.done < asked.writes => {
-                broken("durable before it is said", format!("{}, and what stood before it is not durable", does()))
+            Some(asked) if observed.done < asked.writes => {
+                broken("persist before send", format!("{}, and what stood before it is not durable", does()))
             }
             Some(_) => Ok(()),
-            None => broken("sent as asked", format!("{}, and has not asked for it", does())),
+            None => broken("sends match outputs", format!("{}, and has not asked for it", does())),
         }
     }
 
     /// The latest command that a node took as leader and has committed.
     pub(super) fn commanded(&self, id: NodeId) -> Option<Commanded> {
-        self.seats.get(&id)?.commanded
+        self.nodes.get(&id)?.commanded
     }
 
     /// Compares everything with everything: the running nodes as they are now.
@@ -401,22 +401,22 @@ impl Judge {
     fn compare_all(&mut self, nodes: &[&Node<LockTable>]) -> Check {
         for (place, node) in nodes.iter().enumerate() {
             self.seen.states += 1;
-            let Seat { shadow, pending, .. } = &self.seats[&node.id()];
+            let ObservedNode { shadow, pending, .. } = &self.nodes[&node.id()];
             if pending.is_empty() && (node.hard_state(), node.log()) != (shadow.hard, &shadow.log) {
-                return broken("all is written", format!("node {} has what its disk does not have", node.id()));
+                return broken("memory matches disk", format!("node {} has what its disk does not have", node.id()));
             }
             members_follow_the_log(node.log())?;
-            one_change_at_a_time(node.log(), node.commit().max(self.ghost.last()))?;
+            one_change_at_a_time(node.log(), node.commit().max(self.reference.last()))?;
             table_is_sound(node.machine())?;
-            self.ghost.compare_machine(node.commit(), node.machine())?;
+            self.reference.compare_machine(node.commit(), node.machine())?;
             for entry in node.log().entries().iter().take_while(|entry| entry.index <= node.commit()) {
-                self.ghost.commit(entry, node.term(), self.now)?;
+                self.reference.commit(entry, node.term(), self.now)?;
             }
             for other in &nodes[..place] {
                 log_matching(node.log(), other.log())?;
             }
             if let Role::Leader(_) = node.role() {
-                leader_completeness(&self.ghost.due(node), node)?;
+                leader_completeness(&self.reference.due(node), node)?;
             }
         }
         Ok(())
@@ -429,22 +429,22 @@ fn possible<'a>(
     pending: &'a [Persist<LockTable>],
 ) -> impl Iterator<Item = Durable<LockTable>> + 'a {
     let mut disk = shadow.clone();
-    let mut states = vec![disk.clone()];
+    let mut nodes = vec![disk.clone()];
     for (place, write) in pending.iter().enumerate() {
         if let Persist::Snapshot(snapshot) = write {
             // What stands before it is a frame of its own, and the snapshot has its name before the log knows of it.
-            states.push(disk.clone());
+            nodes.push(disk.clone());
             let mut torn = disk.clone();
             torn.snapshot = (**snapshot).clone();
             torn.settle();
-            states.push(torn);
+            nodes.push(torn);
         }
         disk.apply(write);
         if place + 1 == pending.len() || matches!(write, Persist::Snapshot(_)) {
-            states.push(disk.clone());
+            nodes.push(disk.clone());
         }
     }
-    states.into_iter()
+    nodes.into_iter()
 }
 
 /// Whether what was found is what was to be kept. A snapshot may be later: one that was durable before anybody was told.

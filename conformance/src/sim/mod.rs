@@ -17,16 +17,16 @@ mod call;
 mod client;
 mod clock;
 mod command;
-mod diary;
 mod disk;
-mod ghost;
+mod event_log;
+mod history_recorder;
 mod host;
 mod judge;
 pub mod mutants;
 mod network;
 mod plan;
+mod reference_state;
 mod resource;
-mod tale;
 mod tally;
 mod world;
 
@@ -42,7 +42,7 @@ pub use tally::Tally;
 
 use crate::history::Event;
 use crate::panics::words;
-use tale::Tale;
+use event_log::EventLog;
 use world::World;
 
 /// What a seed led to.
@@ -68,13 +68,13 @@ pub struct Failure {
     /// What was seen.
     pub what: String,
     /// The last that happened before, in words.
-    pub tale: String,
+    pub events: String,
 }
 
 /// Lets a cluster live for so much virtual time.
 pub fn simulate(seed: u64, time: Duration) -> Outcome {
-    let tale = Arc::new(Mutex::new(Tale::default()));
-    let told = Arc::clone(&tale);
+    let events = Arc::new(Mutex::new(EventLog::default()));
+    let told = Arc::clone(&events);
     // A node that goes wrong stops with a panic; here that is a finding like any other.
     let lived = catch_unwind(AssertUnwindSafe(move || {
         let mut world = World::new(seed, told);
@@ -88,7 +88,7 @@ pub fn simulate(seed: u64, time: Duration) -> Outcome {
         }
         Err(panic) => (Tally::default(), Some(("assertion".to_owned(), words(&*panic))), Vec::new()),
     };
-    let tale = tale.lock();
-    let failure = broken.map(|(property, what)| Failure { property, what, tale: tale.last() });
-    Outcome { seed, tally, hash: tale.hash(), failure, history }
+    let events = events.lock();
+    let failure = broken.map(|(property, what)| Failure { property, what, events: events.last() });
+    Outcome { seed, tally, hash: events.hash(), failure, history }
 }

@@ -60,8 +60,8 @@ mod tests {
 
     #[test]
     fn the_report_is_understood() {
-        let line = "seed 17: durable is durable is violated: node 2 had a log: it is gone";
-        assert_eq!(found(line), Some((17, "durable is durable")));
+        let line = "seed 17: acknowledged writes survive is violated: node 2 had a log: it is gone";
+        assert_eq!(found(line), Some((17, "acknowledged writes survive")));
         assert_eq!(found("again: palisade-conformance sim --seed 17 --hours 0.05"), None);
     }
 }

@@ -29,14 +29,14 @@ use self::streams::Stream;
 use self::waits::OpenWait;
 use super::call::{CallId, ClientId};
 use super::client::Client;
-use super::diary::Diary;
-use super::ghost::broken;
+use super::event_log::{Note, SharedEventLog};
+use super::history_recorder::HistoryRecorder;
 use super::host::Reply;
 use super::judge::{Judge, SharedJudge};
 use super::network::{Links, Weather};
 use super::plan::{CALM, CLOSING, Plan, STORM};
+use super::reference_state::broken;
 use super::resource::Resource;
-use super::tale::{Note, SharedTale};
 use super::tally::Tally;
 use crate::history;
 
@@ -56,7 +56,7 @@ pub(super) struct World {
     /// When each client has its next turn.
     turns: Vec<Duration>,
     resource: Resource,
-    diary: Diary,
+    history: HistoryRecorder,
     streams: BTreeMap<u64, Stream>,
     /// Acquires that wait for an answer.
     waits: Vec<OpenWait>,
@@ -70,7 +70,7 @@ pub(super) struct World {
     /// When a node last stopped, or could not start, because of what had been done to its disk.
     harmed_at: Duration,
     tally: Tally,
-    tale: SharedTale,
+    events: SharedEventLog,
 }
 
 /// Something that will happen.
@@ -103,7 +103,7 @@ enum Happening {
     /// Something goes wrong.
     Trouble,
     /// Something that went wrong is over.
-    Relief(nemesis::Relief),
+    Repair(nemesis::Repair),
     /// The operator does something.
     Operate,
 }
@@ -131,7 +131,7 @@ impl Ord for Event {
 
 impl World {
     /// A cluster that a seed decides on, before its first start.
-    pub(super) fn new(seed: u64, tale: SharedTale) -> World {
+    pub(super) fn new(seed: u64, events: SharedEventLog) -> World {
         let mut rng = SmallRng::seed_from_u64(seed);
         let plan = Plan::draw(&mut rng);
         let founders: Vec<NodeId> = (1..=u32::from(plan.founders)).map(NodeId).collect();
@@ -150,7 +150,7 @@ impl World {
             clients: Vec::new(),
             turns: Vec::new(),
             resource: Resource::default(),
-            diary: Diary::default(),
+            history: HistoryRecorder::default(),
             streams: BTreeMap::new(),
             waits: Vec::new(),
             openings: BTreeMap::new(),
@@ -159,7 +159,7 @@ impl World {
             closing: false,
             harmed_at: Duration::ZERO,
             tally: Tally::default(),
-            tale,
+            events,
             rng,
         };
         for &id in &founders {
@@ -196,14 +196,14 @@ impl World {
         self.closing = true;
         self.tell("nothing new is begun");
         let end = self.now + CLOSING;
-        let mut committed = self.judge.lock().ghost.last();
+        let mut committed = self.judge.lock().reference.last();
         while !self.is_closed(committed) && self.now < end {
-            committed = self.judge.lock().ghost.last();
+            committed = self.judge.lock().reference.last();
             self.run_until(self.now + LAG)?;
         }
         self.check_closed(committed);
         self.verdict()?;
-        self.diary.check()
+        self.history.check()
     }
 
     /// Lets a calm pass, and says what was committed a while before its end. Some nodes find out only now what became of
@@ -212,7 +212,7 @@ impl World {
         let mut last_fault = self.now;
         loop {
             self.run_until(self.now.max(last_fault + CALM - LAG))?;
-            let committed = self.judge.lock().ghost.last();
+            let committed = self.judge.lock().reference.last();
             self.run_until(self.now + LAG)?;
             if self.harmed_at <= last_fault {
                 return Ok(committed);
@@ -223,7 +223,7 @@ impl World {
 
     /// What the clients saw so far.
     pub(super) fn history(&self) -> Vec<history::Event> {
-        self.diary.lines()
+        self.history.lines()
     }
 
     /// What happened, in numbers.
@@ -231,8 +231,8 @@ impl World {
         let mut tally = self.tally;
         let judge = self.judge.lock();
         tally.time = self.now;
-        (tally.steps, tally.entries) = (judge.seen.steps, judge.ghost.told.entries);
-        (tally.grants, tally.expiries) = (judge.ghost.told.grants, judge.ghost.told.expiries);
+        (tally.steps, tally.entries) = (judge.seen.steps, judge.reference.told.entries);
+        (tally.grants, tally.expiries) = (judge.reference.told.grants, judge.reference.told.expiries);
         (tally.elections, tally.changes) = (judge.seen.elections, judge.seen.changes);
         (tally.installed, tally.states) = (judge.seen.installed, judge.seen.states);
         (tally.recoveries, tally.messages) = (judge.seen.recoveries, judge.seen.sent);
@@ -272,7 +272,7 @@ impl World {
             Happening::Stream(number) => self.stream(number),
             Happening::Start(id) => self.start(id),
             Happening::Trouble => self.trouble(),
-            Happening::Relief(relief) => self.relieve(relief),
+            Happening::Repair(repair) => self.relieve(repair),
             Happening::Operate => self.operate(),
         }
     }
@@ -294,7 +294,7 @@ impl World {
     }
 
     fn tell(&self, text: impl Into<String>) {
-        self.tale.lock().tell(self.now, Note::Event(text.into()));
+        self.events.lock().tell(self.now, Note::Event(text.into()));
     }
 
     /// So many milliseconds, at random.
@@ -354,7 +354,7 @@ impl World {
 
     /// Whether no client wants or has anything any more, and all nodes have the same.
     fn is_closed(&self, committed: palisade_spec::raft::Index) -> bool {
-        let nobody_waits = self.judge.lock().ghost.waiters() == 0;
+        let nobody_waits = self.judge.lock().reference.waiters() == 0;
         nobody_waits && self.clients.iter().all(Client::is_done) && self.unequal(committed).is_none()
     }
 
@@ -378,10 +378,10 @@ impl World {
     fn check_closed(&mut self, committed: palisade_spec::raft::Index) {
         let nodes: Vec<&Node<LockTable>> = self.servers.values().filter_map(Server::node).collect();
         self.judge.lock().look_around(&nodes);
-        let (waiters, name) = (self.judge.lock().ghost.waiters(), "everybody is served");
+        let (waiters, name) = (self.judge.lock().reference.waiters(), "all requests are served");
         let busy = self.clients.iter().filter(|client| !client.is_done()).count();
         let check = match self.unequal(committed) {
-            Some(detail) => broken("all nodes agree in the end", detail),
+            Some(detail) => broken("replicas converge", detail),
             None if waiters > 0 => broken(name, format!("{waiters} still wait {CLOSING:?} after the last calm")),
             None if busy > 0 => broken(name, format!("{busy} clients are not done {CLOSING:?} after the last calm")),
             None => Ok(()),

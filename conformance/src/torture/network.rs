@@ -34,7 +34,7 @@ pub(super) enum Lost {
 
 /// Where a node is, and how it is reached.
 #[derive(Clone, Debug)]
-pub(super) struct Seat {
+pub(super) struct Address {
     pub(super) client_addr: String,
     /// Where it listens for other nodes.
     pub(super) peer_addr: String,
@@ -58,7 +58,7 @@ impl Network {
     }
 
     /// A place for a node.
-    pub(super) fn seat(&self, node: u16) -> io::Result<Seat> {
+    pub(super) fn seat(&self, node: u16) -> io::Result<Address> {
         match self {
             Network::Links(links) => links.seat(node),
             Network::Proxies(proxies) => proxies.seat(node),

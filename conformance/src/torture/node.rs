@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::clock;
 use super::namespace;
-use super::network::{Network, Seat};
+use super::network::{Address, Network};
 
 /// So many lines of a log are a node's last words.
 const LAST_WORDS: usize = 20;
@@ -21,7 +21,7 @@ const LAST_WORDS: usize = 20;
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) id: u16,
-    pub(super) seat: Seat,
+    pub(super) seat: Address,
     data: PathBuf,
     log: PathBuf,
     /// How it comes into the cluster: as a founder, or by asking a node.

@@ -29,7 +29,7 @@ use crate::panics;
 #[derive(Debug)]
 pub(super) struct Judge {
     options: Options,
-    seats: Vec<Seat>,
+    slots: Vec<NodeSlot>,
     /// Who goes by a number: of several directories that were started under it, the one that others talk to.
     numbers: BTreeMap<NodeId, usize>,
     agreed: Option<Agreed>,
@@ -47,7 +47,7 @@ pub(super) struct Judge {
 /// What a message waited for, if it did not go before.
 #[derive(Clone, Copy, Debug)]
 struct Promise {
-    seat: usize,
+    slot: usize,
     run: usize,
     writes: u64,
 }
@@ -67,7 +67,7 @@ pub(super) struct Seen {
 }
 
 #[derive(Debug)]
-struct Seat {
+struct NodeSlot {
     id: NodeId,
     /// What the present run was configured with, and when its recording began.
     config: Option<Config>,
@@ -81,7 +81,7 @@ impl Judge {
     pub(super) fn new(options: Options) -> Judge {
         Judge {
             options,
-            seats: Vec::new(),
+            slots: Vec::new(),
             numbers: BTreeMap::new(),
             agreed: None,
             leaders: Leaders::new(),
@@ -94,9 +94,9 @@ impl Judge {
     }
 
     /// One more node; seats are numbered in this order.
-    pub(super) fn seat(&mut self, id: NodeId) {
-        self.numbers.entry(id).or_insert(self.seats.len());
-        self.seats.push(Seat { id, config: None, began: 0, replica: None, earlier: Vec::new() });
+    pub(super) fn slot(&mut self, id: NodeId) {
+        self.numbers.entry(id).or_insert(self.slots.len());
+        self.slots.push(NodeSlot { id, config: None, began: 0, replica: None, earlier: Vec::new() });
     }
 
     /// What is agreed on, if the cluster has begun.
@@ -106,63 +106,63 @@ impl Judge {
 
     /// The next record of a node. The spec's own assertions count as properties: a recording of what cannot have happened
     /// may run into them.
-    pub(super) fn observe(&mut self, seat: usize, at: u64, record: Record) -> Check {
+    pub(super) fn observe(&mut self, slot: usize, at: u64, record: Record) -> Check {
         let observed = catch_unwind(AssertUnwindSafe(|| match record {
             Record::Began(header) => {
-                (self.seats[seat].config, self.seats[seat].began) = (Some(header.config), header.began);
+                (self.slots[slot].config, self.slots[slot].began) = (Some(header.config), header.began);
                 Ok(())
             }
-            Record::Recovered { durable, .. } => self.recovered(seat, durable),
+            Record::Recovered { durable, .. } => self.recovered(slot, durable),
             Record::Stepped { input, outputs, state, words, .. } => {
-                self.stepped(seat, at, input, outputs, words.as_deref())?;
-                state.map_or(Ok(()), |state| self.compare(seat, Some(state)))
+                self.stepped(slot, at, input, outputs, words.as_deref())?;
+                state.map_or(Ok(()), |state| self.compare(slot, Some(state)))
             }
-            Record::Written { writes, digest, .. } => self.replica(seat)?.written(writes, digest),
+            Record::Written { writes, digest, .. } => self.replica(slot)?.written(writes, digest),
         }));
         observed.unwrap_or_else(|panic| broken("the spec's own assertions", panics::words(&*panic)))
     }
 
-    fn replica(&mut self, seat: usize) -> Result<&mut Replica, Violation> {
+    fn replica(&mut self, slot: usize) -> Result<&mut Replica, Violation> {
         let unknown = || Violation { property: "recorded in order", detail: "it has not begun".into() };
-        self.seats[seat].replica.as_mut().ok_or_else(unknown)
+        self.slots[slot].replica.as_mut().ok_or_else(unknown)
     }
 
     /// A node begins from this: with nothing the first time, and later with what its disk was told to keep.
     fn recovered(&mut self, place: usize, durable: Durable<LockTable>) -> Check {
-        let seat = &mut self.seats[place];
-        match seat.replica.take() {
+        let slot = &mut self.slots[place];
+        match slot.replica.take() {
             None => {
                 let blank = durable.hard == HardState::default() && durable.log.last() == durable.snapshot.last;
                 require("recorded from the first start on", blank, || {
-                    format!("node {} has a past of which there is no recording", seat.id)
+                    format!("node {} has a past of which there is no recording", slot.id)
                 })?;
                 if durable.snapshot.members.iter().next().is_some() {
                     let agreed = self.agreed.get_or_insert_with(|| Agreed::new(&durable.snapshot));
                     let alike = agreed.founders == *durable.snapshot.members;
-                    require("founders begin alike", alike, || format!("node {} has other members", seat.id))?;
+                    require("founders begin alike", alike, || format!("node {} has other members", slot.id))?;
                     agreed.is_everybodys(durable.snapshot.last.index, &durable.snapshot.machine)?;
                 }
             }
             Some(was) => {
                 self.seen.restarts += 1;
-                require("durable is durable", restart::may_find(&was, &durable), || {
+                require("acknowledged writes survive", restart::may_find(&was, &durable), || {
                     let (hard, last, snapshot) = (was.disk.hard, was.disk.log.last(), was.disk.snapshot.last);
                     let (hard_now, last_now, snapshot_now) = (durable.hard, durable.log.last(), durable.snapshot.last);
                     format!(
                         "node {} had {hard:?}, a log up to {last:?}, a snapshot at {snapshot:?} or later and {} writes under way; it comes \
                          back with {hard_now:?}, {last_now:?}, {snapshot_now:?}",
-                        seat.id,
+                        slot.id,
                         was.pending.len()
                     )
                 })?;
-                seat.earlier.push(was.done);
+                slot.earlier.push(was.done);
                 if let Some(agreed) = &self.agreed {
                     agreed.is_everybodys(durable.snapshot.last.index, &durable.snapshot.machine)?;
                 }
             }
         }
-        let config = seat.config.clone().expect("a recording begins with its header");
-        seat.replica = Some(Replica::new(Node::recover(config, durable.clone()), durable, seat.began));
+        let config = slot.config.clone().expect("a recording begins with its header");
+        slot.replica = Some(Replica::new(Node::recover(config, durable.clone()), durable, slot.began));
         Ok(())
     }
 
@@ -201,13 +201,13 @@ impl Judge {
     /// What a node is told must have been said, and what stood before it must have been durable by then.
     fn received(&mut self, place: usize, message: &Message<LockTable>) -> Check {
         self.seen.messages += 1;
-        self.numbers.insert(self.seats[place].id, place);
+        self.numbers.insert(self.slots[place].id, place);
         let Message { from, to, term, body } = message;
         let (name, is_known) = (body.name(), self.numbers.contains_key(from));
         if let Body::InstallSnapshot { snapshot } = body {
             self.seen.snapshots += 1;
             let asked = self.snapshots.contains(&(*from, *to, *term));
-            require("heard is said", asked || !is_known, || {
+            require("no spurious message", asked || !is_known, || {
                 format!("node {from} was to send no {name} in term {term}")
             })?;
             let agreed = self.agreed.as_ref().ok_or_else(nobody)?;
@@ -218,12 +218,12 @@ impl Judge {
             return Ok(());
         }
         let Some(promise) = self.sent.get(&Digest::of(message)) else {
-            return broken("heard is said", format!("node {from} never said this {name}: {message:?}"));
+            return broken("no spurious message", format!("node {from} never said this {name}: {message:?}"));
         };
-        let seat = &self.seats[promise.seat];
-        let done = seat.earlier.get(promise.run).copied();
-        let done = done.or(seat.replica.as_ref().map(|replica| replica.done)).unwrap_or(0);
-        require("durable before it is said", promise.writes <= done, || {
+        let slot = &self.slots[promise.slot];
+        let done = slot.earlier.get(promise.run).copied();
+        let done = done.or(slot.replica.as_ref().map(|replica| replica.done)).unwrap_or(0);
+        require("persist before send", promise.writes <= done, || {
             format!("node {from} has sent {name}, and what stood before it was not durable: {message:?}")
         })
     }
@@ -231,7 +231,7 @@ impl Judge {
     /// What must hold of a step.
     fn judge(&mut self, place: usize, before: Before, outputs: &[Output<LockTable>]) -> Check {
         self.seen.checks += 1;
-        let Seat { replica, earlier, .. } = &mut self.seats[place];
+        let NodeSlot { replica, earlier, .. } = &mut self.slots[place];
         let (run, replica) = (earlier.len(), replica.as_mut().expect("it has stepped"));
         replica.keeps_its_word(before)?;
         let node = &replica.node;
@@ -261,10 +261,10 @@ impl Judge {
                     replica.pending.push_back(write.clone());
                 }
                 Output::Send(message) => {
-                    let promise = Promise { seat: place, run, writes: replica.asked };
+                    let promise = Promise { slot: place, run, writes: replica.asked };
                     let said = self.sent.entry(Digest::of(message)).or_insert(promise);
                     // What a run had not written when it ended it never sent; the same was said anew.
-                    if said.seat == place && earlier.get(said.run).is_some_and(|&done| said.writes > done) {
+                    if said.slot == place && earlier.get(said.run).is_some_and(|&done| said.writes > done) {
                         *said = promise;
                     }
                 }
@@ -294,7 +294,7 @@ impl Judge {
     /// A node leads from here on.
     fn elected(&mut self, place: usize) -> Check {
         self.seen.elections += 1;
-        let leader = &self.seats[place].replica.as_ref().expect("it leads").node;
+        let leader = &self.slots[place].replica.as_ref().expect("it leads").node;
         election_safety(&mut self.leaders, leader.term(), leader.id())?;
         if self.all_known(leader.log().members()) {
             // Of the others what counts is what their disks have.
@@ -305,14 +305,14 @@ impl Judge {
         } else {
             self.seen.uncounted += 1;
         }
-        let leader = &self.seats[place].replica.as_ref().expect("it leads").node;
+        let leader = &self.slots[place].replica.as_ref().expect("it leads").node;
         let Some(agreed) = &self.agreed else { return Ok(()) };
         leader_completeness(&due(agreed, leader), leader)
     }
 
     /// If a leader has committed something: a majority has it, on disk.
     fn committed(&mut self, place: usize, before: Before) -> Check {
-        let node = &self.seats[place].replica.as_ref().expect("it has stepped").node;
+        let node = &self.slots[place].replica.as_ref().expect("it has stepped").node;
         // One that commits its own removal leads no more when the step is done.
         let leads = node.is_leader() || before.leads == Some(node.term());
         if !leads || node.commit() == before.commit {
@@ -327,7 +327,7 @@ impl Judge {
     }
 
     fn known(&self, id: NodeId) -> Option<&Replica> {
-        self.numbers.get(&id).and_then(|&place| self.seats[place].replica.as_ref())
+        self.numbers.get(&id).and_then(|&place| self.slots[place].replica.as_ref())
     }
 
     fn all_known(&self, members: &Members) -> bool {
@@ -337,7 +337,7 @@ impl Judge {
     /// Compares a node as a whole with its recording, its disk, all other nodes and what is agreed on.
     fn compare(&mut self, place: usize, state: Option<Digest>) -> Check {
         self.seen.states += 1;
-        let replica = self.seats[place].replica.as_ref().expect("it has stepped");
+        let replica = self.slots[place].replica.as_ref().expect("it has stepped");
         let node = &replica.node;
         if let Some(state) = state {
             require("same state", Digest::of(node) == state, || format!("node {} is in another state", node.id()))?;
@@ -345,7 +345,7 @@ impl Judge {
         replica.is_written()?;
         table_is_sound(node.machine())?;
         members_follow_the_log(node.log())?;
-        for other in self.seats.iter().filter_map(|seat| seat.replica.as_ref()) {
+        for other in self.slots.iter().filter_map(|slot| slot.replica.as_ref()) {
             log_matching(node.log(), other.node.log())?;
             log_matching(node.log(), &other.disk.log)?;
         }
@@ -364,8 +364,8 @@ impl Judge {
 
     /// Compares all nodes with one another, at the end.
     pub(super) fn look_around(&mut self) -> Check {
-        for place in 0..self.seats.len() {
-            if self.seats[place].replica.is_some() {
+        for place in 0..self.slots.len() {
+            if self.slots[place].replica.is_some() {
                 self.compare(place, None)?;
             }
         }

@@ -108,12 +108,12 @@ fn validate_cluster(
     let mut judge = Judge::new(options);
     let mut chains = Vec::new();
     for runs in cluster.nodes {
-        judge.seat(runs[0].header.config.id);
+        judge.slot(runs[0].header.config.id);
         chains.push(Chain::new(runs, report)?);
     }
     // As if it were one run: whoever's next record is the earliest.
-    while let Some(seat) = earliest(&chains) {
-        let chain = &mut chains[seat];
+    while let Some(slot) = earliest(&chains) {
+        let chain = &mut chains[slot];
         let (at, record) = chain.next().expect("it has a next record");
         count(&record, report);
         let number = chain.number();
@@ -121,9 +121,9 @@ fn validate_cluster(
             tell(report);
         }
         judge
-            .observe(seat, at, record)
-            .map_err(|violation| Failure::violation(chains[seat].path(), number, at, violation))?;
-        let chain = &mut chains[seat];
+            .observe(slot, at, record)
+            .map_err(|violation| Failure::violation(chains[slot].path(), number, at, violation))?;
+        let chain = &mut chains[slot];
         if !chain.advance(report)? {
             // What this node did next nobody knows, and so nothing that depends on all of them.
             report.cut.push(chain.path().to_owned());
@@ -142,8 +142,8 @@ fn validate_cluster(
 }
 
 fn earliest(chains: &[Chain]) -> Option<usize> {
-    let next = chains.iter().enumerate().filter_map(|(seat, chain)| Some((chain.next_time()?, seat)));
-    next.min().map(|(_, seat)| seat)
+    let next = chains.iter().enumerate().filter_map(|(slot, chain)| Some((chain.next_time()?, slot)));
+    next.min().map(|(_, slot)| slot)
 }
 
 fn count(record: &Record, report: &mut Report) {

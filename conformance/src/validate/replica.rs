@@ -93,11 +93,11 @@ impl Replica {
     pub(super) fn written(&mut self, writes: u64, digest: Digest) -> Check {
         let count = usize::try_from(writes).unwrap_or(usize::MAX);
         if count > self.pending.len() {
-            return broken("written as asked", format!("it wrote {writes}, and had asked for {}", self.pending.len()));
+            return broken("writes match outputs", format!("it wrote {writes}, and had asked for {}", self.pending.len()));
         }
         let writes: Vec<Persist<LockTable>> = self.pending.drain(..count).collect();
         let same = Digest::of(writes.as_slice()) == digest;
-        require("written as asked", same, || format!("it wrote something else than {writes:?}"))?;
+        require("writes match outputs", same, || format!("it wrote something else than {writes:?}"))?;
         writes.iter().for_each(|write| apply(&mut self.disk, write));
         self.done += count as u64;
         self.settled();
@@ -106,7 +106,7 @@ impl Replica {
             let written = node.hard_state() == disk.hard
                 && node.log().last() == disk.log.last()
                 && node.log().base() == disk.log.base();
-            require("all is written", written, || "it remembers what its disk does not have".into())?;
+            require("memory matches disk", written, || "it remembers what its disk does not have".into())?;
         }
         Ok(())
     }
@@ -122,7 +122,7 @@ impl Replica {
     pub(super) fn is_written(&self) -> Result<(), Violation> {
         let written =
             !self.pending.is_empty() || (self.node.hard_state() == self.disk.hard && self.node.log() == &self.disk.log);
-        require("all is written", written, || "it remembers what its disk does not have".into())
+        require("memory matches disk", written, || "it remembers what its disk does not have".into())
     }
 }
 

@@ -82,7 +82,7 @@ impl Agreed {
             })?;
         }
         let known = self.outcomes.get(&index);
-        require("applied alike", known.is_none_or(|known| *known == Digest::of(outcome)), || {
+        require("replica agreement", known.is_none_or(|known| *known == Digest::of(outcome)), || {
             format!("entry {index} did {outcome:?}, and something else elsewhere")
         })
     }
@@ -139,7 +139,7 @@ impl Agreed {
         let first = self.entries.first_key_value().map_or(self.last.next(), |(&first, _)| first);
         // A server that has heard nothing yet has the blank state, in a cluster that was restored from another.
         let reaches = index.next() >= first;
-        require("applied alike", !reaches || table == self.table, || {
+        require("replica agreement", !reaches || table == self.table, || {
             format!("a state after {index} is not everybody's")
         })
     }

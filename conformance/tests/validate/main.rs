@@ -114,7 +114,7 @@ fn an_input_that_is_missing_is_seen() {
     };
     let (path, place) = find(&world, with_entries);
     edit(&path, |records| drop(records.remove(place)));
-    assert_eq!(broken(&world), "written as asked");
+    assert_eq!(broken(&world), "writes match outputs");
 }
 
 /// Goal: every node is held to its own recording.
@@ -127,7 +127,7 @@ fn recordings_that_are_swapped_are_seen() {
     edit(&files[0], |records| records.splice(1.., two[1..].iter().cloned()).for_each(drop));
     edit(&files[last], |records| records.splice(1.., one[1..].iter().cloned()).for_each(drop));
     let property = broken(&world);
-    assert!(["same outputs", "heard is said"].contains(&property), "{property}");
+    assert!(["same outputs", "no spurious message"].contains(&property), "{property}");
 }
 
 /// Goal: a node that has forgotten its vote is found when it comes back.
@@ -140,7 +140,7 @@ fn a_vote_that_is_forgotten_at_a_restart_is_seen() {
         let Record::Recovered { durable, .. } = &mut records[place] else { unreachable!() };
         durable.hard.vote = None;
     });
-    assert_eq!(broken(&world), "durable is durable");
+    assert_eq!(broken(&world), "acknowledged writes survive");
 }
 
 /// Goal: what a node is told, somebody has said.
@@ -157,7 +157,7 @@ fn a_message_that_nobody_sent_is_seen() {
         let Body::AppendAccepted { matched, .. } = &mut message.body else { unreachable!() };
         matched.0 += 1;
     });
-    assert_eq!(broken(&world), "heard is said");
+    assert_eq!(broken(&world), "no spurious message");
 }
 
 /// Goal: a snapshot is from a leader that was asked to send it, in that term.
@@ -168,7 +168,7 @@ fn a_snapshot_that_was_not_asked_for_is_seen() {
         let Record::Stepped { input: Input::Receive(message), .. } = &mut records[place] else { unreachable!() };
         message.term.0 += 1;
     });
-    assert_eq!(broken(&world), "heard is said");
+    assert_eq!(broken(&world), "no spurious message");
 }
 
 fn with_snapshot(world: World) -> Option<(World, (PathBuf, usize))> {
@@ -220,9 +220,9 @@ fn a_file_that_cannot_be_read_hides_nothing() {
 #[test]
 fn a_driver_with_a_bug_is_seen() {
     let bugs = [
-        (Bug::SendsBeforeItWrites, "durable before it is said"),
-        (Bug::ForgetsVotes, "durable is durable"),
-        (Bug::LosesAnEntry, "durable is durable"),
+        (Bug::SendsBeforeItWrites, "persist before send"),
+        (Bug::ForgetsVotes, "acknowledged writes survive"),
+        (Bug::LosesAnEntry, "acknowledged writes survive"),
         (Bug::FastClock, "clocks are not fast"),
     ];
     for (bug, expected) in bugs {
@@ -247,7 +247,7 @@ fn a_torn_tail_is_read_up_to_it() {
         match report {
             Ok(report) => assert!(report.torn <= 1 && report.inputs <= whole.inputs),
             Err(Failure::Violation { violation, .. }) => {
-                assert!(["heard is said", "durable before it is said"].contains(&violation.property), "{violation}");
+                assert!(["no spurious message", "persist before send"].contains(&violation.property), "{violation}");
             }
             Err(other) => panic!("{other}"),
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use palisade_model::check::exhaust;
 use palisade_model::raft::{Proposals, Tape};
 use palisade_model::world::digest::{digest, renamings};
-use palisade_model::world::{Action, Answers, Bounds, Delivery, Ghost, Repeats, Seat, State, World};
+use palisade_model::world::{Action, Answers, Bounds, Delivery, Ghost, Repeats, Replica, State, World};
 use palisade_spec::raft::Message;
 use stateright::{Checker, Model, Property};
 
@@ -51,7 +51,7 @@ struct Laboured {
     sent: Vec<u64>,
 }
 
-type Parts = (Vec<Seat<Tape>>, Vec<Message<Tape>>, Ghost<Tape>);
+type Parts = (Vec<Replica<Tape>>, Vec<Message<Tape>>, Ghost<Tape>);
 
 impl PartialEq for Laboured {
     fn eq(&self, other: &Laboured) -> bool {
@@ -78,13 +78,13 @@ impl Laborious {
     fn labour(&self, sent_before: &[u64], state: State<Proposals>) -> Laboured {
         if self.without == Without::Caches {
             for names in &renamings(self.world.bounds.servers, self.world.bounds.joiners) {
-                state.servers.iter().for_each(|seat| _ = black_box(digest(&**seat, names)));
+                state.servers.iter().for_each(|replica| _ = black_box(digest(&**replica, names)));
                 state.network.iter().for_each(|message| _ = black_box(digest(&**message, names)));
                 black_box(digest(&*state.ghost, names));
             }
         }
         let own = (self.without == Without::Sharing).then(|| {
-            let servers = state.servers.iter().map(|seat| (**seat).clone()).collect();
+            let servers = state.servers.iter().map(|replica| (**replica).clone()).collect();
             let network = state.network.iter().map(|message| (**message).clone()).collect();
             (servers, network, (*state.ghost).clone())
         });

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use palisade_model::models::{Named, models};
-use palisade_model::pinned;
+use palisade_model::expected_counts;
 
 use laborious::{Run, Without};
 
@@ -42,7 +42,7 @@ fn main() {
         let run = explored(model, threads);
         println!("{:<34} {}, {:.1} times as many", model.name, told(&run), rate(&run) / theirs);
     }
-    let unique = pinned::unique("raft");
+    let unique = expected_counts::unique("raft");
     let compare = |name: &str, run: &Run, whole: &Run| {
         let times = run.elapsed.as_secs_f64() / whole.elapsed.as_secs_f64();
         println!("{name:<34} {}, {} unique, {times:.1} times as long", told(run), run.states.1);

@@ -27,7 +27,7 @@ use stateright::Property;
 pub use self::client::{Client, KeepAlive, Place, Request};
 pub use self::resource::Resource;
 use crate::locks::{execute, judge};
-use crate::world::{Answer, Applied, Asked, Environment, Ghost, Ref, Seat, World};
+use crate::world::{Answer, Applied, Asked, Environment, Ghost, Ref, Replica, World};
 
 /// What is explored of the surroundings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -123,8 +123,8 @@ impl Surroundings {
 
     /// Whether the clock of a server has moved on from the stamp of an entry of its log by more than
     /// the entry's age.
-    pub(crate) fn runs_ahead(&self, servers: &[Ref<Seat<LockTable>>]) -> bool {
-        servers.iter().any(|seat| self.is_ahead(seat.node.clock(), seat.node.log()))
+    pub(crate) fn runs_ahead(&self, servers: &[Ref<Replica<LockTable>>]) -> bool {
+        servers.iter().any(|replica| self.is_ahead(replica.node.clock(), replica.node.log()))
     }
 
     /// Whether a clock has moved on from the stamp of one of these entries, or of the one before them,
@@ -159,14 +159,14 @@ impl Environment for Surroundings {
         properties::properties(&world.surroundings().around)
     }
 
-    fn moves(&self, servers: &[Ref<Seat<LockTable>>], moves: &mut Vec<Move>) {
+    fn moves(&self, servers: &[Ref<Replica<LockTable>>], moves: &mut Vec<Move>) {
         if self.now < self.around.ticks {
             moves.push(Move::Tick);
         }
-        let leaders = servers.iter().filter(|seat| seat.node.is_leader());
-        moves.extend(leaders.clone().filter_map(|seat| self.before(&seat.node)));
-        let room = leaders.filter(|seat| seat.node.log().last().index < Index(self.around.log));
-        let open: Vec<NodeId> = room.map(|seat| seat.node.id()).collect();
+        let leaders = servers.iter().filter(|replica| replica.node.is_leader());
+        moves.extend(leaders.clone().filter_map(|replica| self.before(&replica.node)));
+        let room = leaders.filter(|replica| replica.node.log().last().index < Index(self.around.log));
+        let open: Vec<NodeId> = room.map(|replica| replica.node.id()).collect();
         for (number, client) in self.clients.iter().enumerate() {
             let around = &self.around;
             let arrives = [

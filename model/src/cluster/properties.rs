@@ -57,8 +57,8 @@ pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 10] {
         "FIFO order",
         "no early expiry",
         "exactly once",
-        "release is one's own",
-        "answers are true",
+        "release by holder only",
+        "replies match the table",
         "table soundness",
         "leases are honoured",
         "no stale write",
@@ -70,8 +70,8 @@ fn clocks() -> [Property<World<Surroundings>>; 2] {
     [
         Property::always("cluster time never runs ahead", |_, state: &S| !state.environment.runs_ahead(&state.servers)),
         Property::sometimes("a leader's clock is ahead of what a follower's entries allow", |_, state: &S| {
-            let mut logs = state.servers.iter().map(|seat| seat.node.log());
-            let leaders = state.servers.iter().map(|seat| &seat.node).filter(|node| node.is_leader());
+            let mut logs = state.servers.iter().map(|replica| replica.node.log());
+            let leaders = state.servers.iter().map(|replica| &replica.node).filter(|node| node.is_leader());
             let clocks: Vec<Stamp> = leaders.map(|node| node.clock()).collect();
             logs.any(|log| clocks.iter().any(|&clock| state.environment.is_ahead(clock, log)))
         }),

@@ -4,13 +4,13 @@ use serde_json::{Value, json};
 
 use super::{Client, Move, Request, Resource, Surroundings};
 use crate::diagram::Tone;
-use crate::facts::{Facts, Field};
-use crate::world::{Shown, Told};
+use crate::state_table::{Field, StateTable};
+use crate::world::{DescribeEnvironment, DescribeMove};
 
-impl Shown for Surroundings {
-    fn facts(&self, facts: &mut Facts) {
+impl DescribeEnvironment for Surroundings {
+    fn table(&self, table: &mut StateTable) {
         for (number, client) in self.clients.iter().enumerate() {
-            facts.fields(name(number), self.client(client));
+            table.fields(name(number), self.client(client));
         }
         for resource in &self.resources {
             let highest = resource.highest.map(|token| token.to_string());
@@ -21,10 +21,10 @@ impl Shown for Surroundings {
                 ("written by", writers.collect::<Vec<_>>().join(", ")),
                 ("refused a write", refused),
             ];
-            facts.fields(protected(resource), fields);
+            table.fields(protected(resource), fields);
         }
         let looked = self.looked.iter().map(|(server, at)| format!("{server} at {at}")).collect::<Vec<_>>();
-        facts.fields("time", [("", self.now.to_string()), ("leaders looked", looked.join(", "))]);
+        table.fields("time", [("", self.now.to_string()), ("leaders looked", looked.join(", "))]);
     }
 
     fn lifelines(&self) -> Vec<String> {
@@ -91,7 +91,7 @@ fn name(number: usize) -> String {
     format!("client {}", number + 1)
 }
 
-impl Told for Move {
+impl DescribeMove for Move {
     fn sentence(&self) -> String {
         match self {
             Move::Tick => "time passes".to_string(),

@@ -19,7 +19,7 @@ use crate::membership::{self, Operators};
 use crate::raft::{consensus, handovers};
 use crate::reads::Readers;
 use crate::reads::properties::answers_to_reads;
-use crate::world::{Answer, Applied, Asked, Environment, Ghost, Ref, Seat, State, World};
+use crate::world::{Answer, Applied, Asked, Environment, Ghost, Ref, Replica, State, World};
 
 /// What surrounds the servers of all layers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -75,7 +75,7 @@ impl Environment for AllLayers {
         all
     }
 
-    fn moves(&self, servers: &[Ref<Seat<LockTable>>], moves: &mut Vec<Move>) {
+    fn moves(&self, servers: &[Ref<Replica<LockTable>>], moves: &mut Vec<Move>) {
         let (mut clients, mut changes) = (Vec::new(), Vec::new());
         self.clients.moves(servers, &mut clients);
         self.operators.choices(servers, &mut changes);

@@ -4,17 +4,17 @@ use serde_json::{Value, json};
 
 use super::{AllLayers, Move};
 use crate::diagram::Tone;
-use crate::facts::Facts;
-use crate::world::{Shown, Told};
+use crate::state_table::StateTable;
+use crate::world::{DescribeEnvironment, DescribeMove};
 
-impl Shown for AllLayers {
-    fn facts(&self, facts: &mut Facts) {
-        self.clients.facts(facts);
+impl DescribeEnvironment for AllLayers {
+    fn table(&self, table: &mut StateTable) {
+        self.clients.table(table);
         let (operators, readers) = (&self.operators, &self.readers);
         let asked = [("changes", operators.changed.to_string()), ("may have handed over", self.transfers.to_string())];
-        facts.fields("operators", asked);
+        table.fields("operators", asked);
         let open = readers.open.iter().filter(|read| read.is_some()).count();
-        facts.fields("readers", [("open", open.to_string()), ("may read", readers.left.to_string())]);
+        table.fields("readers", [("open", open.to_string()), ("may read", readers.left.to_string())]);
     }
 
     fn lifelines(&self) -> Vec<String> {
@@ -31,7 +31,7 @@ impl Shown for AllLayers {
     }
 }
 
-impl Told for Move {
+impl DescribeMove for Move {
     fn sentence(&self) -> String {
         match self {
             Move::Client(chosen) => chosen.sentence(),

@@ -9,11 +9,11 @@ use std::fmt;
 use stateright::{Model, Property};
 
 use super::Resource;
-use super::picture::{self, Pictured, Row, Who};
-use super::show::{self, Client, Told};
+use super::sequence_diagram::{self, Pictured, Row, Who};
+use super::show::{self, Client, ToStateTable};
 use crate::diagram::Diagram;
-use crate::facts::Facts;
-use crate::readable::{Readable, Way};
+use crate::presentation::{Presentation, Way};
+use crate::state_table::StateTable;
 
 /// The design.
 pub struct Fencing {
@@ -141,9 +141,9 @@ impl Model for Fencing {
     }
 }
 
-impl Readable for Fencing {
+impl Presentation for Fencing {
     fn diagram(&self, way: &Way<Fencing>) -> Option<Diagram> {
-        picture::diagram(self, way)
+        sequence_diagram::diagram(self, way)
     }
 }
 
@@ -172,30 +172,30 @@ impl Pictured for Fencing {
     }
 }
 
-impl Told for State {
-    fn facts(&self) -> Facts {
-        let mut facts = Facts::default();
-        facts.fields("lock", [("", show::key(self.holder))]);
+impl ToStateTable for State {
+    fn table(&self) -> StateTable {
+        let mut table = StateTable::default();
+        table.fields("lock", [("", show::key(self.holder))]);
         for client in Client::TWO {
             let does = match self.clients[client.place()] {
                 Stage::Idle => "idle".to_string(),
                 Stage::Granted(token) if self.holder == Some(client) => format!("holds grant {token}"),
                 Stage::Granted(token) => format!("believes in grant {token}"),
             };
-            facts.fields(client.name(), [("", does)]);
+            table.fields(client.name(), [("", does)]);
         }
         let written = match (self.latest, self.stale) {
             (_, true) => "overwritten by an earlier holder".to_string(),
             (0, false) => "untouched".to_string(),
             (latest, false) => format!("written under grant {latest}"),
         };
-        facts.fields("resource", [("", written)]);
-        facts
+        table.fields("resource", [("", written)]);
+        table
     }
 }
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.facts())
+        write!(f, "{}", self.table())
     }
 }

@@ -19,7 +19,6 @@
 
 mod coarse_raft;
 pub mod fencing;
-mod picture;
 pub mod raft_early_apply;
 pub mod raft_early_token;
 pub mod raft_local_clock;
@@ -28,6 +27,7 @@ pub mod redis_failover;
 pub mod redis_release;
 pub mod redlock;
 pub mod redlock_pause;
+mod sequence_diagram;
 mod show;
 
 use self::fencing::Fencing;
@@ -41,7 +41,7 @@ use self::redlock::{Clock, Fault, Redlock, Restart};
 use self::redlock_pause::RedlockPause;
 pub use self::show::Client;
 use crate::models::{Named, Tier, holds, violates};
-use crate::readable::Readable;
+use crate::presentation::Presentation;
 
 /// What the resource that a lock protects does with a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +122,7 @@ pub fn models() -> Vec<Named> {
     ]
 }
 
-fn flawed<M: Readable>(
+fn flawed<M: Presentation>(
     name: &'static str,
     about: &'static str,
     property: &'static str,
@@ -131,7 +131,7 @@ fn flawed<M: Readable>(
     violates(Tier::Full, name, about, property, make)
 }
 
-fn repaired<M: Readable>(
+fn repaired<M: Presentation>(
     name: &'static str,
     about: &'static str,
     make: impl Fn() -> M + Send + Sync + 'static,

@@ -7,11 +7,11 @@ use std::fmt;
 use stateright::{Model, Property};
 
 use super::coarse_raft::{Command, Entry, Raft, SERVERS, Server};
-use super::picture::{self, Pictured, Row, Who};
-use super::show::{self, Client, Told};
+use super::sequence_diagram::{self, Pictured, Row, Who};
+use super::show::{self, Client, ToStateTable};
 use crate::diagram::Diagram;
-use crate::facts::Facts;
-use crate::readable::{Readable, Way};
+use crate::presentation::{Presentation, Way};
+use crate::state_table::StateTable;
 
 /// When a follower applies an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,9 +183,9 @@ impl Model for RaftEarlyApply {
     }
 }
 
-impl Readable for RaftEarlyApply {
+impl Presentation for RaftEarlyApply {
     fn diagram(&self, way: &Way<RaftEarlyApply>) -> Option<Diagram> {
-        picture::diagram(self, way)
+        sequence_diagram::diagram(self, way)
     }
 }
 
@@ -216,9 +216,9 @@ impl Pictured for RaftEarlyApply {
     }
 }
 
-impl Told for State {
-    fn facts(&self) -> Facts {
-        let mut facts = Facts::default();
+impl ToStateTable for State {
+    fn table(&self) -> StateTable {
+        let mut table = StateTable::default();
         for (place, server) in self.raft.servers.iter().enumerate() {
             let entry = |entry: &Entry| match entry.command {
                 Command::Acquire(client) => format!("acquire {client:?} @{}", entry.term),
@@ -227,12 +227,12 @@ impl Told for State {
             let log = server.log.iter().map(entry).collect::<Vec<_>>().join(", ");
             let role = if server.leads { "leader" } else { "follower" };
             let term = server.term.to_string();
-            facts.fields(
+            table.fields(
                 format!("server {}", place + 1),
                 [("", role.to_string()), ("term", term), ("log", format!("[{log}]"))],
             );
         }
-        facts.fields("committed", [("", self.raft.committed.len().to_string())]);
+        table.fields("committed", [("", self.raft.committed.len().to_string())]);
         for client in Client::TWO {
             let does = match self.clients[client.place()] {
                 Stage::Idle => "idle",
@@ -240,14 +240,14 @@ impl Told for State {
                 Stage::Holds => "holds the lock",
                 Stage::Done => "done",
             };
-            facts.fields(client.name(), [("", does.to_string())]);
+            table.fields(client.name(), [("", does.to_string())]);
         }
-        facts
+        table
     }
 }
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.facts())
+        write!(f, "{}", self.table())
     }
 }

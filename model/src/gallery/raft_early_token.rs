@@ -7,11 +7,11 @@ use std::fmt;
 
 use stateright::{Model, Property};
 
-use super::picture::{self, Pictured, Row, Who};
-use super::show::{self, Client, Told};
+use super::sequence_diagram::{self, Pictured, Row, Who};
+use super::show::{self, Client, ToStateTable};
 use crate::diagram::Diagram;
-use crate::facts::Facts;
-use crate::readable::{Readable, Way};
+use crate::presentation::{Presentation, Way};
+use crate::state_table::StateTable;
 
 /// Where a grant's token comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,9 +176,9 @@ impl Model for RaftEarlyToken {
     }
 }
 
-impl Readable for RaftEarlyToken {
+impl Presentation for RaftEarlyToken {
     fn diagram(&self, way: &Way<RaftEarlyToken>) -> Option<Diagram> {
-        picture::diagram(self, way)
+        sequence_diagram::diagram(self, way)
     }
 }
 
@@ -209,16 +209,16 @@ impl Pictured for RaftEarlyToken {
     }
 }
 
-impl Told for State {
-    fn facts(&self) -> Facts {
-        let mut facts = Facts::default();
+impl ToStateTable for State {
+    fn table(&self) -> StateTable {
+        let mut table = StateTable::default();
         let entry = |entry: &Entry| match entry {
             Entry::Acquire(client, read) => format!("acquire {client:?} (read {read})"),
             Entry::Release(client) => format!("release {client:?}"),
         };
         let queue = self.queue.iter().map(|(client, _)| format!("{client:?}")).collect::<Vec<_>>().join(", ");
-        facts.items("log", self.log.iter().map(entry));
-        facts.fields(
+        table.items("log", self.log.iter().map(entry));
+        table.fields(
             "table",
             [("lock", show::key(self.holder)), ("queue", queue), ("next token", self.counter.to_string())],
         );
@@ -228,14 +228,14 @@ impl Told for State {
                 Stage::Asked => "waits".to_string(),
                 Stage::Holds(token) => format!("holds the lock with token {token}"),
             };
-            facts.fields(client.name(), [("", does)]);
+            table.fields(client.name(), [("", does)]);
         }
-        facts
+        table
     }
 }
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.facts())
+        write!(f, "{}", self.table())
     }
 }

@@ -7,11 +7,11 @@ use std::fmt;
 
 use stateright::{Model, Property};
 
-use super::picture::{self, Pictured, Row, Who};
-use super::show::{self, Client, Told};
+use super::sequence_diagram::{self, Pictured, Row, Who};
+use super::show::{self, Client, ToStateTable};
 use crate::diagram::Diagram;
-use crate::facts::Facts;
-use crate::readable::{Readable, Way};
+use crate::presentation::{Presentation, Way};
+use crate::state_table::StateTable;
 
 /// At what time an entry happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,9 +147,9 @@ impl Model for RaftLocalClock {
     }
 }
 
-impl Readable for RaftLocalClock {
+impl Presentation for RaftLocalClock {
     fn diagram(&self, way: &Way<RaftLocalClock>) -> Option<Diagram> {
-        picture::diagram(self, way)
+        sequence_diagram::diagram(self, way)
     }
 }
 
@@ -173,24 +173,24 @@ impl Pictured for RaftLocalClock {
     }
 }
 
-impl Told for State {
-    fn facts(&self) -> Facts {
-        let mut facts = Facts::default();
-        facts.fields("time", [("", self.now.to_string())]);
-        facts.items("log", self.log.iter().map(|entry| format!("{:?} at {}", entry.client, entry.stamp)));
+impl ToStateTable for State {
+    fn table(&self) -> StateTable {
+        let mut table = StateTable::default();
+        table.fields("time", [("", self.now.to_string())]);
+        table.items("log", self.log.iter().map(|entry| format!("{:?} at {}", entry.client, entry.stamp)));
         for (place, replica) in self.replicas.iter().enumerate() {
             let deadline = replica.holder.map_or(String::new(), |_| replica.deadline.to_string());
-            facts.fields(
+            table.fields(
                 format!("replica {}", place + 1),
                 [("applied", replica.applied.to_string()), ("lock", show::key(replica.holder)), ("until", deadline)],
             );
         }
-        facts
+        table
     }
 }
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.facts())
+        write!(f, "{}", self.table())
     }
 }

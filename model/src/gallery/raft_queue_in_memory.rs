@@ -7,11 +7,11 @@ use std::fmt;
 
 use stateright::{Model, Property};
 
-use super::picture::{self, Pictured, Row, Who};
-use super::show::{self, Client, Told};
+use super::sequence_diagram::{self, Pictured, Row, Who};
+use super::show::{self, Client, ToStateTable};
 use crate::diagram::Diagram;
-use crate::facts::Facts;
-use crate::readable::{Readable, Way};
+use crate::presentation::{Presentation, Way};
+use crate::state_table::StateTable;
 
 /// Where the waiters are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,9 +142,9 @@ impl Model for RaftQueueInMemory {
     }
 }
 
-impl Readable for RaftQueueInMemory {
+impl Presentation for RaftQueueInMemory {
     fn diagram(&self, way: &Way<RaftQueueInMemory>) -> Option<Diagram> {
-        picture::diagram(self, way)
+        sequence_diagram::diagram(self, way)
     }
 }
 
@@ -180,21 +180,21 @@ impl Pictured for RaftQueueInMemory {
     }
 }
 
-impl Told for State {
-    fn facts(&self) -> Facts {
-        let mut facts = Facts::default();
+impl ToStateTable for State {
+    fn table(&self) -> StateTable {
+        let mut table = StateTable::default();
         let list =
             |clients: &[Client]| clients.iter().map(|client| format!("{client:?}")).collect::<Vec<_>>().join(", ");
-        facts.fields("leader", [("", format!("server {}", self.leader))]);
-        facts.fields("lock", [("", show::key(self.holder))]);
-        facts.fields("queue", [("", format!("[{}]", list(&self.queue)))]);
-        facts.fields("was told to wait", [("", format!("[{}]", list(&self.waiting)))]);
-        facts
+        table.fields("leader", [("", format!("server {}", self.leader))]);
+        table.fields("lock", [("", show::key(self.holder))]);
+        table.fields("queue", [("", format!("[{}]", list(&self.queue)))]);
+        table.fields("was told to wait", [("", format!("[{}]", list(&self.waiting)))]);
+        table
     }
 }
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.facts())
+        write!(f, "{}", self.table())
     }
 }

@@ -8,11 +8,11 @@ use std::fmt;
 
 use stateright::{Model, Property};
 
-use super::picture::{self, Pictured, Row, Who};
-use super::show::{self, Client, Told};
+use super::sequence_diagram::{self, Pictured, Row, Who};
+use super::show::{self, Client, ToStateTable};
 use crate::diagram::Diagram;
-use crate::facts::Facts;
-use crate::readable::{Readable, Way};
+use crate::presentation::{Presentation, Way};
+use crate::state_table::StateTable;
 
 /// When a client is told of its grant, and which replica is promoted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,9 +213,9 @@ impl Model for RedisFailover {
     }
 }
 
-impl Readable for RedisFailover {
+impl Presentation for RedisFailover {
     fn diagram(&self, way: &Way<RedisFailover>) -> Option<Diagram> {
-        picture::diagram(self, way)
+        sequence_diagram::diagram(self, way)
     }
 }
 
@@ -248,16 +248,16 @@ impl Pictured for RedisFailover {
     }
 }
 
-impl Told for State {
-    fn facts(&self) -> Facts {
-        let mut facts = Facts::default();
+impl ToStateTable for State {
+    fn table(&self) -> StateTable {
+        let mut table = StateTable::default();
         for (place, data) in self.servers.iter().enumerate() {
             let role = match place {
                 0 if self.failed_over() => "old primary",
                 place if place == self.primary => "primary",
                 _ => "replica",
             };
-            facts.fields(format!("server {}", place + 1), [("", role.to_string()), ("key", show::key(data.key))]);
+            table.fields(format!("server {}", place + 1), [("", role.to_string()), ("key", show::key(data.key))]);
         }
         for client in Client::TWO {
             let does = match self.clients[client.place()] {
@@ -266,14 +266,14 @@ impl Told for State {
                 Stage::Pending { server, copied: true, .. } => format!("waits for server {}, copied", server + 1),
                 Stage::Holds { .. } => "holds the lock".to_string(),
             };
-            facts.fields(client.name(), [("", does)]);
+            table.fields(client.name(), [("", does)]);
         }
-        facts
+        table
     }
 }
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.facts())
+        write!(f, "{}", self.table())
     }
 }

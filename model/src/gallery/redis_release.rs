@@ -7,11 +7,11 @@ use std::fmt;
 
 use stateright::{Model, Property};
 
-use super::picture::{self, Pictured, Row, Who};
-use super::show::{self, Client, Told};
+use super::sequence_diagram::{self, Pictured, Row, Who};
+use super::show::{self, Client, ToStateTable};
 use crate::diagram::Diagram;
-use crate::facts::Facts;
-use crate::readable::{Readable, Way};
+use crate::presentation::{Presentation, Way};
+use crate::state_table::StateTable;
 
 /// How a client gives the lock back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,9 +149,9 @@ impl Model for RedisRelease {
     }
 }
 
-impl Readable for RedisRelease {
+impl Presentation for RedisRelease {
     fn diagram(&self, way: &Way<RedisRelease>) -> Option<Diagram> {
-        picture::diagram(self, way)
+        sequence_diagram::diagram(self, way)
     }
 }
 
@@ -179,10 +179,10 @@ impl Pictured for RedisRelease {
     }
 }
 
-impl Told for State {
-    fn facts(&self) -> Facts {
-        let mut facts = Facts::default();
-        facts.fields("key", [("", show::key(self.key))]);
+impl ToStateTable for State {
+    fn table(&self) -> StateTable {
+        let mut table = StateTable::default();
+        table.fields("key", [("", show::key(self.key))]);
         for client in Client::TWO {
             let does = match self.clients[client.place()] {
                 Stage::Idle => "idle",
@@ -190,14 +190,14 @@ impl Told for State {
                 Stage::Late => "late",
                 Stage::Deleting => "deletes",
             };
-            facts.fields(client.name(), [("", does.to_string())]);
+            table.fields(client.name(), [("", does.to_string())]);
         }
-        facts
+        table
     }
 }
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.facts())
+        write!(f, "{}", self.table())
     }
 }

@@ -9,11 +9,11 @@ use std::fmt;
 
 use stateright::{Model, Property};
 
-use super::picture::{self, Pictured, Row, Who};
-use super::show::{self, Client, Told};
+use super::sequence_diagram::{self, Pictured, Row, Who};
+use super::show::{self, Client, ToStateTable};
 use crate::diagram::Diagram;
-use crate::facts::Facts;
-use crate::readable::{Readable, Way};
+use crate::presentation::{Presentation, Way};
+use crate::state_table::StateTable;
 
 /// What goes wrong, once, and what an instance makes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,9 +219,9 @@ impl Model for Redlock {
     }
 }
 
-impl Readable for Redlock {
+impl Presentation for Redlock {
     fn diagram(&self, way: &Way<Redlock>) -> Option<Diagram> {
-        picture::diagram(self, way)
+        sequence_diagram::diagram(self, way)
     }
 }
 
@@ -247,15 +247,15 @@ impl Pictured for Redlock {
     }
 }
 
-impl Told for State {
-    fn facts(&self) -> Facts {
-        let mut facts = Facts::default();
+impl ToStateTable for State {
+    fn table(&self) -> StateTable {
+        let mut table = StateTable::default();
         for (place, instance) in self.instances.iter().enumerate() {
             let content = match *instance {
                 Instance::Up(key) => show::key(key),
                 Instance::Down(_) => "down".to_string(),
             };
-            facts.fields(format!("instance {}", place + 1), [("", content)]);
+            table.fields(format!("instance {}", place + 1), [("", content)]);
         }
         for client in Client::TWO {
             let attempt = &self.clients[client.place()];
@@ -265,14 +265,14 @@ impl Told for State {
                 (false, true) => "done".to_string(),
                 (false, false) => format!("{count} of {INSTANCES}"),
             };
-            facts.fields(client.name(), [("", does)]);
+            table.fields(client.name(), [("", does)]);
         }
-        facts
+        table
     }
 }
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.facts())
+        write!(f, "{}", self.table())
     }
 }

@@ -10,11 +10,11 @@ use std::fmt;
 use stateright::{Model, Property};
 
 use super::Resource;
-use super::picture::{self, Pictured, Row, Who};
-use super::show::{self, Client, Told};
+use super::sequence_diagram::{self, Pictured, Row, Who};
+use super::show::{self, Client, ToStateTable};
 use crate::diagram::Diagram;
-use crate::facts::Facts;
-use crate::readable::{Readable, Way};
+use crate::presentation::{Presentation, Way};
+use crate::state_table::StateTable;
 
 /// The design.
 pub struct RedlockPause {
@@ -205,9 +205,9 @@ impl Model for RedlockPause {
     }
 }
 
-impl Readable for RedlockPause {
+impl Presentation for RedlockPause {
     fn diagram(&self, way: &Way<RedlockPause>) -> Option<Diagram> {
-        picture::diagram(self, way)
+        sequence_diagram::diagram(self, way)
     }
 }
 
@@ -244,11 +244,11 @@ impl Pictured for RedlockPause {
     }
 }
 
-impl Told for State {
-    fn facts(&self) -> Facts {
-        let mut facts = Facts::default();
+impl ToStateTable for State {
+    fn table(&self) -> StateTable {
+        let mut table = StateTable::default();
         for (place, key) in self.instances.iter().enumerate() {
-            facts.fields(format!("instance {}", place + 1), [("", show::key(*key))]);
+            table.fields(format!("instance {}", place + 1), [("", show::key(*key))]);
         }
         for client in Client::TWO {
             let attempt = self.clients[client.place()];
@@ -261,7 +261,7 @@ impl Told for State {
                 Stage::Refused => "was refused".to_string(),
             };
             let lease = if attempt.over { "over" } else { "runs" };
-            facts.fields(client.name(), [("", does), ("lease", lease.to_string())]);
+            table.fields(client.name(), [("", does), ("lease", lease.to_string())]);
         }
         let written = match (self.latest, self.stale) {
             (0, _) => "untouched".to_string(),
@@ -269,13 +269,13 @@ impl Told for State {
             (latest, true) => format!("written by holder {latest}, then by holder 1"),
         };
         let seen = if self.seen == 0 { String::new() } else { self.seen.to_string() };
-        facts.fields("resource", [("", written), ("greatest token", seen)]);
-        facts
+        table.fields("resource", [("", written), ("greatest token", seen)]);
+        table
     }
 }
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.facts())
+        write!(f, "{}", self.table())
     }
 }

@@ -1,6 +1,6 @@
 //! What the stories share to be read: the names of clients, and what a step changes.
 
-use crate::facts::Facts;
+use crate::state_table::StateTable;
 
 /// A client of the lock service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,14 +31,14 @@ impl Client {
 }
 
 /// A state that can be told.
-pub(super) trait Told {
+pub(super) trait ToStateTable {
     /// Everything that is worth saying of it.
-    fn facts(&self) -> Facts;
+    fn table(&self) -> StateTable;
 }
 
 /// What is different in `after` from what was in `before`, with a line for each.
-pub(super) fn changes(before: &impl Told, after: &impl Told) -> String {
-    after.facts().since(&before.facts()).join("\n")
+pub(super) fn changes(before: &impl ToStateTable, after: &impl ToStateTable) -> String {
+    after.table().since(&before.table()).join("\n")
 }
 
 /// Who has a key, in a word.

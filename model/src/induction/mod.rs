@@ -32,7 +32,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use palisade_spec::invariants::Violation;
 use stateright::{Model, Property};
 
-use crate::readable::Readable;
+use crate::presentation::Presentation;
 use crate::world::panic_text;
 
 /// What is to be inductive.
@@ -172,7 +172,7 @@ impl<C: Case> Model for Induction<C> {
     }
 }
 
-impl<C: Case> Readable for Induction<C> {
+impl<C: Case> Presentation for Induction<C> {
     fn sentence(&self, last: &Self::State, step: &C::Step) -> String {
         match last {
             State::Satisfies(scene) => format!("{}: {}", self.case.picture(scene), self.case.sentence(step)),

@@ -306,7 +306,7 @@ impl Case for Tables {
     fn properties() -> Vec<Property<Induction<Tables>>> {
         properties![
             always: "mutual exclusion", "token monotonicity", "FIFO order", "no early expiry", "exactly once",
-                "release is one's own", "answers are true", "table soundness", "assertions";
+                "release by holder only", "replies match the table", "table soundness", "assertions";
             sometimes: "a sweep ends two sessions", "a sweep ends a holder, and a waiter is granted the lock"
         ]
     }

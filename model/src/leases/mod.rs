@@ -41,9 +41,9 @@
 mod action;
 mod canonical;
 mod judge;
-mod picture;
 mod properties;
 mod protocol;
+mod sequence_diagram;
 mod show;
 mod state;
 
@@ -56,7 +56,7 @@ use self::protocol::Protocol;
 pub use self::state::{Birth, Server, State, Truth};
 use crate::cluster::{Around, Request};
 use crate::diagram::Diagram;
-use crate::readable::{Readable, Way};
+use crate::presentation::{Presentation, Way};
 
 /// A node of this layer.
 pub type LockNode = Node<LockTable>;
@@ -230,15 +230,15 @@ impl Model for Leases {
 
     fn format_step(&self, last: &State, action: Action) -> Option<String> {
         let next = self.next_state(last, action)?;
-        Some(show::facts(&next).since(&show::facts(last)).join("\n"))
+        Some(show::table(&next).since(&show::table(last)).join("\n"))
     }
 
     fn as_svg(&self, path: Path<State, Action>) -> Option<String> {
-        Some(picture::draw(&path.into_vec())?.svg())
+        Some(sequence_diagram::draw(&path.into_vec())?.svg())
     }
 }
 
-impl Readable for Leases {
+impl Presentation for Leases {
     fn sentence(&self, last: &State, action: &Action) -> String {
         show::sentence(self, last, action)
     }
@@ -248,7 +248,7 @@ impl Readable for Leases {
     }
 
     fn diagram(&self, way: &Way<Leases>) -> Option<Diagram> {
-        picture::draw(way)
+        sequence_diagram::draw(way)
     }
 }
 

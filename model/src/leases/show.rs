@@ -4,18 +4,18 @@ use palisade_spec::lock::LockTable;
 use serde_json::{Value, json};
 
 use super::{Action, Birth, Leases, Server, State};
-use crate::facts::{Facts, Field, LIST};
-use crate::readable::Readable;
-use crate::world::{Legible, Ref, entries, message};
+use crate::presentation::Presentation;
+use crate::state_table::{Field, LIST, StateTable};
+use crate::world::{Notation, Ref, entries, message};
 use stateright::Model;
 
 /// Everything that is worth saying of a state.
-pub(super) fn facts(state: &State) -> Facts {
-    let mut facts = Facts::default();
+pub(super) fn table(state: &State) -> StateTable {
+    let mut table = StateTable::default();
     for server in &state.servers {
-        facts.fields(format!("server {}", server.node.id()), fields(server));
+        table.fields(format!("server {}", server.node.id()), fields(server));
     }
-    facts.items("delayed", state.delayed.iter().map(told));
+    table.items("delayed", state.delayed.iter().map(told));
     for (number, client) in state.clients.iter().enumerate() {
         let count = |count: u8| if count > 0 { format!("{count}×") } else { String::new() };
         let open = client.keepalives.iter().map(|keepalive| keepalive.sent.to_string());
@@ -28,18 +28,18 @@ pub(super) fn facts(state: &State) -> Facts {
             ("kept alive", count(client.arrivals[2])),
             ("unanswered since", open.collect::<Vec<_>>().join(", ")),
         ];
-        facts.fields(format!("client {}", number + 1), fields);
+        table.fields(format!("client {}", number + 1), fields);
     }
     let committed = entries::<LockTable>(state.truth.committed.values());
-    facts.fields("committed", std::iter::once(("", committed)).chain(state.truth.table.content()));
+    table.fields("committed", std::iter::once(("", committed)).chain(state.truth.table.content()));
     let born = state.births.iter().filter(|birth| birth.at > 0);
     let born = born.map(|Birth { entry, at }| format!("{}@{} at {at}", entry.index, entry.term)).collect::<Vec<_>>();
-    facts.fields("real time", [("", state.now.to_string()), ("entries born", born.join(LIST))]);
+    table.fields("real time", [("", state.now.to_string()), ("entries born", born.join(LIST))]);
     let left = [("elections", state.elections), ("crashes", state.crashes), ("delays", state.delays)];
-    facts.fields("left", left.map(|(name, count)| (name, count.to_string())));
+    table.fields("left", left.map(|(name, count)| (name, count.to_string())));
     let violation = state.violation.map_or(String::new(), |violation| violation.to_string());
-    facts.fields("VIOLATED", [("", violation)]);
-    facts
+    table.fields("VIOLATED", [("", violation)]);
+    table
 }
 
 fn fields(server: &Server) -> Vec<Field> {

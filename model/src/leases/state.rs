@@ -213,6 +213,6 @@ impl Hash for State {
 /// A table, for people.
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&show::facts(self), f)
+        fmt::Display::fmt(&show::table(self), f)
     }
 }

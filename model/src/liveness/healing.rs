@@ -31,8 +31,8 @@ use palisade_spec::raft::{NodeId, Role, Standing, StateMachine};
 use stateright::{Model, Property};
 
 use super::{Class, Fairness, Live, Response};
-use crate::readable::Readable;
-use crate::world::{self, Environment, Ref, Seat, Stimulus, World};
+use crate::presentation::Presentation;
+use crate::world::{self, Environment, Ref, Replica, Stimulus, World};
 
 /// The limits of the first part.
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +123,8 @@ impl<E: Environment> Healing<E> {
     }
 
     fn heal(&self, mut cluster: world::State<E>) -> world::State<E> {
-        let away: Vec<NodeId> = cluster.servers.iter().filter(|seat| seat.cut).map(|seat| seat.node.id()).collect();
+        let away: Vec<NodeId> =
+            cluster.servers.iter().filter(|replica| replica.cut).map(|replica| replica.node.id()).collect();
         for server in away {
             if self.flaw != Some(Flaw::OneStaysAway) || server != NodeId(3) {
                 let healed = self.world.next_state(&cluster, world::Action::Heal(server));
@@ -150,19 +151,19 @@ fn hears<E: Environment>(cluster: &world::State<E>, server: NodeId) -> bool {
 }
 
 /// Whether a server leads, and was not answered by a majority since its election timer fired last.
-fn waits_for_answers<S: StateMachine>(seat: &Seat<S>) -> bool {
-    let Role::Leader(leadership) = seat.node.role() else { return false };
+fn waits_for_answers<S: StateMachine>(replica: &Replica<S>) -> bool {
+    let Role::Leader(leadership) = replica.node.role() else { return false };
     let active = |voter: NodeId| leadership.progress.get(&voter).is_some_and(|progress| progress.active);
-    let members = seat.node.members();
-    let answered = members.voters().filter(|voter| *voter == seat.node.id() || active(*voter)).count();
+    let members = replica.node.members();
+    let answered = members.voters().filter(|voter| *voter == replica.node.id() || active(*voter)).count();
     2 * answered <= members.voters().count()
 }
 
 /// The server that leads with the highest term among its members, and has committed an entry of its term.
-fn leader<E: Environment>(cluster: &world::State<E>) -> Option<Ref<Seat<E::Machine>>> {
-    cluster.servers.iter().copied().find(|seat| {
-        let node = &seat.node;
-        let outranks = |other: &&Ref<Seat<E::Machine>>| {
+fn leader<E: Environment>(cluster: &world::State<E>) -> Option<Ref<Replica<E::Machine>>> {
+    cluster.servers.iter().copied().find(|replica| {
+        let node = &replica.node;
+        let outranks = |other: &&Ref<Replica<E::Machine>>| {
             node.members().get(other.node.id()).is_some() && other.node.term() > node.term()
         };
         node.is_leader()
@@ -175,14 +176,15 @@ fn leader<E: Environment>(cluster: &world::State<E>) -> Option<Ref<Seat<E::Machi
 fn is_caught_up<E: Environment>(cluster: &world::State<E>) -> bool {
     let Some(leader) = leader(cluster) else { return false };
     let last = leader.node.log().last();
-    let has_all = |seat: &Ref<Seat<E::Machine>>| seat.node.log().last() == last && seat.node.commit() == last.index;
-    cluster.servers.iter().filter(|seat| leader.node.members().get(seat.node.id()).is_some()).all(has_all)
+    let has_all =
+        |replica: &Ref<Replica<E::Machine>>| replica.node.log().last() == last && replica.node.commit() == last.index;
+    cluster.servers.iter().filter(|replica| leader.node.members().get(replica.node.id()).is_some()).all(has_all)
 }
 
 /// Whether a server knows of a member that came back without its disk, and has no vote yet.
 fn is_returning<E: Environment>(cluster: &world::State<E>) -> bool {
-    let returning = |seat: &Ref<Seat<E::Machine>>| {
-        seat.node.members().iter().any(|(_, member)| member.standing == Standing::Returning)
+    let returning = |replica: &Ref<Replica<E::Machine>>| {
+        replica.node.members().iter().any(|(_, member)| member.standing == Standing::Returning)
     };
     cluster.servers.iter().any(returning)
 }
@@ -214,7 +216,7 @@ impl<E: Environment> Hash for State<E> {
         if !self.healed {
             return self.cluster.hash(hasher);
         }
-        self.cluster.servers.iter().for_each(|seat| seat.digest(0).hash(hasher));
+        self.cluster.servers.iter().for_each(|replica| replica.digest(0).hash(hasher));
         self.cluster.network.iter().for_each(|message| message.digest(0).hash(hasher));
         self.cluster.violation.is_some().hash(hasher);
     }
@@ -284,7 +286,7 @@ impl<E: Environment> Model for Healing<E> {
             return Some(State { cluster: self.heal(last.cluster.clone()), healed: true });
         };
         let cluster = self.world.next_state(&last.cluster, action)?;
-        let fits = |seat: &Ref<Seat<E::Machine>>| seat.node.log().last().index.0 <= self.until.log;
+        let fits = |replica: &Ref<Replica<E::Machine>>| replica.node.log().last().index.0 <= self.until.log;
         (last.healed || cluster.servers.iter().all(fits)).then_some(State { cluster, healed: last.healed })
     }
 
@@ -303,7 +305,7 @@ impl<E: Environment> Model for Healing<E> {
     }
 }
 
-impl<E: Environment> Readable for Healing<E> {
+impl<E: Environment> Presentation for Healing<E> {
     fn sentence(&self, last: &State<E>, action: &Action<E>) -> String {
         match action {
             Action::Step(action) => self.world.sentence(&last.cluster, action),
@@ -336,8 +338,8 @@ impl<E: Environment> Live for Healing<E> {
             Stimulus::Deliver(_) => 1,
             Stimulus::ElectionTimeout => 1 << place,
             Stimulus::HeartbeatTimeout => {
-                let seat = state.cluster.server(*server);
-                let Role::Leader(leadership) = seat.node.role() else { return 0 };
+                let replica = state.cluster.server(*server);
+                let Role::Leader(leadership) = replica.node.role() else { return 0 };
                 let all_active = leadership.progress.values().all(|progress| progress.active);
                 1 << (place + 1) | u64::from(all_active) << (place + 2)
             }

@@ -29,10 +29,10 @@ use self::fair::{Fair, Question, search};
 pub use self::graph::{Graph, Unfinished};
 pub use self::lasso::{Lasso, NEVER};
 pub use self::registry::{Check, STATES, checks};
-use crate::readable::Readable;
+use crate::presentation::Presentation;
 
 /// A model whose liveness is checked. Its graph is finite, and states of one hash have the same future.
-pub trait Live: Readable {
+pub trait Live: Presentation {
     /// The assumptions: classes of actions, and how fairly each is taken. At most 64.
     fn classes(&self) -> Vec<Class>;
 

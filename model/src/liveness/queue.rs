@@ -27,8 +27,8 @@ use palisade_spec::raft::{Stamp, StateMachine};
 use stateright::{Model, Property};
 
 use super::{Class, Fairness, Live, Response};
-use crate::facts::Facts;
-use crate::readable::Readable;
+use crate::presentation::Presentation;
+use crate::state_table::StateTable;
 
 /// The limits of one configuration. Nothing that goes on for ever is limited.
 #[derive(Clone, Copy, Debug)]
@@ -185,15 +185,15 @@ impl Queue {
         state.table.lock(&self.keys[key]).is_some_and(|lock| lock.holder.session.nonce == client as u64)
     }
 
-    fn facts(&self, state: &State) -> Facts {
-        let mut facts = Facts::default();
+    fn table(&self, state: &State) -> StateTable {
+        let mut table = StateTable::default();
         for key in &self.keys {
             let who = |id: SessionId| format!("client {}", id.nonce + 1);
             let (holder, queue) = state.table.lock(key).map_or_else(Default::default, |lock| {
                 let queue: Vec<String> = lock.queue.iter().map(|waiter| who(waiter.session)).collect();
                 (who(lock.holder.session), queue.join(", "))
             });
-            facts.fields(format!("key {key}"), [("held by", holder), ("queue", queue)]);
+            table.fields(format!("key {key}"), [("held by", holder), ("queue", queue)]);
         }
         for (number, client) in state.clients.iter().enumerate() {
             let mode = match client.mode {
@@ -205,9 +205,9 @@ impl Queue {
                 true => "is due".to_string(),
                 false => format!("has {} left", session.deadline.0 - state.now.0),
             });
-            facts.fields(format!("client {}", number + 1), [("", mode.to_string()), ("session", left)]);
+            table.fields(format!("client {}", number + 1), [("", mode.to_string()), ("session", left)]);
         }
-        facts
+        table
     }
 }
 
@@ -274,7 +274,7 @@ impl fmt::Debug for State {
             sweeps_catch_up: false,
             flaw: None,
         };
-        fmt::Display::fmt(&Queue::new(bounds).facts(self), f)
+        fmt::Display::fmt(&Queue::new(bounds).table(self), f)
     }
 }
 
@@ -387,11 +387,11 @@ impl Model for Queue {
 
     fn format_step(&self, last: &State, action: Action) -> Option<String> {
         let next = self.next_state(last, action)?;
-        Some(self.facts(&next).since(&self.facts(last)).join("\n"))
+        Some(self.table(&next).since(&self.table(last)).join("\n"))
     }
 }
 
-impl Readable for Queue {}
+impl Presentation for Queue {}
 
 impl Live for Queue {
     fn classes(&self) -> Vec<Class> {

@@ -181,7 +181,7 @@ impl stateright::Model for Bounded {
     }
 }
 
-impl crate::readable::Readable for Bounded {}
+impl crate::presentation::Presentation for Bounded {}
 
 impl Live for Bounded {
     fn classes(&self) -> Vec<super::Class> {

@@ -27,7 +27,7 @@ pub(super) fn answer_is_true(step: &Step<'_>) -> Check {
         }
         (Some(_), _) => false,
     };
-    require("answers are true", is_true, || format!("{command:?} was told {reply:?}"))
+    require("replies match the table", is_true, || format!("{command:?} was told {reply:?}"))
 }
 
 /// The sessions that came to be.

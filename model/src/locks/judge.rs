@@ -112,7 +112,7 @@ fn release_is_ones_own(step: &Step<'_>) -> Check {
     };
     let (was, is): ((Token, Vec<SessionId>), _) = (line(step.found), line(step.after));
     let meant = Step::has_claim(step.found, *session, key, *claim);
-    require("release is one's own", meant || was == is, || {
+    require("release by holder only", meant || was == is, || {
         format!("{:?} means no claim, and made {was:?} into {is:?}", step.command)
     })
 }
@@ -195,7 +195,7 @@ fn numbers_stay_with_their_claims(step: &Step<'_>) -> Check {
                 }
                 _ => known,
             };
-            require("answers are true", number == given, || {
+            require("replies match the table", number == given, || {
                 format!("the claim of {id} on {key} is that of operation {given:?}, not {number:?}")
             })?;
         }

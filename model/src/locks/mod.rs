@@ -27,7 +27,7 @@ pub use self::judge::{execute, judge};
 use self::requests::Requests;
 pub use self::requests::{Request, Start};
 use crate::diagram::Diagram;
-use crate::readable::{Readable, Way};
+use crate::presentation::{Presentation, Way};
 use crate::world::digest::Renaming;
 use crate::world::intern::{Interner, Ref};
 use crate::world::memo::Memo;
@@ -46,9 +46,9 @@ pub struct Bounds {
     /// How many numbered operations a client sends.
     pub operations: usize,
     /// What numbered operations there are.
-    pub numbered: &'static [Deed],
+    pub numbered: &'static [Operation],
     /// What there is without a number, for every session, at any moment and any number of times.
-    pub unnumbered: &'static [Deed],
+    pub unnumbered: &'static [Operation],
     /// How many grants there are.
     pub grants: u64,
     /// How long sessions live without a sign of life, in ticks.
@@ -61,7 +61,7 @@ pub struct Bounds {
 
 /// What can be done with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Deed {
+pub enum Operation {
     /// Acquire, and wait if it is held.
     Wait,
     /// Acquire, if it is free.
@@ -105,7 +105,7 @@ pub struct State {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// A client sends its next operation.
-    Send(usize, Deed, usize),
+    Send(usize, Operation, usize),
     /// An operation that was sent is applied: for the first time, or again.
     Apply(usize, usize),
     /// A request without a number is applied.
@@ -150,7 +150,7 @@ impl Hash for State {
 /// A table, for people.
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&show::facts(self), f)
+        fmt::Display::fmt(&show::table(self), f)
     }
 }
 
@@ -193,16 +193,16 @@ impl Locks {
     }
 
     /// What a client sends.
-    fn command(&self, number: usize, client: &Client, deed: Deed, key: usize) -> Command {
+    fn command(&self, number: usize, client: &Client, operation: Operation, key: usize) -> Command {
         let (session, sequence) = (self.session(number), Some(Sequence(client.sent.len() as u64 + 1)));
         let token = client.granted[key].unwrap_or(Token(u64::MAX));
         let key = self.keys[key].clone();
-        match deed {
-            Deed::Wait => Command::Acquire { session, sequence, key, wait: true },
-            Deed::Try => Command::Acquire { session, sequence, key, wait: false },
-            Deed::Release => Command::Release { session, sequence, key, claim: Claim::Held(token) },
-            Deed::Withdraw => Command::Release { session, sequence, key, claim: Claim::Either },
-            Deed::Leave => Command::Release { session, sequence, key, claim: Claim::Waiting },
+        match operation {
+            Operation::Wait => Command::Acquire { session, sequence, key, wait: true },
+            Operation::Try => Command::Acquire { session, sequence, key, wait: false },
+            Operation::Release => Command::Release { session, sequence, key, claim: Claim::Held(token) },
+            Operation::Withdraw => Command::Release { session, sequence, key, claim: Claim::Either },
+            Operation::Leave => Command::Release { session, sequence, key, claim: Claim::Waiting },
         }
     }
 
@@ -289,7 +289,7 @@ impl Model for Locks {
         for (number, client) in state.clients.iter().enumerate() {
             if client.sent.len() < self.bounds.operations {
                 for key in 0..self.bounds.keys {
-                    actions.extend(self.bounds.numbered.iter().map(|&deed| Action::Send(number, deed, key)));
+                    actions.extend(self.bounds.numbered.iter().map(|&operation| Action::Send(number, operation, key)));
                 }
             }
             actions.extend((0..client.sent.len()).map(|operation| Action::Apply(number, operation)));
@@ -303,9 +303,10 @@ impl Model for Locks {
 
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
         let next = match action {
-            Action::Send(number, deed, key) => {
+            Action::Send(number, operation, key) => {
                 let mut next = last.clone();
-                let command = self.payload(Payload::Command(self.command(number, &last.clients[number], deed, key)));
+                let command =
+                    self.payload(Payload::Command(self.command(number, &last.clients[number], operation, key)));
                 self.change(&mut next, number, |client| client.sent.push(command));
                 next
             }
@@ -327,7 +328,7 @@ impl Model for Locks {
     }
 
     fn format_step(&self, last: &State, action: Action) -> Option<String> {
-        Some(show::facts(&self.next_state(last, action)?).since(&show::facts(last)).join("\n"))
+        Some(show::table(&self.next_state(last, action)?).since(&show::table(last)).join("\n"))
     }
 
     fn as_svg(&self, path: Path<State, Action>) -> Option<String> {
@@ -335,7 +336,7 @@ impl Model for Locks {
     }
 }
 
-impl Readable for Locks {
+impl Presentation for Locks {
     /// There are hundreds of requests that may be applied at any moment; time must pass among them.
     fn weight(action: &Action) -> u32 {
         match action {

@@ -4,7 +4,7 @@ use palisade_spec::lock::{Command, Sequence, SessionId, Token};
 use palisade_spec::raft::Payload;
 use stateright::Property;
 
-use super::{Deed, Locks, State};
+use super::{Locks, Operation, State};
 use crate::world::violates;
 
 macro_rules! always {
@@ -19,8 +19,8 @@ pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
         "FIFO order",
         "no early expiry",
         "exactly once",
-        "release is one's own",
-        "answers are true",
+        "release by holder only",
+        "replies match the table",
         "table soundness",
     ]
     .to_vec();
@@ -54,7 +54,8 @@ pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
         Property::sometimes("a release may arrive when the lock is another's", |model: &Locks, state: &State| {
             let held = || state.table.locks().values();
             // Without a number, whatever was granted may be released at any moment.
-            if model.bounds.unnumbered.contains(&Deed::Release) && held().any(|lock| lock.holder.token > Token(1)) {
+            if model.bounds.unnumbered.contains(&Operation::Release) && held().any(|lock| lock.holder.token > Token(1))
+            {
                 return true;
             }
             let stale = |request: &Payload<Command>| match request {

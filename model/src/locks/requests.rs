@@ -8,7 +8,7 @@
 use palisade_spec::lock::{Claim, Command, Key, Opening, Owner, SessionId, Token, Ttl};
 use palisade_spec::raft::Payload;
 
-use super::{Bounds, Deed, State};
+use super::{Bounds, Operation, State};
 use crate::world::Ref;
 
 /// A command that needs no client.
@@ -83,15 +83,15 @@ fn of(bounds: &Bounds, keys: &[Key], session: SessionId) -> Vec<(Token, Command)
     let signs = [Command::KeepAlive { sessions: vec![session] }, Command::Close { session }];
     let mut all: Vec<(Token, Command)> = signs.map(|command| (Token(0), command)).into();
     for key in keys {
-        for deed in bounds.unnumbered {
+        for operation in bounds.unnumbered {
             let acquire = |wait| Command::Acquire { session, sequence: None, key: key.clone(), wait };
             let release = |claim| Command::Release { session, sequence: None, key: key.clone(), claim };
-            match deed {
-                Deed::Wait => all.push((Token(0), acquire(true))),
-                Deed::Try => all.push((Token(0), acquire(false))),
-                Deed::Withdraw => all.push((Token(0), release(Claim::Either))),
-                Deed::Leave => all.push((Token(0), release(Claim::Waiting))),
-                Deed::Release => {
+            match operation {
+                Operation::Wait => all.push((Token(0), acquire(true))),
+                Operation::Try => all.push((Token(0), acquire(false))),
+                Operation::Withdraw => all.push((Token(0), release(Claim::Either))),
+                Operation::Leave => all.push((Token(0), release(Claim::Waiting))),
+                Operation::Release => {
                     let tokens = (1..=bounds.grants).map(Token);
                     all.extend(tokens.map(|token| (token, release(Claim::Held(token)))));
                 }

@@ -5,10 +5,10 @@ use palisade_spec::raft::Payload;
 use serde_json::{Value, json};
 use stateright::Model;
 
-use super::{Action, Deed, Locks, State};
+use super::{Action, Locks, Operation, State};
 use crate::diagram::{Diagram, Fate, Tone};
-use crate::facts::{Facts, Field};
-use crate::world::Legible;
+use crate::state_table::{Field, StateTable};
+use crate::world::Notation;
 
 /// A session as its number, which is enough where nonces are the same for all.
 fn session(id: SessionId) -> String {
@@ -19,7 +19,7 @@ fn numbered(sequence: Option<Sequence>) -> String {
     sequence.map_or(String::new(), |sequence| format!("#{sequence}"))
 }
 
-impl Legible for LockTable {
+impl Notation for LockTable {
     fn command(command: &Command) -> String {
         let waits = |wait: bool| if wait { "" } else { "?" };
         match command {
@@ -70,10 +70,10 @@ impl Legible for LockTable {
 }
 
 /// Everything that is worth saying of a table and its clients.
-pub(super) fn facts(state: &State) -> Facts {
-    let mut facts = Facts::default();
+pub(super) fn table(state: &State) -> StateTable {
+    let mut rows = StateTable::default();
     let table = &*state.table;
-    facts.items(
+    rows.items(
         "locks",
         table.locks().iter().map(|(key, lock)| {
             let waiters =
@@ -92,19 +92,19 @@ pub(super) fn facts(state: &State) -> Facts {
         let last = numbered(known.last);
         let once = if known.once { "its lock" } else { "" };
         let fields = [("until", known.deadline.to_string()), ("did", last), ("opened for", once.to_string())];
-        facts.fields(session(*id), fields);
+        rows.fields(session(*id), fields);
     }
     for (number, client) in state.clients.iter().enumerate() {
         let sent = client.sent.iter().map(|sent| words(sent));
         let told = client.granted.iter().flatten().map(|token| format!("token {token}")).collect::<Vec<_>>();
         let fields = [("was told", told.join(", ")), ("sent", sent.collect::<Vec<_>>().join(", "))];
-        facts.fields(format!("client {}", number + 1), fields);
+        rows.fields(format!("client {}", number + 1), fields);
     }
-    facts.fields("cluster time", [("", state.now.to_string())]);
-    facts.fields("greatest token", [("", state.greatest.to_string())]);
+    rows.fields("cluster time", [("", state.now.to_string())]);
+    rows.fields("greatest token", [("", state.greatest.to_string())]);
     let violation = state.violation.map_or(String::new(), |violation| violation.to_string());
-    facts.fields("VIOLATED", [("", violation)]);
-    facts
+    rows.fields("VIOLATED", [("", violation)]);
+    rows
 }
 
 fn words(payload: &Payload<Command>) -> String {
@@ -115,13 +115,13 @@ fn words(payload: &Payload<Command>) -> String {
     }
 }
 
-fn deed(deed: Deed, key: &str) -> String {
-    match deed {
-        Deed::Wait => format!("acquire {key}, and wait for it"),
-        Deed::Try => format!("acquire {key} if it is free"),
-        Deed::Release => format!("release {key}"),
-        Deed::Withdraw => format!("drop its claim on {key}"),
-        Deed::Leave => format!("give up its place at {key}"),
+fn operation(operation: Operation, key: &str) -> String {
+    match operation {
+        Operation::Wait => format!("acquire {key}, and wait for it"),
+        Operation::Try => format!("acquire {key} if it is free"),
+        Operation::Release => format!("release {key}"),
+        Operation::Withdraw => format!("drop its claim on {key}"),
+        Operation::Leave => format!("give up its place at {key}"),
     }
 }
 
@@ -145,8 +145,8 @@ fn asked(command: &Command) -> String {
         Command::Release { session: id, key, claim, .. } => {
             let claim = match claim {
                 Claim::Held(token) => format!("release {key}, held with token {token}"),
-                Claim::Waiting => deed(Deed::Leave, key.as_str()),
-                Claim::Either => deed(Deed::Withdraw, key.as_str()),
+                Claim::Waiting => operation(Operation::Leave, key.as_str()),
+                Claim::Either => operation(Operation::Withdraw, key.as_str()),
             };
             format!("a request of {} without a number is applied: {claim}", session(*id))
         }
@@ -159,7 +159,7 @@ impl Locks {
         let key = |place: &usize| self.keys[*place].as_str();
         match action {
             Action::Send(client, what, place) => {
-                format!("client {} sends a request: {}", client + 1, deed(*what, key(place)))
+                format!("client {} sends a request: {}", client + 1, operation(*what, key(place)))
             }
             Action::Apply(client, operation) => {
                 format!("operation {} of client {} is applied", operation + 1, client + 1)
@@ -218,7 +218,7 @@ impl Locks {
             match action {
                 Action::Send(client, what, place) => {
                     sent[*client].push(row);
-                    diagram.note((client + 1, row), deed(*what, self.keys[*place].as_str()), Tone::Plain);
+                    diagram.note((client + 1, row), operation(*what, self.keys[*place].as_str()), Tone::Plain);
                 }
                 Action::Apply(client, operation) => {
                     let from = (client + 1, sent[*client][*operation]);

@@ -12,7 +12,7 @@ use serde::Serialize;
 use stateright::Property;
 
 use crate::raft::Tape;
-use crate::world::{Asked, Environment, Machine, Ref, Seat, World};
+use crate::world::{Asked, Environment, Machine, Ref, Replica, World};
 
 /// Operators, and a client that proposes an entry now and then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -51,14 +51,15 @@ impl Operators {
     }
 
     /// What they may ask, and of whom.
-    pub(crate) fn choices<S: Machine>(&self, servers: &[Ref<Seat<S>>], moves: &mut Vec<Move>) {
-        let room = |seat: &&Ref<Seat<S>>| seat.node.is_leader() && seat.node.log().last().index < Index(self.log);
+    pub(crate) fn choices<S: Machine>(&self, servers: &[Ref<Replica<S>>], moves: &mut Vec<Move>) {
+        let room =
+            |replica: &&Ref<Replica<S>>| replica.node.is_leader() && replica.node.log().last().index < Index(self.log);
         for leader in servers.iter().filter(room) {
             let (id, members) = (leader.node.id(), leader.node.members());
             if self.made < self.most {
                 moves.push(Move::Propose(id));
             }
-            for server in servers.iter().map(|seat| seat.node.id()) {
+            for server in servers.iter().map(|replica| replica.node.id()) {
                 match members.get(server).map(|member| member.standing) {
                     None if self.left.additions > 0 => moves.push(Move::Add(id, server)),
                     Some(Standing::Learner) if self.left.promotions > 0 => moves.push(Move::Promote(id, server)),
@@ -69,7 +70,8 @@ impl Operators {
                 }
                 let leaves_two = !members.is_voter(server) || members.voters().count() > 2;
                 if members.get(server).is_some() && leaves_two && self.left.replacements > 0 {
-                    let by = servers.iter().find(|seat| seat.node.term() == Term(0)).map(|seat| seat.node.id());
+                    let by =
+                        servers.iter().find(|replica| replica.node.term() == Term(0)).map(|replica| replica.node.id());
                     moves.extend(by.map(|by| Move::Replace { leader: id, lost: server, by }));
                 }
             }
@@ -139,7 +141,7 @@ impl Environment for Operators {
         properties::properties(world)
     }
 
-    fn moves(&self, servers: &[Ref<Seat<Tape>>], moves: &mut Vec<Move>) {
+    fn moves(&self, servers: &[Ref<Replica<Tape>>], moves: &mut Vec<Move>) {
         self.choices(servers, moves);
     }
 
@@ -172,7 +174,7 @@ mod tests {
     use super::Changes;
     use crate::check::{Effort, explore};
     use crate::models::{JOINED, membership, prompt};
-    use crate::readable::Readable;
+    use crate::presentation::Presentation;
     use crate::world::Bounds;
 
     #[test]

@@ -7,7 +7,7 @@ use stateright::Property;
 
 use super::Operators;
 use crate::raft::{Tape, consensus};
-use crate::world::{Environment, Ref, Seat, State, World, always};
+use crate::world::{Environment, Ref, Replica, State, World, always};
 
 type S = State<Operators>;
 
@@ -17,11 +17,11 @@ pub(super) fn properties(world: &World<Operators>) -> Vec<Property<World<Operato
     all.extend(memberships());
     all.extend([
         Property::sometimes("two leaders have different members", |_, state: &S| {
-            let all = || leaders(state).map(|seat| seat.node.members());
+            let all = || leaders(state).map(|replica| replica.node.members());
             all().any(|a| all().any(|b| a != b))
         }),
         Property::sometimes("two leaders have a change under way", |_, state: &S| {
-            let open = |seat: &&Ref<Seat<Tape>>| seat.node.log().members_since() > seat.node.commit();
+            let open = |replica: &&Ref<Replica<Tape>>| replica.node.log().members_since() > replica.node.commit();
             leaders(state).filter(open).count() > 1
         }),
         Property::sometimes("a change stands in a log where another entry is committed", |_, state: &S| {
@@ -33,15 +33,15 @@ pub(super) fn properties(world: &World<Operators>) -> Vec<Property<World<Operato
         Property::sometimes("a change is gone from every log", |_, state: &S| {
             let standing: BTreeSet<(Index, u64)> =
                 changes(state).into_iter().map(|(_, change)| (change.index, change.term.0)).collect();
-            let snapshots = state.servers.iter().any(|seat| seat.node.log().base().index > Index(0));
+            let snapshots = state.servers.iter().any(|replica| replica.node.log().base().index > Index(0));
             !snapshots && standing.len() < usize::from(state.environment.changed)
         }),
         Property::sometimes("a removal is committed", |_, state: &S| {
             committed_changes(state)
-                .any(|(_, members)| state.servers.iter().any(|seat| members.was_removed(seat.node.id())))
+                .any(|(_, members)| state.servers.iter().any(|replica| members.was_removed(replica.node.id())))
         }),
         Property::sometimes("a leader that is no member leads on", |_, state: &S| {
-            leaders(state).any(|seat| seat.node.members().get(seat.node.id()).is_none())
+            leaders(state).any(|replica| replica.node.members().get(replica.node.id()).is_none())
         }),
         Property::sometimes("a leader removed itself, and leads no more", |_, state: &S| {
             committed_changes(state).any(|(entry, members)| {
@@ -62,41 +62,44 @@ pub(super) fn properties(world: &World<Operators>) -> Vec<Property<World<Operato
     if world.bounds.joiners > 0 {
         all.extend([
             Property::sometimes("a learner has a committed entry", |_, state: &S| {
-                let learns = |seat: &Ref<Seat<Tape>>| {
-                    let id = seat.node.id();
-                    seat.node.members().get(id).is_some() && !seat.node.members().is_voter(id)
+                let learns = |replica: &Ref<Replica<Tape>>| {
+                    let id = replica.node.id();
+                    replica.node.members().get(id).is_some() && !replica.node.members().is_voter(id)
                 };
-                state.servers.iter().any(|seat| learns(seat) && seat.node.commit() > Index(0))
+                state.servers.iter().any(|replica| learns(replica) && replica.node.commit() > Index(0))
             }),
             Property::sometimes(
                 "a server that joined votes for itself or another",
                 |world: &World<Operators>, state: &S| {
-                    joiners(world, state).any(|seat| seat.node.hard_state().vote.is_some())
+                    joiners(world, state).any(|replica| replica.node.hard_state().vote.is_some())
                 },
             ),
             Property::sometimes("a server that joined leads", |world: &World<Operators>, state: &S| {
-                joiners(world, state).any(|seat| seat.node.is_leader())
+                joiners(world, state).any(|replica| replica.node.is_leader())
             }),
             Property::sometimes("a server votes for one that it does not know as a member", |_, state: &S| {
-                let stranger = |seat: &Ref<Seat<Tape>>, vote: NodeId| seat.node.members().get(vote).is_none();
-                state.servers.iter().any(|seat| seat.node.hard_state().vote.is_some_and(|vote| stranger(seat, vote)))
+                let stranger = |replica: &Ref<Replica<Tape>>, vote: NodeId| replica.node.members().get(vote).is_none();
+                state
+                    .servers
+                    .iter()
+                    .any(|replica| replica.node.hard_state().vote.is_some_and(|vote| stranger(replica, vote)))
             }),
         ]);
     }
     if world.bounds.snapshots > 0 {
         all.extend([
             Property::sometimes("a log begins after a change", |_, state: &S| {
-                let begins = |seat: &Ref<Seat<Tape>>| seat.node.log().base().index;
+                let begins = |replica: &Ref<Replica<Tape>>| replica.node.log().base().index;
                 let first = committed_changes(state).next().map(|(entry, _)| entry.index);
-                first.is_some_and(|first| state.servers.iter().any(|seat| begins(seat) >= first))
+                first.is_some_and(|first| state.servers.iter().any(|replica| begins(replica) >= first))
             }),
             Property::sometimes(
                 "a server that joined has another one's snapshot",
                 |world: &World<Operators>, state: &S| {
                     let taken = usize::from(world.bounds.snapshots - state.snapshots);
-                    let has = |seat: &&Ref<Seat<Tape>>| seat.disk.snapshot.last.index > Index(0);
+                    let has = |replica: &&Ref<Replica<Tape>>| replica.disk.snapshot.last.index > Index(0);
                     let have = state.servers.iter().filter(has).count();
-                    have > taken && joiners(world, state).any(|seat| has(&seat))
+                    have > taken && joiners(world, state).any(|replica| has(&replica))
                 },
             ),
         ]);
@@ -115,21 +118,21 @@ pub(crate) fn memberships<E: Environment>() -> [Property<World<E>>; 5] {
     ]
 }
 
-fn leaders(state: &S) -> impl Iterator<Item = &Ref<Seat<Tape>>> {
-    state.servers.iter().filter(|seat| seat.node.is_leader())
+fn leaders(state: &S) -> impl Iterator<Item = &Ref<Replica<Tape>>> {
+    state.servers.iter().filter(|replica| replica.node.is_leader())
 }
 
-fn joiners<'a>(world: &World<Operators>, state: &'a S) -> impl Iterator<Item = &'a Ref<Seat<Tape>>> {
+fn joiners<'a>(world: &World<Operators>, state: &'a S) -> impl Iterator<Item = &'a Ref<Replica<Tape>>> {
     let founders = NodeId(world.bounds.servers);
-    state.servers.iter().filter(move |seat| seat.node.id() > founders)
+    state.servers.iter().filter(move |replica| replica.node.id() > founders)
 }
 
 /// The changes in all logs, and whose log it is.
 fn changes(state: &S) -> Vec<(NodeId, Position)> {
     let is_change = |entry: &&Entry<u8>| matches!(entry.payload, Payload::Members(_));
-    let of = |seat: &Ref<Seat<Tape>>| {
-        let id = seat.node.id();
-        let entries = seat.node.log().entries().iter().filter(is_change);
+    let of = |replica: &Ref<Replica<Tape>>| {
+        let id = replica.node.id();
+        let entries = replica.node.log().entries().iter().filter(is_change);
         entries.map(|entry| (id, entry.position())).collect::<Vec<_>>()
     };
     state.servers.iter().flat_map(of).collect()

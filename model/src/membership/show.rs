@@ -5,19 +5,19 @@ use serde_json::{Value, json};
 
 use super::{Move, Operators};
 use crate::diagram::Tone;
-use crate::facts::Facts;
-use crate::world::{Shown, Told};
+use crate::state_table::StateTable;
+use crate::world::{DescribeEnvironment, DescribeMove};
 
-impl Shown for Operators {
-    fn facts(&self, facts: &mut Facts) {
-        facts.fields("clients", [("proposed", format!("{} of {}", self.made, self.most))]);
+impl DescribeEnvironment for Operators {
+    fn table(&self, table: &mut StateTable) {
+        table.fields("clients", [("proposed", format!("{} of {}", self.made, self.most))]);
         let left = [
             ("may add", self.left.additions),
             ("may promote", self.left.promotions),
             ("may remove", self.left.removals),
             ("may replace", self.left.replacements),
         ];
-        facts.fields("operators", left.map(|(name, count)| (name, count.to_string())));
+        table.fields("operators", left.map(|(name, count)| (name, count.to_string())));
     }
 
     fn lifelines(&self) -> Vec<String> {
@@ -42,7 +42,7 @@ impl Move {
     }
 }
 
-impl Told for Move {
+impl DescribeMove for Move {
     fn sentence(&self) -> String {
         match self.parts() {
             (_, Some(lost), leader) if let Move::Replace { by, .. } = self => {

@@ -30,9 +30,9 @@ use self::build::MutantBuilds;
 pub use self::build::mirror;
 pub use self::list::{Claims, Mutant, mutants};
 pub use self::switches::{ON, SWITCHES, with_switches};
-use crate::kept::{Kept, replace};
 use crate::liveness::{Check, STATES, Unfinished, checks};
 use crate::models::models as registry;
+use crate::saved_traces::{SavedTrace, replace};
 use crate::trace::Trace;
 
 /// What went wrong with a list, a source, a build or a search. A bug that survives is no error: it is a result.
@@ -249,7 +249,7 @@ fn keep_scene(file: &Path, mutant: &Mutant, path: &[Value]) -> Result<(), Error>
         return Ok(());
     };
     let scene = named.model.follow(path).expect("a model has a beginning");
-    let kept = Kept {
+    let kept = SavedTrace {
         model: mutant.model.clone(),
         property: mutant.property.clone(),
         mutant: Some(mutant.name.clone()),

@@ -9,7 +9,7 @@ use palisade_spec::raft::NodeId;
 
 use crate::check::{Effort, Verdict};
 use crate::cluster::Around;
-use crate::locks::{self, Deed, Locks, Start};
+use crate::locks::{self, Locks, Operation, Start};
 use crate::membership::{Changes, addition};
 use crate::models::{
     AROUND, CALLED, CLUSTER, EACH, EVERY_DEED, EVERY_START, JOINED, LOCKS, Named, Run, Tier, cluster, heard, holds,
@@ -461,17 +461,23 @@ pub(crate) fn models() -> Vec<Named> {
         lock_table(
             "locks-try",
             "2 sessions, 1 key, 2 acquires each, that wait or do not",
-            locks::Bounds { sessions: 2, opened: 2, numbered: &[Deed::Wait, Deed::Try], ..LOCKS },
+            locks::Bounds { sessions: 2, opened: 2, numbered: &[Operation::Wait, Operation::Try], ..LOCKS },
         ),
         lock_table(
             "locks-withdraw",
             "2 sessions, 1 key, 2 operations each: acquires that wait, and releases of whatever there is; sweeps that end both",
-            locks::Bounds { sessions: 2, opened: 2, numbered: &[Deed::Wait, Deed::Withdraw], sweep: 4, ..LOCKS },
+            locks::Bounds {
+                sessions: 2,
+                opened: 2,
+                numbered: &[Operation::Wait, Operation::Withdraw],
+                sweep: 4,
+                ..LOCKS
+            },
         ),
         lock_table(
             "locks-sweeps",
             "3 sessions, 2 keys, acquires that wait, any number of times, 3 grants; sweeps that end all",
-            locks::Bounds { keys: 2, operations: 0, unnumbered: &[Deed::Wait], grants: 3, sweep: 16, ..LOCKS },
+            locks::Bounds { keys: 2, operations: 0, unnumbered: &[Operation::Wait], grants: 3, sweep: 16, ..LOCKS },
         ),
         lock_table(
             "locks-three-keys",
@@ -481,7 +487,7 @@ pub(crate) fn models() -> Vec<Named> {
                 opened: 2,
                 keys: 3,
                 operations: 0,
-                unnumbered: &[Deed::Wait, Deed::Withdraw],
+                unnumbered: &[Operation::Wait, Operation::Withdraw],
                 grants: 4,
                 ticks: 0,
                 ..LOCKS
@@ -494,7 +500,7 @@ pub(crate) fn models() -> Vec<Named> {
                 sessions: 1,
                 openings: &[Start::Wait],
                 opened: 3,
-                numbered: &[Deed::Wait, Deed::Release],
+                numbered: &[Operation::Wait, Operation::Release],
                 ..LOCKS
             },
         ),
@@ -509,7 +515,7 @@ pub(crate) fn models() -> Vec<Named> {
             locks::Bounds {
                 sessions: 2,
                 opened: 2,
-                numbered: &[Deed::Wait],
+                numbered: &[Operation::Wait],
                 unnumbered: &EVERY_DEED,
                 grants: 3,
                 ..LOCKS

@@ -12,7 +12,7 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use super::{Error, Mutant};
 
 /// What says which bug is on, by its number, to the binary that has the switches. None is on without it.
-pub const ON: &str = "PALISADE_SEEDED_BUG";
+pub const ON: &str = "PALISADE_MUTANT";
 
 /// The end of the mutated crate's `lib.rs`: the switches.
 pub const SWITCHES: &str = r#"
@@ -24,7 +24,7 @@ pub mod mutants {
     #[must_use]
     pub fn is_on(number: usize) -> bool {
         static ON: std::sync::OnceLock<Option<usize>> = std::sync::OnceLock::new();
-        *ON.get_or_init(|| std::env::var("PALISADE_SEEDED_BUG").ok()?.parse().ok()) == Some(number)
+        *ON.get_or_init(|| std::env::var("PALISADE_MUTANT").ok()?.parse().ok()) == Some(number)
     }
 }
 "#;

@@ -10,7 +10,7 @@ use stateright::Property;
 
 pub use self::properties::consensus;
 pub use self::proposers::Proposers;
-use crate::world::{Asked, Environment, Machine, Ref, Seat, World};
+use crate::world::{Asked, Environment, Machine, Ref, Replica, World};
 
 /// A state machine that remembers what it was told, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -52,8 +52,8 @@ impl Proposals {
 }
 
 /// All pairs of a leader and a voter that it may hand over to.
-pub(crate) fn handovers<S: Machine>(servers: &[Ref<Seat<S>>]) -> impl Iterator<Item = (NodeId, NodeId)> {
-    servers.iter().map(|seat| &seat.node).filter(|node| node.is_leader()).flat_map(|leader| {
+pub(crate) fn handovers<S: Machine>(servers: &[Ref<Replica<S>>]) -> impl Iterator<Item = (NodeId, NodeId)> {
+    servers.iter().map(|replica| &replica.node).filter(|node| node.is_leader()).flat_map(|leader| {
         let others = leader.members().voters().filter(|&voter| voter != leader.id());
         others.map(|voter| (leader.id(), voter))
     })
@@ -78,11 +78,11 @@ impl Environment for Proposals {
         properties::properties(world)
     }
 
-    fn moves(&self, servers: &[Ref<Seat<Tape>>], moves: &mut Vec<Move>) {
+    fn moves(&self, servers: &[Ref<Replica<Tape>>], moves: &mut Vec<Move>) {
         moves.extend(self.clients.choices(servers).map(Move::Propose));
         if self.ticks > 0 {
-            let leaders = servers.iter().filter(|seat| seat.node.is_leader());
-            moves.extend(leaders.map(|seat| Move::Tick(seat.node.id())));
+            let leaders = servers.iter().filter(|replica| replica.node.is_leader());
+            moves.extend(leaders.map(|replica| Move::Tick(replica.node.id())));
         }
         if self.transfers > 0 {
             moves.extend(handovers(servers).map(|(leader, to)| Move::Transfer(leader, to)));

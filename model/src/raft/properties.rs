@@ -4,7 +4,7 @@ use palisade_spec::raft::{Body, HardState, Index, Log, Message, Node, Role, Stam
 use stateright::Property;
 
 use super::{Proposals, Tape};
-use crate::world::{Environment, Ref, Seat, State, World, always};
+use crate::world::{Environment, Ref, Replica, State, World, always};
 
 type S = State<Proposals>;
 
@@ -17,18 +17,18 @@ pub fn consensus<E: Environment>() -> Vec<Property<World<E>>> {
         "committed by a majority",
         "leader completeness",
         "state machine safety",
-        "applied alike",
+        "replica agreement",
         "node soundness",
         "assertions",
-        "all is written",
-        "answers name their entries",
-        "acknowledgements are true",
-        "snapshots are true",
+        "memory matches disk",
+        "replies name their entries",
+        "acknowledgements match the log",
+        "snapshots match the log",
         "later terms are adopted",
         "unheard leader steps down",
-        "time stops in a handover",
+        "time stops during a transfer",
         "expiry is on its way",
-        "limits are kept",
+        "limits hold",
         "terms only grow",
         "one vote a term",
         "commit only grows",
@@ -45,7 +45,7 @@ pub(super) fn properties(world: &World<Proposals>) -> Vec<Property<World<Proposa
         Property::sometimes("a leader is elected", |_, state: &S| leaders(state).count() > 0),
         Property::sometimes("two servers think they lead", |_, state: &S| leaders(state).count() > 1),
         Property::sometimes("two servers gave their votes to different candidates", |_, state: &S| {
-            let hard = |seat: &Ref<Seat<Tape>>| seat.node.hard_state();
+            let hard = |replica: &Ref<Replica<Tape>>| replica.node.hard_state();
             let differ = |a: HardState, b: HardState| {
                 a.term == b.term && a.vote.is_some() && b.vote.is_some() && a.vote != b.vote
             };
@@ -53,16 +53,16 @@ pub(super) fn properties(world: &World<Proposals>) -> Vec<Property<World<Proposa
         }),
         Property::sometimes("a leader inherits a committed entry", |_, state: &S| {
             let inherits = |node: &Node<Tape>| state.ghost.committed_in.values().any(|&term| term < node.term());
-            leaders(state).any(|seat| inherits(&seat.node))
+            leaders(state).any(|replica| inherits(&replica.node))
         }),
         Property::sometimes("a proposal is committed", |_, state: &S| {
             state.ghost.machines.last().is_some_and(|tape| !tape.0.is_empty())
         }),
         Property::sometimes("every server has applied a proposal", |_, state: &S| {
-            state.servers.iter().all(|seat| !seat.node.machine().0.is_empty())
+            state.servers.iter().all(|replica| !replica.node.machine().0.is_empty())
         }),
         Property::sometimes("two logs conflict", |_, state: &S| {
-            let logs = || state.servers.iter().map(|seat| seat.node.log());
+            let logs = || state.servers.iter().map(|replica| replica.node.log());
             logs().any(|a| logs().any(|b| conflict(a, b)))
         }),
         Property::sometimes("an entry of an earlier term is committed", |_, state: &S| {
@@ -72,24 +72,25 @@ pub(super) fn properties(world: &World<Proposals>) -> Vec<Property<World<Proposa
     if world.bounds.crashes > 0 {
         // Who crashes has applied nothing when it is back: what it has applied, it applied after that.
         all.push(Property::sometimes("a cluster goes on after a crash", |world, state: &S| {
-            state.crashes < world.bounds.crashes && state.servers.iter().all(|seat| !seat.node.machine().0.is_empty())
+            state.crashes < world.bounds.crashes
+                && state.servers.iter().all(|replica| !replica.node.machine().0.is_empty())
         }));
     }
     if world.bounds.snapshots > 0 {
         all.extend([
             Property::sometimes("a log begins after a snapshot", |_, state: &S| {
-                state.servers.iter().any(|seat| seat.node.log().base().index > Index(0))
+                state.servers.iter().any(|replica| replica.node.log().base().index > Index(0))
             }),
             Property::sometimes("a server has another one's snapshot", |world: &World<Proposals>, state: &S| {
                 let taken = world.bounds.snapshots - state.snapshots;
-                let have = state.servers.iter().filter(|seat| seat.disk.snapshot.last.index > Index(0));
+                let have = state.servers.iter().filter(|replica| replica.disk.snapshot.last.index > Index(0));
                 have.count() > usize::from(taken)
             }),
             Property::sometimes("a snapshot is on its way to a server that needs it no more", |_, state: &S| {
                 let is_late = |message: &Message<Tape>| match &message.body {
                     Body::InstallSnapshot { snapshot } => {
-                        let to = state.servers.iter().find(|seat| seat.node.id() == message.to);
-                        to.is_some_and(|seat| seat.node.commit() >= snapshot.last.index)
+                        let to = state.servers.iter().find(|replica| replica.node.id() == message.to);
+                        to.is_some_and(|replica| replica.node.commit() >= snapshot.last.index)
                     }
                     _ => false,
                 };
@@ -98,25 +99,25 @@ pub(super) fn properties(world: &World<Proposals>) -> Vec<Property<World<Proposa
             Property::sometimes("a leader's log lacks what a follower needs", |_, state: &S| {
                 let lacks = |leader: &Node<Tape>| {
                     let base = leader.log().base().index;
-                    state.servers.iter().any(|seat| seat.node.log().last().index < base)
+                    state.servers.iter().any(|replica| replica.node.log().last().index < base)
                 };
-                leaders(state).any(|seat| lacks(&seat.node))
+                leaders(state).any(|replica| lacks(&replica.node))
             }),
         ]);
     }
     if world.surroundings().transfers > 0 {
         all.extend([
-            Property::sometimes("a leader hands over", |_, state: &S| {
-                leaders(state).any(|seat| match seat.node.role() {
+            Property::sometimes("a leader transfers leadership", |_, state: &S| {
+                leaders(state).any(|replica| match replica.node.role() {
                     Role::Leader(leadership) => leadership.successor.is_some(),
                     _ => false,
                 })
             }),
             // Nobody campaigns in so late a term because his timer ran out.
             Property::sometimes("a successor leads, and no timer ran out", |world: &World<Proposals>, state: &S| {
-                leaders(state).any(|seat| seat.node.term() > Term(world.bounds.terms))
+                leaders(state).any(|replica| replica.node.term() > Term(world.bounds.terms))
             }),
-            Property::sometimes("a call is on its way, and its leader has given it up", |_, state: &S| {
+            Property::sometimes("a TimeoutNow is in flight after its leader gave up the transfer", |_, state: &S| {
                 let gave_up = |leader: &Node<Tape>, term: Term| match leader.role() {
                     Role::Leader(leadership) => leader.term() == term && leadership.successor.is_none(),
                     _ => false,
@@ -150,6 +151,6 @@ fn conflict(a: &Log<u8>, b: &Log<u8>) -> bool {
     a.entries().iter().any(|entry| b.get(entry.index).is_some_and(|other| other.term != entry.term))
 }
 
-fn leaders(state: &S) -> impl Iterator<Item = &Ref<Seat<Tape>>> {
-    state.servers.iter().filter(|seat| seat.node.is_leader())
+fn leaders(state: &S) -> impl Iterator<Item = &Ref<Replica<Tape>>> {
+    state.servers.iter().filter(|replica| replica.node.is_leader())
 }

@@ -4,7 +4,7 @@ use palisade_spec::raft::{Index, NodeId, Payload};
 use serde::Serialize;
 
 use super::Tape;
-use crate::world::{Asked, Ref, Seat};
+use crate::world::{Asked, Ref, Replica};
 
 /// Clients that propose entries, each another one, to any server that thinks it leads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -24,11 +24,11 @@ impl Proposers {
     }
 
     /// To whom the next entry may be proposed.
-    pub(crate) fn choices(&self, servers: &[Ref<Seat<Tape>>]) -> impl Iterator<Item = NodeId> {
+    pub(crate) fn choices(&self, servers: &[Ref<Replica<Tape>>]) -> impl Iterator<Item = NodeId> {
         let may = self.made < self.most;
-        let leads = move |seat: &&Ref<Seat<Tape>>| may && seat.node.is_leader();
-        let has_room = move |seat: &&Ref<Seat<Tape>>| seat.node.log().last().index < Index(self.log);
-        servers.iter().filter(leads).filter(has_room).map(|seat| seat.node.id())
+        let leads = move |replica: &&Ref<Replica<Tape>>| may && replica.node.is_leader();
+        let has_room = move |replica: &&Ref<Replica<Tape>>| replica.node.log().last().index < Index(self.log);
+        servers.iter().filter(leads).filter(has_room).map(|replica| replica.node.id())
     }
 
     /// Proposes the next entry to this server.

@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::{Move, Proposals, Tape};
 use crate::diagram::Tone;
-use crate::facts::{Facts, Field, LIST};
-use crate::world::{Legible, Shown, Told};
+use crate::state_table::{Field, LIST, StateTable};
+use crate::world::{DescribeEnvironment, DescribeMove, Notation};
 
-impl Legible for Tape {
+impl Notation for Tape {
     fn command(command: &u8) -> String {
         command.to_string()
     }
@@ -21,13 +21,13 @@ impl Legible for Tape {
     }
 }
 
-impl Shown for Proposals {
-    fn facts(&self, facts: &mut Facts) {
-        facts.fields("clients", [("proposed", format!("{} of {}", self.clients.made, self.clients.most))]);
+impl DescribeEnvironment for Proposals {
+    fn table(&self, table: &mut StateTable) {
+        table.fields("clients", [("proposed", format!("{} of {}", self.clients.made, self.clients.most))]);
         let ticks = if self.ticks > 0 { format!("{}×", self.ticks) } else { String::new() };
-        facts.fields("clocks", [("may advance", ticks)]);
+        table.fields("clocks", [("may advance", ticks)]);
         let transfers = if self.transfers > 0 { format!("{}×", self.transfers) } else { String::new() };
-        facts.fields("operators", [("may ask to hand over", transfers)]);
+        table.fields("operators", [("may ask to hand over", transfers)]);
     }
 
     fn lifelines(&self) -> Vec<String> {
@@ -39,7 +39,7 @@ impl Shown for Proposals {
     }
 }
 
-impl Told for Move {
+impl DescribeMove for Move {
     fn sentence(&self) -> String {
         match self {
             Move::Propose(server) => format!("a client's proposal arrives at server {server}"),

@@ -12,7 +12,7 @@ use serde::Serialize;
 use stateright::Property;
 
 use crate::raft::{Proposers, Tape};
-use crate::world::{Answer, Applied, Asked, Environment, Machine, Ref, Seat, World};
+use crate::world::{Answer, Applied, Asked, Environment, Machine, Ref, Replica, World};
 
 /// Clients that propose and read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -37,9 +37,9 @@ impl Readers {
     }
 
     /// The leaders that they may ask.
-    pub(crate) fn choices<S: Machine>(&self, servers: &[Ref<Seat<S>>]) -> impl Iterator<Item = NodeId> {
+    pub(crate) fn choices<S: Machine>(&self, servers: &[Ref<Replica<S>>]) -> impl Iterator<Item = NodeId> {
         let left = self.left > 0;
-        servers.iter().filter(move |seat| left && seat.node.is_leader()).map(|seat| seat.node.id())
+        servers.iter().filter(move |replica| left && replica.node.is_leader()).map(|replica| replica.node.id())
     }
 
     /// Asks this server to read.
@@ -89,7 +89,7 @@ impl Environment for Readers {
         properties::properties(world)
     }
 
-    fn moves(&self, servers: &[Ref<Seat<Tape>>], moves: &mut Vec<Move>) {
+    fn moves(&self, servers: &[Ref<Replica<Tape>>], moves: &mut Vec<Move>) {
         moves.extend(self.writers.choices(servers).map(Move::Propose));
         moves.extend(self.choices(servers).map(Move::Read));
     }

@@ -5,7 +5,7 @@ use stateright::Property;
 
 use super::Readers;
 use crate::raft::{Tape, consensus};
-use crate::world::{Environment, Ref, Seat, State, World, always};
+use crate::world::{Environment, Ref, Replica, State, World, always};
 
 type S = State<Readers>;
 
@@ -19,17 +19,17 @@ pub(super) fn properties(_: &World<Readers>) -> Vec<Property<World<Readers>>> {
             state.environment.overtaken
         }),
         Property::sometimes("a deposed leader is asked for a read", |_, state: &S| {
-            let latest = leaders(state).map(|(seat, _)| seat.node.term()).max().unwrap_or(Term(0));
-            leaders(state).any(|(seat, reads)| seat.node.term() < latest && waits(reads))
+            let latest = leaders(state).map(|(replica, _)| replica.node.term()).max().unwrap_or(Term(0));
+            leaders(state).any(|(replica, reads)| replica.node.term() < latest && waits(reads))
         }),
         Property::sometimes("a read waits at a deposed leader while its successor has committed", |_, state: &S| {
             let latest = state.ghost.committed_in.values().max().copied().unwrap_or(Term(0));
-            leaders(state).any(|(seat, reads)| seat.node.term() < latest && waits(reads))
+            leaders(state).any(|(replica, reads)| replica.node.term() < latest && waits(reads))
         }),
         Property::sometimes("a read waits for the first commit of a term", |_, state: &S| {
             let knows = |log: &Log<u8>, commit: Index, term: Term| log.term_at(commit) == Some(term);
-            leaders(state).any(|(seat, reads)| {
-                !reads.next.is_empty() && !knows(seat.node.log(), seat.node.commit(), seat.node.term())
+            leaders(state).any(|(replica, reads)| {
+                !reads.next.is_empty() && !knows(replica.node.log(), replica.node.commit(), replica.node.term())
             })
         }),
         Property::sometimes("two reads share a round", |_, state: &S| {
@@ -51,9 +51,9 @@ fn waits(reads: &Reads) -> bool {
     !(reads.asked.is_empty() && reads.next.is_empty())
 }
 
-fn leaders(state: &S) -> impl Iterator<Item = (&Ref<Seat<Tape>>, &Reads)> {
-    state.servers.iter().filter_map(|seat| match seat.node.role() {
-        Role::Leader(Leadership { reads, .. }) => Some((seat, reads)),
+fn leaders(state: &S) -> impl Iterator<Item = (&Ref<Replica<Tape>>, &Reads)> {
+    state.servers.iter().filter_map(|replica| match replica.node.role() {
+        Role::Leader(Leadership { reads, .. }) => Some((replica, reads)),
         _ => None,
     })
 }

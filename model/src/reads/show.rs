@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 
 use super::{Move, Readers};
 use crate::diagram::Tone;
-use crate::facts::{Facts, LIST};
-use crate::world::{Shown, Told};
+use crate::state_table::{LIST, StateTable};
+use crate::world::{DescribeEnvironment, DescribeMove};
 
-impl Shown for Readers {
-    fn facts(&self, facts: &mut Facts) {
+impl DescribeEnvironment for Readers {
+    fn table(&self, table: &mut StateTable) {
         let open = self.open.iter().enumerate().map(|(read, due)| match due {
             Some(due) => format!("read {read} open, not before {due}"),
             None => format!("read {read} answered"),
@@ -20,7 +20,7 @@ impl Shown for Readers {
             ("", open.collect::<Vec<_>>().join(LIST)),
             ("may read", self.left.to_string()),
         ];
-        facts.fields("clients", fields);
+        table.fields("clients", fields);
     }
 
     fn lifelines(&self) -> Vec<String> {
@@ -34,7 +34,7 @@ impl Shown for Readers {
     }
 }
 
-impl Told for Move {
+impl DescribeMove for Move {
     fn sentence(&self) -> String {
         match self {
             Move::Propose(server) => format!("a client's proposal arrives at server {server}"),

@@ -6,7 +6,7 @@ use palisade_spec::raft::{Message, NodeId};
 
 use super::environment::Environment;
 use super::intern::Ref;
-use super::seat::Stimulus;
+use super::replica::Stimulus;
 
 /// What the adversary does.
 pub enum Action<E: Environment> {

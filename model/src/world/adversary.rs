@@ -6,34 +6,34 @@ use super::action::{Action, Fault};
 use super::bounds::{Delivery, Elections, Repeats};
 use super::environment::Environment;
 use super::model::World;
-use super::seat::Stimulus;
+use super::replica::Stimulus;
 use super::state::State;
-use super::step::Perils;
+use super::step::FaultCount;
 
 impl<E: Environment> World<E> {
     /// In an order that depends on nothing but the state.
     pub(super) fn all_actions(&self, state: &State<E>, actions: &mut Vec<Action<E>>) {
-        for seat in &state.servers {
-            self.server_actions(state, seat.node.id(), actions);
+        for replica in &state.servers {
+            self.server_actions(state, replica.node.id(), actions);
         }
         self.network_actions(state, actions);
         self.environment_actions(state, actions);
     }
 
     fn server_actions(&self, state: &State<E>, server: NodeId, actions: &mut Vec<Action<E>>) {
-        let seat = state.server(server);
-        let node = &seat.node;
+        let replica = state.server(server);
+        let node = &replica.node;
         if state.crashes > 0 {
             actions.push(Action::Crash(server));
         }
-        let (taken, base) = (seat.disk.snapshot.last.index, node.log().base().index);
+        let (taken, base) = (replica.disk.snapshot.last.index, node.log().base().index);
         if state.snapshots > 0 && node.commit() > taken {
             actions.push(Action::Snapshot(server));
         }
         if taken > base {
             self.step_actions(state, server, Stimulus::Compact(taken), false, actions);
         }
-        if seat.cut {
+        if replica.cut {
             actions.push(Action::Heal(server));
         } else if self.may_cut(state) {
             actions.push(Action::Cut(server));
@@ -55,7 +55,7 @@ impl<E: Environment> World<E> {
 
     /// So many servers at a time are cut off.
     fn may_cut(&self, state: &State<E>) -> bool {
-        state.cuts > 0 && state.servers.iter().filter(|seat| seat.cut).count() < self.bounds.apart
+        state.cuts > 0 && state.servers.iter().filter(|replica| replica.cut).count() < self.bounds.apart
     }
 
     fn network_actions(&self, state: &State<E>, actions: &mut Vec<Action<E>>) {
@@ -121,16 +121,16 @@ impl<E: Environment> World<E> {
         };
         let may_delay = state.late > 0;
         let may_repeat = state.repeats > 0 && matches!(self.bounds.delivery, Delivery::Prompt { .. });
-        let perils = if may_crash || may_lose || may_delay || may_repeat {
+        let faults = if may_crash || may_lose || may_delay || may_repeat {
             self.step(&mut state.clone(), server, stimulus, None)
         } else {
-            Perils::default()
+            FaultCount::default()
         };
         let up_to = |most: usize, may: bool| 0..if may { most } else { 0 };
-        let crashes = up_to(perils.crashes, may_crash).map(Fault::Crash);
-        let leaves = up_to(perils.crashes, may_crash && self.may_cut(state)).map(Fault::Leave);
-        let delays = up_to(perils.carried, may_delay).map(Fault::Delay);
-        let repeats = up_to(perils.carried, may_repeat).map(Fault::Repeat);
-        crashes.chain(leaves).chain(up_to(perils.carried, may_lose).map(Fault::Lose)).chain(delays).chain(repeats)
+        let crashes = up_to(faults.crashes, may_crash).map(Fault::Crash);
+        let leaves = up_to(faults.crashes, may_crash && self.may_cut(state)).map(Fault::Leave);
+        let delays = up_to(faults.carried, may_delay).map(Fault::Delay);
+        let repeats = up_to(faults.carried, may_repeat).map(Fault::Repeat);
+        crashes.chain(leaves).chain(up_to(faults.carried, may_lose).map(Fault::Lose)).chain(delays).chain(repeats)
     }
 }

@@ -16,7 +16,7 @@ use palisade_spec::raft::{
 use super::bounds::{Bounds, Delivery, Elections};
 use super::inputs::judge_input;
 use super::judge::{answers_name_entries, judge, vote_is_written};
-use super::seat::{Seat, Stimulus};
+use super::replica::{Replica, Stimulus};
 
 /// Carries out what nodes ask for.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +51,7 @@ pub(super) struct Fed<S: StateMachine> {
 /// What comes of a stimulus.
 pub(super) struct Taken<S: StateMachine> {
     /// The server afterwards.
-    pub(super) seat: Seat<S>,
+    pub(super) replica: Replica<S>,
     /// The inputs of its node. One that stops itself gets no more of them.
     pub(super) fed: Vec<Fed<S>>,
     /// What it said.
@@ -123,13 +123,13 @@ impl Driver {
     }
 
     /// Hands `stimulus` to a server and carries out what it asks for.
-    pub(super) fn take<S: StateMachine>(self, before: &Seat<S>, stimulus: Stimulus<S>) -> Taken<S> {
+    pub(super) fn take<S: StateMachine>(self, before: &Replica<S>, stimulus: Stimulus<S>) -> Taken<S> {
         let mut feeder = Feeder { node: before.node.clone(), fed: Vec::new() };
         // A failed assertion is how a node stops itself, and its disk likewise. In a sound protocol none ever fails.
         let stepped = catch_unwind(AssertUnwindSafe(|| feeder.run(stimulus, self.elections)));
         let Feeder { node, fed } = feeder;
         let mut taken = Taken {
-            seat: Seat { node, ..before.clone() },
+            replica: Replica { node, ..before.clone() },
             fed: Vec::new(),
             said: Vec::new(),
             runs: Vec::new(),
@@ -144,7 +144,7 @@ impl Driver {
         }));
         taken.fed = fed;
         taken.violation = match stepped.and(carried_out) {
-            Ok(()) => taken.violation.take().or_else(|| judge(before, &taken.seat)).or_else(|| {
+            Ok(()) => taken.violation.take().or_else(|| judge(before, &taken.replica)).or_else(|| {
                 let nodes = std::iter::once(&before.node).chain(taken.fed.iter().map(|fed| &fed.after));
                 let judged = |(before, fed): (&Node<S>, &Fed<S>)| {
                     answers_name_entries(before, &fed.outputs, &fed.after)?;
@@ -163,9 +163,9 @@ impl Driver {
     /// If it stops itself at once: its disk has what no sound server could have written.
     pub(super) fn recover<S: StateMachine>(
         self,
-        crashed: &Seat<S>,
+        crashed: &Replica<S>,
         mut disk: Durable<S>,
-    ) -> Result<Seat<S>, Violation> {
+    ) -> Result<Replica<S>, Violation> {
         disk.settle();
         let config = crashed.node.config().clone();
         let recovered = catch_unwind(AssertUnwindSafe(|| Node::recover(config, disk.clone())));
@@ -175,7 +175,7 @@ impl Driver {
         node_is_sound(&feeder.node)?;
         feeder.stop_waiting(self.elections);
         let node = feeder.node;
-        Ok(Seat { node, disk, cut: crashed.cut })
+        Ok(Replica { node, disk, cut: crashed.cut })
     }
 
     fn carry_out<S: StateMachine>(self, taken: &mut Taken<S>, input: usize, fed: &Fed<S>) {
@@ -189,21 +189,21 @@ impl Driver {
             match output {
                 Output::Persist(write) => {
                     self.crash_at_write(taken, (input, outputs), write);
-                    taken.seat.disk.apply(write);
+                    taken.replica.disk.apply(write);
                 }
                 Output::Send(message) => {
                     self.crash_elsewhere(taken, (input, outputs), &fed.after);
                     if taken.violation.is_none() {
-                        taken.violation = vote_is_written(message, &fed.after, &taken.seat.disk).err();
+                        taken.violation = vote_is_written(message, &fed.after, &taken.replica.disk).err();
                     }
                     taken.said.push(message.clone());
                 }
                 Output::Applied { index, term, outcome, .. } => {
-                    let disk = &taken.seat.disk;
+                    let disk = &taken.replica.disk;
                     let is_written = *index <= disk.snapshot.last.index || disk.log.term_at(*index) == Some(*term);
                     if !is_written && taken.violation.is_none() {
                         let detail = format!("server {} applied entry {index} before it was written", fed.after.id());
-                        taken.violation = Some(Violation { property: "all is written", detail });
+                        taken.violation = Some(Violation { property: "memory matches disk", detail });
                     }
                     let applied = Applied { index: *index, term: *term, outcome: outcome.clone() };
                     taken.answers.push(Answer::Applied(applied));
@@ -211,7 +211,7 @@ impl Driver {
                 Output::ReadReady(id) => taken.answers.push(Answer::Ready(*id)),
                 Output::SendSnapshot { to, term } => {
                     self.crash_elsewhere(taken, (input, outputs), &fed.after);
-                    let body = Body::InstallSnapshot { snapshot: Arc::new(taken.seat.disk.snapshot.clone()) };
+                    let body = Body::InstallSnapshot { snapshot: Arc::new(taken.replica.disk.snapshot.clone()) };
                     taken.said.push(Message { from: fed.after.id(), to: *to, term: *term, body });
                 }
                 Output::Accepted { .. }
@@ -239,7 +239,7 @@ impl Driver {
             return;
         }
         let (said, answers) = (taken.said.len(), taken.answers.len());
-        let mut disk = taken.seat.disk.clone();
+        let mut disk = taken.replica.disk.clone();
         let mut crash = |entries, disk: &Durable<S>| {
             taken.crashes.push(Crash { input, outputs, entries, disk: disk.clone(), said, answers, node: None });
         };
@@ -266,7 +266,7 @@ impl Driver {
         if self.crashes == Crashes::Anywhere {
             let (said, answers) = (taken.said.len(), taken.answers.len());
             // What is answered has been written before, all of it: see `carry_out`.
-            let (disk, node) = (taken.seat.disk.clone(), (answers > 0).then(|| after.clone()));
+            let (disk, node) = (taken.replica.disk.clone(), (answers > 0).then(|| after.clone()));
             let crash = Crash { input, outputs, entries: None, disk, said, answers, node };
             let alike = |other: &Crash<S>| {
                 (other.said, other.answers) == (said, answers) && other.disk == crash.disk && other.node == crash.node

@@ -11,16 +11,16 @@ use super::World;
 use super::driver::{Answer, Applied};
 use super::ghost::Ghost;
 use super::intern::Ref;
-use super::seat::Seat;
-use super::show::{Shown, Told};
-use super::words::Legible;
+use super::notation::Notation;
+use super::replica::Replica;
+use super::show::{DescribeEnvironment, DescribeMove};
 
 /// What surrounds the servers of a model, as a part of its state.
-pub trait Environment: Clone + Eq + Debug + Shown + Serialize + Send + Sync + 'static {
+pub trait Environment: Clone + Eq + Debug + DescribeEnvironment + Serialize + Send + Sync + 'static {
     /// What the servers replicate.
     type Machine: Machine;
     /// What the environment can do.
-    type Move: Clone + Debug + PartialEq + Told + Send + Sync + 'static;
+    type Move: Clone + Debug + PartialEq + DescribeMove + Send + Sync + 'static;
 
     /// Whether members come and go here, and what must hold then is looked at.
     const CHANGES_MEMBERS: bool = false;
@@ -29,7 +29,7 @@ pub trait Environment: Clone + Eq + Debug + Shown + Serialize + Send + Sync + 's
     fn properties(world: &World<Self>) -> Vec<Property<World<Self>>>;
 
     /// Everything it can do now, in an order that depends on nothing but the state.
-    fn moves(&self, servers: &[Ref<Seat<Self::Machine>>], moves: &mut Vec<Self::Move>);
+    fn moves(&self, servers: &[Ref<Replica<Self::Machine>>], moves: &mut Vec<Self::Move>);
 
     /// A number that tells moves apart.
     fn key(chosen: &Self::Move) -> u64;
@@ -105,11 +105,11 @@ pub enum Asked<S: StateMachine> {
 
 /// A state machine whose states can be told apart, kept, and moved between threads.
 pub trait Machine:
-    Legible<Command: Serialize + Send + Sync, Outcome: Send + Sync> + Serialize + Send + Sync + 'static
+    Notation<Command: Serialize + Send + Sync, Outcome: Send + Sync> + Serialize + Send + Sync + 'static
 {
 }
 
 impl<S> Machine for S where
-    S: Legible<Command: Serialize + Send + Sync, Outcome: Send + Sync> + Serialize + Send + Sync + 'static
+    S: Notation<Command: Serialize + Send + Sync, Outcome: Send + Sync> + Serialize + Send + Sync + 'static
 {
 }

@@ -16,20 +16,20 @@ use serde_json::{Value, json};
 use stateright::Model;
 
 use super::action::Action;
+use super::action_parts::{MessageFate, Turn};
 use super::bounds::Elections;
 use super::driver::Fed;
 use super::environment::{Environment, Machine};
 use super::model::World;
-use super::seat::{Seat, Stimulus};
-use super::show::Told;
+use super::replica::{Replica, Stimulus};
+use super::show::DescribeMove;
 use super::state::State;
-use super::turns::{Fortune, Turn};
 
 impl<E: Environment> World<E> {
     /// How a path begins: what each server is, what its disk has, what is on its way and what is around. A server whose
     /// state is not that of one which has just recovered from its disk leads from the beginning, or follows who does.
     pub(super) fn begin(&self, initial: &State<E>) -> Value {
-        let servers = initial.servers.iter().map(|seat| server(seat));
+        let servers = initial.servers.iter().map(|replica| server(replica));
         let network = initial.network.iter().map(|message| json!(**message));
         json!({
             "bounds": format!("{:?}", self.bounds),
@@ -83,8 +83,8 @@ impl<E: Environment> World<E> {
 }
 
 /// Everything that a server is.
-fn complete<S: Machine>(seat: &Seat<S>) -> Value {
-    json!({ "node": seat.node, "disk": seat.disk })
+fn complete<S: Machine>(replica: &Replica<S>) -> Value {
+    json!({ "node": replica.node, "disk": replica.disk })
 }
 
 /// An input of a node.
@@ -92,16 +92,16 @@ fn given<S: Machine>(fed: &Fed<S>) -> Value {
     json!({ "input": fed.input, "done": fed.done, "outputs": fed.outputs.len() })
 }
 
-fn server<S: Machine>(seat: &Seat<S>) -> Value {
-    let node = &seat.node;
+fn server<S: Machine>(replica: &Replica<S>) -> Value {
+    let node = &replica.node;
     json!({
         "id": node.id(),
         "role": node.role(),
         "commit": node.commit(),
         "clock": node.clock(),
         "machine": node.machine().data(),
-        "disk": disk(&seat.disk),
-        "cut": seat.cut,
+        "disk": disk(&replica.disk),
+        "cut": replica.cut,
     })
 }
 
@@ -126,13 +126,13 @@ fn kind<S: StateMachine>(stimulus: &Stimulus<S>) -> &'static str {
     }
 }
 
-fn fortune(fortune: Fortune) -> &'static str {
-    match fortune {
-        Fortune::Travels => "travels",
-        Fortune::Arrives => "arrives",
-        Fortune::ArrivesAndTravels => "arrives and travels",
-        Fortune::Lost => "lost",
-        Fortune::CutOff => "cut off",
+fn fate(fate: MessageFate) -> &'static str {
+    match fate {
+        MessageFate::Travels => "travels",
+        MessageFate::Arrives => "arrives",
+        MessageFate::ArrivesAndTravels => "arrives and travels",
+        MessageFate::Lost => "lost",
+        MessageFate::CutOff => "cut off",
     }
 }
 
@@ -147,11 +147,8 @@ fn turn<E: Environment>(turn: &Turn<E>) -> Value {
             "away": turn.stays_away(),
         })
     });
-    let sends: Vec<Value> = turn
-        .sent
-        .iter()
-        .map(|(message, fortune)| json!({ "message": **message, "fortune": self::fortune(*fortune) }))
-        .collect();
+    let sends: Vec<Value> =
+        turn.sent.iter().map(|(message, fate)| json!({ "message": **message, "fate": self::fate(*fate) })).collect();
     json!({
         "server": turn.server,
         "stimulus": kind(&turn.stimulus),

@@ -77,7 +77,7 @@ impl<S: StateMachine> Ghost<S> {
         let place = usize::try_from(node.commit().0).expect("logs are short");
         if self.machines.get(place) != Some(node.machine()) {
             let detail = format!("server {}'s state after {} is not everybody's", node.id(), node.commit());
-            return Err(Violation { property: "applied alike", detail });
+            return Err(Violation { property: "replica agreement", detail });
         }
         Ok(())
     }

@@ -55,7 +55,7 @@ fn unheard_leader_steps_down<S: StateMachine>(input: &Input<S>, after: &Node<S>)
 fn time_stops_in_a_handover<S: StateMachine>(before: &Node<S>, after: &Node<S>) -> Check {
     let hands_over = |node: &Node<S>| matches!(node.role(), Role::Leader(leads) if leads.successor.is_some());
     let goes_on = hands_over(before) && hands_over(after) && before.term() == after.term();
-    require(!goes_on || before.clock() == after.clock(), "time stops in a handover", || {
+    require(!goes_on || before.clock() == after.clock(), "time stops during a transfer", || {
         format!("the clock of server {} went from {} to {}", after.id(), before.clock(), after.clock())
     })
 }
@@ -78,7 +78,7 @@ fn expiry_is_on_its_way<S: StateMachine>(input: &Input<S>, after: &Node<S>) -> C
 
 /// A leader has no more entries in flight, and sends and commits no more at once, than its configuration allows.
 fn limits_are_kept<S: StateMachine>(outputs: &[Output<S>], after: &Node<S>) -> Check {
-    let (name, config) = ("limits are kept", after.config());
+    let (name, config) = ("limits hold", after.config());
     for output in outputs {
         if let Output::Send(Message { body: Body::AppendEntries { entries, .. }, .. }) = output {
             require(entries.len() <= config.max_batch, name, || format!("{} entries are sent at once", entries.len()))?;
@@ -95,7 +95,7 @@ fn limits_are_kept<S: StateMachine>(outputs: &[Output<S>], after: &Node<S>) -> C
 /// What a snapshot includes is committed, and acknowledged with everything after it.
 fn covers_the_snapshot<S: StateMachine>(matched: Index, after: &Node<S>) -> Check {
     let base = after.log().base().index;
-    require(matched >= base, "acknowledgements are true", || {
+    require(matched >= base, "acknowledgements match the log", || {
         format!("server {} has everything up to {base}, and acknowledges {matched}", after.id())
     })
 }

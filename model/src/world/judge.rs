@@ -3,17 +3,17 @@
 use palisade_spec::invariants::{Check, Committed, Violation, clock_monotonicity, leader_append_only, node_is_sound};
 use palisade_spec::raft::{Body, Durable, Message, Node, Output, Position, Stamp, StateMachine};
 
-use super::seat::Seat;
+use super::replica::Replica;
 
 /// What must hold over a step that a server has taken to its end.
-pub(super) fn judge<S: StateMachine>(before: &Seat<S>, after: &Seat<S>) -> Option<Violation> {
+pub(super) fn judge<S: StateMachine>(before: &Replica<S>, after: &Replica<S>) -> Option<Violation> {
     let (old, new) = (&before.node, &after.node);
     let id = new.id();
     let sound = || {
         node_is_sound(new)?;
         leader_append_only(old, new)?;
         let written = new.hard_state() == after.disk.hard && new.log() == &after.disk.log;
-        require(written, "all is written", || format!("server {id} remembers what its disk does not have"))?;
+        require(written, "memory matches disk", || format!("server {id} remembers what its disk does not have"))?;
         let known = new.commit() >= old.commit();
         require(known, "commit only grows", || format!("server {id} forgot that {} is committed", old.commit()))?;
         clock_monotonicity((old.clock(), old.log().last()), new)
@@ -24,7 +24,7 @@ pub(super) fn judge<S: StateMachine>(before: &Seat<S>, after: &Seat<S>) -> Optio
 /// What a server tells whoever waits for an entry: where a proposal stands, before anything is applied from there on; and
 /// what was applied, one entry after the other, each by its own name.
 pub(super) fn answers_name_entries<S: StateMachine>(before: &Node<S>, outputs: &[Output<S>], after: &Node<S>) -> Check {
-    let name = "answers name their entries";
+    let name = "replies name their entries";
     let (id, last) = (after.id(), before.log().last().index);
     let mut applied = before.commit();
     for output in outputs {
@@ -49,19 +49,22 @@ pub(super) fn answers_name_entries<S: StateMachine>(before: &Node<S>, outputs: &
 /// when other messages leave before what they say is written, other properties show.
 pub(super) fn vote_is_written<S: StateMachine>(message: &Message<S>, after: &Node<S>, disk: &Durable<S>) -> Check {
     let is_written = !matches!(message.body, Body::RequestVote { .. }) || disk.hard == after.hard_state();
-    require(is_written, "all is written", || format!("server {} asks for votes before its own is written", after.id()))
+    require(is_written, "memory matches disk", || format!("server {} asks for votes before its own is written", after.id()))
 }
 
 /// What stands for entries that are gone says which was the last of them, and when it happened.
-pub(super) fn snapshots_are_true<S: StateMachine>(seat: &Seat<S>, committed: &Committed<S::Command>) -> Check {
-    let (log, snapshot) = (seat.node.log(), &seat.disk.snapshot);
+pub(super) fn snapshots_are_true<S: StateMachine>(replica: &Replica<S>, committed: &Committed<S::Command>) -> Check {
+    let (log, snapshot) = (replica.node.log(), &replica.disk.snapshot);
     let is_true = |(last, stamp): (Position, Stamp)| {
         let entry = committed.get(&last.index);
         last == Position::default() || entry.is_some_and(|entry| (entry.position(), entry.stamp) == (last, stamp))
     };
     let ends = [(log.base(), log.base_stamp()), (snapshot.last, snapshot.stamp)];
-    require(ends.into_iter().all(is_true), "snapshots are true", || {
-        format!("server {} has log and snapshot from {ends:?} on, where something else was committed", seat.node.id())
+    require(ends.into_iter().all(is_true), "snapshots match the log", || {
+        format!(
+            "server {} has log and snapshot from {ends:?} on, where something else was committed",
+            replica.node.id()
+        )
     })
 }
 
@@ -72,7 +75,7 @@ pub(super) fn acknowledged_is_equal<S: StateMachine>(message: &Message<S>, from:
         return Ok(());
     }
     let (own, leaders) = (from.log().term_at(matched), to.log().term_at(matched));
-    require(own == leaders, "acknowledgements are true", || {
+    require(own == leaders, "acknowledgements match the log", || {
         format!("server {} acknowledges entry {matched} of term {own:?}, which is of term {leaders:?}", from.id())
     })
 }

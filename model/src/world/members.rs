@@ -9,7 +9,7 @@ use palisade_spec::raft::Index;
 use super::environment::Environment;
 use super::intern::Ref;
 use super::model::World;
-use super::seat::Seat;
+use super::replica::Replica;
 use super::state::State;
 
 impl<E: Environment> World<E> {
@@ -17,8 +17,8 @@ impl<E: Environment> World<E> {
     pub(super) fn judge_members(
         &self,
         state: &State<E>,
-        old: Ref<Seat<E::Machine>>,
-        new: Ref<Seat<E::Machine>>,
+        old: Ref<Replica<E::Machine>>,
+        new: Ref<Replica<E::Machine>>,
         elected: bool,
     ) -> Check {
         let (node, committed) = (&new.node, &state.ghost.committed);

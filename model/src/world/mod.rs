@@ -11,8 +11,10 @@ macro_rules! always {
 pub(crate) use always;
 
 mod action;
+mod action_parts;
 mod adversary;
 pub mod bounds;
+mod caches;
 pub mod digest;
 mod driver;
 pub mod environment;
@@ -21,20 +23,18 @@ pub mod ghost;
 mod inputs;
 pub mod intern;
 mod judge;
-mod kept;
 mod members;
 pub mod memo;
 mod model;
 mod network;
-mod outline;
-mod picture;
-pub mod seat;
+mod notation;
+pub mod replica;
+mod search_class;
+mod sentences;
+mod sequence_diagram;
 mod show;
 pub mod state;
 mod step;
-mod tell;
-mod turns;
-mod words;
 
 pub use action::{Action, Fault};
 pub use bounds::{Answers, Bounds, Delivery, Elections, Repeats};
@@ -44,11 +44,11 @@ pub use environment::{Asked, Environment, Machine};
 pub use ghost::Ghost;
 pub use intern::Ref;
 pub use model::World;
-pub use seat::{Seat, Stimulus};
-pub use show::{Shown, Told};
+pub use notation::Notation;
+pub(crate) use notation::{entries, message};
+pub use replica::{Replica, Stimulus};
+pub use show::{DescribeEnvironment, DescribeMove};
 pub use state::State;
-pub use words::Legible;
-pub(crate) use words::{entries, message};
 
 use palisade_spec::invariants::Violation;
 

@@ -9,17 +9,17 @@ use stateright::{Model, Path, Property};
 
 use super::action::{Action, Fault};
 use super::bounds::{Bounds, Delivery, Repeats};
+use super::caches::Caches;
 use super::digest::renamings;
 use super::driver::Driver;
 use super::environment::Environment;
 use super::ghost::Ghost;
-use super::kept::Kept;
-use super::outline::outline;
-use super::seat::{Seat, Stimulus};
+use super::replica::{Replica, Stimulus};
+use super::search_class::outline;
+use super::sentences;
 use super::state::State;
-use super::tell;
 use crate::diagram::Diagram;
-use crate::readable::{Readable, Representative, Way};
+use crate::presentation::{Presentation, Representative, Way};
 
 /// A model of a cluster in an environment.
 pub struct World<E: Environment> {
@@ -32,7 +32,7 @@ pub struct World<E: Environment> {
     pub(super) blank: E::Machine,
     /// What happened before the beginning, as data.
     pub(super) prelude: Vec<Value>,
-    pub(super) kept: Kept<E>,
+    pub(super) kept: Caches<E>,
 }
 
 impl<E: Environment> World<E> {
@@ -47,15 +47,15 @@ impl<E: Environment> World<E> {
             // Who led the first term is remembered, and is like none of the others.
             renamings.retain(|names| names[0] == 1);
         }
-        let kept = Kept::new(Driver::new(&bounds), renamings);
-        let seats = ids.map(|id| {
+        let kept = Caches::new(Driver::new(&bounds), renamings);
+        let replicas = ids.map(|id| {
             let members = if id <= NodeId(bounds.servers) { founders.clone() } else { Members::default() };
             let disk = Durable::blank(machine.clone(), members);
             let Bounds { batch: max_batch, inflight: max_inflight, commits: max_commits, .. } = bounds;
             let config = Config { max_batch, max_inflight, max_commits, ..Config::new(id) };
             let node = Node::recover(config, disk.clone());
-            let blank = Seat { node, disk: disk.clone(), cut: false };
-            kept.seat(kept.driver.recover(&blank, disk).expect("a blank disk is sound"))
+            let blank = Replica { node, disk: disk.clone(), cut: false };
+            kept.replica(kept.driver.recover(&blank, disk).expect("a blank disk is sound"))
         });
         let repeats = match bounds.repeats {
             Repeats::AtMost(count) => count,
@@ -66,7 +66,7 @@ impl<E: Environment> World<E> {
             Delivery::AnyTime { .. } => (0, 0),
         };
         let state = State {
-            servers: seats.collect(),
+            servers: replicas.collect(),
             network: SmallVec::new(),
             ghost: kept.ghost(Ghost::new(machine.clone())),
             environment: kept.environments.intern(environment, &kept.renamings),
@@ -173,8 +173,8 @@ impl<E: Environment> World<E> {
     }
 
     fn connect(&self, state: &mut State<E>, server: NodeId, connected: bool) {
-        let seat = Seat { cut: !connected, ..(*state.server(server)).clone() };
-        state.servers[usize::from(server.number()) - 1] = self.kept.seat(seat);
+        let replica = Replica { cut: !connected, ..(*state.server(server)).clone() };
+        state.servers[usize::from(server.number()) - 1] = self.kept.replica(replica);
     }
 
     /// A server comes back with a blank disk, as if nothing had happened. That it has forgotten is not judged: what comes of it
@@ -207,7 +207,7 @@ impl<E: Environment> World<E> {
     /// How many different parts there are: servers, messages, histories, environments.
     pub fn parts(&self) -> [usize; 4] {
         let kept = &self.kept;
-        [kept.seats.count(), kept.messages.count(), kept.ghosts.count(), kept.environments.count()]
+        [kept.replicas.count(), kept.messages.count(), kept.ghosts.count(), kept.environments.count()]
     }
 
     /// The state that stands for all that can be renamed into it.
@@ -268,14 +268,14 @@ impl<E: Environment> Model for World<E> {
                 }
             }
             Action::Crash(server) => {
-                let seat = state.server(server);
+                let replica = state.server(server);
                 if self.bounds.forgets {
                     state.crashes -= 1;
                     self.forget_all(&mut state, server);
                     return Some(state);
                 }
-                let (recovered, violation) = self.kept.recovered(seat, seat.disk.clone());
-                if recovered == seat && violation.is_none() {
+                let (recovered, violation) = self.kept.recovered(replica, replica.disk.clone());
+                if recovered == replica && violation.is_none() {
                     return None;
                 }
                 state.crashes -= 1;
@@ -284,11 +284,11 @@ impl<E: Environment> Model for World<E> {
                 self.discard_spent(&mut state);
             }
             Action::Snapshot(server) => {
-                let seat = state.server(server);
-                let snapshot = seat.disk.snapshot_at(seat.node.commit());
-                let disk = Durable { snapshot, ..seat.disk.clone() };
+                let replica = state.server(server);
+                let snapshot = replica.disk.snapshot_at(replica.node.commit());
+                let disk = Durable { snapshot, ..replica.disk.clone() };
                 state.snapshots -= 1;
-                self.becomes(&mut state, server, self.kept.seat(Seat { disk, ..(*seat).clone() }), &[]);
+                self.becomes(&mut state, server, self.kept.replica(Replica { disk, ..(*replica).clone() }), &[]);
             }
             Action::Lose(message) => {
                 let place = state.network.iter().position(|other| *other == message)?;
@@ -306,7 +306,7 @@ impl<E: Environment> Model for World<E> {
     }
 
     fn format_action(&self, action: &Action<E>) -> String {
-        tell::action(action)
+        sentences::action(action)
     }
 
     fn format_step(&self, last: &State<E>, action: Action<E>) -> Option<String> {
@@ -318,7 +318,7 @@ impl<E: Environment> Model for World<E> {
     }
 }
 
-impl<E: Environment> Readable for World<E> {
+impl<E: Environment> Presentation for World<E> {
     const REPRESENTATIVE: Option<Representative<State<E>>> = Some(World::representative);
 
     fn weight(action: &Action<E>) -> u32 {

@@ -6,7 +6,7 @@ use super::bounds::{Answers, Bounds, Delivery, Elections, Repeats};
 use super::environment::Environment;
 use super::intern::Ref;
 use super::model::World;
-use super::seat::{Seat, Stimulus};
+use super::replica::{Replica, Stimulus};
 use super::state::State;
 
 impl<E: Environment> World<E> {
@@ -37,8 +37,8 @@ impl<E: Environment> World<E> {
 
     /// Whether logs are no longer than they may be, and what is on its way is no more.
     pub(super) fn fits(&self, state: &State<E>) -> bool {
-        let log = |seat: &Ref<Seat<E::Machine>>| seat.node.log().last().index.0;
-        if state.servers.iter().any(|seat| log(seat) > self.bounds.log) {
+        let log = |replica: &Ref<Replica<E::Machine>>| replica.node.log().last().index.0;
+        if state.servers.iter().any(|replica| log(replica) > self.bounds.log) {
             return false;
         }
         let Delivery::AnyTime { most, .. } = self.bounds.delivery else { return true };
@@ -69,10 +69,10 @@ impl<E: Environment> World<E> {
         }
         let servers = &state.servers;
         let spent = |message: &mut Ref<Message<E::Machine>>| {
-            let seat = servers[usize::from(message.to.number()) - 1];
-            self.never_will(&message.body, message.term, &seat.node) && {
-                let stepped = self.kept.step(seat, Stimulus::Deliver(*message));
-                stepped.seat == seat && stepped.said.is_empty() && stepped.violation.is_none()
+            let replica = servers[usize::from(message.to.number()) - 1];
+            self.never_will(&message.body, message.term, &replica.node) && {
+                let stepped = self.kept.step(replica, Stimulus::Deliver(*message));
+                stepped.replica == replica && stepped.said.is_empty() && stepped.violation.is_none()
             }
         };
         state.network.retain(|message| !spent(message));

@@ -5,16 +5,16 @@ use std::collections::BTreeSet;
 use palisade_spec::raft::{Index, Leadership, Log, Message, Node, NodeId, Pace, Progress, ReadId, Role};
 
 use super::environment::Environment;
-use super::seat::Seat;
+use super::notation::{self, Notation};
+use super::replica::Replica;
 use super::state::State;
-use super::words::{self, Legible};
 use crate::diagram::Tone;
-use crate::facts::{Facts, Field, LIST};
+use crate::state_table::{Field, LIST, StateTable};
 
 /// What people see of an environment.
-pub trait Shown {
+pub trait DescribeEnvironment {
     /// Says how things are.
-    fn facts(&self, facts: &mut Facts);
+    fn table(&self, table: &mut StateTable);
 
     /// Who, beside the servers, takes part: the lifelines on a diagram.
     fn lifelines(&self) -> Vec<String>;
@@ -24,7 +24,7 @@ pub trait Shown {
 }
 
 /// What an environment does, for people and for programs.
-pub trait Told {
+pub trait DescribeMove {
     /// As a sentence.
     fn sentence(&self) -> String;
 
@@ -41,18 +41,18 @@ pub trait Told {
 }
 
 /// Everything that is worth saying of a cluster.
-pub(super) fn facts<E: Environment>(state: &State<E>) -> Facts {
-    let mut facts = Facts::default();
-    for seat in &state.servers {
-        facts.fields(format!("server {}", seat.node.id()), server(seat));
-        facts.aside("  sends", followers(&seat.node));
+pub(super) fn table<E: Environment>(state: &State<E>) -> StateTable {
+    let mut table = StateTable::default();
+    for replica in &state.servers {
+        table.fields(format!("server {}", replica.node.id()), server(replica));
+        table.aside("  sends", followers(&replica.node));
     }
-    facts.items("network", state.network.iter().map(|message| on_its_way::<E>(message)));
-    state.environment.facts(&mut facts);
+    table.items("network", state.network.iter().map(|message| on_its_way::<E>(message)));
+    state.environment.table(&mut table);
     let ghost = &*state.ghost;
     let led = ghost.leaders.iter().map(|(term, leader)| format!("{term} by {leader}")).collect::<Vec<_>>();
-    let committed = words::entries::<E::Machine>(ghost.committed.values());
-    facts.fields("history", [("led", led.join(", ")), ("committed", committed)]);
+    let committed = notation::entries::<E::Machine>(ghost.committed.values());
+    table.fields("history", [("led", led.join(", ")), ("committed", committed)]);
     let left = [
         ("crashes", state.crashes),
         ("snapshots", state.snapshots),
@@ -62,18 +62,18 @@ pub(super) fn facts<E: Environment>(state: &State<E>) -> Facts {
         ("late", state.late),
         ("heartbeats", state.heartbeats),
     ];
-    facts.fields("left", left.map(|(name, count)| (name, count.to_string())));
+    table.fields("left", left.map(|(name, count)| (name, count.to_string())));
     let violation = state.violation.map_or(String::new(), |violation| violation.to_string());
-    facts.fields("VIOLATED", [("", violation)]);
-    facts
+    table.fields("VIOLATED", [("", violation)]);
+    table
 }
 
 pub(super) fn on_its_way<E: Environment>(message: &Message<E::Machine>) -> String {
-    format!("{} → {} {}", message.from, message.to, words::message::<E::Machine>(message))
+    format!("{} → {} {}", message.from, message.to, notation::message::<E::Machine>(message))
 }
 
-fn server<S: Legible>(seat: &Seat<S>) -> Vec<Field> {
-    let Seat { node, disk, cut } = seat;
+fn server<S: Notation>(replica: &Replica<S>) -> Vec<Field> {
+    let Replica { node, disk, cut } = replica;
     let hard = node.hard_state();
     let clock = node.clock();
     let taken = disk.snapshot.last.index;
@@ -83,24 +83,27 @@ fn server<S: Legible>(seat: &Seat<S>) -> Vec<Field> {
         ("", role(node)),
         ("network", if *cut { "cut off" } else { "" }.to_string()),
         ("log", log::<S>(node.log())),
-        ("members", if node.log().members_since() > Index(0) { words::members(node.members()) } else { String::new() }),
+        (
+            "members",
+            if node.log().members_since() > Index(0) { notation::members(node.members()) } else { String::new() },
+        ),
         ("commit", node.commit().to_string()),
         ("snapshot", if taken.0 > 0 { taken.to_string() } else { String::new() }),
     ];
     let after = [
         ("clock", if clock.0 > 0 { clock.to_string() } else { String::new() }),
-        ("disk", if disk.hard == hard && disk.log == *node.log() { String::new() } else { self::disk(seat) }),
+        ("disk", if disk.hard == hard && disk.log == *node.log() { String::new() } else { self::disk(replica) }),
     ];
     before.into_iter().chain(node.machine().content()).chain(after).collect()
 }
 
-fn log<S: Legible>(log: &Log<S::Command>) -> String {
+fn log<S: Notation>(log: &Log<S::Command>) -> String {
     let base = if log.base().index.0 > 0 { format!("…{}{LIST}", log.base().index) } else { String::new() };
-    let entries = words::entries::<S>(log.entries());
+    let entries = notation::entries::<S>(log.entries());
     if base.is_empty() && entries.is_empty() { "empty".to_string() } else { format!("{base}{entries}") }
 }
 
-fn role<S: Legible>(node: &Node<S>) -> String {
+fn role<S: Notation>(node: &Node<S>) -> String {
     match node.role() {
         Role::Follower { leader: None } => "follower".to_string(),
         Role::Follower { leader: Some(leader) } => format!("follower of {leader}"),
@@ -134,7 +137,7 @@ fn asks(what: &str, votes: &BTreeSet<NodeId>, own: NodeId) -> String {
 }
 
 /// How a leader goes on with its followers: what each is known to have, and from where it would be sent more.
-fn followers<S: Legible>(node: &Node<S>) -> String {
+fn followers<S: Notation>(node: &Node<S>) -> String {
     let Role::Leader(leadership) = node.role() else { return String::new() };
     let follower = |progress: &Progress| {
         let guess = if progress.pace == Pace::Probe { "?" } else { "" };
@@ -145,8 +148,8 @@ fn followers<S: Legible>(node: &Node<S>) -> String {
     all.collect::<Vec<_>>().join("; ")
 }
 
-fn disk<S: Legible>(seat: &Seat<S>) -> String {
-    let hard = seat.disk.hard;
+fn disk<S: Notation>(replica: &Replica<S>) -> String {
+    let hard = replica.disk.hard;
     let vote = hard.vote.map_or(String::new(), |vote| format!(", vote {vote}"));
-    format!("term {}{vote}, log {}", hard.term, log::<S>(&seat.disk.log))
+    format!("term {}{vote}, log {}", hard.term, log::<S>(&replica.disk.log))
 }

@@ -11,8 +11,8 @@ use super::digest::{digest, mix};
 use super::environment::Environment;
 use super::ghost::Ghost;
 use super::intern::Ref;
-use super::seat::Seat;
-use super::show::facts;
+use super::replica::Replica;
+use super::show::table;
 
 /// The messages on their way, in the order of their digests: a message's age plays no part.
 pub type Network<S> = SmallVec<[Ref<Message<S>>; 6]>;
@@ -23,7 +23,7 @@ pub type CommandOf<E> = <<E as Environment>::Machine as StateMachine>::Command;
 /// A cluster and its surroundings.
 pub struct State<E: Environment> {
     /// The servers, in the order of their numbers.
-    pub servers: SmallVec<[Ref<Seat<E::Machine>>; 3]>,
+    pub servers: SmallVec<[Ref<Replica<E::Machine>>; 3]>,
     /// What is on its way.
     pub network: Network<E::Machine>,
     /// What was.
@@ -76,7 +76,7 @@ impl<E: Environment> Hash for State<E> {
 
 impl<E: Environment> State<E> {
     /// The server with this number.
-    pub fn server(&self, id: NodeId) -> Ref<Seat<E::Machine>> {
+    pub fn server(&self, id: NodeId) -> Ref<Replica<E::Machine>> {
         self.servers[usize::from(id.number()) - 1]
     }
 
@@ -87,7 +87,7 @@ impl<E: Environment> State<E> {
 
     /// The state's digest under a renaming. A server's digest has its own number in it, so the sum forgets nothing.
     pub fn digest(&self, renaming: usize) -> u64 {
-        let servers = self.servers.iter().map(|seat| seat.digest(renaming));
+        let servers = self.servers.iter().map(|replica| replica.digest(renaming));
         let network = self.network.iter().map(|message| message.digest(renaming));
         let parts = servers.chain(network).fold(0, u64::wrapping_add);
         let rest = self.ghost.digest(renaming).wrapping_add(self.environment.digest(renaming));
@@ -107,6 +107,6 @@ impl<E: Environment> State<E> {
 /// A table, for people.
 impl<E: Environment> fmt::Debug for State<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&facts(self), f)
+        fmt::Display::fmt(&table(self), f)
     }
 }

@@ -11,19 +11,19 @@ use palisade_spec::raft::NodeId;
 
 use super::action::Fault;
 use super::bounds::Delivery;
+use super::caches::{Said, Stepped, keep};
 use super::digest::Renaming;
 use super::driver::Answer;
 use super::environment::Environment;
 use super::intern::Ref;
 use super::judge::{acknowledged_is_equal, keeps_its_word, snapshots_are_true};
-use super::kept::{Said, Stepped, keep};
 use super::model::World;
-use super::seat::{Seat, Stimulus};
+use super::replica::{Replica, Stimulus};
 use super::state::State;
 
 /// What could have gone wrong in a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Perils {
+pub(super) struct FaultCount {
     /// How many messages arrived within it.
     pub(super) carried: usize,
     /// At how many places servers could have crashed.
@@ -38,8 +38,8 @@ impl<E: Environment> World<E> {
         server: NodeId,
         stimulus: Stimulus<E::Machine>,
         fault: Option<Fault>,
-    ) -> Perils {
-        let mut perils = Perils::default();
+    ) -> FaultCount {
+        let mut faults = FaultCount::default();
         let mut todo = VecDeque::from([(server, stimulus)]);
         while let Some((server, stimulus)) = todo.pop_front() {
             if state.violation.is_some() {
@@ -54,10 +54,10 @@ impl<E: Environment> World<E> {
                 }
                 continue;
             }
-            self.step_one(state, server, stimulus, fault, &mut perils, &mut todo);
+            self.step_one(state, server, stimulus, fault, &mut faults, &mut todo);
         }
         self.discard_spent(state);
-        perils
+        faults
     }
 
     /// What happens to one server, and what it brings about. Returns what it said.
@@ -67,7 +67,7 @@ impl<E: Environment> World<E> {
         server: NodeId,
         stimulus: Stimulus<E::Machine>,
         fault: Option<Fault>,
-        perils: &mut Perils,
+        faults: &mut FaultCount,
         todo: &mut VecDeque<(NodeId, Stimulus<E::Machine>)>,
     ) -> Said<E> {
         let old = state.server(server);
@@ -76,38 +76,42 @@ impl<E: Environment> World<E> {
         let may_crash = chosen.is_some() || (fault.is_none() && state.crashes > 0);
         let crashes = may_crash.then(|| self.kept.crashes(old, stimulus));
         let crashes = crashes.as_ref().map_or(&[][..], |crashes| &crashes[..]);
-        let crash = chosen.and_then(|place| crashes.get(place.checked_sub(perils.crashes)?));
-        perils.crashes += crashes.len();
+        let crash = chosen.and_then(|place| crashes.get(place.checked_sub(faults.crashes)?));
+        faults.crashes += crashes.len();
         if let Some(crash) = crash {
             if let Some(before) = crash.before {
                 self.becomes(state, server, before, &stepped.answers[..crash.answers]);
             }
             state.violation = state.violation.or(crash.violation);
             let cut = old.cut || matches!(fault, Some(Fault::Leave(_)));
-            let back = if cut == old.cut { crash.seat } else { self.kept.seat(Seat { cut, ..(*crash.seat).clone() }) };
+            let back = if cut == old.cut {
+                crash.replica
+            } else {
+                self.kept.replica(Replica { cut, ..(*crash.replica).clone() })
+            };
             self.becomes(state, server, back, &[]);
         } else {
             state.violation = stepped.violation;
-            self.becomes(state, server, stepped.seat, &stepped.answers);
+            self.becomes(state, server, stepped.replica, &stepped.answers);
         }
         let mut said = self.in_order(state, &stepped);
         said.truncate(crash.map_or(stepped.said.len(), |crash| crash.said));
         for &message in &said {
             if state.violation.is_none() && crash.is_none() {
-                let judged = acknowledged_is_equal(&message, &stepped.seat.node, &state.server(message.to).node);
+                let judged = acknowledged_is_equal(&message, &stepped.replica.node, &state.server(message.to).node);
                 state.violation = judged.err().map(keep);
             }
             if !self.is_prompt(&message.body) {
                 self.send(state, message);
             } else if !(old.cut || state.server(message.to).cut) {
-                let own = |fault_at: fn(usize) -> Fault| fault == Some(fault_at(perils.carried));
+                let own = |fault_at: fn(usize) -> Fault| fault == Some(fault_at(faults.carried));
                 if own(Fault::Delay) || own(Fault::Repeat) {
                     state.send(message);
                 }
                 if !own(Fault::Delay) && !own(Fault::Lose) {
                     todo.push_back((message.to, Stimulus::Deliver(message)));
                 }
-                perils.carried += 1;
+                faults.carried += 1;
             }
         }
         said
@@ -142,7 +146,7 @@ impl<E: Environment> World<E> {
         &self,
         state: &mut State<E>,
         server: NodeId,
-        new: Ref<Seat<E::Machine>>,
+        new: Ref<Replica<E::Machine>>,
         answers: &[Answer<E::Machine>],
     ) {
         let old = std::mem::replace(&mut state.servers[usize::from(server.number()) - 1], new);
@@ -154,8 +158,8 @@ impl<E: Environment> World<E> {
     fn observed(
         &self,
         state: &mut State<E>,
-        old: Ref<Seat<E::Machine>>,
-        new: Ref<Seat<E::Machine>>,
+        old: Ref<Replica<E::Machine>>,
+        new: Ref<Replica<E::Machine>>,
         answers: &[Answer<E::Machine>],
     ) -> Result<(), &'static Violation> {
         if old == new && answers.is_empty() {
@@ -174,12 +178,12 @@ impl<E: Environment> World<E> {
         if elected || new.node.commit() > old.node.commit() {
             state.ghost = self.kept.remembered(state.ghost, old, new, elected)?;
             if state.ghost.committed.len() > before.1.committed.len() {
-                for seat in &state.servers {
-                    self.kept.holds([state.ghost.key(), seat.key()], || state.ghost.completeness(&seat.node))?;
+                for replica in &state.servers {
+                    self.kept.holds([state.ghost.key(), replica.key()], || state.ghost.completeness(&replica.node))?;
                 }
             }
         }
-        let begins = |seat: &Seat<E::Machine>| (seat.node.log().base(), seat.disk.snapshot.last);
+        let begins = |replica: &Replica<E::Machine>| (replica.node.log().base(), replica.disk.snapshot.last);
         if begins(&old) != begins(&new) {
             snapshots_are_true(&new, &state.ghost.committed).map_err(keep)?;
         }

@@ -16,7 +16,7 @@
 //! | a new leader's no-op | [`election`] | §6.4 |
 //! | members change one at a time, in the log, after an own-term commit; learners first | [`membership`], [`members`] | §4 |
 //! | reads wait until a majority has confirmed the leader | [`read`] | §6.4 |
-//! | a leader hands over to who has its whole log | [`transfer`] | §3.10 |
+//! | a leader transfers leadership to who has its whole log | [`transfer`] | §3.10 |
 //! | cluster time: entries are stamped by the leader's clock, which heartbeats carry on; a clock belongs to a log | [`clock`] | ours |
 //!
 //! # What is not here

@@ -134,17 +134,17 @@ impl<S: Scripted> Checker<S> {
             self.states.push(after);
         }
         let same = self.outcomes[offset] == *outcome;
-        require("applied alike", same, || format!("n{id} got another outcome at {}", entry.index))
+        require("replica agreement", same, || format!("n{id} got another outcome at {}", entry.index))
     }
 
     /// Everything that a node asked for was carried out: memory and disk agree, and its state is everybody's.
     pub(crate) fn settled(&mut self, node: &Node<S>, disk: &Durable<S>) -> Check {
         let written = node.hard_state() == disk.hard && node.log() == &disk.log;
-        require("all is written", written, || format!("n{}'s disk differs from its memory", node.id()))?;
+        require("memory matches disk", written, || format!("n{}'s disk differs from its memory", node.id()))?;
         state_machine_safety(&mut self.committed, node)?;
         let commit = usize::try_from(node.commit().0).expect("a test's log is short");
         let same = self.states.get(commit).is_none_or(|state| state == node.machine());
-        require("applied alike", same, || format!("n{} has another state", node.id()))
+        require("replica agreement", same, || format!("n{} has another state", node.id()))
     }
 }
 

@@ -18,7 +18,7 @@ use super::print;
 
 /// A cluster.
 pub(crate) struct World<S: Scripted> {
-    pub(crate) seats: BTreeMap<NodeId, Seat<S>>,
+    pub(crate) seats: BTreeMap<NodeId, Replica<S>>,
     /// What is on its way, in the order in which it was sent.
     pub(crate) flight: Vec<Message<S>>,
     /// The links that lose everything, from and to.
@@ -38,7 +38,7 @@ pub(crate) struct World<S: Scripted> {
 }
 
 /// A node's place: its disk outlives it.
-pub(crate) struct Seat<S: Scripted> {
+pub(crate) struct Replica<S: Scripted> {
     pub(crate) config: Config,
     pub(crate) disk: Durable<S>,
     /// `None` while it is down.
@@ -94,7 +94,7 @@ impl<S: Scripted> World<S> {
     pub(crate) fn take_seat(&mut self, config: Config, members: Members) {
         let disk = Durable::blank(S::default(), members);
         let node = Some(Node::recover(config.clone(), disk.clone()));
-        let seat = Seat { config, disk, node, pending: VecDeque::new(), held: false, applied: Index(0) };
+        let seat = Replica { config, disk, node, pending: VecDeque::new(), held: false, applied: Index(0) };
         self.seats.insert(seat.config.id, seat);
     }
 
@@ -103,7 +103,7 @@ impl<S: Scripted> World<S> {
         self.seats[&id].node.as_ref().expect("the node is down")
     }
 
-    pub(crate) fn seat(&mut self, id: NodeId) -> &mut Seat<S> {
+    pub(crate) fn seat(&mut self, id: NodeId) -> &mut Replica<S> {
         self.seats.get_mut(&id).expect("there is no such node")
     }
 
@@ -333,7 +333,7 @@ impl<S: Scripted> World<S> {
 
     /// Compares a node's log with all others; of a node that is down, its disk's.
     fn check_logs(&self, id: NodeId) -> Check {
-        let log = |seat: &'_ Seat<S>| seat.node.as_ref().map_or(seat.disk.log.clone(), |node| node.log().clone());
+        let log = |seat: &'_ Replica<S>| seat.node.as_ref().map_or(seat.disk.log.clone(), |node| node.log().clone());
         let own = log(&self.seats[&id]);
         self.seats
             .iter()

@@ -27,7 +27,7 @@
 
 use std::collections::HashMap;
 
-use super::facts::{Facts, Grant, Place};
+use super::facts::{Facts, Grant, OperationIndex};
 use super::{MOST, Verdict, Violation, count};
 use crate::history::{Answer, Call, Time};
 
@@ -64,7 +64,7 @@ fn one_grant_a_token(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
 }
 
 fn tokens_follow_time(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
-    let mut latest: Option<(&Grant, Place)> = None;
+    let mut latest: Option<(&Grant, OperationIndex)> = None;
     for grant in &facts.grants {
         // A grant is compared with itself, too: nothing shows it before it was asked for.
         if let Some(asked) = grant.asked

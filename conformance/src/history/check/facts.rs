@@ -46,10 +46,10 @@ use crate::history::event::DEFAULT_TTL_MS;
 use crate::history::{Answer, Call, History, Key, Note, Operation, Refusal, Session, Time};
 
 /// An operation's place in the history.
-pub(super) type Place = usize;
+pub(super) type OperationIndex = usize;
 
 /// A moment, and the operation that it comes from.
-pub(super) type Sighting = (Time, Place);
+pub(super) type Sighting = (Time, OperationIndex);
 
 /// What is known of one session.
 #[derive(Clone, Debug)]
@@ -94,11 +94,11 @@ pub(super) struct Grant {
     /// Whose; `None` if only a refusal told of it.
     pub(super) session: Option<usize>,
     /// The acquire that was answered with it, the first if several were.
-    pub(super) acquire: Option<Place>,
+    pub(super) acquire: Option<OperationIndex>,
     /// The last acquire without a session that was answered with it: the one that made it.
     own: Option<Sighting>,
     /// The earliest acquire that can have made it.
-    pub(super) asked: Option<Place>,
+    pub(super) asked: Option<OperationIndex>,
     pub(super) not_before: Time,
     pub(super) seen: Sighting,
     pub(super) held: Option<Sighting>,
@@ -139,7 +139,7 @@ pub(super) struct Facts<'h> {
     /// In the order of their tokens.
     pub(super) grants: Vec<Grant>,
     /// A token, and an operation that has it with another key or session than the first.
-    pub(super) contradictions: Vec<(u64, Place)>,
+    pub(super) contradictions: Vec<(u64, OperationIndex)>,
     /// Since when each acquire certainly stood in the queue.
     pub(super) queued: Vec<Option<Time>>,
     session_names: HashMap<&'h Session, usize>,
@@ -177,7 +177,7 @@ impl<'h> Facts<'h> {
         facts
     }
 
-    pub(super) fn operation(&self, place: Place) -> &'h Operation {
+    pub(super) fn operation(&self, place: OperationIndex) -> &'h Operation {
         &self.history.operations[place]
     }
 
@@ -198,7 +198,7 @@ impl<'h> Facts<'h> {
     }
 
     /// The token that an acquire was answered with.
-    pub(super) fn granted(&self, place: Place) -> Option<u64> {
+    pub(super) fn granted(&self, place: OperationIndex) -> Option<u64> {
         match self.operation(place).answer() {
             Some(Answer::Granted { token, .. }) => Some(*token),
             _ => None,
@@ -501,7 +501,7 @@ impl<'h> Facts<'h> {
     }
 
     /// The acquires that a read shows in the queue, as far as it is certain which they are.
-    pub(super) fn waiters(&self, read: &Operation) -> Vec<Option<Place>> {
+    pub(super) fn waiters(&self, read: &Operation) -> Vec<Option<OperationIndex>> {
         let (Call::Read { key, stale: false }, Some(Answer::Lock { queue, .. })) = (&read.call, read.answer()) else {
             return Vec::new();
         };
@@ -509,7 +509,7 @@ impl<'h> Facts<'h> {
         queue.iter().map(|session| self.waiter(session, key, read)).collect()
     }
 
-    fn waiter(&self, session: &Session, key: usize, read: &Operation) -> Option<Place> {
+    fn waiter(&self, session: &Session, key: usize, read: &Operation) -> Option<OperationIndex> {
         let session = self.session_named(session)?;
         let (from, to) = (read.invoked, read.completed());
         if self.may_be_nameless(session, key, to) {

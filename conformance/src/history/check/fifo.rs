@@ -22,7 +22,7 @@
 //!
 //! Waiters that were overtaken before anybody saw them wait, and those whose connection broke. In a read's queue it compares neighbours only.
 
-use super::facts::{Facts, Place};
+use super::facts::{Facts, OperationIndex};
 use super::{MOST, Verdict, Violation, count};
 use crate::history::{Call, End, Operation, Refusal, Time};
 
@@ -57,7 +57,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Verdict {
 
 /// An acquire that was certainly in a queue.
 struct Waiter {
-    place: Place,
+    place: OperationIndex,
     key: usize,
     queued: Time,
     /// Its token, if it was granted.
@@ -67,7 +67,7 @@ struct Waiter {
 }
 
 impl Waiter {
-    fn of(facts: &Facts<'_>, place: Place) -> Option<Waiter> {
+    fn of(facts: &Facts<'_>, place: OperationIndex) -> Option<Waiter> {
         let queued = facts.queued[place]?;
         let operation = facts.operation(place);
         let Call::Acquire { key, wait_ms, .. } = &operation.call else { return None };

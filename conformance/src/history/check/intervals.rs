@@ -1,6 +1,6 @@
 //! Operations by their times: which of them were under way at some moment?
 
-use super::facts::Place;
+use super::facts::OperationIndex;
 use crate::history::{Operation, Time};
 
 /// Operations by their completions, so that those which were still open at some moment are a suffix; and those of which
@@ -8,17 +8,17 @@ use crate::history::{Operation, Time};
 #[derive(Debug, Default)]
 pub(super) struct Intervals {
     /// Completion, invocation, operation.
-    ended: Vec<(Time, Time, Place)>,
+    ended: Vec<(Time, Time, OperationIndex)>,
     /// The earliest invocation from here on.
     earliest: Vec<Time>,
     /// Invocation, operation.
-    endless: Vec<(Time, Place)>,
+    endless: Vec<(Time, OperationIndex)>,
 }
 
 impl Intervals {
     /// An operation whose connection broke was sent again, and one of its sendings may still arrive after its answer: only
     /// a number would make that harmless, and not every client numbers.
-    pub(super) fn add(&mut self, operation: &Operation, place: Place) {
+    pub(super) fn add(&mut self, operation: &Operation, place: OperationIndex) {
         match operation.completed() {
             completed if completed < Time::NEVER && !operation.was_disconnected() => {
                 self.ended.push((completed, operation.invoked, place));
@@ -52,7 +52,7 @@ impl Intervals {
 
     /// Those that overlap with `from..=to`. It looks no further than to where all others began later, so that a
     /// session's thousandth acquire costs no more than its first.
-    pub(super) fn overlapping(&self, from: Time, to: Time) -> impl Iterator<Item = Place> {
+    pub(super) fn overlapping(&self, from: Time, to: Time) -> impl Iterator<Item = OperationIndex> {
         let open = self.open_at(from);
         let near =
             self.ended[open..].iter().zip(&self.earliest[open..]).take_while(move |(_, earliest)| **earliest <= to);
@@ -87,7 +87,7 @@ mod tests {
         }
         intervals.sort();
         let overlapping = |from, to| {
-            let mut places: Vec<Place> = intervals.overlapping(Time(from), Time(to)).collect();
+            let mut places: Vec<OperationIndex> = intervals.overlapping(Time(from), Time(to)).collect();
             places.sort_unstable();
             places
         };

@@ -25,7 +25,7 @@ use super::facts::Facts;
 use super::fenced_lock::FencedLock;
 use super::steps::{Index, Steps, Timed};
 use super::{MOST, Verdict, Violation, count};
-use crate::history::lanes::lanes;
+use crate::history::processes::lanes;
 use crate::history::{History, Key, Time};
 
 /// The checker's name.

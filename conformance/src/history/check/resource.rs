@@ -19,7 +19,7 @@
 
 use std::collections::HashMap;
 
-use super::facts::{Facts, Place};
+use super::facts::{Facts, OperationIndex};
 use super::{MOST, Verdict, Violation, count};
 use crate::history::{Call, Key, Refusal, Time};
 
@@ -28,7 +28,7 @@ pub const NAME: &str = "resource";
 
 /// Runs it.
 pub(super) fn check(facts: &Facts<'_>) -> Verdict {
-    let mut resources: HashMap<&Key, Vec<(Place, u64)>> = HashMap::new();
+    let mut resources: HashMap<&Key, Vec<(OperationIndex, u64)>> = HashMap::new();
     let mut accesses = 0;
     let mut violations = Vec::new();
     for (place, operation) in facts.history.operations.iter().enumerate() {
@@ -53,13 +53,13 @@ pub(super) fn check(facts: &Facts<'_>) -> Verdict {
     }
 }
 
-fn tokens_never_fall(facts: &Facts<'_>, accesses: &[(Place, u64)], violations: &mut Vec<Violation>) {
+fn tokens_never_fall(facts: &Facts<'_>, accesses: &[(OperationIndex, u64)], violations: &mut Vec<Violation>) {
     // The operations are in the order of their invocations.
     let accepted = || accesses.iter().filter(|(place, _)| facts.operation(*place).answer().is_some());
     let mut done: Vec<_> = accepted().copied().collect();
     done.sort_by_key(|(place, _)| facts.operation(*place).completed());
     let mut done = done.into_iter().peekable();
-    let mut highest: Option<(u64, Place)> = None;
+    let mut highest: Option<(u64, OperationIndex)> = None;
     for &(place, token) in accepted() {
         let access = facts.operation(place);
         while let Some((before, token)) =
@@ -76,7 +76,7 @@ fn tokens_never_fall(facts: &Facts<'_>, accesses: &[(Place, u64)], violations: &
     }
 }
 
-fn used_by_its_client(facts: &Facts<'_>, place: Place, token: u64, key: &Key) -> Option<Violation> {
+fn used_by_its_client(facts: &Facts<'_>, place: OperationIndex, token: u64, key: &Key) -> Option<Violation> {
     let access = facts.operation(place);
     let grant = facts.grant_of(token)?;
     let acquire = facts.operation(grant.acquire?);
@@ -96,11 +96,11 @@ fn used_by_its_client(facts: &Facts<'_>, place: Place, token: u64, key: &Key) ->
     })
 }
 
-fn refused_for_a_reason(facts: &Facts<'_>, accesses: &[(Place, u64)], violations: &mut Vec<Violation>) {
+fn refused_for_a_reason(facts: &Facts<'_>, accesses: &[(OperationIndex, u64)], violations: &mut Vec<Violation>) {
     let mut refused: Vec<_> =
         accesses.iter().filter(|(place, _)| facts.operation(*place).refusal() == Some(&Refusal::Refused)).collect();
     refused.sort_by_key(|(place, _)| facts.operation(*place).completed());
-    let invoked = |place: Place| -> Time { facts.operation(place).invoked };
+    let invoked = |place: OperationIndex| -> Time { facts.operation(place).invoked };
     let mut presented = accesses.iter().peekable();
     let mut highest = 0;
     for &&(place, token) in &refused {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::facts::{Facts, Place};
+use super::facts::{Facts, OperationIndex};
 use super::fenced_lock::{Act, Ground, Party, Seen, Set, Shown, Step, bit};
 use crate::history::event::DEFAULT_TTL_MS;
 use crate::history::{Answer, Call, End, Note, Operation, Refusal, Session, Time};
@@ -24,9 +24,9 @@ pub(super) struct Timed {
 #[derive(Debug)]
 pub(super) struct Index {
     /// Operations on each key.
-    keys: Vec<Vec<Place>>,
+    keys: Vec<Vec<OperationIndex>>,
     /// Of each session, operations on no key.
-    sessions: Vec<Vec<Place>>,
+    sessions: Vec<Vec<OperationIndex>>,
     /// Sessions that have to do with each key, and with none.
     parties: Vec<BTreeSet<usize>>,
     untouched: BTreeSet<usize>,
@@ -63,9 +63,9 @@ impl Index {
 pub(super) struct Steps<'f, 'h> {
     facts: &'f Facts<'h>,
     parties: BTreeMap<Who, u8>,
-    acquires: HashMap<Place, u8>,
+    acquires: HashMap<OperationIndex, u8>,
     /// Of answered acquires, the sendings that the answer does not speak of: each may be granted a token that nobody was told.
-    echoes: HashMap<Place, u8>,
+    echoes: HashMap<OperationIndex, u8>,
     timed: Vec<(Time, Time, Act, Seen)>,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct Steps<'f, 'h> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Who {
     Session(usize),
-    Nameless(Place),
+    Nameless(OperationIndex),
 }
 
 impl<'f, 'h> Steps<'f, 'h> {
@@ -92,8 +92,9 @@ impl<'f, 'h> Steps<'f, 'h> {
             return None;
         }
         let acquires = of_key.iter().filter(|&&place| matches!(facts.operation(place).call, Call::Acquire { .. }));
-        let acquires: Vec<Place> = acquires.copied().collect();
-        let echoes: Vec<Place> = acquires.iter().copied().filter(|&place| has_echo(facts.operation(place))).collect();
+        let acquires: Vec<OperationIndex> = acquires.copied().collect();
+        let echoes: Vec<OperationIndex> =
+            acquires.iter().copied().filter(|&place| has_echo(facts.operation(place))).collect();
         let nameless = acquires.iter().filter(|&&place| {
             let operation = facts.operation(place);
             facts.session_of(operation).is_none() || (operation.call.session().is_none() && has_echo(operation))
@@ -130,7 +131,7 @@ impl<'f, 'h> Steps<'f, 'h> {
         self.timed.push((from, to, act, seen));
     }
 
-    fn operation(&mut self, place: Place) {
+    fn operation(&mut self, place: OperationIndex) {
         let operation = self.facts.operation(place);
         if let Some(Refusal::NotTaken { .. }) = operation.refusal() {
             return;
@@ -197,7 +198,7 @@ impl<'f, 'h> Steps<'f, 'h> {
         Shown { party: self.session(session), may_be_nameless }
     }
 
-    fn acquire(&mut self, place: Place, operation: &Operation, wait_ms: u64) {
+    fn acquire(&mut self, place: OperationIndex, operation: &Operation, wait_ms: u64) {
         let acquire = self.acquires[&place];
         let session = self.facts.session_of(operation).map(Who::Session).unwrap_or(Who::Nameless(place));
         let party = self.party(session).expect("whoever acquires the key has to do with it");

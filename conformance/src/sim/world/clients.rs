@@ -9,9 +9,9 @@ use rand::Rng;
 use tokio::sync::oneshot;
 
 use super::super::call::{CallId, ClientId};
-use super::super::client::{Client, Deed, Surroundings};
+use super::super::client::{Client, ClientAction, Surroundings};
+use super::super::event_log::Note;
 use super::super::host::Reply;
-use super::super::tale::Note;
 use super::{Happening, World};
 
 impl World {
@@ -39,7 +39,7 @@ impl World {
             judge: &self.judge,
             resource: &mut self.resource,
             tally: &mut self.tally,
-            diary: &mut self.diary,
+            history: &mut self.history,
             nodes: &nodes,
             closing: self.closing,
         };
@@ -55,17 +55,19 @@ impl World {
         }
     }
 
-    pub(super) fn carry_out(&mut self, deeds: Vec<Deed>) {
-        for deed in deeds {
+    pub(super) fn carry_out(&mut self, deeds: Vec<ClientAction>) {
+        for action in deeds {
             // A hang-up that is lost is one of which the node never hears.
             let is_lost = self.storms && self.rng.random_bool(0.02);
             let delay = self.client_delay();
             if is_lost {
                 continue;
             }
-            match deed {
-                Deed::Request(node, call, ask) => self.after(delay, Happening::Request(node, call, Box::new(ask))),
-                Deed::HangUp(node, connection) => {
+            match action {
+                ClientAction::Request(node, call, ask) => {
+                    self.after(delay, Happening::Request(node, call, Box::new(ask)))
+                }
+                ClientAction::HangUp(node, connection) => {
                     // It is noticed late, if the other side just fell silent.
                     let late = if self.rng.random_bool(0.3) { self.milliseconds(0..3000) } else { Duration::ZERO };
                     self.after(delay + late, Happening::HangUp(node, connection));
@@ -83,7 +85,7 @@ impl World {
         if self.servers.get(&node).is_none_or(|server| server.process.is_none()) {
             return;
         }
-        self.tale.lock().tell(self.now, Note::of_ask(node, call, &ask));
+        self.events.lock().tell(self.now, Note::of_ask(node, call, &ask));
         let (answer, reply) = oneshot::channel();
         let asked = self.shown(node);
         let mut responder = Responder::once(call.connection, answer);
@@ -109,7 +111,7 @@ impl World {
         let refused = matches!(&reply, Err(failure) if matches!(failure.error, Code::NotLeader | Code::NoLeader));
         if let Some(nonce) = self.openings.remove(&call).filter(|_| refused) {
             let mut judge = self.judge.lock();
-            let check = judge.ghost.told_refusal(nonce);
+            let check = judge.reference.told_refusal(nonce);
             judge.note(check);
         }
         let is_lost = self.storms && self.rng.random_bool(0.03);
@@ -127,7 +129,7 @@ impl World {
             return self.at(later, Happening::Reply(call, Box::new(reply)));
         }
         let refused = reply.as_ref().err().map(|failure| failure.error);
-        self.tale.lock().tell(self.now, Note::of_reply(call, refused));
+        self.events.lock().tell(self.now, Note::of_reply(call, refused));
         self.with_client(call.client, |client, around| client.hear(call, reply, around));
         self.client_again(call.client);
     }

@@ -9,14 +9,14 @@ use rand::seq::IndexedRandom;
 
 use super::super::call::ClientId;
 use super::super::disk::Troubles;
-use super::super::host::Fuse;
+use super::super::host::CrashPoint;
 use super::super::network::Weather;
 use super::servers::{Death, Fitness};
 use super::{Happening, World};
 
 /// What is over after a while.
 #[derive(Debug)]
-pub(super) enum Relief {
+pub(super) enum Repair {
     /// Links are mended.
     Links(Vec<(NodeId, NodeId)>),
     /// A link flaps: it is cut or mended, and so on so many times.
@@ -64,13 +64,13 @@ impl World {
         let at_once = self.rng.random_bool(0.3);
         let death = if self.rng.random_bool(0.4) { Death::Killed } else { Death::PowerFailure };
         let of_disk = self.rng.random_bool(0.6);
-        let fuse = Fuse { left: self.rng.random_range(1..if of_disk { 12 } else { 60 }), of_disk };
+        let crash_point = CrashPoint { left: self.rng.random_range(1..if of_disk { 12 } else { 60 }), of_disk };
         let Some(server) = self.servers.get_mut(&id) else { return };
         server.death = death;
         if at_once {
             self.crashed(id);
         } else {
-            server.host.set_fuse(fuse);
+            server.host.set_fuse(crash_point);
         }
     }
 
@@ -81,7 +81,7 @@ impl World {
         self.tally.cuts += links.len() as u64;
         self.tell(format!("{what}: {links:?} are cut"));
         let time = self.milliseconds(50..8000);
-        self.after(time, Happening::Relief(Relief::Links(links)));
+        self.after(time, Happening::Repair(Repair::Links(links)));
     }
 
     fn isolate(&mut self, victim: NodeId, running: &[NodeId]) {
@@ -110,7 +110,7 @@ impl World {
         if from != to {
             let times = self.rng.random_range(2..30);
             self.tell(format!("the way from {from} to {to} flaps"));
-            self.relieve(Relief::Flap(from, to, times));
+            self.relieve(Repair::Flap(from, to, times));
         }
     }
 
@@ -124,14 +124,14 @@ impl World {
         };
         self.tell(format!("{:?}", self.weather));
         let time = self.milliseconds(200..8000);
-        self.after(time, Happening::Relief(Relief::Weather));
+        self.after(time, Happening::Repair(Repair::Weather));
     }
 
     fn fill_disk(&mut self, id: NodeId) {
         self.servers[&id].disk.trouble(|troubles| troubles.is_full = true);
         self.tell(format!("the disk of node {id} is full"));
         let time = self.milliseconds(500..8000);
-        self.after(time, Happening::Relief(Relief::Room(id)));
+        self.after(time, Happening::Repair(Repair::Room(id)));
     }
 
     fn fail_sync(&mut self, id: NodeId) {
@@ -148,7 +148,7 @@ impl World {
         self.servers[&id].disk.trouble(|troubles| troubles.stall = stall);
         self.tell(format!("the disk of node {id} takes up to {stall:?} longer"));
         let time = self.milliseconds(200..5000);
-        self.after(time, Happening::Relief(Relief::Speed(id)));
+        self.after(time, Happening::Repair(Repair::Speed(id)));
     }
 
     /// A bit of a disk turns over while nobody looks, or the log loses its end. Not while there is another node that has lost its disk.
@@ -197,10 +197,10 @@ impl World {
     }
 
     /// Something is over.
-    pub(super) fn relieve(&mut self, relief: Relief) {
-        match relief {
-            Relief::Links(links) => links.into_iter().for_each(|(from, to)| self.links.mend(from, to)),
-            Relief::Flap(from, to, times) => {
+    pub(super) fn relieve(&mut self, repair: Repair) {
+        match repair {
+            Repair::Links(links) => links.into_iter().for_each(|(from, to)| self.links.mend(from, to)),
+            Repair::Flap(from, to, times) => {
                 if times % 2 == 0 && self.storms {
                     self.links.cut(from, to);
                     self.tally.cuts += 1;
@@ -209,12 +209,12 @@ impl World {
                 }
                 if times > 0 && self.storms {
                     let time = self.milliseconds(10..300);
-                    self.after(time, Happening::Relief(Relief::Flap(from, to, times - 1)));
+                    self.after(time, Happening::Repair(Repair::Flap(from, to, times - 1)));
                 }
             }
-            Relief::Weather => self.weather = Weather::FAIR,
-            Relief::Room(id) => self.ease(id, |troubles| troubles.is_full = false),
-            Relief::Speed(id) => self.ease(id, |troubles| troubles.stall = Duration::ZERO),
+            Repair::Weather => self.weather = Weather::FAIR,
+            Repair::Room(id) => self.ease(id, |troubles| troubles.is_full = false),
+            Repair::Speed(id) => self.ease(id, |troubles| troubles.stall = Duration::ZERO),
         }
     }
 

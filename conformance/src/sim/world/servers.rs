@@ -16,12 +16,12 @@ use rand::{Rng, SeedableRng};
 use super::super::call::CallId;
 use super::super::clock::Clock;
 use super::super::disk::MemoryDisk;
-use super::super::ghost::broken;
-use super::super::host::{Done, Fuse, Host};
+use super::super::event_log::Note;
+use super::super::host::{CrashPoint, Done, Host};
 use super::super::judge::Eye;
 use super::super::network::{Wire, fate};
 use super::super::plan::Plan;
-use super::super::tale::Note;
+use super::super::reference_state::broken;
 use super::{Happening, World};
 
 /// How often a node looks how much space its disk has, as the server does.
@@ -191,7 +191,7 @@ impl World {
     pub(super) fn start(&mut self, id: NodeId) {
         let (plan, now) = (self.plan, self.now);
         let dies_at_once = self.storms && self.rng.random_bool(0.08);
-        let fuse = Fuse { left: self.rng.random_range(1..40), of_disk: true };
+        let crash_point = CrashPoint { left: self.rng.random_range(1..40), of_disk: true };
         let Some(server) = self.servers.get_mut(&id) else { return };
         if server.process.is_some() || matches!(server.fitness, Fitness::Rotten | Fitness::Retired) {
             return;
@@ -200,7 +200,7 @@ impl World {
         server.boot += 1;
         server.host.power_on();
         if dies_at_once {
-            server.host.set_fuse(fuse);
+            server.host.set_fuse(crash_point);
         }
         server.before = counts(server);
         let opened = server.open(&plan);
@@ -225,7 +225,7 @@ impl World {
                 return self.after(pause, Happening::Start(id));
             }
             Err(error) => {
-                let check = broken("a sound disk is not refused", format!("node {id} does not start: {error}"));
+                let check = broken("a sound disk is accepted", format!("node {id} does not start: {error}"));
                 return self.judge.lock().note(check);
             }
         };
@@ -301,7 +301,7 @@ impl World {
     /// A message arrives at a node.
     pub(super) fn deliver(&mut self, message: Message<LockTable>) {
         if self.servers.get(&message.to).is_some_and(|server| server.process.is_some()) {
-            self.tale.lock().tell(self.now, Note::of_message(&message));
+            self.events.lock().tell(self.now, Note::of_message(&message));
             self.hand(message.to, |inbox| inbox.messages.push(message));
         }
     }
@@ -329,7 +329,7 @@ impl World {
             commit: node.commit(),
             last: node.log().last().index,
         };
-        self.tale.lock().tell(now, note);
+        self.events.lock().tell(now, note);
         process.busy_until = now + done.spent;
         let is_off = server.host.is_off();
         let stops = result.is_ok() && process.driver.may_stop();
@@ -354,7 +354,7 @@ impl World {
                 self.after(pause, Happening::Start(id));
             }
             Err(error) => {
-                let check = broken("a sound disk is not refused", format!("node {id} stops: {error}"));
+                let check = broken("a sound disk is accepted", format!("node {id} stops: {error}"));
                 self.judge.lock().note(check);
             }
         }
@@ -408,7 +408,7 @@ impl World {
     pub(super) fn excuse(&self, id: NodeId, error: &dyn std::fmt::Display) {
         let server = &self.servers[&id];
         if !server.host.is_off() && server.before == counts(server) {
-            self.judge.lock().note(broken("a sound disk is not refused", format!("node {id}: {error}")));
+            self.judge.lock().note(broken("a sound disk is accepted", format!("node {id}: {error}")));
         }
     }
 

@@ -12,7 +12,7 @@ use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Body, Message, NodeId, Term};
 use rand::Rng;
 
-use super::super::ghost::broken;
+use super::super::reference_state::broken;
 use super::{Happening, World};
 
 /// One snapshot that is being sent.

@@ -14,8 +14,8 @@ use palisade_spec::raft::{Index, Node, NodeId, Term};
 
 use super::super::call::CallId;
 use super::super::clock::longest;
-use super::super::ghost::broken;
 use super::super::judge::Commanded;
+use super::super::reference_state::broken;
 use super::World;
 
 /// A wait at a node.

@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use super::{Direction, Lost, OUTSIDE, Seat};
+use super::{Address, Direction, Lost, OUTSIDE};
 
 /// Where nodes serve clients, and one another.
 const CLIENT_PORT: u16 = 7400;
@@ -50,7 +50,7 @@ impl Links {
     }
 
     /// A namespace with a link to this one.
-    pub(super) fn seat(&self, node: u16) -> io::Result<Seat> {
+    pub(super) fn seat(&self, node: u16) -> io::Result<Address> {
         let (own, ours) = (address(node), gateway(node));
         let name = format!("node-{node}");
         ip(&format!("netns add {name}"))?;
@@ -62,7 +62,7 @@ impl Links {
         ip(&format!("-n {name} link set outside up"))?;
         ip(&format!("-n {name} route add default via {ours}"))?;
         let peer_addr = format!("{own}:{PEER_PORT}");
-        Ok(Seat {
+        Ok(Address {
             client_addr: format!("{own}:{CLIENT_PORT}"),
             reached_at: peer_addr.clone(),
             peer_addr,

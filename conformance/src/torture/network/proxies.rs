@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use super::{Direction, Seat, free_address};
+use super::{Address, Direction, free_address};
 
 /// The proxies of a cluster.
 #[derive(Debug)]
@@ -55,10 +55,10 @@ impl Proxies {
     }
 
     /// A place for a node: on the loopback device, behind a proxy.
-    pub(super) fn seat(&self, node: u16) -> io::Result<Seat> {
+    pub(super) fn seat(&self, node: u16) -> io::Result<Address> {
         let [client_addr, peer_addr] = [free_address()?, free_address()?];
         let reached_at = self.before(node, peer_addr.clone())?;
-        Ok(Seat { client_addr, peer_addr, reached_at, within: None })
+        Ok(Address { client_addr, peer_addr, reached_at, within: None })
     }
 
     /// A proxy before the node that listens at `address`: where other nodes are to dial it.

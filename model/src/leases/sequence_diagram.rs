@@ -6,7 +6,7 @@ use super::state::place;
 use super::{Action, Leases, State};
 use crate::cluster::Request;
 use crate::diagram::{Diagram, Fate, Tone};
-use crate::readable::Way;
+use crate::presentation::Way;
 
 /// What went on along a path.
 pub(super) fn draw(way: &Way<Leases>) -> Option<Diagram> {

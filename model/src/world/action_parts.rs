@@ -9,9 +9,9 @@ use super::driver::{Crash, Fed};
 use super::environment::Environment;
 use super::intern::Ref;
 use super::model::World;
-use super::seat::{Seat, Stimulus};
+use super::replica::{Replica, Stimulus};
 use super::state::State;
-use super::step::Perils;
+use super::step::FaultCount;
 
 /// One server's part in an action. Where messages are prompt, others follow.
 pub(super) struct Turn<E: Environment> {
@@ -19,12 +19,12 @@ pub(super) struct Turn<E: Environment> {
     pub(super) stimulus: Stimulus<E::Machine>,
     /// The turn in which the message was sent that arrives in this one, if it was sent within the action.
     pub(super) cause: Option<usize>,
-    pub(super) before: Ref<Seat<E::Machine>>,
-    pub(super) after: Ref<Seat<E::Machine>>,
+    pub(super) before: Ref<Replica<E::Machine>>,
+    pub(super) after: Ref<Replica<E::Machine>>,
     pub(super) fed: Vec<Fed<E::Machine>>,
     pub(super) crash: Option<Crash<E::Machine>>,
     /// What it sent, in order.
-    pub(super) sent: Vec<(Ref<Message<E::Machine>>, Fortune)>,
+    pub(super) sent: Vec<(Ref<Message<E::Machine>>, MessageFate)>,
 }
 
 impl<E: Environment> Turn<E> {
@@ -36,7 +36,7 @@ impl<E: Environment> Turn<E> {
 
 /// What becomes of a message within the action in which it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fortune {
+pub(super) enum MessageFate {
     /// It goes on its way, and stays there.
     Travels,
     /// It arrives in a turn of its own.
@@ -67,7 +67,7 @@ impl<E: Environment> World<E> {
             }
         };
         // The same loop as in `World::step`, with an eye on who brought about what.
-        let (mut turns, mut perils) = (Vec::new(), Perils::default());
+        let (mut turns, mut faults) = (Vec::new(), FaultCount::default());
         let mut todo = VecDeque::from([first]);
         let mut causes = VecDeque::from([None]);
         while let (None, Some((server, stimulus)), Some(cause)) =
@@ -82,8 +82,8 @@ impl<E: Environment> World<E> {
                 }
                 continue;
             }
-            let (before, faced) = (state.server(server), perils);
-            let said = self.step_one(&mut state, server, stimulus, fault, &mut perils, &mut todo);
+            let (before, faced) = (state.server(server), faults);
+            let said = self.step_one(&mut state, server, stimulus, fault, &mut faults, &mut todo);
             causes.resize(todo.len(), Some(turns.len()));
             let sent = self.fortunes(&state, before, &said, fault, faced);
             let taken = self.kept.driver.take(&before, stimulus);
@@ -107,29 +107,29 @@ impl<E: Environment> World<E> {
     fn fortunes(
         &self,
         state: &State<E>,
-        before: Ref<Seat<E::Machine>>,
+        before: Ref<Replica<E::Machine>>,
         said: &[Ref<Message<E::Machine>>],
         fault: Option<Fault>,
-        faced: Perils,
-    ) -> Vec<(Ref<Message<E::Machine>>, Fortune)> {
+        faced: FaultCount,
+    ) -> Vec<(Ref<Message<E::Machine>>, MessageFate)> {
         let mut carried = faced.carried;
-        let fortune = |&message: &Ref<Message<E::Machine>>| {
-            let fortune = if !self.is_prompt(&message.body) {
-                Fortune::Travels
+        let fate = |&message: &Ref<Message<E::Machine>>| {
+            let fate = if !self.is_prompt(&message.body) {
+                MessageFate::Travels
             } else if before.cut || state.server(message.to).cut {
-                Fortune::CutOff
+                MessageFate::CutOff
             } else {
                 carried += 1;
                 match fault {
-                    Some(Fault::Lose(place)) if place == carried - 1 => Fortune::Lost,
-                    Some(Fault::Delay(place)) if place == carried - 1 => Fortune::Travels,
-                    Some(Fault::Repeat(place)) if place == carried - 1 => Fortune::ArrivesAndTravels,
-                    _ => Fortune::Arrives,
+                    Some(Fault::Lose(place)) if place == carried - 1 => MessageFate::Lost,
+                    Some(Fault::Delay(place)) if place == carried - 1 => MessageFate::Travels,
+                    Some(Fault::Repeat(place)) if place == carried - 1 => MessageFate::ArrivesAndTravels,
+                    _ => MessageFate::Arrives,
                 }
             };
-            (message, fortune)
+            (message, fate)
         };
-        said.iter().map(fortune).collect()
+        said.iter().map(fate).collect()
     }
 }
 

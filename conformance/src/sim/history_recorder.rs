@@ -7,19 +7,19 @@ use palisade_spec::invariants::Check;
 use palisade_spec::lock::SessionId;
 
 use super::clock::DRIFT_PPM;
-use super::ghost::broken;
+use super::reference_state::broken;
 use crate::history::check::check_fast;
 use crate::history::event::VERSION;
 use crate::history::{Answer, Call, Client, Event, History, Holder, Key, Note, OpId, Refusal, Session, Time};
 
 /// Everything that clients saw.
 #[derive(Debug, Default)]
-pub(super) struct Diary {
+pub(super) struct HistoryRecorder {
     events: Vec<Event>,
     operations: u64,
 }
 
-impl Diary {
+impl HistoryRecorder {
     /// Somebody asks.
     pub(super) fn invoke(&mut self, client: &Client, now: Duration, call: Call) -> OpId {
         self.operations += 1;
@@ -58,7 +58,7 @@ impl Diary {
     pub(super) fn check(&self) -> Check {
         let history = match History::from_events(self.lines()) {
             Ok(history) => history,
-            Err(error) => return broken("histories make sense", error.to_string()),
+            Err(error) => return broken("histories are well formed", error.to_string()),
         };
         match check_fast(&history).into_iter().find(|verdict| !verdict.violations.is_empty()) {
             Some(verdict) => broken(verdict.checker, verdict.violations[0].to_string()),

@@ -24,7 +24,7 @@ pub(super) fn broken(property: &'static str, detail: String) -> Check {
 
 /// What is agreed on.
 #[derive(Debug)]
-pub(super) struct Ghost {
+pub(super) struct ReferenceState {
     founders: Members,
     /// The last entries, by their indexes.
     pub(super) committed: Committed<Command>,
@@ -85,9 +85,9 @@ pub(super) struct Line {
     pub(super) queue: Vec<SessionId>,
 }
 
-impl Ghost {
-    pub(super) fn new(founders: Members) -> Ghost {
-        Ghost {
+impl ReferenceState {
+    pub(super) fn new(founders: Members) -> ReferenceState {
+        ReferenceState {
             founders,
             committed: Committed::new(),
             changes: Committed::new(),
@@ -268,7 +268,7 @@ impl Ghost {
         if self.opened.contains(&nonce) && self.refused.contains(&nonce) {
             let detail =
                 format!("the session of nonce {nonce} is opened, and its client was told that nothing was done");
-            return broken("what is refused is not done", detail);
+            return broken("rejected requests have no effect", detail);
         }
         Ok(())
     }
@@ -278,7 +278,7 @@ impl Ghost {
         match self.grants.get(&token) {
             Some(grant) if (&grant.key, grant.session) == (key, session) => Ok(()),
             other => broken(
-                "answers after commit",
+                "reply after commit",
                 format!("session {session} was told that it holds {key} with {token}, and that is {other:?}"),
             ),
         }
@@ -288,7 +288,7 @@ impl Ghost {
     pub(super) fn told_release(&self, key: &Key, token: Token) -> Check {
         match self.grants.get(&token) {
             Some(grant) if grant.ended.is_none() => {
-                broken("answers after commit", format!("{key} was said to be given back with {token}, and is held"))
+                broken("reply after commit", format!("{key} was said to be given back with {token}, and is held"))
             }
             _ => Ok(()),
         }

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use super::{Kept, KeptError, read, replace};
+use super::{SavedTrace, SavedTraceError, read, replace};
 use crate::models::{Named, Tier};
 use crate::trace::WALK;
 
@@ -29,18 +29,18 @@ pub struct Effort {
 ///
 /// # Errors
 /// If the folder cannot be written.
-pub fn make(model: &Named, effort: Effort, folder: &Path) -> Result<String, KeptError> {
+pub fn make(model: &Named, effort: Effort, folder: &Path) -> Result<String, SavedTraceError> {
     let begun = Instant::now();
-    let kept = |property: &str, choices| Kept {
+    let kept = |property: &str, choices| SavedTrace {
         model: model.name.to_owned(),
         property: property.to_owned(),
         mutant: None,
         choices,
     };
-    let is_of_it = |kept: &Kept| kept.model == model.name;
+    let is_of_it = |kept: &SavedTrace| kept.model == model.name;
     let (found, unmet) = if model.tier == Tier::Random {
         let walks = (1..=effort.walks).filter_map(|seed| model.model.wander(seed, effort.steps));
-        let walks: Vec<Kept> = walks.map(|walk| kept(WALK, walk.choices)).collect();
+        let walks: Vec<SavedTrace> = walks.map(|walk| kept(WALK, walk.choices)).collect();
         let found = format!("{} walks", walks.len());
         replace(&folder.join(WALKS), is_of_it, walks)?;
         (found, String::new())
@@ -51,7 +51,7 @@ pub fn make(model: &Named, effort: Effort, folder: &Path) -> Result<String, Kept
         let is_met = |property: &str| witnesses.iter().any(|(met, _)| *met == property);
         let file = folder.join(WITNESSES);
         let mut earlier = if file.exists() { read(&file)? } else { Vec::new() };
-        let is_sought = |kept: &Kept| is_of_it(kept) && sought.contains(&kept.property.as_str());
+        let is_sought = |kept: &SavedTrace| is_of_it(kept) && sought.contains(&kept.property.as_str());
         earlier.retain(|kept| is_sought(kept) && !is_met(&kept.property) && kept.trace().is_ok());
         let stays = |property: &str| earlier.iter().any(|kept| kept.property == property);
         let unmet = sought.iter().filter(|property| !is_met(property)).map(|property| {
@@ -89,7 +89,7 @@ mod tests {
         assert!(told.contains("; not met again, its path stays: "), "{told}");
         assert_eq!(read(&file).unwrap(), kept);
 
-        let gone = Kept { choices: vec![usize::MAX], ..kept[0].clone() };
+        let gone = SavedTrace { choices: vec![usize::MAX], ..kept[0].clone() };
         replace(&file, |_| true, vec![gone]).unwrap();
         make(model, effort(1), directory.path()).unwrap();
         assert_eq!(read(&file).unwrap(), [], "what the model does not have any more is not kept");

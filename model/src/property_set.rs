@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use stateright::{Expectation, Model, Property};
 
 /// A model whose properties are looked at together.
-pub(crate) struct Watched<M: Model> {
+pub(crate) struct PropertySet<M: Model> {
     pub(crate) model: M,
     properties: Vec<(Property<M>, AtomicBool)>,
     /// How many properties have shown nothing yet: what must hold held, and what must be possible was not met.
@@ -30,16 +30,16 @@ pub(crate) enum Way {
 /// The one property that the checker sees. It is violated where there is nothing more to look for.
 pub(crate) const GOES_ON: &str = "there is something to look for";
 
-impl<M: Model> Watched<M> {
+impl<M: Model> PropertySet<M> {
     /// Nothing was looked at yet.
     ///
     /// # Panics
     /// If a property is about what must happen eventually: of that, looking at states shows nothing.
-    pub(crate) fn new(model: M, way: Way) -> Watched<M> {
+    pub(crate) fn new(model: M, way: Way) -> PropertySet<M> {
         let properties: Vec<_> = model.properties().into_iter().map(|known| (known, AtomicBool::new(false))).collect();
         let eventual = |(property, _): &(Property<M>, _)| matches!(property.expectation, Expectation::Eventually);
         assert!(!properties.iter().any(eventual), "only what holds always, or sometimes, can be looked at");
-        Watched { model, open: AtomicUsize::new(properties.len()), properties, way }
+        PropertySet { model, open: AtomicUsize::new(properties.len()), properties, way }
     }
 
     /// Whether nothing is amiss in a state. Notes which properties were violated, or met.
@@ -82,7 +82,7 @@ impl<M: Model> Watched<M> {
     }
 }
 
-impl<M: Model<Action: Clone>> Model for Watched<M> {
+impl<M: Model<Action: Clone>> Model for PropertySet<M> {
     type State = M::State;
     type Action = M::Action;
 
@@ -104,8 +104,8 @@ impl<M: Model<Action: Clone>> Model for Watched<M> {
         self.model.next_state(last, action)
     }
 
-    fn properties(&self) -> Vec<Property<Watched<M>>> {
-        vec![Property::always(GOES_ON, |watched: &Watched<M>, state| {
+    fn properties(&self) -> Vec<Property<PropertySet<M>>> {
+        vec![Property::always(GOES_ON, |watched: &PropertySet<M>, state| {
             let sound = watched.look(state);
             match watched.way {
                 Way::Everywhere => !watched.is_decided(),

@@ -3,14 +3,14 @@
 use palisade_spec::raft::{Message, Role};
 
 use super::action::Action;
+use super::action_parts::{MessageFate, Turn};
 use super::environment::Environment;
 use super::intern::Ref;
 use super::model::World;
-use super::seat::{Seat, Stimulus};
-use super::show::Told;
+use super::notation;
+use super::replica::{Replica, Stimulus};
+use super::show::DescribeMove;
 use super::state::State;
-use super::turns::{Fortune, Turn};
-use super::words;
 use crate::diagram::{Diagram, Fate, Place, Tone};
 
 /// A message that is on its way, and where it was sent.
@@ -31,7 +31,7 @@ impl<E: Environment> World<E> {
     /// What went on along a path.
     pub(super) fn draw(&self, way: &[(State<E>, Option<Action<E>>)]) -> Option<Diagram> {
         let (first, _) = way.first()?;
-        let servers = first.servers.iter().map(|seat| format!("server {}", seat.node.id()));
+        let servers = first.servers.iter().map(|replica| format!("server {}", replica.node.id()));
         let mut diagram = Diagram::new(servers.chain(first.environment.lifelines()));
         let row = diagram.row("");
         let mut drawing = Drawing { world: self, diagram, flights: Vec::new(), servers: first.servers.len(), row };
@@ -52,9 +52,9 @@ impl<E: Environment> Drawing<'_, E> {
     }
 
     fn begin(&mut self, state: &State<E>) {
-        for seat in &state.servers {
-            if let Some((text, tone)) = standing(seat) {
-                self.diagram.note(self.here(seat.node.id()), text, tone);
+        for replica in &state.servers {
+            if let Some((text, tone)) = standing(replica) {
+                self.diagram.note(self.here(replica.node.id()), text, tone);
             }
         }
         self.send(&state.network);
@@ -120,7 +120,7 @@ impl<E: Environment> Drawing<'_, E> {
 
     fn arrow(&mut self, message: Ref<Message<E::Machine>>, from: Place, to: Place, fate: Fate) {
         let detail = super::show::on_its_way::<E>(&message);
-        self.diagram.detailed_arrow(from, to, words::label(&message), detail, fate);
+        self.diagram.detailed_arrow(from, to, notation::label(&message), detail, fate);
     }
 
     /// What a server became, what it sent and answered.
@@ -141,11 +141,11 @@ impl<E: Environment> Drawing<'_, E> {
                 self.diagram.note(here, format!("commit {}", after.node.commit()), Tone::Good);
             }
         }
-        for &(message, fortune) in &turn.sent {
-            match fortune {
-                Fortune::Travels | Fortune::ArrivesAndTravels => self.send(&[message]),
-                Fortune::Arrives => {}
-                Fortune::Lost | Fortune::CutOff => self.arrow(message, here, self.here(message.to), Fate::Lost),
+        for &(message, fate) in &turn.sent {
+            match fate {
+                MessageFate::Travels | MessageFate::ArrivesAndTravels => self.send(&[message]),
+                MessageFate::Arrives => {}
+                MessageFate::Lost | MessageFate::CutOff => self.arrow(message, here, self.here(message.to), Fate::Lost),
             }
         }
     }
@@ -182,9 +182,9 @@ impl<E: Environment> Drawing<'_, E> {
 }
 
 /// What is worth a note of a server that is no follower.
-fn standing<S: palisade_spec::raft::StateMachine>(seat: &Seat<S>) -> Option<(String, Tone)> {
-    let term = seat.node.term();
-    match seat.node.role() {
+fn standing<S: palisade_spec::raft::StateMachine>(replica: &Replica<S>) -> Option<(String, Tone)> {
+    let term = replica.node.term();
+    match replica.node.role() {
         Role::Follower { .. } | Role::PreCandidate { .. } => None,
         Role::Candidate { .. } => Some((format!("campaigns, t{term}"), Tone::Plain)),
         Role::Leader(_) => Some((format!("leads t{term}"), Tone::Good)),

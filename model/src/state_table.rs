@@ -7,10 +7,10 @@ use std::fmt;
 /// Its `Display` is a table: one line for each subject, with the values of subjects that have the same fields one
 /// below the other. Fields without a value are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts(Vec<Fact>);
+pub struct StateTable(Vec<Row>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Fact {
+struct Row {
     subject: String,
     content: Content,
 }
@@ -25,28 +25,28 @@ enum Content {
 /// A field's name, which may be empty where the value speaks for itself, and its value, which is empty if it has none.
 pub type Field = (&'static str, String);
 
-impl Facts {
+impl StateTable {
     /// Says something of a subject, field by field.
     pub fn fields(&mut self, subject: impl Into<String>, fields: impl IntoIterator<Item = Field>) {
         let content = Content::Fields(fields.into_iter().collect());
-        self.0.push(Fact { subject: subject.into(), content });
+        self.0.push(Row { subject: subject.into(), content });
     }
 
     /// Says what is among a subject's things.
     pub fn items(&mut self, subject: impl Into<String>, items: impl IntoIterator<Item = String>) {
         let content = Content::Items(items.into_iter().collect());
-        self.0.push(Fact { subject: subject.into(), content });
+        self.0.push(Row { subject: subject.into(), content });
     }
 
     /// Says something that belongs into a table, but is not worth a word when it changes.
     pub fn aside(&mut self, subject: impl Into<String>, text: impl Into<String>) {
-        self.0.push(Fact { subject: subject.into(), content: Content::Aside(text.into()) });
+        self.0.push(Row { subject: subject.into(), content: Content::Aside(text.into()) });
     }
 
     /// What is different from what was before, in a line for each subject, or each thing that came or went.
-    pub fn since(&self, before: &Facts) -> Vec<String> {
+    pub fn since(&self, before: &StateTable) -> Vec<String> {
         let mut changes = Vec::new();
-        for Fact { subject, content } in &self.0 {
+        for Row { subject, content } in &self.0 {
             let old = before.0.iter().find(|fact| fact.subject == *subject).map(|fact| &fact.content);
             match (old, content) {
                 (Some(Content::Items(old)), Content::Items(new)) => {
@@ -64,7 +64,7 @@ impl Facts {
                 }
             }
         }
-        let stays = |gone: &&Fact| self.0.iter().all(|fact| fact.subject != gone.subject);
+        let stays = |gone: &&Row| self.0.iter().all(|fact| fact.subject != gone.subject);
         let gone = before.0.iter().filter(stays).filter(|fact| !matches!(fact.content, Content::Aside(_)));
         changes.extend(gone.map(|fact| format!("{}: gone", fact.subject)));
         changes
@@ -123,11 +123,11 @@ fn without<'a>(all: &'a [String], others: &[String]) -> Vec<&'a String> {
     all.iter().filter(is_new).collect()
 }
 
-impl fmt::Display for Facts {
+impl fmt::Display for StateTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let margin = self.0.iter().map(|fact| fact.subject.chars().count()).max().unwrap_or(0);
         let mut lines = Vec::new();
-        for Fact { subject, content } in &self.0 {
+        for Row { subject, content } in &self.0 {
             match content {
                 Content::Items(items) => lines.extend(items.iter().enumerate().map(|(place, item)| {
                     let subject = if place == 0 { subject } else { "" };
@@ -163,19 +163,19 @@ pub fn columns<const N: usize>(rows: &[[String; N]]) -> String {
 mod tests {
     use super::*;
 
-    fn facts(vote: &str, log: &str, network: &[&str]) -> Facts {
-        let mut facts = Facts::default();
-        facts.fields("server 1", [("vote", vote.to_string()), ("", log.to_string())]);
-        facts.fields("server 2", [("vote", String::new()), ("", "a b".to_string())]);
-        facts.items("network", network.iter().map(ToString::to_string));
-        facts
+    fn table(vote: &str, log: &str, network: &[&str]) -> StateTable {
+        let mut table = StateTable::default();
+        table.fields("server 1", [("vote", vote.to_string()), ("", log.to_string())]);
+        table.fields("server 2", [("vote", String::new()), ("", "a b".to_string())]);
+        table.items("network", network.iter().map(ToString::to_string));
+        table
     }
 
     #[test]
     fn a_table_has_its_values_one_below_the_other_and_leaves_out_what_is_not_there() {
-        let table = "server 1  vote 1  a\nserver 2          a b\nnetwork   x\n          y";
-        assert_eq!(facts("1", "a", &["x", "y"]).to_string(), table);
-        assert_eq!(facts("", "", &[]).to_string(), "server 2  a b");
+        let text = "server 1  vote 1  a\nserver 2          a b\nnetwork   x\n          y";
+        assert_eq!(table("1", "a", &["x", "y"]).to_string(), text);
+        assert_eq!(table("", "", &[]).to_string(), "server 2  a b");
     }
 
     #[test]
@@ -186,15 +186,15 @@ mod tests {
 
     #[test]
     fn changes_name_what_is_new_what_was_and_what_is_gone() {
-        let before = facts("", "a", &["x", "x", "y"]);
-        let after = facts("2", "a b", &["x", "z"]);
+        let before = table("", "a", &["x", "x", "y"]);
+        let after = table("2", "a b", &["x", "z"]);
         let changes = ["server 1: vote 2, a → a b", "network: + z", "network: − x", "network: − y"];
         assert_eq!(after.since(&before), changes);
         assert_eq!(before.since(&after)[0], "server 1: vote 2 → –, a b → a");
-        assert_eq!(facts("", "a  b  c", &[]).since(&facts("", "a", &[])), ["server 1: + b  c"]);
-        assert_eq!(facts("", "a", &[]).since(&facts("", "a  b  c", &[])), ["server 1: − b  c"]);
+        assert_eq!(table("", "a  b  c", &[]).since(&table("", "a", &[])), ["server 1: + b  c"]);
+        assert_eq!(table("", "a", &[]).since(&table("", "a  b  c", &[])), ["server 1: − b  c"]);
         assert!(after.since(&after).is_empty());
-        assert_eq!(Facts::default().since(&after), ["server 1: gone", "server 2: gone", "network: gone"]);
+        assert_eq!(StateTable::default().since(&after), ["server 1: gone", "server 2: gone", "network: gone"]);
         let mut aside = after.clone();
         aside.aside("sends", "b");
         assert!(aside.since(&after).is_empty());

@@ -20,17 +20,17 @@ const TTL: u64 = 86_400_000;
 
 /// The translator for one trace.
 #[derive(Clone, Debug)]
-pub struct Terms {
+pub struct Translation {
     /// Whether the model replicates a tape.
     is_tape: bool,
     /// Where each member is reached.
     addresses: BTreeMap<NodeId, String>,
 }
 
-impl Terms {
+impl Translation {
     /// For a model whose state machine begins as `machine`, and members that are reached at these addresses.
-    pub fn new(machine: &Value, addresses: BTreeMap<NodeId, String>) -> Terms {
-        Terms { is_tape: machine.is_array(), addresses }
+    pub fn new(machine: &Value, addresses: BTreeMap<NodeId, String>) -> Translation {
+        Translation { is_tape: machine.is_array(), addresses }
     }
 
     /// The state machine before the first entry.
@@ -118,32 +118,33 @@ mod tests {
 
     use super::*;
 
-    fn terms() -> Terms {
-        Terms::new(&json!([]), [(NodeId(4), "127.0.0.1:9".to_string())].into())
+    fn translation() -> Translation {
+        Translation::new(&json!([]), [(NodeId(4), "127.0.0.1:9".to_string())].into())
     }
 
     /// Whatever is written on a tape can be read off the table again, in its order.
     #[test]
     fn a_tape_is_a_table() {
-        let terms = terms();
-        let mut table = terms.machine(&json!([])).unwrap();
+        let translation = translation();
+        let mut table = translation.machine(&json!([])).unwrap();
         for number in [3, 1, 2] {
-            let Input::Propose(payloads) = terms.input(&json!({ "Propose": [{ "Command": number }] })).unwrap() else {
+            let Input::Propose(payloads) = translation.input(&json!({ "Propose": [{ "Command": number }] })).unwrap()
+            else {
                 panic!("a proposal stays one")
             };
             let [Payload::Command(command)] = payloads.as_slice() else { panic!("one command stays one") };
             table.apply(Stamp(number), command);
-            assert_eq!(terms.of_server(&Payload::Command(command.clone())), json!({ "Command": number }));
+            assert_eq!(translation.of_server(&Payload::Command(command.clone())), json!({ "Command": number }));
         }
-        assert_eq!(terms.of_server(&json!({ "machine": table }))["machine"], json!([3, 1, 2]));
+        assert_eq!(translation.of_server(&json!({ "machine": table }))["machine"], json!([3, 1, 2]));
         assert!(table.next_deadline() > Some(Stamp(TTL - 1)), "nothing is ever due");
     }
 
     #[test]
     fn a_member_gets_its_address_and_loses_it_again() {
         let added = json!({ "Change": { "Add": { "id": 4, "address": "" } } });
-        let input = terms().input(&added).unwrap();
+        let input = translation().input(&added).unwrap();
         assert!(format!("{input:?}").contains("127.0.0.1:9"));
-        assert_eq!(terms().of_server(&input), added);
+        assert_eq!(translation().of_server(&input), added);
     }
 }

@@ -1,7 +1,7 @@
 //! What people and programs read of a model: sentences for its actions, tables for its states, diagrams for its paths.
 //!
 //! [`Model::format_action`] sees an action only. What it means, whom a candidate asks for which term, or what a server
-//! had written when it crashed, depends on the state in which it is taken; so [`Readable::sentence`] sees both, and
+//! had written when it crashed, depends on the state in which it is taken; so [`Presentation::sentence`] sees both, and
 //! that is what traces and the Explorer show.
 
 use std::fmt::Debug;
@@ -18,7 +18,7 @@ pub type Representative<S> = fn(&S) -> S;
 pub type Way<M> = [(<M as Model>::State, Option<<M as Model>::Action>)];
 
 /// A model that can be explored, traced and shown.
-pub trait Readable:
+pub trait Presentation:
     Model<
         State: Clone + Debug + PartialEq + Hash + Send + Sync + 'static,
         Action: Clone + Debug + PartialEq + Send + Sync + 'static,

@@ -11,7 +11,7 @@ use palisade_spec::raft::{Body, Config, Durable, Input, Message, Node, NodeId, O
 
 /// A server as it is to be.
 #[derive(Clone, Debug)]
-pub struct Twin {
+pub struct ExpectedNode {
     config: Config,
     /// The node.
     pub node: Node<LockTable>,
@@ -19,11 +19,11 @@ pub struct Twin {
     pub disk: Durable<LockTable>,
 }
 
-impl Twin {
+impl ExpectedNode {
     /// A server that starts from this disk.
-    pub fn start(config: Config, mut disk: Durable<LockTable>) -> Twin {
+    pub fn start(config: Config, mut disk: Durable<LockTable>) -> ExpectedNode {
         disk.settle();
-        Twin { node: Node::recover(config.clone(), disk.clone()), config, disk }
+        ExpectedNode { node: Node::recover(config.clone(), disk.clone()), config, disk }
     }
 
     /// Takes an input, and says what the node asks for.
@@ -65,7 +65,7 @@ impl Twin {
 
     /// Crashes, and is back.
     pub fn restart(&mut self) {
-        *self = Twin::start(self.config.clone(), self.disk.clone());
+        *self = ExpectedNode::start(self.config.clone(), self.disk.clone());
     }
 
     /// The disk as a start finds it.

@@ -16,7 +16,7 @@ use crate::trace::{Trace, WALK};
 
 /// A path that is kept. The first line of a trace as JSON has these, and more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct SavedTrace {
     /// The model.
     pub model: String,
     /// What it shows at its end; [`WALK`] if it shows nothing. Of a scene, what does not hold with the bug.
@@ -31,7 +31,7 @@ pub struct Kept {
 
 /// Why there is no such path.
 #[derive(Debug, thiserror::Error)]
-pub enum KeptError {
+pub enum SavedTraceError {
     /// A file cannot be read or written.
     #[error("{}: {source}", .path.display())]
     File {
@@ -68,10 +68,10 @@ pub enum KeptError {
     },
 }
 
-impl Kept {
+impl SavedTrace {
     /// What it is, in a line.
     pub fn title(&self) -> String {
-        let Kept { model, property, mutant, choices } = self;
+        let SavedTrace { model, property, mutant, choices } = self;
         let steps = choices.len();
         match mutant {
             Some(mutant) => format!("{model}, the scene of {mutant}, {steps} steps"),
@@ -91,8 +91,8 @@ impl Kept {
     ///
     /// # Errors
     /// If the model has no such path, or it does not show what it is kept for.
-    pub fn trace(&self) -> Result<Trace, KeptError> {
-        let gone = || KeptError::Gone { title: self.title(), again: self.again() };
+    pub fn trace(&self) -> Result<Trace, SavedTraceError> {
+        let gone = || SavedTraceError::Gone { title: self.title(), again: self.again() };
         let models = models();
         let named = models.iter().find(|named| named.name == self.model).ok_or_else(gone)?;
         if self.mutant.is_some() || self.property == WALK {
@@ -107,15 +107,15 @@ impl Kept {
     ///
     /// # Errors
     /// If something is, or the model has no such path.
-    pub fn holds(&self) -> Result<(), KeptError> {
+    pub fn holds(&self) -> Result<(), SavedTraceError> {
         let models = models();
         let named = models.iter().find(|named| named.name == self.model);
         match named.and_then(|named| named.model.violated(&self.choices)) {
             Some(violated) => match violated.first() {
-                Some(property) => Err(KeptError::Violated { title: self.title(), property }),
+                Some(property) => Err(SavedTraceError::Violated { title: self.title(), property }),
                 None => Ok(()),
             },
-            None => Err(KeptError::Gone { title: self.title(), again: self.again() }),
+            None => Err(SavedTraceError::Gone { title: self.title(), again: self.again() }),
         }
     }
 }
@@ -124,10 +124,10 @@ impl Kept {
 ///
 /// # Errors
 /// If it cannot be read.
-pub fn read(path: &Path) -> Result<Vec<Kept>, KeptError> {
-    let text = fs::read_to_string(path).map_err(|source| KeptError::File { path: path.to_owned(), source })?;
+pub fn read(path: &Path) -> Result<Vec<SavedTrace>, SavedTraceError> {
+    let text = fs::read_to_string(path).map_err(|source| SavedTraceError::File { path: path.to_owned(), source })?;
     let line = |(at, line): (usize, &str)| {
-        serde_json::from_str(line).map_err(|error| KeptError::Line {
+        serde_json::from_str(line).map_err(|error| SavedTraceError::Line {
             path: path.to_owned(),
             line: at + 1,
             what: error.to_string(),
@@ -140,8 +140,8 @@ pub fn read(path: &Path) -> Result<Vec<Kept>, KeptError> {
 ///
 /// # Errors
 /// If one cannot be read.
-pub fn read_all(folder: &Path) -> Result<Vec<Kept>, KeptError> {
-    let failed = |source| KeptError::File { path: folder.to_owned(), source };
+pub fn read_all(folder: &Path) -> Result<Vec<SavedTrace>, SavedTraceError> {
+    let failed = |source| SavedTraceError::File { path: folder.to_owned(), source };
     let entries: Vec<_> = fs::read_dir(folder).and_then(Iterator::collect).map_err(failed)?;
     let mut files: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
@@ -157,24 +157,28 @@ pub fn read_all(folder: &Path) -> Result<Vec<Kept>, KeptError> {
 ///
 /// # Errors
 /// If it cannot be read or written.
-pub fn replace(path: &Path, superseded: impl Fn(&Kept) -> bool, by: Vec<Kept>) -> Result<(), KeptError> {
+pub fn replace(
+    path: &Path,
+    superseded: impl Fn(&SavedTrace) -> bool,
+    by: Vec<SavedTrace>,
+) -> Result<(), SavedTraceError> {
     let mut all = if path.exists() { read(path)? } else { Vec::new() };
     all.retain(|kept| !superseded(kept));
     all.extend(by);
     let order: Vec<&str> = models().iter().map(|model| model.name).collect();
-    let place = |kept: &Kept| order.iter().position(|name| *name == kept.model);
+    let place = |kept: &SavedTrace| order.iter().position(|name| *name == kept.model);
     all.sort_by(|one, other| (place(one), &one.mutant).cmp(&(place(other), &other.mutant)));
     let lines = all.iter().map(|kept| serde_json::to_string(kept).expect("paths are plain values") + "\n");
-    fs::write(path, lines.collect::<String>()).map_err(|source| KeptError::File { path: path.to_owned(), source })
+    fs::write(path, lines.collect::<String>()).map_err(|source| SavedTraceError::File { path: path.to_owned(), source })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn kept(model: &str, mutant: Option<&str>, choices: &[usize]) -> Kept {
+    fn kept(model: &str, mutant: Option<&str>, choices: &[usize]) -> SavedTrace {
         let mutant = mutant.map(str::to_owned);
-        Kept { model: model.into(), property: WALK.into(), mutant, choices: choices.into() }
+        SavedTrace { model: model.into(), property: WALK.into(), mutant, choices: choices.into() }
     }
 
     #[test]
@@ -195,7 +199,7 @@ mod tests {
         let told = far.trace().unwrap_err().to_string();
         assert!(told.contains("find it again with `palisade-model keep raft-votes`"), "{told}");
         let scene =
-            Kept { property: "one vote a term".into(), ..kept("raft-votes", Some("vote-twice"), &[usize::MAX]) };
+            SavedTrace { property: "one vote a term".into(), ..kept("raft-votes", Some("vote-twice"), &[usize::MAX]) };
         let told = scene.trace().unwrap_err().to_string();
         assert!(told.contains("`palisade-model mutants --traces FILE vote-twice`"), "{told}");
         assert!(scene.holds().is_err(), "what cannot be taken shows nothing");

@@ -6,10 +6,10 @@ use stateright::Expectation;
 
 use super::show::Client;
 use crate::diagram::{Diagram, Fate, Tone};
-use crate::readable::{Readable, Way};
+use crate::presentation::{Presentation, Way};
 
 /// A model whose paths can be drawn.
-pub(super) trait Pictured: Readable {
+pub(super) trait Pictured: Presentation {
     /// Who serves, from left to right.
     fn servers(&self) -> Vec<String>;
     /// How many clients there are.

@@ -17,13 +17,13 @@ const AHEAD: u64 = 5;
 
 /// The state's class, and its outline.
 pub(super) fn outline<E: Environment>(state: &State<E>) -> (u64, u64) {
-    let nodes = || state.servers.iter().map(|seat| &seat.node);
+    let nodes = || state.servers.iter().map(|replica| &replica.node);
     let terms: BTreeSet<Term> = nodes().map(Node::term).collect();
     let rank = |term: Term| terms.range(..term).count();
     let slowest = nodes().map(Node::clock).min().unwrap_or_default();
     let (mut classes, mut outlines) = (Vec::new(), Vec::new());
-    for seat in &state.servers {
-        let (node, log) = (&seat.node, seat.node.log());
+    for replica in &state.servers {
+        let (node, log) = (&replica.node, replica.node.log());
         let place = (role(node.role()), rank(node.term()));
         let ahead = (node.clock().0 - slowest.0).min(AHEAD);
         let news = news(node);
@@ -33,7 +33,7 @@ pub(super) fn outline<E: Environment>(state: &State<E>) -> (u64, u64) {
         let mut lineage: Vec<Term> = log.entries().iter().map(|entry| entry.term).collect();
         lineage.dedup();
         let ahead_of_log = (node.clock().0 - log.last_stamp().0).min(AHEAD);
-        outlines.push((place, ahead, news, lineage, ahead_of_log, seat.cut));
+        outlines.push((place, ahead, news, lineage, ahead_of_log, replica.cut));
     }
     classes.sort_unstable();
     outlines.sort_unstable();

@@ -6,10 +6,10 @@ use palisade_spec::raft::{
     Body, Change, Entry, Hint, Member, Members, Message, NodeId, Payload, Position, Round, Standing, StateMachine,
 };
 
-use crate::facts::{Field, LIST};
+use crate::state_table::{Field, LIST};
 
 /// A state machine whose commands and states people can read.
-pub trait Legible: StateMachine {
+pub trait Notation: StateMachine {
     /// A command, tersely.
     fn command(command: &Self::Command) -> String;
 
@@ -20,7 +20,7 @@ pub trait Legible: StateMachine {
     fn data(&self) -> serde_json::Value;
 }
 
-pub(super) fn payload<S: Legible>(payload: &Payload<S::Command>) -> String {
+pub(super) fn payload<S: Notation>(payload: &Payload<S::Command>) -> String {
     match payload {
         Payload::Noop => "noop".to_string(),
         Payload::Command(command) => S::command(command),
@@ -48,13 +48,13 @@ pub(super) fn change(change: &Change) -> String {
     }
 }
 
-pub(super) fn entry<S: Legible>(entry: &Entry<S::Command>) -> String {
+pub(super) fn entry<S: Notation>(entry: &Entry<S::Command>) -> String {
     let stamp = if entry.stamp.0 > 0 { format!("@{}", entry.stamp) } else { String::new() };
     format!("{}:{}{stamp}", entry.term, payload::<S>(&entry.payload))
 }
 
 /// Entries in their order; nothing for none.
-pub(crate) fn entries<'a, S: Legible>(entries: impl IntoIterator<Item = &'a Entry<S::Command>>) -> String
+pub(crate) fn entries<'a, S: Notation>(entries: impl IntoIterator<Item = &'a Entry<S::Command>>) -> String
 where
     S::Command: 'a,
 {
@@ -66,7 +66,7 @@ fn position(position: Position) -> String {
 }
 
 /// What is said, without by whom and to whom.
-pub(crate) fn message<S: Legible>(message: &Message<S>) -> String {
+pub(crate) fn message<S: Notation>(message: &Message<S>) -> String {
     let (name, term) = (message.body.name(), message.term);
     let rest = match &message.body {
         Body::PreVote { last } | Body::RequestVote { last, transfer: false } => format!("last {}", position(*last)),

@@ -8,7 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
-pub use palisade_model::kept::{Kept, KeptError, read_all as all};
+pub use palisade_model::saved_traces::{SavedTrace, SavedTraceError, read_all as all};
 
 use super::trace::{Trace, TraceError};
 
@@ -17,7 +17,7 @@ use super::trace::{Trace, TraceError};
 pub enum ToldError {
     /// There is no such path.
     #[error(transparent)]
-    Kept(#[from] KeptError),
+    SavedTrace(#[from] SavedTraceError),
     /// The model tells what is no trace.
     #[error(transparent)]
     Trace(#[from] TraceError),
@@ -27,7 +27,7 @@ pub enum ToldError {
 ///
 /// # Errors
 /// If the model has no such path.
-pub fn told(kept: &Kept) -> Result<Trace, ToldError> {
+pub fn told(kept: &SavedTrace) -> Result<Trace, ToldError> {
     Ok(Trace::read(kept.trace()?.lines(&kept.model))?)
 }
 

@@ -8,7 +8,7 @@ use super::intern::Ref;
 /// A server: what it remembers, and what its disk does.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 #[serde(bound(serialize = "S: Serialize, S::Command: Serialize"))]
-pub struct Seat<S: StateMachine> {
+pub struct Replica<S: StateMachine> {
     /// The running node.
     pub node: Node<S>,
     /// What a crash leaves.

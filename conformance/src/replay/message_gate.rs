@@ -30,7 +30,7 @@ pub type Way = (NodeId, NodeId);
 
 /// Why nothing came through.
 #[derive(Debug, thiserror::Error)]
-pub enum GateError {
+pub enum MessageGateError {
     /// The network.
     #[error("{0}")]
     Io(#[from] std::io::Error),
@@ -50,7 +50,7 @@ pub enum GateError {
 
 /// The gate of one cluster.
 #[derive(Debug)]
-pub struct Gate {
+pub struct MessageGate {
     shared: Arc<Shared>,
     /// Where each node is reached, as the others see it.
     pub addresses: BTreeMap<NodeId, String>,
@@ -93,12 +93,12 @@ enum Bytes {
     Snapshot(Arc<[u8]>, Arc<[u8]>),
 }
 
-impl Gate {
+impl MessageGate {
     /// A gate before these nodes, all of one cluster.
     ///
     /// # Errors
     /// If there is no port left.
-    pub fn open(cluster: u64, nodes: impl IntoIterator<Item = NodeId>) -> Result<Gate, GateError> {
+    pub fn open(cluster: u64, nodes: impl IntoIterator<Item = NodeId>) -> Result<MessageGate, MessageGateError> {
         let shared = Arc::new(Shared { cluster, state: Mutex::default(), changed: Condvar::new() });
         let mut addresses = BTreeMap::new();
         for node in nodes {
@@ -107,15 +107,15 @@ impl Gate {
             let shared = Arc::clone(&shared);
             std::thread::Builder::new().name("gate".into()).spawn(move || accept(&shared, &listener, node))?;
         }
-        Ok(Gate { shared, addresses })
+        Ok(MessageGate { shared, addresses })
     }
 
     /// A node is here now. What there was of connections to it is over.
     ///
     /// # Errors
     /// If that is no address.
-    pub fn is_at(&self, node: NodeId, address: &str) -> Result<(), GateError> {
-        let address = address.parse().map_err(|_| GateError::Senseless(format!("`{address}` is no address")))?;
+    pub fn is_at(&self, node: NodeId, address: &str) -> Result<(), MessageGateError> {
+        let address = address.parse().map_err(|_| MessageGateError::Senseless(format!("`{address}` is no address")))?;
         let mut state = self.shared.state.lock();
         state.nodes.insert(node, address);
         state.onward.retain(|(_, to), _| *to != node);
@@ -131,18 +131,21 @@ impl Gate {
     ///
     /// # Errors
     /// If it does not come.
-    pub fn said(&self, way: Way, number: usize) -> Result<Said, GateError> {
+    pub fn said(&self, way: Way, number: usize) -> Result<Said, MessageGateError> {
         let begun = Instant::now();
         let mut state = self.shared.state.lock();
         loop {
             if let Some(trouble) = &state.trouble {
-                return Err(GateError::Senseless(trouble.clone()));
+                return Err(MessageGateError::Senseless(trouble.clone()));
             }
             if let Some(said) = state.said.get(&way).and_then(|said| said.get(number)) {
                 return Ok(said.clone());
             }
             let Some(left) = PATIENCE.checked_sub(begun.elapsed()) else {
-                return Err(GateError::Missing(format!("message {number} from node {} to node {}", way.0, way.1)));
+                return Err(MessageGateError::Missing(format!(
+                    "message {number} from node {} to node {}",
+                    way.0, way.1
+                )));
             };
             self.shared.changed.wait_for(&mut state, left);
         }
@@ -163,7 +166,7 @@ impl Gate {
     ///
     /// # Errors
     /// If the node does not take it.
-    pub fn deliver(&self, said: &Said) -> Result<(), GateError> {
+    pub fn deliver(&self, said: &Said) -> Result<(), MessageGateError> {
         let way = (said.message.from, said.message.to);
         match &said.bytes {
             Bytes::Frame(frame) => self.pass(way, frame),
@@ -175,7 +178,7 @@ impl Gate {
     ///
     /// # Errors
     /// If the node does not take it.
-    pub fn forge(&self, to: NodeId, message: &Message<LockTable>) -> Result<(), GateError> {
+    pub fn forge(&self, to: NodeId, message: &Message<LockTable>) -> Result<(), MessageGateError> {
         let mut bytes = Vec::new();
         frame::encode(message, &mut bytes);
         self.pass((message.from, to), &bytes)
@@ -186,7 +189,7 @@ impl Gate {
         self.shared.state.lock().hellos.keys().any(|(from, _)| *from == node)
     }
 
-    fn pass(&self, way: Way, frame: &[u8]) -> Result<(), GateError> {
+    fn pass(&self, way: Way, frame: &[u8]) -> Result<(), MessageGateError> {
         let standing = self.shared.state.lock().onward.remove(&way);
         let mut stream = match standing {
             Some(stream) => stream,
@@ -198,22 +201,22 @@ impl Gate {
     }
 
     /// Gives a node a snapshot that another one has sent.
-    fn offer(&self, way: Way, offer: &[u8], file: &[u8]) -> Result<(), GateError> {
+    fn offer(&self, way: Way, offer: &[u8], file: &[u8]) -> Result<(), MessageGateError> {
         let mut stream = self.dial(way, Purpose::Snapshot)?;
         stream.write_all(offer)?;
         let mut bytes = Vec::new();
         let from = match read::<Answer>(&mut stream, &mut bytes, HELLO_BYTES)?.0 {
             Answer::From(from) => usize::try_from(from).unwrap_or(usize::MAX),
-            Answer::Enough => return Err(GateError::Enough),
-            Answer::Refused(why) => return Err(GateError::Refused(why)),
+            Answer::Enough => return Err(MessageGateError::Enough),
+            Answer::Refused(why) => return Err(MessageGateError::Refused(why)),
         };
         stream.write_all(file.get(from..).unwrap_or_default())?;
         let verdict: Verdict = read(&mut stream, &mut bytes, HELLO_BYTES)?.0;
-        verdict.map_err(GateError::Refused)
+        verdict.map_err(MessageGateError::Refused)
     }
 
     /// Dials a node in another one's name.
-    fn dial(&self, way: Way, purpose: Purpose) -> Result<TcpStream, GateError> {
+    fn dial(&self, way: Way, purpose: Purpose) -> Result<TcpStream, MessageGateError> {
         let begun = Instant::now();
         let (hello, address) = loop {
             let state = self.shared.state.lock();
@@ -225,7 +228,7 @@ impl Gate {
             }
             drop(state);
             if begun.elapsed() > PATIENCE {
-                return Err(GateError::Missing(format!("node {}'s handshake with node {}", way.0, way.1)));
+                return Err(MessageGateError::Missing(format!("node {}'s handshake with node {}", way.0, way.1)));
             }
             std::thread::sleep(Duration::from_millis(1));
         };
@@ -234,12 +237,12 @@ impl Gate {
         stream.set_read_timeout(Some(PATIENCE))?;
         write(&mut stream, &hello)?;
         let welcome: Welcome = read(&mut stream, &mut Vec::new(), HELLO_BYTES)?.0;
-        welcome.map_err(GateError::Refused)?;
+        welcome.map_err(MessageGateError::Refused)?;
         Ok(stream)
     }
 }
 
-impl Drop for Gate {
+impl Drop for MessageGate {
     fn drop(&mut self) {
         let mut state = self.shared.state.lock();
         state.is_over = true;
@@ -281,7 +284,7 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener, to: NodeId) {
         let Ok(stream) = stream else { continue };
         let shared = Arc::clone(shared);
         let listen = move || {
-            if let Err(GateError::Senseless(trouble)) = listen(&shared, stream, to) {
+            if let Err(MessageGateError::Senseless(trouble)) = listen(&shared, stream, to) {
                 shared.state.lock().trouble = Some(trouble);
                 shared.changed.notify_all();
             }
@@ -293,13 +296,16 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener, to: NodeId) {
 }
 
 /// Hears what a node has to say to `to`.
-fn listen(shared: &Shared, mut stream: TcpStream, to: NodeId) -> Result<(), GateError> {
+fn listen(shared: &Shared, mut stream: TcpStream, to: NodeId) -> Result<(), MessageGateError> {
     stream.set_nodelay(true)?;
     let mut bytes = Vec::new();
     let (hello, _) = read::<Hello>(&mut stream, &mut bytes, HELLO_BYTES)?;
     let (way, purpose) = ((hello.from, to), hello.purpose);
     if hello.to != to {
-        return Err(GateError::Senseless(format!("node {} looks for node {} where node {to} is", way.0, hello.to)));
+        return Err(MessageGateError::Senseless(format!(
+            "node {} looks for node {} where node {to} is",
+            way.0, hello.to
+        )));
     }
     let introduction = Introduction { incarnation: incarnation(to), client_addr: String::new() };
     write(&mut stream, &Welcome::Ok(introduction))?;
@@ -312,7 +318,8 @@ fn listen(shared: &Shared, mut stream: TcpStream, to: NodeId) -> Result<(), Gate
         }
     }
     let is_from = |message: &Message<LockTable>| {
-        let wrong = || GateError::Senseless(format!("{message:?} takes the way from node {} to node {to}", way.0));
+        let wrong =
+            || MessageGateError::Senseless(format!("{message:?} takes the way from node {} to node {to}", way.0));
         if (message.from, message.to) == way { Ok(()) } else { Err(wrong()) }
     };
     if purpose == Purpose::Snapshot {
@@ -329,7 +336,12 @@ fn listen(shared: &Shared, mut stream: TcpStream, to: NodeId) -> Result<(), Gate
 }
 
 /// Takes a whole snapshot from a node, as the node that is meant would.
-fn take_snapshot(shared: &Shared, stream: &mut TcpStream, bytes: &mut Vec<u8>, way: Way) -> Result<Said, GateError> {
+fn take_snapshot(
+    shared: &Shared,
+    stream: &mut TcpStream,
+    bytes: &mut Vec<u8>,
+    way: Way,
+) -> Result<Said, MessageGateError> {
     let (Offer { term, info }, offer) = read::<Offer>(stream, bytes, HELLO_BYTES)?;
     write(stream, &Answer::From(0))?;
     let length = usize::try_from(info.bytes).unwrap_or(usize::MAX);
@@ -338,9 +350,9 @@ fn take_snapshot(shared: &Shared, stream: &mut TcpStream, bytes: &mut Vec<u8>, w
         more(stream, &mut file)?;
     }
     let (snapshot, found) = read_snapshot::<LockTable>(file.as_slice(), Some(shared.cluster))
-        .map_err(|flaw| GateError::Senseless(format!("node {} sends a snapshot that is none: {flaw}", way.0)))?;
+        .map_err(|flaw| MessageGateError::Senseless(format!("node {} sends a snapshot that is none: {flaw}", way.0)))?;
     if found != info {
-        return Err(GateError::Senseless(format!("node {} sends {found:?} as {info:?}", way.0)));
+        return Err(MessageGateError::Senseless(format!("node {} sends {found:?} as {info:?}", way.0)));
     }
     write(stream, &Verdict::Ok(()))?;
     // It is done with this one when it lets go.
@@ -358,7 +370,7 @@ impl Shared {
     }
 }
 
-fn write<T: Serialize>(stream: &mut TcpStream, value: &T) -> Result<(), GateError> {
+fn write<T: Serialize>(stream: &mut TcpStream, value: &T) -> Result<(), MessageGateError> {
     let mut bytes = Vec::new();
     frame::encode(value, &mut bytes);
     Ok(stream.write_all(&bytes)?)
@@ -369,9 +381,9 @@ fn read<T: DeserializeOwned>(
     stream: &mut TcpStream,
     bytes: &mut Vec<u8>,
     limit: usize,
-) -> Result<(T, Vec<u8>), GateError> {
+) -> Result<(T, Vec<u8>), MessageGateError> {
     loop {
-        let decoded = frame::decode(bytes, limit).map_err(|error| GateError::Senseless(error.to_string()))?;
+        let decoded = frame::decode(bytes, limit).map_err(|error| MessageGateError::Senseless(error.to_string()))?;
         if let Some((value, length)) = decoded {
             return Ok((value, bytes.drain(..length).collect()));
         }
@@ -379,7 +391,7 @@ fn read<T: DeserializeOwned>(
     }
 }
 
-fn more(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> Result<(), GateError> {
+fn more(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> Result<(), MessageGateError> {
     let mut piece = [0; 16 * 1024];
     let count = stream.read(&mut piece)?;
     if count == 0 {
@@ -396,7 +408,7 @@ mod tests {
     /// Goal: what must not come is not forgotten, although nobody waits for it.
     #[test]
     fn trouble_is_kept() {
-        let gate = Gate::open(1, [NodeId(1), NodeId(2)]).unwrap();
+        let gate = MessageGate::open(1, [NodeId(1), NodeId(2)]).unwrap();
         let mut stream = TcpStream::connect(&gate.addresses[&NodeId(2)]).unwrap();
         let (client_addr, peer_addr) = (String::new(), String::new());
         let (from, to) = (NodeId(1), NodeId(1));

@@ -18,11 +18,11 @@ use super::call::CallId;
 const REMEMBERED: usize = 120;
 
 /// The tale, also for whoever has to tell of a panic.
-pub(super) type SharedTale = Arc<Mutex<Tale>>;
+pub(super) type SharedEventLog = Arc<Mutex<EventLog>>;
 
 /// What happened so far.
 #[derive(Debug, Default)]
-pub(super) struct Tale {
+pub(super) struct EventLog {
     hash: DefaultHasher,
     last: VecDeque<(Duration, Note)>,
 }
@@ -42,7 +42,7 @@ pub(super) enum Note {
     Event(String),
 }
 
-impl Tale {
+impl EventLog {
     /// Goes on.
     pub(super) fn tell(&mut self, at: Duration, note: Note) {
         (at, &note).hash(&mut self.hash);

@@ -4,20 +4,20 @@ use palisade_spec::raft::{HardState, Output, Persist, StateMachine};
 use stateright::Model;
 
 use super::action::{Action, Fault};
+use super::action_parts::{MessageFate, Turn};
 use super::driver::Crash;
 use super::environment::{Environment, Machine};
 use super::model::World;
-use super::seat::Stimulus;
-use super::show::{Told, facts, on_its_way};
+use super::notation;
+use super::replica::Stimulus;
+use super::show::{DescribeMove, on_its_way, table};
 use super::state::State;
-use super::turns::{Fortune, Turn};
-use super::words;
 
 /// What an action is by itself.
 pub(super) fn action<E: Environment>(action: &Action<E>) -> String {
     let (what, fault) = match action {
         Action::Step { server, stimulus: Stimulus::Deliver(message), again, fault } => {
-            let words = words::message::<E::Machine>(message);
+            let words = notation::message::<E::Machine>(message);
             (format!("server {server} receives {words} from server {}{}", message.from, comes_again(*again)), fault)
         }
         Action::Step { server, stimulus, fault, .. } => (happens(*stimulus, &format!("server {server}")), fault),
@@ -49,7 +49,7 @@ fn happens<S: StateMachine>(stimulus: Stimulus<S>, server: &str) -> String {
         Stimulus::ElectionTimeout => format!("{server}'s election timer runs out"),
         Stimulus::HeartbeatTimeout => format!("{server} sends heartbeats"),
         Stimulus::Propose(_) => format!("{server} is asked to append an entry"),
-        Stimulus::Change(change) => format!("{server} is asked {}", words::change(&change)),
+        Stimulus::Change(change) => format!("{server} is asked {}", notation::change(&change)),
         Stimulus::Read(id) => format!("{server} is asked for read {id}"),
         Stimulus::Transfer(None) => format!("{server} is asked to hand over"),
         Stimulus::Transfer(Some(to)) => format!("{server} is asked to hand over to {to}"),
@@ -68,7 +68,7 @@ impl<E: Environment> World<E> {
             before.network.remove(place);
         }
         let after = self.next_state(last, action)?;
-        Some(facts(&after).since(&facts(&before)).join("\n"))
+        Some(table(&after).since(&table(&before)).join("\n"))
     }
 
     /// What an action is in the state in which it is taken.
@@ -89,14 +89,14 @@ impl<E: Environment> World<E> {
                 let away = if turn.stays_away() { ", and stays away" } else { "" };
                 told.push_str(&format!("{who} {}{away}", crashes(turn, crash)));
             }
-            for (message, _) in turn.sent.iter().filter(|(_, fortune)| *fortune == Fortune::Lost) {
+            for (message, _) in turn.sent.iter().filter(|(_, fate)| *fate == MessageFate::Lost) {
                 told.push_str(&format!("; the network loses {}", on_its_way::<E>(message)));
             }
-            let travels = turn.sent.iter().filter(|(_, fortune)| *fortune == Fortune::Travels);
+            let travels = turn.sent.iter().filter(|(_, fate)| *fate == MessageFate::Travels);
             for (message, _) in travels.filter(|(message, _)| self.is_prompt(&message.body)) {
                 told.push_str(&format!("; {} is late", on_its_way::<E>(message)));
             }
-            for (message, _) in turn.sent.iter().filter(|(_, fortune)| *fortune == Fortune::ArrivesAndTravels) {
+            for (message, _) in turn.sent.iter().filter(|(_, fate)| *fate == MessageFate::ArrivesAndTravels) {
                 told.push_str(&format!("; {} will arrive again", on_its_way::<E>(message)));
             }
         }
@@ -108,7 +108,7 @@ fn begins<E: Environment>(turn: &Turn<E>) -> String {
     let server = format!("server {}", turn.server);
     match turn.stimulus {
         Stimulus::Deliver(message) => {
-            let words = words::message::<E::Machine>(&message);
+            let words = notation::message::<E::Machine>(&message);
             format!("{server} receives {words} from server {}", message.from)
         }
         Stimulus::Campaign => format!("{server} campaigns for term {}", turn.before.node.term().next()),
@@ -156,7 +156,7 @@ fn write<S: Machine>(output: &Output<S>) -> Option<String> {
         Persist::HardState(HardState { term, vote: None }) => format!("term {term}"),
         Persist::HardState(HardState { term, vote: Some(vote) }) => format!("its vote for {vote} in term {term}"),
         Persist::Entries(entries) => {
-            let words = words::entries::<S>(entries);
+            let words = notation::entries::<S>(entries);
             match entries.as_slice() {
                 [one] => format!("entry {} ({words})", one.index),
                 [first, .., last] => format!("entries {} to {} ({words})", first.index, last.index),

@@ -12,17 +12,17 @@ use super::environment::{Asked, Environment};
 use super::ghost::Ghost;
 use super::intern::{Interner, Ref};
 use super::memo::Memo;
-use super::seat::{Seat, Stimulus};
+use super::replica::{Replica, Stimulus};
 use super::state::CommandOf;
 
 /// How many results each memo keeps.
 const MEMO: usize = 1 << 20;
 
 /// Everything that states refer to.
-pub(super) struct Kept<E: Environment> {
+pub(super) struct Caches<E: Environment> {
     pub(super) driver: Driver,
     pub(super) renamings: Vec<Renaming>,
-    pub(super) seats: Interner<Seat<E::Machine>>,
+    pub(super) replicas: Interner<Replica<E::Machine>>,
     pub(super) messages: Interner<Message<E::Machine>>,
     pub(super) proposals: Interner<Vec<Payload<CommandOf<E>>>>,
     pub(super) changes: Interner<Change>,
@@ -52,7 +52,7 @@ pub(super) type Said<E> = SmallVec<[Ref<Message<<E as Environment>::Machine>>; 4
 
 /// What comes of a stimulus, in parts that are kept.
 pub(super) struct Stepped<E: Environment> {
-    pub(super) seat: Ref<Seat<E::Machine>>,
+    pub(super) replica: Ref<Replica<E::Machine>>,
     pub(super) said: Said<E>,
     /// Where in that a run begins: see [`Taken`](super::driver::Taken).
     pub(super) runs: SmallVec<[usize; 4]>,
@@ -63,9 +63,9 @@ pub(super) struct Stepped<E: Environment> {
 /// A crash on the way.
 pub(super) struct Crashed<E: Environment> {
     /// The server when it is back.
-    pub(super) seat: Ref<Seat<E::Machine>>,
+    pub(super) replica: Ref<Replica<E::Machine>>,
     /// The server right before, if it was as it was going to be.
-    pub(super) before: Option<Ref<Seat<E::Machine>>>,
+    pub(super) before: Option<Ref<Replica<E::Machine>>>,
     pub(super) said: usize,
     pub(super) answers: usize,
     /// What went wrong when it came back.
@@ -86,13 +86,13 @@ impl<E: Environment> Memos<E> {
     }
 }
 
-impl<E: Environment> Kept<E> {
+impl<E: Environment> Caches<E> {
     /// Nothing is kept yet.
-    pub(super) fn new(driver: Driver, renamings: Vec<Renaming>) -> Kept<E> {
-        Kept {
+    pub(super) fn new(driver: Driver, renamings: Vec<Renaming>) -> Caches<E> {
+        Caches {
             driver,
             renamings,
-            seats: Interner::default(),
+            replicas: Interner::default(),
             messages: Interner::default(),
             proposals: Interner::default(),
             changes: Interner::default(),
@@ -107,16 +107,16 @@ impl<E: Environment> Kept<E> {
         self.memos = Memos::new(0);
     }
 
-    pub(super) fn seat(&self, seat: Seat<E::Machine>) -> Ref<Seat<E::Machine>> {
-        self.seats.intern(seat, &self.renamings)
+    pub(super) fn replica(&self, replica: Replica<E::Machine>) -> Ref<Replica<E::Machine>> {
+        self.replicas.intern(replica, &self.renamings)
     }
 
     /// History after a step in which a server was elected, or applied something.
     pub(super) fn remembered(
         &self,
         ghost: Ref<Ghost<E::Machine>>,
-        old: Ref<Seat<E::Machine>>,
-        new: Ref<Seat<E::Machine>>,
+        old: Ref<Replica<E::Machine>>,
+        new: Ref<Replica<E::Machine>>,
         elected: bool,
     ) -> Result<Ref<Ghost<E::Machine>>, &'static Violation> {
         *self.memos.histories.get([ghost.key(), old.key(), new.key(), u64::from(elected)], || {
@@ -138,8 +138,8 @@ impl<E: Environment> Kept<E> {
     pub(super) fn seen(
         &self,
         environment: Ref<E>,
-        old: Ref<Seat<E::Machine>>,
-        new: Ref<Seat<E::Machine>>,
+        old: Ref<Replica<E::Machine>>,
+        new: Ref<Replica<E::Machine>>,
         answers: &[Answer<E::Machine>],
     ) -> Result<Ref<E>, &'static Violation> {
         // A server's steps tell what it applied, but not for certain which reads it answered.
@@ -174,11 +174,11 @@ impl<E: Environment> Kept<E> {
         self.ghosts.intern(ghost, &self.renamings)
     }
 
-    pub(super) fn step(&self, seat: Ref<Seat<E::Machine>>, stimulus: Stimulus<E::Machine>) -> Arc<Stepped<E>> {
-        self.memos.steps.get([seat.key(), stimulus.key(), 0, 0], || {
-            let taken = self.driver.undisturbed().take(&seat, stimulus);
+    pub(super) fn step(&self, replica: Ref<Replica<E::Machine>>, stimulus: Stimulus<E::Machine>) -> Arc<Stepped<E>> {
+        self.memos.steps.get([replica.key(), stimulus.key(), 0, 0], || {
+            let taken = self.driver.undisturbed().take(&replica, stimulus);
             Stepped {
-                seat: self.seat(taken.seat),
+                replica: self.replica(taken.replica),
                 said: taken.said.into_iter().map(|message| self.messages.intern(message, &self.renamings)).collect(),
                 runs: taken.runs.into(),
                 answers: taken.answers,
@@ -190,22 +190,27 @@ impl<E: Environment> Kept<E> {
     /// A server that is back with what its disk has; or the one that crashed, and why it is not.
     pub(super) fn recovered(
         &self,
-        crashed: Ref<Seat<E::Machine>>,
+        crashed: Ref<Replica<E::Machine>>,
         disk: Durable<E::Machine>,
-    ) -> (Ref<Seat<E::Machine>>, Option<&'static Violation>) {
+    ) -> (Ref<Replica<E::Machine>>, Option<&'static Violation>) {
         match self.driver.recover(&crashed, disk) {
-            Ok(seat) => (self.seat(seat), None),
+            Ok(replica) => (self.replica(replica), None),
             Err(violation) => (crashed, Some(keep(violation))),
         }
     }
 
     /// The crashes that may happen in a step.
-    pub(super) fn crashes(&self, seat: Ref<Seat<E::Machine>>, stimulus: Stimulus<E::Machine>) -> Arc<Vec<Crashed<E>>> {
-        self.memos.crashes.get([seat.key(), stimulus.key(), 0, 0], || {
-            let crashes = self.driver.take(&seat, stimulus).crashes.into_iter().map(|crash| {
-                let before = crash.node.map(|node| self.seat(Seat { node, disk: crash.disk.clone(), cut: seat.cut }));
-                let (seat, violation) = self.recovered(seat, crash.disk);
-                Crashed { before, seat, said: crash.said, answers: crash.answers, violation }
+    pub(super) fn crashes(
+        &self,
+        replica: Ref<Replica<E::Machine>>,
+        stimulus: Stimulus<E::Machine>,
+    ) -> Arc<Vec<Crashed<E>>> {
+        self.memos.crashes.get([replica.key(), stimulus.key(), 0, 0], || {
+            let crashes = self.driver.take(&replica, stimulus).crashes.into_iter().map(|crash| {
+                let before =
+                    crash.node.map(|node| self.replica(Replica { node, disk: crash.disk.clone(), cut: replica.cut }));
+                let (replica, violation) = self.recovered(replica, crash.disk);
+                Crashed { before, replica, said: crash.said, answers: crash.answers, violation }
             });
             crashes.collect()
         })
