@@ -6,8 +6,8 @@
 
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{
-    Address, Body, Change, Entry, Hint, Index, Input, Message, Node, NodeId, Output, Payload, Position, ReadId, Round,
-    Stamp, Term,
+    Address, Body, Change, Entry, Hint, Index, Input, Message, Node, NodeId, Output, Payload, Position, ReadId,
+    ReadRound, Stamp, Term,
 };
 
 /// A number that no server has.
@@ -72,7 +72,7 @@ fn questions(node: &Node<LockTable>, peer: Option<NodeId>) -> Vec<Input<LockTabl
 
 /// What no node says now, or says in vain.
 fn messages(node: &Node<LockTable>, from: NodeId) -> Vec<Message<LockTable>> {
-    let (last, round) = (node.log().last(), Round::default());
+    let (last, round) = (node.log().last(), ReadRound::default());
     let (far, stamp) = (Index(last.index.0 + 1000), Stamp(u64::MAX));
     let entry = |term, index| Entry { term, index, stamp: Stamp(0), payload: Payload::Noop };
     let append = |prev, entries| Body::<LockTable>::AppendEntries { prev, entries, commit: Index(0), stamp, round };

@@ -93,7 +93,10 @@ impl Replica {
     pub(super) fn written(&mut self, writes: u64, digest: Digest) -> Check {
         let count = usize::try_from(writes).unwrap_or(usize::MAX);
         if count > self.pending.len() {
-            return broken("writes match outputs", format!("it wrote {writes}, and had asked for {}", self.pending.len()));
+            return broken(
+                "writes match outputs",
+                format!("it wrote {writes}, and had asked for {}", self.pending.len()),
+            );
         }
         let writes: Vec<Persist<LockTable>> = self.pending.drain(..count).collect();
         let same = Digest::of(writes.as_slice()) == digest;

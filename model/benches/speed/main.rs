@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use palisade_model::models::{Named, models};
 use palisade_model::expected_counts;
+use palisade_model::models::{Named, models};
 
 use laborious::{Run, Without};
 

@@ -33,7 +33,7 @@ use std::ops::Range;
 use palisade_spec::invariants::{Check, Violation};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{
-    Body, Durable, HardState, Hint, Index, Input, Message, Node, NodeId, Output, Payload, Persist, Round, Term,
+    Body, Durable, HardState, Hint, Index, Input, Message, Node, NodeId, Output, Payload, Persist, ReadRound, Term,
 };
 use stateright::Property;
 
@@ -209,7 +209,7 @@ impl Consensus {
                     step(&mut node, Input::Propose(vec![Payload::Noop]));
                 }
                 for (other, matched) in self.others().zip(acknowledged) {
-                    let body = Body::AppendAccepted { matched: Index(u64::from(*matched)), round: Round(0) };
+                    let body = Body::AppendAccepted { matched: Index(u64::from(*matched)), round: ReadRound(0) };
                     step(&mut node, Input::Receive(message(NodeId(other), *term, body)));
                 }
                 node
@@ -251,10 +251,10 @@ impl Consensus {
             }
             receive(Body::TimeoutNow);
             for matched in 0..=length {
-                receive(Body::AppendAccepted { matched: Index(matched), round: Round(0) });
+                receive(Body::AppendAccepted { matched: Index(matched), round: ReadRound(0) });
                 for next in 0..=length + 1 {
                     let hint = Hint::Short { next: Index(next) };
-                    receive(Body::AppendRejected { prev: Index(matched), hint, round: Round(0) });
+                    receive(Body::AppendRejected { prev: Index(matched), hint, round: ReadRound(0) });
                 }
             }
             let own = &self.logs[scene.log];

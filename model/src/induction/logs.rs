@@ -3,7 +3,7 @@
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{
     Body, Config, Durable, Entry, HardState, Index, Input, Members, Message, Node, NodeId, Output, Payload, Position,
-    Round, Stamp, Term,
+    ReadRound, Stamp, Term,
 };
 
 /// An entry of a history: its term and its stamp. Its place in the log is its index.
@@ -59,7 +59,7 @@ pub(super) fn append(log: &[Stamped], from: usize, through: usize, commit: u64, 
         entries: entries(&log[..through], from),
         commit: Index(commit),
         stamp: Stamp(stamp),
-        round: Round(0),
+        round: ReadRound(0),
     }
 }
 

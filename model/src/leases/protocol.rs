@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use palisade_spec::invariants::{Violation, state_machine_safety};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{
-    Body, Config, Durable, Index, Input, Members, Message, Node, NodeId, Output, Payload, Position, Round,
+    Body, Config, Durable, Index, Input, Members, Message, Node, NodeId, Output, Payload, Position, ReadRound,
 };
 use smallvec::SmallVec;
 
@@ -304,7 +304,7 @@ pub(super) fn append(leader: &LockNode, follower: NodeId, through: Index) -> Mes
     let Message { from, to, term, body } = heartbeat.expect("a leader sends heartbeats to every other server");
     let Body::AppendEntries { commit, stamp, .. } = body else { unreachable!("a heartbeat is an AppendEntries") };
     let entries = leader.log().slice(Index(1), usize::try_from(through.0).expect("logs are short")).to_vec();
-    let body = Body::AppendEntries { prev: Position::default(), entries, commit, stamp, round: Round::default() };
+    let body = Body::AppendEntries { prev: Position::default(), entries, commit, stamp, round: ReadRound::default() };
     Message { from, to, term, body }
 }
 

@@ -307,7 +307,7 @@ impl Model for Queue {
                     let Some((id, session)) = state.session(client) else { continue };
                     for key in keys.clone() {
                         let lock = state.table.lock(&self.keys[key]);
-                        let waits = lock.is_some_and(|lock| lock.place_of(id).is_some());
+                        let waits = lock.is_some_and(|lock| lock.queue_position(id).is_some());
                         actions.push(match (self.holds(state, client, key), waits) {
                             (true, _) => Action::Release(client, key),
                             (false, true) => Action::Withdraw(client, key),

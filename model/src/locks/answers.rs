@@ -55,7 +55,7 @@ impl Step<'_> {
     }
 
     fn waits(&self, key: &Key, id: SessionId, ahead: u64) -> bool {
-        let place = self.lock(key).and_then(|lock| lock.place_of(id));
+        let place = self.lock(key).and_then(|lock| lock.queue_position(id));
         place.is_some_and(|place| place as u64 == ahead)
     }
 

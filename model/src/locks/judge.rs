@@ -87,8 +87,8 @@ impl Step<'_> {
         let Some(lock) = table.lock(key) else { return false };
         match claim {
             Claim::Held(token) => (lock.holder.session, lock.holder.token) == (id, token),
-            Claim::Waiting => lock.place_of(id).is_some(),
-            Claim::Either => lock.holder.session == id || lock.place_of(id).is_some(),
+            Claim::Waiting => lock.queue_position(id).is_some(),
+            Claim::Either => lock.holder.session == id || lock.queue_position(id).is_some(),
         }
     }
 }

@@ -283,7 +283,7 @@ fn notes(diagram: &mut Diagram, row: usize, last: &State, next: &State) {
         }
     }
     for (key, lock) in next.table.locks().iter() {
-        let waited = |id| last.table.lock(key).is_some_and(|was| was.place_of(id).is_some());
+        let waited = |id| last.table.lock(key).is_some_and(|was| was.queue_position(id).is_some());
         for waiter in lock.queue.iter().filter(|waiter| !waited(waiter.session)) {
             diagram.note((0, row), format!("{} waits for {key}", session(waiter.session)), Tone::Plain);
         }

@@ -4,7 +4,7 @@
 //! told from a single input, so that no model has to show what comes of breaking them.
 
 use palisade_spec::invariants::Check;
-use palisade_spec::raft::{Body, Index, Input, Message, Node, Output, Pace, Payload, Role, StateMachine};
+use palisade_spec::raft::{Body, Index, Input, Message, Node, Output, Payload, ProgressState, Role, StateMachine};
 
 use super::judge::require;
 
@@ -87,7 +87,7 @@ fn limits_are_kept<S: StateMachine>(outputs: &[Output<S>], after: &Node<S>) -> C
     let applied = outputs.iter().filter(|output| matches!(output, Output::Applied { .. })).count() as u64;
     require(applied <= config.max_commits, name, || format!("{applied} entries are committed at once"))?;
     let Role::Leader(leads) = after.role() else { return Ok(()) };
-    let followers = leads.progress.values().filter(|progress| progress.pace == Pace::Replicate);
+    let followers = leads.progress.values().filter(|progress| progress.state == ProgressState::Replicate);
     let most = followers.map(|progress| progress.next.0 - progress.matched.0 - 1).max().unwrap_or(0);
     require(most <= config.max_inflight, name, || format!("{most} entries are in flight to one follower"))
 }

@@ -49,7 +49,9 @@ pub(super) fn answers_name_entries<S: StateMachine>(before: &Node<S>, outputs: &
 /// when other messages leave before what they say is written, other properties show.
 pub(super) fn vote_is_written<S: StateMachine>(message: &Message<S>, after: &Node<S>, disk: &Durable<S>) -> Check {
     let is_written = !matches!(message.body, Body::RequestVote { .. }) || disk.hard == after.hard_state();
-    require(is_written, "memory matches disk", || format!("server {} asks for votes before its own is written", after.id()))
+    require(is_written, "memory matches disk", || {
+        format!("server {} asks for votes before its own is written", after.id())
+    })
 }
 
 /// What stands for entries that are gone says which was the last of them, and when it happened.

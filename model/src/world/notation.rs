@@ -3,7 +3,7 @@
 //! An entry is written `term:payload`, with `@stamp` where it has one; a position `index@term`.
 
 use palisade_spec::raft::{
-    Body, Change, Entry, Hint, Member, Members, Message, NodeId, Payload, Position, Round, Standing, StateMachine,
+    Body, Change, Entry, Hint, Member, Members, Message, NodeId, Payload, Position, ReadRound, Standing, StateMachine,
 };
 
 use crate::state_table::{Field, LIST};
@@ -97,8 +97,8 @@ pub(crate) fn message<S: Notation>(message: &Message<S>) -> String {
 }
 
 /// In which round something is said, if there was a read yet.
-fn round(round: Round) -> String {
-    if round > Round(0) { format!(", round {round}") } else { String::new() }
+fn round(round: ReadRound) -> String {
+    if round > ReadRound(0) { format!(", round {round}") } else { String::new() }
 }
 
 /// What is said, in a few letters: a label for an arrow.

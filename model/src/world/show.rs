@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use palisade_spec::raft::{Index, Leadership, Log, Message, Node, NodeId, Pace, Progress, ReadId, Role};
+use palisade_spec::raft::{Index, Leadership, Log, Message, Node, NodeId, Progress, ProgressState, ReadId, Role};
 
 use super::environment::Environment;
 use super::notation::{self, Notation};
@@ -140,7 +140,7 @@ fn asks(what: &str, votes: &BTreeSet<NodeId>, own: NodeId) -> String {
 fn followers<S: Notation>(node: &Node<S>) -> String {
     let Role::Leader(leadership) = node.role() else { return String::new() };
     let follower = |progress: &Progress| {
-        let guess = if progress.pace == Pace::Probe { "?" } else { "" };
+        let guess = if progress.state == ProgressState::Probe { "?" } else { "" };
         let heard = if progress.active { ", heard" } else { "" };
         format!("from {}{guess} (has {}{heard})", progress.next, progress.matched)
     };

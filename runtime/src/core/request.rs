@@ -7,7 +7,7 @@ use palisade_client::wire::{
     Transfer,
 };
 use palisade_spec::lock::{Claim, Key, Opening, Owner, Sequence, SessionId, Token, Ttl};
-use palisade_spec::raft::{Change, LARGEST, NodeId};
+use palisade_spec::raft::{Change, MAX_NUMBER, NodeId};
 
 use crate::limits;
 use crate::peers::MemberAddress;
@@ -188,7 +188,7 @@ fn valid_incarnation(digits: Option<&str>) -> Result<Option<Incarnation>, Failur
 fn sequence(number: Option<u64>) -> Result<Option<Sequence>, Failure> {
     match number {
         Some(0) => Err(invalid("number is 0; a session's operations are numbered from 1")),
-        Some(number) if number > LARGEST => Err(invalid(format!("number is {number}; it may be 1 to {LARGEST}"))),
+        Some(number) if number > MAX_NUMBER => Err(invalid(format!("number is {number}; it may be 1 to {MAX_NUMBER}"))),
         number => Ok(number.map(Sequence)),
     }
 }

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use palisade_client::codec;
-use palisade_spec::raft::{Durable, Index, LARGEST, Position, Snapshot, StateMachine};
+use palisade_spec::raft::{Durable, Index, MAX_NUMBER, Position, Snapshot, StateMachine};
 use serde::de::DeserializeOwned;
 
 use super::disk::{Access, Disk};
@@ -120,7 +120,7 @@ where
     let (durable, settled) = replay.finish().map_err(unfit)?;
     if !durable.in_range() {
         let what =
-            format!("it holds a term, an index, a stamp or a token far beyond {LARGEST}, which no node counts to");
+            format!("it holds a term, an index, a stamp or a token far beyond {MAX_NUMBER}, which no node counts to");
         return Err(StorageError::Damaged { path: directory.path().to_owned(), offset: 0, what });
     }
     // Only now: whatever else an operator may want to look at is still there if the log was refused.

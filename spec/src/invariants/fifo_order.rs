@@ -111,7 +111,7 @@ fn withdrawn_once(before: &LockTable, events: &[Event], after: &LockTable) -> Ch
     let mut told = BTreeSet::new();
     for event in events {
         let Event::Withdrawn { key, session } = event else { continue };
-        let waited = before.lock(key).is_some_and(|lock| lock.place_of(*session).is_some());
+        let waited = before.lock(key).is_some_and(|lock| lock.queue_position(*session).is_some());
         require!(NAME, waited, "session {session} lost a place at {key} that it never had");
         require!(NAME, !line(after, key).contains(session), "session {session} lost its place at {key} and is there");
         require!(NAME, told.insert((key, session)), "session {session} lost its place at {key} twice");

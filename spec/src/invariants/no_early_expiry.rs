@@ -76,8 +76,8 @@ fn the_due_end_in_turn(before: &LockTable, at: Stamp, command: Option<&Command>,
         Some(command) => expired().take_while(|&(_, id)| is_in_the_way(before, command, id)).count().min(1),
     };
     require!(NAME, in_turn > 0 || due.is_empty() || command.is_some(), "nobody expired, but {due:?} are due");
-    let work: u64 = due[..in_turn.min(due.len())].iter().map(|&(_, id)| work_of_ending(before, id)).sum();
-    let is_full = command.is_some() || in_turn == due.len() || work >= before.work_of_a_sweep();
+    let work: u64 = due[..in_turn.min(due.len())].iter().map(|&(_, id)| ending_cost(before, id)).sum();
+    let is_full = command.is_some() || in_turn == due.len() || work >= before.sweep_cost();
     require!(NAME, is_full, "a sweep ended {in_turn} of {due:?}, and had room for more");
     for (_, id) in expired().skip(in_turn) {
         let lost_its_place =
@@ -91,7 +91,7 @@ fn the_due_end_in_turn(before: &LockTable, at: Stamp, command: Option<&Command>,
 }
 
 /// How much it takes to end a session: itself, its claims, and the waiters for what it holds.
-fn work_of_ending(table: &LockTable, id: SessionId) -> u64 {
+fn ending_cost(table: &LockTable, id: SessionId) -> u64 {
     let claims = table.sessions()[&id].claims();
     let held = claims.iter().filter_map(|key| table.lock(key)).filter(|lock| lock.holder.session == id);
     (1 + claims.len() + held.map(|lock| lock.queue.len()).sum::<usize>()) as u64

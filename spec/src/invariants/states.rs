@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 use crate::invariants::Check;
 use crate::lock::{Command, Key, LockTable, Opening, Owner, Sequence, SessionId, Ttl};
 use crate::raft::{
-    Body, Config, Durable, Entry, HardState, Index, Input, Members, Message, Node, NodeId, Payload, Position, Round,
-    Stamp, StateMachine, Term,
+    Body, Config, Durable, Entry, HardState, Index, Input, Members, Message, Node, NodeId, Payload, Position,
+    ReadRound, Stamp, StateMachine, Term,
 };
 
 /// What `check` complains of, or nothing.
@@ -48,7 +48,7 @@ pub(crate) fn with_proposals(node: &Node<LockTable>, sessions: &[u64]) -> Node<L
 pub(crate) fn with_appended(node: &Node<LockTable>, term: u64, terms: &[u64], commit: u64) -> Node<LockTable> {
     let mut node = node.clone();
     let entries = (1..).zip(terms).map(|(index, &term)| noop(index, term)).collect();
-    let (prev, stamp, round) = (Position::default(), Stamp::default(), Round::default());
+    let (prev, stamp, round) = (Position::default(), Stamp::default(), ReadRound::default());
     let body = Body::AppendEntries { prev, entries, commit: Index(commit), stamp, round };
     hear(&mut node, term, body);
     node

@@ -28,7 +28,8 @@ pub fn table_is_sound(table: &LockTable) -> Check {
     for (&id, session) in table.sessions().iter() {
         require!(name, table.deadlines().contains_key(&(session.deadline, id)), "session {id} has no deadline");
         for key in session.claims().iter().filter(|_| claims != stand) {
-            let claimed = table.lock(key).is_some_and(|lock| lock.holder.session == id || lock.place_of(id).is_some());
+            let claimed =
+                table.lock(key).is_some_and(|lock| lock.holder.session == id || lock.queue_position(id).is_some());
             require!(name, claimed, "session {id} claims {key}, which knows nothing of it");
         }
     }

@@ -37,7 +37,7 @@ pub struct Waiter {
 
 impl Lock {
     /// Where `session` stands in the queue, if it does.
-    pub fn place_of(&self, session: SessionId) -> Option<usize> {
+    pub fn queue_position(&self, session: SessionId) -> Option<usize> {
         self.queue.iter().position(|waiter| waiter.session == session)
     }
 }

@@ -10,7 +10,7 @@ use super::{
     Claim, Command, Event, Holder, Key, Lock, Opening, Outcome, Reply, Sequence, Session, SessionId, SharedMap, Token,
     Waiter,
 };
-use crate::raft::{LARGEST, Stamp, StateMachine};
+use crate::raft::{MAX_NUMBER, Stamp, StateMachine};
 
 /// Every session and every held lock.
 ///
@@ -109,7 +109,7 @@ impl StateMachine for LockTable {
     }
 
     fn in_range(&self) -> bool {
-        self.next_session <= LARGEST && self.next_token.0 <= LARGEST
+        self.next_session <= MAX_NUMBER && self.next_token.0 <= MAX_NUMBER
     }
 
     fn next_deadline(&self) -> Option<Stamp> {
@@ -149,7 +149,7 @@ impl LockTable {
     }
 
     /// How much a sweep does at the most, unless it ends a single session.
-    pub fn work_of_a_sweep(&self) -> u64 {
+    pub fn sweep_cost(&self) -> u64 {
         self.sweep
     }
 
@@ -267,7 +267,7 @@ impl LockTable {
         let (holder, had_waiters) = (lock.holder.session, !lock.queue.is_empty());
         let session = self.sessions.get_mut(&id).expect("who acquires was admitted");
         // Only a session that claims the key can stand in the queue: no need to search it for the others.
-        let place = if session.claims_key(key) { lock.place_of(id) } else { None };
+        let place = if session.claims_key(key) { lock.queue_position(id) } else { None };
         if !wait {
             if let Some(place) = place {
                 self.withdraw(at, id, key, place, events);
@@ -296,7 +296,7 @@ impl LockTable {
         if lock.holder.session == id && lock.holder.sequence == Some(sequence) {
             return Reply::Granted { session: id, token: lock.holder.token };
         }
-        match lock.place_of(id) {
+        match lock.queue_position(id) {
             Some(place) if lock.queue[place].sequence == Some(sequence) => {
                 Reply::Queued { session: id, ahead: place as u64 }
             }
@@ -320,10 +320,10 @@ impl LockTable {
                 Claim::Held(_) | Claim::Either => {}
             }
             self.drop_claim(id, key);
-            self.pass_on(at, key, events);
+            self.grant_next(at, key, events);
             self.end_if_done(at, id, events);
         } else {
-            let place = lock.place_of(id);
+            let place = lock.queue_position(id);
             let (Some(place), Claim::Waiting | Claim::Either) = (place, claim) else { return Reply::NotHolder };
             self.withdraw(at, id, key, place, events);
         }
@@ -336,11 +336,11 @@ impl LockTable {
         lock.queue.remove(place);
         let (holder, has_waiters) = (lock.holder.session, !lock.queue.is_empty());
         self.has_waiters(holder, true, has_waiters);
-        self.lose_place(at, id, key, events);
+        self.leave_queue(at, id, key, events);
     }
 
     /// A waiter is in the queue no longer, and has no lock for it.
-    fn lose_place(&mut self, at: Stamp, id: SessionId, key: &Key, events: &mut Vec<Event>) {
+    fn leave_queue(&mut self, at: Stamp, id: SessionId, key: &Key, events: &mut Vec<Event>) {
         self.drop_claim(id, key);
         events.push(Event::Withdrawn { key: key.clone(), session: id });
         self.end_if_done(at, id, events);
@@ -380,7 +380,7 @@ impl LockTable {
 
     /// The holder of `key` is gone: the first in the queue who lives gets the lock. Whoever stands before and is due loses
     /// its place; the session itself ends when its turn comes, lest one death bring about any number of others.
-    fn pass_on(&mut self, at: Stamp, key: &Key, events: &mut Vec<Event>) {
+    fn grant_next(&mut self, at: Stamp, key: &Key, events: &mut Vec<Event>) {
         let Lock { holder, mut queue } = self.locks.remove(key).expect("what is passed on was held");
         self.has_waiters(holder.session, !queue.is_empty(), false);
         events.push(Event::Released { key: key.clone(), session: holder.session, token: holder.token });
@@ -388,7 +388,7 @@ impl LockTable {
             match self.sessions.get(&waiter.session) {
                 // It ends together with the holder.
                 None => {}
-                Some(session) if session.is_due(at) => self.lose_place(at, waiter.session, key, events),
+                Some(session) if session.is_due(at) => self.leave_queue(at, waiter.session, key, events),
                 Some(_) => {
                     self.grant(at, waiter.session, waiter.sequence, key, queue, events);
                     return;
@@ -419,7 +419,7 @@ impl LockTable {
         let due = contended.chain(others).map(|&(_, session)| session);
         let has_room = |session: &SessionId| {
             let has_room = full < self.sweep.max(1);
-            full += self.work_of_ending(*session);
+            full += self.ending_cost(*session);
             has_room
         };
         let first: Vec<SessionId> = due.take_while(has_room).collect();
@@ -427,7 +427,7 @@ impl LockTable {
     }
 
     /// How much it takes to end a session: itself, its claims, and the waiters for what it holds, all of whom may be passed over.
-    fn work_of_ending(&self, id: SessionId) -> u64 {
+    fn ending_cost(&self, id: SessionId) -> u64 {
         let session = &self.sessions[&id];
         let waiters =
             |key: &Key| self.locks.get(key).filter(|lock| lock.holder.session == id).map_or(0, |lock| lock.queue.len());
@@ -464,7 +464,7 @@ impl LockTable {
         for (id, claims) in ended {
             for key in claims.into_vec() {
                 if self.locks.get(&key).is_some_and(|lock| lock.holder.session == id) {
-                    self.pass_on(at, &key, events);
+                    self.grant_next(at, &key, events);
                 } else {
                     events.push(Event::Withdrawn { key: key.clone(), session: id });
                     queues_to_clear.insert(key);

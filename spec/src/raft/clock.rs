@@ -29,7 +29,7 @@ use super::{Index, Node, Output, Payload, Role, Stamp, StateMachine};
 impl<S: StateMachine> Node<S> {
     /// As follower: the leader's clock read `reading` when it sent what has just been accepted. The logs are equal up to
     /// `matched`; `wrote` tells whether entries were written for that.
-    pub(super) fn hear_clock(&mut self, reading: Stamp, matched: Index, wrote: bool) {
+    pub(super) fn observe_leader_clock(&mut self, reading: Stamp, matched: Index, wrote: bool) {
         if wrote {
             self.clock = reading;
         } else if matched == self.log.last().index {
@@ -50,7 +50,7 @@ impl<S: StateMachine> Node<S> {
         }
         self.clock = self.clock.plus(milliseconds);
         let Some(deadline) = self.machine.next_deadline() else { return };
-        let passed = deadline < self.clock && !self.noop_on_its_way(deadline);
+        let passed = deadline < self.clock && !self.has_uncommitted_noop(deadline);
         let stale = self.clock.0 - self.log.last_stamp().0 >= self.config.max_stamp_gap;
         if passed || stale {
             self.append(vec![Payload::Noop], Self::replicate, out);
@@ -58,7 +58,7 @@ impl<S: StateMachine> Node<S> {
     }
 
     /// Whether the log has a no-op, not yet applied, whose stamp lies after `deadline`.
-    fn noop_on_its_way(&self, deadline: Stamp) -> bool {
+    fn has_uncommitted_noop(&self, deadline: Stamp) -> bool {
         let newest_first = self.log.entries().iter().rev();
         let mut late = newest_first.take_while(|entry| entry.index > self.commit && entry.stamp > deadline);
         late.any(|entry| matches!(entry.payload, Payload::Noop))

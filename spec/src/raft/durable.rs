@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, Index, LARGEST, Log, Members, NodeId, Position, Stamp, StateMachine, Term, in_range};
+use super::{Entry, Index, Log, MAX_NUMBER, Members, NodeId, Position, Stamp, StateMachine, Term, in_range};
 
 /// The node's place in the elections (figure 3.1's `currentTerm` and `votedFor`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -69,19 +69,19 @@ pub enum Persist<S: StateMachine> {
 }
 
 impl<S: StateMachine> Snapshot<S> {
-    /// Whether it has no number beyond [`LARGEST`].
+    /// Whether it has no number beyond [`MAX_NUMBER`].
     pub fn in_range(&self) -> bool {
         self.last.in_range() && in_range([self.stamp.0]) && self.machine.in_range()
     }
 }
 
 impl<S: StateMachine> Durable<S> {
-    /// Whether it has no number that a node cannot have come to, far beyond [`LARGEST`]; the log's end has the log's greatest. A
+    /// Whether it has no number that a node cannot have come to, far beyond [`MAX_NUMBER`]; the log's end has the log's greatest. A
     /// driver does not start from a disk that has (R37).
     pub fn in_range(&self) -> bool {
         let Position { term, index } = self.log.last();
         let numbers = [self.hard.term.0, term.0, index.0, self.log.last_stamp().0];
-        numbers.into_iter().all(|number| number < 2 * LARGEST) && self.snapshot.in_range()
+        numbers.into_iter().all(|number| number < 2 * MAX_NUMBER) && self.snapshot.in_range()
     }
 
     /// A blank disk under a state machine's first state: of a founding member, or, if `members` is empty, of a server that is
@@ -166,9 +166,9 @@ mod tests {
 
     /// Remembers when what was applied.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-    struct Diary(Vec<(u64, Option<u8>)>);
+    struct WriteHistory(Vec<(u64, Option<u8>)>);
 
-    impl StateMachine for Diary {
+    impl StateMachine for WriteHistory {
         type Command = u8;
         type Outcome = ();
 
@@ -190,20 +190,20 @@ mod tests {
     }
 
     /// Entries 1@1 to 4@2, and no snapshot.
-    fn disk() -> Durable<Diary> {
-        let mut disk = Durable::blank(Diary(Vec::new()), Members::default());
+    fn disk() -> Durable<WriteHistory> {
+        let mut disk = Durable::blank(WriteHistory(Vec::new()), Members::default());
         let entries = [(1, 1, Payload::Noop), (2, 1, Payload::Command(7)), (3, 2, Payload::Noop)];
         let entries = entries.into_iter().chain([(4, 2, Payload::Command(9))]);
         disk.apply(&Persist::Entries(entries.map(|(index, term, payload)| entry(index, term, payload)).collect()));
         disk
     }
 
-    fn snapshot(index: u64, term: u64) -> Snapshot<Diary> {
+    fn snapshot(index: u64, term: u64) -> Snapshot<WriteHistory> {
         let last = Position { term: Term(term), index: Index(index) };
-        Snapshot { last, stamp: Stamp(index * 10), members: Arc::default(), machine: Diary(vec![(1, None)]) }
+        Snapshot { last, stamp: Stamp(index * 10), members: Arc::default(), machine: WriteHistory(vec![(1, None)]) }
     }
 
-    fn shape(disk: &Durable<Diary>) -> (u64, u64, usize) {
+    fn shape(disk: &Durable<WriteHistory>) -> (u64, u64, usize) {
         (disk.snapshot.last.index.0, disk.log.base().index.0, disk.log.entries().len())
     }
 
@@ -215,7 +215,7 @@ mod tests {
             disk.snapshot = disk.snapshot_at(Index(through));
             disk.apply(&Persist::Compact(Index(through - 1)));
         }
-        assert_eq!(disk.snapshot.machine, Diary(vec![(10, None), (20, Some(7)), (30, None), (40, Some(9))]));
+        assert_eq!(disk.snapshot.machine, WriteHistory(vec![(10, None), (20, Some(7)), (30, None), (40, Some(9))]));
         assert_eq!((disk.snapshot.last, disk.snapshot.stamp), (disk.log.last(), Stamp(40)));
         assert_eq!(shape(&disk), (4, 3, 1));
     }
@@ -296,7 +296,7 @@ mod tests {
     fn a_log_in_which_the_members_changed_before_the_snapshot_begins_with_it() {
         let members = |count| Arc::new(Members::of((1..=count).map(NodeId)));
         for (through, base) in [(1, 0), (2, 2), (3, 3), (4, 4)] {
-            let mut disk = Durable::blank(Diary(Vec::new()), Members::of([NodeId(1)]));
+            let mut disk = Durable::blank(WriteHistory(Vec::new()), Members::of([NodeId(1)]));
             let changes = [Payload::Noop, Payload::Members(members(2)), Payload::Noop, Payload::Members(members(3))];
             let entries = (1..).zip(changes).map(|(index, payload)| entry(index, 1, payload));
             disk.apply(&Persist::Entries(entries.collect()));

@@ -91,7 +91,7 @@ impl<S: StateMachine> Node<S> {
         if self.members().is_majority(|voter| voter == self.id()) {
             return self.become_candidate(false, out);
         }
-        self.ask_voters(&Body::PreVote { last: self.log.last() }, out);
+        self.send_to_voters(&Body::PreVote { last: self.log.last() }, out);
     }
 
     /// Campaigns; on the leader's request if it is a `transfer`.
@@ -102,7 +102,7 @@ impl<S: StateMachine> Node<S> {
         if self.members().is_majority(|voter| voter == self.id()) {
             return self.become_leader(out);
         }
-        self.ask_voters(&Body::RequestVote { last: self.log.last(), transfer }, out);
+        self.send_to_voters(&Body::RequestVote { last: self.log.last(), transfer }, out);
     }
 
     /// A new leader appends a no-op at once: entries of earlier terms are committed only together with one of its
@@ -115,7 +115,7 @@ impl<S: StateMachine> Node<S> {
         self.append(vec![Payload::Noop], Self::probe, out);
     }
 
-    fn ask_voters(&self, question: &Body<S>, out: &mut Vec<Output<S>>) {
+    fn send_to_voters(&self, question: &Body<S>, out: &mut Vec<Output<S>>) {
         for voter in self.other_voters() {
             self.send(voter, question.clone(), out);
         }

@@ -48,7 +48,7 @@ number! {
 
 number! {
     /// The number of a leader's round of confirmation, in its term. 0 is before the first.
-    Round(u64)
+    ReadRound(u64)
 }
 
 number! {
@@ -58,15 +58,15 @@ number! {
 
 /// The greatest number that a node takes from a peer or a client (R37). Its own numbers go on from there by single steps, so
 /// none overflows.
-pub const LARGEST: u64 = 1 << 62;
+pub const MAX_NUMBER: u64 = 1 << 62;
 
 /// The furthest that a message's term may be ahead of a node's own, unless the node has no past (R37). One false message may
 /// not use up the terms that there are: nobody could be elected any more.
-pub const LEAP: u64 = 1 << 32;
+pub const MAX_TERM_ADVANCE: u64 = 1 << 32;
 
-/// Whether none of them is greater than [`LARGEST`].
+/// Whether none of them is greater than [`MAX_NUMBER`].
 pub(crate) fn in_range<const N: usize>(numbers: [u64; N]) -> bool {
-    numbers.into_iter().all(|number| number <= LARGEST)
+    numbers.into_iter().all(|number| number <= MAX_NUMBER)
 }
 
 impl NodeId {

@@ -132,15 +132,15 @@ pub enum Output<S: StateMachine> {
 }
 
 /// Why a message was dropped. Everything but [`Malformed`](DropReason::Malformed) and
-/// [`Stranger`](DropReason::Stranger) is everyday.
+/// [`UnknownPeer`](DropReason::UnknownPeer) is everyday.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DropReason {
     /// It is not for this node, or answers what was never asked of its sender.
-    Stranger,
+    UnknownPeer,
     /// A reply from an earlier term, or to a question that is no longer open.
     Stale,
     /// A request for a vote while this node hears from a leader, or is one (§4.2.3).
-    LeaderIsAlive,
+    LeaderKnown,
     /// No correct node would have sent it.
     Malformed,
 }
@@ -149,9 +149,9 @@ impl DropReason {
     /// The reason as metrics show it.
     pub fn name(self) -> &'static str {
         match self {
-            DropReason::Stranger => "stranger",
+            DropReason::UnknownPeer => "stranger",
             DropReason::Stale => "stale",
-            DropReason::LeaderIsAlive => "leader_is_alive",
+            DropReason::LeaderKnown => "leader_is_alive",
             DropReason::Malformed => "malformed",
         }
     }

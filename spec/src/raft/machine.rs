@@ -21,7 +21,7 @@ pub trait StateMachine: Clone + Eq + Hash + Debug {
     /// Lets time pass to `at` without a command: a no-op entry. What is due may take several of them.
     fn advance(&mut self, at: Stamp) -> Self::Outcome;
 
-    /// Whether no number that it counts on from is beyond [`LARGEST`](super::LARGEST).
+    /// Whether no number that it counts on from is beyond [`MAX_NUMBER`](super::MAX_NUMBER).
     fn in_range(&self) -> bool {
         true
     }

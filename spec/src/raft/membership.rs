@@ -25,7 +25,7 @@ use super::{Change, Members, Node, NodeId, Output, Payload, Refusal, Role, State
 impl<S: StateMachine> Node<S> {
     /// An operator asks for a change. Only a leader takes it.
     pub(super) fn on_change(&mut self, change: &Change, out: &mut Vec<Output<S>>) {
-        match self.judge_change(change) {
+        match self.validate_change(change) {
             Ok(members) => {
                 let first = self.log.last().index.next();
                 out.push(Output::Accepted { first, term: self.term() });
@@ -36,7 +36,7 @@ impl<S: StateMachine> Node<S> {
     }
 
     /// The members after the change, if this node may make it now.
-    fn judge_change(&self, change: &Change) -> Result<Members, Refusal> {
+    fn validate_change(&self, change: &Change) -> Result<Members, Refusal> {
         let Role::Leader(leadership) = &self.role else { return Err(Refusal::NotLeader(self.leader())) };
         let settled = self.has_committed_in_its_term() && self.log.members_since() <= self.commit;
         if !settled || leadership.successor.is_some() {
@@ -56,7 +56,7 @@ impl<S: StateMachine> Node<S> {
     pub(super) fn promote_returned(&mut self, out: &mut Vec<Output<S>>) {
         let Role::Leader(leadership) = &self.role else { unreachable!("only a leader promotes") };
         let answers = |id: &NodeId| leadership.progress[id].active;
-        let promotion = |id| self.judge_change(&Change::Promote(id)).ok();
+        let promotion = |id| self.validate_change(&Change::Promote(id)).ok();
         let promoted = self.members().returning().filter(answers).find_map(promotion);
         if let Some(members) = promoted {
             self.append(vec![Payload::Members(Arc::new(members))], Self::replicate, out);
@@ -86,7 +86,7 @@ impl<S: StateMachine> Node<S> {
             return;
         }
         if let Some(successor) = self.best_successor() {
-            self.call(successor, out);
+            self.send_timeout_now(successor, out);
         }
         self.role = Role::Follower { leader: None };
         out.push(Output::ArmElectionTimer);

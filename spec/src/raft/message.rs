@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, Index, NodeId, Position, Round, Snapshot, Stamp, StateMachine, Term, in_range};
+use super::{Entry, Index, NodeId, Position, ReadRound, Snapshot, Stamp, StateMachine, Term, in_range};
 
 /// A message between two nodes. It may arrive late, twice, out of order or never.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -64,14 +64,14 @@ pub enum Body<S: StateMachine> {
         /// The leader's current cluster time.
         stamp: Stamp,
         /// The round of confirmation that the leader is in (§6.4).
-        round: Round,
+        round: ReadRound,
     },
     /// "My log equals yours up to here", durable before it is sent.
     AppendAccepted {
         /// The last index that is known to be equal.
         matched: Index,
         /// The round of the message that is answered.
-        round: Round,
+        round: ReadRound,
     },
     /// "I have no entry at `prev`, or another one", with where to try next (§3.5, the fast backup).
     AppendRejected {
@@ -80,7 +80,7 @@ pub enum Body<S: StateMachine> {
         /// What the follower has there.
         hint: Hint,
         /// The round of the message that is answered.
-        round: Round,
+        round: ReadRound,
     },
     /// "Campaign at once" (§3.10): the leader hands over.
     TimeoutNow,
@@ -110,7 +110,7 @@ pub enum Hint {
 }
 
 impl<S: StateMachine> Message<S> {
-    /// Whether it names no number beyond [`LARGEST`](super::LARGEST). The entries' numbers are bounded by those around them:
+    /// Whether it names no number beyond [`MAX_NUMBER`](super::MAX_NUMBER). The entries' numbers are bounded by those around them:
     /// a follower drops entries that do not follow `prev`, or have a later term or stamp than the message.
     pub(crate) fn in_range(&self) -> bool {
         let body = match &self.body {

@@ -49,7 +49,7 @@ pub mod transfer;
 
 pub use config::Config;
 pub use durable::{Durable, HardState, Persist, Snapshot};
-pub use ids::{Index, LARGEST, LEAP, NodeId, ReadId, Round, Stamp, Term};
+pub use ids::{Index, MAX_NUMBER, MAX_TERM_ADVANCE, NodeId, ReadId, ReadRound, Stamp, Term};
 pub(crate) use ids::{in_range, number};
 pub use interface::{DropReason, Input, Output};
 pub use log::{Entry, Log, Payload, Position};
@@ -57,6 +57,6 @@ pub use machine::StateMachine;
 pub use members::{Address, Change, Member, Members, Refusal, Standing};
 pub use message::{Body, Hint, Message};
 pub use node::Node;
-pub use progress::{Pace, Progress};
+pub use progress::{Progress, ProgressState};
 pub use read::Reads;
 pub use role::{Leadership, Role};

@@ -10,10 +10,10 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::replication::Beat;
+use super::replication::AppendMeta;
 use super::{
-    Body, Config, DropReason, Durable, HardState, Hint, Index, Input, LEAP, Log, Message, NodeId, Output, Persist,
-    Position, Role, Round, Stamp, StateMachine, Term,
+    Body, Config, DropReason, Durable, HardState, Hint, Index, Input, Log, MAX_TERM_ADVANCE, Message, NodeId, Output,
+    Persist, Position, ReadRound, Role, Stamp, StateMachine, Term,
 };
 
 /// One server of a cluster.
@@ -129,18 +129,18 @@ impl<S: StateMachine> Node<S> {
 
     /// A message: sorted out by term (figure 3.1, "All Servers"), then by kind.
     fn on_message(&mut self, message: Message<S>, out: &mut Vec<Output<S>>) {
-        let in_range = message.in_range() && self.in_reach(message.term);
+        let in_range = message.in_range() && self.is_plausible_term(message.term);
         let Message { from, to, term, body } = message;
         // Members it has not heard of yet may lead it or ask for its vote (§4.1): what counts is who counts the votes.
         if to != self.id() || from == self.id() {
-            return out.push(Output::Dropped { from, reason: DropReason::Stranger });
+            return out.push(Output::Dropped { from, reason: DropReason::UnknownPeer });
         }
         if !in_range {
             return out.push(Output::Dropped { from, reason: DropReason::Malformed });
         }
         let asks_for_vote = matches!(body, Body::PreVote { .. } | Body::RequestVote { transfer: false, .. });
         if asks_for_vote && self.leader().is_some() {
-            return out.push(Output::Dropped { from, reason: DropReason::LeaderIsAlive });
+            return out.push(Output::Dropped { from, reason: DropReason::LeaderKnown });
         }
         if term < self.term() {
             return self.on_stale(from, body, out);
@@ -154,7 +154,7 @@ impl<S: StateMachine> Node<S> {
             Body::RequestVote { last, .. } => self.on_request_vote(from, last, out),
             Body::RequestVoteReply { granted } => self.on_request_vote_reply(from, granted, out),
             Body::AppendEntries { prev, entries, commit, stamp, round } => {
-                self.on_append_entries(from, prev, entries, Beat { commit, stamp, round }, out);
+                self.on_append_entries(from, prev, entries, AppendMeta { commit, stamp, round }, out);
             }
             Body::AppendAccepted { matched, round } => self.on_append_accepted(from, matched, round, out),
             Body::AppendRejected { prev, hint, round } => self.on_append_rejected(from, prev, hint, round, out),
@@ -164,8 +164,8 @@ impl<S: StateMachine> Node<S> {
     }
 
     /// Whether a message may be of this term: far ahead only where this node has no past.
-    fn in_reach(&self, term: Term) -> bool {
-        self.term() == Term(0) || term.0 <= self.term().0.saturating_add(LEAP)
+    fn is_plausible_term(&self, term: Term) -> bool {
+        self.term() == Term(0) || term.0 <= self.term().0.saturating_add(MAX_TERM_ADVANCE)
     }
 
     /// A message from an earlier term. A request is refused, so that its sender learns of the present term and steps
@@ -174,8 +174,8 @@ impl<S: StateMachine> Node<S> {
         match body {
             Body::PreVote { .. } => self.send(from, Body::PreVoteReply { granted: false }, out),
             Body::RequestVote { .. } => self.send(from, Body::RequestVoteReply { granted: false }, out),
-            Body::AppendEntries { prev: last, .. } => self.outrank(from, last, out),
-            Body::InstallSnapshot { snapshot } => self.outrank(from, snapshot.last, out),
+            Body::AppendEntries { prev: last, .. } => self.reject_stale_leader(from, last, out),
+            Body::InstallSnapshot { snapshot } => self.reject_stale_leader(from, snapshot.last, out),
             Body::PreVoteReply { .. }
             | Body::RequestVoteReply { .. }
             | Body::TimeoutNow
@@ -185,9 +185,9 @@ impl<S: StateMachine> Node<S> {
     }
 
     /// Tells the leader of an earlier term of this one. It does not look at the hint.
-    fn outrank(&self, leader: NodeId, prev: Position, out: &mut Vec<Output<S>>) {
+    fn reject_stale_leader(&self, leader: NodeId, prev: Position, out: &mut Vec<Output<S>>) {
         let hint = Hint::Short { next: self.log.last().index.next() };
-        self.send(leader, Body::AppendRejected { prev: prev.index, hint, round: Round::default() }, out);
+        self.send(leader, Body::AppendRejected { prev: prev.index, hint, round: ReadRound::default() }, out);
     }
 
     /// A later term has begun: whatever this node was, it follows now, and has not voted yet.

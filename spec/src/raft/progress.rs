@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Index, Round};
+use super::{Index, ReadRound};
 
 /// How far a follower is, and how the leader goes on with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -12,16 +12,16 @@ pub struct Progress {
     /// The next index to send. Always above `matched`.
     pub next: Index,
     /// Whether `next` is known to fit.
-    pub pace: Pace,
+    pub state: ProgressState,
     /// Whether the follower has answered since the last check for a quorum (CheckQuorum, §6.2).
     pub active: bool,
     /// The latest round of confirmation that the follower has answered in (§6.4).
-    pub round: Round,
+    pub round: ReadRound,
 }
 
 /// How a leader sends entries to a follower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Pace {
+pub enum ProgressState {
     /// The leader does not know where the logs part. It sends one AppendEntries and waits for the answer; a
     /// heartbeat asks again.
     Probe,
@@ -43,15 +43,21 @@ pub(crate) enum Rejection {
 impl Progress {
     /// A follower of whom the leader of a new term knows nothing yet: its log probably ends where the leader's does.
     pub(crate) fn unknown(leader_last: Index) -> Progress {
-        Progress { matched: Index(0), next: leader_last.next(), pace: Pace::Probe, active: false, round: Round(0) }
+        Progress {
+            matched: Index(0),
+            next: leader_last.next(),
+            state: ProgressState::Probe,
+            active: false,
+            round: ReadRound(0),
+        }
     }
 
     /// The follower's log equals the leader's up to `matched`.
     pub(crate) fn accepted(&mut self, matched: Index) {
         self.matched = self.matched.max(matched);
         self.next = self.next.max(self.matched.next());
-        if self.pace == Pace::Probe {
-            self.pace = Pace::Replicate;
+        if self.state == ProgressState::Probe {
+            self.state = ProgressState::Replicate;
             self.next = self.matched.next();
         }
     }
@@ -63,42 +69,48 @@ impl Progress {
     /// it counts for nothing until it acknowledges again, and the leader believes what it says it has. (If that was an old
     /// one, too, the next answer sets it right.)
     pub(crate) fn rejected(&mut self, prev: Index, next: Index) -> Rejection {
-        let current = match self.pace {
-            Pace::Probe => prev < self.next && prev.next() == self.next,
-            Pace::Replicate => prev >= self.matched && prev < self.next,
+        let current = match self.state {
+            ProgressState::Probe => prev < self.next && prev.next() == self.next,
+            ProgressState::Replicate => prev >= self.matched && prev < self.next,
         };
         // Every log has the position before the first entry.
         if !current || prev == Index(0) {
             return Rejection::Stale;
         }
-        let lost = self.pace == Pace::Probe && prev == self.matched;
+        let lost = self.state == ProgressState::Probe && prev == self.matched;
         if lost {
             self.matched = Index(0);
         }
-        self.pace = Pace::Probe;
+        self.state = ProgressState::Probe;
         self.next = next.min(prev).max(self.matched.next());
         if lost { Rejection::LostEntries } else { Rejection::Current }
     }
 
     /// How many more entries may be sent now, if at most `limit` may be in flight.
     pub(crate) fn window(&self, limit: u64) -> u64 {
-        match self.pace {
-            Pace::Probe => 0,
-            Pace::Replicate => limit.saturating_sub(self.next.0 - self.matched.0 - 1),
+        match self.state {
+            ProgressState::Probe => 0,
+            ProgressState::Replicate => limit.saturating_sub(self.next.0 - self.matched.0 - 1),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Index, Pace, Progress, Rejection, Round};
+    use super::{Index, Progress, ProgressState, ReadRound, Rejection};
 
     fn probe(matched: u64, next: u64) -> Progress {
-        Progress { matched: Index(matched), next: Index(next), pace: Pace::Probe, active: false, round: Round(0) }
+        Progress {
+            matched: Index(matched),
+            next: Index(next),
+            state: ProgressState::Probe,
+            active: false,
+            round: ReadRound(0),
+        }
     }
 
     fn replicate(matched: u64, next: u64) -> Progress {
-        Progress { pace: Pace::Replicate, ..probe(matched, next) }
+        Progress { state: ProgressState::Replicate, ..probe(matched, next) }
     }
 
     fn accepted(mut progress: Progress, matched: u64) -> Progress {

@@ -18,13 +18,13 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Node, NodeId, Output, ReadId, Role, Round, StateMachine};
+use super::{Node, NodeId, Output, ReadId, ReadRound, Role, StateMachine};
 
 /// The reads that a leader has not confirmed, and its rounds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Reads {
     /// The round that the messages of now carry.
-    pub round: Round,
+    pub round: ReadRound,
     /// Those that wait for this round.
     pub asked: Vec<ReadId>,
     /// Those that came since it began.
@@ -50,14 +50,14 @@ impl<S: StateMachine> Node<S> {
         if !known || !reads.asked.is_empty() || reads.next.is_empty() {
             return;
         }
-        reads.round = Round(reads.round.0 + 1);
+        reads.round = ReadRound(reads.round.0 + 1);
         reads.asked = core::mem::take(&mut reads.next);
         self.heartbeat(out);
         self.confirm_round(out);
     }
 
     /// As leader: a follower has answered to a message of `round`.
-    pub(super) fn on_answer(&mut self, from: NodeId, round: Round) {
+    pub(super) fn on_answer(&mut self, from: NodeId, round: ReadRound) {
         let progress = self.progress(from);
         progress.active = true;
         progress.round = progress.round.max(round);

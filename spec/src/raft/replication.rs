@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use super::log::follows;
 use super::progress::Rejection;
 use super::{
-    Body, DropReason, Entry, Hint, Index, Node, NodeId, Output, Payload, Persist, Position, Role, Round, Stamp,
+    Body, DropReason, Entry, Hint, Index, Node, NodeId, Output, Payload, Persist, Position, ReadRound, Role, Stamp,
     StateMachine,
 };
 
@@ -38,7 +38,7 @@ impl<S: StateMachine> Node<S> {
         }
         let Role::Leader(leadership) = &self.role else { return };
         if let Some(successor) = leadership.successor {
-            self.call_when_ready(successor, out);
+            self.maybe_send_timeout_now(successor, out);
         }
         self.heartbeat(out);
         out.push(Output::ArmHeartbeatTimer);
@@ -49,7 +49,7 @@ impl<S: StateMachine> Node<S> {
         let Role::Leader(leadership) = &self.role else { unreachable!("only a leader has followers") };
         for (&peer, progress) in &leadership.progress {
             self.send_entries(peer, progress.next.max(self.log.base().index.next()), 0, out);
-            if self.lacks_what_is_gone(progress.next) {
+            if self.needs_snapshot(progress.next) {
                 out.push(Output::SendSnapshot { to: peer, term: self.term() });
             }
         }
@@ -93,7 +93,7 @@ impl<S: StateMachine> Node<S> {
                 return;
             }
             let from = progress.next;
-            if self.lacks_what_is_gone(from) {
+            if self.needs_snapshot(from) {
                 return self.fall_back_to_snapshot(peer, out);
             }
             let sent = self.send_entries(peer, from, window.min(batch), out);
@@ -104,7 +104,7 @@ impl<S: StateMachine> Node<S> {
     /// As leader: asks `peer` once whether its log fits before `next`, with a first batch in case it does.
     pub(super) fn probe(&mut self, peer: NodeId, out: &mut Vec<Output<S>>) {
         let next = self.progress(peer).next;
-        if self.lacks_what_is_gone(next) {
+        if self.needs_snapshot(next) {
             return self.fall_back_to_snapshot(peer, out);
         }
         self.send_entries(peer, next, self.config.max_batch, out);
@@ -129,7 +129,7 @@ impl<S: StateMachine> Node<S> {
         from: NodeId,
         prev: Position,
         entries: Vec<Entry<S::Command>>,
-        Beat { commit, stamp, round }: Beat,
+        AppendMeta { commit, stamp, round }: AppendMeta,
         out: &mut Vec<Output<S>>,
     ) {
         let last_stamp = entries.last().map_or(Stamp(0), |entry| entry.stamp);
@@ -148,20 +148,20 @@ impl<S: StateMachine> Node<S> {
             return self.send(from, Body::AppendRejected { prev: prev.index, hint, round }, out);
         }
         let matched = Index(prev.index.0 + entries.len() as u64).max(base);
-        let news = self.news(entries);
-        if news.first().is_some_and(|first| !self.goes_on_with(first)) {
+        let news = self.missing_entries(entries);
+        if news.first().is_some_and(|first| !self.can_append(first)) {
             return out.push(Output::Dropped { from, reason: DropReason::Malformed });
         }
         let wrote = !news.is_empty();
         self.accept(news, out);
-        self.hear_clock(stamp, matched, wrote);
+        self.observe_leader_clock(stamp, matched, wrote);
         self.send(from, Body::AppendAccepted { matched, round }, out);
         // Only up to what this leader has confirmed: whatever stands after it may be another's (figure 3.1, step 5).
         self.commit_up_to(commit.min(matched), out);
     }
 
     /// Those of the leader's entries that the log lacks.
-    fn news(&self, entries: Vec<Entry<S::Command>>) -> Vec<Entry<S::Command>> {
+    fn missing_entries(&self, entries: Vec<Entry<S::Command>>) -> Vec<Entry<S::Command>> {
         let base = self.log.base().index;
         let known =
             |entry: &Entry<S::Command>| entry.index <= base || self.log.term_at(entry.index) == Some(entry.term);
@@ -169,7 +169,7 @@ impl<S: StateMachine> Node<S> {
     }
 
     /// Whether the entry can follow the one that is before it here.
-    fn goes_on_with(&self, entry: &Entry<S::Command>) -> bool {
+    fn can_append(&self, entry: &Entry<S::Command>) -> bool {
         let index = entry.index.previous();
         let before = self.log.term_at(index).zip(self.log.stamp_at(index));
         before.is_some_and(|(term, stamp)| follows(Position { term, index }, stamp, entry))
@@ -196,8 +196,14 @@ impl<S: StateMachine> Node<S> {
     }
 
     /// As leader: a follower's log equals this one up to `matched`.
-    pub(super) fn on_append_accepted(&mut self, from: NodeId, matched: Index, round: Round, out: &mut Vec<Output<S>>) {
-        if let Err(reason) = self.check_answer(from, matched) {
+    pub(super) fn on_append_accepted(
+        &mut self,
+        from: NodeId,
+        matched: Index,
+        round: ReadRound,
+        out: &mut Vec<Output<S>>,
+    ) {
+        if let Err(reason) = self.validate_reply(from, matched) {
             return out.push(Output::Dropped { from, reason });
         }
         self.on_answer(from, round);
@@ -205,7 +211,7 @@ impl<S: StateMachine> Node<S> {
         self.advance_commit(out);
         if self.is_leader() {
             self.replicate(from, out);
-            self.call_when_ready(from, out);
+            self.maybe_send_timeout_now(from, out);
             self.confirm_round(out);
         }
     }
@@ -216,10 +222,10 @@ impl<S: StateMachine> Node<S> {
         from: NodeId,
         prev: Index,
         hint: Hint,
-        round: Round,
+        round: ReadRound,
         out: &mut Vec<Output<S>>,
     ) {
-        if let Err(reason) = self.check_answer(from, Index(0)) {
+        if let Err(reason) = self.validate_reply(from, Index(0)) {
             return out.push(Output::Dropped { from, reason });
         }
         // If the leader has entries of the follower's conflicting term, the logs may be equal up to the last of
@@ -241,10 +247,10 @@ impl<S: StateMachine> Node<S> {
     }
 
     /// Whether it can be an answer to something that this node, as leader, has sent.
-    fn check_answer(&self, from: NodeId, matched: Index) -> Result<(), DropReason> {
+    fn validate_reply(&self, from: NodeId, matched: Index) -> Result<(), DropReason> {
         let Role::Leader(leadership) = &self.role else { return Err(DropReason::Stale) };
         if !leadership.progress.contains_key(&from) {
-            return Err(DropReason::Stranger);
+            return Err(DropReason::UnknownPeer);
         }
         if matched > self.log.last().index { Err(DropReason::Malformed) } else { Ok(()) }
     }
@@ -263,10 +269,10 @@ impl<S: StateMachine> Node<S> {
 }
 
 /// What an AppendEntries says beside its entries.
-pub(super) struct Beat {
+pub(super) struct AppendMeta {
     pub(super) commit: Index,
     pub(super) stamp: Stamp,
-    pub(super) round: Round,
+    pub(super) round: ReadRound,
 }
 
 /// Whether the entries follow `prev` and one another, as those of any log do.
@@ -290,7 +296,7 @@ mod tests {
     use crate::raft::parts::Idle;
     use crate::raft::{
         Body, Config, Durable, Entry, HardState, Index, Input, Log, Members, Message, Node, NodeId, Output, Payload,
-        Persist, Position, Round, Snapshot, Stamp, Term,
+        Persist, Position, ReadRound, Snapshot, Stamp, Term,
     };
 
     fn at(index: u64, term: u64) -> Position {
@@ -304,7 +310,7 @@ mod tests {
     /// What node 1, whose log begins after a snapshot up to 10@2, does with these entries of the leader of term 3: the
     /// indexes that it writes, the answer if it gives one, and how far it has applied then.
     fn append(prev: Position, entries: &[Entry<()>]) -> (Vec<u64>, Option<Body<Idle>>, u64) {
-        let (last, stamp, round) = (at(10, 2), Stamp(100), Round(0));
+        let (last, stamp, round) = (at(10, 2), Stamp(100), ReadRound(0));
         let members = Arc::new(Members::of([1, 2, 3].map(NodeId)));
         let mut node = Node::recover(
             Config::new(NodeId(1)),
@@ -330,7 +336,7 @@ mod tests {
 
     #[test]
     fn what_a_snapshot_covers_is_skipped() {
-        let accepted = |matched| Some(Body::AppendAccepted { matched: Index(matched), round: Round(0) });
+        let accepted = |matched| Some(Body::AppendAccepted { matched: Index(matched), round: ReadRound(0) });
         let many = [entry(9, 2), entry(10, 2), entry(11, 2), entry(12, 3)];
         assert_eq!(append(at(8, 1), &many), (vec![11, 12], accepted(12), 11));
         assert_eq!(append(at(9, 2), &many[1..]), (vec![11, 12], accepted(12), 11));

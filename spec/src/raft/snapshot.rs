@@ -7,7 +7,9 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Body, DropReason, Index, Log, Node, NodeId, Output, Pace, Persist, Role, Round, Snapshot, StateMachine};
+use super::{
+    Body, DropReason, Index, Log, Node, NodeId, Output, Persist, ProgressState, ReadRound, Role, Snapshot, StateMachine,
+};
 
 impl<S: StateMachine> Node<S> {
     /// A durable snapshot includes everything up to `through`.
@@ -20,13 +22,13 @@ impl<S: StateMachine> Node<S> {
     }
 
     /// As leader: whether who needs the entry at `next` cannot be sent it, or not be asked whether it fits.
-    pub(super) fn lacks_what_is_gone(&self, next: Index) -> bool {
+    pub(super) fn needs_snapshot(&self, next: Index) -> bool {
         next <= self.log.base().index
     }
 
     /// As leader: sends a follower the state instead of entries. It is probed from there on.
     pub(super) fn fall_back_to_snapshot(&mut self, peer: NodeId, out: &mut Vec<Output<S>>) {
-        self.progress(peer).pace = Pace::Probe;
+        self.progress(peer).state = ProgressState::Probe;
         out.push(Output::SendSnapshot { to: peer, term: self.term() });
     }
 
@@ -53,6 +55,6 @@ impl<S: StateMachine> Node<S> {
             out.push(Output::Persist(Persist::Snapshot(snapshot)));
         }
         // A leader has everything that was ever committed (§3.6.3).
-        self.send(from, Body::AppendAccepted { matched: self.commit, round: Round::default() }, out);
+        self.send(from, Body::AppendAccepted { matched: self.commit, round: ReadRound::default() }, out);
     }
 }

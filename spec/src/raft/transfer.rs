@@ -24,20 +24,20 @@ impl<S: StateMachine> Node<S> {
         if leadership.successor.replace(successor) != Some(successor) {
             out.push(Output::ArmElectionTimer);
         }
-        self.call_when_ready(successor, out);
+        self.maybe_send_timeout_now(successor, out);
     }
 
     /// As leader: calls the successor, if `peer` is one and has everything.
-    pub(super) fn call_when_ready(&mut self, peer: NodeId, out: &mut Vec<Output<S>>) {
+    pub(super) fn maybe_send_timeout_now(&mut self, peer: NodeId, out: &mut Vec<Output<S>>) {
         let Role::Leader(leadership) = &self.role else { return };
         let ready = leadership.progress.get(&peer).is_some_and(|progress| progress.matched == self.log.last().index);
         if leadership.successor == Some(peer) && ready {
-            self.call(peer, out);
+            self.send_timeout_now(peer, out);
         }
     }
 
     /// As leader: asks a voter to campaign at once.
-    pub(super) fn call(&self, successor: NodeId, out: &mut Vec<Output<S>>) {
+    pub(super) fn send_timeout_now(&self, successor: NodeId, out: &mut Vec<Output<S>>) {
         self.send(successor, Body::TimeoutNow, out);
     }
 

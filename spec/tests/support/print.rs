@@ -1,8 +1,8 @@
 //! Messages, entries and nodes in one line each. A position is written `index@term`, a node in its term `n1@2`.
 
 use palisade_spec::raft::{
-    Body, DropReason, Durable, Entry, Hint, Index, Log, Members, Message, Node, Pace, Persist, Position, Refusal, Role,
-    Round, Standing,
+    Body, DropReason, Durable, Entry, Hint, Index, Log, Members, Message, Node, Persist, Position, ProgressState,
+    ReadRound, Refusal, Role, Standing,
 };
 
 use super::machine::Scripted;
@@ -44,8 +44,8 @@ fn details<S: Scripted>(body: &Body<S>) -> String {
 }
 
 /// A round of confirmation, if there is one.
-fn in_round(round: Round) -> String {
-    if round > Round(0) { format!(" round={round}") } else { String::new() }
+fn in_round(round: ReadRound) -> String {
+    if round > ReadRound(0) { format!(" round={round}") } else { String::new() }
 }
 
 /// `{1 2 3 4? 5!}`: the members, with `?` behind a learner, and `!` behind one that comes back without its disk.
@@ -134,7 +134,7 @@ pub(crate) fn node<S: Scripted>(node: &Node<S>) -> String {
     }
     if let Role::Leader(leadership) = node.role() {
         for (peer, progress) in &leadership.progress {
-            let probe = if progress.pace == Pace::Probe { "?" } else { "" };
+            let probe = if progress.state == ProgressState::Probe { "?" } else { "" };
             line += &format!(" n{peer}:{}→{}{probe}", progress.matched, progress.next);
         }
     }

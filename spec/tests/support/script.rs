@@ -7,7 +7,7 @@ use std::sync::Arc;
 use goldenscript::{Context, Runner};
 use palisade_spec::raft::{
     Address, Body, Change, Config, Entry, Hint, Index, Input, Members, Message, Node, NodeId, Payload, Position,
-    ReadId, Round, Snapshot, Stamp, Term,
+    ReadId, ReadRound, Snapshot, Stamp, Term,
 };
 
 use super::machine::Scripted;
@@ -375,7 +375,7 @@ fn made_up<S: Scripted>(command: &Command) -> Result<Body<S>, Box<dyn Error>> {
     let Command::Receive { kind, at, entries, commit, stamp, index, granted, transfer, round, .. } = command else {
         unreachable!()
     };
-    let round = Round(*round);
+    let round = ReadRound(*round);
     let at = at.as_deref().map(position).transpose()?.unwrap_or_default();
     Ok(match kind.as_str() {
         "PreVote" => Body::PreVote { last: at },

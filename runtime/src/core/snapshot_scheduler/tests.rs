@@ -2,7 +2,7 @@
 
 use crossbeam_channel::Receiver;
 use palisade_spec::raft::{
-    Address, Body, Change, Config, Durable, Input, Members, Message, NodeId, Payload, Position, Round,
+    Address, Body, Change, Config, Durable, Input, Members, Message, NodeId, Payload, Position, ReadRound,
 };
 
 use super::*;
@@ -196,7 +196,7 @@ impl Scene {
 
     /// The follower acknowledges everything up to an entry.
     fn acknowledge(&mut self, matched: Index) {
-        let body = Body::AppendAccepted { matched, round: Round::default() };
+        let body = Body::AppendAccepted { matched, round: ReadRound::default() };
         let message = Message { from: LEARNER, to: NodeId(1), term: self.node.term(), body };
         self.node.step(Input::Receive(message), &mut Vec::new());
         self.tend(MOMENT);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use palisade_client::codec;
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Body, Index, LARGEST, Message, NodeId, Position, Round, Snapshot, Stamp, Term};
+use palisade_spec::raft::{Body, Index, MAX_NUMBER, Message, NodeId, Position, ReadRound, Snapshot, Stamp, Term};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -234,8 +234,8 @@ fn numbers_out_of_range_are_dropped() {
             || metrics::sample(&address, "palisade_messages_dropped_total{reason=\"malformed\"}").unwrap_or(0.0);
         let (before, hello) = (dropped(), Hello::to(&victim, id));
         let mut bytes = hello.frame();
-        for term in [u64::MAX, LARGEST + 1] {
-            let body = Body::<LockTable>::AppendAccepted { matched: Index(1), round: Round(0) };
+        for term in [u64::MAX, MAX_NUMBER + 1] {
+            let body = Body::<LockTable>::AppendAccepted { matched: Index(1), round: ReadRound(0) };
             let message = Message { from: NodeId(hello.from.into()), to: NodeId(id.into()), term: Term(term), body };
             let mut payload = Vec::new();
             codec::encode_into(&message, &mut payload);
