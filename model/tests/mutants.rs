@@ -104,9 +104,9 @@ fn what_is_in_no_function_is_refused_before_anything_is_built() {
 
 #[test]
 fn a_list_without_bugs_is_refused() {
-    let (output, _) = run("bug = []");
+    let (output, _) = run("mutant = []");
     assert_eq!(output.status.code(), Some(64));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("no list with a bug in it"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no list with a mutant in it"));
 }
 
 #[test]
