@@ -230,7 +230,7 @@ mod tests {
     fn a_list_says_nothing_that_nobody_knows() {
         let told = |more: &str| {
             let text = format!(
-                "[[build]]\nname = 'n'\nwhy = 'w.'\nfile = 'f'\nreplace = 'r'\nwith = 'v'\nbreaks = ['p']\nseeds = 1\n{more}"
+                "[[mutant]]\nname = 'n'\nwhy = 'w.'\nfile = 'f'\nreplace = 'r'\nwith = 'v'\nbreaks = ['p']\nseeds = 1\n{more}"
             );
             parse::<sim::mutants::Finder>(&text).map(|mutants| mutants.len()).map_err(|error| error.to_string())
         };
