@@ -25,7 +25,7 @@ fn workspace() -> PathBuf {
 }
 
 fn ledger() -> String {
-    fs::read_to_string(workspace().join("docs/mutant-ledger.md")).expect("the page can be read")
+    fs::read_to_string(workspace().join("docs/bug-ledger.md")).expect("the page can be read")
 }
 
 /// The stories, by their headings.
