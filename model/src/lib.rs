@@ -18,15 +18,15 @@
 //! | [`gallery`] | the designs that Palisade replaces: their flaws, and what repairs them |
 //! | [`world`] | what the layers share: servers, network, disks, crashes, history |
 //! | [`models`] | the models by name, with their bounds |
-//! | [`pinned`] | how many states each has |
+//! | [`expected_counts`] | how many states each has |
 //! | [`check`], [`progress`] | running a model to its end, how far it is, and the verdict |
 //! | [`simulate`], [`guided`] | random walks, far past those bounds: from the beginning, or from where something new was seen |
 //! | [`trace`] | shortest paths to violations and witnesses |
-//! | [`kept`] | paths that are kept, to be taken again by live servers |
+//! | [`saved_traces`] | paths that are kept, to be taken again by live servers |
 //! | [`mutants`] | known bugs, put into a copy of the protocol: each must be found |
 //! | [`explore`] | stateright's Explorer in a browser |
-//! | [`readable`] | what people and programs read of a model |
-//! | [`facts`], [`diagram`] | states as tables and as what changed, paths as sequence diagrams |
+//! | [`presentation`] | what people and programs read of a model |
+//! | [`state_table`], [`diagram`] | states as tables and as what changed, paths as sequence diagrams |
 
 pub mod check;
 pub mod cluster;

@@ -7,7 +7,7 @@
 //!
 //! `:value` is `[key what]`, the form in which Jepsen's `independent` checks each key by itself; the key is `nil` for
 //! what concerns sessions only. A `:fail` and an `:info` repeat the invocation's `:value`, as Knossos wants it, and say
-//! why under `:error`. `:process` is a [lane](super::lanes), for Knossos' processes do one thing at a time and ours
+//! why under `:error`. `:process` is a [lane](super::processes), for Knossos' processes do one thing at a time and ours
 //! do not. `:op` and `:client` are ours, and are ignored by others. What is no operation (notes, the header) is said
 //! by `:process :nemesis`, which Knossos leaves out.
 

@@ -7,7 +7,7 @@
 //!
 //! The first line is the header. `ClientId`, `Input`, `Call`, `Output` and `Return` are the fields of `porcupine.Operation`, so that
 //! every line but the first can be decoded into one. An operation of which nobody knows what became returns after everything else with `Output`
-//! `null`: a model must then accept any effect, none included. `ClientId` is a [lane](super::lanes). The rest is ours:
+//! `null`: a model must then accept any effect, none included. `ClientId` is a [lane](super::processes). The rest is ours:
 //! `End` is when the client gave up, `Why` for what reason.
 
 use std::io::{self, BufRead, Write};

@@ -91,7 +91,7 @@ impl MutantBuild<'_> {
         command
     }
 
-    /// The server's program. The bug is on in a process that is started with [`ON`] set to [`Mutant::on`], and in what
+    /// The server's program. The bug is on in a process that is started with [`ON`] set to [`MutantBuild::on`], and in what
     /// that process starts.
     pub fn server(&self) -> PathBuf {
         self.folder.join("palisade")

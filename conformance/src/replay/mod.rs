@@ -9,17 +9,17 @@
 //! | file | what it is |
 //! |---|---|
 //! | [`trace`] | a trace, read |
-//! | [`terms`] | the model's entries and addresses in the server's terms, and back |
-//! | [`twin`] | what a live node is to be: the same functions, stepped here |
+//! | [`translate`] | the model's entries and addresses in the server's terms, and back |
+//! | [`expected_node`] | what a live node is to be: the same functions, stepped here |
 //! | [`live`] | a [puppet](palisade::stepper): a node's process on strings |
-//! | [`gate`] | what stands between the processes: no frame passes that the trace does not let pass |
+//! | [`message_gate`] | what stands between the processes: no frame passes that the trace does not let pass |
 //! | [`crash`] | where a live node has to stand still so that it is killed where the model's server crashed |
 //! | [`play`] | the play: trace in, the first difference out |
-//! | [`asides`] | what is asked in vain, between the steps |
-//! | [`crowd`] | a trace of no model: a table with many sessions and keys |
+//! | [`rejected_inputs`] | what is asked in vain, between the steps |
+//! | [`large_table`] | a trace of no model: a table with many sessions and keys |
 //! | [`coverage`] | what was exercised |
 //! | [`difference`] | two states, and where they part, in words |
-//! | [`kept`] | the traces that are kept, and the model that they are paths of |
+//! | [`saved_traces`] | the traces that are kept, and the model that they are paths of |
 //! | [`mutants`] | bugs in the server that a replay must find |
 
 pub mod command;

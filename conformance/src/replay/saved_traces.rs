@@ -1,4 +1,4 @@
-//! The traces that are kept: paths that a model tells again from the choices made on them ([`palisade_model::kept`]).
+//! The traces that are kept: paths that a model tells again from the choices made on them ([`palisade_model::saved_traces`]).
 //!
 //! | file in `conformance/traces` | what it has | found by |
 //! |---|---|---|

@@ -2,7 +2,7 @@
 //!
 //! It waits for inputs, takes as many as there are, steps the node through all of them, writes and syncs once, and
 //! lets everything go that stood behind the write (group commit). Nothing else touches the node. Inputs come through
-//! one bounded channel; answers leave through [`Outbox`](crate::handover::Outbox)es and one-shot channels, never
+//! one bounded channel; answers leave through [`Outbox`](crate::outbox::Outbox)es and one-shot channels, never
 //! blocking the core.
 //!
 //! What the core decides by itself (how many inputs make a round, in which order their kinds are stepped, when timers

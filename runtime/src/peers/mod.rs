@@ -7,7 +7,7 @@
 //!
 //! Whom to dial, the log says ([`Peers::set_members`]). Whoever dials in is let in if it is of this cluster and was not
 //! removed: a member that this node has not heard of yet may lead it. What is never let in is a node that comes back
-//! with another data directory ([`acquaintances`]), unless the cluster has replaced it by a new member.
+//! with another data directory ([`identity`]), unless the cluster has replaced it by a new member.
 
 pub mod frame;
 mod identity;
