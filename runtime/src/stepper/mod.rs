@@ -2,7 +2,7 @@
 //!
 //! A puppet is a server's process with a server's parts: the node, the driver that carries out what it asks for, the
 //! write-ahead log in real files, the connections to its peers with their handshakes and frames. What it lacks is will: it
-//! has no timers, serves no clients, and takes no input until somebody pulls a [string](strings). Then the driver steps the
+//! has no timers, serves no clients, and takes no input until somebody pulls a [string](protocol). Then the driver steps the
 //! node exactly once and carries out the outputs; and the puppet tells what was done, what the node is now, and what a
 //! start would find on the disk. It can be told to stand still in the middle, between two messages, or in a write, to be
 //! killed there.
