@@ -33,7 +33,7 @@ const TASKS: usize = 9;
 const STRANGERS: u64 = 8;
 const SEED: u64 = 11;
 
-/// WriteTimeout enough that a lost reply costs a moment, patient enough for a busy machine.
+/// Impatient enough that a lost reply costs a moment, patient enough for a busy machine.
 fn options() -> Options {
     Options {
         request_timeout: Duration::from_secs(60),

@@ -96,7 +96,7 @@ pub(crate) struct Cluster {
     state: Arc<Mutex<State>>,
 }
 
-/// WriteTimeout options, so that tests are short.
+/// Impatient options, so that tests are short.
 pub(crate) fn options() -> Options {
     Options {
         request_timeout: Duration::from_secs(5),
