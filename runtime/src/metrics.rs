@@ -178,7 +178,11 @@ impl Metrics {
         let commit = self.commit_seconds.clone();
         r.register_with_unit("commit_latency", "From a proposal to its application", Unit::Seconds, commit);
         r.register("frames_rejected", "Frames and requests not understood", self.frames_rejected.clone());
-        r.register("peer_messages_dropped", "Messages to peers that found no room", self.peer_messages_dropped.clone());
+        r.register(
+            "peer_messages_dropped",
+            "Messages to peers that this node dropped, because their queue was full or there was no connection",
+            self.peer_messages_dropped.clone(),
+        );
         r.register("client_connections", "Open connections from clients", self.connections.clone());
         let accepted = self.accepted.clone();
         r.register("client_connections_accepted", "Connections from clients since the start", accepted);
@@ -189,7 +193,11 @@ impl Metrics {
         self.register_space();
         self.register_snapshots();
         let r = &mut self.registry;
-        r.register("messages_dropped", "Messages from peers that were dropped", self.dropped.clone());
+        r.register(
+            "peer_messages_rejected",
+            "Messages from peers that this node dropped: stale, malformed, or from an unknown peer",
+            self.dropped.clone(),
+        );
         let lost = self.followers_lost_entries.clone();
         r.register("followers_lost_entries", "Times a follower rejected entries that it had acknowledged", lost);
     }

@@ -284,7 +284,7 @@ async fn open(
     let directory = LockedDir::open(&config.data)?;
     if stepper::owns(directory.path()) {
         return Err(ServeError::Config(format!(
-            "{} is a stepper's directory: no node serves from it",
+            "{} is the directory of a stepped node, for tests only; start the server with another --data",
             config.data.display()
         )));
     }

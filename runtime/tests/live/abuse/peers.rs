@@ -231,7 +231,7 @@ fn numbers_out_of_range_are_dropped() {
     for id in victim.cluster.ids() {
         let address = victim.cluster.client_addr(id);
         let dropped =
-            || metrics::sample(&address, "palisade_messages_dropped_total{reason=\"malformed\"}").unwrap_or(0.0);
+            || metrics::sample(&address, "palisade_peer_messages_rejected_total{reason=\"malformed\"}").unwrap_or(0.0);
         let (before, hello) = (dropped(), Hello::to(&victim, id));
         let mut bytes = hello.frame();
         for term in [u64::MAX, MAX_NUMBER + 1] {

@@ -29,7 +29,7 @@ fn the_page_has_every_number() {
         "palisade_fsync_seconds_count",
         "palisade_commit_latency_seconds_count",
         "palisade_frames_rejected_total",
-        "palisade_messages_unsent_total",
+        "palisade_peer_messages_dropped_total",
         "palisade_log_entries",
         "palisade_log_since_snapshot_bytes",
         "palisade_snapshot_index",

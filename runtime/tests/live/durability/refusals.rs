@@ -215,7 +215,7 @@ fn with(command: &Command, flag: &str, value: &str) -> Command {
 
 /// Goal: what a puppet was made to say never becomes what a server promised.
 #[test]
-fn no_server_serves_from_a_puppets_directory() {
+fn serve_refuses_the_directory_of_a_stepped_node() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("stepper"), "").unwrap();
     let mut serve = Command::new(env!("CARGO_BIN_EXE_palisade"));
