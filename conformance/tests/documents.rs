@@ -1,0 +1,117 @@
+//! The documents: prose is wrapped, and every link leads to a file and a heading that exist.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The longest line of prose, in characters. Tables, code and headings may be longer.
+const COLUMNS: usize = 100;
+
+fn workspace() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate is in the workspace")
+}
+
+/// Every Markdown file of the project.
+fn documents() -> Vec<PathBuf> {
+    let folders = ["", "docs", "docs/decisions"].map(|folder| workspace().join(folder));
+    let files = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap()).map(|entry| entry.unwrap().path());
+    let mut documents: Vec<_> = files.filter(|path| path.extension().is_some_and(|ext| ext == "md")).collect();
+    documents.sort();
+    assert!(documents.len() > 20, "only {} documents: this test would check nothing", documents.len());
+    documents
+}
+
+/// The lines outside of code blocks, with their numbers.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut in_code = false;
+    text.lines().enumerate().filter(move |(_, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        in_code ^= is_fence;
+        !in_code && !is_fence
+    })
+}
+
+/// The line without what stands in backquotes.
+fn without_code(line: &str) -> String {
+    line.split('`').step_by(2).collect::<Vec<_>>().join("`")
+}
+
+/// The anchors of a document's headings, as GitHub makes them: lower case, spaces to hyphens, other punctuation removed.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = prose(text).filter_map(|(_, line)| line.strip_prefix('#'));
+    let anchor = |heading: &str| {
+        let kept = heading.trim_start_matches('#').trim().chars().filter_map(|c| match c {
+            ' ' => Some('-'),
+            '-' | '_' => Some(c),
+            c if c.is_alphanumeric() => Some(c.to_ascii_lowercase()),
+            _ => None,
+        });
+        kept.collect()
+    };
+    headings.map(anchor).collect()
+}
+
+/// The targets of a document's links, with their line numbers.
+fn links(text: &str) -> Vec<(usize, String)> {
+    let mut links = Vec::new();
+    for (number, line) in prose(text) {
+        let line = without_code(line);
+        let targets = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        links.extend(targets.map(|target| (number + 1, target.to_owned())));
+    }
+    links
+}
+
+/// What is wrong with a link, if anything is.
+fn broken(document: &Path, text: &str, target: &str) -> Option<String> {
+    if target.contains("://") {
+        return None;
+    }
+    let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+    let path = if file.is_empty() { document.to_owned() } else { document.parent()?.join(file) };
+    if !path.exists() {
+        return Some(format!("there is no file {file}"));
+    }
+    if anchor.is_empty() {
+        return None;
+    }
+    let text = if file.is_empty() { text.to_owned() } else { fs::read_to_string(&path).ok()? };
+    (!anchors(&text).contains(anchor)).then(|| format!("{} has no heading #{anchor}", path.display()))
+}
+
+#[test]
+fn prose_is_wrapped() {
+    let mut long = Vec::new();
+    for document in documents() {
+        let text = fs::read_to_string(&document).unwrap();
+        let lines = prose(&text).filter(|(_, line)| !line.trim_start().starts_with(['|', '#', '<']));
+        let lines = lines.filter(|(_, line)| line.chars().count() > COLUMNS && line.trim().contains(' '));
+        long.extend(lines.map(|(number, _)| format!("{}:{}", document.display(), number + 1)));
+    }
+    assert!(long.is_empty(), "longer than {COLUMNS} columns: {long:#?}");
+}
+
+#[test]
+fn links_lead_to_files_and_headings() {
+    let (mut count, mut wrong) = (0, Vec::new());
+    for document in documents() {
+        let text = fs::read_to_string(&document).unwrap();
+        for (line, target) in links(&text) {
+            count += 1;
+            let problem = broken(&document, &text, &target);
+            wrong.extend(problem.map(|problem| format!("{}:{line}: {problem}", document.display())));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(count > 100, "only {count} links: this test would check nothing");
+}
+
+#[test]
+fn broken_links_are_found() {
+    let (document, text) = (workspace().join("README.md"), "# A b, `c`\n\n[x](#a-b-c) `[y](z)`\n");
+    assert_eq!(links(text), [(3, "#a-b-c".to_owned())]);
+    assert_eq!(broken(&document, text, "#a-b-c"), None);
+    assert!(broken(&document, text, "#a-b").is_some_and(|problem| problem.contains("#a-b")));
+    assert_eq!(broken(&document, text, "docs/gone.md"), Some("there is no file docs/gone.md".to_owned()));
+    assert_eq!(broken(&document, text, "docs/api.md#locks"), None);
+}
