@@ -1,13 +1,13 @@
-//! What can come of a request instead of what was asked for.
+//! The errors of all calls.
 //!
-//! One type for all calls, because a program reacts to the kind of failure and not to the call that met it. Which call
-//! can end how stands at the call.
+//! One type for all calls, because a program reacts to the kind of failure and not to the call that returned it. Each
+//! call documents its errors.
 
 use std::time::Duration;
 
 use crate::wire::{Failure, HeldBy};
 
-/// Why a call did not do what it was asked to.
+/// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -19,31 +19,31 @@ pub enum Error {
         /// What was given.
         endpoint: String,
     },
-    /// No leader answered in time. Whether the request was carried out is not known; what it may have claimed is given
-    /// back in the background.
-    #[error("no leader answered within {} ms; the last trouble was: {trouble}", after.as_millis())]
+    /// No leader answered in time. It is unknown whether the request was applied; a lock that it may have acquired is
+    /// released in the background.
+    #[error("no leader answered within {} ms; the last problem was: {trouble}", after.as_millis())]
     Unreachable {
         /// How long it was tried.
         after: Duration,
         /// What went wrong last, as a sentence.
         trouble: String,
     },
-    /// The wait for a lock ended without a grant; the place in the queue is given up.
+    /// The wait for a lock ended without a grant; the session has left the queue.
     #[error("the lock was not granted within {} ms", after.as_millis())]
     TimedOut {
         /// How long the caller waited.
         after: Duration,
     },
-    /// The lock is held by somebody else, and the call did not wait.
-    #[error("the lock is held by {} and {queue} wait for it", holder_name(.holder.as_ref()))]
+    /// Another session holds the lock, and the call did not wait.
+    #[error("the lock is held by {}; {}", holder_name(.holder.as_ref()), waiters(*.queue))]
     Held {
-        /// Who holds it, if the server said.
+        /// The holder, if the server named it.
         holder: Option<HeldBy>,
         /// How many wait for it.
         queue: u64,
     },
-    /// The session ended, or the lock is no longer the session's: somebody else may hold it.
-    #[error("the lock was lost before it was given back: its session had ended, or could not be renewed in time")]
+    /// The session ended, or no longer holds the lock: another session may hold it.
+    #[error("the lock was lost before it was released: its session had ended, or could not be renewed in time")]
     Lost,
     /// The server refused; nothing was done.
     #[error("the server refused: {0}")]
@@ -51,6 +51,14 @@ pub enum Error {
     /// The client was closed, or the runtime that it lives in was shut down.
     #[error("the client is closed")]
     Closed,
+}
+
+fn waiters(queue: u64) -> String {
+    match queue {
+        0 => "no session waits for it".to_owned(),
+        1 => "1 session waits for it".to_owned(),
+        _ => format!("{queue} sessions wait for it"),
+    }
 }
 
 fn holder_name(holder: Option<&HeldBy>) -> String {

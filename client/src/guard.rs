@@ -14,7 +14,7 @@ use crate::wire::SessionId;
 
 /// A held lock. Its session is kept alive in the background until the guard is released, dropped or lost.
 ///
-/// Dropping it releases the lock in the background, without blocking; [`Guard::release`] also tells what came of it.
+/// Dropping it releases the lock in the background, without blocking; [`Guard::release`] also reports the outcome.
 #[must_use = "the lock is held as long as its guard lives: a guard that is dropped releases it at once"]
 pub struct Guard {
     pub(crate) claim: u64,
@@ -51,14 +51,14 @@ impl Guard {
         !self.remaining().is_zero()
     }
 
-    /// How long the lock is certainly still held if nobody can be reached from now on; zero once it is lost. What is left
-    /// of the lease after that is the safety margin, see [`margin`](crate::margin).
+    /// How long the lock is certainly still held if no node can be reached from now on; zero once it is lost. The rest of
+    /// the lease after that is the safety margin, see [`margin`](crate::margin).
     pub fn remaining(&self) -> Duration {
         self.lease.remaining()
     }
 
-    /// The moment at which [`Guard::remaining`] ends; `None` once the lock is lost. Other processes of the machine can be
-    /// told it: it is a moment of the machine's clock, not of this process.
+    /// The moment at which [`Guard::remaining`] ends; `None` once the lock is lost. Other processes of the
+    /// machine can use it: it is a moment of the machine's clock, not of this process.
     pub fn trusted_until(&self) -> Option<BootInstant> {
         self.lease.trusted_until()
     }
@@ -73,13 +73,13 @@ impl Guard {
         self.lease.lost()
     }
 
-    /// Gives the lock back, exactly once, and tells whether it was still held.
+    /// Releases the lock, exactly once, and reports whether it was still held.
     ///
     /// Dropping the future half-way releases all the same, in the background.
     ///
     /// # Errors
-    /// [`Error::Lost`] if the session had ended or no longer held the lock: what was done under it may have been done
-    /// beside another holder. [`Error::Unreachable`] if nobody answered in time; the release goes on in the background
+    /// [`Error::Lost`] if the session had ended or no longer held the lock: work under it may have been done
+    /// beside another holder. [`Error::Unreachable`] if no leader answered in time; the release goes on in the background
     /// until the session must have expired. [`Error::Refused`] and [`Error::Closed`] as everywhere.
     pub async fn release(mut self) -> Result<(), Error> {
         let (reply, answer) = oneshot::channel();

@@ -1,4 +1,4 @@
-//! How long a guard may trust its lock: the client's own, conservative view (docs: "Time is replicated data").
+//! How long a guard may trust its lock: the client's own, conservative view (docs/protocol.md, "Cluster time").
 //!
 //! The server puts a session's deadline at a full time-to-live when it *applies* an open, a grant or a keep-alive, which
 //! is never before the request was *sent*. So the session lives at least until the moment of sending plus its
@@ -7,10 +7,10 @@
 //! 1. A moment of sending is taken before the bytes leave, never after.
 //! 2. An answer to one attempt extends the lease from that attempt's sending. A grant extends it from the *first*
 //!    sending of the acquire with that number, for any of the attempts may be the one that was applied.
-//! 3. What extends is the maximum; nothing shortens a lease but the word of the server that the session is gone.
+//! 3. What extends is the maximum; only the server's answer that the session is gone shortens a lease.
 //!
 //! Moments are of a clock that goes on while the machine sleeps ([`crate::clock`]). A guard gives up a [`margin`] before
-//! the end. A guard that has once been lost stays lost, whatever a late answer says: somebody may have acted upon it.
+//! the end. A guard that is lost stays lost, whatever a late answer says: its holder may have acted upon that.
 
 use std::future::Future;
 use std::time::Duration;
@@ -34,7 +34,7 @@ use crate::clock::{BootInstant, Clock, sleep_until_by};
 /// | 30 s | 1 s | 600 ms | 1.6 s |
 /// | 24 h | 1 s | 28 min 48 s | 28 min 49 s |
 ///
-/// Whoever counts a lease without a [`Guard`](crate::Guard) does well to give up as early.
+/// A program that counts a lease without a [`Guard`](crate::Guard) should use the same margin.
 #[must_use]
 pub fn margin(ttl: Duration) -> Duration {
     let reaction_time = (ttl / 10).clamp(Duration::from_millis(20), Duration::from_secs(1));
@@ -70,10 +70,10 @@ pub(crate) fn lease(clock: Clock, trusted_until: BootInstant) -> (LeaseWriter, L
 }
 
 impl LeaseWriter {
-    /// A renewal reaches a guard, unless it comes too late: what is lost stays lost.
+    /// Extends a guard's lease, unless the renewal comes too late: a lost guard stays lost.
     ///
-    /// The clock is read while nobody else can look at the lease, and who looks reads it while nobody can change the
-    /// lease ([`LeaseReader::remaining`]). So either the guard has not seen the end yet, or this sees it too.
+    /// This reads the clock while no reader can see the lease, and readers read the clock while the lease cannot change
+    /// ([`LeaseReader::remaining`]). So either the guard has not seen the end yet, or this sees it too.
     pub(crate) fn extend(&self, trusted_until: BootInstant) {
         self.lease.send_if_modified(|lease| {
             let before = *lease;
@@ -116,7 +116,7 @@ impl LeaseReader {
                 tokio::select! {
                     () = ended => {}
                     changed = reader.lease.changed() => if changed.is_err() {
-                        // The background task is gone: nobody extends the lease any more.
+                        // The background task is gone: nothing extends the lease any more.
                         sleep_until_by(reader.clock, trusted_until).await;
                     }
                 }

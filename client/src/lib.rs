@@ -17,18 +17,19 @@
 //!
 //! - **A [`Guard`] excludes.** Each guard has a session of its own, so two tasks of one client that lock the same key
 //!   exclude one another like two machines. Sessions are reused, one guard after the other.
-//! - **Every operation is done once.** What was not answered is sent again under the same number, over lost replies,
-//!   lost connections and changes of leader; the server does a number once.
-//! - **A guard knows first.** [`Guard::lost`] resolves before the server can give the lock to somebody else, as long
+//! - **Every operation takes effect once.** An unanswered operation is sent again under the same number, after lost
+//!   replies, lost connections and changes of leader; the server applies a number once.
+//! - **A guard knows first.** [`Guard::lost`] resolves before the server can grant the lock to another session, as long
 //!   as this process runs, and the leader's clock runs at most 1% fast, this machine's at most 1% slow ([`margin`]).
 //! - **Nothing leaks.** Dropping a guard releases the lock; dropping a [`Client::lock`] future withdraws the claim;
-//!   both in the background, and if nobody can be reached, the session expires.
+//!   both in the background; if no node can be reached, the session expires.
 //!
 //! # What it cannot promise
 //!
-//! A process that is stopped, or a machine that is suspended, can go on past the end of its lease and act before it looks.
-//! ([`Guard::is_valid`] is right at once then, [`Guard::lost`] resolves within 200 ms: see [`BootInstant`].) Hand [`Guard::token`] to the resource and let the resource refuse a token
-//! lower than the highest it has seen: that holds whatever clocks do.
+//! A process that was stopped, or a machine that was suspended, can act after the end of its lease before it checks.
+//! ([`Guard::is_valid`] is right at once then, [`Guard::lost`] resolves within 200 ms: see [`BootInstant`].) Send
+//! [`Guard::token`] to the resource, and let the resource refuse a token lower than the highest it has seen: that is safe
+//! whatever clocks do.
 //!
 //! # How it is built
 //!

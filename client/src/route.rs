@@ -52,7 +52,7 @@ impl Route {
         (endpoint, if self.row == 0 { Duration::ZERO } else { backoff(self.row) })
     }
 
-    /// The cluster has these members by now. The endpoints stay: they may be names that stand for whoever is there.
+    /// The cluster has these members now. The configured endpoints stay: they may be names of load balancers.
     pub(crate) fn learn(&mut self, members: Vec<String>) {
         // A node that has just started does not know where the others serve clients.
         if !members.is_empty() {
@@ -141,7 +141,7 @@ mod tests {
         let mut dialed = || route.next().0;
         assert_eq!([dialed(), dialed(), dialed(), dialed()], ["b:2", "d:4", "e:5", "a:1"]);
         route.learn(vec![]);
-        assert_eq!(route.learned, ["d:4", "e:5"], "who knows nobody says nothing");
+        assert_eq!(route.learned, ["d:4", "e:5"], "a node without members to name changes nothing");
         route.next = 3;
         route.learn(vec!["a:1".into()]);
         assert_eq!(route.next().0, "b:2");

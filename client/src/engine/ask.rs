@@ -15,7 +15,7 @@ pub(super) type AskReply = oneshot::Sender<Result<Answer, Error>>;
 /// One such request.
 pub(super) struct Ask {
     pub(super) op: Op,
-    /// `None`: nobody waits for the answer.
+    /// `None`: the caller has gone.
     pub(super) reply: Option<AskReply>,
     pub(super) began: BootInstant,
     pub(super) fail_at: BootInstant,
@@ -64,7 +64,7 @@ impl Ask {
 
     fn finish(&mut self, result: Result<Answer, Error>) {
         if let Some(reply) = self.reply.take() {
-            // Whoever asked may have gone.
+            // The caller may have gone.
             let _ = reply.send(result);
         }
     }

@@ -1,12 +1,11 @@
 //! One request until it is answered, however often it has to be sent.
 //!
 //! An exchange is sent when there is a connection, sent again when an answer is late, and sent once more on every new
-//! connection. Who owns it says what is sent (the same operation under the same number each time) and at which pace.
+//! connection. Its owner supplies the operation (the same one under the same number each time) and the pace.
 //!
-//! A prompt exchange is under way in the link's window, or stands in line before it. A patient one, which may stand in
-//! a queue at the server for hours, does not: the server does not count it either. Its repetition takes the place of
-//! what was sent before, there and here, so that it costs one request however long it waits. A keep-alive never
-//! stands in line.
+//! A prompt exchange is in the link's window, or waits for room in it. A patient one, which may wait in a queue at the
+//! server for hours, is not: the server does not count it either. Its repetition replaces the attempt before, on both
+//! sides, so that it costs one request however long it waits. A keep-alive never waits for the window.
 
 use std::time::Duration;
 
@@ -15,18 +14,18 @@ use super::link::{Link, Part};
 use crate::clock::BootInstant;
 use crate::wire::Op;
 
-/// So many unanswered attempts, with nothing else answered meanwhile, and the connection is given up.
+/// Number of unanswered attempts, with no other answer meanwhile, after which the client closes the connection.
 const SILENT_ATTEMPTS: usize = 2;
-/// But a disk that stalls for so long is no reason to give a connection up.
+/// Shortest silence after which the client closes a connection: a server's disk may stall for less.
 const SHORTEST_SILENCE: Duration = Duration::from_millis(100);
-/// How often the pause between two attempts of a patient exchange is doubled. More would save little, and who has
-/// waited for long would learn of its grant so much later if the answer was lost, with everybody in line behind it.
+/// How often the pause between two attempts of a patient exchange is doubled. More doublings would save little, and a
+/// waiter whose grant was lost would learn of it later, while all waiters behind it wait too.
 const DOUBLINGS: u32 = 4;
 
 /// How soon an answer is expected.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pace {
-    /// Within this time; silence speaks against the connection.
+    /// Within this time; after that the connection is suspect.
     Prompt(Duration),
     /// Perhaps much later. It is asked again after this time, then after twice as long, up to 16 times as long.
     Patient(Duration),
@@ -142,7 +141,7 @@ mod tests {
 
     const TASK: (Task, Part) = (Task::Claim(1), Part::Step);
 
-    /// Goal: who waits for days, and asks again and again, has one open request, not one of each attempt; and a grant
+    /// Goal: a waiter that asks again for days has one open request, not one for each attempt; and a grant
     /// still counts from the first.
     #[test]
     fn a_patient_exchange_has_one_open_request() {

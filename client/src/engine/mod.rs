@@ -27,11 +27,11 @@ use crate::connection::{Incoming, Outgoing};
 use crate::wire::{Answer, Code, LeaderView, MemberView, Op, Outcome, Response, SessionId, StatusView};
 use crate::{Error, Guard, Options, Wait, codec, endpoints};
 
-/// What the handles ask of the background task.
+/// A command from a handle to the background task.
 pub(crate) enum Command {
     /// Take a lock.
     Lock(LockRequest),
-    /// Whoever asked for the lock went away before the answer.
+    /// The caller dropped its lock request before the answer.
     Abandon {
         /// The lock request.
         claim: u64,
@@ -40,19 +40,19 @@ pub(crate) enum Command {
     Release {
         /// The lock request that it came from.
         claim: u64,
-        /// Where to tell what came of it, if somebody wants to know.
+        /// Where the outcome goes, if the caller waits for it.
         reply: Option<oneshot::Sender<Result<(), Error>>>,
     },
-    /// Ask something that concerns no session.
+    /// Send a request that belongs to no session.
     Ask {
-        /// What.
+        /// The request.
         op: Op,
         /// Where the answer goes.
         reply: AskReply,
     },
-    /// Tidy up.
+    /// Give back all claims and end.
     Close {
-        /// Told when all is done.
+        /// Completed when all claims are given back.
         reply: oneshot::Sender<()>,
     },
 }
@@ -80,9 +80,9 @@ pub(crate) enum Verdict {
     Members(Vec<String>),
     /// This is not the leader, or not for long.
     Leave {
-        /// Who is said to lead.
+        /// The leader that the node named.
         leader: Option<String>,
-        /// What to tell a caller who runs out of time.
+        /// The reason for a caller whose time runs out.
         why: String,
     },
 }
@@ -310,7 +310,7 @@ impl Engine {
         self.tell_closers();
     }
 
-    /// No handle is left, or the client is closed: nothing new begins, whoever waits for an answer is told, and idle
+    /// No handle is left, or the client is closed: nothing new begins, callers that wait get an error, and idle
     /// sessions end.
     pub(crate) fn close(&mut self, now: BootInstant) {
         self.closing = true;
@@ -375,7 +375,7 @@ impl Engine {
         }
     }
 
-    /// Those who stood in line for the window go in, as far as there is room.
+    /// Sends the requests that wait for the window, as far as there is room.
     fn let_in(&mut self, now: BootInstant) {
         while let Some(task) = self.link.next_in_line() {
             self.drive(now, task);

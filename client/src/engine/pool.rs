@@ -11,7 +11,7 @@ use crate::clock::BootInstant;
 use crate::lease::margin;
 use crate::wire::SessionId;
 
-/// How often sessions that nobody asked for are swept out.
+/// How often idle sessions are removed.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
 /// A session, used by one claim at a time.

@@ -104,7 +104,7 @@ fn a_suspend_within_the_lease_is_survived() {
     assert_eq!(scene.guard.trusted_until(), Some(sent + (TTL - crate::margin(TTL))));
 }
 
-/// Goal: no number of suspends lengthens a lease that nobody renews: each takes a part of it.
+/// Goal: no number of suspends lengthens a lease without renewals: each takes a part of it.
 #[test]
 fn many_suspends_give_nothing_back() {
     let mut scene = Scene::with_guard(TTL);

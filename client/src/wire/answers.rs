@@ -99,9 +99,9 @@ pub struct LockView {
     pub key: String,
     /// Whether anybody holds it.
     pub held: bool,
-    /// Who.
+    /// The holder's session.
     pub holder: Option<HolderView>,
-    /// Who waits for it, first come first.
+    /// The waiters, in order of arrival.
     pub queue: Vec<WaiterView>,
 }
 

@@ -1,4 +1,4 @@
-//! What a server answers to requests that were not done.
+//! The server's answers to requests that failed.
 
 use serde::de::Deserializer;
 use serde::ser::Serializer;
@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use super::LeaderView;
 
-/// Why a request was not done.
+/// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
     /// What kind of failure.
     pub error: Code,
-    /// A sentence for a person: what happened and what to do.
+    /// A sentence for the user: what happened and what to do.
     pub message: String,
-    /// With [`Code::Held`]: who holds the lock.
+    /// With [`Code::Held`]: the holder.
     pub holder: Option<HeldBy>,
-    /// With [`Code::Held`]: how many wait for it.
+    /// With [`Code::Held`]: the number of waiters.
     pub queue: Option<u64>,
-    /// With [`Code::NotLeader`]: who leads.
+    /// With [`Code::NotLeader`]: the leader.
     pub leader: Option<LeaderView>,
 }
 
-/// Who stands in the way.
+/// The holder of a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldBy {
     /// The name its opener gave.
@@ -43,46 +43,46 @@ pub enum Code {
     NotHolder,
     /// The session does not exist: it expired, was closed, or never was.
     NoSession,
-    /// This very operation was done before, and what it got is gone by now.
+    /// This very operation was applied before, and its claim has ended since.
     Gone,
-    /// The waiting claim was dropped by another request, or because its connection went away.
+    /// Another request dropped the waiting claim, or its connection was closed.
     Withdrawn,
-    /// The request cannot be understood or is out of bounds.
+    /// The request cannot be decoded, or a value is out of bounds.
     Invalid,
-    /// Nothing lives at this path.
+    /// There is no such path.
     NotFound,
     /// The path takes another method.
     MethodNotAllowed,
     /// A limit is reached; the message says which.
     Limit,
-    /// The node has too much to do right now.
+    /// The node's queue of requests is full.
     Overloaded,
     /// Another node leads. On a WebSocket the connection is closed after this answer.
     NotLeader,
     /// No leader is known.
     NoLeader,
-    /// The leader lost its office before the outcome was known. Ask again; numbered operations are done once.
+    /// The node lost leadership before the request was committed. Repeat it; numbered operations are applied once.
     LeadershipLost,
     /// The node is stopping.
     ShuttingDown,
     /// The request's body is over the limit; the message says which.
     TooLarge,
-    /// The members cannot be changed at this moment; a moment later they can.
+    /// Another change of the members is under way, or the leader is new; try again in a moment.
     ChangeNotReady,
     /// The learner lacks too much of the log to become a voter.
     NotCaughtUp,
     /// There is no such member.
     NoMember,
-    /// A server of this number was removed, and numbers do not come back; or a member has it.
+    /// A member has this node ID, or had it and was removed; IDs are never used again.
     NodeIdInUse,
     /// No voter would be left.
     LastVoter,
-    /// Too few of those who would vote then are connected: the cluster could decide nothing any more.
+    /// Too few of the voters after the change are connected to the leader: the cluster could not decide anything.
     NoMajority,
-    /// The leadership was not handed over: the other node did not take it in time.
+    /// Leadership was not transferred: the successor did not take over in time.
     NotTransferred,
-    /// The leader's disk is nearly full: it takes releases and keepalives, but no new sessions and acquires until space is
-    /// freed. Nothing was done.
+    /// The leader's disk is nearly full: it accepts releases and keepalives, but no new sessions and acquires, until space
+    /// is freed. Nothing was changed.
     NoSpace,
 }
 

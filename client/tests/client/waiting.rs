@@ -167,7 +167,7 @@ async fn held() {
     let error = client.lock("key", LockOptions::default()).await.unwrap_err();
     let Error::Held { holder, queue: 0 } = &error else { panic!("{error}") };
     assert_eq!(holder.as_ref().unwrap().token, guard.token());
-    assert_eq!(error.to_string(), "the lock is held by an unnamed session with token 1 and 0 wait for it");
+    assert_eq!(error.to_string(), "the lock is held by an unnamed session with token 1; no session waits for it");
 }
 
 /// Goal: a wait ends in time, and leaves no place behind; also if the server's word is lost.

@@ -129,14 +129,14 @@ impl Claim {
                 }
                 self.try_anew(now, link);
             }
-            // Who waits can wait for a node that has too much to do, too, and keeps the number: with it goes the place in
-            // the queue, if an earlier attempt has got one.
+            // A waiting acquire retries at an overloaded node, under the same number: the queue position belongs to it, if
+            // an earlier attempt was queued.
             Code::Overloaded if self.waits && !wait_is_over => {
                 let pause = backoff(self.setbacks);
                 self.setbacks = self.setbacks.saturating_add(1);
                 self.step.put_off(link, now + pause);
             }
-            // It was not done; but another attempt may still be.
+            // This attempt was refused; another one may still be applied.
             _ if self.step.attempts() > 1 => {
                 self.tell(Err(Error::Refused(failure)));
                 self.give_back(now, link, around);
@@ -195,7 +195,7 @@ impl Claim {
         let (lease, watched) = lease::lease(self.clock, trusted_until);
         *doing = Doing::Held { token, lease };
         let (claim, key, session) = (self.id, self.key.clone(), session.id);
-        // A guard that nobody takes any more is dropped here, and by that released.
+        // If the caller is gone, the guard is dropped here, which releases the lock.
         let _ = reply.send(Ok(Guard { claim, key, token, session, lease: watched, commands, released: false }));
     }
 

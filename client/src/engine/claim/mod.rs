@@ -4,7 +4,7 @@
 //!  Opening ──► Acquiring ──► Held ──► Releasing ──► (session back to the pool)
 //!     ▲            │  │        └────► Lost (the session is gone; waits for the guard's end)
 //!     └────────────┘  └─► Withdrawing ──► (session back to the pool)
-//!     session gone        nobody wants the lock any more
+//!     session gone        the caller has gone
 //! ```
 //!
 //! A claim has its session for itself, and at most one numbered operation is under way: the next one begins when the
@@ -32,7 +32,7 @@ use crate::{Error, Guard, Options, Wait};
 /// The longest wait that a server is asked for at once, and the longest time-to-live there is, in milliseconds.
 const DAY_MS: u64 = 86_400_000;
 
-/// Who asked for the lock.
+/// The caller that asked for the lock.
 pub(in crate::engine) struct Asker {
     pub(in crate::engine) reply: oneshot::Sender<Result<Guard, Error>>,
     /// For the guard, to release itself with.
@@ -45,26 +45,26 @@ pub(in crate::engine) enum Leftover {
     Nothing,
     /// It certainly has no claim.
     Reusable(Session),
-    /// Nobody knows what it holds: it should be closed.
+    /// It is unknown what the session holds: it should be closed.
     Unclear(SessionId),
 }
 
-/// What a claim wants after it was driven.
+/// What a claim needs after it was driven.
 pub(in crate::engine) enum Next {
     /// To be driven again then, if not earlier.
     Wake(Option<BootInstant>),
-    /// Nothing any more.
+    /// Nothing: it has ended.
     Ended(Leftover),
 }
 
 enum State {
     /// A session is being opened.
     Opening,
-    /// The session does something.
+    /// The session is open and the claim uses it.
     With(Session, Doing),
     /// The session is gone while a guard lives.
     Lost,
-    /// Over.
+    /// The claim has ended.
     Ended(Leftover),
 }
 
@@ -72,11 +72,11 @@ enum Doing {
     /// Asks for the lock, or waits for it. `granted`: it has the token already, but the lease must be renewed before a
     /// guard can be handed out.
     Acquiring { granted: Option<u64> },
-    /// A guard has it.
+    /// A guard holds the lock.
     Held { token: u64, lease: LeaseWriter },
-    /// The guard gives it back.
+    /// The guard releases the lock.
     Releasing { token: u64, answer_by: BootInstant },
-    /// Nobody wants it any more.
+    /// The caller has gone: the claim is withdrawn.
     Withdrawing,
 }
 
@@ -87,9 +87,9 @@ pub(in crate::engine) struct Claim {
     kind: Kind,
     /// For the guard's lease.
     clock: Clock,
-    /// `None`: nobody waits for the lock any more, or somebody has it.
+    /// `None`: the caller has gone, or has its guard.
     asker: Option<Asker>,
-    /// Who wants to know what came of the release.
+    /// The caller that waits for the outcome of the release.
     releaser: Option<oneshot::Sender<Result<(), Error>>>,
     began: BootInstant,
     waits: bool,
@@ -192,7 +192,7 @@ impl Claim {
         Next::Wake(self.next_wake(now, link))
     }
 
-    /// The client is closed: whoever still waits for the lock is told.
+    /// The client is closed: a caller that still waits for the lock gets an error.
     pub(in crate::engine) fn close(&mut self, now: BootInstant, link: &mut Link, around: &Surroundings) {
         if self.asker.is_some() {
             self.tell(Err(Error::Closed));
@@ -232,7 +232,7 @@ impl Claim {
 
     // What several events lead to.
 
-    /// Nobody wants the lock any more: whatever there may be of a claim is withdrawn.
+    /// The caller has gone: the claim, as far as there is one, is withdrawn.
     fn give_back(&mut self, now: BootInstant, link: &mut Link, around: &Surroundings) {
         let patience = around.options.request_timeout;
         match self.take_state() {
@@ -268,7 +268,7 @@ impl Claim {
 
     fn released(&mut self, result: Result<(), Error>, leftover: Leftover) {
         if let Some(releaser) = self.releaser.take() {
-            // Whoever wanted to know may have gone.
+            // The caller may have gone.
             let _ = releaser.send(result);
         }
         self.state = State::Ended(leftover);
@@ -276,7 +276,7 @@ impl Claim {
 
     fn tell(&mut self, outcome: Result<Guard, Error>) {
         if let Some(asker) = self.asker.take() {
-            // Whoever asked may have gone.
+            // The caller may have gone.
             let _ = asker.reply.send(outcome);
         }
     }
