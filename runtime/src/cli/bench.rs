@@ -21,7 +21,7 @@ use tokio::time::sleep;
 use super::connect::{self, Endpoints};
 use super::dev::Cluster;
 use super::signals::StopSignals;
-use super::{block_on, complain};
+use super::{block_on, print_error};
 
 /// Measure acquire+release pairs on a cluster of this machine
 #[derive(Debug, Args)]
@@ -104,7 +104,7 @@ impl Bench {
         });
         result.map_or_else(
             |error| {
-                complain(error);
+                print_error(error);
                 ExitCode::FAILURE
             },
             |()| ExitCode::SUCCESS,
@@ -114,7 +114,7 @@ impl Bench {
     async fn measure(&self, endpoints: &[String], mut cluster: Option<&mut Cluster>) -> Result<(), String> {
         let [clients, rate, p50, p99, max, gap] = ["clients", "pairs/s", "p50 ms", "p99 ms", "max ms", "gap ms"];
         let [memory, disk] = ["memory", "disk"];
-        say!("{:<8} {clients:>7} {rate:>9} {p50:>9} {p99:>9} {max:>9} {gap:>9} {memory:>9} {disk:>9}", "");
+        outln!("{:<8} {clients:>7} {rate:>9} {p50:>9} {p99:>9} {max:>9} {gap:>9} {memory:>9} {disk:>9}", "");
         for &clients in &self.clients {
             self.row("", endpoints, clients, sleep(self.time), cluster.as_deref()).await?;
             if self.crowd > 0 {
@@ -154,7 +154,7 @@ impl Bench {
             |bytes: Vec<u64>| bytes.into_iter().max().map_or("-".to_string(), |bytes| format!("{} MB", bytes >> 20));
         let [memory, disk] =
             [cluster.map(Cluster::memory), cluster.map(Cluster::disk)].map(Option::unwrap_or_default).map(most);
-        say!("{name:<8} {clients:>7} {rate:>9.0} {p50:>9.2} {p99:>9.2} {max:>9.2} {gap:>9.2} {memory:>9} {disk:>9}");
+        outln!("{name:<8} {clients:>7} {rate:>9.0} {p50:>9.2} {p99:>9.2} {max:>9.2} {gap:>9.2} {memory:>9} {disk:>9}");
         Ok(())
     }
 }

@@ -25,7 +25,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::child::this_program;
-use super::complain;
+use super::print_error;
 
 /// How often the watchdog looks at the clock: a machine that wakes up is not noticed otherwise.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -92,7 +92,7 @@ impl WatchdogProcess {
             // First of all.
             kill(charge.group);
             if let Some(why) = why {
-                complain(format!("{why}: the command was killed"));
+                print_error(format!("{why}: the command was killed"));
             }
         }
         ExitCode::SUCCESS

@@ -40,7 +40,7 @@ impl Crowd<'_> {
         let took = self.fill(ends).await?;
         #[expect(clippy::cast_precision_loss)]
         let rate = self.locks as f64 / took.as_secs_f64();
-        say!("{} locks taken in {:.0} s, {rate:.0} a second", self.locks, took.as_secs_f64());
+        outln!("{} locks taken in {:.0} s, {rate:.0} a second", self.locks, took.as_secs_f64());
 
         let leader = leader(self.endpoints).await?;
         self.bench.row("held", self.endpoints, self.clients, sleep(self.bench.time), cluster.as_deref()).await?;
@@ -52,15 +52,15 @@ impl Crowd<'_> {
         self.bench.row("snapshot", self.endpoints, self.clients, taking, cluster.as_deref()).await?;
         let status = status(&leader).await?;
         let bytes = status.snapshot.map_or(0, |snapshot| snapshot.bytes);
-        say!("a snapshot of {bytes} bytes took {:.1} s", written?.as_secs_f64());
+        outln!("a snapshot of {bytes} bytes took {:.1} s", written?.as_secs_f64());
         for (before, now) in before.iter().zip(memory(cluster.as_deref())) {
-            say!("{} MB in use by a node, {} bytes a lock", now >> 20, now.saturating_sub(*before) / self.locks);
+            outln!("{} MB in use by a node, {} bytes a lock", now >> 20, now.saturating_sub(*before) / self.locks);
         }
         if let Some(cluster) = &mut cluster {
             let mut took = Ok(Duration::ZERO);
             let restarting = async { took = restart(cluster, &leader).await };
             self.bench.row("restart", self.endpoints, self.clients, restarting, None).await?;
-            say!("a follower that was killed was back after {:.1} s", took?.as_secs_f64());
+            outln!("a follower that was killed was back after {:.1} s", took?.as_secs_f64());
         }
 
         sleep(ends.saturating_duration_since(Instant::now())).await;
@@ -68,7 +68,7 @@ impl Crowd<'_> {
         let mut ended = Ok(Duration::ZERO);
         let ending = async { ended = self.end(&leader).await.map(|()| begin.elapsed()) };
         self.bench.row("expiry", self.endpoints, self.clients, ending, cluster.as_deref()).await?;
-        say!("all of them ended within {:.1} s", ended?.as_secs_f64());
+        outln!("all of them ended within {:.1} s", ended?.as_secs_f64());
         Ok(())
     }
 
