@@ -47,12 +47,15 @@ pub struct ServerConfig {
     pub advertised_client_addr: String,
     /// The address to listen on for other nodes.
     pub peer_addr: String,
-    /// The address at which other nodes reach the node, if it differs from the address it listens on.
+    /// The address at which other nodes reach the node, if it differs from the address it listens
+    /// on.
     pub advertised_peer_addr: Option<String>,
-    /// At the first start, the founders of the cluster and their peer addresses, this node included. At later starts, the
-    /// addresses of members that are no longer at the address in the log.
+    /// At the first start, the founders of the cluster and their peer addresses, this node
+    /// included. At later starts, the addresses of members that are no longer at the address in the
+    /// log.
     pub peers: BTreeMap<NodeId, String>,
-    /// At the first start of a node that joins a cluster: the client address of one of the cluster's nodes.
+    /// At the first start of a node that joins a cluster: the client address of one of the
+    /// cluster's nodes.
     pub join: Option<String>,
     /// At the first start of a founder: the snapshot with which the cluster begins.
     pub restore: Option<PathBuf>,
@@ -64,14 +67,15 @@ pub struct ServerConfig {
     pub segment_bytes: u64,
     /// Maximum number of sessions.
     pub max_sessions: usize,
-    /// The number of free bytes below which a leader refuses new sessions and acquires; by default computed ([`Space`]).
+    /// The number of free bytes below which a leader refuses new sessions and acquires; by default
+    /// computed ([`Space`]).
     pub min_free_bytes: Option<u64>,
     /// How many files this process may have open.
     pub open_files: usize,
     /// Where the node records its inputs, if it does.
     pub record: Option<Recording>,
-    /// Whether the node asks the cluster to replace it by a new member when its data directory has lost durable data.
-    /// Otherwise such a node does not start.
+    /// Whether the node asks the cluster to replace it by a new member when its data directory has
+    /// lost durable data. Otherwise such a node does not start.
     pub returns: bool,
 }
 
@@ -104,7 +108,9 @@ pub enum ServeError {
     #[error(transparent)]
     Descriptors(#[from] TooFew),
     /// The node cannot listen on an address.
-    #[error("cannot listen on {address} for {whom}: {source}; check the address, and whether another process uses the port")]
+    #[error(
+        "cannot listen on {address} for {whom}: {source}; check the address, and whether another process uses the port"
+    )]
     Listen {
         /// The address.
         address: String,
@@ -155,11 +161,14 @@ pub enum ServeError {
     #[error("cannot start the core's thread: {0}")]
     Thread(#[source] io::Error),
     /// A broken invariant stopped the core.
-    #[error("the node stopped itself: a broken invariant made its core panic (the message is above); its data is as it was")]
+    #[error(
+        "the node stopped itself: a broken invariant made its core panic (the message is above); its data is as it was"
+    )]
     Panicked,
 }
 
-/// What to do about a damaged directory. An old backup is unsafe: it lacks later votes and acknowledgements.
+/// What to do about a damaged directory. An old backup is unsafe: it lacks later votes and
+/// acknowledgements.
 fn advice(error: &StorageError) -> &'static str {
     if error.is_damage() {
         ". This node must not start: it may have lost votes that it cast or entries that it acknowledged. Bring back the whole data \
@@ -267,7 +276,8 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     tokio::select! {
         () = &mut stop => {
             info!("stopping");
-            // The core of a leader first transfers leadership; until it ends, this node redirects clients.
+            // The core of a leader first transfers leadership; until it ends, this node redirects
+            // clients.
             core.deliver(Event::Stop);
             let ended = ended.await;
             let _ = stopping.send(true);
@@ -310,7 +320,8 @@ fn outcome(joined: Joined) -> Result<(), ServeError> {
     }
 }
 
-/// Measures the free space at intervals, on a blocking thread: the call may be slow, and must not delay sockets.
+/// Measures the free space at intervals, on a blocking thread: the call may be slow, and must not
+/// delay sockets.
 async fn watch_space(space: Arc<Space>) {
     loop {
         sleep(SPACE_CHECKED_EVERY).await;

@@ -1,8 +1,9 @@
 //! A command that runs under a lock and must not outlive it.
 //!
-//! The child leads a process group of its own, so that a signal reaches everything it started. `palisade lock` starts the
-//! command through `palisade run-with-parent`, which asks the kernel to kill it if its parent dies and then replaces itself
-//! by the command (`exec`). The [`watchdog`](super::watchdog) kills the processes that the command has started by then.
+//! The child leads a process group of its own, so that a signal reaches everything it started.
+//! `palisade lock` starts the command through `palisade run-with-parent`, which asks the kernel to
+//! kill it if its parent dies and then replaces itself by the command (`exec`). The
+//! [`watchdog`](super::watchdog) kills the processes that the command has started by then.
 
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -29,7 +30,8 @@ pub(super) struct LockedCommand {
 pub(super) enum Stopped {
     /// The command was suspended, and has been resumed: its lock would expire otherwise.
     Suspended,
-    /// The command uses the terminal, but this process is in the background and cannot hand the terminal over.
+    /// The command uses the terminal, but this process is in the background and cannot hand the
+    /// terminal over.
     WantsTerminal,
 }
 
@@ -51,12 +53,13 @@ impl LockedCommand {
         Ok(command)
     }
 
-    /// Moves the command to the foreground of the terminal, if this process is there. Returns whether the command is in the
-    /// foreground.
+    /// Moves the command to the foreground of the terminal, if this process is there. Returns
+    /// whether the command is in the foreground.
     pub(super) fn give_terminal(&mut self) -> bool {
         if self.terminal.is_none() && !self.ended {
             self.terminal = self.group.and_then(ForegroundGuard::give_to);
-            // The kernel may have stopped the command for using the terminal before it was in the foreground.
+            // The kernel may have stopped the command for using the terminal before it was in the
+            // foreground.
             if self.terminal.is_some() {
                 self.signal(Signal::CONT);
             }
@@ -113,14 +116,16 @@ impl Drop for LockedCommand {
     }
 }
 
-/// Whether a stop signal is pending for a process. A process that waits for the `exec` of its child (`vfork`, which some
-/// shells use for every command) cannot stop yet; if its child was stopped with it, neither can continue.
+/// Whether a stop signal is pending for a process. A process that waits for the `exec` of its child
+/// (`vfork`, which some shells use for every command) cannot stop yet; if its child was stopped
+/// with it, neither can continue.
 fn is_about_to_stop(process: Pid) -> bool {
     let pending = signals_of(&process.as_raw_nonzero().to_string(), "ShdPnd");
     [Signal::STOP, Signal::TSTP].iter().any(|signal| pending & (1 << (signal.as_raw() - 1)) != 0)
 }
 
-/// The path of the running program, valid even if its file was replaced while it waited for the lock.
+/// The path of the running program, valid even if its file was replaced while it waited for the
+/// lock.
 pub(super) fn this_program() -> std::io::Result<PathBuf> {
     if cfg!(target_os = "linux") { Ok(PathBuf::from("/proc/self/exe")) } else { std::env::current_exe() }
 }
@@ -145,7 +150,9 @@ impl RunWithParent {
     pub(super) fn run(self) -> ExitCode {
         #[cfg(target_os = "linux")]
         if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
-            print_error(format!("cannot ask the kernel to kill the command when its parent dies: {error}; the command was not run"));
+            print_error(format!(
+                "cannot ask the kernel to kill the command when its parent dies: {error}; the command was not run"
+            ));
             return ExitCode::from(71);
         }
         if getppid().is_none_or(|parent| parent.as_raw_nonzero().get() != self.parent) {

@@ -21,8 +21,8 @@ impl Endpoints {
     }
 }
 
-/// The exit code for an error, after sysexits: 64 wrong usage, 65 request refused, 69 no node reachable, 70 internal error, 75
-/// try again; and 76 if the lock was lost.
+/// The exit code for an error, after sysexits: 64 wrong usage, 65 request refused, 69 no node
+/// reachable, 70 internal error, 75 try again; and 76 if the lock was lost.
 pub(super) fn exit_code(error: &Error) -> u8 {
     match error {
         Error::Unreachable { .. } | Error::Closed => 69,

@@ -1,7 +1,8 @@
 //! `palisade dev`: a cluster of real processes on this machine.
 //!
-//! Every node is a `palisade serve` of the same binary, with its own directory and its own log file. Each node's standard
-//! input is a pipe from this process: when this process ends, even by SIGKILL, the pipe closes and the node stops.
+//! Every node is a `palisade serve` of the same binary, with its own directory and its own log
+//! file. Each node's standard input is a pipe from this process: when this process ends, even by
+//! SIGKILL, the pipe closes and the node stops.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -32,7 +33,8 @@ pub(super) struct Dev {
     /// Node i serves clients on PORT+i and other nodes on PORT+100+i
     #[arg(long, value_name = "PORT", default_value_t = 7400, value_parser = clap::value_parser!(u16).range(1..=65_000))]
     port: u16,
-    /// Keep the nodes' data directories and logs here; by default they are in a temporary directory that is removed at the end
+    /// Keep the nodes' data directories and logs here; by default they are in a temporary directory
+    /// that is removed at the end
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 }
@@ -56,7 +58,8 @@ struct Node {
 impl Dev {
     pub(super) fn run(self) -> ExitCode {
         block_on(async {
-            // Listen before the nodes start: a Ctrl-C during the start must not leave their directory behind.
+            // Listen before the nodes start: a Ctrl-C during the start must not leave their
+            // directory behind.
             let mut stop = match StopSignals::listen() {
                 Ok(stop) => stop,
                 Err(error) => {
@@ -94,7 +97,8 @@ impl Dev {
 }
 
 impl Cluster {
-    /// Starts the nodes, each with these additional arguments, and waits until all of them know a leader.
+    /// Starts the nodes, each with these additional arguments, and waits until all of them know a
+    /// leader.
     pub(super) async fn start(
         nodes: u16,
         port: u16,
@@ -112,7 +116,8 @@ impl Cluster {
 
     /// Starts the nodes, and does not wait for a leader.
     fn launch(nodes: u16, port: u16, data: Option<PathBuf>, arguments: &[String]) -> Result<Cluster, String> {
-        // Check all ports first: another cluster on these ports would answer in the place of this one.
+        // Check all ports first: another cluster on these ports would answer in the place of this
+        // one.
         for port in (1..=nodes).flat_map(|id| [port + id, port + 100 + id]) {
             TcpListener::bind(("127.0.0.1", port)).map_err(|error| {
                 format!(
@@ -125,7 +130,8 @@ impl Cluster {
             None => Some(tempfile::tempdir().map_err(|error| format!("cannot create a temporary directory: {error}"))?),
         };
         let data = data.unwrap_or_else(|| temporary.as_ref().map_or_else(PathBuf::new, |dir| dir.path().to_path_buf()));
-        std::fs::create_dir_all(&data).map_err(|error| format!("cannot create the directory {}: {error}", data.display()))?;
+        std::fs::create_dir_all(&data)
+            .map_err(|error| format!("cannot create the directory {}: {error}", data.display()))?;
         let data = data.canonicalize().unwrap_or(data);
         let start = |id| Node::start(id, nodes, port, &data, arguments);
         let nodes = (1..=nodes).map(start).collect::<Result<_, _>>()?;
@@ -137,7 +143,8 @@ impl Cluster {
         self.nodes.iter().map(|node| node.client_addr.clone()).collect()
     }
 
-    /// Resident memory of each node, in bytes; without the nodes for which the system does not report it.
+    /// Resident memory of each node, in bytes; without the nodes for which the system does not
+    /// report it.
     pub(super) fn memory(&self) -> Vec<u64> {
         let of = |pid: u32| {
             let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -169,7 +176,10 @@ impl Cluster {
                 if let Ok(Some(status)) = node.child.try_wait() {
                     let log = std::fs::read_to_string(&node.log).unwrap_or_default();
                     let last = log.lines().last().unwrap_or("(its log is empty)");
-                    return Err(format!("node {} ended during the start ({status}); last line of its log: {last}", node.id));
+                    return Err(format!(
+                        "node {} ended during the start ({status}); last line of its log: {last}",
+                        node.id
+                    ));
                 }
             }
             if following == self.nodes.len() {
@@ -232,7 +242,8 @@ impl Cluster {
         }
     }
 
-    /// Ends the leader, if there is one: kills it or requests its stop. Starts it again after `away_for`.
+    /// Ends the leader, if there is one: kills it or requests its stop. Starts it again after
+    /// `away_for`.
     pub(super) async fn end_leader(&mut self, kill: bool, away_for: Duration) -> Result<(), String> {
         let leader = self.leader().await;
         let Some(node) = self.nodes.iter_mut().find(|node| Some(node.id) == leader) else { return Ok(()) };

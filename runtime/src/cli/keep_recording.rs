@@ -1,4 +1,5 @@
-//! `palisade keep-recording`, hidden: the process that writes a node's recording to its file (`recording::keeper`).
+//! `palisade keep-recording`, hidden: the process that writes a node's recording to its file
+//! (`recording::keeper`).
 
 use std::fs::File;
 use std::os::fd::AsFd;

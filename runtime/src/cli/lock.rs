@@ -1,9 +1,10 @@
 //! `palisade lock`: run a command under a lock.
 //!
-//! The command runs only while the lock is certainly held. The lock can be trusted until a margin before the lease ends
-//! ([`palisade_client::margin`]), measured on a clock that advances while the machine sleeps. If the lease cannot be renewed,
-//! the command gets SIGTERM when a fifth of the TTL (at most 5 s) is left of that time, and SIGKILL before the time is over:
-//! no other session can be granted the lock while the command still runs.
+//! The command runs only while the lock is certainly held. The lock can be trusted until a margin
+//! before the lease ends ([`palisade_client::margin`]), measured on a clock that advances while the
+//! machine sleeps. If the lease cannot be renewed, the command gets SIGTERM when a fifth of the TTL
+//! (at most 5 s) is left of that time, and SIGKILL before the time is over: no other session can be
+//! granted the lock while the command still runs.
 
 use std::ffi::OsString;
 use std::future::pending;
@@ -26,8 +27,8 @@ use super::{block_on, print_error};
 
 /// Exit code: the lock was lost while the command ran.
 const EXIT_LOST: u8 = 76;
-/// How long the last requests may take (release, close, who holds the lock). A lock whose release times out expires with its
-/// TTL.
+/// How long the last requests may take (release, close, who holds the lock). A lock whose release
+/// times out expires with its TTL.
 const FINAL_REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest time between SIGTERM and SIGKILL for the command.
 const GRACE: Duration = Duration::from_secs(5);
@@ -36,14 +37,15 @@ const GRACE_WHEN_LOST: Duration = Duration::from_millis(200);
 
 /// Run a command under a lock
 ///
-/// The command's environment has PALISADE_KEY and PALISADE_TOKEN, the fencing token. The exit code is that of the command,
-/// or 69: no node could be reached; 75: the lock was not granted in time; 76: the lock was lost, and the command got SIGTERM,
-/// then SIGKILL, before the TTL ran out.
+/// The command's environment has PALISADE_KEY and PALISADE_TOKEN, the fencing token. The exit code
+/// is that of the command, or 69: no node could be reached; 75: the lock was not granted in time;
+/// 76: the lock was lost, and the command got SIGTERM, then SIGKILL, before the TTL ran out.
 #[derive(Debug, Args)]
 pub(super) struct Lock {
     /// Key of the lock
     key: String,
-    /// Time to live: the lock is freed when the cluster has received no keepalive from the holder for this long
+    /// Time to live: the lock is freed when the cluster has received no keepalive from the holder
+    /// for this long
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
     ttl: Duration,
     /// How long to wait for the lock: a time, `0s` to try once, or `forever`
@@ -181,7 +183,8 @@ impl Lock {
                 code
             }
             End::Lost => {
-                // The command has ended. If the session still exists, releasing the lock spares the waiters the TTL.
+                // The command has ended. If the session still exists, releasing the lock spares the
+                // waiters the TTL.
                 let _ = timeout(FINAL_REQUEST_TIMEOUT, guard.release()).await;
                 EXIT_LOST
             }
@@ -209,12 +212,14 @@ impl Lock {
         signals: &mut StopSignals,
     ) -> End {
         let mut children = signal(SignalKind::child()).ok();
-        // A handler that does nothing keeps SIGTSTP from suspending this process, which would lose the lock.
+        // A handler that does nothing keeps SIGTSTP from suspending this process, which would lose
+        // the lock.
         let _suspended = signal(SignalKind::from_raw(Signal::TSTP.as_raw())).ok();
         let (mut wants_terminal, mut was_suspended) = (false, false);
         let status = loop {
             if wants_terminal {
-                // A shell sends no signal when it brings a running job to the foreground: try again.
+                // A shell sends no signal when it brings a running job to the foreground: try
+                // again.
                 wants_terminal = !child.give_terminal();
             }
             if let (Some(watchdog), Some(group), Some(until)) = (&mut watchdog, child.group(), guard.trusted_until()) {
@@ -225,10 +230,11 @@ impl Lock {
                 signal = signals.next() => child.signal(signal),
                 Some(()) = next(&mut children) => {}
                 () = endangered(guard, grace(self.ttl)) => break None,
-                // Pass each renewal on to the watchdog in time, also after the machine was suspended, and notice a stop
-                // of the command for which no SIGCHLD arrived.
+                // Pass each renewal on to the watchdog in time, also after the machine was
+                // suspended, and notice a stop of the command for which no SIGCHLD arrived.
                 () = sleep(POLL_INTERVAL.min(self.ttl / 8)) => {
-                    // A stop signal reaches the processes of a group one after the other: some may have stopped since.
+                    // A stop signal reaches the processes of a group one after the other: some may
+                    // have stopped since.
                     if std::mem::take(&mut was_suspended) {
                         child.signal(Signal::CONT);
                     }
@@ -237,17 +243,22 @@ impl Lock {
             match child.resume_if_suspended() {
                 Some(Stopped::Suspended) => {
                     was_suspended = true;
-                    print_error("a command under a lock cannot be suspended, because its lease would run out: resumed it");
+                    print_error(
+                        "a command under a lock cannot be suspended, because its lease would run out: resumed it",
+                    );
                 }
                 Some(Stopped::WantsTerminal) => {
                     wants_terminal = true;
-                    print_error("the command is stopped because it uses the terminal: bring this job to the foreground (fg)");
+                    print_error(
+                        "the command is stopped because it uses the terminal: bring this job to the foreground (fg)",
+                    );
                 }
                 None => {}
             }
         };
         let end = match status {
-            // SIGKILL after the end of the lease: the watchdog killed the command while this process was stopped.
+            // SIGKILL after the end of the lease: the watchdog killed the command while this
+            // process was stopped.
             Some(Ok(status)) if status.signal() == Some(Signal::KILL.as_raw()) && !guard.is_valid() => End::Lost,
             Some(status) => End::Ended(ended(status)),
             None => stop(&mut child, guard).await,
@@ -267,7 +278,8 @@ async fn next(signals: &mut Option<Signals>) -> Option<()> {
     }
 }
 
-/// Stops the command because the lease cannot be renewed: SIGTERM now, SIGKILL while the lock can still be trusted.
+/// Stops the command because the lease cannot be renewed: SIGTERM now, SIGKILL while the lock can
+/// still be trusted.
 async fn stop(child: &mut LockedCommand, guard: &Guard) -> End {
     let rest = if guard.is_valid() { guard.remaining() * 3 / 4 } else { GRACE_WHEN_LOST };
     let deadline = BootInstant::now() + rest;
@@ -277,7 +289,9 @@ async fn stop(child: &mut LockedCommand, guard: &Guard) -> End {
     };
     let report = async {
         let rest = rest.as_millis();
-        print_error(format!("the lock cannot be held any longer; sent SIGTERM to the command, SIGKILL follows in {rest} ms"));
+        print_error(format!(
+            "the lock cannot be held any longer; sent SIGTERM to the command, SIGKILL follows in {rest} ms"
+        ));
         pending().await
     };
     tokio::select! { biased; () = stopped => {}, () = report => {}, () = sleep_until(deadline) => {} }
@@ -302,7 +316,8 @@ fn grace(ttl: Duration) -> Duration {
     (ttl / 5).min(GRACE)
 }
 
-/// Resolves when at most `grace` is left of the time for which the lock can be trusted, or when the lock is lost.
+/// Resolves when at most `grace` is left of the time for which the lock can be trusted, or when the
+/// lock is lost.
 async fn endangered(guard: &Guard, grace: Duration) {
     let lost = guard.lost();
     tokio::pin!(lost);

@@ -15,7 +15,8 @@ use super::connect::{self, Endpoints};
 use super::show::print_json;
 use super::{block_on, print_error};
 
-/// How long to repeat a request after a temporary refusal: another change in progress, a new leader.
+/// How long to repeat a request after a temporary refusal: another change in progress, a new
+/// leader.
 const RETRY_FOR: Duration = Duration::from_secs(10);
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -50,7 +51,8 @@ struct List {
 
 #[derive(Debug, Args)]
 struct Add {
-    /// The new server's node ID, which no member ever had, and the address at which other nodes reach it: 4=HOST:PORT
+    /// The new server's node ID, which no member ever had, and the address at which other nodes
+    /// reach it: 4=HOST:PORT
     #[arg(value_parser = parse_member)]
     member: AddMember,
     #[command(flatten)]
@@ -117,7 +119,8 @@ impl Members {
 impl Transfer {
     pub(super) fn run(self) -> ExitCode {
         end(block_on(async {
-            // Send the request once, to the current leader: a repetition at the next leader would transfer leadership again.
+            // Send the request once, to the current leader: a repetition at the next leader would
+            // transfer leadership again.
             let leader = leader(&self.endpoints.parse()?).await?;
             let op = Op::Transfer(palisade_client::wire::Transfer { to: self.to });
             match palisade_client::ask(&leader, op, PATIENCE).await? {
@@ -162,7 +165,8 @@ async fn change(endpoints: &Endpoints, change: MemberChange, retry_for: Duration
     }
 }
 
-/// Prints the members according to the leader, or to the first node that answers if no endpoint leads.
+/// Prints the members according to the leader, or to the first node that answers if no endpoint
+/// leads.
 async fn list(endpoints: &Endpoints, json: bool) -> Result<(), Error> {
     let mut found = None;
     let mut trouble = Error::Closed;

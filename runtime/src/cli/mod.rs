@@ -1,6 +1,7 @@
 //! The command line. Every command returns an exit code and reports each failure on standard error.
 
-/// Prints a line to standard output like `println!`, but ignores a closed pipe: the reader, such as `head`, has all it needs.
+/// Prints a line to standard output like `println!`, but ignores a closed pipe: the reader, such as
+/// `head`, has all it needs.
 macro_rules! outln {
     ($($words:tt)*) => { $crate::cli::print(format_args!($($words)*)) };
 }
@@ -77,8 +78,9 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// Prints an error on standard error and waits for the write for at most [`PRINT_ERROR_TIMEOUT`]. A reader that does not
-/// drain standard error must not block this process, which may have to stop a command before its lease ends.
+/// Prints an error on standard error and waits for the write for at most [`PRINT_ERROR_TIMEOUT`]. A
+/// reader that does not drain standard error must not block this process, which may have to stop a
+/// command before its lease ends.
 fn print_error(error: impl std::fmt::Display) {
     let line = format!("palisade: {error}");
     let (done, written) = crossbeam_channel::bounded(1);
@@ -97,12 +99,15 @@ const PRINT_ERROR_TIMEOUT: std::time::Duration = std::time::Duration::from_milli
 /// Implements `outln!`.
 fn print(line: std::fmt::Arguments<'_>) {
     match writeln!(std::io::stdout(), "{line}") {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => print_error(format!("cannot write to standard output: {error}")),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            print_error(format!("cannot write to standard output: {error}"))
+        }
         _ => {}
     }
 }
 
-/// Runs a future on a single-threaded tokio runtime: commands mostly wait for servers and child processes.
+/// Runs a future on a single-threaded tokio runtime: commands mostly wait for servers and child
+/// processes.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("the system can create one event loop").block_on(future)

@@ -34,17 +34,20 @@ pub(super) struct Serve {
     /// HOST:PORT to listen on for clients
     #[arg(long, value_name = "ADDR")]
     client_addr: String,
-    /// HOST:PORT at which clients reach this node, if it differs from --client-addr; other nodes redirect clients there
+    /// HOST:PORT at which clients reach this node, if it differs from --client-addr; other nodes
+    /// redirect clients there
     #[arg(long, value_name = "ADDR")]
     advertise_client_addr: Option<String>,
     /// HOST:PORT to listen on for other nodes
     #[arg(long, value_name = "ADDR")]
     peer_addr: String,
-    /// HOST:PORT at which other nodes reach this node, if it differs from its address in --peers and from --peer-addr
+    /// HOST:PORT at which other nodes reach this node, if it differs from its address in --peers
+    /// and from --peer-addr
     #[arg(long, value_name = "ADDR")]
     advertise_peer_addr: Option<String>,
-    /// Found a cluster: at the first start of every founder, all founders with this node included, as
-    /// 1=HOST:PORT,2=HOST:PORT,… At later starts it is optional, and gives the new address of a member that has moved
+    /// Found a cluster: at the first start of every founder, all founders with this node included,
+    /// as 1=HOST:PORT,2=HOST:PORT,… At later starts it is optional, and gives the new address of a
+    /// member that has moved
     #[arg(long, value_name = "PEERS", value_parser = parse_peers)]
     peers: Option<Peers>,
     /// Join a cluster, at the first start: HOST:PORT at which one of its nodes serves clients
@@ -56,7 +59,8 @@ pub(super) struct Serve {
     /// The cluster's name; nodes refuse connections from nodes of another cluster
     #[arg(long, value_name = "NAME", default_value = "palisade")]
     cluster: String,
-    /// Minimum election timeout: a follower that hears from no leader for this long, or up to twice as long, starts an election
+    /// Minimum election timeout: a follower that hears from no leader for this long, or up to twice
+    /// as long, starts an election
     #[arg(long, value_name = "TIME", default_value = "150ms", value_parser = election_timeout)]
     election_timeout: Duration,
     /// Take a snapshot after this many bytes were written to the log since the last snapshot
@@ -74,21 +78,24 @@ pub(super) struct Serve {
     /// Maximum number of sessions in the cluster; the leader's setting applies
     #[arg(long, value_name = "N", default_value_t = limits::SESSIONS)]
     max_sessions: usize,
-    /// As the leader, refuse new sessions and acquires while fewer bytes than this are free on the file system of --data; by
-    /// default the size of two log segments and two snapshots as large as the newest
+    /// As the leader, refuse new sessions and acquires while fewer bytes than this are free on the
+    /// file system of --data; by default the size of two log segments and two snapshots as large as
+    /// the newest
     #[arg(long, value_name = "BYTES")]
     min_free_bytes: Option<u64>,
-    /// What to do when the data directory is damaged: `return` asks the cluster to replace this node by a new member with an
-    /// empty directory, `stop` ends the process with exit code 74
+    /// What to do when the data directory is damaged: `return` asks the cluster to replace this
+    /// node by a new member with an empty directory, `stop` ends the process with exit code 74
     #[arg(long, value_name = "WHAT", default_value = "return")]
     on_damage: OnDamage,
-    /// Record every input of the node in this directory, one file for each run, for palisade-conformance validate
+    /// Record every input of the node in this directory, one file for each run, for
+    /// palisade-conformance validate
     #[arg(long, value_name = "DIR", env = "PALISADE_RECORD")]
     record: Option<PathBuf>,
     /// With --record: record the node's outputs in full, not only their digest
     #[arg(long, requires = "record")]
     record_verbose: bool,
-    /// With --record: maximum length of a recording; later records are dropped and the recording is marked as cut
+    /// With --record: maximum length of a recording; later records are dropped and the recording is
+    /// marked as cut
     #[arg(long, value_name = "BYTES", requires = "record", default_value_t = recording::LENGTH)]
     record_limit: u64,
     /// Format of the log on standard error
@@ -218,5 +225,9 @@ fn parse_peers(text: &str) -> Result<Peers, String> {
 
 fn election_timeout(text: &str) -> Result<Duration, String> {
     let timeout = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    if timeout < Duration::from_millis(20) { Err("the election timeout must be at least 20ms".into()) } else { Ok(timeout) }
+    if timeout < Duration::from_millis(20) {
+        Err("the election timeout must be at least 20ms".into())
+    } else {
+        Ok(timeout)
+    }
 }

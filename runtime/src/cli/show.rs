@@ -1,4 +1,5 @@
-//! `palisade status`, `locks` and `show`: print the state of the nodes and of the locks, as text or as JSON.
+//! `palisade status`, `locks` and `show`: print the state of the nodes and of the locks, as text or
+//! as JSON.
 
 use std::process::ExitCode;
 
@@ -64,7 +65,8 @@ impl Status {
                 tasks.spawn(async move {
                     let answer = palisade_client::status(&endpoint, connect::NODE_TIMEOUT).await;
                     let error = answer.as_ref().err().map(|error| match error {
-                        // The cause alone: the error's own text reports a search for a leader, and none was made.
+                        // The cause alone: the error's own text reports a search for a leader, and
+                        // none was made.
                         Error::Unreachable { trouble, .. } => trouble.clone(),
                         other => other.to_string(),
                     });

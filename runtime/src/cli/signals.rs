@@ -6,8 +6,8 @@ use std::task::Poll;
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
-/// SIGINT, SIGTERM, SIGHUP and SIGQUIT. A signal that this process was started to ignore stays ignored: `nohup` and a
-/// shell's background jobs rely on that.
+/// SIGINT, SIGTERM, SIGHUP and SIGQUIT. A signal that this process was started to ignore stays
+/// ignored: `nohup` and a shell's background jobs rely on that.
 pub(super) struct StopSignals([(Signal, Option<Signals>); 4]);
 
 impl StopSignals {
@@ -46,7 +46,8 @@ fn ignored_signals() -> u64 {
     signals_of("self", "SigIgn")
 }
 
-/// A signal set from `/proc/PROCESS/status`, one bit for each signal; empty where the system has no such file.
+/// A signal set from `/proc/PROCESS/status`, one bit for each signal; empty where the system has no
+/// such file.
 pub(super) fn signals_of(process: &str, set: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix(set)?.strip_prefix(':'));

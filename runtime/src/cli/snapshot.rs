@@ -37,8 +37,8 @@ pub(super) struct Snapshot {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Make the leader take a snapshot and save it to a file: the leader's has everything that was acknowledged. Without a leader
-    /// among the endpoints, use the first endpoint that answers
+    /// Make the leader take a snapshot and save it to a file: the leader's has everything that was
+    /// acknowledged. Without a leader among the endpoints, use the first endpoint that answers
     Save {
         /// The file to write; an existing file is replaced
         file: PathBuf,
@@ -70,7 +70,9 @@ impl Snapshot {
             match block_on(save(&endpoint, &file)) {
                 Ok(SnapshotInfo { last, bytes, hash, .. }) => {
                     let Position { index, term } = last;
-                    outln!("saved the snapshot of {endpoint} up to entry {index} of term {term}: {bytes} bytes, hash {hash}");
+                    outln!(
+                        "saved the snapshot of {endpoint} up to entry {index} of term {term}: {bytes} bytes, hash {hash}"
+                    );
                     return ExitCode::SUCCESS;
                 }
                 Err(SaveError::Unreachable(error)) => unreachable.push(format!("{endpoint}: {error}")),
@@ -112,7 +114,8 @@ pub(super) async fn take(endpoint: &str) -> Result<(), String> {
 async fn save(endpoint: &str, file: &Path) -> Result<SnapshotInfo, SaveError> {
     ask(endpoint, "POST").await?;
     let response = ask(endpoint, "GET").await?;
-    // Write under another name and rename at the end, so that a file under its final name is always complete.
+    // Write under another name and rename at the end, so that a file under its final name is always
+    // complete.
     let mut aside = file.as_os_str().to_owned();
     aside.push(".tmp");
     let aside = PathBuf::from(aside);
@@ -120,7 +123,8 @@ async fn save(endpoint: &str, file: &Path) -> Result<SnapshotInfo, SaveError> {
         receive(response, &aside).await?;
         let written = File::open(&aside).map_err(|error| cannot("open", &aside, &error))?;
         let read = storage::read_snapshot::<LockTable>(BufReader::new(written), None);
-        let (_, info) = read.map_err(|flaw| SaveError::Failed(format!("the node's answer is not a valid snapshot: {flaw}")))?;
+        let (_, info) =
+            read.map_err(|flaw| SaveError::Failed(format!("the node's answer is not a valid snapshot: {flaw}")))?;
         fs::rename(&aside, file).map_err(|error| cannot("write", file, &error))?;
         let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let synced = File::open(directory).and_then(|directory| directory.sync_all());
@@ -147,7 +151,8 @@ async fn receive(response: Response<Incoming>, path: &Path) -> Result<(), SaveEr
     file.sync_all().map_err(|error| cannot("sync", path, &error))
 }
 
-/// Sends a request for the node's newest snapshot (GET), or to take one (POST). Every status but 200 is an error.
+/// Sends a request for the node's newest snapshot (GET), or to take one (POST). Every status but
+/// 200 is an error.
 async fn ask(endpoint: &str, method: &str) -> Result<Response<Incoming>, SaveError> {
     let unreachable = |error: &dyn std::fmt::Display| SaveError::Unreachable(error.to_string());
     let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(endpoint)).await;
@@ -164,7 +169,8 @@ async fn ask(endpoint: &str, method: &str) -> Result<Response<Incoming>, SaveErr
     let status = response.status();
     let body = axum::body::to_bytes(Body::new(response.into_body()), 64 * 1024).await.map_err(broken_off)?;
     let failure = serde_json::from_slice::<Failure>(&body).ok();
-    let message = failure.map_or_else(|| format!("the node answered with HTTP status {status}"), |failure| failure.message);
+    let message =
+        failure.map_or_else(|| format!("the node answered with HTTP status {status}"), |failure| failure.message);
     Err(SaveError::Failed(message))
 }
 

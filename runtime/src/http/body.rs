@@ -55,7 +55,8 @@ pub(super) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Failure> {
     query.map(|query| query.0).map_err(|error| invalid(format!("the query is not as expected: {}", error.body_text())))
 }
 
-/// Whether the query is UTF-8 after percent-decoding. The query's parser would silently replace invalid bytes.
+/// Whether the query is UTF-8 after percent-decoding. The query's parser would silently replace
+/// invalid bytes.
 fn is_utf8(query: &str) -> bool {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let mut decoded = Vec::with_capacity(query.len());

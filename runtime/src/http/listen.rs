@@ -47,8 +47,8 @@ pub async fn listen(app: App, listener: TcpListener, permits: Places, mut stop: 
     let _ = timeout(SHUTDOWN_TIMEOUT, async { while connections.join_next().await.is_some() {} }).await;
 }
 
-/// Counts a connection towards the limit of open connections. The connection's stream owns it, so that it stays with a
-/// connection that is upgraded to WebSocket.
+/// Counts a connection towards the limit of open connections. The connection's stream owns it, so
+/// that it stays with a connection that is upgraded to WebSocket.
 pub(super) struct ConnectionPermit {
     _permit: OwnedSemaphorePermit,
     metrics: Arc<Metrics>,

@@ -1,7 +1,7 @@
 //! The interface for clients: HTTP and WebSocket on one port.
 //!
-//! A handler parses a request, passes it to the core, and formats the core's answer. It holds no state of the protocol.
-//! docs/api.md is the reference.
+//! A handler parses a request, passes it to the core, and formats the core's answer. It holds no
+//! state of the protocol. docs/api.md is the reference.
 
 mod body;
 mod listen;
@@ -64,7 +64,8 @@ impl App {
 
     /// Validates an operation and converts it to a request of the core.
     fn validate(&self, op: Op) -> Result<Request, Failure> {
-        // Only the leader checks the incarnation, against its own pinned peers; a follower redirects the client to the leader.
+        // Only the leader checks the incarnation, against its own pinned peers; a follower
+        // redirects the client to the leader.
         if let Op::ChangeMembers(MemberChange::Replace(member)) = &op
             && self.core.view().leader() == Some(self.peers.roster().node)
         {
@@ -73,7 +74,8 @@ impl App {
         Request::from_wire(op)
     }
 
-    /// Sends an operation to the core and waits for the answer. If the client disconnects, the core withdraws its wait.
+    /// Sends an operation to the core and waits for the answer. If the client disconnects, the core
+    /// withdraws its wait.
     async fn request(&self, op: Op) -> Result<Answer, Failure> {
         let request = self.validate(op)?;
         let connection = self.new_connection();
@@ -87,8 +89,8 @@ impl App {
     }
 }
 
-/// Reports a disconnect to the core when a handler is dropped before its answer: that is how the HTTP server signals the end of
-/// a connection.
+/// Reports a disconnect to the core when a handler is dropped before its answer: that is how the
+/// HTTP server signals the end of a connection.
 struct DisconnectGuard<'a> {
     core: &'a Core,
     connection: Option<ConnectionId>,
@@ -102,8 +104,8 @@ impl Drop for DisconnectGuard<'_> {
     }
 }
 
-/// The failure for a request that the core did not accept. The code matters to a client: it repeats the request at an
-/// overloaded node, and goes to another node if this one is stopping.
+/// The failure for a request that the core did not accept. The code matters to a client: it repeats
+/// the request at an overloaded node, and goes to another node if this one is stopping.
 fn not_taken(why: NotTaken) -> Failure {
     match why {
         NotTaken::Full => {
@@ -125,8 +127,9 @@ async fn perform(app: &App, uri: &Uri, op: Result<Op, Failure>) -> Response {
     reply::response(result, uri)
 }
 
-/// Refuses requests that a web page makes a browser send. Otherwise any page open in a browser that can reach the node could
-/// acquire and release locks. Browsers always add an `Origin` header to such requests; other clients send none.
+/// Refuses requests that a web page makes a browser send. Otherwise any page open in a browser that
+/// can reach the node could acquire and release locks. Browsers always add an `Origin` header to
+/// such requests; other clients send none.
 async fn no_web_pages(State(app): State<App>, request: axum::extract::Request, next: Next) -> Response {
     if !request.headers().contains_key(ORIGIN) {
         return next.run(request).await;
@@ -171,8 +174,9 @@ fn router(app: App) -> Router {
 mod tests {
     use super::*;
 
-    /// Goal: after the core has ended, because a write has failed, and before the process ends, the node sends its clients to
-    /// another node. It once answered that it was overloaded, so that a client without `wait` was refused.
+    /// Goal: after the core has ended, because a write has failed, and before the process ends, the
+    /// node sends its clients to another node. It once answered that it was overloaded, so that a
+    /// client without `wait` was refused.
     #[test]
     fn request_to_an_ended_core_is_refused_as_shutting_down() {
         let (core, inbox) = Core::channel();
@@ -186,8 +190,8 @@ mod tests {
         assert_eq!(request().unwrap_err().error, Code::ShuttingDown);
     }
 
-    /// Goal: the core learns of the end of a connection even if its queue was full at that moment. Otherwise a waiter of the
-    /// connection would stay in a lock's queue for up to a day.
+    /// Goal: the core learns of the end of a connection even if its queue was full at that moment.
+    /// Otherwise a waiter of the connection would stay in a lock's queue for up to a day.
     #[tokio::test]
     async fn disconnect_reaches_a_core_with_a_full_queue() {
         let (core, inbox) = Core::channel();

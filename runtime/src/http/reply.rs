@@ -8,7 +8,8 @@ use palisade_client::wire::{Answer, Code, Failure, Stale};
 use serde::Serialize;
 use serde_json::json;
 
-/// An answer or a failure as an HTTP response. `uri` is the request's, for a redirect to the leader.
+/// An answer or a failure as an HTTP response. `uri` is the request's, for a redirect to the
+/// leader.
 pub(super) fn response(result: Result<Answer, Failure>, uri: &Uri) -> Response {
     match result {
         Ok(Answer::Session(lease)) => Json(lease).into_response(),

@@ -1,7 +1,8 @@
 //! `GET /v1/ws`: many requests at once over one connection, in JSON or bincode.
 //!
-//! Requests reach the core in the order in which the client sent them. Once a request is refused because this node is not the
-//! leader, no later request of the connection is carried out: the connection ends. A session's numbered operations rely on both.
+//! Requests reach the core in the order in which the client sent them. Once a request is refused
+//! because this node is not the leader, no later request of the connection is carried out: the
+//! connection ends. A session's numbered operations rely on both.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -117,9 +118,10 @@ async fn receive(connection: &Connection, mut stream: SplitStream<WebSocket>) ->
 }
 
 impl Connection {
-    /// Waits until there is room for a request. Meanwhile later requests stay unread, in order, so that a client that sends too
-    /// much is slowed down. The wait ends: earlier requests are answered in time or wait in a lock's queue, and a client that
-    /// does not read its answers is disconnected.
+    /// Waits until there is room for a request. Meanwhile later requests stay unread, in order, so
+    /// that a client that sends too much is slowed down. The wait ends: earlier requests are
+    /// answered in time or wait in a lock's queue, and a client that does not read its answers is
+    /// disconnected.
     async fn room(&self, op: &Op) -> Option<Room> {
         let request = Arc::clone(&self.requests).acquire_owned().await.ok()?;
         let read = match op {
@@ -155,8 +157,8 @@ impl Connection {
     }
 }
 
-/// Writes answers until the client stops reading or the outbox is closed. Each wake-up writes all waiting answers and flushes
-/// once.
+/// Writes answers until the client stops reading or the outbox is closed. Each wake-up writes all
+/// waiting answers and flushes once.
 async fn send(connection: &Connection, sink: &mut SplitSink<WebSocket, Message>) -> Reason {
     let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
     let mut replies = Vec::new();

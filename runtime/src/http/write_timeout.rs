@@ -1,7 +1,8 @@
 //! A stream that times out when its client stops reading.
 //!
-//! A client that does not read its answers makes the node keep them in memory, perhaps a MiB, and keep the connection open. A
-//! write that makes no progress for [`limits::WRITE_TIMEOUT`] fails, which ends the connection.
+//! A client that does not read its answers makes the node keep them in memory, perhaps a MiB, and
+//! keep the connection open. A write that makes no progress for [`limits::WRITE_TIMEOUT`] fails,
+//! which ends the connection.
 
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;
@@ -15,7 +16,8 @@ use super::listen::ConnectionPermit;
 use crate::limits;
 
 pub(super) struct WriteTimeout {
-    // Before the permit, as fields are dropped in order: the stream is closed before its permit is free again.
+    // Before the permit, as fields are dropped in order: the stream is closed before its permit is
+    // free again.
     stream: TcpStream,
     /// The timeout, which runs while a write makes no progress.
     stalled: Option<Pin<Box<Sleep>>>,
@@ -27,7 +29,8 @@ impl WriteTimeout {
         WriteTimeout { stream, stalled: None, _permit: permit }
     }
 
-    /// Passes on the result of a write; an error if the write is pending and the timeout has passed.
+    /// Passes on the result of a write; an error if the write is pending and the timeout has
+    /// passed.
     fn check_timeout<T>(&mut self, context: &mut Context<'_>, written: Poll<Result<T>>) -> Poll<Result<T>> {
         if written.is_ready() {
             self.stalled = None;

@@ -5,9 +5,10 @@
 //! frame: payload length u32 | CRC-32C of the payload u32 | payload: records, bincode, one after the other
 //! ```
 //!
-//! Numbers are little-endian. A frame has the records that left the node at once: the steps of a core iteration, or that a
-//! write is durable. The first record is the [`Header`]. An incomplete frame at the end of the file was being written when the
-//! node was killed, so none of its outputs was carried out: the reader ignores it.
+//! Numbers are little-endian. A frame has the records that left the node at once: the steps of a
+//! core iteration, or that a write is durable. The first record is the [`Header`]. An incomplete
+//! frame at the end of the file was being written when the node was killed, so none of its outputs
+//! was carried out: the reader ignores it.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs::{File, TryLockError};
@@ -41,11 +42,13 @@ pub struct Header {
     pub incarnation: u64,
     /// The node's configuration, with its ID.
     pub config: Config,
-    /// When the recording began: `CLOCK_MONOTONIC` in nanoseconds, which all processes of a machine share.
+    /// When the recording began: `CLOCK_MONOTONIC` in nanoseconds, which all processes of a machine
+    /// share.
     pub began: u64,
 }
 
-/// A digest of outputs, writes or a state: SipHash of what the derived `Hash` feeds it, so of every field.
+/// A digest of outputs, writes or a state: SipHash of what the derived `Hash` feeds it, so of every
+/// field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Digest(pub [u8; 8]);
 
@@ -58,7 +61,8 @@ impl Digest {
     }
 }
 
-/// A record of a recording. Generic over its large parts, so that it can be written from borrowed ones.
+/// A record of a recording. Generic over its large parts, so that it can be written from borrowed
+/// ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record<D = Durable<LockTable>, I = Input<LockTable>> {
     /// The first record.
@@ -176,8 +180,8 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Opens a recording and reads its header; `None` if the node was killed before the header was written. Waits up to 20 s for
-    /// a keeper that has not finished.
+    /// Opens a recording and reads its header; `None` if the node was killed before the header was
+    /// written. Waits up to 20 s for a keeper that has not finished.
     ///
     /// # Errors
     /// If the file cannot be read or is not a recording, or if the node still runs.
@@ -243,7 +247,8 @@ impl Reading {
         record.map(Some).map_err(|_| Flaw::Damaged { path: self.path.clone(), offset: frame })
     }
 
-    /// Length of the incomplete frame at the end of the file, in bytes; known once the end was reached.
+    /// Length of the incomplete frame at the end of the file, in bytes; known once the end was
+    /// reached.
     pub fn torn(&self) -> u64 {
         self.torn
     }

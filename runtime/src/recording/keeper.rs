@@ -1,5 +1,5 @@
-//! The keeper: the process that reads a recording from the node's pipe and writes it to the file. It outlives the node until
-//! all records in the pipe and in its memory are written.
+//! The keeper: the process that reads a recording from the node's pipe and writes it to the file.
+//! It outlives the node until all records in the pipe and in its memory are written.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -17,7 +17,8 @@ use super::format::{EXTENSION, Header, cut_mark};
 pub const QUEUE: usize = 256 * 1024 * 1024;
 /// Default maximum length of a recording, in bytes: a forgotten recording must not fill the disk.
 pub const LENGTH: u64 = 4 * 1024 * 1024 * 1024;
-/// Requested capacity of the pipe, in bytes, so that the core need not wait for the keeper to be scheduled.
+/// Requested capacity of the pipe, in bytes, so that the core need not wait for the keeper to be
+/// scheduled.
 const PIPE: usize = 1024 * 1024;
 /// Number of bytes to read at once.
 const PIECE: usize = 256 * 1024;
@@ -43,10 +44,11 @@ impl Write for Pipe {
     }
 }
 
-/// Creates the file of a recording and starts its keeper: this program again, with a hidden command.
+/// Creates the file of a recording and starts its keeper: this program again, with a hidden
+/// command.
 ///
-/// The file is locked while the recording is being written. The lock belongs to the opened file, which the keeper inherits; so
-/// an unfinished recording never looks finished.
+/// The file is locked while the recording is being written. The lock belongs to the opened file,
+/// which the keeper inherits; so an unfinished recording never looks finished.
 ///
 /// After `length` bytes the recording is cut.
 pub(super) fn start(directory: &Path, header: &Header, length: u64) -> io::Result<Pipe> {
@@ -67,13 +69,15 @@ pub(super) fn start(directory: &Path, header: &Header, length: u64) -> io::Resul
         .process_group(0)
         .spawn()?;
     let keeper = keeper.stdin.take().expect("its standard input is a pipe");
-    // The call may fail for lack of permission. The pipe then stays smaller, and the core may wait for the keeper more often.
+    // The call may fail for lack of permission. The pipe then stays smaller, and the core may wait
+    // for the keeper more often.
     let _ = fcntl_setpipe_size(&keeper, PIPE);
     Ok(Pipe { keeper, cut })
 }
 
-/// Copies up to `length` bytes of `input` to `output`. The writer of `input` never waits for `output`: up to `queue` bytes wait
-/// in memory. Beyond either limit, or if a write fails, all later bytes are dropped. Returns whether none was dropped.
+/// Copies up to `length` bytes of `input` to `output`. The writer of `input` never waits for
+/// `output`: up to `queue` bytes wait in memory. Beyond either limit, or if a write fails, all
+/// later bytes are dropped. Returns whether none was dropped.
 ///
 /// # Errors
 /// If `input` cannot be read.
@@ -171,7 +175,8 @@ mod tests {
         assert!(!keep(&[1_u8; 4096][..], FullDisk, QUEUE, LENGTH).unwrap());
     }
 
-    /// A recording of exactly the maximum length is complete; a longer one is cut there, and the cut is reported.
+    /// A recording of exactly the maximum length is complete; a longer one is cut there, and the
+    /// cut is reported.
     #[test]
     fn recording_is_cut_at_its_maximum_length() {
         for (pieces, whole) in [(10, true), (11, false), (500, false)] {

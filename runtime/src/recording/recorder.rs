@@ -16,8 +16,8 @@ use super::keeper;
 use crate::core::Observer;
 use crate::storage::Identity;
 
-/// Minimum number of inputs between two digests of the state. There are also at least as many inputs as the state has parts,
-/// so that digests take a constant time per input.
+/// Minimum number of inputs between two digests of the state. There are also at least as many
+/// inputs as the state has parts, so that digests take a constant time per input.
 const STATE_PACE: usize = 256;
 
 /// Writes a recording.
@@ -50,8 +50,8 @@ pub fn start(directory: &Path, identity: &Identity, verbose: bool, length: u64) 
     Ok(Recorder::new(&header, pipe, monotonic, verbose))
 }
 
-/// The machine's monotonic clock in nanoseconds. Read from the kernel, not through the standard library, so that all processes
-/// agree even where a test gives one of them a faster clock.
+/// The machine's monotonic clock in nanoseconds. Read from the kernel, not through the standard
+/// library, so that all processes agree even where a test gives one of them a faster clock.
 fn monotonic() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let [seconds, nanoseconds] = [now.tv_sec, now.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
@@ -85,7 +85,8 @@ impl Recorder {
         now - std::mem::replace(&mut self.last, now)
     }
 
-    /// Writes the noted records as one frame to the pipe: they have left this process when this returns.
+    /// Writes the noted records as one frame to the pipe: they have left this process when this
+    /// returns.
     fn hand_over(&mut self) {
         if self.frame.len() == FRAME_HEADER {
             return;

@@ -1,11 +1,12 @@
-//! A node's first start: it founds a cluster with others, or joins one. A later start only checks that the command line
-//! agrees with the first one.
+//! A node's first start: it founds a cluster with others, or joins one. A later start only checks
+//! that the command line agrees with the first one.
 //!
-//! Founding is explicit: `--peers` names all founders. The cluster ID is a hash of the cluster's name, its founders and the
-//! snapshot it begins with, so founders with different command lines refuse one another. A cluster cannot be founded twice by
-//! accident: peers refuse a known node ID that comes with a new data directory ([`PinnedPeers`](crate::peers::PinnedPeers));
-//! and a founder with an empty log takes part only after all other founders have accepted its connections, so that each of
-//! them has pinned its data directory.
+//! Founding is explicit: `--peers` names all founders. The cluster ID is a hash of the cluster's
+//! name, its founders and the snapshot it begins with, so founders with different command lines
+//! refuse one another. A cluster cannot be founded twice by accident: peers refuse a known node ID
+//! that comes with a new data directory ([`PinnedPeers`](crate::peers::PinnedPeers)); and a founder
+//! with an empty log takes part only after all other founders have accepted its connections, so
+//! that each of them has pinned its data directory.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -24,15 +25,17 @@ use tracing::{info, warn};
 use super::{ServeError, ServerConfig};
 use crate::storage::{DataDir, Identity, Incarnation, LockedDir, Snapshots, StorageError, read_snapshot};
 
-/// How far the token counter of a restored cluster is advanced, so that no fencing token granted after the snapshot is granted
-/// again. The gap is more than three years of tokens at ten thousand grants a second.
+/// How far the token counter of a restored cluster is advanced, so that no fencing token granted
+/// after the snapshot is granted again. The gap is more than three years of tokens at ten thousand
+/// grants a second.
 pub(super) const TOKEN_GAP: u64 = 1_000_000_000_000;
 /// The pause between two attempts to join.
 const JOIN_PAUSE: Duration = Duration::from_secs(1);
 /// How long a node of the cluster may take to answer a status request.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The identity of this directory's node: the one of its first start as the command line describes it, or a new one.
+/// The identity of this directory's node: the one of its first start as the command line describes
+/// it, or a new one.
 pub(super) async fn identify(config: &ServerConfig, directory: &LockedDir) -> Result<Identity, ServeError> {
     if let Some(found) = directory.identity() {
         return Ok(expected(config, found));
@@ -59,9 +62,11 @@ pub(super) async fn identify(config: &ServerConfig, directory: &LockedDir) -> Re
     Ok(Identity { cluster, node: config.node, incarnation: Incarnation(rand::random()), founders, restored })
 }
 
-/// The directory's identity, with the parts that the command line sets taken from there. The caller refuses a difference.
+/// The directory's identity, with the parts that the command line sets taken from there. The caller
+/// refuses a difference.
 fn expected(config: &ServerConfig, found: &Identity) -> Identity {
-    // Only the directory knows the generation, that is how often the node was replaced under this ID.
+    // Only the directory knows the generation, that is how often the node was replaced under this
+    // ID.
     let node = NodeId::new(config.node.number(), found.node.generation());
     let mut expected = Identity { node, ..found.clone() };
     if !found.founders.is_empty() {
@@ -74,8 +79,8 @@ fn expected(config: &ServerConfig, found: &Identity) -> Identity {
     expected
 }
 
-/// Makes this node a learner of the cluster whose node serves clients at `address`. Retries without limit, unless the cluster
-/// refuses for good.
+/// Makes this node a learner of the cluster whose node serves clients at `address`. Retries without
+/// limit, unless the cluster refuses for good.
 async fn join(config: &ServerConfig, address: &str) -> Result<Identity, ServeError> {
     let failed = |source| ServeError::Join { address: address.to_owned(), source: Box::new(source) };
     let peer_addr = config.advertised_peer_addr.as_ref().unwrap_or(&config.peer_addr).clone();
@@ -88,7 +93,8 @@ async fn join(config: &ServerConfig, address: &str) -> Result<Identity, ServeErr
             Ok(cluster) => {
                 info!(
                     cluster = format!("{cluster:016x}"),
-                    "joined the cluster as a learner; to make this node a voter: palisade members promote {}", config.node
+                    "joined the cluster as a learner; to make this node a voter: palisade members promote {}",
+                    config.node
                 );
                 let (node, founders) = (config.node, BTreeMap::new());
                 return Ok(Identity { cluster, node, incarnation, founders, restored: None });
@@ -112,11 +118,17 @@ async fn attempt(address: &str, change: MemberChange) -> Result<u64, Error> {
     client.close().await;
     let status = palisade_client::status(address, STATUS_TIMEOUT).await?;
     let cluster = u64::from_str_radix(&status.cluster, 16);
-    cluster.map_err(|_| Error::Refused(Failure::new(Code::Invalid, format!("the node sent an invalid cluster ID, `{}`", status.cluster))))
+    cluster.map_err(|_| {
+        Error::Refused(Failure::new(
+            Code::Invalid,
+            format!("the node sent an invalid cluster ID, `{}`", status.cluster),
+        ))
+    })
 }
 
-/// Writes the state of a backup's snapshot into a founder's new directory, as the state after an entry 1 that no leader ever
-/// proposed. A leader therefore sends this snapshot, not entries, to a server that joins later.
+/// Writes the state of a backup's snapshot into a founder's new directory, as the state after an
+/// entry 1 that no leader ever proposed. A leader therefore sends this snapshot, not entries, to a
+/// server that joins later.
 pub(super) fn restore(file: Option<&Path>, directory: &DataDir, members: &Members) -> Result<(), ServeError> {
     let (snapshots, newest) =
         Snapshots::open::<LockTable>(directory.disk(), directory.path(), directory.identity().cluster)?;
@@ -139,7 +151,8 @@ fn restore_from(
     snapshots: &Snapshots,
 ) -> Result<(), ServeError> {
     let Some(file) = file else {
-        let message = "this node has not finished its first start, with --restore: start it again with the same --restore FILE";
+        let message =
+            "this node has not finished its first start, with --restore: start it again with the same --restore FILE";
         return Err(ServeError::Config(message.into()));
     };
     let refused = |reason: String| ServeError::Restore { path: file.to_owned(), reason };

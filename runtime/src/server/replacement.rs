@@ -1,11 +1,13 @@
-//! Replacement of a node that has lost its log. The node asks its cluster to replace it by a new member with the same node ID
-//! and the next generation, sets its old files aside, and starts with an empty directory.
+//! Replacement of a node that has lost its log. The node asks its cluster to replace it by a new
+//! member with the same node ID and the next generation, sets its old files aside, and starts with
+//! an empty directory.
 //!
-//! Replacement cannot break safety. To the protocol the new member is a server that was never there before, and the old one a
-//! removed server (`Change::Replace`). After the replacement no server has the old identity (`storage::set_aside`).
+//! Replacement cannot break safety. To the protocol the new member is a server that was never there
+//! before, and the old one a removed server (`Change::Replace`). After the replacement no server
+//! has the old identity (`storage::set_aside`).
 //!
-//! The change needs a leader, that is a majority of all voters; the lost node counts as a voter until then. Without a leader
-//! the node repeats its request, and logs the answer of each node.
+//! The change needs a leader, that is a majority of all voters; the lost node counts as a voter
+//! until then. Without a leader the node repeats its request, and logs the answer of each node.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,18 +28,18 @@ use crate::storage::{Identity, Incarnation, LockedDir, StorageError};
 const PAUSE: Duration = Duration::from_millis(500);
 /// How often the node logs that it still waits.
 const LOGGED_EVERY: Duration = Duration::from_secs(10);
-/// How long every answer must have been a refusal before the node gives up. A deposed leader may refuse a change because it
-/// lacks newer entries; it steps down within an election timeout.
+/// How long every answer must have been a refusal before the node gives up. A deposed leader may
+/// refuse a change because it lacks newer entries; it steps down within an election timeout.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
 /// How long one attempt may look for a leader.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Makes the cluster replace the node of a damaged directory by a new member. On success the directory is empty and belongs to
-/// the new member.
+/// Makes the cluster replace the node of a damaged directory by a new member. On success the
+/// directory is empty and belongs to the new member.
 ///
 /// # Errors
-/// The damage itself, if no address of another node is known. Also if the cluster refuses for good, or if the directory cannot
-/// be changed.
+/// The damage itself, if no address of another node is known. Also if the cluster refuses for good,
+/// or if the directory cannot be changed.
 pub(super) async fn replace(config: &ServerConfig, damage: StorageError) -> Result<(), ServeError> {
     let mut directory = LockedDir::open(&config.data)?;
     let Some(identity) = directory.identity().cloned() else { return Err(damage.into()) };
@@ -74,7 +76,8 @@ pub(super) async fn replace(config: &ServerConfig, damage: StorageError) -> Resu
     Ok(())
 }
 
-/// Peer addresses at which other nodes may be: those of the command line, the founders, and all pinned peers.
+/// Peer addresses at which other nodes may be: those of the command line, the founders, and all
+/// pinned peers.
 fn others(config: &ServerConfig, identity: &Identity) -> Result<BTreeMap<String, NodeId>, StorageError> {
     let pinned = PinnedPeers::load(&config.data)?.addresses();
     let known = identity.founders.iter().chain(&config.peers).map(|(&node, address)| (node, address.clone()));
@@ -95,7 +98,8 @@ async fn wait_until_replaced(
         cluster: format!("{:016x}", roster.cluster),
         lost_incarnation: roster.incarnation.to_string(),
         incarnation: incarnation.to_string(),
-        // Without an address on the command line the member keeps its old one: --peer-addr may be a wildcard address.
+        // Without an address on the command line the member keeps its old one: --peer-addr may be a
+        // wildcard address.
         peer_addr: config.advertised_peer_addr.clone().or_else(|| config.peers.get(&config.node).cloned()),
     };
     let mut logged: Option<Instant> = None;
@@ -106,7 +110,9 @@ async fn wait_until_replaced(
         if let Some(address) = &config.join {
             match palisade_client::status(address, ATTEMPT_TIMEOUT).await {
                 Ok(status) if status.cluster == member.cluster => endpoints.push(address.clone()),
-                Ok(status) => answers.push(format!("the node at {address} belongs to another cluster, {}", status.cluster)),
+                Ok(status) => {
+                    answers.push(format!("the node at {address} belongs to another cluster, {}", status.cluster))
+                }
                 Err(error) => answers.push(format!("{address}: {error}")),
             }
         }

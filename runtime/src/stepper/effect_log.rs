@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::protocol::{Answer, Effect, Stop, WritePoint};
 use crate::sync::Mutex;
 
-/// The effects of one step. Only effects of the stepping thread are recorded, not those of background threads, such as the
-/// preallocation of a segment.
+/// The effects of one step. Only effects of the stepping thread are recorded, not those of
+/// background threads, such as the preallocation of a segment.
 #[derive(Debug)]
 pub(super) struct EffectLog {
     owner: ThreadId,
@@ -51,7 +51,8 @@ impl EffectLog {
         }
     }
 
-    /// Records that a message is about to be handed to the connections; halts before it if that is the requested point.
+    /// Records that a message is about to be handed to the connections; halts before it if that is
+    /// the requested point.
     pub(super) fn before_send(&self, effect: Effect) {
         let is_send = |effect: &&Effect| matches!(effect, Effect::Send(_) | Effect::SendSnapshot(_));
         let nth = self.inner.lock().effects.iter().filter(is_send).count();

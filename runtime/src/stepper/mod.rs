@@ -1,16 +1,21 @@
-//! A node that takes each step on a command from standard input: for tests that step live nodes as a model was stepped.
+//! A node that takes each step on a command from standard input: for tests that step live nodes as
+//! a model was stepped.
 //!
-//! A stepped node is a server's process with a server's parts: the node, the driver that carries out its outputs, the
-//! write-ahead log in real files, the connections to its peers with their handshakes and frames. It has no timers and accepts
-//! no clients, and takes an input only on a [request](protocol::Request). The driver then steps the node exactly once and
-//! carries out the outputs. The answer has the effects, the node's new state, and what a restart would recover from the disk.
-//! A request may name a point between two messages or in a write at which the process halts, to be killed there.
+//! A stepped node is a server's process with a server's parts: the node, the driver that carries
+//! out its outputs, the write-ahead log in real files, the connections to its peers with their
+//! handshakes and frames. It has no timers and accepts no clients, and takes an input only on a
+//! [request](protocol::Request). The driver then steps the node exactly once and carries out the
+//! outputs. The answer has the effects, the node's new state, and what a restart would recover from
+//! the disk. A request may name a point between two messages or in a write at which the process
+//! halts, to be killed there.
 //!
-//! This does not exercise the decisions of a core iteration: which inputs are drained together, in which order they are
-//! stepped, and when timers run out. None of them can break safety (docs/protocol.md, "What the driver may decide").
+//! This does not exercise the decisions of a core iteration: which inputs are drained together, in
+//! which order they are stepped, and when timers run out. None of them can break safety
+//! (docs/protocol.md, "What the driver may decide").
 //!
-//! A stepped node listens on the loopback device only, and refuses every other address. A mark in its directory keeps a server
-//! from serving it; and a stepped node refuses the directory of a server.
+//! A stepped node listens on the loopback device only, and refuses every other address. A mark in
+//! its directory keeps a server from serving it; and a stepped node refuses the directory of a
+//! server.
 
 mod effect_log;
 mod observed_disk;
@@ -111,7 +116,8 @@ pub fn run(directory: &Path) -> Result<(), StepperError> {
     Ok(())
 }
 
-/// Reads standard input on a thread of its own, which notices the end of the input even while the node is halted.
+/// Reads standard input on a thread of its own, which notices the end of the input even while the
+/// node is halted.
 fn read_lines(effects: Arc<EffectLog>) -> io::Result<mpsc::Receiver<String>> {
     let (sender, lines) = mpsc::channel();
     let read = move || {
@@ -155,7 +161,12 @@ impl Stepper {
         if locked.identity().is_some() && !owns(directory) {
             return Err(StepperError::Served(directory.to_owned()));
         }
-        files::replace(&SystemDisk, &directory.join(MARK), directory, b"the directory of a stepped node: palisade serve refuses it\n")?;
+        files::replace(
+            &SystemDisk,
+            &directory.join(MARK),
+            directory,
+            b"the directory of a stepped node: palisade serve refuses it\n",
+        )?;
         let incarnation = Incarnation(setting.incarnation);
         let Setting { node, cluster, founders, machine, segment_bytes, .. } = setting;
         let Setting { max_batch, max_inflight, max_commits, .. } = setting;
@@ -186,7 +197,8 @@ impl Stepper {
             durable,
             wal,
             log_bytes: report.log_bytes,
-            // No founders: the driver would wait until all of them know this node, and here they do.
+            // No founders: the driver would wait until all of them know this node, and here they
+            // do.
             founders: Vec::new(),
             timing: Timing::with_election_timeout(Duration::from_secs(1)),
             jitter: SmallRng::seed_from_u64(0),
@@ -219,7 +231,9 @@ impl Stepper {
 
     fn request(&mut self, request: Request) -> Result<Answer, StepperError> {
         match request {
-            Request::Give { input: Input::Receive(_), .. } => Ok(Answer::Cannot("messages come from peers: use Receive".into())),
+            Request::Give { input: Input::Receive(_), .. } => {
+                Ok(Answer::Cannot("messages come from peers: use Receive".into()))
+            }
             Request::Give { input, stop } => self.step(input, stop),
             Request::Receive { from, stop } => {
                 let messages = self.inbox.messages_within(RECEIVE_TIMEOUT).unwrap_or_default();
@@ -258,7 +272,8 @@ impl Stepper {
     }
 
     fn now(&self) -> Result<Now, StepperError> {
-        // A background thread may remove a segment after the directory was listed and before the segment is read.
+        // A background thread may remove a segment after the directory was listed and before the
+        // segment is read.
         let mut attempts = 0..3;
         let disk = loop {
             match self.read_back() {

@@ -1,4 +1,5 @@
-//! The disk of a stepped node, which records writes and halts in them, and a read-only disk to recover from beside it.
+//! The disk of a stepped node, which records writes and halts in them, and a read-only disk to
+//! recover from beside it.
 
 use std::ffi::OsString;
 use std::io;
@@ -9,8 +10,8 @@ use super::effect_log::EffectLog;
 use super::protocol::{Effect, WritePoint};
 use crate::storage::{Access, Beside, Disk, DiskFile, FRAMES_AT, Lock, Locking, SystemDisk};
 
-/// The system's disk. Records frames that are written to the log and snapshots that are renamed to their final names, and
-/// halts at the requested point.
+/// The system's disk. Records frames that are written to the log and snapshots that are renamed to
+/// their final names, and halts at the requested point.
 #[derive(Debug)]
 pub(super) struct ObservedDisk(pub(super) Arc<EffectLog>);
 
@@ -80,8 +81,8 @@ struct Segment {
 }
 
 impl Segment {
-    /// Whether this write is a frame of the stepping thread. The header and the evidence lie before the frames; a write that
-    /// begins with a zero byte is padding, as no frame does.
+    /// Whether this write is a frame of the stepping thread. The header and the evidence lie before
+    /// the frames; a write that begins with a zero byte is padding, as no frame does.
     fn is_frame(&self, bytes: &[u8], offset: u64) -> bool {
         self.effects.is_recorded() && offset >= FRAMES_AT && bytes.first().is_some_and(|first| *first != 0)
     }

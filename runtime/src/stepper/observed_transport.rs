@@ -1,5 +1,6 @@
-//! The server's transport with two differences: sends are recorded, and a send waits for a connection. Without a connection
-//! the message would be lost, but the trace alone decides which messages are lost.
+//! The server's transport with two differences: sends are recorded, and a send waits for a
+//! connection. Without a connection the message would be lost, but the trace alone decides which
+//! messages are lost.
 
 use std::sync::Arc;
 use std::thread;

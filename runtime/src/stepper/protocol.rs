@@ -1,7 +1,8 @@
 //! The protocol of a stepped node on standard input and output: one JSON value on each line.
 //!
-//! The first line is a [`Setting`], answered by [`Answer::Ready`]; every later line is a [`Request`], answered by one
-//! [`Answer`]. After [`Answer::Halted`] the node reads no more requests: it waits to be killed.
+//! The first line is a [`Setting`], answered by [`Answer::Ready`]; every later line is a
+//! [`Request`], answered by one [`Answer`]. After [`Answer::Halted`] the node reads no more
+//! requests: it waits to be killed.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,8 @@ use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Durable, Input, Node, NodeId};
 use serde::{Deserialize, Serialize};
 
-/// The node's identity and configuration, and the first state of its cluster. The same at each of its starts.
+/// The node's identity and configuration, and the first state of its cluster. The same at each of
+/// its starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setting {
@@ -59,7 +61,8 @@ pub enum Request {
 /// The point at which a stepped node halts, to be killed there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stop {
-    /// Before this message (or request to send a snapshot) of the step is handed to the connections, counted from 0.
+    /// Before this message (or request to send a snapshot) of the step is handed to the
+    /// connections, counted from 0.
     Send(usize),
     /// At this frame that the step writes to the log.
     Write {

@@ -16,8 +16,8 @@ fn allowance(until: u64) -> Allowance {
     Allowance { group: Pid::from_raw(4242).unwrap(), until: at(until) }
 }
 
-/// A clock whose readings are these moments, one after the other. It stays at the last one; a watch that reads it more than
-/// ten times fails.
+/// A clock whose readings are these moments, one after the other. It stays at the last one; a watch
+/// that reads it more than ten times fails.
 fn clock_readings(moments: &[u64]) -> impl Fn() -> BootInstant {
     let (moments, next) = (moments.to_vec(), Cell::new(0));
     move || {
@@ -33,8 +33,9 @@ fn queued(renewals: &[Allowance]) -> (Sender<Allowance>, Receiver<Allowance>) {
     (sender, allowances)
 }
 
-/// Goal: a renewal that is waiting when the machine resumes after the deadline is ignored. The process may have read the clock
-/// before the machine was suspended, and the renewal afterwards: the clock is read again after the renewal.
+/// Goal: a renewal that is waiting when the machine resumes after the deadline is ignored. The
+/// process may have read the clock before the machine was suspended, and the renewal afterwards:
+/// the clock is read again after the renewal.
 #[test]
 fn renewal_read_after_deadline_is_ignored() {
     for moments in [[3600, 3600].as_slice(), &[5, 5, 3600, 3601], &[5, 5, 26, 30]] {
@@ -56,8 +57,8 @@ fn renewals_in_time_extend_deadline() {
     assert_eq!(watch(&allowances, allowance(26), TTL, clock_readings(&[0])), None);
 }
 
-/// Goal: implausible renewals are ignored: a deadline further ahead than the TTL, one not after the known deadline, another
-/// process group.
+/// Goal: implausible renewals are ignored: a deadline further ahead than the TTL, one not after the
+/// known deadline, another process group.
 #[test]
 fn implausible_renewals_are_ignored() {
     let (known, now) = (allowance(26), at(10));
