@@ -159,7 +159,7 @@ impl Lock {
 
     async fn run_under(&self, guard: Guard, signals: &mut StopSignals) -> u8 {
         let environment = [("PALISADE_KEY", self.key.clone()), ("PALISADE_TOKEN", guard.token().to_string())];
-        // Start the watchdog before the command, which must never run unwatched.
+        // Start the watchdog first, so that it watches the command from the beginning.
         let watchdog = match Watchdog::start(self.ttl) {
             Ok(watchdog) => Some(watchdog),
             Err(error) => {
@@ -194,7 +194,7 @@ impl Lock {
     async fn release(&self, guard: Guard) {
         match timeout(FINAL_REQUEST_TIMEOUT, guard.release()).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => print_error(format!("{}: the lock was not released: {error}", self.key)),
+            Ok(Err(error)) => print_error(format!("{}: cannot release the lock: {error}", self.key)),
             Err(_) => print_error(format!(
                 "{}: no node confirmed the release within {FINAL_REQUEST_TIMEOUT:?}; if it did not arrive, the lock expires \
                  within its TTL of {:?}",

@@ -95,7 +95,7 @@ impl Members {
                 Action::List(List { endpoints, json }) => list(&endpoints, json).await,
                 Action::Add(Add { member, endpoints }) => {
                     let id = member.id;
-                    let members = change(&endpoints, MemberChange::Add(member), PATIENCE).await?;
+                    let members = change(&endpoints, MemberChange::Add(member), RETRY_FOR).await?;
                     outln!("node {id} is a learner now; to make it a voter: palisade members promote {id}");
                     print(&members.members);
                     Ok(())
@@ -105,7 +105,7 @@ impl Members {
                     Ok(())
                 }
                 Action::Remove(Remove { id, endpoints }) => {
-                    let members = change(&endpoints, MemberChange::Remove { id }, PATIENCE).await?;
+                    let members = change(&endpoints, MemberChange::Remove { id }, RETRY_FOR).await?;
                     outln!("node {id} is removed; stop it, and do not use its node ID or its data directory again");
                     print(&members.members);
                     Ok(())
@@ -123,7 +123,7 @@ impl Transfer {
             // transfer leadership again.
             let leader = leader(&self.endpoints.parse()?).await?;
             let op = Op::Transfer(palisade_client::wire::Transfer { to: self.to });
-            match palisade_client::ask(&leader, op, PATIENCE).await? {
+            match palisade_client::ask(&leader, op, RETRY_FOR).await? {
                 Answer::Transferred(LeaderView { id, client_addr }) => {
                     let client_addr = client_addr.as_deref().unwrap_or("an unknown address");
                     outln!("node {id} is the leader now and serves clients on {client_addr}");
@@ -137,16 +137,16 @@ impl Transfer {
 
 /// The leader's client address.
 async fn leader(endpoints: &[String]) -> Result<String, Error> {
-    let mut trouble = None;
+    let mut first_error = None;
     for endpoint in endpoints {
         match palisade_client::status(endpoint, connect::NODE_TIMEOUT).await {
             Ok(status) if status.role == "leader" => return Ok(endpoint.clone()),
             Ok(StatusView { leader: Some(LeaderView { client_addr: Some(leader), .. }), .. }) => return Ok(leader),
-            Ok(_) => trouble = trouble.or(Some("no node that answered knows a leader; try again".to_owned())),
-            Err(error) => trouble = trouble.or(Some(error.to_string())),
+            Ok(_) => first_error = first_error.or(Some("no node that answered knows a leader; try again".to_owned())),
+            Err(error) => first_error = first_error.or(Some(error.to_string())),
         }
     }
-    Err(Error::Unreachable { after: connect::NODE_TIMEOUT, trouble: trouble.unwrap_or_default() })
+    Err(Error::Unreachable { after: connect::NODE_TIMEOUT, trouble: first_error.unwrap_or_default() })
 }
 
 /// Requests the change, and repeats the request for `retry_for` while the refusals are temporary.
@@ -169,7 +169,7 @@ async fn change(endpoints: &Endpoints, change: MemberChange, retry_for: Duration
 /// leads.
 async fn list(endpoints: &Endpoints, json: bool) -> Result<(), Error> {
     let mut found = None;
-    let mut trouble = Error::Closed;
+    let mut last_error = Error::Closed;
     for endpoint in endpoints.parse()? {
         match palisade_client::status(&endpoint, connect::NODE_TIMEOUT).await {
             Ok(status) => {
@@ -179,10 +179,10 @@ async fn list(endpoints: &Endpoints, json: bool) -> Result<(), Error> {
                     break;
                 }
             }
-            Err(error) => trouble = error,
+            Err(error) => last_error = error,
         }
     }
-    let members = found.ok_or(trouble)?;
+    let members = found.ok_or(last_error)?;
     if json {
         print_json(&MembersView { members });
     } else {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! file:  "PLSDREC2" | frame…
-//! frame: payload length u32 | CRC-32C of the payload u32 | payload: records, bincode, one after the other
+//! frame: payload length u32 | CRC-32C of the payload u32 | payload
+//! payload: records, bincode, one after the other
 //! ```
 //!
 //! Numbers are little-endian. A frame has the records that left the node at once: the steps of a
