@@ -1,4 +1,4 @@
-//! A node, put together: disk, core, peers, clients.
+//! Starts a node from its parts (disk, core, peers, clients) and runs it until it stops.
 
 mod bootstrap;
 mod replacement;
@@ -29,141 +29,151 @@ use crate::recording;
 use crate::stepper;
 use crate::storage::{Identity, LockedDir, RecoveryReport, Space, StorageError, Wal};
 
-/// How often the free space of the disk is looked at.
+/// How often the free disk space is measured.
 const SPACE_CHECKED_EVERY: Duration = Duration::from_secs(1);
 
-/// What a node is started with.
+/// The configuration of a node.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     /// This node.
     pub node: NodeId,
     /// The cluster's name.
     pub cluster: String,
-    /// Its directory.
+    /// The node's data directory.
     pub data: PathBuf,
-    /// Where it serves clients, `host:port`.
+    /// The address to listen on for clients, `host:port`.
     pub client_addr: String,
-    /// Where clients reach it: other nodes send them there.
+    /// The address at which clients reach the node: other nodes redirect clients there.
     pub advertised_client_addr: String,
-    /// Where it listens for other nodes.
+    /// The address to listen on for other nodes.
     pub peer_addr: String,
-    /// Where other nodes reach it, if that is not where it listens.
+    /// The address at which other nodes reach the node, if it differs from the address it listens
+    /// on.
     pub advertised_peer_addr: Option<String>,
-    /// At the first start, the founders of the cluster and their addresses for nodes, this one's included. At later ones
-    /// also where to find a member that is not at the address in the log.
+    /// At the first start, the founders of the cluster and their peer addresses, this node
+    /// included. At later starts, the addresses of members that are no longer at the address in the
+    /// log.
     pub peers: BTreeMap<NodeId, String>,
-    /// At the first start of a node that joins a cluster: where one of its nodes serves clients.
+    /// At the first start of a node that joins a cluster: the client address of one of the
+    /// cluster's nodes.
     pub join: Option<String>,
     /// At the first start of a founder: the snapshot with which the cluster begins.
     pub restore: Option<PathBuf>,
-    /// How it times elections.
+    /// The timing of elections.
     pub timing: Timing,
-    /// When it takes snapshots.
+    /// When the node takes snapshots.
     pub snapshots: SnapshotPolicy,
-    /// How long the segments of its log are, in bytes.
+    /// Length of a log segment, in bytes.
     pub segment_bytes: u64,
-    /// How many sessions there may be at once.
+    /// Maximum number of sessions.
     pub max_sessions: usize,
-    /// Below how many free bytes a leader refuses new sessions and acquires, if that is not to be computed ([`Space`]).
+    /// The number of free bytes below which a leader refuses new sessions and acquires; by default
+    /// computed ([`Space`]).
     pub min_free_bytes: Option<u64>,
     /// How many files this process may have open.
     pub open_files: usize,
-    /// Where it writes down what it does, if anywhere.
+    /// Where the node records its inputs, if it does.
     pub record: Option<Recording>,
-    /// Whether it asks to be replaced by a new member when it finds that its directory has lost what it promised. Otherwise it
-    /// does not start.
+    /// Whether the node asks the cluster to replace it by a new member when its data directory has
+    /// lost durable data. Otherwise such a node does not start.
     pub returns: bool,
 }
 
 impl ServerConfig {
-    /// Where other nodes reach this one.
+    /// The address at which other nodes reach this node.
     fn advertised_peer_addr(&self) -> String {
         let own_founding_addr = self.peers.get(&self.node);
         self.advertised_peer_addr.as_ref().or(own_founding_addr).unwrap_or(&self.peer_addr).clone()
     }
 }
 
-/// How a node records what it does.
+/// How a node records its inputs and outputs.
 #[derive(Clone, Debug)]
 pub struct Recording {
-    /// Where recordings are, one file for each run.
+    /// The directory of the recordings, one file for each run.
     pub directory: PathBuf,
-    /// Whether what the node asked for is there in words too, not only as a digest.
+    /// Whether a recording has the outputs in full, not only their digest.
     pub verbose: bool,
-    /// How many bytes a recording may have; past that it is cut.
+    /// Maximum length of a recording in bytes; a longer one is cut there.
     pub length: u64,
 }
 
 /// Why a node could not start, or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The command line contradicts itself.
+    /// The command line does not fit the data directory, or contradicts itself.
     #[error("{0}")]
     Config(String),
     /// The limit of open files is too low.
     #[error(transparent)]
     Descriptors(#[from] TooFew),
-    /// An address cannot be listened on.
-    #[error("cannot listen on {address} for {whom}: {source}; is another process there?")]
+    /// The node cannot listen on an address.
+    #[error(
+        "cannot listen on {address} for {whom}: {source}; check the address, and whether another process uses the port"
+    )]
     Listen {
         /// The address.
         address: String,
-        /// Clients or nodes.
+        /// "clients" or "nodes".
         whom: &'static str,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The cluster to join cannot be joined.
-    #[error("cannot join the cluster of {address}: {source}")]
+    /// The node cannot join the cluster of `--join`.
+    #[error("cannot join the cluster of the node at {address}: {source}")]
     Join {
-        /// Where its node was asked.
+        /// The address of `--join`.
         address: String,
-        /// What came of it.
+        /// The client's error.
         source: Box<palisade_client::Error>,
     },
-    /// The cluster does not take a node back that has lost its log.
+    /// The cluster refuses to replace a node that has lost its log.
     #[error(
-        "node {node} has lost its log, and its cluster does not take it back: {source}. If its directory is an old copy, start the newest one. Otherwise remove the member, and add the server under a new number, with an empty directory"
+        "node {node} has lost its log, and its cluster does not take it back: {source}. If its data directory is an old copy, start the node with the newest one. Otherwise remove the member (palisade members remove {}), and add the server under a new node ID, with an empty data directory",
+        .node.number()
     )]
     NotTakenBack {
-        /// Its old identity.
+        /// The node's old identity.
         node: NodeId,
-        /// What the cluster says.
+        /// The cluster's refusal.
         source: Box<palisade_client::Error>,
     },
-    /// The snapshot to begin with cannot be used.
-    #[error("cannot restore {}: {reason}", .path.display())]
+    /// The snapshot of `--restore` cannot be used.
+    #[error("cannot restore the snapshot {}: {reason}", .path.display())]
     Restore {
-        /// Its file.
+        /// The snapshot's file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
     },
-    /// What the node does cannot be recorded.
-    #[error("cannot record in {}: {source}", .path.display())]
+    /// The recording cannot be started.
+    #[error("cannot start a recording in {}: {source}", .path.display())]
     Record {
         /// The directory.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The disk.
+    /// The data directory cannot be read or written, or is damaged.
     #[error("{0}{advice}", advice = advice(.0))]
     Storage(#[from] StorageError),
     /// The core's thread could not be started.
     #[error("cannot start the core's thread: {0}")]
     Thread(#[source] io::Error),
     /// A broken invariant stopped the core.
-    #[error("the node stopped itself: an invariant of its own is broken (see above); its data was left as it was")]
+    #[error(
+        "the node stopped itself: a broken invariant made its core panic (the message is above); its data is as it was"
+    )]
     Panicked,
 }
 
-/// What to do about damage, if it is damage. An old backup would do harm: it has forgotten votes and acknowledgements.
+/// What to do about a damaged directory. An old backup is unsafe: it lacks later votes and
+/// acknowledgements.
 fn advice(error: &StorageError) -> &'static str {
     if error.is_damage() {
-        ". This node must not start: it may have voted or acknowledged what it has lost. Bring back the whole directory as it was \
-         when the node last stopped (an older copy has forgotten votes), or replace the node by one with a new number and an empty \
-         directory. Never copy another node's directory"
+        ". This node must not start: it may have lost votes that it cast or entries that it acknowledged. Bring back the whole data \
+         directory as it was when the node last stopped (an older copy lacks later votes), or replace the node by one with a new \
+         node ID and an empty data directory. Never copy another node's data directory"
     } else {
         ""
     }
@@ -188,7 +198,7 @@ impl ServeError {
 /// If it cannot start, or has to stop: see [`ServeError`].
 pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
     tokio::pin!(stop);
-    // Too few for any node is found out before anything is written.
+    // Refuse a limit that is too low for any node before anything is written.
     Descriptors::divide(config.open_files, 0)?;
     let (identity, (wal, durable, report)) = loop {
         match open(&config).await {
@@ -225,8 +235,8 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
         client_addr: config.advertised_client_addr,
         peer_addrs: config.peers,
     };
-    let acquaintances = PinnedPeers::load(&config.data)?;
-    let (peers, to_dial) = Peers::new(roster, acquaintances, Arc::clone(wal.snapshots()), Arc::clone(&metrics));
+    let pinned = PinnedPeers::load(&config.data)?;
+    let (peers, to_dial) = Peers::new(roster, pinned, Arc::clone(wal.snapshots()), Arc::clone(&metrics));
     let (core, events) = Core::channel();
     let writer = core.start_snapshot_writer(wal.snapshots(), &metrics).map_err(ServeError::Thread)?;
     let observer = config.record.map(|record| {
@@ -258,15 +268,16 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     links.spawn(watch_space(Arc::clone(&space)));
     links.spawn(peers::dial_all(Arc::clone(&peers), to_dial));
     let (stopping, stopped) = watch::channel(false);
-    let places = Places::new(descriptors.clients, "clients", &metrics.connections_refused);
+    let permits = Places::new(descriptors.clients, "clients", &metrics.connections_refused);
     let app = App::new(core.clone(), peers, metrics, space);
-    let listening = tokio::spawn(http::listen(app, clients, places, stopped));
+    let listening = tokio::spawn(http::listen(app, clients, permits, stopped));
     info!(%node, clients = config.client_addr, nodes = config.peer_addr, "serving");
 
     tokio::select! {
         () = &mut stop => {
             info!("stopping");
-            // A leader hands over first, and meanwhile redirects its clients.
+            // The core of a leader first transfers leadership; until it ends, this node redirects
+            // clients.
             core.deliver(Event::Stop);
             let ended = ended.await;
             let _ = stopping.send(true);
@@ -277,14 +288,14 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     }
 }
 
-/// Opens the node's directory, or claims a new one for the node that the command line names.
+/// Opens the node's data directory; claims an empty one for the node that the command line names.
 async fn open(
     config: &ServerConfig,
 ) -> Result<(Identity, (Wal<LockTable>, Durable<LockTable>, RecoveryReport)), ServeError> {
     let directory = LockedDir::open(&config.data)?;
     if stepper::owns(directory.path()) {
         return Err(ServeError::Config(format!(
-            "{} is the directory of a stepped node, for tests only; start the server with another --data",
+            "{} is the directory of a stepped node (palisade step-node), and cannot be served; give another --data",
             config.data.display()
         )));
     }
@@ -309,7 +320,8 @@ fn outcome(joined: Joined) -> Result<(), ServeError> {
     }
 }
 
-/// Looks how much space is free, for as long as the task lives. Not where sockets are served: a disk may be slow to say.
+/// Measures the free space at intervals, on a blocking thread: the call may be slow, and must not
+/// delay sockets.
 async fn watch_space(space: Arc<Space>) {
     loop {
         sleep(SPACE_CHECKED_EVERY).await;

@@ -1,9 +1,9 @@
-//! `palisade bench`: acquire and release, as fast as they go.
+//! `palisade bench`: measures the rate and latency of acquire+release pairs.
 //!
-//! Closed-loop clients, each on its own connection and its own key, each taking and giving back its lock again and
-//! again, against a cluster of real, durable nodes on this machine. `gap` is the longest time without a grant to anybody,
-//! `memory` and `disk` what the largest node has in use in the end.
-//! The figures are this machine's; docs/performance.md says what they are worth.
+//! Closed-loop clients acquire and release their locks in a loop, each on its own connection and
+//! its own key, against a cluster of real, durable nodes on this machine. `gap` is the longest time
+//! without a grant to any client; `memory` and `disk` are the memory and disk space of the node
+//! that uses most at the end. docs/performance.md explains how far the figures can be trusted.
 
 mod crowd;
 
@@ -21,34 +21,36 @@ use tokio::time::sleep;
 use super::connect::{self, Endpoints};
 use super::dev::Cluster;
 use super::signals::StopSignals;
-use super::{block_on, complain};
+use super::{block_on, print_error};
 
-/// Measure acquire+release pairs on a cluster of this machine
+/// Measure the rate and latency of acquire+release pairs on a cluster on this machine
 #[derive(Debug, Args)]
 pub(super) struct Bench {
-    /// How many clients, one run each
+    /// Numbers of clients; each number is one run
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,16,64,256")]
     clients: Vec<usize>,
-    /// How long each run is measured
+    /// Duration of each measurement
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
     time: Duration,
-    /// How many nodes to start
+    /// Number of nodes to start
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=9))]
     nodes: u16,
-    /// Where to start them; node i serves clients on PORT+i and other nodes on PORT+100+i
+    /// Base port: node i serves clients on PORT+i and other nodes on PORT+100+i
     #[arg(long, value_name = "PORT", default_value_t = 7800, value_parser = clap::value_parser!(u16).range(1..=65_000))]
     port: u16,
-    /// Meanwhile the leader is ended every three seconds, and started again a second later
+    /// During the measurement, end the leader every three seconds, and start it again a second
+    /// later
     #[arg(long, value_name = "HOW", conflicts_with = "running")]
     end_leader: Option<Ending>,
-    /// Besides, so many locks are taken at first, which all end at once: measured while they are held, while a snapshot is
-    /// written, and while they end
+    /// Also acquire this many locks first, which all expire at the same time, and measure the
+    /// clients while these locks are held, while a snapshot is written, while a follower restarts,
+    /// and while they expire
     #[arg(long, value_name = "LOCKS", default_value_t = 0, conflicts_with = "end_leader")]
     crowd: u64,
-    /// How long after its first lock the crowd ends
+    /// With --crowd: time from the first acquire to the expiry of all its locks
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = humantime::parse_duration)]
     crowd_lasts: Duration,
-    /// Which keys the crowd has
+    /// With --crowd: seed of its random keys
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
     /// Measure the cluster of --endpoints instead of starting one
@@ -58,25 +60,25 @@ pub(super) struct Bench {
     endpoints: Endpoints,
 }
 
-/// How a leader ends.
+/// How to end the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Ending {
-    /// It is asked to stop, and hands over first.
+    /// Request a stop: the leader transfers leadership first.
     Stop,
-    /// It is killed (SIGKILL).
+    /// Kill the leader (SIGKILL).
     Kill,
 }
 
-/// How long a leader is left alone, and how long the place of one that was ended stays empty.
+/// How long a leader runs before it is ended, and how long it is down before it is started again.
 const LEADS_FOR: Duration = Duration::from_secs(3);
 const AWAY_FOR: Duration = Duration::from_secs(1);
 
-/// How long there may be no leader.
+/// How long the search for a leader may take.
 const ELECTED_WITHIN: Duration = Duration::from_secs(20);
 
 impl Bench {
     pub(super) fn run(self) -> ExitCode {
-        // The clients share one thread: the nodes need the machine.
+        // All clients run on one thread, to leave the other processors to the nodes.
         let result = block_on(async {
             if self.running {
                 let endpoints = self.endpoints.parse().map_err(|error| error.to_string())?;
@@ -91,12 +93,12 @@ impl Bench {
                 tokio::select! {
                     result = self.measure(&endpoints, None) => result,
                     Err(error) = end_leaders(&mut cluster, self.end_leader) => Err(error),
-                    _ = signals.next() => Err("stopped".to_string()),
+                    _ = signals.next() => Err("the measurement was stopped by a signal".to_string()),
                 }
             } else {
                 tokio::select! {
                     result = self.measure(&endpoints, Some(&mut cluster)) => result,
-                    _ = signals.next() => Err("stopped".to_string()),
+                    _ = signals.next() => Err("the measurement was stopped by a signal".to_string()),
                 }
             };
             cluster.stop().await;
@@ -104,7 +106,7 @@ impl Bench {
         });
         result.map_or_else(
             |error| {
-                complain(error);
+                print_error(error);
                 ExitCode::FAILURE
             },
             |()| ExitCode::SUCCESS,
@@ -114,7 +116,7 @@ impl Bench {
     async fn measure(&self, endpoints: &[String], mut cluster: Option<&mut Cluster>) -> Result<(), String> {
         let [clients, rate, p50, p99, max, gap] = ["clients", "pairs/s", "p50 ms", "p99 ms", "max ms", "gap ms"];
         let [memory, disk] = ["memory", "disk"];
-        say!("{:<8} {clients:>7} {rate:>9} {p50:>9} {p99:>9} {max:>9} {gap:>9} {memory:>9} {disk:>9}", "");
+        outln!("{:<8} {clients:>7} {rate:>9} {p50:>9} {p99:>9} {max:>9} {gap:>9} {memory:>9} {disk:>9}", "");
         for &clients in &self.clients {
             self.row("", endpoints, clients, sleep(self.time), cluster.as_deref()).await?;
             if self.crowd > 0 {
@@ -126,8 +128,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Measures so many clients until something is over, and prints a line; with what the node that takes most has in use
-    /// then, if the nodes are ours.
+    /// Measures `clients` clients until `until` resolves, and prints a row. The row includes the
+    /// memory and disk space of the node that uses most, if this process has started the nodes.
     async fn row(
         &self,
         name: &str,
@@ -143,8 +145,8 @@ impl Bench {
         latencies.sort_unstable();
         let at = |share: f64| {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
-            let place = (latencies.len().saturating_sub(1) as f64 * share) as usize;
-            latencies.get(place).map_or(0.0, |latency| latency.as_secs_f64() * 1000.0)
+            let rank = (latencies.len().saturating_sub(1) as f64 * share) as usize;
+            latencies.get(rank).map_or(0.0, |latency| latency.as_secs_f64() * 1000.0)
         };
         #[expect(clippy::cast_precision_loss)]
         let rate = latencies.len() as f64 / time.as_secs_f64();
@@ -154,12 +156,12 @@ impl Bench {
             |bytes: Vec<u64>| bytes.into_iter().max().map_or("-".to_string(), |bytes| format!("{} MB", bytes >> 20));
         let [memory, disk] =
             [cluster.map(Cluster::memory), cluster.map(Cluster::disk)].map(Option::unwrap_or_default).map(most);
-        say!("{name:<8} {clients:>7} {rate:>9.0} {p50:>9.2} {p99:>9.2} {max:>9.2} {gap:>9.2} {memory:>9} {disk:>9}");
+        outln!("{name:<8} {clients:>7} {rate:>9.0} {p50:>9.2} {p99:>9.2} {max:>9.2} {gap:>9.2} {memory:>9} {disk:>9}");
         Ok(())
     }
 }
 
-/// Ends one leader after the other, for as long as it is let.
+/// Ends one leader after the other, until this future is dropped.
 async fn end_leaders(cluster: &mut Cluster, how: Option<Ending>) -> Result<(), String> {
     let Some(how) = how else { return pending().await };
     loop {
@@ -168,7 +170,7 @@ async fn end_leaders(cluster: &mut Cluster, how: Option<Ending>) -> Result<(), S
     }
 }
 
-/// Where the leader serves clients, as soon as there is one.
+/// The leader's client address, as soon as a node knows a leader.
 async fn leader(endpoints: &[String]) -> Result<String, String> {
     let deadline = Instant::now() + ELECTED_WITHIN;
     while Instant::now() < deadline {
@@ -180,11 +182,12 @@ async fn leader(endpoints: &[String]) -> Result<String, String> {
         }
         sleep(Duration::from_millis(100)).await;
     }
-    Err(format!("no node knew a leader for {ELECTED_WITHIN:?}"))
+    Err(format!("no node knew a leader within {ELECTED_WITHIN:?}"))
 }
 
-/// Lets `clients` clients run until something is over, and returns when each acquire+release pair was done, and how long
-/// it took; and how long that was measured, from after the warm-up on.
+/// Runs `clients` clients for the warm-up and then until `until` resolves. Returns the time of
+/// completion and the latency of each acquire+release pair that began after the warm-up, and the
+/// time from the end of the warm-up to the end of `until`.
 async fn closed_loop(
     endpoints: &[String],
     clients: usize,
@@ -195,7 +198,7 @@ async fn closed_loop(
     for _ in 0..clients {
         connected.push(Client::connect(endpoints, Options::default()).await.map_err(|error| error.to_string())?);
     }
-    // The first pair of each opens its session; it is not measured.
+    // The first pair of each client also opens its session; the warm-up excludes it.
     let warm = Instant::now() + warm_up;
     let is_over = Arc::new(AtomicBool::new(false));
     let mut tasks = tokio::task::JoinSet::new();

@@ -1,8 +1,9 @@
-//! A command that runs under a lock, and must not outlive it.
+//! A command that runs under a lock and must not outlive it.
 //!
-//! The child leads a process group of its own, so that a signal reaches everything it started. Between this process
-//! and the command stands one `exec`: `palisade run-with-parent`, which asks the kernel to kill it if its parent dies. What
-//! the command has started by then is the [`watchdog`](super::watchdog)'s business.
+//! The child leads a process group of its own, so that a signal reaches everything it started.
+//! `palisade lock` starts the command through `palisade run-with-parent`, which asks the kernel to
+//! kill it if its parent dies and then replaces itself by the command (`exec`). The
+//! [`watchdog`](super::watchdog) kills the processes that the command has started by then.
 
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -13,23 +14,24 @@ use clap::Args;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getppid, kill_process_group, waitid};
 use tokio::process::{Child, Command};
 
-use super::complain;
+use super::print_error;
 use super::signals::signals_of;
-use super::terminal::Lent;
+use super::terminal::ForegroundGuard;
 
 /// A running command.
 pub(super) struct LockedCommand {
     child: Child,
     group: Option<Pid>,
-    terminal: Option<Lent>,
+    terminal: Option<ForegroundGuard>,
     ended: bool,
 }
 
-/// Why a command does not go on by itself.
+/// Why the kernel stopped a command.
 pub(super) enum Stopped {
-    /// It was suspended, and goes on now: its lock would run out otherwise.
+    /// The command was suspended, and has been resumed: its lock would expire otherwise.
     Suspended,
-    /// It wants the terminal, which is not ours to give.
+    /// The command uses the terminal, but this process is in the background and cannot hand the
+    /// terminal over.
     WantsTerminal,
 }
 
@@ -47,15 +49,17 @@ impl LockedCommand {
             .spawn()?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let mut command = LockedCommand { child, group, terminal: None, ended: false };
-        command.lend_terminal();
+        command.give_terminal();
         Ok(command)
     }
 
-    /// Lets the command have the terminal, if it is ours; says whether it has it.
-    pub(super) fn lend_terminal(&mut self) -> bool {
+    /// Moves the command to the foreground of the terminal, if this process is there. Returns
+    /// whether the command is in the foreground.
+    pub(super) fn give_terminal(&mut self) -> bool {
         if self.terminal.is_none() && !self.ended {
-            self.terminal = self.group.and_then(Lent::to);
-            // It may have talked to the terminal before it was its own, and been stopped for it.
+            self.terminal = self.group.and_then(ForegroundGuard::give_to);
+            // The kernel may have stopped the command for using the terminal before it was in the
+            // foreground.
             if self.terminal.is_some() {
                 self.signal(Signal::CONT);
             }
@@ -63,20 +67,20 @@ impl LockedCommand {
         self.terminal.is_some()
     }
 
-    /// Its process group.
+    /// The command's process group.
     pub(super) fn group(&self) -> Option<Pid> {
         self.group
     }
 
-    /// Waits for the command's end. The terminal is ours again then.
+    /// Waits for the command's end, and then takes the terminal back.
     pub(super) async fn wait(&mut self) -> std::io::Result<ExitStatus> {
         let status = self.child.wait().await;
         (self.ended, self.terminal) = (true, None);
         status
     }
 
-    /// If the command was stopped, why. Who was suspended (Ctrl-Z) goes on.
-    pub(super) fn look_after(&self) -> Option<Stopped> {
+    /// Returns why the command is stopped, if it is. Resumes a command that was suspended (Ctrl-Z).
+    pub(super) fn resume_if_suspended(&self) -> Option<Stopped> {
         let group = self.group?;
         let stops = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
         let suspended = match waitid(WaitId::Pid(group), stops).ok()? {
@@ -98,7 +102,7 @@ impl LockedCommand {
     /// Sends a signal to the command and to everything it started.
     pub(super) fn signal(&self, signal: Signal) {
         if let Some(group) = self.group {
-            // A group that is gone needs no signal.
+            // The call fails if the group has already ended, which needs no signal.
             let _ = kill_process_group(group, signal);
         }
     }
@@ -112,28 +116,30 @@ impl Drop for LockedCommand {
     }
 }
 
-/// Whether a process was told to stop and could not yet. One that waits for its child to become another program
-/// (`vfork`, as some shells start everything) cannot; if that child was stopped with it, neither moves again.
+/// Whether a stop signal is pending for a process. A process that waits for the `exec` of its child
+/// (`vfork`, which some shells use for every command) cannot stop yet; if its child was stopped
+/// with it, neither can continue.
 fn is_about_to_stop(process: Pid) -> bool {
     let pending = signals_of(&process.as_raw_nonzero().to_string(), "ShdPnd");
     [Signal::STOP, Signal::TSTP].iter().any(|signal| pending & (1 << (signal.as_raw() - 1)) != 0)
 }
 
-/// This very program, even if its file was replaced while it waited for the lock.
+/// The path of the running program, valid even if its file was replaced while it waited for the
+/// lock.
 pub(super) fn this_program() -> std::io::Result<PathBuf> {
     if cfg!(target_os = "linux") { Ok(PathBuf::from("/proc/self/exe")) } else { std::env::current_exe() }
 }
 
-/// The exit code that passes on how a command ended: its own, or 128 plus the signal that ended it.
+/// The command's exit code, or 128 plus the number of the signal that ended it, as in a shell.
 pub(super) fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }
 
-/// Become COMMAND, and die with the process that started this
+/// Replace this process by COMMAND, which the kernel kills when its parent dies
 #[derive(Debug, Args)]
 pub(super) struct RunWithParent {
-    /// The process to die with
+    /// Process ID of the parent
     parent: i32,
     /// The command and its arguments
     #[arg(last = true, required = true)]
@@ -144,18 +150,20 @@ impl RunWithParent {
     pub(super) fn run(self) -> ExitCode {
         #[cfg(target_os = "linux")]
         if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
-            complain(format!("cannot tie the command to its lock: {error}"));
+            print_error(format!(
+                "cannot ask the kernel to kill the command when its parent dies: {error}; the command was not run"
+            ));
             return ExitCode::from(71);
         }
         if getppid().is_none_or(|parent| parent.as_raw_nonzero().get() != self.parent) {
-            // The parent died before it could be watched.
+            // The parent died before the request above: the kernel would never send the signal.
             return ExitCode::from(76);
         }
         let mut words = self.command.into_iter();
         let Some(program) = words.next() else { return ExitCode::from(64) };
         let error = std::process::Command::new(&program).args(words).exec();
-        complain(format!("cannot run {}: {error}", program.display()));
-        // As a shell has it: 127 not found, 126 found but not to be run.
+        print_error(format!("cannot run {}: {error}", program.display()));
+        // As in a shell: 127 not found, 126 found but not executable.
         ExitCode::from(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
     }
 }

@@ -1,7 +1,8 @@
 //! `palisade dev`: a cluster of real processes on this machine.
 //!
-//! Every node is a `palisade serve` of this very binary, with its own directory and its own log file. The nodes hold
-//! the other end of a pipe: whatever happens to this process, they stop with it.
+//! Every node is a `palisade serve` of the same binary, with its own directory and its own log
+//! file. Each node's standard input is a pipe from this process: when this process ends, even by
+//! SIGKILL, the pipe closes and the node stops.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -14,25 +15,26 @@ use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::signals::StopSignals;
-use super::{block_on, complain};
+use super::{block_on, print_error};
 
-/// How long the cluster may take to have a leader.
+/// How long the cluster may take to elect a leader that all nodes know.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long a node may take to answer.
+/// How long a node may take to answer a status request.
 const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long a node may take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Start a cluster of real processes on this machine, to try things out.
+/// Start a cluster of real processes on this machine, to try things out
 #[derive(Debug, Args)]
 pub(super) struct Dev {
-    /// How many nodes
+    /// Number of nodes
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=9))]
     nodes: u16,
     /// Node i serves clients on PORT+i and other nodes on PORT+100+i
     #[arg(long, value_name = "PORT", default_value_t = 7400, value_parser = clap::value_parser!(u16).range(1..=65_000))]
     port: u16,
-    /// Keep the nodes' directories and logs here; without it they are in a temporary directory and end with this
+    /// Keep the nodes' data directories and logs here; by default they are in a temporary directory
+    /// that is removed at the end
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 }
@@ -40,7 +42,7 @@ pub(super) struct Dev {
 /// A running cluster.
 pub(super) struct Cluster {
     nodes: Vec<Node>,
-    /// Removed at the end, if it is a temporary one.
+    /// The temporary directory, if the nodes use one: removed at the end.
     temporary: Option<tempfile::TempDir>,
 }
 
@@ -56,18 +58,19 @@ struct Node {
 impl Dev {
     pub(super) fn run(self) -> ExitCode {
         block_on(async {
-            // From the beginning: a Ctrl-C that comes while the nodes start must not leave their directory behind.
+            // Listen before the nodes start: a Ctrl-C during the start must not leave their
+            // directory behind.
             let mut stop = match StopSignals::listen() {
                 Ok(stop) => stop,
                 Err(error) => {
-                    complain(format!("cannot listen for signals: {error}"));
+                    print_error(format!("cannot listen for signals: {error}"));
                     return ExitCode::FAILURE;
                 }
             };
             let mut cluster = match Cluster::launch(self.nodes, self.port, self.data, &[]) {
                 Ok(cluster) => cluster,
                 Err(error) => {
-                    complain(error);
+                    print_error(error);
                     return ExitCode::FAILURE;
                 }
             };
@@ -77,13 +80,13 @@ impl Dev {
             };
             let code = match ready {
                 Ok(true) => {
-                    cluster.greet();
+                    cluster.print_usage();
                     cluster.watch(&mut stop).await;
                     ExitCode::SUCCESS
                 }
                 Ok(false) => ExitCode::SUCCESS,
                 Err(error) => {
-                    complain(error);
+                    print_error(error);
                     ExitCode::FAILURE
                 }
             };
@@ -94,7 +97,8 @@ impl Dev {
 }
 
 impl Cluster {
-    /// Starts the nodes, each with these arguments beside its own, and waits until one of them leads.
+    /// Starts the nodes, each with these additional arguments, and waits until all of them know a
+    /// leader.
     pub(super) async fn start(
         nodes: u16,
         port: u16,
@@ -110,34 +114,37 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Starts the nodes.
+    /// Starts the nodes, and does not wait for a leader.
     fn launch(nodes: u16, port: u16, data: Option<PathBuf>, arguments: &[String]) -> Result<Cluster, String> {
-        // Another cluster on these ports would answer for this one.
+        // Check all ports first: another cluster on these ports would answer in the place of this
+        // one.
         for port in (1..=nodes).flat_map(|id| [port + id, port + 100 + id]) {
             TcpListener::bind(("127.0.0.1", port)).map_err(|error| {
                 format!(
-                    "cannot listen on port {port}: {error}; is a cluster running already? --port takes another range"
+                    "cannot listen on port {port}: {error}; if another cluster runs there, choose other ports with --port"
                 )
             })?;
         }
         let temporary = match data {
             Some(_) => None,
-            None => Some(tempfile::tempdir().map_err(|error| format!("cannot make a temporary directory: {error}"))?),
+            None => Some(tempfile::tempdir().map_err(|error| format!("cannot create a temporary directory: {error}"))?),
         };
         let data = data.unwrap_or_else(|| temporary.as_ref().map_or_else(PathBuf::new, |dir| dir.path().to_path_buf()));
-        std::fs::create_dir_all(&data).map_err(|error| format!("cannot make {}: {error}", data.display()))?;
+        std::fs::create_dir_all(&data)
+            .map_err(|error| format!("cannot create the directory {}: {error}", data.display()))?;
         let data = data.canonicalize().unwrap_or(data);
         let start = |id| Node::start(id, nodes, port, &data, arguments);
         let nodes = (1..=nodes).map(start).collect::<Result<_, _>>()?;
         Ok(Cluster { nodes, temporary })
     }
 
-    /// Where the nodes serve clients.
+    /// The nodes' client addresses.
     pub(super) fn endpoints(&self) -> Vec<String> {
         self.nodes.iter().map(|node| node.client_addr.clone()).collect()
     }
 
-    /// How much memory each node has in use, in bytes, as far as the system says.
+    /// Resident memory of each node, in bytes; without the nodes for which the system does not
+    /// report it.
     pub(super) fn memory(&self) -> Vec<u64> {
         let of = |pid: u32| {
             let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -147,7 +154,7 @@ impl Cluster {
         self.nodes.iter().filter_map(|node| of(node.child.id()?)).collect()
     }
 
-    /// How much of its disk each node has in use, in bytes.
+    /// Disk space that each node's directory uses, in bytes.
     pub(super) fn disk(&self) -> Vec<u64> {
         let of = |directory: &Path| {
             let files = std::fs::read_dir(directory).ok()?.filter_map(|entry| entry.ok()?.metadata().ok());
@@ -164,12 +171,15 @@ impl Cluster {
                 let status = palisade_client::status(&node.client_addr, STATUS_TIMEOUT).await.ok();
                 following += usize::from(status.is_some_and(|status| status.leader.is_some()));
             }
-            // Looked at last: whoever answered is one of these.
+            // Check the processes last: if all still run, the answers above came from them.
             for node in &mut self.nodes {
                 if let Ok(Some(status)) = node.child.try_wait() {
                     let log = std::fs::read_to_string(&node.log).unwrap_or_default();
-                    let last = log.lines().last().unwrap_or("its log is empty");
-                    return Err(format!("node {} ended at once ({status}): {last}", node.id));
+                    let last = log.lines().last().unwrap_or("(its log is empty)");
+                    return Err(format!(
+                        "node {} ended during the start ({status}); last line of its log: {last}",
+                        node.id
+                    ));
                 }
             }
             if following == self.nodes.len() {
@@ -177,49 +187,52 @@ impl Cluster {
             }
             if Instant::now() > deadline {
                 let log = self.nodes.first().map(|node| node.log.display().to_string()).unwrap_or_default();
-                return Err(format!("no leader after {START_TIMEOUT:?}; the nodes' logs are beside {log}"));
+                return Err(format!(
+                    "the nodes did not all know a leader after {START_TIMEOUT:?}; their logs are in the directory of {log}"
+                ));
             }
             sleep(Duration::from_millis(20)).await;
         }
     }
 
-    fn greet(&self) {
+    fn print_usage(&self) {
         let urls: Vec<String> = self.nodes.iter().map(|node| format!("http://{}", node.client_addr)).collect();
         let Some(url) = urls.first() else { return };
-        say!("ready {}", urls.join(" "));
-        say!("");
-        say!("Try, in another terminal:");
-        say!("  curl -sL -X POST {url}/v1/locks/tea/acquire -d '{{\"ttl_ms\":60000,\"owner\":\"me\"}}'");
-        say!("  curl -sL {url}/v1/locks/tea");
+        outln!("ready {}", urls.join(" "));
+        outln!("");
+        outln!("Try, in another terminal:");
+        outln!("  curl -sL -X POST {url}/v1/locks/tea/acquire -d '{{\"ttl_ms\":60000,\"owner\":\"me\"}}'");
+        outln!("  curl -sL {url}/v1/locks/tea");
         let program = program();
         let endpoints = self.endpoints().join(",");
-        say!("  {program} lock report --endpoints {endpoints} -- sh -c 'echo token $PALISADE_TOKEN; sleep 5'");
-        say!("  {program} status --endpoints {endpoints}");
-        say!("");
-        say!("Kill a node, the leader too, and nobody will notice:");
+        outln!("  {program} lock report --endpoints {endpoints} -- sh -c 'echo token $PALISADE_TOKEN; sleep 5'");
+        outln!("  {program} status --endpoints {endpoints}");
+        outln!("");
+        outln!("Kill any one node, even the leader: the cluster goes on serving clients.");
         for node in &self.nodes {
             let pid = node.child.id().map_or_else(String::new, |pid| pid.to_string());
-            say!(
+            outln!(
                 "  kill -9 {pid:<9} # node {}, clients on {}, log in {}",
                 node.id,
                 node.client_addr,
                 node.log.display()
             );
         }
-        say!("The command that starts it again will be printed here. Ctrl-C stops the cluster.");
+        outln!("This terminal then shows the command that starts the node again. Ctrl-C stops the cluster.");
         if let Some(temporary) = &self.temporary {
-            say!("Data is in {} and goes away with the cluster; --data DIR keeps it.", temporary.path().display());
+            let directory = temporary.path().display();
+            outln!("The data is in {directory} and is removed when the cluster stops; --data DIR keeps it.");
         }
     }
 
-    /// Tells of nodes that end, until the user has enough.
+    /// Reports nodes that end, until a stop signal comes.
     async fn watch(&mut self, stop: &mut StopSignals) {
-        let mut told = vec![false; self.nodes.len()];
+        let mut reported = vec![false; self.nodes.len()];
         loop {
-            for (node, told) in self.nodes.iter_mut().zip(&mut told) {
-                if let (false, Ok(Some(status))) = (*told, node.child.try_wait()) {
-                    *told = true;
-                    node.tell_end(status);
+            for (node, reported) in self.nodes.iter_mut().zip(&mut reported) {
+                if let (false, Ok(Some(status))) = (*reported, node.child.try_wait()) {
+                    *reported = true;
+                    node.report_end(status);
                 }
             }
             tokio::select! {
@@ -229,7 +242,8 @@ impl Cluster {
         }
     }
 
-    /// Ends the leader, if there is one: kills it, or asks it to stop; and starts it again after a while.
+    /// Ends the leader, if there is one: kills it or requests its stop. Starts it again after
+    /// `away_for`.
     pub(super) async fn end_leader(&mut self, kill: bool, away_for: Duration) -> Result<(), String> {
         let leader = self.leader().await;
         let Some(node) = self.nodes.iter_mut().find(|node| Some(node.id) == leader) else { return Ok(()) };
@@ -243,7 +257,7 @@ impl Cluster {
         node.start_again()
     }
 
-    /// Kills a node that does not lead, starts it again, and returns where it serves clients.
+    /// Kills a follower, starts it again, and returns its client address.
     pub(super) async fn restart_follower(&mut self) -> Result<String, String> {
         let leader = self.leader().await;
         let node = self.nodes.iter_mut().find(|node| Some(node.id) != leader).ok_or("there is no follower")?;
@@ -263,10 +277,10 @@ impl Cluster {
         None
     }
 
-    /// Asks every node to stop, and makes those that do not.
+    /// Requests a stop of every node, and kills those that do not stop within [`STOP_TIMEOUT`].
     pub(super) async fn stop(&mut self) {
         for node in &mut self.nodes {
-            // The end of its standard input asks a node to stop.
+            // A node stops when its standard input ends.
             drop(node.child.stdin.take());
         }
         for node in &mut self.nodes {
@@ -305,14 +319,14 @@ impl Node {
         Ok(())
     }
 
-    fn tell_end(&self, status: ExitStatus) {
-        say!("node {} ended ({status}); its log is {}. Start it again with", self.id, self.log.display());
+    fn report_end(&self, status: ExitStatus) {
+        outln!("node {} ended ({status}); its log is {}. To start it again:", self.id, self.log.display());
         let words: Vec<String> = self.arguments.iter().map(|word| quoted(word)).collect();
-        say!("  {} serve {}", program(), words.join(" "));
+        outln!("  {} serve {}", program(), words.join(" "));
     }
 }
 
-/// Starts a node's process, which logs to this file.
+/// Starts a node's process, whose standard error is appended to this file.
 fn launch(arguments: &[String], log: &Path) -> Result<Child, String> {
     let cannot = |what: &str, error: std::io::Error| format!("cannot {what}: {error}");
     let file = File::options().create(true).append(true).open(log).map_err(|e| cannot("write the log file", e))?;
@@ -323,19 +337,19 @@ fn launch(arguments: &[String], log: &Path) -> Result<Child, String> {
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(file)
-        // Ctrl-C in the terminal is for the cluster as a whole: it stops the nodes in good order.
+        // Keep the terminal's Ctrl-C away from the nodes: this process gets it and stops them all.
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
         .map_err(|e| cannot("start a node", e))
 }
 
-/// This program, as the user would call it.
+/// The path of this program, quoted for a shell.
 fn program() -> String {
     std::env::current_exe().map_or_else(|_| "palisade".to_string(), |path| quoted(&path.display().to_string()))
 }
 
-/// A word as a shell takes it.
+/// A word, quoted for a shell if necessary.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
     if word.chars().all(plain) { word.to_string() } else { format!("'{}'", word.replace('\'', "'\\''")) }

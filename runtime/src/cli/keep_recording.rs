@@ -1,4 +1,5 @@
-//! `palisade keep-recording`, hidden: the other end of a node's recording (`recording::keeper`).
+//! `palisade keep-recording`, hidden: the process that writes a node's recording to its file
+//! (`recording::keeper`).
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -8,18 +9,18 @@ use std::process::ExitCode;
 use clap::Args;
 use palisade::recording;
 
-/// Write down what standard input says.
+/// Copy a recording from standard input to standard output
 #[derive(Debug, Args)]
 pub(super) struct KeepRecording {
-    /// The file to make if something had to be left out
+    /// The file to create if records had to be dropped
     cut: PathBuf,
-    /// How many bytes to write down at the most
+    /// Maximum number of bytes to write
     length: u64,
 }
 
 impl KeepRecording {
     pub(super) fn run(self) -> ExitCode {
-        // Past the standard library's buffer, which would search all of it for line ends.
+        // Bypass the standard library's line buffer, which would search all bytes for line ends.
         let file = std::io::stdout().as_fd().try_clone_to_owned().map(File::from);
         match file.and_then(|file| recording::keep(std::io::stdin().lock(), file, recording::QUEUE, self.length)) {
             Ok(true) => ExitCode::SUCCESS,

@@ -1,9 +1,10 @@
 //! `palisade lock`: run a command under a lock.
 //!
-//! The command runs only while the lock is certainly held. When the lease cannot be renewed, the command gets
-//! SIGTERM with a fifth of the TTL left (at most 5 s) of the time for which the lock can be trusted, and SIGKILL before
-//! that is over: nobody else can be granted the lock while it still runs. That time ends a margin before the lease does
-//! ([`palisade_client::margin`]), and is counted on a clock that goes on while the machine sleeps.
+//! The command runs only while the lock is certainly held. The lock can be trusted until a margin
+//! before the lease ends ([`palisade_client::margin`]), measured on a clock that advances while the
+//! machine sleeps. If the lease cannot be renewed, the command gets SIGTERM when a fifth of the TTL
+//! (at most 5 s) is left of that time, and SIGKILL before the time is over: no other session can be
+//! granted the lock while the command still runs.
 
 use std::ffi::OsString;
 use std::future::pending;
@@ -22,33 +23,35 @@ use super::child::{self, LockedCommand, Stopped};
 use super::connect::{self, Endpoints};
 use super::signals::StopSignals;
 use super::watchdog::Watchdog;
-use super::{block_on, complain};
+use super::{block_on, print_error};
 
-/// The lock was lost while the command ran.
+/// Exit code: the lock was lost while the command ran.
 const EXIT_LOST: u8 = 76;
-/// How long giving back may take before it is left to the TTL.
-const FAREWELL: Duration = Duration::from_secs(2);
-/// The most time that a command gets between SIGTERM and SIGKILL.
+/// How long the last requests may take (release, close, who holds the lock). A lock whose release
+/// times out expires with its TTL.
+const FINAL_REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+/// The longest time between SIGTERM and SIGKILL for the command.
 const GRACE: Duration = Duration::from_secs(5);
-/// The same when the lock is already lost, because its session was ended.
+/// The same time if the lock is already lost because its session was ended.
 const GRACE_WHEN_LOST: Duration = Duration::from_millis(200);
 
 /// Run a command under a lock
 ///
-/// PALISADE_KEY and PALISADE_TOKEN, the fencing token, are in the command's environment, and its exit code is passed
-/// on. 69: no node could be reached. 75: the lock was not granted in time. 76: the lock was lost; the command got
-/// SIGTERM, then SIGKILL, before the TTL ran out.
+/// The command's environment has PALISADE_KEY and PALISADE_TOKEN, the fencing token. The exit code
+/// is that of the command, or 69: no node could be reached; 75: the lock was not granted in time;
+/// 76: the lock was lost, and the command got SIGTERM, then SIGKILL, before the TTL ran out.
 #[derive(Debug, Args)]
 pub(super) struct Lock {
-    /// What to lock
+    /// Key of the lock
     key: String,
-    /// How long the lock outlives a holder that was not heard of
+    /// Time to live: the lock is freed when the cluster has received no keepalive from the holder
+    /// for this long
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
     ttl: Duration,
-    /// How long to wait for the lock: a time, 0s for not at all, or `forever`
+    /// How long to wait for the lock: a time, `0s` to try once, or `forever`
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_wait)]
     wait: Wait,
-    /// Who to show as the holder; by default this host and process
+    /// Name of the holder, shown to other clients; by default HOSTNAME:PID
     #[arg(long, value_name = "NAME")]
     owner: Option<String>,
     #[command(flatten)]
@@ -64,14 +67,14 @@ enum Wait {
     Forever,
 }
 
-/// How often the watchdog is told of the lease, and to look whether a command that waits for the terminal can have it.
-const GLANCE: Duration = Duration::from_millis(200);
+/// How often the watchdog gets the end of the lease, and how often the command's state is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How it ended.
+/// How the command ended.
 enum End {
-    /// By itself, or by a signal that was passed on; with this exit code.
+    /// By itself, or by a signal that was forwarded; with this exit code.
     Ended(u8),
-    /// The lock was lost, and the command was stopped.
+    /// The lock was lost, and the command was stopped for it.
     Lost,
 }
 
@@ -84,7 +87,7 @@ impl Lock {
         let mut signals = match StopSignals::listen() {
             Ok(signals) => signals,
             Err(error) => {
-                complain(format!("cannot listen for signals: {error}"));
+                print_error(format!("cannot listen for signals: {error}"));
                 return 71;
             }
         };
@@ -103,26 +106,26 @@ impl Lock {
             Ok(Ok(guard)) => self.run_under(guard, &mut signals).await,
             Ok(Err(error @ Error::TimedOut { .. })) => {
                 let holder = self.holder(&client).await;
-                complain(format!("{}: {error}{holder}", self.key));
+                print_error(format!("{}: {error}{holder}", self.key));
                 connect::exit_code(&error)
             }
             Ok(Err(error)) => self.not_locked(&error),
             Err(signal) => interrupted(signal),
         };
-        // Whatever is still claimed is given back.
-        let _ = timeout(FAREWELL, client.close()).await;
+        // Closing the session releases every claim that is left.
+        let _ = timeout(FINAL_REQUEST_TIMEOUT, client.close()).await;
         code
     }
 
-    /// Finds the cluster, for as long as the lock may be waited for.
+    /// Connects to the cluster; with `--wait forever`, retries until a node can be reached.
     async fn connect(&self) -> Result<Client, Error> {
         let endpoints = self.endpoints.parse()?;
-        let mut told = false;
+        let mut reported = false;
         loop {
             match Client::connect(&endpoints, Options::default()).await {
                 Err(error @ Error::Unreachable { .. }) if matches!(self.wait, Wait::Forever) => {
-                    if !std::mem::replace(&mut told, true) {
-                        complain(format!("{error}; trying on"));
+                    if !std::mem::replace(&mut reported, true) {
+                        print_error(format!("{error}; retrying until a node answers, because of --wait forever"));
                     }
                 }
                 other => return other,
@@ -140,58 +143,67 @@ impl Lock {
     }
 
     fn not_locked(&self, error: &Error) -> u8 {
-        complain(format!("{}: {error}", self.key));
+        print_error(format!("{}: {error}", self.key));
         connect::exit_code(error)
     }
 
-    /// Who stands in the way, if that can be learned.
+    /// The end of an error message: the lock's holder, if a node answers with it.
     async fn holder(&self, client: &Client) -> String {
         let read = client.show_lock(self.key.as_str(), Consistency::Linearizable);
-        let Ok(Ok(LockView { holder: Some(holder), queue, .. })) = timeout(FAREWELL, read).await else {
+        let Ok(Ok(LockView { holder: Some(holder), queue, .. })) = timeout(FINAL_REQUEST_TIMEOUT, read).await else {
             return String::new();
         };
-        format!("; it is held by {:?} with token {}, and {} wait for it", holder.owner, holder.token, queue.len())
+        let (owner, token, waiters) = (&holder.owner, holder.token, queue.len());
+        format!("; the lock is held by {owner:?} with token {token}; sessions waiting for it: {waiters}")
     }
 
     async fn run_under(&self, guard: Guard, signals: &mut StopSignals) -> u8 {
         let environment = [("PALISADE_KEY", self.key.clone()), ("PALISADE_TOKEN", guard.token().to_string())];
-        // It is there before the command is.
+        // Start the watchdog first, so that it watches the command from the beginning.
         let watchdog = match Watchdog::start(self.ttl) {
             Ok(watchdog) => Some(watchdog),
             Err(error) => {
-                complain(format!("cannot start the watchdog: {error}; the command runs without one"));
+                print_error(format!(
+                    "cannot start the watchdog: {error}; the command runs without one: if palisade lock is killed or stopped, \
+                     processes of the command can outlive the lock"
+                ));
                 None
             }
         };
         let end = match LockedCommand::start(&self.command, &environment) {
             Ok(child) => self.watch(child, watchdog, &guard, signals).await,
             Err(error) => {
-                complain(format!("cannot run {}: {error}", self.command[0].display()));
+                print_error(format!("cannot run {}: {error}", self.command[0].display()));
                 End::Ended(126)
             }
         };
         match end {
             End::Ended(code) => {
-                self.give_back(guard).await;
+                self.release(guard).await;
                 code
             }
             End::Lost => {
-                // Nobody works under it any more. If the session still lives, nobody needs to wait for its end.
-                let _ = timeout(FAREWELL, guard.release()).await;
+                // The command has ended. If the session still exists, releasing the lock spares the
+                // waiters the TTL.
+                let _ = timeout(FINAL_REQUEST_TIMEOUT, guard.release()).await;
                 EXIT_LOST
             }
         }
     }
 
-    async fn give_back(&self, guard: Guard) {
-        match timeout(FAREWELL, guard.release()).await {
+    async fn release(&self, guard: Guard) {
+        match timeout(FINAL_REQUEST_TIMEOUT, guard.release()).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => complain(format!("{}: {error}", self.key)),
-            Err(_) => complain(format!("{}: nobody answers; the lock is free when its TTL runs out", self.key)),
+            Ok(Err(error)) => print_error(format!("{}: cannot release the lock: {error}", self.key)),
+            Err(_) => print_error(format!(
+                "{}: no node confirmed the release within {FINAL_REQUEST_TIMEOUT:?}; if it did not arrive, the lock expires \
+                 within its TTL of {:?}",
+                self.key, self.ttl
+            )),
         }
     }
 
-    /// Waits for the command's end, and sees to it that it comes before the lock's.
+    /// Waits for the command's end, and stops the command before the lease ends.
     async fn watch(
         &self,
         mut child: LockedCommand,
@@ -200,13 +212,15 @@ impl Lock {
         signals: &mut StopSignals,
     ) -> End {
         let mut children = signal(SignalKind::child()).ok();
-        // Handled, so that it does nothing: who suspends this process would lose the lock.
+        // A handler that does nothing keeps SIGTSTP from suspending this process, which would lose
+        // the lock.
         let _suspended = signal(SignalKind::from_raw(Signal::TSTP.as_raw())).ok();
         let (mut wants_terminal, mut was_suspended) = (false, false);
         let status = loop {
             if wants_terminal {
-                // A shell says nothing when it brings a running job to the foreground.
-                wants_terminal = !child.lend_terminal();
+                // A shell sends no signal when it brings a running job to the foreground: try
+                // again.
+                wants_terminal = !child.give_terminal();
             }
             if let (Some(watchdog), Some(group), Some(until)) = (&mut watchdog, child.group(), guard.trusted_until()) {
                 watchdog.allow(group, until).await;
@@ -216,29 +230,35 @@ impl Lock {
                 signal = signals.next() => child.signal(signal),
                 Some(()) = next(&mut children) => {}
                 () = endangered(guard, grace(self.ttl)) => break None,
-                // The watchdog hears often enough that the lease was renewed, also when the machine was suspended. And a
-                // stop that nobody tells of is noticed.
-                () = sleep(GLANCE.min(self.ttl / 8)) => {
-                    // Who stops a process group stops one process after the other: some may have been stopped since.
+                // Pass each renewal on to the watchdog in time, also after the machine was
+                // suspended, and notice a stop of the command for which no SIGCHLD arrived.
+                () = sleep(POLL_INTERVAL.min(self.ttl / 8)) => {
+                    // A stop signal reaches the processes of a group one after the other: some may
+                    // have stopped since.
                     if std::mem::take(&mut was_suspended) {
                         child.signal(Signal::CONT);
                     }
                 }
             }
-            match child.look_after() {
+            match child.resume_if_suspended() {
                 Some(Stopped::Suspended) => {
                     was_suspended = true;
-                    complain("a command under a lock cannot be suspended: it goes on");
+                    print_error(
+                        "a command under a lock cannot be suspended, because its lease would run out: resumed it",
+                    );
                 }
                 Some(Stopped::WantsTerminal) => {
                     wants_terminal = true;
-                    complain("the command wants the terminal: bring it to the foreground");
+                    print_error(
+                        "the command is stopped because it uses the terminal: bring this job to the foreground (fg)",
+                    );
                 }
                 None => {}
             }
         };
         let end = match status {
-            // Killed, and the lease is over: by the watchdog, while this process did not move.
+            // SIGKILL after the end of the lease: the watchdog killed the command while this
+            // process was stopped.
             Some(Ok(status)) if status.signal() == Some(Signal::KILL.as_raw()) && !guard.is_valid() => End::Lost,
             Some(status) => End::Ended(ended(status)),
             None => stop(&mut child, guard).await,
@@ -250,7 +270,7 @@ impl Lock {
     }
 }
 
-/// The next signal, if they can be listened for.
+/// The next signal; never, if the handler could not be installed.
 async fn next(signals: &mut Option<Signals>) -> Option<()> {
     match signals {
         Some(signals) => signals.recv().await,
@@ -258,7 +278,8 @@ async fn next(signals: &mut Option<Signals>) -> Option<()> {
     }
 }
 
-/// The lock cannot be held any longer: the command has to stop while it still is.
+/// Stops the command because the lease cannot be renewed: SIGTERM now, SIGKILL while the lock can
+/// still be trusted.
 async fn stop(child: &mut LockedCommand, guard: &Guard) -> End {
     let rest = if guard.is_valid() { guard.remaining() * 3 / 4 } else { GRACE_WHEN_LOST };
     let deadline = BootInstant::now() + rest;
@@ -266,12 +287,15 @@ async fn stop(child: &mut LockedCommand, guard: &Guard) -> End {
     let stopped = async {
         let _ = child.wait().await;
     };
-    let told = async {
-        complain(format!("the lock cannot be held any longer; the command has {} ms to stop", rest.as_millis()));
+    let report = async {
+        let rest = rest.as_millis();
+        print_error(format!(
+            "the lock cannot be held any longer; sent SIGTERM to the command, SIGKILL follows in {rest} ms"
+        ));
         pending().await
     };
-    tokio::select! { biased; () = stopped => {}, () = told => {}, () = sleep_until(deadline) => {} }
-    // Whatever the command started and left behind must not go on without the lock either.
+    tokio::select! { biased; () = stopped => {}, () = report => {}, () = sleep_until(deadline) => {} }
+    // Processes that the command has started must not run on without the lock either.
     child.signal(Signal::KILL);
     let _ = child.wait().await;
     End::Lost
@@ -281,18 +305,19 @@ fn ended(status: std::io::Result<std::process::ExitStatus>) -> u8 {
     match status {
         Ok(status) => child::exit_code(status),
         Err(error) => {
-            complain(format!("cannot learn how the command ended: {error}"));
+            print_error(format!("cannot read the command's exit status: {error}"));
             71
         }
     }
 }
 
-/// How much of the lease is kept for stopping the command.
+/// How much of the lease is reserved for stopping the command.
 fn grace(ttl: Duration) -> Duration {
     (ttl / 5).min(GRACE)
 }
 
-/// Resolves when no more than `grace` is left of the lease, or it is lost.
+/// Resolves when at most `grace` is left of the time for which the lock can be trusted, or when the
+/// lock is lost.
 async fn endangered(guard: &Guard, grace: Duration) {
     let lost = guard.lost();
     tokio::pin!(lost);

@@ -1,4 +1,4 @@
-//! `palisade members` and `palisade transfer`: who belongs to the cluster, and who leads it.
+//! `palisade members` and `palisade transfer`: membership changes and leadership transfer.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -13,14 +13,15 @@ use tokio::time::sleep;
 
 use super::connect::{self, Endpoints};
 use super::show::print_json;
-use super::{block_on, complain};
+use super::{block_on, print_error};
 
-/// How long to try again what will pass by itself: a change under way, a new leader.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to repeat a request after a temporary refusal: another change in progress, a new
+/// leader.
+const RETRY_FOR: Duration = Duration::from_secs(10);
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Show and change who belongs to the cluster, one server at a time
+/// List the cluster's members and change the membership, one server at a time
 #[derive(Debug, Args)]
 pub(super) struct Members {
     #[command(subcommand)]
@@ -29,13 +30,13 @@ pub(super) struct Members {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List the members, as the leader knows them
+    /// List the members according to the leader, or to another node if no endpoint leads
     List(List),
-    /// Let a new server learn: it is sent everything, and counts for nothing yet
+    /// Add a server as a learner: it receives the log, and has no vote until it is promoted
     Add(Add),
-    /// Make a learner a voter, as soon as it has nearly all of the log
+    /// Make a learner a voter as soon as it has caught up with the log
     Promote(Promote),
-    /// Remove a member for ever: its number never comes back
+    /// Remove a member for good: its node ID cannot be used again
     Remove(Remove),
 }
 
@@ -43,14 +44,15 @@ enum Action {
 struct List {
     #[command(flatten)]
     endpoints: Endpoints,
-    /// For machines
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Args)]
 struct Add {
-    /// The new server's number, which no member ever had, and where other nodes reach it: 4=HOST:PORT
+    /// The new server's node ID, which no member ever had, and the address at which other nodes
+    /// reach it: 4=HOST:PORT
     #[arg(value_parser = parse_member)]
     member: AddMember,
     #[command(flatten)]
@@ -59,9 +61,9 @@ struct Add {
 
 #[derive(Debug, Args)]
 struct Promote {
-    /// The learner's number
+    /// The learner's node ID
     id: u16,
-    /// How long to wait until it has caught up
+    /// How long to wait for the learner to catch up
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = humantime::parse_duration)]
     wait: Duration,
     #[command(flatten)]
@@ -70,16 +72,16 @@ struct Promote {
 
 #[derive(Debug, Args)]
 struct Remove {
-    /// The member's number
+    /// The member's node ID
     id: u16,
     #[command(flatten)]
     endpoints: Endpoints,
 }
 
-/// Let the leader hand over to another voter, without an election timeout
+/// Transfer leadership to another voter, without waiting for an election timeout
 #[derive(Debug, Args)]
 pub(super) struct Transfer {
-    /// To this voter; otherwise to the one that is most up to date
+    /// Node ID of the voter to transfer to; by default the voter that is most up to date
     #[arg(long, value_name = "N")]
     to: Option<u16>,
     #[command(flatten)]
@@ -93,8 +95,8 @@ impl Members {
                 Action::List(List { endpoints, json }) => list(&endpoints, json).await,
                 Action::Add(Add { member, endpoints }) => {
                     let id = member.id;
-                    let members = change(&endpoints, MemberChange::Add(member), PATIENCE).await?;
-                    say!("node {id} learns now; it counts when it is promoted: palisade members promote {id}");
+                    let members = change(&endpoints, MemberChange::Add(member), RETRY_FOR).await?;
+                    outln!("node {id} is a learner now; to make it a voter: palisade members promote {id}");
                     print(&members.members);
                     Ok(())
                 }
@@ -103,8 +105,8 @@ impl Members {
                     Ok(())
                 }
                 Action::Remove(Remove { id, endpoints }) => {
-                    let members = change(&endpoints, MemberChange::Remove { id }, PATIENCE).await?;
-                    say!("node {id} is removed; stop it, and do not use its number or its data directory again");
+                    let members = change(&endpoints, MemberChange::Remove { id }, RETRY_FOR).await?;
+                    outln!("node {id} is removed; stop it, and do not use its node ID or its data directory again");
                     print(&members.members);
                     Ok(())
                 }
@@ -117,43 +119,45 @@ impl Members {
 impl Transfer {
     pub(super) fn run(self) -> ExitCode {
         end(block_on(async {
-            // Asked once, of the leader of now: repeated at its successor it would mean another handover.
+            // Send the request once, to the current leader: a repetition at the next leader would
+            // transfer leadership again.
             let leader = leader(&self.endpoints.parse()?).await?;
             let op = Op::Transfer(palisade_client::wire::Transfer { to: self.to });
-            match palisade_client::ask(&leader, op, PATIENCE).await? {
+            match palisade_client::ask(&leader, op, RETRY_FOR).await? {
                 Answer::Transferred(LeaderView { id, client_addr }) => {
-                    say!("node {id} leads now, clients on {}", client_addr.as_deref().unwrap_or("?"));
+                    let client_addr = client_addr.as_deref().unwrap_or("an unknown address");
+                    outln!("node {id} is the leader now and serves clients on {client_addr}");
                 }
-                other => complain(format!("the leader answered with {other:?}")),
+                other => print_error(format!("the leader sent an unexpected answer to the transfer: {other:?}")),
             }
             Ok(())
         }))
     }
 }
 
-/// Where the leader serves clients.
+/// The leader's client address.
 async fn leader(endpoints: &[String]) -> Result<String, Error> {
-    let mut trouble = None;
+    let mut first_error = None;
     for endpoint in endpoints {
         match palisade_client::status(endpoint, connect::NODE_TIMEOUT).await {
             Ok(status) if status.role == "leader" => return Ok(endpoint.clone()),
             Ok(StatusView { leader: Some(LeaderView { client_addr: Some(leader), .. }), .. }) => return Ok(leader),
-            Ok(_) => trouble = trouble.or(Some("no leader is known at the moment".to_owned())),
-            Err(error) => trouble = trouble.or(Some(error.to_string())),
+            Ok(_) => first_error = first_error.or(Some("no node that answered knows a leader; try again".to_owned())),
+            Err(error) => first_error = first_error.or(Some(error.to_string())),
         }
     }
-    Err(Error::Unreachable { after: connect::NODE_TIMEOUT, trouble: trouble.unwrap_or_default() })
+    Err(Error::Unreachable { after: connect::NODE_TIMEOUT, trouble: first_error.unwrap_or_default() })
 }
 
-/// Asks for the change until it is done, as long as what is in the way passes by itself.
-async fn change(endpoints: &Endpoints, change: MemberChange, patience: Duration) -> Result<MembersView, Error> {
+/// Requests the change, and repeats the request for `retry_for` while the refusals are temporary.
+async fn change(endpoints: &Endpoints, change: MemberChange, retry_for: Duration) -> Result<MembersView, Error> {
     let client = Client::connect(&endpoints.parse()?, Options::default()).await?;
     let begun = Instant::now();
     loop {
         match client.change_members(change.clone()).await {
             Err(Error::Refused(Failure {
                 error: Code::ChangeNotReady | Code::NotCaughtUp | Code::NoMajority, ..
-            })) if begun.elapsed() < patience => {
+            })) if begun.elapsed() < retry_for => {
                 sleep(PAUSE).await;
             }
             result => return result,
@@ -161,10 +165,11 @@ async fn change(endpoints: &Endpoints, change: MemberChange, patience: Duration)
     }
 }
 
-/// The members as the leader has them, or, without one, as anybody has them.
+/// Prints the members according to the leader, or to the first node that answers if no endpoint
+/// leads.
 async fn list(endpoints: &Endpoints, json: bool) -> Result<(), Error> {
     let mut found = None;
-    let mut trouble = Error::Closed;
+    let mut last_error = Error::Closed;
     for endpoint in endpoints.parse()? {
         match palisade_client::status(&endpoint, connect::NODE_TIMEOUT).await {
             Ok(status) => {
@@ -174,10 +179,10 @@ async fn list(endpoints: &Endpoints, json: bool) -> Result<(), Error> {
                     break;
                 }
             }
-            Err(error) => trouble = error,
+            Err(error) => last_error = error,
         }
     }
-    let members = found.ok_or(trouble)?;
+    let members = found.ok_or(last_error)?;
     if json {
         print_json(&MembersView { members });
     } else {
@@ -187,7 +192,7 @@ async fn list(endpoints: &Endpoints, json: bool) -> Result<(), Error> {
 }
 
 fn print(members: &[MemberView]) {
-    say!("{:>5}  {:<9} {:<24} {:<24} {:>12}", "NODE", "STANDING", "NODES", "CLIENTS", "HAS");
+    outln!("{:>5}  {:<9} {:<24} {:<24} {:>12}", "NODE", "STANDING", "PEER ADDRESS", "CLIENT ADDRESS", "MATCHED");
     for member in members {
         let standing = match (member.voter, member.returning) {
             (true, _) => "voter",
@@ -197,13 +202,13 @@ fn print(members: &[MemberView]) {
         let node = NodeId::new(member.id, member.generation).to_string();
         let client = member.client_addr.as_deref().unwrap_or("-");
         let matched = member.matched.map_or_else(|| "-".to_string(), |matched| matched.to_string());
-        say!("{node:>5}  {standing:<9} {:<24} {client:<24} {matched:>12}", member.peer_addr);
+        outln!("{node:>5}  {standing:<9} {:<24} {client:<24} {matched:>12}", member.peer_addr);
     }
 }
 
 fn parse_member(text: &str) -> Result<AddMember, String> {
-    let (id, peer_addr) = text.split_once('=').ok_or_else(|| format!("`{text}` is not N=HOST:PORT"))?;
-    let id = id.trim().parse().map_err(|_| format!("`{id}` is not a node's number"))?;
+    let (id, peer_addr) = text.split_once('=').ok_or_else(|| format!("`{text}` does not have the form N=HOST:PORT"))?;
+    let id = id.trim().parse().map_err(|_| format!("`{id}` is not a node ID (an integer from 0 to 65535)"))?;
     Ok(AddMember { id, peer_addr: peer_addr.trim().to_string(), incarnation: None })
 }
 
@@ -211,7 +216,7 @@ fn end(result: Result<(), Error>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&error);
+            print_error(&error);
             ExitCode::from(connect::exit_code(&error))
         }
     }

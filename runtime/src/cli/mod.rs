@@ -1,7 +1,8 @@
-//! The command line. Every command ends in an exit code, and every failure in a sentence on standard error.
+//! The command line. Every command returns an exit code and reports each failure on standard error.
 
-/// Prints a line, as `println!` does, but a reader that went away, such as `head`, has seen enough: that is no accident.
-macro_rules! say {
+/// Prints a line to standard output like `println!`, but ignores a closed pipe: the reader, such as
+/// `head`, has all it needs.
+macro_rules! outln {
     ($($words:tt)*) => { $crate::cli::print(format_args!($($words)*)) };
 }
 
@@ -77,33 +78,37 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// Says what went wrong. Nobody who does not read standard error can hold this process up for longer than a moment:
-/// it may have a command to stop in time.
-fn complain(error: impl std::fmt::Display) {
+/// Prints an error on standard error and waits for the write for at most [`PRINT_ERROR_TIMEOUT`]. A
+/// reader that does not drain standard error must not block this process, which may have to stop a
+/// command before its lease ends.
+fn print_error(error: impl std::fmt::Display) {
     let line = format!("palisade: {error}");
-    let (done, told) = crossbeam_channel::bounded(1);
+    let (done, written) = crossbeam_channel::bounded(1);
     let write = move || {
         let _ = writeln!(std::io::stderr(), "{line}");
         let _ = done.send(());
     };
     if std::thread::Builder::new().spawn(write).is_ok() {
-        let _ = told.recv_timeout(COMPLAINT_TIMEOUT);
+        let _ = written.recv_timeout(PRINT_ERROR_TIMEOUT);
     }
 }
 
-/// How long a complaint may take.
-const COMPLAINT_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(100);
+/// How long [`print_error`] waits for its write to standard error.
+const PRINT_ERROR_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// What `say!` does.
+/// Implements `outln!`.
 fn print(line: std::fmt::Arguments<'_>) {
     match writeln!(std::io::stdout(), "{line}") {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => complain(format!("cannot write: {error}")),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            print_error(format!("cannot write to standard output: {error}"))
+        }
         _ => {}
     }
 }
 
-/// A tokio runtime for a command that only waits for others.
+/// Runs a future on a single-threaded tokio runtime: commands mostly wait for servers and child
+/// processes.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.expect("the system has room for one event loop").block_on(future)
+    runtime.expect("the system can create one event loop").block_on(future)
 }

@@ -20,84 +20,91 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use super::complain;
+use super::print_error;
 
 /// Run one node.
 #[derive(Debug, Args)]
 pub(super) struct Serve {
-    /// This node's number, one of --peers
+    /// This node's ID; to found a cluster, one of --peers
     #[arg(long, value_name = "N")]
     id: u16,
-    /// The node's directory; made at the first start
+    /// The node's data directory; created at the first start
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// HOST:PORT to serve clients on
+    /// HOST:PORT to listen on for clients
     #[arg(long, value_name = "ADDR")]
     client_addr: String,
-    /// HOST:PORT where clients reach this node, if that is not --client-addr; other nodes send clients there
+    /// HOST:PORT at which clients reach this node, if it differs from --client-addr; other nodes
+    /// redirect clients there
     #[arg(long, value_name = "ADDR")]
     advertise_client_addr: Option<String>,
     /// HOST:PORT to listen on for other nodes
     #[arg(long, value_name = "ADDR")]
     peer_addr: String,
-    /// HOST:PORT where other nodes reach this one, if that is not --peer-addr or what --peers says
+    /// HOST:PORT at which other nodes reach this node, if it differs from its address in --peers
+    /// and from --peer-addr
     #[arg(long, value_name = "ADDR")]
     advertise_peer_addr: Option<String>,
-    /// To found a cluster, at the first start of its nodes: all of them, this one too: 1=HOST:PORT,2=HOST:PORT,… Later it may be
-    /// left out, or say where a member is now that has moved
+    /// Found a cluster: at the first start of every founder, all founders with this node included,
+    /// as 1=HOST:PORT,2=HOST:PORT,… At later starts it is optional, and gives the new address of a
+    /// member that has moved
     #[arg(long, value_name = "PEERS", value_parser = parse_peers)]
     peers: Option<Peers>,
-    /// To join a cluster, at the first start: HOST:PORT where any of its nodes serves clients
+    /// Join a cluster, at the first start: HOST:PORT at which one of its nodes serves clients
     #[arg(long, value_name = "ADDR", conflicts_with = "peers")]
     join: Option<String>,
-    /// To found a cluster from a backup: the same snapshot at the first start of each founder
+    /// Found a cluster from a backup: the same snapshot file at the first start of every founder
     #[arg(long, value_name = "FILE", conflicts_with = "join")]
     restore: Option<PathBuf>,
-    /// The cluster's name; nodes of another cluster are refused
+    /// The cluster's name; nodes refuse connections from nodes of another cluster
     #[arg(long, value_name = "NAME", default_value = "palisade")]
     cluster: String,
-    /// A follower that hears nothing for this long, or up to twice as long, asks for an election
+    /// Minimum election timeout: a follower that hears from no leader for this long, or up to twice
+    /// as long, starts an election
     #[arg(long, value_name = "TIME", default_value = "150ms", value_parser = election_timeout)]
     election_timeout: Duration,
-    /// Take a snapshot when this much was written to the log since the last one
+    /// Take a snapshot after this many bytes were written to the log since the last snapshot
     #[arg(long, value_name = "BYTES", default_value_t = limits::SNAPSHOT_LOG_BYTES)]
     snapshot_log_bytes: u64,
-    /// Take a snapshot when the last one is this old, and something has changed
+    /// Take a snapshot when the last one is this old and entries were applied since
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = humantime::parse_duration)]
     snapshot_interval: Duration,
-    /// Entries that stay in the log although a snapshot includes them: for tests
+    /// Number of entries that stay in the log although a snapshot includes them: for tests
     #[arg(long, hide = true, default_value_t = limits::SNAPSHOT_MARGIN)]
     snapshot_margin: u64,
-    /// The length of a segment of the log: for tests
+    /// Length of a log segment, in bytes: for tests
     #[arg(long, hide = true, default_value_t = DEFAULT_SEGMENT_BYTES)]
     segment_bytes: u64,
-    /// How many sessions there may be at once; the leader's number counts
+    /// Maximum number of sessions in the cluster; the leader's setting applies
     #[arg(long, value_name = "N", default_value_t = limits::SESSIONS)]
     max_sessions: usize,
-    /// Refuse new sessions and acquires, as the leader, when less than this is free on the file system of --data; by default
-    /// room for two segments of the log and two snapshots as large as the newest
+    /// As the leader, refuse new sessions and acquires while fewer bytes than this are free on the
+    /// file system of --data; by default the size of two log segments and two snapshots as large as
+    /// the newest
     #[arg(long, value_name = "BYTES")]
     min_free_bytes: Option<u64>,
-    /// What to do when the data directory turns out to be damaged: return asks the cluster to replace this node by a new member
-    /// with an empty directory, stop ends with code 74
+    /// What to do when the data directory is damaged: `return` asks the cluster to replace this
+    /// node by a new member with an empty directory, `stop` ends the process with exit code 74
     #[arg(long, value_name = "WHAT", default_value = "return")]
     on_damage: OnDamage,
-    /// Write down everything the node does, one file for each run: for palisade-conformance validate
+    /// Record every input of the node in this directory, one file for each run, for
+    /// palisade-conformance validate
     #[arg(long, value_name = "DIR", env = "PALISADE_RECORD")]
     record: Option<PathBuf>,
-    /// With --record: also what the node asks for, in words
+    /// With --record: record the node's outputs in full, not only their digest
     #[arg(long, requires = "record")]
     record_verbose: bool,
-    /// With --record: the greatest length of a file; what follows is left out, and validate says so
+    /// With --record: maximum length of a recording; later records are dropped and the recording is
+    /// marked as cut
     #[arg(long, value_name = "BYTES", requires = "record", default_value_t = recording::LENGTH)]
     record_limit: u64,
-    /// The form of the log on standard error
+    /// Format of the log on standard error
     #[arg(long, value_name = "FORM", default_value = "text")]
     log_format: LogFormat,
-    /// What to log: error, warn, info, debug or trace, also per module (palisade::peers=debug)
+    /// Log level: error, warn, info, debug or trace, also per module (palisade::peers=debug)
     #[arg(long, value_name = "FILTER", default_value = "info", env = "PALISADE_LOG")]
     log: Targets,
-    /// Stop when standard input ends: for a parent process that must not leave anything behind
+    /// Stop when standard input ends, so that the node does not outlive its parent process
     #[arg(long, hide = true)]
     stop_with_stdin: bool,
 }
@@ -124,17 +131,17 @@ impl Serve {
         let runtime = match runtime {
             Ok(runtime) => runtime,
             Err(error) => {
-                complain(format!("cannot start the event loop: {error}"));
+                print_error(format!("cannot start the event loop: {error}"));
                 return ExitCode::from(71);
             }
         };
         let result = runtime.block_on(server::serve(self.config(open_files), stop(self.stop_with_stdin)));
-        // A blocked read of standard input must not keep the process.
+        // A blocked read of standard input must not keep the process alive.
         runtime.shutdown_background();
         match result {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                complain(&error);
+                print_error(&error);
                 ExitCode::from(error.exit_code())
             }
         }
@@ -181,11 +188,11 @@ impl Serve {
     }
 }
 
-/// Resolves when the process is asked to stop.
+/// Resolves on SIGTERM or SIGINT, and at the end of standard input if `with_stdin`.
 async fn stop(with_stdin: bool) {
     let (terminate, interrupt) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     let (Ok(mut terminate), Ok(mut interrupt)) = (terminate, interrupt) else {
-        complain("cannot listen for signals; stopping");
+        print_error("cannot install the handlers of SIGTERM and SIGINT; stopping the node");
         return;
     };
     let stdin_ends = async {
@@ -206,11 +213,11 @@ fn parse_peers(text: &str) -> Result<Peers, String> {
     let mut peers = Peers::new();
     for item in text.split(',') {
         let Some((id, address)) = item.split_once('=') else {
-            return Err(format!("`{item}` is not N=HOST:PORT"));
+            return Err(format!("`{item}` does not have the form N=HOST:PORT"));
         };
-        let id: u16 = id.trim().parse().map_err(|_| format!("`{id}` is not a node's number"))?;
+        let id: u16 = id.trim().parse().map_err(|_| format!("`{id}` is not a node ID (an integer from 0 to 65535)"))?;
         if peers.insert(NodeId::new(id, 0), address.trim().to_string()).is_some() {
-            return Err(format!("node {id} is named twice"));
+            return Err(format!("node {id} appears twice"));
         }
     }
     Ok(peers)
@@ -218,5 +225,9 @@ fn parse_peers(text: &str) -> Result<Peers, String> {
 
 fn election_timeout(text: &str) -> Result<Duration, String> {
     let timeout = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    if timeout < Duration::from_millis(20) { Err("it must be 20ms at least".into()) } else { Ok(timeout) }
+    if timeout < Duration::from_millis(20) {
+        Err("the election timeout must be at least 20ms".into())
+    } else {
+        Ok(timeout)
+    }
 }

@@ -1,4 +1,5 @@
-//! `palisade status`, `locks` and `show`: what is there, for people and for machines.
+//! `palisade status`, `locks` and `show`: print the state of the nodes and of the locks, as text or
+//! as JSON.
 
 use std::process::ExitCode;
 
@@ -8,14 +9,14 @@ use palisade_client::{Client, Error, Options};
 use serde::Serialize;
 
 use super::connect::{self, Endpoints};
-use super::{block_on, complain};
+use super::{block_on, print_error};
 
-/// Show every node's own view of the cluster
+/// Show the status of every node of --endpoints
 #[derive(Debug, Args)]
 pub(super) struct Status {
     #[command(flatten)]
     endpoints: Endpoints,
-    /// For machines: a list of what every endpoint answered
+    /// Print JSON: a list with the answer of every endpoint
     #[arg(long)]
     json: bool,
 }
@@ -23,24 +24,24 @@ pub(super) struct Status {
 /// List the held locks
 #[derive(Debug, Args)]
 pub(super) struct Locks {
-    /// Only keys that begin so
+    /// List only keys that begin with this prefix
     #[arg(long, value_name = "PREFIX", default_value = "")]
     prefix: String,
     #[command(flatten)]
     endpoints: Endpoints,
-    /// For machines: one lock a line
+    /// Print JSON: one lock a line
     #[arg(long)]
     json: bool,
 }
 
-/// Show one lock: its holder and who waits for it
+/// Show one lock: its holder and its waiters
 #[derive(Debug, Args)]
 pub(super) struct Show {
     /// The lock's key
     key: String,
     #[command(flatten)]
     endpoints: Endpoints,
-    /// For machines
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -60,25 +61,26 @@ impl Status {
         };
         let asked = block_on(async {
             let mut tasks = tokio::task::JoinSet::new();
-            for (place, endpoint) in endpoints.into_iter().enumerate() {
+            for (order, endpoint) in endpoints.into_iter().enumerate() {
                 tasks.spawn(async move {
                     let answer = palisade_client::status(&endpoint, connect::NODE_TIMEOUT).await;
                     let error = answer.as_ref().err().map(|error| match error {
-                        // Nobody looked for a leader here.
+                        // The cause alone: the error's own text reports a search for a leader, and
+                        // none was made.
                         Error::Unreachable { trouble, .. } => trouble.clone(),
                         other => other.to_string(),
                     });
-                    (place, Asked { endpoint, status: answer.ok(), error })
+                    (order, Asked { endpoint, status: answer.ok(), error })
                 });
             }
             let mut asked = tasks.join_all().await;
-            asked.sort_by_key(|(place, _)| *place);
+            asked.sort_by_key(|(order, _)| *order);
             asked.into_iter().map(|(_, asked)| asked).collect::<Vec<_>>()
         });
         if self.json {
             print_json(&asked);
         } else {
-            say!(
+            outln!(
                 "{:<22} {:>4}  {:<13} {:>6} {:>10} {:>9} {:>9}",
                 "ENDPOINT",
                 "NODE",
@@ -90,7 +92,7 @@ impl Status {
             );
             for Asked { endpoint, status, error } in &asked {
                 match status {
-                    Some(s) => say!(
+                    Some(s) => outln!(
                         "{:<22} {:>4}  {:<13} {:>6} {:>10} {:>9} {:>9}",
                         endpoint,
                         s.node,
@@ -100,11 +102,12 @@ impl Status {
                         s.sessions,
                         s.locks
                     ),
-                    None => say!("{endpoint:<22}    -  unreachable: {}", error.as_deref().unwrap_or("no answer")),
+                    None => outln!("{endpoint:<22}    -  unreachable: {}", error.as_deref().unwrap_or("no answer")),
                 }
             }
             for Asked { endpoint, status, .. } in &asked {
-                status.iter().filter(|status| status.disk.low).for_each(|status| say_low(endpoint, &status.disk));
+                let low = status.iter().filter(|status| status.disk.low);
+                low.for_each(|status| print_low_disk(endpoint, &status.disk));
             }
         }
         if asked.iter().all(|asked| asked.status.is_none()) {
@@ -114,13 +117,13 @@ impl Status {
     }
 }
 
-/// One line below the table for each node whose disk is nearly full.
-fn say_low(endpoint: &str, disk: &DiskView) {
+/// Prints a line below the table for a node whose disk is nearly full.
+fn print_low_disk(endpoint: &str, disk: &DiskView) {
     let free = disk.free_bytes.map_or_else(|| "an unknown number of".into(), |free| free.to_string());
     let mark = disk.low_water_bytes;
     let obstacle = disk.obstacle.as_ref().map(|obstacle| format!("; {obstacle}")).unwrap_or_default();
-    say!(
-        "{endpoint}: disk nearly full: {free} bytes are free, {mark} are needed; as a leader the node takes no new acquires{obstacle}"
+    outln!(
+        "{endpoint}: disk nearly full: {free} bytes are free, {mark} bytes are needed; as the leader the node refuses new sessions and acquires{obstacle}"
     );
 }
 
@@ -139,7 +142,7 @@ impl Locks {
                         continue;
                     }
                     if std::mem::take(&mut first) {
-                        say!("{:<32} {:>10} {:>9} {:>7}  HOLDER", "KEY", "TOKEN", "EXPIRES", "WAITING");
+                        outln!("{:<32} {:>10} {:>9} {:>7}  HOLDER", "KEY", "TOKEN", "EXPIRES", "WAITING");
                     }
                     print_line(lock);
                 }
@@ -149,7 +152,7 @@ impl Locks {
                 }
             }
             if first && !self.json {
-                say!("no lock is held");
+                outln!("no lock is held");
             }
             Ok(())
         });
@@ -172,15 +175,15 @@ impl Show {
             return ExitCode::SUCCESS;
         }
         match &lock.holder {
-            None => say!("{} is free", lock.key),
+            None => outln!("{} is free", lock.key),
             Some(holder) => {
-                say!("{} is held by {}", lock.key, name(&holder.owner));
-                say!("  token    {}", holder.token);
-                say!("  session  {}", holder.session);
-                say!("  expires  in {}, unless it is renewed", milliseconds(holder.expires_in_ms));
-                say!("  waiting  {}", lock.queue.len());
-                for (place, waiter) in lock.queue.iter().enumerate() {
-                    say!("    {:>3}. {}  {}", place + 1, name(&waiter.owner), waiter.session);
+                outln!("{} is held by {}", lock.key, name(&holder.owner));
+                outln!("  token    {}", holder.token);
+                outln!("  session  {}", holder.session);
+                outln!("  expires  in {}, unless its session is renewed", milliseconds(holder.expires_in_ms));
+                outln!("  waiting  {}", lock.queue.len());
+                for (position, waiter) in (1..).zip(&lock.queue) {
+                    outln!("    {position:>3}. {}  {}", name(&waiter.owner), waiter.session);
                 }
             }
         }
@@ -191,13 +194,13 @@ impl Show {
 fn print_line(lock: &LockView) {
     let Some(holder) = &lock.holder else { return };
     let (expires, waiting) = (milliseconds(holder.expires_in_ms), lock.queue.len());
-    say!("{:<32} {:>10} {expires:>9} {waiting:>7}  {}", lock.key, holder.token, name(&holder.owner));
+    outln!("{:<32} {:>10} {expires:>9} {waiting:>7}  {}", lock.key, holder.token, name(&holder.owner));
 }
 
 pub(super) fn print_json(value: &impl Serialize) {
     match serde_json::to_string(value) {
-        Ok(text) => say!("{text}"),
-        Err(error) => complain(error),
+        Ok(text) => outln!("{text}"),
+        Err(error) => print_error(error),
     }
 }
 
@@ -210,6 +213,6 @@ fn milliseconds(ms: u64) -> String {
 }
 
 fn fail(error: &Error) -> ExitCode {
-    complain(error);
+    print_error(error);
     ExitCode::from(connect::exit_code(error))
 }

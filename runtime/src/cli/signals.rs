@@ -1,4 +1,4 @@
-//! The signals that ask a command to stop.
+//! The signals that request a stop, and the signal sets of `/proc`.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -6,16 +6,16 @@ use std::task::Poll;
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
-/// SIGINT, SIGTERM, SIGHUP and SIGQUIT, as far as they are not ignored: `nohup`, and a shell's background, mean what
-/// they say.
+/// SIGINT, SIGTERM, SIGHUP and SIGQUIT. A signal that this process was started to ignore stays
+/// ignored: `nohup` and a shell's background jobs rely on that.
 pub(super) struct StopSignals([(Signal, Option<Signals>); 4]);
 
 impl StopSignals {
     pub(super) fn listen() -> std::io::Result<StopSignals> {
         let ignored = ignored_signals();
         let listen = |name: Signal, kind: SignalKind| {
-            let heard = ignored & (1 << (name.as_raw() - 1)) == 0;
-            heard.then(|| signal(kind)).transpose().map(|signals| (name, signals))
+            let is_handled = ignored & (1 << (name.as_raw() - 1)) == 0;
+            is_handled.then(|| signal(kind)).transpose().map(|signals| (name, signals))
         };
         Ok(StopSignals([
             listen(Signal::INT, SignalKind::interrupt())?,
@@ -25,7 +25,7 @@ impl StopSignals {
         ]))
     }
 
-    /// The next one that comes.
+    /// Waits for the next signal.
     pub(super) async fn next(&mut self) -> Signal {
         poll_fn(|context| {
             for (name, signals) in &mut self.0 {
@@ -46,7 +46,8 @@ fn ignored_signals() -> u64 {
     signals_of("self", "SigIgn")
 }
 
-/// A set of signals that the system tells about a process, one bit each; none where it tells nothing.
+/// A signal set from `/proc/PROCESS/status`, one bit for each signal; empty where the system has no
+/// such file.
 pub(super) fn signals_of(process: &str, set: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix(set)?.strip_prefix(':'));

@@ -1,4 +1,4 @@
-//! `palisade snapshot save`: a node's state in a file, checked to the last byte.
+//! `palisade snapshot save`: saves a node's newest snapshot to a file, and verifies the file.
 
 use std::cmp::Reverse;
 use std::fs::{self, File};
@@ -16,18 +16,19 @@ use hyper_util::rt::TokioIo;
 use palisade::storage::{self, SnapshotInfo};
 use palisade_client::wire::Failure;
 use palisade_spec::lock::LockTable;
+use palisade_spec::raft::Position;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::connect::{self, Endpoints};
-use super::{block_on, complain};
+use super::{block_on, print_error};
 
-/// How long a node may take to be reached.
+/// How long connecting to a node may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long it may take until the next piece of an answer is there.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long the next piece of an answer may take to arrive.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Save what a node has applied
+/// Save a node's applied state to a file
 #[derive(Debug, Args)]
 pub(super) struct Snapshot {
     #[command(subcommand)]
@@ -36,21 +37,21 @@ pub(super) struct Snapshot {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Have a node take a snapshot, and save it: the leader, which has everything that was acknowledged; without one the first
-    /// endpoint that answers
+    /// Make the leader take a snapshot and save it to a file: the leader's has everything that was
+    /// acknowledged. Without a leader among the endpoints, use the first endpoint that answers
     Save {
-        /// The file to write; replaced if it is there
+        /// The file to write; an existing file is replaced
         file: PathBuf,
         #[command(flatten)]
         endpoints: Endpoints,
     },
 }
 
-/// Why there is no file.
-enum Trouble {
-    /// The node could not be reached; another one may do.
+/// Why the snapshot could not be saved.
+enum SaveError {
+    /// The node could not be reached; another endpoint may work.
     Unreachable(String),
-    /// The node answered, and that was that.
+    /// The node answered, and its snapshot cannot be saved: no other endpoint is tried.
     Failed(String),
 }
 
@@ -60,7 +61,7 @@ impl Snapshot {
         let endpoints = match endpoints.parse() {
             Ok(endpoints) => endpoints,
             Err(error) => {
-                complain(&error);
+                print_error(&error);
                 return ExitCode::from(connect::exit_code(&error));
             }
         };
@@ -68,29 +69,32 @@ impl Snapshot {
         for endpoint in block_on(leader_first(endpoints)) {
             match block_on(save(&endpoint, &file)) {
                 Ok(SnapshotInfo { last, bytes, hash, .. }) => {
-                    say!("entry {} of term {}, {bytes} bytes, {hash}, from {endpoint}", last.index, last.term);
+                    let Position { index, term } = last;
+                    outln!(
+                        "saved the snapshot of {endpoint} up to entry {index} of term {term}: {bytes} bytes, hash {hash}"
+                    );
                     return ExitCode::SUCCESS;
                 }
-                Err(Trouble::Unreachable(trouble)) => unreachable.push(format!("{endpoint}: {trouble}")),
-                Err(Trouble::Failed(trouble)) => {
-                    complain(format!("no snapshot from {endpoint}: {trouble}"));
+                Err(SaveError::Unreachable(error)) => unreachable.push(format!("{endpoint}: {error}")),
+                Err(SaveError::Failed(error)) => {
+                    print_error(format!("cannot save a snapshot from {endpoint}: {error}"));
                     return ExitCode::from(74);
                 }
             }
         }
-        complain(format!("no node can be reached: {}", unreachable.join("; ")));
+        print_error(format!("cannot reach any node of --endpoints: {}", unreachable.join("; ")));
         ExitCode::from(69)
     }
 }
 
-/// The endpoints, those first that say they lead, the one of the latest term before the others.
+/// The endpoints, sorted: nodes that claim to lead come first, the latest term before the others.
 async fn leader_first(endpoints: Vec<String>) -> Vec<String> {
     let mut asked = tokio::task::JoinSet::new();
-    for (place, endpoint) in endpoints.into_iter().enumerate() {
+    for (order, endpoint) in endpoints.into_iter().enumerate() {
         asked.spawn(async move {
             let status = palisade_client::status(&endpoint, connect::NODE_TIMEOUT).await.ok();
             let leads = status.filter(|status| status.role == "leader").map(|status| status.term);
-            (Reverse(leads), place, endpoint)
+            (Reverse(leads), order, endpoint)
         });
     }
     let mut asked = asked.join_all().await;
@@ -98,19 +102,20 @@ async fn leader_first(endpoints: Vec<String>) -> Vec<String> {
     asked.into_iter().map(|(_, _, endpoint)| endpoint).collect()
 }
 
-/// Has the node take a snapshot, and waits until it is durable.
+/// Makes the node take a snapshot, and waits until it is durable.
 pub(super) async fn take(endpoint: &str) -> Result<(), String> {
     match ask(endpoint, "POST").await {
         Ok(_) => Ok(()),
-        Err(Trouble::Unreachable(trouble) | Trouble::Failed(trouble)) => Err(format!("{endpoint}: {trouble}")),
+        Err(SaveError::Unreachable(error) | SaveError::Failed(error)) => Err(format!("{endpoint}: {error}")),
     }
 }
 
-/// Has the node take a snapshot, and saves it.
-async fn save(endpoint: &str, file: &Path) -> Result<SnapshotInfo, Trouble> {
+/// Makes the node take a snapshot, and saves it to `file`.
+async fn save(endpoint: &str, file: &Path) -> Result<SnapshotInfo, SaveError> {
     ask(endpoint, "POST").await?;
     let response = ask(endpoint, "GET").await?;
-    // Written aside: whoever finds a file under its name finds a whole one.
+    // Write under another name and rename at the end, so that a file under its final name is always
+    // complete.
     let mut aside = file.as_os_str().to_owned();
     aside.push(".tmp");
     let aside = PathBuf::from(aside);
@@ -118,7 +123,8 @@ async fn save(endpoint: &str, file: &Path) -> Result<SnapshotInfo, Trouble> {
         receive(response, &aside).await?;
         let written = File::open(&aside).map_err(|error| cannot("open", &aside, &error))?;
         let read = storage::read_snapshot::<LockTable>(BufReader::new(written), None);
-        let (_, info) = read.map_err(|flaw| Trouble::Failed(format!("what arrived is no snapshot: {flaw}")))?;
+        let (_, info) =
+            read.map_err(|flaw| SaveError::Failed(format!("the node's answer is not a valid snapshot: {flaw}")))?;
         fs::rename(&aside, file).map_err(|error| cannot("write", file, &error))?;
         let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let synced = File::open(directory).and_then(|directory| directory.sync_all());
@@ -132,11 +138,12 @@ async fn save(endpoint: &str, file: &Path) -> Result<SnapshotInfo, Trouble> {
     saved
 }
 
-async fn receive(response: Response<Incoming>, path: &Path) -> Result<(), Trouble> {
+async fn receive(response: Response<Incoming>, path: &Path) -> Result<(), SaveError> {
     let mut file = File::create(path).map_err(|error| cannot("write", path, &error))?;
     let mut pieces = Body::new(response.into_body()).into_data_stream();
     loop {
-        let piece = timeout(PATIENCE, pieces.next()).await.map_err(|_| broken_off("nothing came for a minute"))?;
+        let piece = timeout(READ_TIMEOUT, pieces.next()).await;
+        let piece = piece.map_err(|_| broken_off(format!("no data arrived for {READ_TIMEOUT:?}")))?;
         let Some(piece) = piece else { break };
         let piece = piece.map_err(broken_off)?;
         file.write_all(&piece).map_err(|error| cannot("write", path, &error))?;
@@ -144,16 +151,17 @@ async fn receive(response: Response<Incoming>, path: &Path) -> Result<(), Troubl
     file.sync_all().map_err(|error| cannot("sync", path, &error))
 }
 
-/// Asks the node for its snapshot, or to take one. Anything but success is a refusal.
-async fn ask(endpoint: &str, method: &str) -> Result<Response<Incoming>, Trouble> {
-    let unreachable = |error: &dyn std::fmt::Display| Trouble::Unreachable(error.to_string());
+/// Sends a request for the node's newest snapshot (GET), or to take one (POST). Every status but
+/// 200 is an error.
+async fn ask(endpoint: &str, method: &str) -> Result<Response<Incoming>, SaveError> {
+    let unreachable = |error: &dyn std::fmt::Display| SaveError::Unreachable(error.to_string());
     let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(endpoint)).await;
     let stream = connected.map_err(|error| unreachable(&error))?.map_err(|error| unreachable(&error))?;
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(|error| unreachable(&error))?;
     tokio::spawn(connection);
     let request = Request::builder().method(method).uri("/v1/snapshot").header("host", endpoint).body(Body::empty());
-    let request = request.map_err(|error| Trouble::Failed(error.to_string()))?;
+    let request = request.map_err(|error| SaveError::Failed(error.to_string()))?;
     let response = sender.send_request(request).await.map_err(|error| unreachable(&error))?;
     if response.status() == StatusCode::OK {
         return Ok(response);
@@ -161,13 +169,15 @@ async fn ask(endpoint: &str, method: &str) -> Result<Response<Incoming>, Trouble
     let status = response.status();
     let body = axum::body::to_bytes(Body::new(response.into_body()), 64 * 1024).await.map_err(broken_off)?;
     let failure = serde_json::from_slice::<Failure>(&body).ok();
-    Err(Trouble::Failed(failure.map_or_else(|| format!("it answered {status}"), |failure| failure.message)))
+    let message =
+        failure.map_or_else(|| format!("the node answered with HTTP status {status}"), |failure| failure.message);
+    Err(SaveError::Failed(message))
 }
 
-fn broken_off(error: impl std::fmt::Display) -> Trouble {
-    Trouble::Failed(format!("the answer is broken off: {error}"))
+fn broken_off(error: impl std::fmt::Display) -> SaveError {
+    SaveError::Failed(format!("the node's answer ended early: {error}"))
 }
 
-fn cannot(action: &str, path: &Path, error: &std::io::Error) -> Trouble {
-    Trouble::Failed(format!("cannot {action} {}: {error}", path.display()))
+fn cannot(action: &str, path: &Path, error: &std::io::Error) -> SaveError {
+    SaveError::Failed(format!("cannot {action} {}: {error}", path.display()))
 }

@@ -1,4 +1,4 @@
-//! `palisade step-node`: a node that takes each step on a command from standard input.
+//! `palisade step-node`, hidden: a node that takes each step on a command from standard input.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use clap::Args;
 use palisade::stepper;
 
-use super::complain;
+use super::print_error;
 
-/// Run a node that takes a step only on a command: for tests that step live nodes.
+/// Run a node that takes each step on a command from standard input: for tests
 #[derive(Debug, Args)]
 pub(super) struct StepNode {
-    /// The node's directory: created at the first start; `palisade serve` refuses it
+    /// The node's data directory; created at the first start, and refused by `palisade serve`
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
 }
@@ -21,7 +21,7 @@ impl StepNode {
         match stepper::run(&self.data) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                complain(&error);
+                print_error(&error);
                 ExitCode::from(error.exit_code())
             }
         }

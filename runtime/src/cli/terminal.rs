@@ -1,8 +1,8 @@
-//! The terminal that `palisade lock` was started at, lent to its command.
+//! Makes the command of `palisade lock` the foreground process group of the terminal.
 //!
-//! The command leads a process group of its own, so that everything it starts can be stopped together. A terminal
-//! listens to one group at a time; so while the command runs, that is the command's, and Ctrl-C and the keyboard are
-//! for it.
+//! The command leads a process group of its own, so that one signal stops everything it starts. A
+//! terminal has one foreground process group at a time. While the command runs it is the command's
+//! group, which therefore gets Ctrl-C and the keyboard input.
 
 use std::fs::File;
 
@@ -10,32 +10,34 @@ use nix::sys::signal::{SigSet, Signal};
 use rustix::process::{Pid, getpgrp};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
-/// A terminal that was lent. It is taken back when this is dropped.
-pub(super) struct Lent {
+/// Keeps another process group in the foreground of the terminal. When this is dropped, this
+/// process's group is in the foreground again.
+pub(super) struct ForegroundGuard {
     terminal: File,
-    to: Pid,
+    group: Pid,
 }
 
-impl Lent {
-    /// Lends the terminal to `group`, if there is one and it is ours to lend: a job in the background has none.
-    pub(super) fn to(group: Pid) -> Option<Lent> {
+impl ForegroundGuard {
+    /// Moves `group` to the foreground; `None` without a terminal, or if this process is itself in
+    /// the background.
+    pub(super) fn give_to(group: Pid) -> Option<ForegroundGuard> {
         let terminal = File::options().read(true).write(true).open("/dev/tty").ok()?;
         if tcgetpgrp(&terminal).ok()? != getpgrp() {
             return None;
         }
         tcsetpgrp(&terminal, group).ok()?;
-        Some(Lent { terminal, to: group })
+        Some(ForegroundGuard { terminal, group })
     }
 }
 
-impl Drop for Lent {
+impl Drop for ForegroundGuard {
     fn drop(&mut self) {
-        // Who is not in the foreground is stopped (SIGTTOU) for touching the terminal, unless it blocks that signal. To
-        // handle it is not enough: the call would be repeated for ever.
-        let background = SigSet::from(Signal::SIGTTOU);
-        if tcgetpgrp(&self.terminal).is_ok_and(|group| group == self.to) && background.thread_block().is_ok() {
+        // The kernel stops a background process (SIGTTOU) that calls tcsetpgrp, unless the process
+        // blocks that signal. A handler is not enough: the kernel would restart the call for ever.
+        let ttou = SigSet::from(Signal::SIGTTOU);
+        if tcgetpgrp(&self.terminal).is_ok_and(|group| group == self.group) && ttou.thread_block().is_ok() {
             let _ = tcsetpgrp(&self.terminal, getpgrp());
-            let _ = background.thread_unblock();
+            let _ = ttou.thread_unblock();
         }
     }
 }

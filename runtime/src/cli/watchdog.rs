@@ -1,16 +1,20 @@
 //! The watchdog of a command that runs under a lock.
 //!
-//! `palisade lock` stops its command in time by itself, as long as it runs. But it may be killed, and then nobody
-//! stops what the command has started; and it may be stopped (SIGSTOP, a debugger, a frozen terminal), and then the
-//! lease ends while the command works on. So a second process watches: it is told again and again until when the lock
-//! is certainly held, and kills the command's process group when that moment has come, or when `palisade lock` dies.
+//! While `palisade lock` runs, it stops its command in time by itself. But it may be killed, which
+//! leaves the processes that the command has started; and it may be stopped (SIGSTOP, a debugger, a
+//! frozen terminal), so that the lease ends while the command runs on. The watchdog is a second
+//! process. `palisade lock` repeatedly sends it the deadline up to which the lock is certainly
+//! held. The watchdog kills the command's process group at the deadline, or when `palisade lock`
+//! dies.
 //!
-//! That moment is the end of the guard's lease as the client counts it, on the clock that all processes of a machine
-//! share and that goes on while the machine sleeps ([`BootInstant`]). It is handed over as it is, never as what is left.
+//! The deadline is the end of the guard's lease as the client counts it, on the clock that all
+//! processes of a machine share and that advances while the machine sleeps ([`BootInstant`]). It is
+//! sent as a point in time, never as a remaining duration.
 //!
-//! Once that moment has come, the watchdog kills, whatever it is told then: a renewal that it reads too late, because
-//! the machine was suspended or the watchdog did not run, changes nothing. Nor does one with an end that no lease of this
-//! TTL can have by now, or with an earlier end than the one that is known.
+//! Once the deadline has passed, the watchdog kills the group even if a renewal arrives: a renewal
+//! that it reads too late, because the machine was suspended or the watchdog did not run, changes
+//! nothing. The watchdog also ignores a renewal whose deadline is further ahead than the TTL, or
+//! earlier than the known one.
 
 use std::io::{BufRead, stdin};
 use std::process::{ExitCode, Stdio};
@@ -25,123 +29,132 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::child::this_program;
-use super::complain;
+use super::print_error;
 
-/// How often the watchdog looks at the clock: a machine that wakes up is not noticed otherwise.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How often the watchdog reads the clock. A timeout alone would not notice that the machine slept
+/// past the deadline.
+const CLOCK_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How long the watchdog may take to read.
+/// How long a write to the watchdog may take.
 const ALLOW_TIMEOUT: Duration = Duration::from_millis(10);
 
-/// A running watchdog. When this is dropped without a word, it kills what it watches.
+/// A running watchdog. Unless [`dismiss`](Watchdog::dismiss)ed, it kills the process group when
+/// this is dropped.
 pub(super) struct Watchdog(Child);
 
 impl Watchdog {
-    /// Starts it, for a lock with this TTL. It does not know what to watch yet.
+    /// Starts the watchdog for a lock with this TTL. It watches no process group before the first
+    /// [`allow`](Watchdog::allow).
     pub(super) fn start(ttl: Duration) -> std::io::Result<Watchdog> {
         let child = Command::new(this_program()?)
             .args(["watchdog", &ttl.as_nanos().div_ceil(1_000_000).to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
-            // What the terminal sends to the command, and to this process, is not for the watchdog.
+            // Keep the terminal's signals (Ctrl-C) away from the watchdog.
             .process_group(0)
             .spawn()?;
         Ok(Watchdog(child))
     }
 
-    /// Tells it that `group` may live until then, and no longer unless it is told again.
+    /// Allows `group` to run until this deadline; a later call extends it.
     pub(super) async fn allow(&mut self, group: Pid, until: BootInstant) {
         let line = format!("{} {}\n", group.as_raw_nonzero(), until.since_boot().as_nanos());
         if let Some(stdin) = &mut self.0.stdin {
-            // A watchdog that was killed, or does not read, must not hold this process up: it has to stop the command in
-            // time by itself. So short a line is written as a whole or not at all.
+            // A watchdog that was killed or does not read must not block this process, which also
+            // has to stop the command in time. The line is so short that the pipe takes all of it
+            // or nothing.
             let _ = timeout(ALLOW_TIMEOUT, stdin.write_all(line.as_bytes())).await;
         }
     }
 
-    /// There is nothing to watch any more.
+    /// Ends the watchdog without killing the process group: the command has ended.
     pub(super) async fn dismiss(mut self) {
         let _ = self.0.kill().await;
     }
 }
 
-/// Kill a process group when its time is over, or when standard input ends
+/// Kill a process group at its deadline, or when standard input ends
 #[derive(Debug, Args)]
 pub(super) struct WatchdogProcess {
-    /// The lock's TTL in milliseconds: no lease may be said to last for longer
+    /// The lock's TTL in milliseconds: no deadline can be further ahead
     ttl_ms: u64,
 }
 
-/// What is watched, and until when it may live.
+/// The process group that is watched, and its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Charge {
+struct Allowance {
     group: Pid,
     until: BootInstant,
 }
 
 impl WatchdogProcess {
     pub(super) fn run(self) -> ExitCode {
-        let (sender, charges) = crossbeam_channel::bounded(1);
+        let (sender, allowances) = crossbeam_channel::bounded(1);
         std::thread::spawn(move || {
             let lines = stdin().lock().lines().map_while(Result::ok);
-            // The channel is closed, and that is the alarm, when standard input ends.
-            lines.filter_map(|line| parse(&line)).take_while(|&charge| sender.send(charge).is_ok()).for_each(drop);
+            // At the end of standard input the channel closes, which ends the watch: the group is
+            // killed.
+            lines
+                .filter_map(|line| parse(&line))
+                .take_while(|&allowance| sender.send(allowance).is_ok())
+                .for_each(drop);
         });
-        if let Ok(charge) = charges.recv() {
-            let why = watch(&charges, charge, Duration::from_millis(self.ttl_ms), BootInstant::now);
-            // First of all.
-            kill(charge.group);
+        if let Ok(allowance) = allowances.recv() {
+            let why = watch(&allowances, allowance, Duration::from_millis(self.ttl_ms), BootInstant::now);
+            // Kill before printing, which may block.
+            kill(allowance.group);
             if let Some(why) = why {
-                complain(format!("{why}: the command was killed"));
+                print_error(format!("killed the command (SIGKILL): {why}"));
             }
         }
         ExitCode::SUCCESS
     }
 }
 
-/// Why the watchdog kills, if there is something to say about it.
-const OVER: &str = "the time of the lock was over, and `palisade lock` did not move";
-const UNTRUSTED: &str = "the watchdog was told of a lease that is longer than the lock's TTL";
+/// Why the watchdog killed the command, for the error message.
+const OVER: &str = "the lease of its lock ended, and `palisade lock` did not stop the command in time";
+const UNTRUSTED: &str = "the watchdog got a deadline further ahead than the lock's TTL";
 
-/// Watches until there is reason to kill. Says why, unless `palisade lock` has just ended.
+/// Watches until the group must be killed. Returns why, or `None` if `palisade lock` has ended.
 fn watch(
-    charges: &Receiver<Charge>,
-    mut charge: Charge,
+    allowances: &Receiver<Allowance>,
+    mut allowance: Allowance,
     ttl: Duration,
     clock: impl Fn() -> BootInstant,
 ) -> Option<&'static str> {
-    if charge.until > clock() + ttl {
+    if allowance.until > clock() + ttl {
         return Some(UNTRUSTED);
     }
     loop {
-        let left = charge.until.saturating_duration_since(clock());
+        let left = allowance.until.saturating_duration_since(clock());
         if left.is_zero() {
             return Some(OVER);
         }
-        match charges.recv_timeout(left.min(LOOK_EVERY)) {
-            Ok(renewed) => charge = renew(charge, renewed, ttl, clock()),
+        match allowances.recv_timeout(left.min(CLOCK_POLL_INTERVAL)) {
+            Ok(renewed) => allowance = renew(allowance, renewed, ttl, clock()),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return None,
         }
     }
 }
 
-/// What holds after a renewal was read: the renewal if it came in time and can be true, else what held before.
-fn renew(known: Charge, renewed: Charge, ttl: Duration, now: BootInstant) -> Charge {
+/// The allowance after a renewal was read: the renewal if it came in time and is plausible,
+/// otherwise the known one.
+fn renew(known: Allowance, renewed: Allowance, ttl: Duration, now: BootInstant) -> Allowance {
     let in_time = now < known.until;
     let possible = renewed.group == known.group && renewed.until > known.until && renewed.until <= now + ttl;
     if in_time && possible { renewed } else { known }
 }
 
 fn kill(group: Pid) {
-    // A group that is gone needs no signal.
+    // The call fails if the group has already ended, which needs no signal.
     let _ = kill_process_group(group, Signal::KILL);
 }
 
-fn parse(line: &str) -> Option<Charge> {
+fn parse(line: &str) -> Option<Allowance> {
     let (group, until) = line.split_once(' ')?;
     let group = Pid::from_raw(group.parse().ok()?)?;
-    Some(Charge { group, until: BootInstant::from_boot(Duration::from_nanos(until.parse().ok()?)) })
+    Some(Allowance { group, until: BootInstant::from_boot(Duration::from_nanos(until.parse().ok()?)) })
 }
 
 #[cfg(test)]

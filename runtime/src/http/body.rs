@@ -1,4 +1,4 @@
-//! What comes in: paths, queries and JSON bodies, each refused with a sentence that says what is wrong.
+//! Parsing of requests: path parameters, queries and JSON bodies. Each refusal says what is wrong.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// A path's only parameter.
 pub(super) type PathParameter = Result<Path<String>, PathRejection>;
 
-/// Reads a JSON body. None at all counts as `{}`; its content type does not matter.
+/// Reads a JSON body. An empty body counts as `{}`; the content type is ignored.
 pub(super) async fn json<T: DeserializeOwned>(body: Body) -> Result<T, Failure> {
     let read = timeout(BODY_TIMEOUT, bytes(body)).await;
     let bytes = read.unwrap_or_else(|_| Err(invalid(format!("the body did not arrive within {BODY_TIMEOUT:?}"))))?;
@@ -27,7 +27,7 @@ pub(super) async fn json<T: DeserializeOwned>(body: Body) -> Result<T, Failure> 
     serde_json::from_slice(bytes).map_err(|error| invalid(format!("the body is not as expected: {error}")))
 }
 
-/// Reads a body within the limit. One that announces more is refused before any of it is read.
+/// Reads a body up to the limit. A body whose announced length exceeds the limit is refused unread.
 async fn bytes(body: Body) -> Result<Vec<u8>, Failure> {
     let limit = limits::REQUEST_BYTES;
     let too_large = || Failure::new(Code::TooLarge, format!("the body has more than {limit} bytes"));
@@ -37,7 +37,7 @@ async fn bytes(body: Body) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let mut chunks = body.into_data_stream();
     while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.map_err(|error| invalid(format!("the body is broken off: {error}")))?;
+        let chunk = chunk.map_err(|error| invalid(format!("the body ended early: {error}")))?;
         if bytes.len() + chunk.len() > limit {
             return Err(too_large());
         }
@@ -55,7 +55,8 @@ pub(super) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Failure> {
     query.map(|query| query.0).map_err(|error| invalid(format!("the query is not as expected: {}", error.body_text())))
 }
 
-/// Whether the query is UTF-8 once it is decoded. Its parser would put another character in the place of what is not.
+/// Whether the query is UTF-8 after percent-decoding. The query's parser would silently replace
+/// invalid bytes.
 fn is_utf8(query: &str) -> bool {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let mut decoded = Vec::with_capacity(query.len());

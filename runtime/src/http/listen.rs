@@ -1,4 +1,4 @@
-//! The listening socket, and the bounds on what strangers may take of it.
+//! The listening socket for clients, and the limits on each connection.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::metrics::Metrics;
 use crate::{limits, sockets};
 
 /// How long open connections may take to finish when the node stops.
-const FAREWELL: Duration = Duration::from_secs(2);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves clients until `stop` turns true, then lets open connections finish.
-pub async fn listen(app: App, listener: TcpListener, places: Places, mut stop: watch::Receiver<bool>) {
+pub async fn listen(app: App, listener: TcpListener, permits: Places, mut stop: watch::Receiver<bool>) {
     let service = TowerToHyperService::new(router(app.clone()));
     let mut connections = JoinSet::new();
     loop {
@@ -35,20 +35,20 @@ pub async fn listen(app: App, listener: TcpListener, places: Places, mut stop: w
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                warn!(%error, "cannot accept a client's connection; are there enough file descriptors?");
+                warn!(%error, "cannot accept a client's connection; check the limit of open files (ulimit -n)");
                 sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
-        let Some(permit) = places.take() else { continue };
-        let place = ConnectionPermit::new(permit, &app.metrics);
-        connections.spawn(serve(app.clone(), stream, service.clone(), place, stop.clone()));
+        let Some(permit) = permits.take() else { continue };
+        let permit = ConnectionPermit::new(permit, &app.metrics);
+        connections.spawn(serve(app.clone(), stream, service.clone(), permit, stop.clone()));
     }
-    let _ = timeout(FAREWELL, async { while connections.join_next().await.is_some() {} }).await;
+    let _ = timeout(SHUTDOWN_TIMEOUT, async { while connections.join_next().await.is_some() {} }).await;
 }
 
-/// A connection's place among all that may be open. It belongs to the connection's stream, and so goes along when an HTTP
-/// connection becomes a WebSocket.
+/// Counts a connection towards the limit of open connections. The connection's stream owns it, so
+/// that it stays with a connection that is upgraded to WebSocket.
 pub(super) struct ConnectionPermit {
     _permit: OwnedSemaphorePermit,
     metrics: Arc<Metrics>,
@@ -77,18 +77,18 @@ async fn serve(
     app: App,
     stream: TcpStream,
     service: TowerToHyperService<axum::Router>,
-    place: ConnectionPermit,
+    permit: ConnectionPermit,
     mut stop: watch::Receiver<bool>,
 ) {
     let _ = stream.set_nodelay(true);
     if let Err(error) = sockets::notice_silence(&stream) {
-        debug!(%error, "a client's connection cannot be watched");
+        debug!(%error, "cannot enable keepalive on a client's connection");
     }
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits::HEAD_TIMEOUT)
         .max_buf_size(limits::HEAD_BYTES)
-        .serve_connection(TokioIo::new(WriteTimeout::new(stream, place)), service)
+        .serve_connection(TokioIo::new(WriteTimeout::new(stream, permit)), service)
         .with_upgrades();
     tokio::pin!(connection);
     let ended = tokio::select! {

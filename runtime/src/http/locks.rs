@@ -39,7 +39,7 @@ pub(super) async fn show(State(app): State<App>, uri: Uri, path: PathParameter) 
     perform(&app, &uri, op()).await
 }
 
-/// Any of the paths above, with nothing in the place of the key.
+/// Any of the paths above with an empty key.
 pub(super) async fn no_key(State(app): State<App>, uri: Uri) -> Response {
     perform(&app, &uri, Err(body::invalid(format!("the key has 0 bytes; it may have 1 to {}", limits::KEY_BYTES))))
         .await

@@ -1,4 +1,4 @@
-//! `/v1/members` and `/v1/leader`: what operators ask for.
+//! `/v1/members` and `/v1/leader`: requests of operators.
 
 use axum::Json;
 use axum::body::Body;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::body::{self, PathParameter};
 use super::{App, perform};
 
-/// `GET /v1/members`: as this node knows them.
+/// `GET /v1/members`: the members according to this node.
 pub(super) async fn list(State(app): State<App>) -> Response {
     Json(MembersView { members: app.status().members }).into_response()
 }
@@ -39,7 +39,7 @@ pub(super) async fn replace(State(app): State<App>, uri: Uri, path: PathParamete
     perform(&app, &uri, op).await
 }
 
-/// The body of a request to replace a member, which the path names.
+/// The body of a request to replace the member that the path names.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Replacement {
@@ -62,8 +62,8 @@ pub(super) async fn transfer(State(app): State<App>, uri: Uri, body: Body) -> Re
     perform(&app, &uri, body::json(body).await.map(Op::Transfer)).await
 }
 
-/// The node number in the path.
+/// The node ID in the path.
 fn member(path: PathParameter) -> Result<u16, palisade_client::wire::Failure> {
     let Path(id) = path.map_err(|error| body::invalid(format!("the member is not percent-encoded UTF-8: {error}")))?;
-    id.parse().map_err(|_| body::invalid(format!("`{id}` is not a node's number")))
+    id.parse().map_err(|_| body::invalid(format!("`{id}` is not a node ID (an integer from 0 to 65535)")))
 }

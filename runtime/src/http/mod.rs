@@ -1,7 +1,7 @@
-//! Clients: HTTP and WebSocket on one port.
+//! The interface for clients: HTTP and WebSocket on one port.
 //!
-//! A handler understands a request, hands it to the core, and puts what comes back into words. It holds no state of
-//! the protocol. docs/api.md is the reference.
+//! A handler parses a request, passes it to the core, and formats the core's answer. It holds no
+//! state of the protocol. docs/api.md is the reference.
 
 mod body;
 mod listen;
@@ -35,24 +35,24 @@ use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::storage::Space;
 
-/// What every handler can reach.
+/// The state that all handlers share.
 #[derive(Clone, Debug)]
 pub struct App {
-    /// The way to the core.
+    /// Sends requests to the core.
     pub core: Core,
-    /// Who is who.
+    /// The connections to the other nodes.
     pub peers: Arc<Peers>,
     /// The counters.
     pub metrics: Arc<Metrics>,
     /// Free space on the disk.
     pub space: Arc<Space>,
-    /// Room for clients that read a snapshot.
+    /// Limits the number of clients that read a snapshot at once.
     snapshot_reads: Arc<Semaphore>,
     next_connection: Arc<AtomicU64>,
 }
 
 impl App {
-    /// The handlers' shared part.
+    /// Creates the handlers' shared state.
     pub fn new(core: Core, peers: Arc<Peers>, metrics: Arc<Metrics>, space: Arc<Space>) -> App {
         let snapshot_reads = Arc::new(Semaphore::new(limits::SNAPSHOT_READS));
         App { core, peers, metrics, space, snapshot_reads, next_connection: Arc::new(AtomicU64::new(1)) }
@@ -62,9 +62,10 @@ impl App {
         ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Understands an operation, or says what is wrong with it.
-    fn understand(&self, op: Op) -> Result<Request, Failure> {
-        // A follower redirects to the leader, and that judges by what it knows itself.
+    /// Validates an operation and converts it to a request of the core.
+    fn validate(&self, op: Op) -> Result<Request, Failure> {
+        // Only the leader checks the incarnation, against its own pinned peers; a follower
+        // redirects the client to the leader.
         if let Op::ChangeMembers(MemberChange::Replace(member)) = &op
             && self.core.view().leader() == Some(self.peers.roster().node)
         {
@@ -73,27 +74,29 @@ impl App {
         Request::from_wire(op)
     }
 
-    /// Puts a question to the core and waits for the answer. If the caller goes away, what it waits for is withdrawn.
+    /// Sends an operation to the core and waits for the answer. If the client disconnects, the core
+    /// withdraws its wait.
     async fn request(&self, op: Op) -> Result<Answer, Failure> {
-        let request = self.understand(op)?;
+        let request = self.validate(op)?;
         let connection = self.new_connection();
         let (sender, receiver) = oneshot::channel();
-        let mut presence = Presence { core: &self.core, connection: Some(connection) };
+        let mut guard = DisconnectGuard { core: &self.core, connection: Some(connection) };
         let responder = Responder::once(connection, sender);
         self.core.send(Event::Request(request, responder)).map_err(not_taken)?;
         let answer = receiver.await;
-        presence.connection = None;
+        guard.connection = None;
         answer.unwrap_or_else(|_| Err(not_taken(NotTaken::Ended)))
     }
 }
 
-/// Tells the core when a handler is dropped in the middle, which is how the end of its connection shows.
-struct Presence<'a> {
+/// Reports a disconnect to the core when a handler is dropped before its answer: that is how the
+/// HTTP server signals the end of a connection.
+struct DisconnectGuard<'a> {
     core: &'a Core,
     connection: Option<ConnectionId>,
 }
 
-impl Drop for Presence<'_> {
+impl Drop for DisconnectGuard<'_> {
     fn drop(&mut self) {
         if let Some(connection) = self.connection {
             self.core.deliver(Event::Disconnected(connection));
@@ -101,18 +104,18 @@ impl Drop for Presence<'_> {
     }
 }
 
-/// What a client is told whose request the core did not take. The two are not the same to it: from a node that stops it
-/// goes on to another one.
+/// The failure for a request that the core did not accept. The code matters to a client: it repeats
+/// the request at an overloaded node, and goes to another node if this one is stopping.
 fn not_taken(why: NotTaken) -> Failure {
     match why {
         NotTaken::Full => {
             Failure::new(Code::Overloaded, "this node has too many requests waiting; try again in a moment")
         }
-        NotTaken::Ended => Failure::new(Code::ShuttingDown, "this node is stopping; request another one"),
+        NotTaken::Ended => Failure::new(Code::ShuttingDown, "this node is stopping; send the request to another node"),
     }
 }
 
-/// Does what a request asks for, if it could be understood.
+/// Carries out an operation, if it could be parsed, and formats the answer.
 async fn perform(app: &App, uri: &Uri, op: Result<Op, Failure>) -> Response {
     let result = match op {
         Ok(op) => app.request(op).await,
@@ -124,25 +127,26 @@ async fn perform(app: &App, uri: &Uri, op: Result<Op, Failure>) -> Response {
     reply::response(result, uri)
 }
 
-/// Refuses what a web page makes a browser send: any page that somebody looks at beside a node could take and end locks
-/// otherwise. Browsers say where such a request comes from, and cannot be made not to; no other client does.
+/// Refuses requests that a web page makes a browser send. Otherwise any page open in a browser that
+/// can reach the node could acquire and release locks. Browsers always add an `Origin` header to
+/// such requests; other clients send none.
 async fn no_web_pages(State(app): State<App>, request: axum::extract::Request, next: Next) -> Response {
     if !request.headers().contains_key(ORIGIN) {
         return next.run(request).await;
     }
     app.metrics.frames_rejected.inc();
-    let message = "the request has an Origin header: it comes from a web page, and locks are for programs";
+    let message = "the request has an Origin header, so it comes from a web page: requests of web pages are refused";
     reply::response(Err(Failure::new(Code::Invalid, message)), request.uri())
 }
 
-/// Every path.
+/// All paths and their handlers.
 fn router(app: App) -> Router {
     Router::new()
         .route("/v1/locks", get(locks::list))
         .route("/v1/locks/{key}", get(locks::show))
         .route("/v1/locks/{key}/acquire", post(locks::acquire))
         .route("/v1/locks/{key}/release", post(locks::release))
-        // An empty key matches none of these paths, but is a mistake in the key, not in the path.
+        // An empty key matches none of the paths above: report an invalid key, not an unknown path.
         .route("/v1/locks/", any(locks::no_key))
         .route("/v1/locks//acquire", any(locks::no_key))
         .route("/v1/locks//release", any(locks::no_key))
@@ -170,34 +174,35 @@ fn router(app: App) -> Router {
 mod tests {
     use super::*;
 
-    /// Goal: a node whose core has ended, because a write has failed, sends its clients to another node in the moment
-    /// before the process ends. It once said that it had too much to do, and a client that does not wait was refused.
+    /// Goal: after the core has ended, because a write has failed, and before the process ends, the
+    /// node sends its clients to another node. It once answered that it was overloaded, so that a
+    /// client without `wait` was refused.
     #[test]
-    fn who_asks_a_core_that_has_ended_is_sent_on() {
-        let (core, doors) = Core::channel();
+    fn request_to_an_ended_core_is_refused_as_shutting_down() {
+        let (core, inbox) = Core::channel();
         let request = || core.send(Event::Disconnected(ConnectionId(1))).map_err(not_taken);
         assert_eq!(request(), Ok(()));
         for _ in 1..limits::CORE_QUEUE {
             request().expect("there is room");
         }
         assert_eq!(request().unwrap_err().error, Code::Overloaded);
-        drop(doors);
+        drop(inbox);
         assert_eq!(request().unwrap_err().error, Code::ShuttingDown);
     }
 
-    /// Goal: the core learns that a connection is gone, also when it had no room for the news at that moment. Who waited
-    /// on it would otherwise stand in the queue for up to a day.
+    /// Goal: the core learns of the end of a connection even if its queue was full at that moment.
+    /// Otherwise a waiter of the connection would stay in a lock's queue for up to a day.
     #[tokio::test]
-    async fn the_end_of_a_connection_is_not_lost() {
-        let (core, doors) = Core::channel();
+    async fn disconnect_reaches_a_core_with_a_full_queue() {
+        let (core, inbox) = Core::channel();
         for _ in 0..limits::CORE_QUEUE {
             core.send(Event::Disconnected(ConnectionId(1))).expect("there is room");
         }
-        drop(Presence { core: &core, connection: Some(ConnectionId(7)) });
+        drop(DisconnectGuard { core: &core, connection: Some(ConnectionId(7)) });
         let gone = tokio::task::spawn_blocking(move || {
-            let mut events = (0..=limits::CORE_QUEUE).map(|_| doors.next_event());
+            let mut events = (0..=limits::CORE_QUEUE).map(|_| inbox.next_event());
             events.any(|event| matches!(event, Some(Event::Disconnected(ConnectionId(7)))))
         });
-        assert!(gone.await.unwrap(), "the core was not told");
+        assert!(gone.await.unwrap(), "the core did not learn of the disconnect");
     }
 }

@@ -1,4 +1,4 @@
-//! The node itself: status, health, metrics.
+//! Requests about the node itself: status, health, metrics.
 
 use axum::Json;
 use axum::extract::State;
@@ -61,8 +61,9 @@ pub(super) async fn health() -> &'static str {
     "ok\n"
 }
 
-/// `GET /readyz`: the node knows a leader, so a client that asks it is served or sent on. A node whose disk is nearly full
-/// says so, and is ready nevertheless: who holds locks must be able to reach it.
+/// `GET /readyz`: ready while the node knows a leader, as it can then serve or redirect clients. A
+/// node whose disk is nearly full reports that and stays ready: holders of locks must be able to
+/// reach it.
 pub(super) async fn ready(State(app): State<App>) -> Response {
     match app.core.view().leader() {
         Some(_) if app.space.is_low() => {

@@ -1,4 +1,4 @@
-//! What goes out: status codes, bodies and redirects.
+//! Responses: status codes, bodies and redirects.
 
 use axum::Json;
 use axum::http::header::{LOCATION, RETRY_AFTER};
@@ -8,7 +8,8 @@ use palisade_client::wire::{Answer, Code, Failure, Stale};
 use serde::Serialize;
 use serde_json::json;
 
-/// An answer or a failure as an HTTP response. `uri` is what was asked for, to be asked of the leader instead.
+/// An answer or a failure as an HTTP response. `uri` is the request's, for a redirect to the
+/// leader.
 pub(super) fn response(result: Result<Answer, Failure>, uri: &Uri) -> Response {
     match result {
         Ok(Answer::Session(lease)) => Json(lease).into_response(),
@@ -28,7 +29,7 @@ pub(super) fn response(result: Result<Answer, Failure>, uri: &Uri) -> Response {
     }
 }
 
-/// A stale view: as a linearizable one, and how old it may be.
+/// A stale view: the fields of a linearizable one, and its maximum age.
 #[derive(Serialize)]
 struct Aged<T> {
     #[serde(flatten)]
@@ -74,16 +75,16 @@ fn status(code: Code) -> StatusCode {
     }
 }
 
-/// No such path.
+/// The response for an unknown path.
 pub(super) async fn not_found(uri: Uri) -> Response {
     refusal(
-        Failure::new(Code::NotFound, format!("there is nothing at {}; docs/api.md lists all paths", uri.path())),
+        Failure::new(Code::NotFound, format!("the path {} does not exist; docs/api.md lists all paths", uri.path())),
         &uri,
     )
 }
 
-/// The path exists, the method does not.
+/// The response for a known path with a method that it does not support.
 pub(super) async fn method_not_allowed(uri: Uri) -> Response {
-    let message = format!("{} takes another method; docs/api.md lists them", uri.path());
+    let message = format!("{} does not support this method; docs/api.md lists the methods of each path", uri.path());
     refusal(Failure::new(Code::MethodNotAllowed, message), &uri)
 }

@@ -1,4 +1,4 @@
-//! Snapshots: take one now, and read the newest. This node's own; no leader is needed.
+//! Requests about this node's snapshots: take one now, read the newest. They need no leader.
 
 use std::io;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl App {
 
     fn show(&self, snapshot: SnapshotInfo) -> SnapshotView {
         let SnapshotInfo { last, stamp, bytes, hash } = snapshot;
-        // In cluster time, as there is no other that a restart would not forget.
+        // In cluster time, the only clock that survives a restart.
         let age_ms = self.core.view().get().clock.saturating_sub(stamp.0);
         SnapshotView { index: last.index.0, term: last.term.0, bytes, hash: hash.to_string(), age_ms }
     }
@@ -39,7 +39,7 @@ impl App {
     }
 }
 
-/// `POST /v1/snapshot`: answers when it is durable.
+/// `POST /v1/snapshot`: takes a snapshot, and answers when it is durable.
 pub(super) async fn take(State(app): State<App>, uri: Uri) -> Response {
     match app.take_snapshot().await {
         Ok(snapshot) => Json(snapshot).into_response(),
@@ -47,7 +47,7 @@ pub(super) async fn take(State(app): State<App>, uri: Uri) -> Response {
     }
 }
 
-/// `GET /v1/snapshot`: the newest one's file.
+/// `GET /v1/snapshot`: the file of the newest snapshot.
 pub(super) async fn read(State(app): State<App>, uri: Uri) -> Response {
     let Ok(permit) = Arc::clone(&app.snapshot_reads).try_acquire_owned() else {
         let message = format!("{} clients are reading a snapshot already; try again later", limits::SNAPSHOT_READS);
@@ -74,7 +74,7 @@ fn send(info: SnapshotInfo, file: Box<dyn DiskFile>, permit: OwnedSemaphorePermi
     (headers, Body::from_stream(pieces(file, info.bytes, permit))).into_response()
 }
 
-/// The file, piece by piece as it is read: however slow that is, no more than a piece of it is in memory.
+/// The file as a stream of pieces: at most one piece is in memory, however slowly the client reads.
 fn pieces(file: Box<dyn DiskFile>, bytes: u64, permit: OwnedSemaphorePermit) -> impl Stream<Item = io::Result<Bytes>> {
     let file: Arc<(Box<dyn DiskFile>, _)> = Arc::new((file, permit));
     stream::try_unfold(0, move |at| {

@@ -1,7 +1,8 @@
 //! `GET /v1/ws`: many requests at once over one connection, in JSON or bincode.
 //!
-//! Requests reach the core in the order in which they were sent, and once one is refused for want of a leader, none
-//! after it is done: the connection ends. A session's numbered operations rely on both.
+//! Requests reach the core in the order in which the client sent them. Once a request is refused
+//! because this node is not the leader, no later request of the connection is carried out: the
+//! connection ends. A session's numbered operations rely on both.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -24,11 +25,11 @@ use crate::core::{ConnectionId, Event, Responder, Room, StreamReply};
 use crate::limits;
 use crate::outbox::Outbox;
 
-/// How often the server asks an idle connection whether anybody is there.
+/// How often the server sends a ping.
 const PING_EVERY: Duration = Duration::from_secs(20);
-/// How long a connection may be silent, pongs included.
-const SILENCE: Duration = Duration::from_secs(60);
-/// How long a farewell may take.
+/// How long a client may send nothing, not even a pong, before its connection is closed.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long sending the close frame may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) async fn upgrade(
@@ -40,24 +41,24 @@ pub(super) async fn upgrade(
         Ok(upgrade) => upgrade
             .max_message_size(limits::REQUEST_BYTES)
             .max_frame_size(limits::REQUEST_BYTES)
-            // Every connection has this much memory, also an idle one: the default is 128 KiB each.
+            // Every connection allocates this much, even an idle one; the default is 128 KiB.
             .read_buffer_size(limits::REQUEST_BYTES)
             .on_upgrade(move |socket| serve(app, socket)),
         Err(error) => {
-            let message = format!("this path speaks WebSocket: {}", error.body_text());
+            let message = format!("this path accepts WebSocket connections only: {}", error.body_text());
             reply::response(Err(Failure::new(Code::Invalid, message)), &uri)
         }
     }
 }
 
-/// One connection's shared part.
+/// The state that a connection's receiver and sender share.
 struct Connection {
     app: App,
     id: ConnectionId,
     outbox: Arc<Outbox<StreamReply>>,
-    /// Room for requests whose answers are not written yet.
+    /// Limits the number of requests whose answers are not written yet.
     requests: Arc<Semaphore>,
-    /// Room for reads of locks whose answers are not written yet.
+    /// Limits the number of reads whose answers are not written yet.
     reads: Arc<Semaphore>,
 }
 
@@ -78,33 +79,33 @@ async fn serve(app: App, socket: WebSocket) {
     let _ = timeout(CLOSE_TIMEOUT, sink.send(close)).await;
 }
 
-/// Why a connection ends, for its client.
+/// Why a connection ends: the close frame's code and reason.
 struct Reason(u16, &'static str);
 
-/// Takes requests in until the client is gone or misbehaves.
+/// Receives requests until the client disconnects, falls silent or violates the protocol.
 async fn receive(connection: &Connection, mut stream: SplitStream<WebSocket>) -> Reason {
     loop {
-        let message = match timeout(SILENCE, stream.next()).await {
+        let message = match timeout(SILENCE_TIMEOUT, stream.next()).await {
             Ok(Some(Ok(message))) => message,
             Ok(Some(Err(_))) => {
                 connection.app.metrics.frames_rejected.inc();
-                return Reason(close_code::PROTOCOL, "the frame is broken or too long");
+                return Reason(close_code::PROTOCOL, "the frame is invalid or too long");
             }
-            Ok(None) => return Reason(close_code::NORMAL, "goodbye"),
-            Err(_) => return Reason(close_code::POLICY, "no sign of life"),
+            Ok(None) => return Reason(close_code::NORMAL, "the client ended the connection"),
+            Err(_) => return Reason(close_code::POLICY, "the client sent nothing for 60 s, not even a pong"),
         };
         let (request, text) = match &message {
             Message::Text(text) => (serde_json::from_str(text).map_err(|error| error.to_string()), true),
             Message::Binary(bytes) => (codec::decode(bytes).map_err(|error| error.to_string()), false),
             Message::Ping(_) | Message::Pong(_) => continue,
-            Message::Close(_) => return Reason(close_code::NORMAL, "goodbye"),
+            Message::Close(_) => return Reason(close_code::NORMAL, "the client ended the connection"),
         };
         let request: Request = match request {
             Ok(request) => request,
             Err(error) => {
                 connection.app.metrics.frames_rejected.inc();
-                // Whoever sent this cannot be told which request it was; 0 stands for "the last one".
-                let failure = Failure::new(Code::Invalid, format!("the request is not understood: {error}"));
+                // The request's ID could not be read; ID 0 stands for the last request.
+                let failure = Failure::new(Code::Invalid, format!("the request cannot be parsed: {error}"));
                 connection.responder(0, text, None).answer(Err(failure));
                 // The sender ends the connection once this answer is written.
                 connection.outbox.close();
@@ -112,13 +113,15 @@ async fn receive(connection: &Connection, mut stream: SplitStream<WebSocket>) ->
             }
         };
         let room = connection.room(&request.op).await;
-        connection.take(request, text, room);
+        connection.dispatch(request, text, room);
     }
 }
 
 impl Connection {
-    /// Waits until there is room for a request. That keeps what comes behind it in order, and in the client's hands. It
-    /// ends: what has room is answered by and by or stands in a queue, or the client does not read and is cut off.
+    /// Waits until there is room for a request. Meanwhile later requests stay unread, in order, so
+    /// that a client that sends too much is slowed down. The wait ends: earlier requests are
+    /// answered in time or wait in a lock's queue, and a client that does not read its answers is
+    /// disconnected.
     async fn room(&self, op: &Op) -> Option<Room> {
         let request = Arc::clone(&self.requests).acquire_owned().await.ok()?;
         let read = match op {
@@ -134,14 +137,14 @@ impl Connection {
         Responder::stream(self.id, id, text, room, Arc::clone(&self.outbox))
     }
 
-    /// Hands a request to the core, or answers it here.
-    fn take(&self, request: Request, text: bool, room: Option<Room>) {
+    /// Sends a request to the core, or answers it here.
+    fn dispatch(&self, request: Request, text: bool, room: Option<Room>) {
         let responder = self.responder(request.id, text, room);
         if request.op == Op::Status {
             responder.answer(Ok(Answer::Status(self.app.status())));
             return;
         }
-        match self.app.understand(request.op) {
+        match self.app.validate(request.op) {
             Ok(accepted) => {
                 if let Err(why) = self.app.core.send(Event::Request(accepted, responder)) {
                     self.responder(request.id, text, None).answer(Err(not_taken(why)));
@@ -154,7 +157,8 @@ impl Connection {
     }
 }
 
-/// Writes answers until the client stops reading or the connection is refused. One wake-up, one flush.
+/// Writes answers until the client stops reading or the outbox is closed. Each wake-up writes all
+/// waiting answers and flushes once.
 async fn send(connection: &Connection, sink: &mut SplitSink<WebSocket, Message>) -> Reason {
     let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
     let mut replies = Vec::new();
@@ -164,12 +168,12 @@ async fn send(connection: &Connection, sink: &mut SplitSink<WebSocket, Message>)
             _ = ping.tick() => {
                 match timeout(limits::WRITE_TIMEOUT, sink.send(Message::Ping(Vec::new().into()))).await {
                     Ok(Ok(())) => continue,
-                    _ => return Reason(close_code::POLICY, "no sign of life"),
+                    _ => return Reason(close_code::POLICY, "the client does not read: a ping could not be sent"),
                 }
             }
         };
         if !more {
-            return Reason(close_code::AGAIN, "the last answer says why");
+            return Reason(close_code::AGAIN, "the last answer has the reason");
         }
         let write = async {
             for reply in replies.drain(..) {
@@ -179,8 +183,8 @@ async fn send(connection: &Connection, sink: &mut SplitSink<WebSocket, Message>)
         };
         match timeout(limits::WRITE_TIMEOUT, write).await {
             Ok(Ok(())) => {}
-            Ok(Err(_)) => return Reason(close_code::NORMAL, "goodbye"),
-            Err(_) => return Reason(close_code::POLICY, "the answers are not being read"),
+            Ok(Err(_)) => return Reason(close_code::NORMAL, "the client ended the connection"),
+            Err(_) => return Reason(close_code::POLICY, "the client does not read its answers"),
         }
     }
 }

@@ -1,7 +1,8 @@
-//! A stream to somebody who has to read what he asked for.
+//! A stream that times out when its client stops reading.
 //!
-//! Who does not, makes the node keep the answer, a MiB perhaps, and the connection. A write that makes no progress for
-//! [`limits::WRITE_TIMEOUT`] fails, and that ends the connection.
+//! A client that does not read its answers makes the node keep them in memory, perhaps a MiB, and
+//! keep the connection open. A write that makes no progress for [`limits::WRITE_TIMEOUT`] fails,
+//! which ends the connection.
 
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;
@@ -15,26 +16,29 @@ use super::listen::ConnectionPermit;
 use crate::limits;
 
 pub(super) struct WriteTimeout {
-    // Closed before its place is given to another: fields are dropped in their order.
+    // Before the permit, as fields are dropped in order: the stream is closed before its permit is
+    // free again.
     stream: TcpStream,
-    /// Runs while the other side takes nothing.
+    /// The timeout, which runs while a write makes no progress.
     stalled: Option<Pin<Box<Sleep>>>,
-    _place: ConnectionPermit,
+    _permit: ConnectionPermit,
 }
 
 impl WriteTimeout {
-    pub(super) fn new(stream: TcpStream, place: ConnectionPermit) -> WriteTimeout {
-        WriteTimeout { stream, stalled: None, _place: place }
+    pub(super) fn new(stream: TcpStream, permit: ConnectionPermit) -> WriteTimeout {
+        WriteTimeout { stream, stalled: None, _permit: permit }
     }
 
-    /// What came of a write; an error if it is out of time.
-    fn judge<T>(&mut self, context: &mut Context<'_>, written: Poll<Result<T>>) -> Poll<Result<T>> {
+    /// Passes on the result of a write; an error if the write is pending and the timeout has
+    /// passed.
+    fn check_timeout<T>(&mut self, context: &mut Context<'_>, written: Poll<Result<T>>) -> Poll<Result<T>> {
         if written.is_ready() {
             self.stalled = None;
             return written;
         }
-        let patience = self.stalled.get_or_insert_with(|| Box::pin(sleep(limits::WRITE_TIMEOUT)));
-        patience.as_mut().poll(context).map(|()| Err(Error::new(ErrorKind::TimedOut, "the answers are not being read")))
+        let timeout = self.stalled.get_or_insert_with(|| Box::pin(sleep(limits::WRITE_TIMEOUT)));
+        let timed_out = || Error::new(ErrorKind::TimedOut, "the client does not read its answers");
+        timeout.as_mut().poll(context).map(|()| Err(timed_out()))
     }
 }
 
@@ -47,7 +51,7 @@ impl AsyncRead for WriteTimeout {
 impl AsyncWrite for WriteTimeout {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.judge(context, written)
+        self.check_timeout(context, written)
     }
 
     fn poll_write_vectored(
@@ -56,7 +60,7 @@ impl AsyncWrite for WriteTimeout {
         slices: &[IoSlice<'_>],
     ) -> Poll<Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.judge(context, written)
+        self.check_timeout(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -1,13 +1,15 @@
-//! The bytes of a recording.
+//! The file format of a recording.
 //!
 //! ```text
 //! file:  "PLSDREC2" | frame…
-//! frame: payload length u32 | CRC-32C of the payload u32 | payload: records, bincode, one after the other
+//! frame: payload length u32 | CRC-32C of the payload u32 | payload
+//! payload: records, bincode, one after the other
 //! ```
 //!
-//! Numbers are little-endian. A frame is what was handed over at once: the steps of a round, or that a write is done. The
-//! first record is the [`Header`]. A frame that the file's end cuts short was being handed over when the node was killed, so
-//! nothing in it was carried out: it is read as if it were not there.
+//! Numbers are little-endian. A frame has the records that left the node at once: the steps of a
+//! core iteration, or that a write is durable. The first record is the [`Header`]. An incomplete
+//! frame at the end of the file was being written when the node was killed, so none of its outputs
+//! was carried out: the reader ignores it.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs::{File, TryLockError};
@@ -21,36 +23,38 @@ use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Config, Durable, Input};
 use serde::{Deserialize, Serialize};
 
-/// How a recording begins: the format and its version.
+/// The first bytes of a recording: the format and its version.
 pub const MAGIC: [u8; 8] = *b"PLSDREC2";
-/// What a frame has before its payload, in bytes.
+/// Length of a frame's header, in bytes.
 pub const FRAME_HEADER: usize = 8;
-/// How a recording's name ends.
+/// The file name extension of a recording.
 pub const EXTENSION: &str = "recording";
 /// How long the reader waits for a keeper that is still writing.
-const PATIENCE: Duration = Duration::from_secs(20);
+const KEEPER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Whose recording it is.
+/// Identifies the recorded node and run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     /// The program's version. Digests are comparable within one build of the standard library.
     pub version: String,
-    /// The node's cluster.
+    /// The cluster ID.
     pub cluster: u64,
-    /// Its data directory's own number.
+    /// The incarnation of the node's data directory.
     pub incarnation: u64,
-    /// What it was configured with: its number too.
+    /// The node's configuration, with its ID.
     pub config: Config,
-    /// When the recording began: `CLOCK_MONOTONIC` in nanoseconds, which all processes of a machine share.
+    /// When the recording began: `CLOCK_MONOTONIC` in nanoseconds, which all processes of a machine
+    /// share.
     pub began: u64,
 }
 
-/// A digest of outputs, writes or a state: SipHash of what the derived `Hash` feeds it, so of every field.
+/// A digest of outputs, writes or a state: SipHash of what the derived `Hash` feeds it, so of every
+/// field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Digest(pub [u8; 8]);
 
 impl Digest {
-    /// Of a value.
+    /// The digest of a value.
     pub fn of<T: Hash + ?Sized>(value: &T) -> Digest {
         let mut hasher = DefaultHasher::new();
         value.hash(&mut hasher);
@@ -58,44 +62,45 @@ impl Digest {
     }
 }
 
-/// What a recording consists of. Generic over what is large, so that it can be written from borrowed parts.
+/// A record of a recording. Generic over its large parts, so that it can be written from borrowed
+/// ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record<D = Durable<LockTable>, I = Input<LockTable>> {
-    /// The first one.
+    /// The first record.
     Began(Header),
-    /// The node begins from this.
+    /// The state from which the node starts.
     Recovered {
-        /// Nanoseconds since the record before.
+        /// Nanoseconds since the previous record.
         after: u64,
-        /// What its disk had.
+        /// The state that was recovered from the disk.
         durable: D,
     },
-    /// The node took a step. Nothing that it asked for was carried out yet.
+    /// The node took a step. None of its outputs was carried out yet.
     Stepped {
-        /// Nanoseconds since the record before.
+        /// Nanoseconds since the previous record.
         after: u64,
-        /// What happened.
+        /// The node's input.
         input: I,
-        /// What the node asked for.
+        /// The digest of the node's outputs.
         outputs: Digest,
-        /// What it is now; only from time to time.
+        /// The digest of the node's state, only at intervals.
         state: Option<Digest>,
-        /// What it asked for in words, if the recording is a verbose one.
+        /// The outputs as `Debug` formats them, if the recording is verbose.
         words: Option<String>,
     },
-    /// Writes are durable: the next ones that the steps have asked for.
+    /// The next writes that the steps have requested are durable.
     Written {
-        /// Nanoseconds since the record before.
+        /// Nanoseconds since the previous record.
         after: u64,
-        /// How many.
+        /// Number of writes.
         writes: u64,
-        /// And what they are.
+        /// The digest of the writes.
         digest: Digest,
     },
 }
 
 impl<D, I> Record<D, I> {
-    /// How much time has passed since the record before, in nanoseconds.
+    /// Nanoseconds since the previous record.
     pub fn after(&self) -> u64 {
         match self {
             Record::Began(_) => 0,
@@ -104,15 +109,15 @@ impl<D, I> Record<D, I> {
     }
 }
 
-/// Makes the payload behind the first [`FRAME_HEADER`] bytes of `frame` into a frame.
+/// Writes the header of a frame into its first [`FRAME_HEADER`] bytes; the payload follows them.
 pub(super) fn seal(frame: &mut [u8]) {
     let (header, payload) = frame.split_at_mut(FRAME_HEADER);
-    let length = u32::try_from(payload.len()).expect("a round takes less than 4 GiB");
+    let length = u32::try_from(payload.len()).expect("the records of a core iteration take less than 4 GiB");
     header[..4].copy_from_slice(&length.to_le_bytes());
     header[4..].copy_from_slice(&crc32c::crc32c(payload).to_le_bytes());
 }
 
-/// A whole recording, from its records: for tests, which write recordings of what never happened.
+/// The bytes of a complete recording with these records: for tests, which make up recordings.
 pub fn whole<D: Serialize, I: Serialize>(records: &[Record<D, I>]) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     for record in records {
@@ -124,7 +129,7 @@ pub fn whole<D: Serialize, I: Serialize>(records: &[Record<D, I>]) -> Vec<u8> {
     bytes
 }
 
-/// The file that says that a recording was cut.
+/// The path of the file that marks a recording as cut.
 pub fn cut_mark(recording: &Path) -> PathBuf {
     recording.with_extension("cut")
 }
@@ -132,63 +137,63 @@ pub fn cut_mark(recording: &Path) -> PathBuf {
 /// Why a recording cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Flaw {
-    /// The system says no.
+    /// The file cannot be opened, locked or read.
     #[error("cannot read {}: {source}", .path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// It is no recording, or one of another version.
-    #[error("{} is no recording of this version", .path.display())]
+    /// The file is not a recording, or one of another version.
+    #[error("{} is not a recording of the version that this program reads", .path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
     },
-    /// The node still runs.
+    /// The recording is still being written.
     #[error("{} is still being written: stop the node first", .path.display())]
     InUse {
         /// The file.
         path: PathBuf,
     },
-    /// Bytes are not what was written.
+    /// A frame's checksum or contents are wrong.
     #[error("{} is damaged in the frame at byte {offset}", .path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// The offset of the frame, in bytes.
         offset: u64,
     },
 }
 
-/// A recording that is being read, record by record.
+/// A reader of a recording.
 #[derive(Debug)]
 pub struct Reading {
     path: PathBuf,
     file: BufReader<File>,
-    /// How long the file is, and where the next frame begins.
+    /// Length of the file, and the offset up to which it was read, in bytes.
     length: u64,
     offset: u64,
-    /// The records of the present frame that were not handed out yet.
+    /// The payload of the current frame, positioned at its next record.
     frame: io::Cursor<Vec<u8>>,
     torn: u64,
 }
 
 impl Reading {
-    /// Opens a recording and reads its header; `None` if the node was killed before there was one. Waits a while for a
-    /// keeper that has not finished.
+    /// Opens a recording and reads its header; `None` if the node was killed before the header was
+    /// written. Waits up to 20 s for a keeper that has not finished.
     ///
     /// # Errors
-    /// If it cannot be read, or the node still runs.
+    /// If the file cannot be read or is not a recording, or if the node still runs.
     pub fn open(path: &Path) -> Result<Option<(Header, Reading)>, Flaw> {
         let failed = |source| Flaw::Io { path: path.to_owned(), source };
         let file = File::open(path).map_err(failed)?;
-        let patience = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + KEEPER_TIMEOUT;
         loop {
             match file.try_lock_shared() {
                 Ok(()) => break,
-                Err(TryLockError::WouldBlock) if Instant::now() < patience => {
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(10));
                 }
                 Err(TryLockError::WouldBlock) => return Err(Flaw::InUse { path: path.to_owned() }),
@@ -243,17 +248,18 @@ impl Reading {
         record.map(Some).map_err(|_| Flaw::Damaged { path: self.path.clone(), offset: frame })
     }
 
-    /// How many bytes at the end were no whole frame, once the end was reached.
+    /// Length of the incomplete frame at the end of the file, in bytes; known once the end was
+    /// reached.
     pub fn torn(&self) -> u64 {
         self.torn
     }
 
-    /// The file.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its length in bytes.
+    /// Length of the file, in bytes.
     pub fn length(&self) -> u64 {
         self.length
     }

@@ -1,5 +1,5 @@
-//! The keeper: the process that a recording is handed over to. It outlives the node by as long as it takes to write down
-//! what the node still said.
+//! The keeper: the process that reads a recording from the node's pipe and writes it to the file.
+//! It outlives the node until all records in the pipe and in its memory are written.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -13,16 +13,17 @@ use rustix::pipe::fcntl_setpipe_size;
 
 use super::format::{EXTENSION, Header, cut_mark};
 
-/// How much the keeper may have in memory that its disk does not take, in bytes.
+/// Maximum number of bytes in the keeper's memory that wait for its disk.
 pub const QUEUE: usize = 256 * 1024 * 1024;
-/// How long a recording may become, in bytes, unless told otherwise: a disk is not filled by what somebody forgot.
+/// Default maximum length of a recording, in bytes: a forgotten recording must not fill the disk.
 pub const LENGTH: u64 = 4 * 1024 * 1024 * 1024;
-/// How much the pipe is asked to have room for, so that the core need not wait for the keeper to be scheduled.
+/// Requested capacity of the pipe, in bytes, so that the core need not wait for the keeper to be
+/// scheduled.
 const PIPE: usize = 1024 * 1024;
-/// How much is read at once.
+/// Number of bytes to read at once.
 const PIECE: usize = 256 * 1024;
 
-/// The core's end of the pipe. If the keeper is gone, the recording is marked as cut from here.
+/// The core's end of the pipe. If the keeper has ended, this marks the recording as cut.
 #[derive(Debug)]
 pub(super) struct Pipe {
     keeper: ChildStdin,
@@ -43,12 +44,13 @@ impl Write for Pipe {
     }
 }
 
-/// Makes the file for a recording and starts its keeper: this program again, with its hidden command.
+/// Creates the file of a recording and starts its keeper: this program again, with a hidden
+/// command.
 ///
-/// The file is locked for as long as it is written to. The lock belongs to the opened file, which the keeper inherits; so
-/// there is no moment at which a recording looks finished and is not.
+/// The file is locked while the recording is being written. The lock belongs to the opened file,
+/// which the keeper inherits; so an unfinished recording never looks finished.
 ///
-/// Past `length` bytes the recording is cut.
+/// After `length` bytes the recording is cut.
 pub(super) fn start(directory: &Path, header: &Header, length: u64) -> io::Result<Pipe> {
     std::fs::create_dir_all(directory)?;
     let name = format!("node-{}-{:020}.{EXTENSION}", header.config.id.0, header.began);
@@ -63,17 +65,19 @@ pub(super) fn start(directory: &Path, header: &Header, length: u64) -> io::Resul
         .stdin(Stdio::piped())
         .stdout(file)
         .stderr(Stdio::null())
-        // A Ctrl-C in a terminal is for the node. The keeper ends when the node has.
+        // Keep the terminal's Ctrl-C away from the keeper, which ends after the node.
         .process_group(0)
         .spawn()?;
     let keeper = keeper.stdin.take().expect("its standard input is a pipe");
-    // Without the permission for that much the pipe works as well, only the core may wait for the keeper more often.
+    // The call may fail for lack of permission. The pipe then stays smaller, and the core may wait
+    // for the keeper more often.
     let _ = fcntl_setpipe_size(&keeper, PIPE);
     Ok(Pipe { keeper, cut })
 }
 
-/// Copies up to `length` bytes of `input` to `output`, and never makes who writes to `input` wait for `output`: up to `queue`
-/// bytes wait in memory. Past either, or if a write fails, all that follows is thrown away. Whether nothing was.
+/// Copies up to `length` bytes of `input` to `output`. The writer of `input` never waits for
+/// `output`: up to `queue` bytes wait in memory. Beyond either limit, or if a write fails, all
+/// later bytes are dropped. Returns whether none was dropped.
 ///
 /// # Errors
 /// If `input` cannot be read.
@@ -117,7 +121,7 @@ pub fn keep(mut input: impl Read, mut output: impl Write + Send, queue: usize, l
 mod tests {
     use super::*;
 
-    /// A disk that takes nothing until somebody has said everything.
+    /// A disk that accepts nothing until the sender of `Talker` is dropped.
     struct Stuck(mpsc::Receiver<()>, Vec<u8>);
 
     impl Write for Stuck {
@@ -132,7 +136,7 @@ mod tests {
         }
     }
 
-    /// Says so many pieces, and lets the disk go on after that.
+    /// Yields this many pieces of 100 bytes, and then unblocks the disk.
     struct Talker(usize, Option<mpsc::Sender<()>>);
 
     impl Read for Talker {
@@ -155,25 +159,26 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_disk_is_waited_for_in_memory() {
+    fn bytes_for_a_slow_disk_wait_in_memory() {
         assert_eq!(kept(10, 1000), (true, 1000));
     }
 
-    /// What is kept is a beginning: nothing is left out in the middle.
+    /// The bytes that are kept are a prefix: none is missing in the middle.
     #[test]
-    fn what_is_too_much_is_thrown_away_and_told() {
+    fn bytes_beyond_the_queue_are_dropped_and_reported() {
         assert_eq!(kept(11, 1000), (false, 1000));
         assert_eq!(kept(500, 1000), (false, 1000));
     }
 
     #[test]
-    fn a_disk_that_fails_is_told() {
+    fn a_failed_write_is_reported() {
         assert!(!keep(&[1_u8; 4096][..], FullDisk, QUEUE, LENGTH).unwrap());
     }
 
-    /// A recording that is as long as it may be is whole; past that nothing more is written, and it is told.
+    /// A recording of exactly the maximum length is complete; a longer one is cut there, and the
+    /// cut is reported.
     #[test]
-    fn a_recording_has_a_greatest_length() {
+    fn recording_is_cut_at_its_maximum_length() {
         for (pieces, whole) in [(10, true), (11, false), (500, false)] {
             let mut disk = Vec::new();
             let kept = keep(Talker(pieces, None), &mut disk, QUEUE, 1000).unwrap();

@@ -1,23 +1,27 @@
-//! Recordings: what a node did, step by step, so that it can be stepped again elsewhere and judged.
+//! Recordings: the steps of a node, so that the validator can replay and check them.
 //!
-//! `palisade serve --record DIR` writes one file for each run of the process. The node is deterministic, so its recovered
-//! state and its inputs are enough to have all of it again; of the outputs a digest is kept, to be compared. What is made of
-//! recordings is in docs/conformance.md ("Recordings").
+//! `palisade serve --record DIR` writes one file for each run of the process. The node is
+//! deterministic, so its recovered state and its inputs determine everything else; of the outputs
+//! only a digest is kept, for comparison. docs/conformance.md ("Recordings") describes the
+//! validation of recordings.
 //!
-//! # What a recording promises
+//! # Guarantees
 //!
-//! **It has no gap, and its end is the node's end**, also after `kill -9`. Before anything that a step asked for is
-//! carried out, the step has left the process; before anything that waits for a write is carried out, so has the word that
-//! the write is done. So whatever others heard of the node, or its disk has, is in the recording; and the validator may say
-//! exactly which states a restart may find.
+//! **A recording has no gap, and ends where the node ended**, also after `kill -9`. A step has left
+//! the process before any of its outputs is carried out; and the record that a write is durable has
+//! left it before any output that waits for the write is carried out. So everything that other
+//! processes received from the node, and everything on its disk, is in the recording; and the
+//! validator knows exactly which states a restart may find.
 //!
-//! **The core never waits for the disk because of it.** It writes to a pipe. At the other end is the *keeper*, a process of
-//! its own, so that what is in the pipe survives a `kill -9`. It reads as fast as it can and writes from its memory. If a
-//! disk is so slow that more than [`QUEUE`] bytes pile up there, or a write fails, or the recording is as long as it may be, it
-//! throws away what follows, and leaves a file beside the recording that says so: such a run is **cut**, and is never taken
-//! for a whole one.
+//! **The core never waits for the recording's disk.** It writes to a pipe, which the *keeper*
+//! reads. The keeper is a process of its own, so that the contents of the pipe survive a `kill -9`
+//! of the node. It reads as fast as it can, and writes from its memory. If more than [`QUEUE`]
+//! bytes wait there for a slow disk, or a write fails, or the recording reaches its maximum length,
+//! the keeper drops all later records and creates a file beside the recording as a mark: the
+//! recording is **cut**, and is never taken for a complete one.
 //!
-//! [`mod@format`] has the bytes, [`recorder`] what the driver shows to, [`keeper`] the other end of the pipe.
+//! [`mod@format`] is the file format, [`recorder`] the driver's observer, [`keeper`] the process at
+//! the other end of the pipe.
 
 pub mod format;
 pub mod keeper;

@@ -1,4 +1,4 @@
-//! The recorder: the [`Observer`] that writes down what it is shown.
+//! The recorder: an [`Observer`] that writes each step of the driver to a recording.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -16,28 +16,28 @@ use super::keeper;
 use crate::core::Observer;
 use crate::storage::Identity;
 
-/// Between two digests of the state there are at least this many inputs; and as many as the state has parts, so that it
-/// takes a constant time per input.
+/// Minimum number of inputs between two digests of the state. There are also at least as many
+/// inputs as the state has parts, so that digests take a constant time per input.
 const STATE_PACE: usize = 256;
 
 /// Writes a recording.
 pub struct Recorder {
-    /// Where to; nowhere after a failure.
+    /// The pipe to the keeper; `None` after a failed write.
     out: Option<Box<dyn Write + Send>>,
     clock: Box<dyn FnMut() -> u64 + Send>,
     verbose: bool,
-    /// The frame in the making, kept for its memory.
+    /// The frame under construction; its allocation is reused.
     frame: Vec<u8>,
-    /// When the last record was made.
+    /// The time of the last record, in nanoseconds.
     last: u64,
-    /// How many inputs there were since the last digest of the state.
+    /// Number of inputs since the last digest of the state.
     inputs: usize,
 }
 
-/// Starts to record a run of a node in `directory`: one more file there, of `length` bytes at the most.
+/// Starts the recording of a node's run: a new file in `directory`, of at most `length` bytes.
 ///
 /// # Errors
-/// If the file cannot be made, or the keeper not be started.
+/// If the file cannot be created, or the keeper cannot be started.
 pub fn start(directory: &Path, identity: &Identity, verbose: bool, length: u64) -> io::Result<Recorder> {
     let header = Header {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -50,8 +50,8 @@ pub fn start(directory: &Path, identity: &Identity, verbose: bool, length: u64) 
     Ok(Recorder::new(&header, pipe, monotonic, verbose))
 }
 
-/// The machine's monotonic clock in nanoseconds. Asked of the kernel, and not of the standard library: it is the same in
-/// all processes also where a test gives one of them a clock that runs faster.
+/// The machine's monotonic clock in nanoseconds. Read from the kernel, not through the standard
+/// library, so that all processes agree even where a test gives one of them a faster clock.
 fn monotonic() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let [seconds, nanoseconds] = [now.tv_sec, now.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
@@ -59,7 +59,7 @@ fn monotonic() -> u64 {
 }
 
 impl Recorder {
-    /// Records to `out`, by a clock in nanoseconds that goes on from `header.began`.
+    /// Records to `out`, with a clock in nanoseconds that starts at `header.began`.
     pub fn new(
         header: &Header,
         out: impl Write + Send + 'static,
@@ -79,13 +79,14 @@ impl Recorder {
         codec::encode_into(record, &mut self.frame);
     }
 
-    /// How much time has passed since the last record.
+    /// Nanoseconds since the last record.
     fn elapsed(&mut self) -> u64 {
         let now = (self.clock)().max(self.last);
         now - std::mem::replace(&mut self.last, now)
     }
 
-    /// Hands over what was noted: it is out of this process when this returns.
+    /// Writes the noted records as one frame to the pipe: they have left this process when this
+    /// returns.
     fn hand_over(&mut self) {
         if self.frame.len() == FRAME_HEADER {
             return;
@@ -100,12 +101,12 @@ impl Recorder {
     fn write_out(&mut self, bytes: &[u8]) {
         let Some(out) = &mut self.out else { return };
         if let Err(error) = out.write_all(bytes) {
-            error!(%error, "the recording ends here");
+            error!(%error, "cannot write to the recording, which ends here; the node goes on without it");
             self.out = None;
         }
     }
 
-    /// The state's digest, if it is time.
+    /// The state's digest, if enough inputs have passed since the last one.
     fn state(&mut self, node: &Node<LockTable>) -> Option<Digest> {
         self.inputs += 1;
         let (table, log) = (node.machine(), node.log().entries());

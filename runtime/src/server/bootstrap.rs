@@ -1,11 +1,12 @@
-//! A node's first start: it founds a cluster with others, or joins one. Later starts only make sure that they mean the
-//! same.
+//! A node's first start: it founds a cluster with others, or joins one. A later start only checks
+//! that the command line agrees with the first one.
 //!
-//! Founding is explicit: all founders are told of one another (`--peers`). The cluster's identity is made of its name, its
-//! founders and what it begins with, so founders that were told different things refuse one another. It cannot happen
-//! twice by accident: peers refuse a known node number that comes with a new data directory
-//! ([`acquaintances`](crate::peers)); and a founder without a past takes part only when all other founders have let it in, so
-//! that every one of them has met it.
+//! Founding is explicit: `--peers` names all founders. The cluster ID is a hash of the cluster's
+//! name, its founders and the snapshot it begins with, so founders with different command lines
+//! refuse one another. A cluster cannot be founded twice by accident: peers refuse a known node ID
+//! that comes with a new data directory ([`PinnedPeers`](crate::peers::PinnedPeers)); and a founder
+//! with an empty log takes part only after all other founders have accepted its connections, so
+//! that each of them has pinned its data directory.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -24,15 +25,17 @@ use tracing::{info, warn};
 use super::{ServeError, ServerConfig};
 use crate::storage::{DataDir, Identity, Incarnation, LockedDir, Snapshots, StorageError, read_snapshot};
 
-/// By how much the token counter of a restored cluster jumps ahead, so that no fencing token that was given out after the
-/// snapshot is given out again: at ten thousand grants a second, more than three years of them.
+/// How far the token counter of a restored cluster is advanced, so that no fencing token granted
+/// after the snapshot is granted again. The gap is more than three years of tokens at ten thousand
+/// grants a second.
 pub(super) const TOKEN_GAP: u64 = 1_000_000_000_000;
-/// The pause before a cluster that cannot be joined at the moment is asked again.
+/// The pause between two attempts to join.
 const JOIN_PAUSE: Duration = Duration::from_secs(1);
-/// How long a node of it may take to answer for itself.
+/// How long a node of the cluster may take to answer a status request.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The identity of this directory's node: that of its first start, if the command line agrees; or a new one.
+/// The identity of this directory's node: the one of its first start as the command line describes
+/// it, or a new one.
 pub(super) async fn identify(config: &ServerConfig, directory: &LockedDir) -> Result<Identity, ServeError> {
     if let Some(found) = directory.identity() {
         return Ok(expected(config, found));
@@ -42,12 +45,15 @@ pub(super) async fn identify(config: &ServerConfig, directory: &LockedDir) -> Re
     }
     if config.peers.is_empty() {
         return Err(ServeError::Config(format!(
-            "{} is a new data directory: give --peers to found a cluster, or --join HOST:PORT to join one",
+            "{} is a new data directory: give --peers to found a cluster, or --join HOST:PORT to join one; if this node ran before, check --data",
             config.data.display()
         )));
     }
     if !config.peers.contains_key(&config.node) {
-        return Err(ServeError::Config(format!("--peers does not name this node, {}", config.node)));
+        return Err(ServeError::Config(format!(
+            "--peers does not name this node: add {}=HOST:PORT, or correct --id",
+            config.node
+        )));
     }
     let restored = config.restore.as_deref().map(hash_of).transpose()?;
     let cluster = cluster_id(&config.cluster, &config.peers, restored.as_deref());
@@ -56,13 +62,15 @@ pub(super) async fn identify(config: &ServerConfig, directory: &LockedDir) -> Re
     Ok(Identity { cluster, node: config.node, incarnation: Incarnation(rand::random()), founders, restored })
 }
 
-/// The identity that the command line gives this directory, as far as it says anything.
+/// The directory's identity, with the parts that the command line sets taken from there. The caller
+/// refuses a difference.
 fn expected(config: &ServerConfig, found: &Identity) -> Identity {
-    // How often it has come back without its directory, only the directory knows.
+    // Only the directory knows the generation, that is how often the node was replaced under this
+    // ID.
     let node = NodeId::new(config.node.number(), found.node.generation());
     let mut expected = Identity { node, ..found.clone() };
     if !found.founders.is_empty() {
-        // Members that came later may be named too, to say where they are.
+        // --peers may also name members that joined later, to give their addresses.
         if found.founders.keys().any(|founder| !config.peers.contains_key(founder)) && !config.peers.is_empty() {
             expected.founders = config.peers.clone();
         }
@@ -71,12 +79,12 @@ fn expected(config: &ServerConfig, found: &Identity) -> Identity {
     expected
 }
 
-/// Becomes a learner of the cluster of a node that serves clients at `address`. Waits for as long as it takes, unless it is
-/// refused.
+/// Makes this node a learner of the cluster whose node serves clients at `address`. Retries without
+/// limit, unless the cluster refuses for good.
 async fn join(config: &ServerConfig, address: &str) -> Result<Identity, ServeError> {
     let failed = |source| ServeError::Join { address: address.to_owned(), source: Box::new(source) };
     let peer_addr = config.advertised_peer_addr.as_ref().unwrap_or(&config.peer_addr).clone();
-    // Drawn once: if an answer is lost, the next attempt asks for the same.
+    // Drawn once, so that an attempt after a lost answer repeats the same request.
     let incarnation = Incarnation(rand::random());
     let member = AddMember { id: config.node.number(), peer_addr, incarnation: Some(incarnation.to_string()) };
     let change = MemberChange::Add(member);
@@ -85,7 +93,8 @@ async fn join(config: &ServerConfig, address: &str) -> Result<Identity, ServeErr
             Ok(cluster) => {
                 info!(
                     cluster = format!("{cluster:016x}"),
-                    "joined; palisade members promote {} makes it a voter", config.node
+                    "joined the cluster as a learner; to make this node a voter: palisade members promote {}",
+                    config.node
                 );
                 let (node, founders) = (config.node, BTreeMap::new());
                 return Ok(Identity { cluster, node, incarnation, founders, restored: None });
@@ -95,25 +104,31 @@ async fn join(config: &ServerConfig, address: &str) -> Result<Identity, ServeErr
             }
             Err(error @ Error::BadEndpoint { .. }) => return Err(failed(error)),
             Err(error) => {
-                warn!(address, %error, "cannot join yet; trying again");
+                warn!(address, %error, "cannot join the cluster yet; trying again in {JOIN_PAUSE:?}");
                 sleep(JOIN_PAUSE).await;
             }
         }
     }
 }
 
-/// Asks to be added, and for the cluster's identity.
+/// Adds the member, and returns the cluster ID.
 async fn attempt(address: &str, change: MemberChange) -> Result<u64, Error> {
     let client = Client::connect(&[address], Options::default()).await?;
     client.change_members(change).await?;
     client.close().await;
     let status = palisade_client::status(address, STATUS_TIMEOUT).await?;
     let cluster = u64::from_str_radix(&status.cluster, 16);
-    cluster.map_err(|_| Error::Refused(Failure::new(Code::Invalid, format!("`{}` is no cluster", status.cluster))))
+    cluster.map_err(|_| {
+        Error::Refused(Failure::new(
+            Code::Invalid,
+            format!("the node sent an invalid cluster ID, `{}`", status.cluster),
+        ))
+    })
 }
 
-/// Puts the state of a snapshot into a founder's new directory. It counts as the state after a first entry that no leader
-/// ever made: a server that joins later without it cannot be sent entries, and so is sent the state.
+/// Writes the state of a backup's snapshot into a founder's new directory, as the state after an
+/// entry 1 that no leader ever proposed. A leader therefore sends this snapshot, not entries, to a
+/// server that joins later.
 pub(super) fn restore(file: Option<&Path>, directory: &DataDir, members: &Members) -> Result<(), ServeError> {
     let (snapshots, newest) =
         Snapshots::open::<LockTable>(directory.disk(), directory.path(), directory.identity().cluster)?;
@@ -124,7 +139,7 @@ pub(super) fn restore(file: Option<&Path>, directory: &DataDir, members: &Member
         if !directory.has_begun() {
             return error;
         }
-        let what = "there is none, not even the one with which the cluster began".into();
+        let what = "there is none, although this cluster began with one (--restore)".into();
         StorageError::SnapshotUnfit { path: directory.path().to_owned(), what }.into()
     })
 }
@@ -136,7 +151,8 @@ fn restore_from(
     snapshots: &Snapshots,
 ) -> Result<(), ServeError> {
     let Some(file) = file else {
-        let message = "this node has not finished its first start, with --restore: start it with that again";
+        let message =
+            "this node has not finished its first start, with --restore: start it again with the same --restore FILE";
         return Err(ServeError::Config(message.into()));
     };
     let refused = |reason: String| ServeError::Restore { path: file.to_owned(), reason };
@@ -144,7 +160,8 @@ fn restore_from(
     let read = read_snapshot::<LockTable>(BufReader::new(opened), None);
     let (saved, info) = read.map_err(|flaw| refused(flaw.to_string()))?;
     if Some(info.hash.to_string()) != directory.identity().restored {
-        let reason = "it is not the one with which this node was started first, and its founders have to begin alike";
+        let reason = "it is not the one with which this node was started first: give that file, as every founder must begin with \
+                      the same snapshot";
         return Err(refused(reason.into()));
     }
     let mut machine = saved.machine;
@@ -152,7 +169,7 @@ fn restore_from(
     let last = Position { index: Index(1), term: Term(0) };
     let (sessions, locks, token) = (machine.sessions().len(), machine.locks().len(), machine.next_token());
     snapshots.write(&Snapshot { last, stamp: saved.stamp, members: Arc::new(members.clone()), machine })?;
-    info!(index = %saved.last.index, sessions, locks, next_token = %token, "restored from a snapshot");
+    info!(index = %saved.last.index, sessions, locks, next_token = %token, "restored the state of a snapshot; the token counter was advanced");
     Ok(())
 }
 
@@ -163,7 +180,7 @@ fn hash_of(file: &Path) -> Result<String, ServeError> {
     read.map(|(_, info)| info.hash.to_string()).map_err(|flaw| refused(flaw.to_string()))
 }
 
-/// The cluster's number: FNV-1a, 64 bits, of all that its founders must have been told alike.
+/// The cluster ID: FNV-1a, 64 bits, of the settings that all founders must share.
 fn cluster_id(name: &str, founders: &BTreeMap<NodeId, String>, restored: Option<&str>) -> u64 {
     let mut text = name.to_owned();
     for (id, address) in founders {

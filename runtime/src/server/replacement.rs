@@ -1,11 +1,13 @@
-//! A node that has lost its log comes back: it asks its cluster to replace it by a new member, under its number in the next
-//! generation, sets its files aside, and begins again with nothing.
+//! Replacement of a node that has lost its log. The node asks its cluster to replace it by a new
+//! member with the same node ID and the next generation, sets its old files aside, and starts with
+//! an empty directory.
 //!
-//! None of this can break safety. To the protocol the new member is a server that was never there before, and the old one a
-//! server that was removed (`Change::Replace`). After the return no server has the old identity (`storage::set_aside`).
+//! Replacement cannot break safety. To the protocol the new member is a server that was never there
+//! before, and the old one a removed server (`Change::Replace`). After the replacement no server
+//! has the old identity (`storage::set_aside`).
 //!
-//! The cluster can agree only with a leader, that is with a majority of all voters; the lost one counts among them until then.
-//! Without a leader the node asks again and again, and logs what each node answered.
+//! The change needs a leader, that is a majority of all voters; the lost node counts as a voter
+//! until then. Without a leader the node repeats its request, and logs the answer of each node.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,19 +26,20 @@ use crate::storage::{Identity, Incarnation, LockedDir, StorageError};
 
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How often the log says that the node still waits.
+/// How often the node logs that it still waits.
 const LOGGED_EVERY: Duration = Duration::from_secs(10);
-/// How long the cluster must have refused before the node believes it. A deposed leader may refuse a change because it lacks
-/// newer entries; it steps down within an election timeout.
+/// How long every answer must have been a refusal before the node gives up. A deposed leader may
+/// refuse a change because it lacks newer entries; it steps down within an election timeout.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
 /// How long one attempt may look for a leader.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Has the node of a directory that is damaged replaced by a new member; the directory is that member's then, and empty.
+/// Makes the cluster replace the node of a damaged directory by a new member. On success the
+/// directory is empty and belongs to the new member.
 ///
 /// # Errors
-/// With the damage itself, if there is no other node to ask. If the cluster refuses for good, or if the directory cannot be
-/// changed.
+/// The damage itself, if no address of another node is known. Also if the cluster refuses for good,
+/// or if the directory cannot be changed.
 pub(super) async fn replace(config: &ServerConfig, damage: StorageError) -> Result<(), ServeError> {
     let mut directory = LockedDir::open(&config.data)?;
     let Some(identity) = directory.identity().cloned() else { return Err(damage.into()) };
@@ -58,30 +61,31 @@ pub(super) async fn replace(config: &ServerConfig, damage: StorageError) -> Resu
         peer_addrs: config.peers.clone(),
     };
     let listener = bind(&config.peer_addr, "nodes").await?;
-    let why = format!("node {} has lost its log, and waits for a leader to take it back: {damage}", identity.node);
+    let why = format!("node {} has lost its log, and waits for a leader to replace it: {damage}", identity.node);
     let mut refusing = JoinSet::new();
     refusing.spawn(peers::refuse_all(roster.clone(), listener, why));
     wait_until_replaced(config, &roster, incarnation, &others).await?;
-    // The address is free again before the node listens there.
+    // Free the address before the node listens there.
     refusing.shutdown().await;
     directory.complete_return(incarnation)?;
     info!(
         node = %directory.identity().map_or(identity.node, |new| new.node), data = %config.data.display(),
-        "the cluster has replaced node {}: it learns now, and gets its vote back when it has caught up. Its old files are kept \
-         as damaged-*", identity.node
+        "the cluster has replaced node {}: this node is a learner now, and becomes a voter when it has caught up. Its old files \
+         are kept in the data directory as damaged-*", identity.node
     );
     Ok(())
 }
 
-/// Where other nodes may be: those of the command line, the founders, and all that this node has met.
+/// Peer addresses at which other nodes may be: those of the command line, the founders, and all
+/// pinned peers.
 fn others(config: &ServerConfig, identity: &Identity) -> Result<BTreeMap<String, NodeId>, StorageError> {
-    let met = PinnedPeers::load(&config.data)?.addresses();
+    let pinned = PinnedPeers::load(&config.data)?.addresses();
     let known = identity.founders.iter().chain(&config.peers).map(|(&node, address)| (node, address.clone()));
-    let others = known.chain(met).filter(|(node, _)| node.number() != identity.node.number());
+    let others = known.chain(pinned).filter(|(node, _)| node.number() != identity.node.number());
     Ok(others.map(|(node, address)| (address, node)).collect())
 }
 
-/// Asks until the cluster has replaced the node of this roster.
+/// Repeats the request until the cluster has replaced the node of this roster.
 async fn wait_until_replaced(
     config: &ServerConfig,
     roster: &Roster,
@@ -94,7 +98,8 @@ async fn wait_until_replaced(
         cluster: format!("{:016x}", roster.cluster),
         lost_incarnation: roster.incarnation.to_string(),
         incarnation: incarnation.to_string(),
-        // If the command line does not say it, the members' address stands: the node may listen on all addresses of its host.
+        // Without an address on the command line the member keeps its old one: --peer-addr may be a
+        // wildcard address.
         peer_addr: config.advertised_peer_addr.clone().or_else(|| config.peers.get(&config.node).cloned()),
     };
     let mut logged: Option<Instant> = None;
@@ -105,7 +110,9 @@ async fn wait_until_replaced(
         if let Some(address) = &config.join {
             match palisade_client::status(address, ATTEMPT_TIMEOUT).await {
                 Ok(status) if status.cluster == member.cluster => endpoints.push(address.clone()),
-                Ok(status) => answers.push(format!("{address} is of another cluster, {}", status.cluster)),
+                Ok(status) => {
+                    answers.push(format!("the node at {address} belongs to another cluster, {}", status.cluster))
+                }
                 Err(error) => answers.push(format!("{address}: {error}")),
             }
         }
@@ -145,8 +152,9 @@ async fn wait_until_replaced(
             logged = Some(Instant::now());
             warn!(
                 node = %roster.node,
-                "not taken back yet; trying again. A majority of the voters must have its data and a leader. Answers: {}. If a \
-                 majority has lost its data for good, stop all nodes and restore a backup into a new cluster (docs/operations.md)",
+                "not taken back yet; trying again. The replacement of this node needs a leader, and so a majority of voters that have \
+                 their data. Answers: {}. If a majority has lost its data for good, stop all nodes and restore a backup into a new \
+                 cluster (docs/operations.md)",
                 answers.join("; ")
             );
         }

@@ -1,17 +1,21 @@
-//! A node on strings: for tests that step live nodes as a model was stepped.
+//! A node that takes each step on a command from standard input: for tests that step live nodes as
+//! a model was stepped.
 //!
-//! A puppet is a server's process with a server's parts: the node, the driver that carries out what it asks for, the
-//! write-ahead log in real files, the connections to its peers with their handshakes and frames. What it lacks is will: it
-//! has no timers, serves no clients, and takes no input until somebody pulls a [string](protocol). Then the driver steps the
-//! node exactly once and carries out the outputs; and the puppet tells what was done, what the node is now, and what a
-//! start would find on the disk. It can be told to stand still in the middle, between two messages, or in a write, to be
-//! killed there.
+//! A stepped node is a server's process with a server's parts: the node, the driver that carries
+//! out its outputs, the write-ahead log in real files, the connections to its peers with their
+//! handshakes and frames. It has no timers and accepts no clients, and takes an input only on a
+//! [request](protocol::Request). The driver then steps the node exactly once and carries out the
+//! outputs. The answer has the effects, the node's new state, and what a restart would recover from
+//! the disk. A request may name a point between two messages or in a write at which the process
+//! halts, to be killed there.
 //!
-//! What is not exercised so is what a round decides: what is drained together, in which order it is stepped, and when timers
-//! run out. None of it can break safety (docs/protocol.md, "What the driver may decide").
+//! This does not exercise the decisions of a core iteration: which inputs are drained together, in
+//! which order they are stepped, and when timers run out. None of them can break safety
+//! (docs/protocol.md, "What the driver may decide").
 //!
-//! A puppet listens on the loopback device only, and believes in no address elsewhere. Its directory is marked: no server
-//! serves from it; and a puppet takes no directory that a server has founded.
+//! A stepped node listens on the loopback device only, and refuses every other address. A mark in
+//! its directory keeps a server from serving it; and a stepped node refuses the directory of a
+//! server.
 
 mod effect_log;
 mod observed_disk;
@@ -44,35 +48,35 @@ use crate::storage::{
 };
 use crate::sync::Mutex;
 
-/// The file that marks a puppet's directory.
+/// The file that marks a stepped node's directory.
 const MARK: &str = "stepper";
-/// How long a message that is to be taken may still be on its way through the socket.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a requested message may take to arrive through the socket.
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Whether a directory is a puppet's.
+/// Whether a directory is a stepped node's.
 pub fn owns(directory: &Path) -> bool {
     directory.join(MARK).exists()
 }
 
-/// Why a puppet cannot be played with, or no longer.
+/// Why a stepped node could not start, or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum StepperError {
     /// The directory is a server's.
-    #[error("{} is the directory of a node that serves: a stepper would make it say what it never said", .0.display())]
+    #[error("{} is the data directory of a server: a stepped node would send messages in that server's name; give another --data", .0.display())]
     Served(PathBuf),
-    /// Somebody else could be reached.
-    #[error("`{0}` is not an address of this machine's own, and a stepper has no business elsewhere")]
-    Elsewhere(String),
-    /// The first line says nothing that can be understood.
-    #[error("the setting makes no sense: {0}")]
+    /// An address is not a loopback address.
+    #[error("`{0}` is not a loopback address and port: a stepped node connects to this machine only")]
+    NotLoopback(String),
+    /// The first line is not a [`Setting`].
+    #[error("the first line of standard input is not a valid setting: {0}")]
     Setting(#[source] serde_json::Error),
-    /// There is nobody to be played by.
-    #[error("the strings are cut: {0}")]
-    Strings(#[source] io::Error),
-    /// The network.
-    #[error("cannot listen: {0}")]
+    /// Standard input cannot be read, or standard output cannot be written.
+    #[error("cannot exchange requests and answers on standard input and output: {0}")]
+    Stdio(#[source] io::Error),
+    /// The node cannot listen for peers.
+    #[error("cannot listen for peers on the loopback device: {0}")]
     Listen(#[source] io::Error),
-    /// The disk.
+    /// The data directory cannot be read or written, or is damaged.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
@@ -81,49 +85,50 @@ impl StepperError {
     /// The process's exit code, after sysexits.
     pub fn exit_code(&self) -> u8 {
         match self {
-            StepperError::Served(_) | StepperError::Elsewhere(_) | StepperError::Setting(_) => 78,
-            StepperError::Strings(_) => 65,
+            StepperError::Served(_) | StepperError::NotLoopback(_) | StepperError::Setting(_) => 78,
+            StepperError::Stdio(_) => 65,
             StepperError::Listen(_) => 71,
             StepperError::Storage(_) => 74,
         }
     }
 }
 
-/// Plays the node of a directory as standard input says, until that ends.
+/// Steps the node of a directory on the requests of standard input, until its end.
 ///
 /// # Errors
 /// See [`StepperError`].
 pub fn run(directory: &Path) -> Result<(), StepperError> {
     let effects = Arc::new(EffectLog::new());
-    let lines = read_lines(Arc::clone(&effects)).map_err(StepperError::Strings)?;
+    let lines = read_lines(Arc::clone(&effects)).map_err(StepperError::Stdio)?;
     let Ok(first) = lines.recv() else { return Ok(()) };
     let setting = serde_json::from_str(&first).map_err(StepperError::Setting)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(StepperError::Listen)?;
     let mut stepper = Stepper::begin(directory, setting, effects, runtime)?;
-    stepper.say(&Answer::Ready { peer_addr: stepper.peer_addr.to_string(), self_now: Box::new(stepper.now()?) })?;
+    stepper.answer(&Answer::Ready { peer_addr: stepper.peer_addr.to_string(), self_now: Box::new(stepper.now()?) })?;
     for line in lines {
         let answer = match serde_json::from_str(&line) {
             Ok(request) => stepper.request(request)?,
-            Err(error) => Answer::Cannot(format!("that makes no sense: {error}")),
+            Err(error) => Answer::Cannot(format!("the line is not a valid request: {error}")),
         };
-        stepper.say(&answer)?;
+        stepper.answer(&answer)?;
     }
     Ok(())
 }
 
-/// Reads the strings beside the puppet: it notices their end wherever it stands.
+/// Reads standard input on a thread of its own, which notices the end of the input even while the
+/// node is halted.
 fn read_lines(effects: Arc<EffectLog>) -> io::Result<mpsc::Receiver<String>> {
-    let (pulled, lines) = mpsc::channel();
+    let (sender, lines) = mpsc::channel();
     let read = move || {
         for line in io::stdin().lock().lines().map_while(Result::ok) {
-            if pulled.send(line).is_err() {
+            if sender.send(line).is_err() {
                 break;
             }
         }
-        effects.cut();
+        effects.input_ended();
     };
-    std::thread::Builder::new().name("strings".into()).spawn(read)?;
+    std::thread::Builder::new().name("stdin".into()).spawn(read)?;
     Ok(lines)
 }
 
@@ -138,7 +143,7 @@ struct Stepper {
     blank: Durable<LockTable>,
     segment_bytes: u64,
     peer_addr: SocketAddr,
-    /// Where the connections are served.
+    /// Runs the connections to the peers.
     _runtime: tokio::runtime::Runtime,
 }
 
@@ -150,13 +155,18 @@ impl Stepper {
         runtime: tokio::runtime::Runtime,
     ) -> Result<Stepper, StepperError> {
         for address in setting.founders.values().chain([&setting.peer_addr]) {
-            stays_here(address)?;
+            check_loopback(address)?;
         }
         let locked = LockedDir::open_on(Arc::new(ObservedDisk(Arc::clone(&effects))), directory)?;
         if locked.identity().is_some() && !owns(directory) {
             return Err(StepperError::Served(directory.to_owned()));
         }
-        files::replace(&SystemDisk, &directory.join(MARK), directory, b"a stepper's: no node serves from here\n")?;
+        files::replace(
+            &SystemDisk,
+            &directory.join(MARK),
+            directory,
+            b"the directory of a stepped node: palisade serve refuses it\n",
+        )?;
         let incarnation = Incarnation(setting.incarnation);
         let Setting { node, cluster, founders, machine, segment_bytes, .. } = setting;
         let Setting { max_batch, max_inflight, max_commits, .. } = setting;
@@ -177,17 +187,18 @@ impl Stepper {
             peer_addr: setting.peer_addr,
             peer_addrs: identity.founders.clone(),
         };
-        let acquaintances = PinnedPeers::load(directory)?;
-        let (peers, to_dial) = Peers::new(roster, acquaintances, Arc::clone(wal.snapshots()), Arc::clone(&metrics));
+        let pinned = PinnedPeers::load(directory)?;
+        let (peers, to_dial) = Peers::new(roster, pinned, Arc::clone(wal.snapshots()), Arc::clone(&metrics));
         let (core, inbox) = Core::channel();
         let (seen, written) = (Arc::new(Mutex::new(Seen::default())), Arc::default());
-        let writer = Scribe { snapshots: Arc::clone(wal.snapshots()), written: Arc::clone(&written) };
+        let writer = SynchronousWriter { snapshots: Arc::clone(wal.snapshots()), written: Arc::clone(&written) };
         let parts = DriverParts {
             config: Config { max_batch, max_inflight, max_commits, ..Config::new(node) },
             durable,
             wal,
             log_bytes: report.log_bytes,
-            // That a founder waits until all others know it is the driver's decision, and all do here.
+            // No founders: the driver would wait until all of them know this node, and here they
+            // do.
             founders: Vec::new(),
             timing: Timing::with_election_timeout(Duration::from_secs(1)),
             jitter: SmallRng::seed_from_u64(0),
@@ -197,7 +208,7 @@ impl Stepper {
             view: Arc::clone(core.view()),
             metrics,
             max_sessions: limits::SESSIONS,
-            observer: Some(Box::new(Watcher(Arc::clone(&seen)))),
+            observer: Some(Box::new(StepObserver(Arc::clone(&seen)))),
         };
         let driver = Driver::new(parts, Instant::now());
         runtime.spawn(peers::accept(Arc::clone(&peers), core, listener, Descriptors::AT_EASE));
@@ -220,21 +231,26 @@ impl Stepper {
 
     fn request(&mut self, request: Request) -> Result<Answer, StepperError> {
         match request {
-            Request::Give { input: Input::Receive(_), .. } => Ok(Answer::Cannot("messages come from peers".into())),
+            Request::Give { input: Input::Receive(_), .. } => {
+                Ok(Answer::Cannot("messages come from peers: use Receive".into()))
+            }
             Request::Give { input, stop } => self.step(input, stop),
             Request::Receive { from, stop } => {
-                let messages = self.inbox.messages_within(PATIENCE).unwrap_or_default();
+                let messages = self.inbox.messages_within(RECEIVE_TIMEOUT).unwrap_or_default();
                 match <[_; 1]>::try_from(messages) {
                     Ok([message]) if message.from == from => self.step(Input::Receive(message), stop),
                     Ok([message]) => Ok(Answer::Cannot(format!("the next message is from node {}", message.from))),
-                    Err(messages) => Ok(Answer::Cannot(format!("{} messages came at once", messages.len()))),
+                    Err(messages) if messages.is_empty() => {
+                        Ok(Answer::Cannot(format!("no message from node {from} arrived within {RECEIVE_TIMEOUT:?}")))
+                    }
+                    Err(messages) => Ok(Answer::Cannot(format!("expected one message, {} arrived", messages.len()))),
                 }
             }
             Request::TakeSnapshot => {
                 self.effects.begin(None);
                 self.driver.take_snapshot();
                 let Some(result) = self.written.lock().take() else {
-                    return Ok(Answer::Cannot("nothing is applied that the newest snapshot does not include".into()));
+                    return Ok(Answer::Cannot("the newest snapshot already includes every applied entry".into()));
                 };
                 let failed = result.as_ref().err().map(ToString::to_string);
                 self.driver.snapshot_written(result);
@@ -250,13 +266,14 @@ impl Stepper {
         self.effects.begin(stop);
         self.driver.step_once(input)?;
         let Seen { input, outputs } = std::mem::take(&mut *self.seen.lock());
-        let input = input.expect("a request is a step");
+        let input = input.expect("the driver has shown its step to the observer");
         let effects = self.effects.effects();
         Ok(Answer::Stepped(Box::new(Stepped { input, outputs, effects, now: self.now()? })))
     }
 
     fn now(&self) -> Result<Now, StepperError> {
-        // What goes on beside the core may remove a segment between a look at the directory and one at the segment.
+        // A background thread may remove a segment after the directory was listed and before the
+        // segment is read.
         let mut attempts = 0..3;
         let disk = loop {
             match self.read_back() {
@@ -268,7 +285,7 @@ impl Stepper {
         Ok(Now { node: self.driver.node().clone(), disk })
     }
 
-    /// The disk, as a start would find it.
+    /// What a restart would recover from the disk.
     fn read_back(&self) -> Result<Durable<LockTable>, StorageError> {
         let disk: Arc<dyn Disk> = Arc::new(ReadOnlyDisk);
         let directory = LockedDir::open_on(disk, &self.directory)?.claim(&self.identity)?;
@@ -276,30 +293,30 @@ impl Stepper {
         Ok(durable)
     }
 
-    fn say(&self, answer: &Answer) -> Result<(), StepperError> {
-        let line = serde_json::to_string(answer).map_err(|error| StepperError::Strings(error.into()))?;
+    fn answer(&self, answer: &Answer) -> Result<(), StepperError> {
+        let line = serde_json::to_string(answer).map_err(|error| StepperError::Stdio(error.into()))?;
         let mut out = io::stdout().lock();
-        writeln!(out, "{line}").and_then(|()| out.flush()).map_err(StepperError::Strings)
+        writeln!(out, "{line}").and_then(|()| out.flush()).map_err(StepperError::Stdio)
     }
 }
 
-fn stays_here(address: &str) -> Result<(), StepperError> {
+fn check_loopback(address: &str) -> Result<(), StepperError> {
     match address.parse::<SocketAddr>() {
         Ok(address) if address.ip().is_loopback() => Ok(()),
-        _ => Err(StepperError::Elsewhere(address.to_owned())),
+        _ => Err(StepperError::NotLoopback(address.to_owned())),
     }
 }
 
-/// What the driver's node was given last, and what it asked for.
+/// The last input of the driver's node, and the node's outputs.
 #[derive(Debug, Default)]
 struct Seen {
     input: Option<Input<LockTable>>,
     outputs: Vec<String>,
 }
 
-struct Watcher(Arc<Mutex<Seen>>);
+struct StepObserver(Arc<Mutex<Seen>>);
 
-impl Observer for Watcher {
+impl Observer for StepObserver {
     fn recovered(&mut self, _: &Durable<LockTable>) {}
 
     fn stepped(&mut self, _: &Node<LockTable>, input: &Input<LockTable>, outputs: &[Output<LockTable>]) {
@@ -310,14 +327,14 @@ impl Observer for Watcher {
     fn written(&mut self, _: &[Persist<LockTable>]) {}
 }
 
-/// Writes snapshots at once, and tells the puppet.
+/// Writes snapshots synchronously, and leaves the result to the stepper.
 #[derive(Debug)]
-struct Scribe {
+struct SynchronousWriter {
     snapshots: Arc<Snapshots>,
     written: Arc<Mutex<Option<Result<SnapshotInfo, StorageError>>>>,
 }
 
-impl SnapshotWriter for Scribe {
+impl SnapshotWriter for SynchronousWriter {
     fn begin(&mut self, snapshot: Snapshot<LockTable>) -> bool {
         *self.written.lock() = Some(self.snapshots.write(&snapshot));
         true
@@ -331,17 +348,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_puppet_stays_on_this_machine() {
+    fn only_loopback_addresses_are_accepted() {
         for address in ["127.0.0.1:7501", "[::1]:1"] {
-            assert!(stays_here(address).is_ok());
+            assert!(check_loopback(address).is_ok());
         }
         for address in ["10.0.0.4:7501", "localhost:7501", "", "127.0.0.1"] {
-            assert!(matches!(stays_here(address), Err(StepperError::Elsewhere(_))), "{address}");
+            assert!(matches!(check_loopback(address), Err(StepperError::NotLoopback(_))), "{address}");
         }
     }
 
     #[test]
-    fn a_puppet_takes_no_directory_of_a_node_that_serves() {
+    fn a_servers_directory_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let identity = Identity::of(7, NodeId(1));
         drop(LockedDir::open(directory.path()).unwrap().claim(&identity).unwrap());

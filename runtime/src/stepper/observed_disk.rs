@@ -1,4 +1,5 @@
-//! The disk of a puppet: the system's, with an eye on what is done to it; and the eye of somebody who only looks.
+//! The disk of a stepped node, which records writes and halts in them, and a read-only disk to
+//! recover from beside it.
 
 use std::ffi::OsString;
 use std::io;
@@ -9,8 +10,8 @@ use super::effect_log::EffectLog;
 use super::protocol::{Effect, WritePoint};
 use crate::storage::{Access, Beside, Disk, DiskFile, FRAMES_AT, Lock, Locking, SystemDisk};
 
-/// The system's disk. Notes frames that go to the log, and snapshots that get their names, and stands still in the middle if
-/// it is to.
+/// The system's disk. Records frames that are written to the log and snapshots that are renamed to
+/// their final names, and halts at the requested point.
 #[derive(Debug)]
 pub(super) struct ObservedDisk(pub(super) Arc<EffectLog>);
 
@@ -42,11 +43,11 @@ impl Disk for ObservedDisk {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let is_snapshot = begins_with(to, "snapshot-");
         if is_snapshot {
-            self.0.names();
+            self.0.before_rename();
         }
         SystemDisk.rename(from, to)?;
         if is_snapshot {
-            self.0.note(Effect::Name);
+            self.0.record(Effect::Name);
         }
         Ok(())
     }
@@ -80,9 +81,10 @@ struct Segment {
 }
 
 impl Segment {
-    /// Whether this is a frame. A header and the evidence stand before the frames, and zeros are no frame: none begins with one.
+    /// Whether this write is a frame of the stepping thread. The header and the evidence lie before
+    /// the frames; a write that begins with a zero byte is padding, as no frame does.
     fn is_frame(&self, bytes: &[u8], offset: u64) -> bool {
-        self.effects.counts() && offset >= FRAMES_AT && bytes.first().is_some_and(|first| *first != 0)
+        self.effects.is_recorded() && offset >= FRAMES_AT && bytes.first().is_some_and(|first| *first != 0)
     }
 }
 
@@ -96,15 +98,15 @@ impl DiskFile for Segment {
             return self.file.write_all_at(bytes, offset);
         }
         match self.effects.point_in_next_write() {
-            Some(WritePoint::Before) => self.effects.stand(),
+            Some(WritePoint::Before) => self.effects.halt(),
             Some(WritePoint::Within(count)) => {
                 self.file.write_all_at(&bytes[..count.min(bytes.len() - 1)], offset)?;
-                self.effects.stand()
+                self.effects.halt()
             }
             Some(WritePoint::Unsynced | WritePoint::Synced) | None => {}
         }
         self.file.write_all_at(bytes, offset)?;
-        self.effects.note(Effect::Write);
+        self.effects.record(Effect::Write);
         Ok(())
     }
 
@@ -117,15 +119,15 @@ impl DiskFile for Segment {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let is_frames = self.effects.counts() && self.effects.has_unsynced();
+        let is_frames = self.effects.is_recorded() && self.effects.has_unsynced();
         if is_frames && self.effects.point_in_last_write() == Some(WritePoint::Unsynced) {
-            self.effects.stand();
+            self.effects.halt();
         }
         self.file.sync_data()?;
         if is_frames {
-            self.effects.note(Effect::Sync);
+            self.effects.record(Effect::Sync);
             if self.effects.point_in_last_write() == Some(WritePoint::Synced) {
-                self.effects.stand();
+                self.effects.halt();
             }
         }
         Ok(())
@@ -136,7 +138,7 @@ impl DiskFile for Segment {
     }
 }
 
-/// Sees the system's files, and changes none: what recovery does to them, it does in vain.
+/// Reads the system's files and changes none: the writes of a recovery on this disk are discarded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadOnlyDisk;
 
@@ -154,7 +156,7 @@ impl Disk for ReadOnlyDisk {
     }
 
     fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
-        if access == Access::Read { SystemDisk.open(path, access) } else { Ok(Box::new(Nowhere)) }
+        if access == Access::Read { SystemDisk.open(path, access) } else { Ok(Box::new(DiscardingFile)) }
     }
 
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
@@ -182,11 +184,11 @@ impl Disk for ReadOnlyDisk {
     }
 }
 
-/// A file whose content nobody keeps.
+/// A file that discards what is written to it.
 #[derive(Debug)]
-struct Nowhere;
+struct DiscardingFile;
 
-impl DiskFile for Nowhere {
+impl DiskFile for DiscardingFile {
     fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
         Ok(0)
     }

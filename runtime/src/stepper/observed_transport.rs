@@ -1,5 +1,6 @@
-//! The way to the peers: the server's own, with two differences. It is seen, and it waits for a connection: a message that
-//! found none would be lost, and what is lost here the trace decides.
+//! The server's transport with two differences: sends are recorded, and a send waits for a
+//! connection. Without a connection the message would be lost, but the trace alone decides which
+//! messages are lost.
 
 use std::sync::Arc;
 use std::thread;
@@ -13,8 +14,8 @@ use super::protocol::Effect;
 use crate::core::Transport;
 use crate::peers::Peers;
 
-/// How long a connection is waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a send waits for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(super) struct ObservedTransport {
@@ -23,10 +24,10 @@ pub(super) struct ObservedTransport {
 }
 
 impl ObservedTransport {
-    /// Waits until messages to a node have somewhere to go, unless they never will: it was removed.
+    /// Waits for a connection to a node; returns at once if the node was removed.
     fn wait_for(peers: &Peers, id: NodeId) {
         let begun = Instant::now();
-        while begun.elapsed() < PATIENCE {
+        while begun.elapsed() < CONNECT_TIMEOUT {
             match peers.reaches(id) {
                 Some(true) | None => return,
                 Some(false) => thread::sleep(Duration::from_micros(200)),
@@ -37,13 +38,13 @@ impl ObservedTransport {
 
 impl Transport for ObservedTransport {
     fn send(&self, message: Message<LockTable>) {
-        self.effects.sends(Effect::Send(message.to));
+        self.effects.before_send(Effect::Send(message.to));
         ObservedTransport::wait_for(&self.peers, message.to);
         Transport::send(&self.peers, message);
     }
 
     fn send_snapshot(&self, to: NodeId, term: Term) -> bool {
-        self.effects.sends(Effect::SendSnapshot(to));
+        self.effects.before_send(Effect::SendSnapshot(to));
         ObservedTransport::wait_for(&self.peers, to);
         Transport::send_snapshot(&self.peers, to, term)
     }

@@ -1,7 +1,8 @@
-//! The strings: what a puppet is told, and what it answers, a JSON value on a line each.
+//! The protocol of a stepped node on standard input and output: one JSON value on each line.
 //!
-//! The first line is a [`Setting`], answered by [`Answer::Ready`]; every later one a [`Request`], answered by one
-//! [`Answer`]. After [`Answer::Halted`] nothing is heard any more: the puppet waits to be killed.
+//! The first line is a [`Setting`], answered by [`Answer::Ready`]; every later line is a
+//! [`Request`], answered by one [`Answer`]. After [`Answer::Halted`] the node reads no more
+//! requests: it waits to be killed.
 
 use std::collections::BTreeMap;
 
@@ -9,106 +10,108 @@ use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Durable, Input, Node, NodeId};
 use serde::{Deserialize, Serialize};
 
-/// Who the puppet is, and how its cluster began. The same at each of its starts.
+/// The node's identity and configuration, and the first state of its cluster. The same at each of
+/// its starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setting {
-    /// Its number.
+    /// The node ID.
     pub node: NodeId,
-    /// Its cluster.
+    /// The cluster ID.
     pub cluster: u64,
-    /// The number of its directory.
+    /// The incarnation of the node's directory.
     pub incarnation: u64,
-    /// Where other nodes reach it: not itself, but whoever stands between them.
+    /// The address at which other nodes reach this one: that of the proxy between them.
     pub peer_addr: String,
-    /// The founders and where they are reached; nobody for a server that joins.
+    /// The founders and their peer addresses; empty for a server that joins.
     pub founders: BTreeMap<NodeId, String>,
     /// The state before the first entry.
     pub machine: LockTable,
-    /// At most so many entries in an AppendEntries.
+    /// Maximum number of entries in an AppendEntries.
     pub max_batch: usize,
-    /// At most so many entries sent to a follower and not yet acknowledged.
+    /// Maximum number of entries sent to a follower and not yet acknowledged.
     pub max_inflight: u64,
-    /// At most so many entries committed in one step.
+    /// Maximum number of entries committed in one step.
     pub max_commits: u64,
-    /// The length of a segment of the log.
+    /// Length of a log segment, in bytes.
     pub segment_bytes: u64,
 }
 
-/// What a puppet is to do.
+/// A request to a stepped node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Request {
     /// Step the node with this input.
     Give {
-        /// The input. No message: those come from peers.
+        /// The input. Not a message: those come from peers.
         input: Input<LockTable>,
-        /// Where to stand still, if it is to.
+        /// The point at which to halt, if any.
         stop: Option<Stop>,
     },
-    /// Step the node with the next message, which must be this peer's.
+    /// Step the node with the next message, which must be from this peer.
     Receive {
-        /// Whose.
+        /// The peer.
         from: NodeId,
-        /// Where to stand still, if it is to.
+        /// The point at which to halt, if any.
         stop: Option<Stop>,
     },
-    /// Take a snapshot of what is applied, and say nothing of it to the node.
+    /// Take a snapshot of the applied state, without an input to the node.
     TakeSnapshot,
 }
 
-/// Where a puppet stands still, to be killed there.
+/// The point at which a stepped node halts, to be killed there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stop {
-    /// Before it hands this message (or request for a snapshot) of the step over to the connections, counted from 0.
+    /// Before this message (or request to send a snapshot) of the step is handed to the
+    /// connections, counted from 0.
     Send(usize),
-    /// At this frame of the step that goes to the log, counted from 0.
+    /// At this frame that the step writes to the log.
     Write {
-        /// Which.
+        /// The frame, counted from 0.
         nth: usize,
-        /// Where in it.
+        /// The point in its write.
         at: WritePoint,
     },
-    /// Before a leader's snapshot gets its name.
+    /// Before a leader's snapshot is renamed to its final name.
     Name,
 }
 
-/// Where in a write.
+/// A point in the write of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WritePoint {
-    /// Nothing of it is written.
+    /// Nothing is written.
     Before,
-    /// So many bytes of it are; if that is all or more, all but one.
+    /// This many bytes are written; at most all but one.
     Within(usize),
-    /// All of it is, and not synced.
+    /// The whole frame is written, and not synced.
     Unsynced,
-    /// It is durable, and nothing has come of that yet.
+    /// The frame is durable, and the step has not continued.
     Synced,
 }
 
-/// What a puppet answers.
+/// An answer of a stepped node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Answer {
-    /// It has recovered, and listens.
+    /// The node has recovered, and listens for peers.
     Ready {
-        /// Where.
+        /// The address it listens on.
         peer_addr: String,
-        /// What it is.
+        /// Its state.
         self_now: Box<Now>,
     },
-    /// The node took a step, and what it asked for is done.
+    /// The node took a step, and its outputs are carried out.
     Stepped(Box<Stepped>),
     /// The snapshot is durable.
     Taken(Box<Now>),
-    /// It stands still.
+    /// The process has halted at the requested point.
     Halted {
-        /// What it did since the pull.
+        /// The effects since the request.
         effects: Vec<Effect>,
     },
-    /// It was told something that it cannot do.
+    /// The request cannot be carried out, for this reason.
     Cannot(String),
 }
 
-/// What a puppet is: its node, and its disk as a start would find it.
+/// The state of a stepped node: in memory, and on the disk as a restart would recover it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Now {
     /// The node's complete state.
@@ -117,30 +120,30 @@ pub struct Now {
     pub disk: Durable<LockTable>,
 }
 
-/// A step that a puppet took.
+/// A step of a stepped node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Stepped {
-    /// What the node was given.
+    /// The node's input.
     pub input: Input<LockTable>,
-    /// What it asked for, each output as `Debug` shows it.
+    /// The node's outputs, each as `Debug` formats it.
     pub outputs: Vec<String>,
-    /// What the driver did for that, in order.
+    /// The effects of carrying out the outputs, in order.
     pub effects: Vec<Effect>,
-    /// What the puppet is now.
+    /// The state after the step.
     pub now: Now,
 }
 
-/// Something that a driver does, and that others can see.
+/// An effect of a driver that is visible outside of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Effect {
-    /// A message went to the connections.
+    /// A message was handed to the connections.
     Send(NodeId),
-    /// The newest snapshot is to be sent to a peer.
+    /// The connections were asked to send the newest snapshot to a peer.
     SendSnapshot(NodeId),
     /// A frame was written to the log.
     Write,
-    /// It was made durable.
+    /// The log was synced.
     Sync,
-    /// A snapshot became the newest.
+    /// A snapshot was renamed to its final name, and is the newest one.
     Name,
 }

@@ -186,7 +186,7 @@ fn the_leadership_goes_where_an_operator_wants_it() {
         } else {
             palisade_says(&cluster, &["transfer"])
         };
-        assert!(said.contains("leads now"), "{said}");
+        assert!(said.contains("is the leader now"), "{said}");
         let now = cluster.wait_ready();
         assert!(now != leader && (round % 2 == 1 || now == to), "{said}");
     }

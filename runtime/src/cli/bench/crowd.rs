@@ -1,5 +1,6 @@
-//! A crowd for `palisade bench`: very many locks, each with a session of its own, which nobody renews and which end all
-//! at once. What the clients notice of it is measured: while it stands, while its snapshot is written, while it ends.
+//! The crowd of `palisade bench`: very many locks, each with a session of its own, which are not
+//! renewed and all expire at the same time. The clients are measured while the locks are held,
+//! while a snapshot is written, while a follower restarts, and while the locks expire.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +11,15 @@ use super::super::dev::Cluster;
 use super::super::{connect, snapshot};
 use super::{Bench, leader};
 
-/// The locks are taken over this many connections, so many at a time on each.
+/// Number of connections over which the locks are acquired, and number of concurrent requests on
+/// each.
 const CONNECTIONS: u64 = 2;
 const AT_ONCE: usize = 500;
-/// So many are taken before those that were refused are asked for again.
+/// Number of locks to request before those that were refused are requested again.
 const BLOCK: u64 = 100_000;
-/// How long a node may be silent.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How long to wait before asking again.
+/// How long a node may take to send the next answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// The measurement around a crowd.
@@ -26,13 +28,14 @@ pub(super) struct Crowd<'a> {
     pub(super) endpoints: &'a [String],
     pub(super) clients: usize,
     pub(super) locks: u64,
-    /// By when all is taken that is to be; then the locks end.
+    /// The time from the first acquire to the expiry of all locks; all of them must be acquired by
+    /// then.
     pub(super) lasts: Duration,
     pub(super) seed: u64,
 }
 
 impl Crowd<'_> {
-    /// Fills the table, and measures the clients meanwhile and afterwards.
+    /// Acquires the locks, and measures the clients in each phase after that.
     pub(super) async fn measure(&self, mut cluster: Option<&mut Cluster>) -> Result<(), String> {
         let before = memory(cluster.as_deref());
         let begin = Instant::now();
@@ -40,7 +43,7 @@ impl Crowd<'_> {
         let took = self.fill(ends).await?;
         #[expect(clippy::cast_precision_loss)]
         let rate = self.locks as f64 / took.as_secs_f64();
-        say!("{} locks taken in {:.0} s, {rate:.0} a second", self.locks, took.as_secs_f64());
+        outln!("{} locks acquired in {:.0} s, {rate:.0} locks/s", self.locks, took.as_secs_f64());
 
         let leader = leader(self.endpoints).await?;
         self.bench.row("held", self.endpoints, self.clients, sleep(self.bench.time), cluster.as_deref()).await?;
@@ -52,15 +55,16 @@ impl Crowd<'_> {
         self.bench.row("snapshot", self.endpoints, self.clients, taking, cluster.as_deref()).await?;
         let status = status(&leader).await?;
         let bytes = status.snapshot.map_or(0, |snapshot| snapshot.bytes);
-        say!("a snapshot of {bytes} bytes took {:.1} s", written?.as_secs_f64());
+        outln!("a snapshot of {bytes} bytes took {:.1} s", written?.as_secs_f64());
         for (before, now) in before.iter().zip(memory(cluster.as_deref())) {
-            say!("{} MB in use by a node, {} bytes a lock", now >> 20, now.saturating_sub(*before) / self.locks);
+            let per_lock = now.saturating_sub(*before) / self.locks;
+            outln!("a node uses {} MB of memory, {per_lock} bytes more than before for each lock", now >> 20);
         }
         if let Some(cluster) = &mut cluster {
             let mut took = Ok(Duration::ZERO);
             let restarting = async { took = restart(cluster, &leader).await };
             self.bench.row("restart", self.endpoints, self.clients, restarting, None).await?;
-            say!("a follower that was killed was back after {:.1} s", took?.as_secs_f64());
+            outln!("a killed and restarted follower had caught up after {:.1} s", took?.as_secs_f64());
         }
 
         sleep(ends.saturating_duration_since(Instant::now())).await;
@@ -68,52 +72,57 @@ impl Crowd<'_> {
         let mut ended = Ok(Duration::ZERO);
         let ending = async { ended = self.end(&leader).await.map(|()| begin.elapsed()) };
         self.bench.row("expiry", self.endpoints, self.clients, ending, cluster.as_deref()).await?;
-        say!("all of them ended within {:.1} s", ended?.as_secs_f64());
+        outln!("all of these locks expired within {:.1} s", ended?.as_secs_f64());
         Ok(())
     }
 
-    /// Takes the locks, each until the same moment.
+    /// Acquires the locks, with TTLs that all end at `ends`.
     async fn fill(&self, ends: Instant) -> Result<Duration, String> {
         let begin = Instant::now();
         for first in (0..self.locks).step_by(usize::try_from(BLOCK).expect("it fits")) {
-            let mut places: Vec<u64> = (first..self.locks.min(first + BLOCK)).collect();
-            while !places.is_empty() {
+            let mut numbers: Vec<u64> = (first..self.locks.min(first + BLOCK)).collect();
+            while !numbers.is_empty() {
                 let leader = leader(self.endpoints).await?;
-                let shares = places.len().div_ceil(usize::try_from(CONNECTIONS).expect("it fits"));
-                let asking = places.chunks(shares).map(|share| self.take(&leader, share, ends));
-                let refused = futures_util::future::join_all(asking).await;
-                places = refused.into_iter().flatten().collect();
-                if !places.is_empty() {
+                let shares = numbers.len().div_ceil(usize::try_from(CONNECTIONS).expect("it fits"));
+                let requests = numbers.chunks(shares).map(|share| self.take(&leader, share, ends));
+                let refused = futures_util::future::join_all(requests).await;
+                numbers = refused.into_iter().flatten().collect();
+                if !numbers.is_empty() {
                     sleep(PAUSE).await;
                 }
                 if Instant::now() >= ends {
-                    return Err(format!("the locks that came first have ended; give them more than {:?}", self.lasts));
+                    return Err(format!(
+                        "the first locks expired before all were acquired: set --crowd-lasts to more than {:?}",
+                        self.lasts
+                    ));
                 }
             }
         }
         Ok(begin.elapsed())
     }
 
-    /// Takes some of them, and gives back the places of those that it could not get.
-    async fn take(&self, leader: &str, places: &[u64], ends: Instant) -> Vec<u64> {
-        let mut taken = vec![false; places.len()];
-        let ops = places.iter().map(|&place| self.acquire(place, ends));
-        let answered = |place, outcome| {
-            // A connection that broke has left some unanswered; those are held all the same.
+    /// Acquires the locks with these numbers, and returns the numbers of those that it could not
+    /// acquire.
+    async fn take(&self, leader: &str, numbers: &[u64], ends: Instant) -> Vec<u64> {
+        let mut taken = vec![false; numbers.len()];
+        let ops = numbers.iter().map(|&number| self.acquire(number, ends));
+        let answered = |index, outcome| {
+            // `Held` also counts: an earlier request got the lock, and its answer was lost with the
+            // connection.
             let is_held = match outcome {
                 Outcome::Ok(answer) => matches!(answer, Answer::Acquired(_)),
                 Outcome::Error(failure) => failure.error == Code::Held,
             };
-            if is_held && let Some(taken) = usize::try_from(place).ok().and_then(|place| taken.get_mut(place)) {
+            if is_held && let Some(taken) = usize::try_from(index).ok().and_then(|index| taken.get_mut(index)) {
                 *taken = true;
             }
         };
-        // What came of those that are not answered is asked again.
-        let _ = palisade_client::ask_all(leader, ops, AT_ONCE, PATIENCE, answered).await;
-        places.iter().zip(taken).filter(|(_, taken)| !taken).map(|(&place, _)| place).collect()
+        // On an error the caller repeats the requests without an answer.
+        let _ = palisade_client::ask_all(leader, ops, AT_ONCE, ANSWER_TIMEOUT, answered).await;
+        numbers.iter().zip(taken).filter(|(_, taken)| !taken).map(|(&number, _)| number).collect()
     }
 
-    fn acquire(&self, place: u64, ends: Instant) -> Op {
+    fn acquire(&self, number: u64, ends: Instant) -> Op {
         let rest = ends.saturating_duration_since(Instant::now()).as_millis();
         let options = Acquire {
             session: None,
@@ -121,10 +130,10 @@ impl Crowd<'_> {
             wait_ms: 0,
             owner: "crowd".to_string(),
         };
-        Op::Acquire { key: format!("crowd/{:016x}", scatter(self.seed, place)), options, number: None }
+        Op::Acquire { key: format!("crowd/{:016x}", scatter(self.seed, number)), options, number: None }
     }
 
-    /// Waits until there are few left.
+    /// Waits until no more locks are held than the clients can hold themselves.
     async fn end(&self, leader: &str) -> Result<(), String> {
         loop {
             let status = status(leader).await?;
@@ -140,13 +149,14 @@ fn memory(cluster: Option<&Cluster>) -> Vec<u64> {
     cluster.map(Cluster::memory).unwrap_or_default()
 }
 
-/// Kills a follower and starts it again, until it has applied what was committed when it was killed.
+/// Kills a follower and starts it again. Returns the time until it has applied every entry that was
+/// committed before the kill.
 async fn restart(cluster: &mut Cluster, leader: &str) -> Result<Duration, String> {
     let committed = status(leader).await?.commit;
     let begin = Instant::now();
     let node = cluster.restart_follower().await?;
     loop {
-        // As long as it reads its disk, nobody answers there.
+        // The node answers no requests while it recovers from its disk.
         if status(&node).await.is_ok_and(|status| status.applied >= committed) {
             return Ok(begin.elapsed());
         }
@@ -158,9 +168,9 @@ async fn status(node: &str) -> Result<palisade_client::wire::StatusView, String>
     palisade_client::status(node, connect::NODE_TIMEOUT).await.map_err(|error| error.to_string())
 }
 
-/// The output function of SplitMix64: no two places of one seed have the same number.
-fn scatter(seed: u64, place: u64) -> u64 {
-    let word = seed.wrapping_add(place.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+/// The output function of SplitMix64: distinct numbers have distinct outputs for one seed.
+fn scatter(seed: u64, number: u64) -> u64 {
+    let word = seed.wrapping_add(number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)

@@ -12,13 +12,13 @@ fn at(seconds: u64) -> BootInstant {
     BootInstant::from_boot(START + Duration::from_secs(seconds))
 }
 
-fn charge(until: u64) -> Charge {
-    Charge { group: Pid::from_raw(4242).unwrap(), until: at(until) }
+fn allowance(until: u64) -> Allowance {
+    Allowance { group: Pid::from_raw(4242).unwrap(), until: at(until) }
 }
 
-/// A machine on which each look at the clock sees the next of these moments; the last one stays, and a watch that goes on
-/// looking at it fails.
-fn looks(moments: &[u64]) -> impl Fn() -> BootInstant {
+/// A clock whose readings are these moments, one after the other. It stays at the last one; a watch
+/// that reads it more than ten times fails.
+fn clock_readings(moments: &[u64]) -> impl Fn() -> BootInstant {
     let (moments, next) = (moments.to_vec(), Cell::new(0));
     move || {
         let look = next.replace(next.get() + 1);
@@ -27,64 +27,65 @@ fn looks(moments: &[u64]) -> impl Fn() -> BootInstant {
     }
 }
 
-fn told(renewals: &[Charge]) -> (Sender<Charge>, Receiver<Charge>) {
-    let (sender, charges) = crossbeam_channel::unbounded();
+fn queued(renewals: &[Allowance]) -> (Sender<Allowance>, Receiver<Allowance>) {
+    let (sender, allowances) = crossbeam_channel::unbounded();
     renewals.iter().for_each(|&renewal| sender.send(renewal).unwrap());
-    (sender, charges)
+    (sender, allowances)
 }
 
-/// Goal: a renewal that lay there when the machine resumed past the end is not accepted. The process may have seen the
-/// clock before the suspend and be stopped right before it reads: the second look decides.
+/// Goal: a renewal that is waiting when the machine resumes after the deadline is ignored. The
+/// process may have read the clock before the machine was suspended, and the renewal afterwards:
+/// the clock is read again after the renewal.
 #[test]
-fn a_renewal_that_is_read_after_the_end_changes_nothing() {
+fn renewal_read_after_deadline_is_ignored() {
     for moments in [[3600, 3600].as_slice(), &[5, 5, 3600, 3601], &[5, 5, 26, 30]] {
-        let (_sender, charges) = told(&[charge(3620)]);
-        let ended = watch(&charges, charge(26), 2 * HOUR, looks(moments));
-        assert_eq!(ended, Some(OVER), "looks at {moments:?}");
+        let (_sender, allowances) = queued(&[allowance(3620)]);
+        let ended = watch(&allowances, allowance(26), 2 * HOUR, clock_readings(moments));
+        assert_eq!(ended, Some(OVER), "clock readings {moments:?}");
     }
 }
 
-/// Goal: renewals that come in time hold, one after the other, until they end.
+/// Goal: each renewal in time extends the deadline.
 #[test]
-fn renewals_in_time_hold_until_they_end() {
-    let (sender, charges) = told(&[charge(36), charge(46)]);
-    // The looks at 10 and 30 are those after a renewal was read.
-    assert_eq!(watch(&charges, charge(26), TTL, looks(&[0, 10, 10, 30, 30, 45, 46])), Some(OVER));
-    assert!(charges.is_empty(), "both were read");
+fn renewals_in_time_extend_deadline() {
+    let (sender, allowances) = queued(&[allowance(36), allowance(46)]);
+    // The second readings of 10 and of 30 follow a renewal.
+    assert_eq!(watch(&allowances, allowance(26), TTL, clock_readings(&[0, 10, 10, 30, 30, 45, 46])), Some(OVER));
+    assert!(allowances.is_empty(), "both were read");
     drop(sender);
-    // And when `palisade lock` ends, there is nothing to say.
-    assert_eq!(watch(&charges, charge(26), TTL, looks(&[0])), None);
+    // No reason is printed when `palisade lock` ends.
+    assert_eq!(watch(&allowances, allowance(26), TTL, clock_readings(&[0])), None);
 }
 
-/// Goal: what cannot be true is ignored: a lease that is longer than the TTL, one that ends earlier than the one that is
-/// known, another command's.
+/// Goal: implausible renewals are ignored: a deadline further ahead than the TTL, one not after the
+/// known deadline, another process group.
 #[test]
-fn renewals_that_cannot_be_true_are_ignored() {
-    let (known, now) = (charge(26), at(10));
-    let stranger = Charge { group: Pid::from_raw(1).unwrap(), until: at(36) };
-    for wrong in [charge(41), charge(1_000_000), charge(26), charge(25), charge(0), stranger] {
+fn implausible_renewals_are_ignored() {
+    let (known, now) = (allowance(26), at(10));
+    let other_group = Allowance { group: Pid::from_raw(1).unwrap(), until: at(36) };
+    for wrong in [allowance(41), allowance(1_000_000), allowance(26), allowance(25), allowance(0), other_group] {
         assert_eq!(renew(known, wrong, TTL, now), known, "{wrong:?}");
     }
     let farthest = BootInstant::from_boot(Duration::MAX);
-    assert_eq!(renew(known, Charge { until: farthest, ..known }, TTL, now), known);
-    assert_eq!(renew(known, charge(40), TTL, now), charge(40));
-    assert_eq!(renew(known, charge(40), TTL, at(26)), known, "it comes at the end");
+    assert_eq!(renew(known, Allowance { until: farthest, ..known }, TTL, now), known);
+    assert_eq!(renew(known, allowance(40), TTL, now), allowance(40));
+    assert_eq!(renew(known, allowance(40), TTL, at(26)), known, "the renewal is read at the deadline");
 }
 
-/// Goal: a command whose first lease cannot be true does not run without a watch.
+/// Goal: a command with an implausible first deadline is killed, not left unwatched.
 #[test]
-fn a_first_lease_that_cannot_be_true_kills_at_once() {
-    let (_sender, charges) = told(&[]);
-    assert_eq!(watch(&charges, charge(31), TTL, looks(&[0])), Some(UNTRUSTED));
-    assert_eq!(watch(&charges, charge(26), TTL, looks(&[3600])), Some(OVER));
+fn implausible_first_deadline_kills_at_once() {
+    let (_sender, allowances) = queued(&[]);
+    assert_eq!(watch(&allowances, allowance(31), TTL, clock_readings(&[0])), Some(UNTRUSTED));
+    assert_eq!(watch(&allowances, allowance(26), TTL, clock_readings(&[3600])), Some(OVER));
 }
 
-/// Goal: the moment arrives as it was sent, to the nanosecond; nonsense is no charge.
+/// Goal: the deadline is parsed to the nanosecond; an invalid line is ignored.
 #[test]
-fn lines_are_read_as_they_are_written() {
+fn allowance_lines_are_parsed_exactly() {
     let until = BootInstant::from_boot(Duration::new(86_400, 123_456_789));
     let group = Pid::from_raw(4242).unwrap();
-    assert_eq!(parse("4242 86400123456789"), Some(Charge { group, until }));
+    assert_eq!(parse("4242 86400123456789"), Some(Allowance { group, until }));
     for nonsense in ["", "4242", "4242 ", "0 5", "4242 -5", "x 5", "4242 99999999999999999999999"] {
         assert_eq!(parse(nonsense), None, "{nonsense:?}");
     }

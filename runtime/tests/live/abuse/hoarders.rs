@@ -87,7 +87,7 @@ fn a_client_that_never_reads_large_answers_over_http_is_cut_off() {
     }
     victim.expect_honest_service();
     victim.expect_all_gone_but(1);
-    let cut_off = victim.cluster.log(victim.leader).matches("the answers are not being read").count();
+    let cut_off = victim.cluster.log(victim.leader).matches("the client does not read its answers").count();
     assert_eq!(cut_off, hoarders.len(), "it was the node that ended them, and not the system some time later");
     // An answer of 1.5 MiB each, as it is put together and as it is written.
     victim.expect_memory_within(128 * MIB);

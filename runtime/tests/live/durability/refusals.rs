@@ -165,7 +165,7 @@ fn a_data_directory_is_one_nodes_for_ever() {
     let new = tempfile::tempdir().expect("a temporary directory");
     let elsewhere = with(&cluster.command(node), "--data", &new.path().display().to_string());
     let said = refusal(&mut with(&elsewhere, "--peers", &peers), CONFIG);
-    assert!(said.contains(&format!("--peers does not name this node, {node}")), "{said}");
+    assert!(said.contains(&format!("--peers does not name this node: add {node}=")), "{said}");
 
     cluster.restart(node);
     cluster.wait_ready();
