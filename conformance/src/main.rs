@@ -24,11 +24,11 @@ enum Command {
     Mutants(mutants::command::Arguments),
     /// Run a node that takes a step only on a command, as `palisade step-node` does
     #[command(hide = true)]
-    Stepper(Stepper),
+    StepNode(StepNode),
 }
 
 #[derive(Debug, clap::Args)]
-struct Stepper {
+struct StepNode {
     /// The puppet's directory
     #[arg(long, value_name = "DIR")]
     data: std::path::PathBuf,
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         Command::Replay(arguments) => replay::command::run(&arguments, &mut out).map_err(|error| error.to_string()),
         Command::Sim(arguments) => sim::run(&arguments, &mut out).map_err(|error| error.to_string()),
         Command::Mutants(arguments) => mutants::command::run(&arguments, &mut out).map_err(|error| error.to_string()),
-        Command::Stepper(Stepper { data }) => {
+        Command::StepNode(StepNode { data }) => {
             // It says on standard output what it does.
             drop(out);
             return match palisade::stepper::run(&data) {

@@ -128,7 +128,7 @@ impl Running {
     fn start(program: &Program, directory: &Path) -> Result<Running, LiveError> {
         let failed = |source| LiveError::Start { program: program.file.clone(), source };
         let mut command = Command::new(&program.file);
-        command.env(ON, &program.on).arg("stepper").arg("--data").arg(directory);
+        command.env(ON, &program.on).arg("step-node").arg("--data").arg(directory);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(failed)?;
         let (strings, out) = (child.stdin.take(), child.stdout.take());
