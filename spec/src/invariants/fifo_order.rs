@@ -1,5 +1,5 @@
-//! FIFO order: a released lock goes to whoever has waited longest and still lives; a queue keeps its order, and nobody
-//! vanishes from it.
+//! FIFO order: a released lock goes to the live waiter that has waited longest; a queue keeps its
+//! order, and no waiter disappears from it without a cause.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -10,11 +10,13 @@ use crate::raft::Stamp;
 
 const NAME: &str = "FIFO order";
 
-/// Compares a table before and after an entry at `at`, which did `command` (a no-op does none) and told `events`.
+/// Compares a table before and after an entry at `at` with `command` (`None` for a no-op) and its
+/// `events`.
 ///
-/// Of the line at each key, the holder first, whoever is still there stands in the same order, before everybody who is
-/// new, and holds what it held. Whoever is new has just asked. Whoever is gone gave it up by this very command, or its
-/// session ended, or was due when the lock was passed on; and the events say so.
+/// Each key has a line: the holder, then the waiters. Sessions that remain in a line keep their
+/// order, precede all new sessions, and keep their grants. A new session has just acquired. A
+/// session that left either gave up its claim by this command, or its session ended, or it was due
+/// when the lock was passed on; and the events report it.
 pub fn fifo_order(
     before: &LockTable,
     at: Stamp,
@@ -24,7 +26,8 @@ pub fn fifo_order(
 ) -> Check {
     for key in changed(before, after) {
         let (old, new) = (line(before, key), line(after, key));
-        // Both are walked along once: a line may be long. Who is not the next in the new one has left, and must not come later.
+        // One pass over both lines, because a line may be long. A session that is not next in the
+        // new line has left it, and must not appear later.
         let (mut stayed, mut left) = (0, Vec::new());
         for session in &old {
             if new.get(stayed) == Some(session) {
@@ -55,7 +58,7 @@ pub fn fifo_order(
     withdrawn_once(before, events, after)
 }
 
-/// The keys whose locks are not the same in both. Both tables are walked along once: most locks are the same.
+/// The keys whose locks differ, found in one pass over both tables: most locks are equal.
 fn changed<'a>(before: &'a LockTable, after: &'a LockTable) -> Vec<&'a Key> {
     let (mut before, mut after) = (before.locks().iter().peekable(), after.locks().iter().peekable());
     let mut changed = Vec::new();
@@ -68,13 +71,14 @@ fn changed<'a>(before: &'a LockTable, after: &'a LockTable) -> Vec<&'a Key> {
     changed
 }
 
-/// Who holds a lock and who waits for it, in order.
+/// The holder of a lock and its waiters, in order.
 fn line(table: &LockTable, key: &Key) -> Vec<SessionId> {
     let Some(lock) = table.lock(key) else { return Vec::new() };
     core::iter::once(lock.holder.session).chain(lock.queue.iter().map(|waiter| waiter.session)).collect()
 }
 
-/// Whether the command takes this place, for this session: who does not want to wait does not queue.
+/// Whether the command puts this session at this position: an acquire without `wait` does not
+/// queue.
 fn has_asked(before: &LockTable, command: Option<&Command>, key: &Key, id: SessionId, place: usize) -> bool {
     match command {
         Some(Command::Acquire { session, key: asked, wait, .. }) => {
@@ -87,7 +91,7 @@ fn has_asked(before: &LockTable, command: Option<&Command>, key: &Key, id: Sessi
     }
 }
 
-/// Whether the command is the session's own wish to have no claim on the key, or not to wait for it.
+/// Whether the session's own command gives up its claim on the key, or its queue position.
 fn gave_up(command: Option<&Command>, key: &Key, id: SessionId) -> bool {
     match command {
         Some(Command::Release { session, key: dropped, .. }) => (*session, dropped) == (id, key),
@@ -96,7 +100,7 @@ fn gave_up(command: Option<&Command>, key: &Key, id: SessionId) -> bool {
     }
 }
 
-/// Whether the event says that the session has no claim on the key any more.
+/// Whether the event reports that the session has no claim on the key any more.
 fn leaves(event: &Event, key: &Key, id: SessionId) -> bool {
     match event {
         Event::Released { key: left, session, .. } | Event::Withdrawn { key: left, session } => {
@@ -106,7 +110,7 @@ fn leaves(event: &Event, key: &Key, id: SessionId) -> bool {
     }
 }
 
-/// Whoever is said to have lost a place had one, has none, and is said so once.
+/// A session that is reported as withdrawn had a queue position, has none, and is reported once.
 fn withdrawn_once(before: &LockTable, events: &[Event], after: &LockTable) -> Check {
     let mut told = BTreeSet::new();
     for event in events {
@@ -156,7 +160,7 @@ mod tests {
         table
     }
 
-    /// Five sessions; those that are named asked for the lock, in this order.
+    /// Five sessions, of which the named ones acquired the lock in this order.
     fn in_line(sessions: &[u64]) -> LockTable {
         let mut table = opened(5);
         for &number in sessions {
@@ -165,7 +169,8 @@ mod tests {
         table
     }
 
-    /// Applies an entry, and judges what it did as if it had been `told`, with these events or with its own.
+    /// Applies `done`, and checks its effect against the command `told` and these events, or its
+    /// own.
     fn judged(before: &LockTable, done: &Command, told: Option<&Command>, events: Option<&[Event]>) -> Check {
         let mut after = before.clone();
         let outcome = after.apply(Stamp(0), done);
@@ -240,13 +245,13 @@ mod tests {
         let (before, at) = (in_line(&[1, 2, 3]), Stamp(12));
         let mut due = before.clone();
         due.apply(Stamp(5), &Command::KeepAlive { sessions: vec![id(1), id(3)] });
-        // Session 1 goes, 2 is due, and 3 is granted the lock.
+        // Session 1 closes, session 2 is due, and session 3 is granted the lock.
         let mut after = due.clone();
         let events = after.apply(at, &release(1)).events;
         assert_eq!((line(&after, &key()), after.session(id(2)).is_some()), (vec![id(3)], true));
         assert_eq!(fifo_order(&due, at, Some(&release(1)), &events, &after), Ok(()));
         refused(fifo_order(&due, Stamp(10), Some(&release(1)), &events, &after), "nobody's wish");
-        // While the lock stays where it is, so does who waits for it.
+        // While the holder stays, its waiters stay.
         let mut gone = due.clone();
         let events = gone.apply(Stamp(10), &release(2)).events;
         refused(fifo_order(&due, at, None, &events, &gone), "nobody's wish");

@@ -1,5 +1,6 @@
-//! No early expiry: a session lives until its deadline, which never moves back. Before that it ends only by its own wish;
-//! after it, it is due: it does nothing any more, holds up nobody who asks, and ends when its turn comes.
+//! No early expiry: a session lives until its deadline, which never moves back. Before its deadline
+//! it ends only by its own command; after it, the session is due: it cannot act, blocks no command,
+//! and ends in turn.
 
 use alloc::vec::Vec;
 
@@ -9,7 +10,8 @@ use crate::raft::Stamp;
 
 const NAME: &str = "no early expiry";
 
-/// Compares a table before and after an entry at `at`, which did `command` (a no-op does none) and told `events`.
+/// Compares a table before and after an entry at `at` with `command` (`None` for a no-op) and its
+/// `events`.
 pub fn no_early_expiry(
     before: &LockTable,
     at: Stamp,
@@ -50,7 +52,7 @@ pub fn no_early_expiry(
     Ok(())
 }
 
-/// A session that goes on keeps what it was promised; one that is due can only lose what it has.
+/// A session that remains keeps its promised deadline; a session that is due can only lose claims.
 fn stays(at: Stamp, id: SessionId, session: &Session, now: &Session) -> Check {
     let (was, is) = (session.deadline, now.deadline);
     require!(NAME, is >= was, "the deadline of session {id} moved back to {is}");
@@ -59,8 +61,9 @@ fn stays(at: Stamp, id: SessionId, session: &Session, now: &Session) -> Check {
     Ok(())
 }
 
-/// A no-op ends sessions that are due, at least one, and leaves none out: first those that hold a lock with waiters, then the
-/// others, in the order of their deadlines. A command ends only who is in its way. Beside them end those whom a lock has passed over for which alone they were opened.
+/// A no-op ends due sessions, at least one, and skips none: first those that hold a lock with
+/// waiters, then the others, in the order of their deadlines. A command ends only the sessions that
+/// block it. Sessions opened for one lock also end when that lock passes them over.
 fn the_due_end_in_turn(before: &LockTable, at: Stamp, command: Option<&Command>, events: &[Event]) -> Check {
     let due = before.sessions().iter().filter(|(_, session)| session.deadline < at);
     let mut due: Vec<_> = due.map(|(&id, session)| (session.deadline, id)).collect();
@@ -90,26 +93,27 @@ fn the_due_end_in_turn(before: &LockTable, at: Stamp, command: Option<&Command>,
     Ok(())
 }
 
-/// How much it takes to end a session: itself, its claims, and the waiters for what it holds.
+/// The work of ending a session: the session, its claims, and the waiters for its locks.
 fn ending_cost(table: &LockTable, id: SessionId) -> u64 {
     let claims = table.sessions()[&id].claims();
     let held = claims.iter().filter_map(|key| table.lock(key)).filter(|lock| lock.holder.session == id);
     (1 + claims.len() + held.map(|lock| lock.queue.len()).sum::<usize>()) as u64
 }
 
-/// Whether it holds a lock that others wait for.
+/// Whether the session holds a lock that others wait for.
 fn holds_up_others(table: &LockTable, id: SessionId) -> bool {
     let mut locks = table.sessions()[&id].claims().iter().filter_map(|key| table.lock(key));
     locks.any(|lock| lock.holder.session == id && !lock.queue.is_empty())
 }
 
-/// Whether the session is closed, or holds what the command is about.
+/// Whether the command closes the session, or names a key that the session holds.
 fn is_in_the_way(before: &LockTable, command: &Command, id: SessionId) -> bool {
     let held = key_asked_for(command).and_then(|key| before.lock(key)).is_some_and(|lock| lock.holder.session == id);
     held || matches!(command, Command::Close { session } if *session == id)
 }
 
-/// Whether the command is the session's own end: it is closed, or was opened for one lock and drops its last claim.
+/// Whether the command ends the session itself: it closes the session, or drops the last claim of a
+/// session opened for one lock.
 fn ends_itself(before: &LockTable, command: Option<&Command>, id: SessionId) -> bool {
     match command {
         Some(Command::Close { session }) => *session == id,
@@ -138,12 +142,12 @@ mod tests {
         Opening { nonce: 0, owner: Owner::from(""), ttl: Ttl(ttl) }
     }
 
-    /// A session with a deadline for each of these, none of which is opened for a lock.
+    /// Sessions with these deadlines, none of which is opened for a lock.
     fn sessions(deadlines: &[u64]) -> LockTable {
         sessions_swept(250, deadlines)
     }
 
-    /// The same, where a sweep does so much.
+    /// The same, with this maximum work of a sweep.
     fn sessions_swept(sweep: u64, deadlines: &[u64]) -> LockTable {
         let mut table = LockTable::sweeping(sweep);
         for &ttl in deadlines {
@@ -152,7 +156,8 @@ mod tests {
         table
     }
 
-    /// Session 1 was opened for `k` and has it; it waits for `l`, too, if `two`. Session 2 has `l`.
+    /// Session 1 was opened for `k` and holds it; it waits for `l`, too, if `two`. Session 2 holds
+    /// `l`.
     fn once(two: bool) -> LockTable {
         let (k, l) = (Key::from("k"), Key::from("l"));
         let mut table = LockTable::default();
@@ -244,7 +249,7 @@ mod tests {
             let check = no_early_expiry(&before, at, None, &ends, &without(&before, &gone));
             if is_full { assert_eq!(check, Ok(())) } else { refused(check, "had room for more") }
         }
-        // A holder counts with its claim, and with the waiter for it.
+        // A holder counts together with its claim and the waiter for it.
         let mut before = sessions_swept(4, &[3, 9, 5]);
         for number in [1, 2] {
             let acquire = Command::Acquire { session: id(number), sequence: None, key: Key::from("k"), wait: true };
@@ -259,7 +264,7 @@ mod tests {
         assert_eq!(judge(&before, Stamp(4)), Ok(()));
     }
 
-    /// A session that is due, and what becomes of it when `really` is done and its like was `asked`.
+    /// The fate of a due session when `really` is applied and the check is given `asked`.
     #[test]
     fn a_command_ends_only_who_is_in_its_way() {
         let mut before = sessions(&[3, 3, 9, 9]);
@@ -274,10 +279,10 @@ mod tests {
         assert_eq!(judge(&asked), Ok(()));
         refused(judge(&acquire(3, "m")), "not its turn");
         refused(judge(&Command::Close { session: id(2) }), "not its turn");
-        // Who is in the way does not stay; who is in nobody's way may.
+        // A session that blocks the command must end; other sessions may stay.
         refused(no_early_expiry(&before, Stamp(5), Some(&asked), &[], &before), "holds what was asked for");
         assert_eq!(no_early_expiry(&before, Stamp(5), Some(&acquire(3, "m")), &[], &before), Ok(()));
-        // At its deadline nobody is due.
+        // At its deadline no session is due.
         assert_eq!(no_early_expiry(&before, Stamp(3), Some(&asked), &[], &before), Ok(()));
     }
 
@@ -310,7 +315,7 @@ mod tests {
         refused(no_early_expiry(&before, Stamp(6), Some(&release), &[], &later), "after its deadline");
     }
 
-    /// Sessions 1 and 2 hold k and wait for it; the second was opened for that.
+    /// Session 1 holds k, and session 2, which was opened for k, waits for it.
     #[test]
     fn who_was_opened_for_a_lock_ends_when_it_is_passed_over() {
         for once in [true, false] {
@@ -354,7 +359,7 @@ mod tests {
         refused(judge(0, &Command::Close { session: id(2) }, &[closed(1)]), "by somebody else");
         refused(judge(0, &Command::KeepAlive { sessions: [id(1)].into() }, &[closed(1)]), "by somebody else");
         refused(no_early_expiry(&before, Stamp(0), None, &[closed(1)], &after), "by somebody else");
-        // When it is due it expires, whatever else was asked.
+        // When it is due it expires, whatever the command.
         let judge = |events: &[Event]| no_early_expiry(&before, Stamp(6), Some(&close), events, &after);
         assert_eq!(judge(&[expired(1, 5)]), Ok(()));
         refused(judge(&[closed(1)]), "it was due");
