@@ -1,9 +1,10 @@
-//! Lock clusters under a random adversary: messages are lost, repeated and reordered, links are cut, nodes crash after
-//! any prefix of their outputs, clocks run at their own pace; servers come and go, leaders hand over, clients read. Every
-//! invariant is checked after every step, and when the adversary is done, a proposal must be applied everywhere.
+//! Lock clusters under a random nemesis: messages are lost, repeated and reordered, links are cut,
+//! nodes crash after any prefix of their outputs, clocks advance at different rates; servers are
+//! added and removed, leaders transfer leadership, clients read. Every invariant is checked after
+//! every step; at the end the faults stop, and a proposal must be applied on all nodes.
 //!
-//! A failure prints its seed and its last steps; `SEED=17 NODES=3 cargo test -p palisade-spec --test random_cluster`
-//! runs it again.
+//! A failure prints its seed and its last steps; `SEED=17 NODES=3 cargo test -p palisade-spec
+//! --test random_cluster` repeats the run.
 
 mod support;
 
@@ -17,7 +18,8 @@ use palisade_spec::raft::{
 use support::checker::require;
 use support::world::World;
 
-/// How many runs of each size, and how many steps in each: about ten seconds of a debug build on two cores.
+/// Number of runs per cluster size, and of steps per run: about ten seconds of a debug build on two
+/// cores.
 const RUNS: u64 = 300;
 const STEPS: u64 = 1200;
 
@@ -52,7 +54,7 @@ fn runs(nodes: u32) {
             Err(_) => tell(nodes, seed, "a panic, see above"),
         }
     }
-    // The adversary must leave room for something to happen, or the runs show nothing.
+    // The faults must leave room for progress, or the runs prove nothing.
     assert!(given("SEED").is_some() || applied as u64 > 20 * RUNS, "only {applied} entries were applied in all runs");
     for (count, least, what) in [
         (installed, RUNS / 2, "snapshots were installed"),
@@ -63,7 +65,7 @@ fn runs(nodes: u32) {
     }
 }
 
-/// Runs a failed seed again and shows how it came about.
+/// Repeats a failed run and prints its last steps.
 fn tell(nodes: u32, seed: u64, why: &str) {
     let mut run = Run::new(nodes, seed);
     run.world.story.on = true;
@@ -77,7 +79,7 @@ fn tell(nodes: u32, seed: u64, why: &str) {
 struct Run {
     world: World<LockTable>,
     random: Random,
-    /// Every server that has ever started.
+    /// Every server that was ever started.
     ids: Vec<NodeId>,
     founders: usize,
     reads: u64,
@@ -107,7 +109,7 @@ impl Run {
         self.recover()
     }
 
-    /// One thing happens.
+    /// Takes one random step.
     fn step(&mut self) -> Check {
         let id = self.ids[self.random.index(self.ids.len())];
         let up = self.world.seats[&id].node.is_some();
@@ -140,7 +142,7 @@ impl Run {
         }
     }
 
-    /// Any of the messages on their way arrives; one in ten stays on its way, to arrive again.
+    /// Delivers one of the messages in flight; one in ten stays in flight, to be delivered again.
     fn deliver(&mut self) -> Check {
         if self.world.flight.is_empty() {
             return Ok(());
@@ -161,7 +163,7 @@ impl Run {
         Ok(())
     }
 
-    /// Time passes for everybody. A node rounds what it measures down, and it may notice late.
+    /// Advances time for all nodes. A node rounds its measurement down, and may measure late.
     fn tick(&mut self) -> Check {
         let passed = 1 + self.random.below(40);
         let real = self.world.real.get_or_insert(0);
@@ -175,7 +177,7 @@ impl Run {
         Ok(())
     }
 
-    /// Everything that waits at a held node is carried out, every other time with one sync.
+    /// Carries out all pending outputs of a held node, in half of the cases with one sync.
     fn release(&mut self, id: NodeId) -> Check {
         if self.random.below(2) == 0 {
             self.world.merge_writes(id);
@@ -184,7 +186,7 @@ impl Run {
         self.world.flush(id, usize::MAX)
     }
 
-    /// A node dies after any prefix of what it was about to do.
+    /// Crashes a node after any prefix of its pending outputs.
     fn crash(&mut self, id: NodeId) -> Check {
         let timer =
             |output: &&Output<LockTable>| matches!(output, Output::ArmElectionTimer | Output::ArmHeartbeatTimer);
@@ -198,7 +200,8 @@ impl Run {
         self.world.crash(id, after, torn)
     }
 
-    /// A driver takes a snapshot, and now or later the log's beginning goes; not always all that could.
+    /// The driver takes a snapshot, and compacts the log now or later, not always as far as
+    /// possible.
     fn compact(&mut self, id: NodeId) -> Check {
         let seat = &self.world.seats[&id];
         let (first, last) = (seat.disk.snapshot.last.index.0, seat.applied.0);
@@ -217,12 +220,13 @@ impl Run {
     fn partition(&mut self) {
         let cut = self.random.below(1 << self.ids.len());
         let side = |id: NodeId| cut >> (id.0 - 1) & 1;
-        // Every other time the cluster is whole again.
+        // In half of the cases all links are restored.
         let whole = self.random.below(2) == 0;
         self.world.cut(|from, to| !whole && side(from) != side(to));
     }
 
-    /// A leader rather than `id`, if there is one; nobody if it is down.
+    /// The leader, if there is one, in three of four cases, otherwise `id`; `None` if that node is
+    /// down.
     fn rather_leader(&mut self, id: NodeId) -> Option<NodeId> {
         let leader =
             self.ids.iter().copied().find(|id| self.world.seats[id].node.as_ref().is_some_and(|n| n.is_leader()));
@@ -242,7 +246,8 @@ impl Run {
         self.world.step(id, Input::Transfer(to))
     }
 
-    /// A server comes, learns, becomes a voter or goes. Two more than at first may come; at least two voters stay.
+    /// Adds, promotes or removes a server. At most two more servers than at the start; at least two
+    /// voters remain.
     fn change(&mut self, id: NodeId) -> Check {
         let Some(id) = self.rather_leader(id) else { return Ok(()) };
         let members = self.world.node(id).members().clone();
@@ -265,7 +270,7 @@ impl Run {
         self.world.step(id, Input::Change(change))
     }
 
-    /// A new server starts.
+    /// Starts a new server.
     fn join(&mut self) -> NodeId {
         let id = NodeId(u32::try_from(self.ids.len()).expect("a few") + 1);
         self.ids.push(id);
@@ -274,7 +279,7 @@ impl Run {
         id
     }
 
-    /// Some commands, at the leader rather than at others.
+    /// Proposes some commands, mostly at the leader.
     fn propose(&mut self, id: NodeId) -> Check {
         let Some(id) = self.rather_leader(id) else { return Ok(()) };
         let payloads = (0..1 + self.random.below(3)).map(|_| self.payload()).collect();
@@ -308,7 +313,7 @@ impl Run {
         })
     }
 
-    /// A session that lives, or now and then one that does not.
+    /// A live session, or sometimes one that does not exist.
     fn session(&mut self) -> SessionId {
         let live: Vec<SessionId> = self.world.checker.reference().sessions().keys().copied().collect();
         if live.is_empty() || self.random.below(10) == 0 {
@@ -317,8 +322,8 @@ impl Run {
         live[self.random.index(live.len())]
     }
 
-    /// The adversary is done: everybody is up and hears everybody. Now there must be a leader, and what it takes must
-    /// be applied everywhere.
+    /// Ends the faults: all nodes run and reach each other. Now a leader must be elected, and a
+    /// proposal must be applied on all nodes.
     fn recover(&mut self) -> Check {
         self.world.cut(|_, _| false);
         for id in self.ids.clone() {
@@ -349,7 +354,7 @@ impl Run {
         require("progress", false, || "the healed cluster applies nothing".into())
     }
 
-    /// Heartbeats, as long as they commit more.
+    /// Sends heartbeats as long as they commit more.
     fn beat(&mut self) -> Check {
         let commits = |run: &Run| run.ids.iter().map(|&id| run.world.node(id).commit()).collect::<Vec<_>>();
         loop {
@@ -363,7 +368,7 @@ impl Run {
     }
 }
 
-/// SplitMix64: small, and the same for ever, so that a seed stays a run.
+/// SplitMix64: the sequence never changes, so that a seed identifies a run.
 struct Random(u64);
 
 impl Random {
@@ -379,7 +384,7 @@ impl Random {
         usize::try_from(self.below(length as u64)).expect("it is below a length")
     }
 
-    /// An index, mostly among the first: messages tend to arrive in order.
+    /// An index, mostly a small one: messages tend to arrive in order.
     fn place(&mut self, length: usize) -> usize {
         if self.below(3) == 0 { self.index(length) } else { self.index(length.min(3)) }
     }

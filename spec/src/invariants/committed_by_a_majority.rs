@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_no_voter_does_not_count() {
+    fn non_voters_do_not_count() {
         assert!(wrong(&[1, 2, 3], &[4, 5]));
     }
 }

@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_gone_on_may_have_voted() {
+    fn node_in_later_term_may_have_voted() {
         assert!(!wrong(&[1, 2, 3], (2, 1), (3, 2)));
     }
 

@@ -92,7 +92,7 @@ mod tests {
 
     /// A session that does not exist has no window.
     #[test]
-    fn operation_of_nobody_is_not_judged() {
+    fn operation_without_session_is_not_checked() {
         let before = table(2);
         assert_eq!(judge(&before, &acquire(3, 1, "k"), &acquire(1, 1, "k")), "");
         assert_eq!(judge(&before, &acquire(3, 0, "k"), &acquire(1, 1, "k")), "");

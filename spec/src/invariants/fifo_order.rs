@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_keeps_its_order_and_a_newcomer_stands_last() {
+    fn queue_keeps_its_order_and_a_new_waiter_is_last() {
         let (before, asks) = (in_line(&[1, 2, 3]), acquire(4, true));
         for other in [&[1, 3, 2][..], &[2, 1, 3], &[1, 4, 2, 3], &[4, 1, 2, 3], &[1, 2, 4, 3]] {
             refused(fifo_order(&before, Stamp(0), Some(&asks), &[], &in_line(other)), "and became");
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_new_has_asked() {
+    fn new_session_must_have_acquired() {
         let before = in_line(&[1]);
         for told in [None, Some(&acquire(3, true)), Some(&acquire(2, false)), Some(&release(2))] {
             refused(judged(&before, &acquire(2, true), told, None), "has not asked");
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_loses_a_place_or_the_lock_to_nobodys_wish() {
+    fn loss_of_a_claim_requires_a_cause() {
         let before = in_line(&[1, 2, 3]);
         let elsewhere = Command::Release { session: id(2), sequence: None, key: Key::from("l"), claim: Claim::Either };
         let elsewhere_now = Command::Acquire { session: id(2), sequence: None, key: Key::from("l"), wait: false };
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_due_is_passed_over_when_the_lock_goes_on() {
+    fn due_waiter_is_passed_over_with_the_lock() {
         let (before, at) = (in_line(&[1, 2, 3]), Stamp(12));
         let mut due = before.clone();
         due.apply(Stamp(5), &Command::KeepAlive { sessions: vec![id(1), id(3)] });
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_no_longer_there_is_told() {
+    fn departure_must_be_reported() {
         let (before, key) = (in_line(&[1, 2, 3]), key());
         refused(judged(&before, &release(2), Some(&release(2)), Some(&[])), "nobody was told");
         let granted = [Event::Granted { key: key.clone(), session: id(2), token: Token(2) }];
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_lost_once_by_whoever_had_it() {
+    fn withdrawal_is_reported_once_and_only_for_waiters() {
         let before = in_line(&[1, 2]);
         let lost = |number| Event::Withdrawn { key: key(), session: id(number) };
         let released = Event::Released { key: key(), session: id(1), token: Token(1) };

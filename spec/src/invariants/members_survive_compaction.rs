@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_has_heard_of_no_change_may_know_nobody() {
+    fn members_may_be_unknown_only_before_the_first_change() {
         assert_eq!([0, 1, 2, 3, 4].map(|index| wrong(index, &[])), [false, false, true, true, true]);
     }
 }

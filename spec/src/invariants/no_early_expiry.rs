@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn not_at_its_deadline_nor_before() {
+    fn session_does_not_expire_at_its_deadline_or_before() {
         let before = sessions(&[5]);
         for at in [Stamp(4), Stamp(5)] {
             refused(no_early_expiry(&before, at, None, &[expired(1, 5)], &without(&before, &[1])), "not after");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_due_end_in_turn_and_at_least_one() {
+    fn due_sessions_end_in_order_and_at_least_one() {
         let (before, at) = (sessions_swept(1, &[5, 3, 3]), Stamp(9));
         let judge = |order: &[usize]| {
             let ends: Vec<Event> =
@@ -266,7 +266,7 @@ mod tests {
 
     /// The fate of a due session when `really` is applied and the check is given `asked`.
     #[test]
-    fn a_command_ends_only_who_is_in_its_way() {
+    fn command_ends_only_sessions_that_block_it() {
         let mut before = sessions(&[3, 3, 9, 9]);
         let key = |name: &str| Key::from(name);
         let acquire =
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_due_does_nothing() {
+    fn due_session_cannot_act_or_gain() {
         let before = sessions(&[5, 9]);
         let does = |command: &Command| {
             let mut after = before.clone();
@@ -317,7 +317,7 @@ mod tests {
 
     /// Session 1 holds k, and session 2, which was opened for k, waits for it.
     #[test]
-    fn who_was_opened_for_a_lock_ends_when_it_is_passed_over() {
+    fn once_session_ends_when_it_is_passed_over() {
         for once in [true, false] {
             let mut before = LockTable::sweeping(1);
             before.apply(Stamp(0), &Command::AcquireOnce { opening: opening(3), key: Key::from("k"), wait: true });
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_vanishes() {
+    fn session_does_not_end_without_a_cause() {
         let before = sessions(&[5, 5]);
         let (after, close) = (without(&before, &[1]), Command::Close { session: id(1) });
         let judge = |at, command: &Command, events: &[Event]| {
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_said_to_end_ends() {
+    fn session_that_is_reported_as_ended_has_ended() {
         let before = sessions(&[5]);
         for event in [closed(1), closed(2), expired(1, 5)] {
             refused(no_early_expiry(&before, Stamp(6), None, &[event], &before), "and did not");

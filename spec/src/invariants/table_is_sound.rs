@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn lock_of_the_dead_is_seen() {
+    fn claim_of_a_missing_session_is_seen() {
         for (dead, name) in [(1, "a"), (3, "k")] {
             let mut table = sound();
             table.parts().sessions.remove(&id(dead));

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn one_claim_takes_no_memory_beside() {
+    fn claims_are_as_small_as_a_vec() {
         assert_eq!(size_of::<Claims>(), size_of::<Vec<Key>>());
     }
 }

@@ -27,7 +27,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// proportional to the node's length. Tests use a smaller value, for higher trees.
 const WIDTH: usize = if cfg!(test) { 16 } else { 32 };
 
-/// Initial capacity of a node, in items. A node gives spare capacity back when it reaches twice
+/// Initial capacity of a node, in items. A node gives spare capacity back when it exceeds twice
+/// this value.
 /// this value.
 const ROOM: usize = WIDTH / 8;
 

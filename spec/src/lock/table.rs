@@ -522,7 +522,7 @@ mod tests {
 
     /// The old cluster may have granted them after the backup was made.
     #[test]
-    fn tokens_that_are_left_out_are_given_to_nobody() {
+    fn skipped_tokens_are_never_granted() {
         let mut table = table(2);
         table.apply(Stamp(0), &acquire(1, 0, "k"));
         table.skip_tokens(1000);

@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     #[should_panic = "a snapshot never goes back"]
-    fn no_snapshot_is_taken_of_the_past() {
+    fn snapshot_before_the_last_one_panics() {
         let mut disk = disk();
         disk.snapshot = disk.snapshot_at(Index(3));
         disk.snapshot_at(Index(2));
@@ -237,13 +237,13 @@ mod tests {
 
     #[test]
     #[should_panic = "the log reaches as far as the new snapshot"]
-    fn no_snapshot_is_taken_of_the_future() {
+    fn snapshot_past_the_end_of_the_log_panics() {
         disk().snapshot_at(Index(5));
     }
 
     #[test]
     #[should_panic = "what no snapshot includes is never removed"]
-    fn the_log_does_not_give_way_to_nothing() {
+    fn compaction_past_the_snapshot_panics() {
         disk().apply(&Persist::Compact(Index(1)));
     }
 
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     #[should_panic = "a snapshot never goes back"]
-    fn no_snapshot_takes_a_later_ones_place() {
+    fn older_snapshot_never_replaces_a_later_one() {
         let mut disk = disk();
         disk.snapshot = disk.snapshot_at(Index(4));
         disk.apply(&Persist::Snapshot(Arc::new(snapshot(4, 2))));

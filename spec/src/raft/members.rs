@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn replacement_that_makes_no_sense_is_refused() {
+    fn invalid_replacement_is_refused() {
         assert_eq!(after(&[1, 2], &[replace(2, 2)]), Err(Refusal::AlreadyThere), "its old identity");
         assert_eq!(after(&[1, 2], &[replace(2, 1)]), Err(Refusal::AlreadyThere), "another member's");
         assert_eq!(after(&[1, 2], &[replace(2, 3), replace(3, 2)]), Err(Refusal::WasRemoved));
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn change_that_makes_no_sense_is_refused() {
+    fn invalid_change_is_refused() {
         let (promote, remove) = (|id| Change::Promote(NodeId(id)), |id| Change::Remove(NodeId(id)));
         assert_eq!(after(&[1], &[add(1)]), Err(Refusal::AlreadyThere));
         assert_eq!(after(&[1], &[add(2), add(2)]), Err(Refusal::AlreadyThere));

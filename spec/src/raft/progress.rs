@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn leader_goes_back_at_each_refusal_but_not_behind_what_was_acknowledged() {
+    fn leader_goes_back_at_each_rejection_but_not_below_matched() {
         // Without a useful hint the leader still goes back, and never probes past the end of its
         // own log.
         assert_eq!(rejected(probe(0, 9), 8, 20), Some(probe(0, 8)));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn follower_that_lost_what_it_acknowledged_counts_for_nothing() {
+    fn follower_that_lost_acknowledged_entries_is_not_counted() {
         assert_eq!(rejected(replicate(5, 6), 5, 3), Some(probe(5, 6)));
         assert_eq!(rejected(probe(5, 6), 5, 3), Some(probe(0, 3)));
         assert_eq!(rejected(probe(5, 6), 5, 0), Some(probe(0, 1)));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_of_anything_but_what_is_asked_is_no_news() {
+    fn stale_rejection_is_ignored() {
         for prev in [0, 7, 9, 10] {
             assert_eq!(rejected(probe(0, 9), prev, 1), None);
         }

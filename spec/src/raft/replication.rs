@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_snapshot_covers_is_skipped() {
+    fn entries_that_the_snapshot_covers_are_skipped() {
         let accepted = |matched| Some(Body::AppendAccepted { matched: Index(matched), round: ReadRound(0) });
         let many = [entry(9, 2), entry(10, 2), entry(11, 2), entry(12, 3)];
         assert_eq!(append(at(8, 1), &many), (vec![11, 12], accepted(12), 11));
@@ -358,13 +358,13 @@ mod tests {
     /// continuing would hide it.
     #[test]
     #[should_panic = "a committed entry is never replaced"]
-    fn node_stops_rather_than_replace_what_is_committed() {
+    fn replacing_a_committed_entry_panics() {
         let node = states::with_appended(&states::follower(1, &[]), 1, &[1, 1], 2);
         states::with_appended(&node, 2, &[1, 2], 0);
     }
 
     #[test]
-    fn only_what_is_before_the_snapshots_end_goes_uncompared() {
+    fn only_positions_before_the_snapshots_end_are_not_compared() {
         for prev in [at(10, 1), at(11, 2)] {
             let (written, answer, applied) = append(prev, &[]);
             assert!(matches!(answer, Some(Body::AppendRejected { .. })));
@@ -375,7 +375,7 @@ mod tests {
     /// The entries are contiguous, but the first one after the snapshot does not follow the
     /// snapshot: no log has both.
     #[test]
-    fn what_cannot_follow_the_snapshot_is_dropped() {
+    fn entries_that_cannot_follow_the_snapshot_are_dropped() {
         let older = [entry(9, 1), entry(10, 1), entry(11, 1)];
         assert_eq!(append(at(8, 1), &older), (vec![], None, 10));
         let with_a_gap = [entry(9, 2), entry(11, 2)];

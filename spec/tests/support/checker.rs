@@ -1,6 +1,6 @@
-//! Every invariant of the spec, checked over a cluster as it goes; and three of the harness's own: a node says only
-//! what its disk already knows, every node that applies an entry gets the same outcome, and between two entries no more
-//! cluster time passes than real time does.
+//! Checks every invariant of the spec over a running cluster, and three of the harness: a node
+//! sends only what its disk already holds, every node that applies an entry gets the same outcome,
+//! and between two entries cluster time advances by no more than real time.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,20 @@ use palisade_spec::raft::{Body, Durable, Entry, Index, Log, Message, Node, NodeI
 
 use super::machine::{Applied, Scripted};
 
-/// What must be remembered of a run.
+/// The history that the checks need.
 pub(crate) struct Checker<S: Scripted> {
     leaders: Leaders,
-    /// What any node has applied, for all the world to see: noted when the output is carried out.
+    /// The entries that any node has applied: recorded when the output is carried out.
     committed: Committed<S::Command>,
-    /// The term of the leader that committed an index. Leader completeness speaks of *later* terms only.
+    /// The term of the leader that committed each index. Leader completeness is about *later* terms
+    /// only.
     committed_in: BTreeMap<Index, Term>,
-    /// The state machine at first and after each entry of `committed`, and what each entry did.
+    /// The initial state of the state machine and the state after each entry of `committed`, with
+    /// the entries' outcomes.
     states: Vec<S>,
     outcomes: Vec<S::Outcome>,
-    /// When, really, an entry was appended by its leader, if that is known; and the last applied entry's.
+    /// The real time at which each entry's leader appended it, where known, and that of the last
+    /// applied entry.
     born: BTreeMap<(Index, Term), u64>,
     last_born: u64,
     last_stamp: Stamp,
@@ -46,22 +49,22 @@ impl<S: Scripted> Default for Checker<S> {
 }
 
 impl<S: Scripted> Checker<S> {
-    /// What is known to be applied somewhere.
+    /// The entries that any node has applied.
     pub(crate) fn committed(&self) -> &Committed<S::Command> {
         &self.committed
     }
 
-    /// The end of that.
+    /// The index of the last entry in [`committed`](Self::committed).
     pub(crate) fn last_committed(&self) -> Index {
         self.committed.last_key_value().map_or(Index(0), |(&index, _)| index)
     }
 
-    /// The state machine after that.
+    /// The state machine after the last committed entry.
     pub(crate) fn reference(&self) -> &S {
         self.states.last().expect("there is a first state")
     }
 
-    /// A node took a step.
+    /// Checks one step of a node.
     pub(crate) fn stepped(&mut self, before: &Node<S>, after: &Node<S>, real: Option<u64>) -> Check {
         node_is_sound(after)?;
         leader_append_only(before, after)?;
@@ -88,13 +91,13 @@ impl<S: Scripted> Checker<S> {
         leader_completeness(&committed.map(|(index, entry)| (*index, entry.clone())).collect(), after)
     }
 
-    /// Two nodes' logs, in memory or on disk.
+    /// Compares the logs of two nodes, in memory or on disk.
     pub(crate) fn pair(&self, a: &Log<S::Command>, b: &Log<S::Command>) -> Check {
         log_matching(a, b)
     }
 
-    /// A message leaves: what it promises must be on the sender's disk. (A disk that is ahead, because several steps
-    /// were written with one sync, has the promise behind it.)
+    /// Checks a message when it is sent: its sender's disk must hold what it promises. (The disk
+    /// may be ahead of the message if several steps were written with one sync.)
     pub(crate) fn said(&self, message: &Message<S>, disk: &Durable<S>) -> Check {
         let Message { from, to, term, body } = message;
         let durable = match body {
@@ -108,7 +111,7 @@ impl<S: Scripted> Checker<S> {
         require("durable before said", durable, || format!("n{from} says {} to n{to} too early", body.name()))
     }
 
-    /// An `Applied` is carried out.
+    /// Checks an `Applied` when it is carried out.
     pub(crate) fn applied(&mut self, id: NodeId, entry: &Entry<S::Command>, outcome: &S::Outcome) -> Check {
         let known = self.committed.entry(entry.index).or_insert_with(|| entry.clone());
         require("state machine safety", known == entry, || format!("n{id} applied another entry at {}", entry.index))?;
@@ -137,7 +140,8 @@ impl<S: Scripted> Checker<S> {
         require("replica agreement", same, || format!("n{id} got another outcome at {}", entry.index))
     }
 
-    /// Everything that a node asked for was carried out: memory and disk agree, and its state is everybody's.
+    /// Checks a node whose outputs are all carried out: memory matches disk, and its state matches
+    /// the reference.
     pub(crate) fn settled(&mut self, node: &Node<S>, disk: &Durable<S>) -> Check {
         let written = node.hard_state() == disk.hard && node.log() == &disk.log;
         require("memory matches disk", written, || format!("n{}'s disk differs from its memory", node.id()))?;

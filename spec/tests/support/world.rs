@@ -1,8 +1,8 @@
-//! A cluster in memory: nodes, their disks, and a network that does as it is told.
+//! A cluster in memory: nodes, their disks, and a controlled network.
 //!
-//! It is a driver of [`Node`] that keeps the contract of [`raft::interface`](palisade_spec::raft::interface) to the
-//! letter, and can be cut off at any place: a held node's outputs wait, and a crash carries out any prefix of them,
-//! also of the entries inside one write.
+//! It drives each [`Node`] according to the contract of
+//! [`raft::interface`](palisade_spec::raft::interface), and can stop at any output: a held node's
+//! outputs wait, and a crash carries out any prefix of them, also of the entries inside one write.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -19,44 +19,44 @@ use super::print;
 /// A cluster.
 pub(crate) struct World<S: Scripted> {
     pub(crate) seats: BTreeMap<NodeId, Replica<S>>,
-    /// What is on its way, in the order in which it was sent.
+    /// The messages in flight, in the order in which they were sent.
     pub(crate) flight: Vec<Message<S>>,
-    /// The links that lose everything, from and to.
+    /// The links that lose every message, as sender and recipient.
     pub(crate) cut: BTreeSet<(NodeId, NodeId)>,
-    /// How many milliseconds have really passed, where all clocks advance together.
+    /// The real time passed in milliseconds, if all clocks advance together.
     pub(crate) real: Option<u64>,
     pub(crate) checker: Checker<S>,
     pub(crate) story: Story,
     /// Every entry that any node has applied.
     applied: BTreeMap<(Index, Term), Entry<S::Command>>,
-    /// How much was known to be committed when a read was asked for.
+    /// The last committed index known when each read was requested.
     reads: BTreeMap<ReadId, Index>,
-    /// How often a leader's snapshot took the place of a node's state.
+    /// How many installed snapshots have replaced a node's state.
     pub(crate) installed: u64,
-    /// How many reads were answered.
+    /// The number of answered reads.
     pub(crate) read: u64,
 }
 
-/// A node's place: its disk outlives it.
+/// A node and its disk, which survives a crash of the node.
 pub(crate) struct Replica<S: Scripted> {
     pub(crate) config: Config,
     pub(crate) disk: Durable<S>,
     /// `None` while it is down.
     pub(crate) node: Option<Node<S>>,
-    /// What it asked for and was not given yet.
+    /// Outputs of the node that are not carried out yet.
     pub(crate) pending: VecDeque<Output<S>>,
-    /// Whether its outputs wait until they are flushed.
+    /// Whether outputs wait until they are flushed.
     pub(crate) held: bool,
-    /// How far the driver knows the log to be applied.
+    /// The last index that the driver knows to be applied.
     pub(crate) applied: Index,
 }
 
-/// What happens, line by line.
+/// A log of events, one line each.
 #[derive(Default)]
 pub(crate) struct Story {
-    /// Whether anybody listens.
+    /// Whether events are recorded.
     pub(crate) on: bool,
-    /// Whether the timers are worth a line.
+    /// Whether timers are recorded.
     pub(crate) timers: bool,
     pub(crate) lines: Vec<String>,
 }
@@ -70,7 +70,7 @@ impl Story {
 }
 
 impl<S: Scripted> World<S> {
-    /// Nodes with blank disks, all of them running.
+    /// A cluster of running nodes with blank disks.
     pub(crate) fn new(configs: impl IntoIterator<Item = Config>) -> World<S> {
         let configs: Vec<Config> = configs.into_iter().collect();
         let members = Members::of(configs.iter().map(|config| config.id));
@@ -90,7 +90,7 @@ impl<S: Scripted> World<S> {
         world
     }
 
-    /// A node with a blank disk starts, as a founding member, or knowing of no members.
+    /// Starts a node with a blank disk, as a founding member or without known members.
     pub(crate) fn take_seat(&mut self, config: Config, members: Members) {
         let disk = Durable::blank(S::default(), members);
         let node = Some(Node::recover(config.clone(), disk.clone()));
@@ -107,7 +107,7 @@ impl<S: Scripted> World<S> {
         self.seats.get_mut(&id).expect("there is no such node")
     }
 
-    /// Gives a node an input, and unless it is held carries out all that it asks for.
+    /// Gives a node an input, and carries out all its outputs unless it is held.
     pub(crate) fn step(&mut self, id: NodeId, input: Input<S>) -> Check {
         let seat = self.seats.get_mut(&id).expect("there is no such node");
         let node = seat.node.as_mut().expect("the node is down");
@@ -142,7 +142,8 @@ impl<S: Scripted> World<S> {
         if self.seats[&id].held { Ok(()) } else { self.flush(id, usize::MAX) }
     }
 
-    /// Carries out the first `count` outputs that wait at a node. Timers are not counted: they bind nobody.
+    /// Carries out the first `count` pending outputs of a node. Timers do not count, because safety
+    /// does not depend on them.
     pub(crate) fn flush(&mut self, id: NodeId, count: usize) -> Check {
         let mut done = 0;
         while let Some(output) = self.seats[&id].pending.front() {
@@ -161,7 +162,7 @@ impl<S: Scripted> World<S> {
         }
     }
 
-    /// Lets one sync, at the place of the first write, make all the writes that wait durable (group commit).
+    /// Makes all pending writes durable with one sync at the place of the first (group commit).
     pub(crate) fn merge_writes(&mut self, id: NodeId) {
         let pending = &mut self.seat(id).pending;
         let is_write = |output: &Output<S>| matches!(output, Output::Persist(_));
@@ -171,7 +172,8 @@ impl<S: Scripted> World<S> {
         pending.extend(rest);
     }
 
-    /// A snapshot of the state after the entry at `through`, made of what is on the node's disk, becomes its snapshot.
+    /// Replaces the snapshot on the node's disk by one of the state after the entry at `through`,
+    /// made from the disk.
     pub(crate) fn snapshot(&mut self, id: NodeId, through: Index) {
         let seat = self.seats.get_mut(&id).expect("there is no such node");
         assert!(through <= seat.applied, "a driver snapshots what it knows to be applied");
@@ -180,8 +182,9 @@ impl<S: Scripted> World<S> {
         self.story.tell(|| format!("n{id} has a snapshot {}", print::position(last)));
     }
 
-    /// The node dies after the first `after` outputs that wait. If `torn` is given, the next one is a write of entries
-    /// of which only so many arrive, or of a snapshot with the log to follow.
+    /// Crashes the node after the first `after` pending outputs. If `torn` is given, the next
+    /// output is a write of entries of which only this many become durable, or of a snapshot with
+    /// the log not yet replaced.
     pub(crate) fn crash(&mut self, id: NodeId, after: usize, torn: Option<usize>) -> Check {
         self.flush(id, after)?;
         let seat = self.seats.get_mut(&id).expect("there is no such node");
@@ -201,7 +204,7 @@ impl<S: Scripted> World<S> {
         self.check_logs(id)
     }
 
-    /// The node comes back with what its disk has.
+    /// Restarts the node from its disk.
     pub(crate) fn restart(&mut self, id: NodeId) {
         let seat = self.seat(id);
         assert!(seat.node.is_none(), "the node is running");
@@ -210,7 +213,7 @@ impl<S: Scripted> World<S> {
         seat.node = Some(Node::recover(seat.config.clone(), seat.disk.clone()));
     }
 
-    /// A message arrives: at a node that is down, or is not there yet, for nothing.
+    /// Delivers a message; a node that is down or not started ignores it.
     pub(crate) fn arrive(&mut self, message: Message<S>) -> Check {
         let Message { from, to, .. } = message;
         let down = self.seats.get(&to).is_none_or(|seat| seat.node.is_none());
@@ -224,7 +227,7 @@ impl<S: Scripted> World<S> {
         Ok(())
     }
 
-    /// Delivers everything that is on its way, and everything that follows from it.
+    /// Delivers all messages in flight, and those sent in response.
     pub(crate) fn settle(&mut self) -> Check {
         for _ in 0..1000 {
             if self.flight.is_empty() {
@@ -237,8 +240,8 @@ impl<S: Scripted> World<S> {
         panic!("the cluster does not come to rest");
     }
 
-    /// Makes `id` the leader of those whom it can reach: they hear from no other leader any more. It may take a few
-    /// tries, for what is still on its way arrives in between.
+    /// Makes `id` the leader of the nodes that it can reach: first they forget their leaders. This
+    /// may take several tries, because messages in flight arrive in between.
     pub(crate) fn elect(&mut self, id: NodeId) -> Check {
         for _ in 0..4 {
             if self.node(id).is_leader() {
@@ -251,12 +254,13 @@ impl<S: Scripted> World<S> {
         panic!("n{id} was not elected");
     }
 
-    /// The election timers of all that `id` can reach run out, and what they send is lost.
+    /// Runs out the election timers of all nodes that `id` can reach, and drops the messages they
+    /// send.
     fn forget_leaders(&mut self, id: NodeId) -> Check {
         let flight = std::mem::take(&mut self.flight);
         let reachable = |other: &NodeId| !self.cut.contains(&(id, *other)) && self.seats[other].node.is_some();
         for other in self.seats.keys().copied().filter(reachable).collect::<Vec<_>>() {
-            // A leader that has heard from its followers steps down at the second.
+            // A leader that has heard from its followers steps down at the second timeout.
             for _ in 0..2 {
                 if other != id && self.node(other).leader().is_some() {
                     self.step(other, Input::ElectionTimeout)?;
@@ -268,7 +272,7 @@ impl<S: Scripted> World<S> {
         Ok(())
     }
 
-    /// Cuts the links that `lost` names; what is on its way on them is lost as well.
+    /// Cuts the links that `lost` selects; the messages in flight on them are lost as well.
     pub(crate) fn cut(&mut self, lost: impl Fn(NodeId, NodeId) -> bool) {
         let ids: Vec<NodeId> = self.seats.keys().copied().collect();
         let links = ids.iter().flat_map(|&a| ids.iter().map(move |&b| (a, b)));
@@ -298,7 +302,7 @@ impl<S: Scripted> World<S> {
             }
             Output::SendSnapshot { to, term } => {
                 story.tell(|| format!("n{id} falls back to a snapshot for n{to}"));
-                // A message like any other, but that its content is on the disk.
+                // A message like any other, except that its content is on the disk.
                 let body = Body::InstallSnapshot { snapshot: Arc::new(seat.disk.snapshot.clone()) };
                 self.carry_out(id, Output::Send(Message { from: id, to, term, body }))?;
             }
@@ -331,7 +335,7 @@ impl<S: Scripted> World<S> {
         Ok(())
     }
 
-    /// Compares a node's log with all others; of a node that is down, its disk's.
+    /// Compares a node's log with all others; the disk's log if a node is down.
     fn check_logs(&self, id: NodeId) -> Check {
         let log = |seat: &'_ Replica<S>| seat.node.as_ref().map_or(seat.disk.log.clone(), |node| node.log().clone());
         let own = log(&self.seats[&id]);
@@ -342,7 +346,7 @@ impl<S: Scripted> World<S> {
     }
 }
 
-/// Who leads, for the story.
+/// Names the leader, for the event log.
 fn leads(leader: Option<NodeId>) -> String {
     leader.map_or("no leader known".into(), |leader| format!("n{leader} leads"))
 }

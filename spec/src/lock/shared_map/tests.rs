@@ -154,7 +154,7 @@ fn does_what_a_btree_map_does_and_copies_never_change() {
 }
 
 #[test]
-fn only_the_content_counts() {
+fn equality_and_hash_depend_only_on_the_entries() {
     let grown = even(2_000);
     let mut other = Map::new();
     for key in (0..4_000).rev() {
@@ -173,7 +173,7 @@ fn only_the_content_counts() {
 }
 
 #[test]
-fn is_shown_as_what_it_maps() {
+fn debug_output_shows_the_entries() {
     assert_eq!(alloc::format!("{:?}", even(3)), "{0: 0, 2: 1, 4: 2}");
 }
 
