@@ -50,8 +50,8 @@ fn runs(nodes: u32) {
                 changed += run.world.checker.committed().values().filter(is_change).count() as u64;
                 read += run.world.read;
             }
-            Ok(Err(violation)) => tell(nodes, seed, &violation.to_string()),
-            Err(_) => tell(nodes, seed, "a panic, see above"),
+            Ok(Err(violation)) => report_failure(nodes, seed, &violation.to_string()),
+            Err(_) => report_failure(nodes, seed, "a panic, see above"),
         }
     }
     // The faults must leave room for progress, or the runs prove nothing.
@@ -66,11 +66,11 @@ fn runs(nodes: u32) {
 }
 
 /// Repeats a failed run and prints its last steps.
-fn tell(nodes: u32, seed: u64, why: &str) {
+fn report_failure(nodes: u32, seed: u64, why: &str) {
     let mut run = Run::new(nodes, seed);
-    run.world.story.on = true;
+    run.world.event_log.on = true;
     let _ = catch_unwind(AssertUnwindSafe(|| run.go()));
-    let lines = &run.world.story.lines;
+    let lines = &run.world.event_log.lines;
     let last = lines[lines.len().saturating_sub(60)..].join("\n");
     panic!("NODES={nodes} SEED={seed}: {why}\n{last}");
 }
@@ -112,7 +112,7 @@ impl Run {
     /// Takes one random step.
     fn step(&mut self) -> Check {
         let id = self.ids[self.random.index(self.ids.len())];
-        let up = self.world.seats[&id].node.is_some();
+        let up = self.world.replicas[&id].node.is_some();
         match self.random.below(100) {
             0..47 => self.deliver(),
             47..50 if up => self.compact(id),
@@ -125,7 +125,7 @@ impl Run {
             86..87 => self.transfer(id),
             87..90 => self.change(id),
             90..92 if up => {
-                self.world.seat(id).held = true;
+                self.world.replica(id).held = true;
                 Ok(())
             }
             92..96 if up => self.release(id),
@@ -147,7 +147,7 @@ impl Run {
         if self.world.flight.is_empty() {
             return Ok(());
         }
-        let place = self.random.place(self.world.flight.len());
+        let place = self.random.mostly_first(self.world.flight.len());
         let message = self.world.flight[place].clone();
         if self.random.below(10) > 0 {
             self.world.flight.remove(place);
@@ -169,7 +169,7 @@ impl Run {
         let real = self.world.real.get_or_insert(0);
         *real += passed;
         for id in self.ids.clone() {
-            if self.world.seats[&id].node.is_some() {
+            if self.world.replicas[&id].node.is_some() {
                 let measured = passed - self.random.below(2);
                 self.world.step(id, Input::ClockAdvanced(measured))?;
             }
@@ -182,7 +182,7 @@ impl Run {
         if self.random.below(2) == 0 {
             self.world.merge_writes(id);
         }
-        self.world.seat(id).held = false;
+        self.world.replica(id).held = false;
         self.world.flush(id, usize::MAX)
     }
 
@@ -190,7 +190,7 @@ impl Run {
     fn crash(&mut self, id: NodeId) -> Check {
         let timer =
             |output: &&Output<LockTable>| matches!(output, Output::ArmElectionTimer | Output::ArmHeartbeatTimer);
-        let pending: Vec<_> = self.world.seats[&id].pending.iter().filter(|output| !timer(output)).collect();
+        let pending: Vec<_> = self.world.replicas[&id].pending.iter().filter(|output| !timer(output)).collect();
         let after = self.random.index(pending.len() + 1);
         let torn = match pending.get(after) {
             Some(Output::Persist(Persist::Entries(entries))) => Some(self.random.index(entries.len() + 1)),
@@ -203,12 +203,12 @@ impl Run {
     /// The driver takes a snapshot, and compacts the log now or later, not always as far as
     /// possible.
     fn compact(&mut self, id: NodeId) -> Check {
-        let seat = &self.world.seats[&id];
-        let (first, last) = (seat.disk.snapshot.last.index.0, seat.applied.0);
+        let replica = &self.world.replicas[&id];
+        let (first, last) = (replica.disk.snapshot.last.index.0, replica.applied.0);
         if first < last {
             self.world.snapshot(id, Index(first + 1 + self.random.below(last - first)));
         }
-        let snapshot = self.world.seats[&id].disk.snapshot.last.index;
+        let snapshot = self.world.replicas[&id].disk.snapshot.last.index;
         let base = self.world.node(id).log().base().index;
         if base < snapshot && self.random.below(3) > 0 {
             let through = Index(base.0 + 1 + self.random.below(snapshot.0 - base.0));
@@ -227,21 +227,21 @@ impl Run {
 
     /// The leader, if there is one, in three of four cases, otherwise `id`; `None` if that node is
     /// down.
-    fn rather_leader(&mut self, id: NodeId) -> Option<NodeId> {
+    fn prefer_leader(&mut self, id: NodeId) -> Option<NodeId> {
         let leader =
-            self.ids.iter().copied().find(|id| self.world.seats[id].node.as_ref().is_some_and(|n| n.is_leader()));
+            self.ids.iter().copied().find(|id| self.world.replicas[id].node.as_ref().is_some_and(|n| n.is_leader()));
         let id = if self.random.below(4) == 0 { id } else { leader.unwrap_or(id) };
-        self.world.seats[&id].node.is_some().then_some(id)
+        self.world.replicas[&id].node.is_some().then_some(id)
     }
 
     fn read(&mut self, id: NodeId) -> Check {
-        let Some(id) = self.rather_leader(id) else { return Ok(()) };
+        let Some(id) = self.prefer_leader(id) else { return Ok(()) };
         self.reads += 1;
         self.world.step(id, Input::Read(ReadId(self.reads)))
     }
 
     fn transfer(&mut self, id: NodeId) -> Check {
-        let Some(id) = self.rather_leader(id) else { return Ok(()) };
+        let Some(id) = self.prefer_leader(id) else { return Ok(()) };
         let to = (self.random.below(2) == 0).then(|| self.ids[self.random.index(self.ids.len())]);
         self.world.step(id, Input::Transfer(to))
     }
@@ -249,7 +249,7 @@ impl Run {
     /// Adds, promotes or removes a server. At most two more servers than at the start; at least two
     /// voters remain.
     fn change(&mut self, id: NodeId) -> Check {
-        let Some(id) = self.rather_leader(id) else { return Ok(()) };
+        let Some(id) = self.prefer_leader(id) else { return Ok(()) };
         let members = self.world.node(id).members().clone();
         let is_member = |server: &NodeId| members.get(*server).is_some();
         let fresh = self.ids.iter().copied().find(|server| !is_member(server) && !members.was_removed(*server));
@@ -274,14 +274,14 @@ impl Run {
     fn join(&mut self) -> NodeId {
         let id = NodeId(u32::try_from(self.ids.len()).expect("a few") + 1);
         self.ids.push(id);
-        let config = Config { id, ..self.world.seats[&self.ids[0]].config.clone() };
-        self.world.take_seat(config, Members::default());
+        let config = Config { id, ..self.world.replicas[&self.ids[0]].config.clone() };
+        self.world.start_node(config, Members::default());
         id
     }
 
     /// Proposes some commands, mostly at the leader.
     fn propose(&mut self, id: NodeId) -> Check {
-        let Some(id) = self.rather_leader(id) else { return Ok(()) };
+        let Some(id) = self.prefer_leader(id) else { return Ok(()) };
         let payloads = (0..1 + self.random.below(3)).map(|_| self.payload()).collect();
         self.world.step(id, Input::Propose(payloads))
     }
@@ -327,7 +327,7 @@ impl Run {
     fn recover(&mut self) -> Check {
         self.world.cut(|_, _| false);
         for id in self.ids.clone() {
-            match self.world.seats[&id].node {
+            match self.world.replicas[&id].node {
                 Some(_) => self.release(id)?,
                 None => self.world.restart(id),
             }
@@ -337,13 +337,13 @@ impl Run {
             for id in self.ids.clone() {
                 self.world.step(id, Input::ElectionTimeout)?;
                 self.world.settle()?;
-                self.beat()?;
+                self.heartbeat_until_idle()?;
             }
             let leader = self.ids.iter().copied().find(|&id| self.world.node(id).is_leader());
             if let Some(leader) = leader {
                 self.world.step(leader, Input::Propose(vec![Payload::Noop]))?;
                 self.world.settle()?;
-                self.beat()?;
+                self.heartbeat_until_idle()?;
                 let last = self.world.node(leader).log().last().index;
                 let members: Vec<NodeId> = self.world.node(leader).members().ids().collect();
                 if round > 0 && members.iter().all(|&id| self.world.node(id).commit() == last) {
@@ -355,7 +355,7 @@ impl Run {
     }
 
     /// Sends heartbeats as long as they commit more.
-    fn beat(&mut self) -> Check {
+    fn heartbeat_until_idle(&mut self) -> Check {
         let commits = |run: &Run| run.ids.iter().map(|&id| run.world.node(id).commit()).collect::<Vec<_>>();
         loop {
             let before = commits(self);
@@ -385,7 +385,7 @@ impl Random {
     }
 
     /// An index, mostly a small one: messages tend to arrive in order.
-    fn place(&mut self, length: usize) -> usize {
+    fn mostly_first(&mut self, length: usize) -> usize {
         if self.below(3) == 0 { self.index(length) } else { self.index(length.min(3)) }
     }
 }

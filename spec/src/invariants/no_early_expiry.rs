@@ -45,7 +45,7 @@ pub fn no_early_expiry(
         require!(NAME, closed == usize::from(!expired), "session {id} was closed {closed} times");
         require!(NAME, expired || ends_itself(before, command, id), "session {id} was ended by somebody else");
     }
-    the_due_end_in_turn(before, at, command, events)?;
+    sweep_is_in_order(before, at, command, events)?;
     let holder = command.and_then(key_asked_for).and_then(|key| after.lock(key)).map(|lock| lock.holder.session);
     let is_due = holder.and_then(|id| after.session(id)).is_some_and(|session| session.deadline < at);
     require!(NAME, !is_due, "session {holder:?} is due, and holds what was asked for");
@@ -64,10 +64,10 @@ fn stays(at: Stamp, id: SessionId, session: &Session, now: &Session) -> Check {
 /// A no-op ends due sessions, at least one, and skips none: first those that hold a lock with
 /// waiters, then the others, in the order of their deadlines. A command ends only the sessions that
 /// block it. Sessions opened for one lock also end when that lock passes them over.
-fn the_due_end_in_turn(before: &LockTable, at: Stamp, command: Option<&Command>, events: &[Event]) -> Check {
+fn sweep_is_in_order(before: &LockTable, at: Stamp, command: Option<&Command>, events: &[Event]) -> Check {
     let due = before.sessions().iter().filter(|(_, session)| session.deadline < at);
     let mut due: Vec<_> = due.map(|(&id, session)| (session.deadline, id)).collect();
-    due.sort_unstable_by_key(|&(deadline, id)| (!holds_up_others(before, id), deadline, id));
+    due.sort_unstable_by_key(|&(deadline, id)| (!is_contended_holder(before, id), deadline, id));
     let expired = || {
         events.iter().filter_map(|event| match event {
             Event::Expired { session, deadline } => Some((*deadline, *session)),
@@ -76,17 +76,17 @@ fn the_due_end_in_turn(before: &LockTable, at: Stamp, command: Option<&Command>,
     };
     let in_turn = match command {
         None => expired().zip(&due).take_while(|(expired, due)| expired == *due).count(),
-        Some(command) => expired().take_while(|&(_, id)| is_in_the_way(before, command, id)).count().min(1),
+        Some(command) => expired().take_while(|&(_, id)| is_blocking(before, command, id)).count().min(1),
     };
     require!(NAME, in_turn > 0 || due.is_empty() || command.is_some(), "nobody expired, but {due:?} are due");
     let work: u64 = due[..in_turn.min(due.len())].iter().map(|&(_, id)| ending_cost(before, id)).sum();
     let is_full = command.is_some() || in_turn == due.len() || work >= before.sweep_cost();
     require!(NAME, is_full, "a sweep ended {in_turn} of {due:?}, and had room for more");
     for (_, id) in expired().skip(in_turn) {
-        let lost_its_place =
+        let was_withdrawn =
             events.iter().any(|event| matches!(event, Event::Withdrawn { session, .. } if *session == id));
         let is_once = before.session(id).is_some_and(|session| session.once);
-        require!(NAME, lost_its_place && is_once, "session {id} expired, and it was not its turn");
+        require!(NAME, was_withdrawn && is_once, "session {id} expired, and it was not its turn");
     }
     let times = |id| expired().filter(|(_, expired)| *expired == id).count();
     require!(NAME, expired().all(|(_, id)| times(id) == 1), "a session expired twice");
@@ -101,13 +101,13 @@ fn ending_cost(table: &LockTable, id: SessionId) -> u64 {
 }
 
 /// Whether the session holds a lock that others wait for.
-fn holds_up_others(table: &LockTable, id: SessionId) -> bool {
+fn is_contended_holder(table: &LockTable, id: SessionId) -> bool {
     let mut locks = table.sessions()[&id].claims().iter().filter_map(|key| table.lock(key));
     locks.any(|lock| lock.holder.session == id && !lock.queue.is_empty())
 }
 
 /// Whether the command closes the session, or names a key that the session holds.
-fn is_in_the_way(before: &LockTable, command: &Command, id: SessionId) -> bool {
+fn is_blocking(before: &LockTable, command: &Command, id: SessionId) -> bool {
     let held = key_asked_for(command).and_then(|key| before.lock(key)).is_some_and(|lock| lock.holder.session == id);
     held || matches!(command, Command::Close { session } if *session == id)
 }

@@ -26,7 +26,7 @@ pub(crate) struct Checker<S: Scripted> {
     outcomes: Vec<S::Outcome>,
     /// The real time at which each entry's leader appended it, where known, and that of the last
     /// applied entry.
-    born: BTreeMap<(Index, Term), u64>,
+    appended_at: BTreeMap<(Index, Term), u64>,
     last_born: u64,
     last_stamp: Stamp,
     watch: S::Watch,
@@ -40,7 +40,7 @@ impl<S: Scripted> Default for Checker<S> {
             committed_in: BTreeMap::new(),
             states: vec![S::default()],
             outcomes: Vec::new(),
-            born: BTreeMap::new(),
+            appended_at: BTreeMap::new(),
             last_born: 0,
             last_stamp: Stamp(0),
             watch: S::Watch::default(),
@@ -65,7 +65,7 @@ impl<S: Scripted> Checker<S> {
     }
 
     /// Checks one step of a node.
-    pub(crate) fn stepped(&mut self, before: &Node<S>, after: &Node<S>, real: Option<u64>) -> Check {
+    pub(crate) fn check_step(&mut self, before: &Node<S>, after: &Node<S>, real: Option<u64>) -> Check {
         node_is_sound(after)?;
         leader_append_only(before, after)?;
         require("term", before.term() <= after.term(), || format!("n{}'s term went back", after.id()))?;
@@ -75,7 +75,7 @@ impl<S: Scripted> Checker<S> {
         election_safety(&mut self.leaders, after.term(), after.id())?;
         if let Some(real) = real {
             for entry in after.log().entries().iter().rev().take_while(|entry| entry.term == after.term()) {
-                self.born.entry((entry.index, entry.term)).or_insert(real);
+                self.appended_at.entry((entry.index, entry.term)).or_insert(real);
             }
         }
         for index in (before.commit().0 + 1..=after.commit().0).map(Index) {
@@ -92,13 +92,13 @@ impl<S: Scripted> Checker<S> {
     }
 
     /// Compares the logs of two nodes, in memory or on disk.
-    pub(crate) fn pair(&self, a: &Log<S::Command>, b: &Log<S::Command>) -> Check {
+    pub(crate) fn check_log_pair(&self, a: &Log<S::Command>, b: &Log<S::Command>) -> Check {
         log_matching(a, b)
     }
 
     /// Checks a message when it is sent: its sender's disk must hold what it promises. (The disk
     /// may be ahead of the message if several steps were written with one sync.)
-    pub(crate) fn said(&self, message: &Message<S>, disk: &Durable<S>) -> Check {
+    pub(crate) fn check_message(&self, message: &Message<S>, disk: &Durable<S>) -> Check {
         let Message { from, to, term, body } = message;
         let durable = match body {
             _ if disk.hard.term > *term => true,
@@ -112,19 +112,19 @@ impl<S: Scripted> Checker<S> {
     }
 
     /// Checks an `Applied` when it is carried out.
-    pub(crate) fn applied(&mut self, id: NodeId, entry: &Entry<S::Command>, outcome: &S::Outcome) -> Check {
+    pub(crate) fn check_applied(&mut self, id: NodeId, entry: &Entry<S::Command>, outcome: &S::Outcome) -> Check {
         let known = self.committed.entry(entry.index).or_insert_with(|| entry.clone());
         require("state machine safety", known == entry, || format!("n{id} applied another entry at {}", entry.index))?;
         let offset = usize::try_from(entry.index.0 - 1).expect("a test's log is short");
         require("apply in order", offset <= self.outcomes.len(), || format!("n{id} skipped to {}", entry.index))?;
         if offset == self.outcomes.len() {
             require("stamps", self.last_stamp <= entry.stamp, || format!("the stamp went back at {}", entry.index))?;
-            if let Some(&born) = self.born.get(&(entry.index, entry.term)) {
-                let (passed, really) = (entry.stamp.0 - self.last_stamp.0, born.saturating_sub(self.last_born));
+            if let Some(&appended_at) = self.appended_at.get(&(entry.index, entry.term)) {
+                let (passed, really) = (entry.stamp.0 - self.last_stamp.0, appended_at.saturating_sub(self.last_born));
                 require("cluster time", passed <= really, || {
                     format!("{passed} ms of cluster time passed before {} in {really} ms", entry.index)
                 })?;
-                self.last_born = born;
+                self.last_born = appended_at;
             }
             self.last_stamp = entry.stamp;
             let before = self.states.last().expect("there is a first state");
@@ -142,7 +142,7 @@ impl<S: Scripted> Checker<S> {
 
     /// Checks a node whose outputs are all carried out: memory matches disk, and its state matches
     /// the reference.
-    pub(crate) fn settled(&mut self, node: &Node<S>, disk: &Durable<S>) -> Check {
+    pub(crate) fn check_settled(&mut self, node: &Node<S>, disk: &Durable<S>) -> Check {
         let written = node.hard_state() == disk.hard && node.log() == &disk.log;
         require("memory matches disk", written, || format!("n{}'s disk differs from its memory", node.id()))?;
         state_machine_safety(&mut self.committed, node)?;

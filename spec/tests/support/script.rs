@@ -12,7 +12,7 @@ use palisade_spec::raft::{
 
 use super::machine::Scripted;
 use super::print;
-use super::world::{Story, World};
+use super::world::{EventLog, World};
 
 /// Runs a script over a cluster of state machines `S`.
 pub(crate) struct ClusterScript<S: Scripted> {
@@ -230,18 +230,18 @@ impl<S: Scripted> ClusterScript<S> {
             limits(&mut config);
             config
         }));
-        self.world.story = Story { on: true, ..Story::default() };
+        self.world.event_log = EventLog { on: true, ..EventLog::default() };
     }
 
     fn disk(&mut self, id: u32, term: u64, vote: Option<u32>, terms: &[u64]) {
-        let seat = self.world.seat(NodeId(id));
-        seat.disk.hard.term = Term(term);
-        seat.disk.hard.vote = vote.map(NodeId);
+        let replica = self.world.replica(NodeId(id));
+        replica.disk.hard.term = Term(term);
+        replica.disk.hard.vote = vote.map(NodeId);
         for &term in terms {
-            let index = seat.disk.log.last().index.next();
-            seat.disk.log.push(Entry { term: Term(term), index, stamp: Stamp(0), payload: Payload::Noop });
+            let index = replica.disk.log.last().index.next();
+            replica.disk.log.push(Entry { term: Term(term), index, stamp: Stamp(0), payload: Payload::Noop });
         }
-        seat.node = Some(Node::recover(seat.config.clone(), seat.disk.clone()));
+        replica.node = Some(Node::recover(replica.config.clone(), replica.disk.clone()));
     }
 
     /// The indexes, in the messages in flight, that a command selects.
@@ -258,13 +258,13 @@ impl<S: Scripted> ClusterScript<S> {
     }
 
     fn status(&mut self, ids: &[u32]) {
-        for (id, seat) in &self.world.seats {
+        for (id, replica) in &self.world.replicas {
             if ids.is_empty() || ids.contains(&id.0) {
-                let line = match &seat.node {
+                let line = match &replica.node {
                     Some(node) => print::node(node),
-                    None => format!("n{id} down, {}", print::disk(&seat.disk)),
+                    None => format!("n{id} down, {}", print::disk(&replica.disk)),
                 };
-                self.world.story.lines.push(line);
+                self.world.event_log.lines.push(line);
             }
         }
     }
@@ -303,7 +303,7 @@ impl<S: Scripted> ClusterScript<S> {
                 }
             }
             Command::Settle => check(world.settle())?,
-            Command::Flight => world.story.lines.extend(world.flight.iter().map(print::message::<S>)),
+            Command::Flight => world.event_log.lines.extend(world.flight.iter().map(print::message::<S>)),
             Command::Partition { ids } => {
                 let inside = |id: NodeId| ids.contains(&id.0);
                 world.cut(|from, to| inside(from) != inside(to));
@@ -315,24 +315,24 @@ impl<S: Scripted> ClusterScript<S> {
                 });
             }
             Command::Heal => world.cut(|_, _| false),
-            Command::Hold { id } => world.seat(NodeId(*id)).held = true,
+            Command::Hold { id } => world.replica(NodeId(*id)).held = true,
             Command::Flush { id, count, merged } => {
                 if *merged {
                     world.merge_writes(NodeId(*id));
                 }
-                world.seat(NodeId(*id)).held = count.is_some();
+                world.replica(NodeId(*id)).held = count.is_some();
                 check(world.flush(NodeId(*id), count.unwrap_or(usize::MAX)))?;
             }
             Command::Crash { id, after, torn } => check(world.crash(NodeId(*id), *after, *torn))?,
             Command::Restart { id, lost } => {
                 if let Some(lost) = lost {
-                    world.seat(NodeId(*id)).disk.log.truncate(Index(*lost));
+                    world.replica(NodeId(*id)).disk.log.truncate(Index(*lost));
                 }
                 world.restart(NodeId(*id));
             }
             Command::Snapshot { id, through } => world.snapshot(NodeId(*id), Index(*through)),
             Command::Compact { id, through } => check(world.step(NodeId(*id), Input::Compact(Index(*through))))?,
-            Command::Join { id } => world.take_seat(Config::new(NodeId(*id)), Members::default()),
+            Command::Join { id } => world.start_node(Config::new(NodeId(*id)), Members::default()),
             Command::Add { id, server } => {
                 let change = Change::Add { id: NodeId(*server), address: Address::from("") };
                 check(world.step(NodeId(*id), Input::Change(change)))?;
@@ -355,7 +355,7 @@ impl<S: Scripted> ClusterScript<S> {
                 check(world.step(NodeId(*to), Input::Receive(message)))?;
             }
             Command::Status { ids } => self.status(ids),
-            Command::Timers => world.story.timers = true,
+            Command::Timers => world.event_log.timers = true,
         }
         Ok(())
     }
@@ -365,9 +365,9 @@ impl<S: Scripted> Runner for ClusterScript<S> {
     type Command = Command;
 
     fn run(&mut self, command: &Command, _: &Context) -> Result<String, Box<dyn Error>> {
-        self.world.story.lines.clear();
+        self.world.event_log.lines.clear();
         self.execute(command)?;
-        Ok(self.world.story.lines.iter().map(|line| format!("{line}\n")).collect())
+        Ok(self.world.event_log.lines.iter().map(|line| format!("{line}\n")).collect())
     }
 }
 

@@ -132,7 +132,7 @@ fn does_what_a_btree_map_does_and_copies_never_change() {
                     assert_eq!(value, other);
                     value.into_iter().chain(other).for_each(|value| *value += 1);
                 }
-                deed if (deed < 8) == grows => assert_eq!(map.insert(key, step), expected.insert(key, step)),
+                choice if (choice < 8) == grows => assert_eq!(map.insert(key, step), expected.insert(key, step)),
                 _ => assert_eq!(map.remove(&key), expected.remove(&key)),
             }
             if random.below(600) == 0 {
