@@ -50,9 +50,9 @@ pub fn fifo_order(
             let is_due = before.session(session).is_some_and(|session| session.deadline < at);
             let passed_over = is_due && new.first() != old.first();
             let gave_up = ended || passed_over || gave_up(command, key, session);
-            require!(NAME, gave_up, "session {session} lost its place at {key} to nobody's wish");
+            require!(NAME, gave_up, "session {session} left the line at {key} without a cause");
             let told = events.iter().any(|event| leaves(event, key, session));
-            require!(NAME, told, "nobody was told that session {session} is no longer at {key}");
+            require!(NAME, told, "no event reports that session {session} left the line at {key}");
         }
     }
     withdrawn_once(before, events, after)
@@ -233,11 +233,11 @@ mod tests {
         let elsewhere = Command::Release { session: id(2), sequence: None, key: Key::from("l"), claim: Claim::Either };
         let elsewhere_now = Command::Acquire { session: id(2), sequence: None, key: Key::from("l"), wait: false };
         for told in [None, Some(&release(1)), Some(&acquire(2, true)), Some(&elsewhere), Some(&elsewhere_now)] {
-            refused(judged(&before, &release(2), told, None), "nobody's wish");
+            refused(judged(&before, &release(2), told, None), "without a cause");
         }
-        refused(judged(&before, &release(1), Some(&release(2)), None), "nobody's wish");
-        refused(judged(&before, &acquire(2, false), Some(&acquire(3, false)), None), "nobody's wish");
-        refused(fifo_order(&before, Stamp(0), None, &[], &in_line(&[])), "nobody's wish");
+        refused(judged(&before, &release(1), Some(&release(2)), None), "without a cause");
+        refused(judged(&before, &acquire(2, false), Some(&acquire(3, false)), None), "without a cause");
+        refused(fifo_order(&before, Stamp(0), None, &[], &in_line(&[])), "without a cause");
     }
 
     #[test]
@@ -250,11 +250,11 @@ mod tests {
         let events = after.apply(at, &release(1)).events;
         assert_eq!((line(&after, &key()), after.session(id(2)).is_some()), (vec![id(3)], true));
         assert_eq!(fifo_order(&due, at, Some(&release(1)), &events, &after), Ok(()));
-        refused(fifo_order(&due, Stamp(10), Some(&release(1)), &events, &after), "nobody's wish");
+        refused(fifo_order(&due, Stamp(10), Some(&release(1)), &events, &after), "without a cause");
         // While the holder stays, its waiters stay.
         let mut gone = due.clone();
         let events = gone.apply(Stamp(10), &release(2)).events;
-        refused(fifo_order(&due, at, None, &events, &gone), "nobody's wish");
+        refused(fifo_order(&due, at, None, &events, &gone), "without a cause");
     }
 
     #[test]
@@ -270,15 +270,15 @@ mod tests {
     #[test]
     fn departure_must_be_reported() {
         let (before, key) = (in_line(&[1, 2, 3]), key());
-        refused(judged(&before, &release(2), Some(&release(2)), Some(&[])), "nobody was told");
+        refused(judged(&before, &release(2), Some(&release(2)), Some(&[])), "no event reports");
         let granted = [Event::Granted { key: key.clone(), session: id(2), token: Token(2) }];
-        refused(judged(&before, &release(2), Some(&release(2)), Some(&granted)), "nobody was told");
+        refused(judged(&before, &release(2), Some(&release(2)), Some(&granted)), "no event reports");
         let other = [Event::Released { key: key.clone(), session: id(3), token: Token(1) }];
-        refused(judged(&before, &release(2), Some(&release(2)), Some(&other)), "nobody was told");
+        refused(judged(&before, &release(2), Some(&release(2)), Some(&other)), "no event reports");
         let elsewhere = [Event::Released { key: Key::from("l"), session: id(2), token: Token(1) }];
-        refused(judged(&before, &release(2), Some(&release(2)), Some(&elsewhere)), "nobody was told");
+        refused(judged(&before, &release(2), Some(&release(2)), Some(&elsewhere)), "no event reports");
         let closed = Command::Close { session: id(2) };
-        refused(judged(&before, &closed, Some(&closed), Some(&[])), "nobody was told");
+        refused(judged(&before, &closed, Some(&closed), Some(&[])), "no event reports");
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub fn no_early_expiry(
         let closed = events.iter().filter(|event| matches!(event, Event::Closed { session } if *session == id)).count();
         require!(NAME, expired == (session.deadline < at), "session {id} is gone, and did not expire when it was due");
         require!(NAME, closed == usize::from(!expired), "session {id} was closed {closed} times");
-        require!(NAME, expired || ends_itself(before, command, id), "session {id} was ended by somebody else");
+        require!(NAME, expired || ends_itself(before, command, id), "session {id} ended early, and not by its own command");
     }
     sweep_is_in_order(before, at, command, events)?;
     let holder = command.and_then(key_asked_for).and_then(|key| after.lock(key)).map(|lock| lock.holder.session);
@@ -78,7 +78,7 @@ fn sweep_is_in_order(before: &LockTable, at: Stamp, command: Option<&Command>, e
         None => expired().zip(&due).take_while(|(expired, due)| expired == *due).count(),
         Some(command) => expired().take_while(|&(_, id)| is_blocking(before, command, id)).count().min(1),
     };
-    require!(NAME, in_turn > 0 || due.is_empty() || command.is_some(), "nobody expired, but {due:?} are due");
+    require!(NAME, in_turn > 0 || due.is_empty() || command.is_some(), "no session expired, but {due:?} are due");
     let work: u64 = due[..in_turn.min(due.len())].iter().map(|&(_, id)| ending_cost(before, id)).sum();
     let is_full = command.is_some() || in_turn == due.len() || work >= before.sweep_cost();
     require!(NAME, is_full, "a sweep ended {in_turn} of {due:?}, and had room for more");
@@ -228,10 +228,10 @@ mod tests {
         for order in [&[1][..], &[1, 2], &[1, 2, 0]] {
             assert_eq!(judge(order), Ok(()));
         }
-        refused(judge(&[]), "nobody expired");
+        refused(judge(&[]), "no session expired");
         assert_eq!(no_early_expiry(&before, Stamp(3), None, &[], &before), Ok(()));
         for order in [&[2][..], &[0, 1, 2]] {
-            refused(judge(order), "nobody expired");
+            refused(judge(order), "no session expired");
         }
         for order in [&[1, 0][..], &[1, 0, 2]] {
             refused(judge(order), "not its turn");
@@ -356,9 +356,9 @@ mod tests {
         assert_eq!(judge(0, &close, &[closed(1)]), Ok(()));
         refused(judge(0, &close, &[]), "closed 0 times");
         refused(judge(0, &close, &[closed(1), closed(1)]), "closed 2 times");
-        refused(judge(0, &Command::Close { session: id(2) }, &[closed(1)]), "by somebody else");
-        refused(judge(0, &Command::KeepAlive { sessions: [id(1)].into() }, &[closed(1)]), "by somebody else");
-        refused(no_early_expiry(&before, Stamp(0), None, &[closed(1)], &after), "by somebody else");
+        refused(judge(0, &Command::Close { session: id(2) }, &[closed(1)]), "not by its own command");
+        refused(judge(0, &Command::KeepAlive { sessions: [id(1)].into() }, &[closed(1)]), "not by its own command");
+        refused(no_early_expiry(&before, Stamp(0), None, &[closed(1)], &after), "not by its own command");
         // When it is due it expires, whatever the command.
         let judge = |events: &[Event]| no_early_expiry(&before, Stamp(6), Some(&close), events, &after);
         assert_eq!(judge(&[expired(1, 5)]), Ok(()));
@@ -380,14 +380,14 @@ mod tests {
             no_early_expiry(before, Stamp(0), Some(command), &[closed(number)], &without(before, &[number]))
         };
         assert_eq!(judge(&once(false), &release(1, "k"), 1), Ok(()));
-        refused(judge(&once(false), &release(2, "k"), 1), "by somebody else");
-        refused(judge(&once(false), &release(1, "l"), 1), "by somebody else");
-        refused(judge(&once(false), &release(2, "l"), 2), "by somebody else");
-        refused(judge(&once(true), &release(1, "k"), 1), "by somebody else");
+        refused(judge(&once(false), &release(2, "k"), 1), "not by its own command");
+        refused(judge(&once(false), &release(1, "l"), 1), "not by its own command");
+        refused(judge(&once(false), &release(2, "l"), 2), "not by its own command");
+        refused(judge(&once(true), &release(1, "k"), 1), "not by its own command");
         let mut waits = once(true);
         waits.apply(Stamp(0), &release(1, "k"));
         let asks = |wait| Command::Acquire { session: id(1), sequence: None, key: Key::from("l"), wait };
         assert_eq!(judge(&waits, &asks(false), 1), Ok(()));
-        refused(judge(&waits, &asks(true), 1), "by somebody else");
+        refused(judge(&waits, &asks(true), 1), "not by its own command");
     }
 }

@@ -66,7 +66,7 @@ pub enum Output<S: StateMachine> {
     Persist(Persist<S>),
     /// Send this message to its recipient. At most once; it may be lost.
     Send(Message<S>),
-    /// The proposals stand in the log from `first` on, one entry each. They are committed when
+    /// The proposals are in the log from `first` on, one entry each. They are committed when
     /// [`Output::Applied`] names their index *with this term*; if it names another term, they are
     /// lost.
     Accepted {
