@@ -43,7 +43,11 @@ pub fn no_early_expiry(
         let closed = events.iter().filter(|event| matches!(event, Event::Closed { session } if *session == id)).count();
         require!(NAME, expired == (session.deadline < at), "session {id} is gone, and did not expire when it was due");
         require!(NAME, closed == usize::from(!expired), "session {id} was closed {closed} times");
-        require!(NAME, expired || ends_itself(before, command, id), "session {id} ended early, and not by its own command");
+        require!(
+            NAME,
+            expired || ends_itself(before, command, id),
+            "session {id} ended early, and not by its own command"
+        );
     }
     sweep_is_in_order(before, at, command, events)?;
     let holder = command.and_then(key_asked_for).and_then(|key| after.lock(key)).map(|lock| lock.holder.session);
