@@ -27,7 +27,7 @@ pub(crate) struct Checker<S: Scripted> {
     /// The real time at which each entry's leader appended it, where known, and that of the last
     /// applied entry.
     appended_at: BTreeMap<(Index, Term), u64>,
-    last_born: u64,
+    last_appended_at: u64,
     last_stamp: Stamp,
     watch: S::Watch,
 }
@@ -41,7 +41,7 @@ impl<S: Scripted> Default for Checker<S> {
             states: vec![S::default()],
             outcomes: Vec::new(),
             appended_at: BTreeMap::new(),
-            last_born: 0,
+            last_appended_at: 0,
             last_stamp: Stamp(0),
             watch: S::Watch::default(),
         }
@@ -120,11 +120,12 @@ impl<S: Scripted> Checker<S> {
         if offset == self.outcomes.len() {
             require("stamps", self.last_stamp <= entry.stamp, || format!("the stamp went back at {}", entry.index))?;
             if let Some(&appended_at) = self.appended_at.get(&(entry.index, entry.term)) {
-                let (passed, really) = (entry.stamp.0 - self.last_stamp.0, appended_at.saturating_sub(self.last_born));
+                let (passed, really) =
+                    (entry.stamp.0 - self.last_stamp.0, appended_at.saturating_sub(self.last_appended_at));
                 require("cluster time", passed <= really, || {
                     format!("{passed} ms of cluster time passed before {} in {really} ms", entry.index)
                 })?;
-                self.last_born = appended_at;
+                self.last_appended_at = appended_at;
             }
             self.last_stamp = entry.stamp;
             let before = self.states.last().expect("there is a first state");
