@@ -1,18 +1,20 @@
-//! Palisade's protocol, and nothing else.
+//! Palisade's protocol, as pure functions.
 //!
-//! This crate is the product: the transition functions that the model checker explores and that the server executes.
-//! It is `no_std` and forbids unsafe code, so "no clock, no socket, no file, no thread, no randomness" is a fact that
-//! the compiler keeps. Whatever is not deterministic comes in as an [`Input`](raft::Input); whatever must happen in
+//! This crate has the transition functions that the model checker explores and that the server
+//! executes. It is `no_std` and forbids unsafe code, so the compiler ensures that it uses no clock,
+//! socket, file, thread or randomness. Everything that is not deterministic comes in as an
+//! [`Input`](raft::Input); every effect goes out as an [`Output`](raft::Output).
 //! the world goes out as an [`Output`](raft::Output).
 //!
 //! | module | what it is | what it knows |
 //! |---|---|---|
 //! | [`raft`] | consensus: [`Node`](raft::Node), generic over the state machine it replicates | no locks |
 //! | [`lock`] | the replicated state machine: [`LockTable`](lock::LockTable), sessions, queues, fencing tokens | of Raft, only the [`StateMachine`](raft::StateMachine) trait |
-//! | [`invariants`] | what must always be true, one property a file, over plain states | both |
+//! | [`invariants`] | safety properties, one a file, as functions over plain states | both |
 //!
-//! docs/protocol.md has the glossary, the rules, the output contract and where we differ from the dissertation
-//! (D. Ongaro, *Consensus: Bridging Theory and Practice*, 2014; cited here as "§3.4", "figure 3.1").
+//! docs/protocol.md has the glossary, the rules, the output contract and the differences from the
+//! dissertation (D. Ongaro, *Consensus: Bridging Theory and Practice*, 2014; cited here as "§3.4",
+//! "figure 3.1").
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! The lock table on a Raft cluster, one behaviour a script: `tests/scripts/cluster/<behaviour>`. What the locks
-//! promise must survive what happens to the nodes.
+//! The lock table on a Raft cluster, one behaviour a script: `tests/scripts/cluster/<behaviour>`.
+//! The guarantees of the locks must survive failures of the nodes.
 
 mod support;
 

@@ -1,9 +1,10 @@
-//! The lock table's rules, one behaviour a script: `tests/scripts/lock/<area>/<behaviour>`. After every command all
-//! the table's invariants are checked.
+//! The lock table's rules, one behaviour a script: `tests/scripts/lock/<area>/<behaviour>`. After
+//! every command all the table's invariants are checked.
 //!
-//! A command's prefix is the stamp of its entry; without one it happens at the stamp of the command before. The
-//! commands are those of [`support::locks`], and `noop`, which sweeps, and `dump`, which shows the table; and `sweep N`,
-//! which begins afresh with a table one sweep of which ends so much.
+//! A command's prefix is the stamp of its entry; without a prefix the entry has the stamp of the
+//! one before. The commands are those of [`support::locks`]; `noop`, which sweeps; `dump`, which
+//! prints the table; and `sweep N`, which restarts with an empty table whose sweeps do at most N
+//! units of work.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Raft's rules, one behaviour a script: `tests/scripts/raft/<area>/<behaviour>`. Every script is a safety test too,
-//! for after every step of it all invariants are checked.
+//! Raft's rules, one behaviour a script: `tests/scripts/raft/<area>/<behaviour>`. Every script is
+//! also a safety test: all invariants are checked after every step.
 
 mod support;
 

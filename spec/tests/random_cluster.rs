@@ -1,9 +1,10 @@
-//! Lock clusters under a random adversary: messages are lost, repeated and reordered, links are cut, nodes crash after
-//! any prefix of their outputs, clocks run at their own pace; servers come and go, leaders hand over, clients read. Every
-//! invariant is checked after every step, and when the adversary is done, a proposal must be applied everywhere.
+//! Lock clusters under a random nemesis: messages are lost, repeated and reordered, links are cut,
+//! nodes crash after any prefix of their outputs, clocks advance at different rates; servers are
+//! added and removed, leaders transfer leadership, clients read. Every invariant is checked after
+//! every step; at the end the faults stop, and a proposal must be applied on all nodes.
 //!
-//! A failure prints its seed and its last steps; `SEED=17 NODES=3 cargo test -p palisade-spec --test random_cluster`
-//! runs it again.
+//! A failure prints its seed and its last steps; `SEED=17 NODES=3 cargo test -p palisade-spec
+//! --test random_cluster` repeats the run.
 
 mod support;
 
@@ -17,7 +18,8 @@ use palisade_spec::raft::{
 use support::checker::require;
 use support::world::World;
 
-/// How many runs of each size, and how many steps in each: about ten seconds of a debug build on two cores.
+/// Number of runs per cluster size, and of steps per run: about ten seconds of a debug build on two
+/// cores.
 const RUNS: u64 = 300;
 const STEPS: u64 = 1200;
 
@@ -48,11 +50,11 @@ fn runs(nodes: u32) {
                 changed += run.world.checker.committed().values().filter(is_change).count() as u64;
                 read += run.world.read;
             }
-            Ok(Err(violation)) => tell(nodes, seed, &violation.to_string()),
-            Err(_) => tell(nodes, seed, "a panic, see above"),
+            Ok(Err(violation)) => report_failure(nodes, seed, &violation.to_string()),
+            Err(_) => report_failure(nodes, seed, "a panic, see above"),
         }
     }
-    // The adversary must leave room for something to happen, or the runs show nothing.
+    // The faults must leave room for progress, or the runs prove nothing.
     assert!(given("SEED").is_some() || applied as u64 > 20 * RUNS, "only {applied} entries were applied in all runs");
     for (count, least, what) in [
         (installed, RUNS / 2, "snapshots were installed"),
@@ -63,12 +65,12 @@ fn runs(nodes: u32) {
     }
 }
 
-/// Runs a failed seed again and shows how it came about.
-fn tell(nodes: u32, seed: u64, why: &str) {
+/// Repeats a failed run and prints its last steps.
+fn report_failure(nodes: u32, seed: u64, why: &str) {
     let mut run = Run::new(nodes, seed);
-    run.world.story.on = true;
+    run.world.event_log.on = true;
     let _ = catch_unwind(AssertUnwindSafe(|| run.go()));
-    let lines = &run.world.story.lines;
+    let lines = &run.world.event_log.lines;
     let last = lines[lines.len().saturating_sub(60)..].join("\n");
     panic!("NODES={nodes} SEED={seed}: {why}\n{last}");
 }
@@ -77,7 +79,7 @@ fn tell(nodes: u32, seed: u64, why: &str) {
 struct Run {
     world: World<LockTable>,
     random: Random,
-    /// Every server that has ever started.
+    /// Every server that was ever started.
     ids: Vec<NodeId>,
     founders: usize,
     reads: u64,
@@ -107,10 +109,10 @@ impl Run {
         self.recover()
     }
 
-    /// One thing happens.
+    /// Takes one random step.
     fn step(&mut self) -> Check {
         let id = self.ids[self.random.index(self.ids.len())];
-        let up = self.world.seats[&id].node.is_some();
+        let up = self.world.replicas[&id].node.is_some();
         match self.random.below(100) {
             0..47 => self.deliver(),
             47..50 if up => self.compact(id),
@@ -123,7 +125,7 @@ impl Run {
             86..87 => self.transfer(id),
             87..90 => self.change(id),
             90..92 if up => {
-                self.world.seat(id).held = true;
+                self.world.replica(id).held = true;
                 Ok(())
             }
             92..96 if up => self.release(id),
@@ -140,12 +142,12 @@ impl Run {
         }
     }
 
-    /// Any of the messages on their way arrives; one in ten stays on its way, to arrive again.
+    /// Delivers one of the messages in flight; one in ten stays in flight, to be delivered again.
     fn deliver(&mut self) -> Check {
         if self.world.flight.is_empty() {
             return Ok(());
         }
-        let place = self.random.place(self.world.flight.len());
+        let place = self.random.mostly_first(self.world.flight.len());
         let message = self.world.flight[place].clone();
         if self.random.below(10) > 0 {
             self.world.flight.remove(place);
@@ -161,13 +163,13 @@ impl Run {
         Ok(())
     }
 
-    /// Time passes for everybody. A node rounds what it measures down, and it may notice late.
+    /// Advances time for all nodes. A node rounds its measurement down, and may measure late.
     fn tick(&mut self) -> Check {
         let passed = 1 + self.random.below(40);
         let real = self.world.real.get_or_insert(0);
         *real += passed;
         for id in self.ids.clone() {
-            if self.world.seats[&id].node.is_some() {
+            if self.world.replicas[&id].node.is_some() {
                 let measured = passed - self.random.below(2);
                 self.world.step(id, Input::ClockAdvanced(measured))?;
             }
@@ -175,20 +177,20 @@ impl Run {
         Ok(())
     }
 
-    /// Everything that waits at a held node is carried out, every other time with one sync.
+    /// Carries out all pending outputs of a held node, in half of the cases with one sync.
     fn release(&mut self, id: NodeId) -> Check {
         if self.random.below(2) == 0 {
             self.world.merge_writes(id);
         }
-        self.world.seat(id).held = false;
+        self.world.replica(id).held = false;
         self.world.flush(id, usize::MAX)
     }
 
-    /// A node dies after any prefix of what it was about to do.
+    /// Crashes a node after any prefix of its pending outputs.
     fn crash(&mut self, id: NodeId) -> Check {
         let timer =
             |output: &&Output<LockTable>| matches!(output, Output::ArmElectionTimer | Output::ArmHeartbeatTimer);
-        let pending: Vec<_> = self.world.seats[&id].pending.iter().filter(|output| !timer(output)).collect();
+        let pending: Vec<_> = self.world.replicas[&id].pending.iter().filter(|output| !timer(output)).collect();
         let after = self.random.index(pending.len() + 1);
         let torn = match pending.get(after) {
             Some(Output::Persist(Persist::Entries(entries))) => Some(self.random.index(entries.len() + 1)),
@@ -198,14 +200,15 @@ impl Run {
         self.world.crash(id, after, torn)
     }
 
-    /// A driver takes a snapshot, and now or later the log's beginning goes; not always all that could.
+    /// The driver takes a snapshot, and compacts the log now or later, not always as far as
+    /// possible.
     fn compact(&mut self, id: NodeId) -> Check {
-        let seat = &self.world.seats[&id];
-        let (first, last) = (seat.disk.snapshot.last.index.0, seat.applied.0);
+        let replica = &self.world.replicas[&id];
+        let (first, last) = (replica.disk.snapshot.last.index.0, replica.applied.0);
         if first < last {
             self.world.snapshot(id, Index(first + 1 + self.random.below(last - first)));
         }
-        let snapshot = self.world.seats[&id].disk.snapshot.last.index;
+        let snapshot = self.world.replicas[&id].disk.snapshot.last.index;
         let base = self.world.node(id).log().base().index;
         if base < snapshot && self.random.below(3) > 0 {
             let through = Index(base.0 + 1 + self.random.below(snapshot.0 - base.0));
@@ -217,34 +220,36 @@ impl Run {
     fn partition(&mut self) {
         let cut = self.random.below(1 << self.ids.len());
         let side = |id: NodeId| cut >> (id.0 - 1) & 1;
-        // Every other time the cluster is whole again.
+        // In half of the cases all links are restored.
         let whole = self.random.below(2) == 0;
         self.world.cut(|from, to| !whole && side(from) != side(to));
     }
 
-    /// A leader rather than `id`, if there is one; nobody if it is down.
-    fn rather_leader(&mut self, id: NodeId) -> Option<NodeId> {
+    /// The leader, if there is one, in three of four cases, otherwise `id`; `None` if that node is
+    /// down.
+    fn prefer_leader(&mut self, id: NodeId) -> Option<NodeId> {
         let leader =
-            self.ids.iter().copied().find(|id| self.world.seats[id].node.as_ref().is_some_and(|n| n.is_leader()));
+            self.ids.iter().copied().find(|id| self.world.replicas[id].node.as_ref().is_some_and(|n| n.is_leader()));
         let id = if self.random.below(4) == 0 { id } else { leader.unwrap_or(id) };
-        self.world.seats[&id].node.is_some().then_some(id)
+        self.world.replicas[&id].node.is_some().then_some(id)
     }
 
     fn read(&mut self, id: NodeId) -> Check {
-        let Some(id) = self.rather_leader(id) else { return Ok(()) };
+        let Some(id) = self.prefer_leader(id) else { return Ok(()) };
         self.reads += 1;
         self.world.step(id, Input::Read(ReadId(self.reads)))
     }
 
     fn transfer(&mut self, id: NodeId) -> Check {
-        let Some(id) = self.rather_leader(id) else { return Ok(()) };
+        let Some(id) = self.prefer_leader(id) else { return Ok(()) };
         let to = (self.random.below(2) == 0).then(|| self.ids[self.random.index(self.ids.len())]);
         self.world.step(id, Input::Transfer(to))
     }
 
-    /// A server comes, learns, becomes a voter or goes. Two more than at first may come; at least two voters stay.
+    /// Adds, promotes or removes a server. At most two more servers than at the start; at least two
+    /// voters remain.
     fn change(&mut self, id: NodeId) -> Check {
-        let Some(id) = self.rather_leader(id) else { return Ok(()) };
+        let Some(id) = self.prefer_leader(id) else { return Ok(()) };
         let members = self.world.node(id).members().clone();
         let is_member = |server: &NodeId| members.get(*server).is_some();
         let fresh = self.ids.iter().copied().find(|server| !is_member(server) && !members.was_removed(*server));
@@ -265,18 +270,18 @@ impl Run {
         self.world.step(id, Input::Change(change))
     }
 
-    /// A new server starts.
+    /// Starts a new server.
     fn join(&mut self) -> NodeId {
         let id = NodeId(u32::try_from(self.ids.len()).expect("a few") + 1);
         self.ids.push(id);
-        let config = Config { id, ..self.world.seats[&self.ids[0]].config.clone() };
-        self.world.take_seat(config, Members::default());
+        let config = Config { id, ..self.world.replicas[&self.ids[0]].config.clone() };
+        self.world.start_node(config, Members::default());
         id
     }
 
-    /// Some commands, at the leader rather than at others.
+    /// Proposes some commands, mostly at the leader.
     fn propose(&mut self, id: NodeId) -> Check {
-        let Some(id) = self.rather_leader(id) else { return Ok(()) };
+        let Some(id) = self.prefer_leader(id) else { return Ok(()) };
         let payloads = (0..1 + self.random.below(3)).map(|_| self.payload()).collect();
         self.world.step(id, Input::Propose(payloads))
     }
@@ -308,7 +313,7 @@ impl Run {
         })
     }
 
-    /// A session that lives, or now and then one that does not.
+    /// A live session, or sometimes one that does not exist.
     fn session(&mut self) -> SessionId {
         let live: Vec<SessionId> = self.world.checker.reference().sessions().keys().copied().collect();
         if live.is_empty() || self.random.below(10) == 0 {
@@ -317,12 +322,12 @@ impl Run {
         live[self.random.index(live.len())]
     }
 
-    /// The adversary is done: everybody is up and hears everybody. Now there must be a leader, and what it takes must
-    /// be applied everywhere.
+    /// Ends the faults: all nodes run and reach each other. Now a leader must be elected, and a
+    /// proposal must be applied on all nodes.
     fn recover(&mut self) -> Check {
         self.world.cut(|_, _| false);
         for id in self.ids.clone() {
-            match self.world.seats[&id].node {
+            match self.world.replicas[&id].node {
                 Some(_) => self.release(id)?,
                 None => self.world.restart(id),
             }
@@ -332,13 +337,13 @@ impl Run {
             for id in self.ids.clone() {
                 self.world.step(id, Input::ElectionTimeout)?;
                 self.world.settle()?;
-                self.beat()?;
+                self.heartbeat_until_idle()?;
             }
             let leader = self.ids.iter().copied().find(|&id| self.world.node(id).is_leader());
             if let Some(leader) = leader {
                 self.world.step(leader, Input::Propose(vec![Payload::Noop]))?;
                 self.world.settle()?;
-                self.beat()?;
+                self.heartbeat_until_idle()?;
                 let last = self.world.node(leader).log().last().index;
                 let members: Vec<NodeId> = self.world.node(leader).members().ids().collect();
                 if round > 0 && members.iter().all(|&id| self.world.node(id).commit() == last) {
@@ -349,8 +354,8 @@ impl Run {
         require("progress", false, || "the healed cluster applies nothing".into())
     }
 
-    /// Heartbeats, as long as they commit more.
-    fn beat(&mut self) -> Check {
+    /// Sends heartbeats as long as they commit more.
+    fn heartbeat_until_idle(&mut self) -> Check {
         let commits = |run: &Run| run.ids.iter().map(|&id| run.world.node(id).commit()).collect::<Vec<_>>();
         loop {
             let before = commits(self);
@@ -363,7 +368,7 @@ impl Run {
     }
 }
 
-/// SplitMix64: small, and the same for ever, so that a seed stays a run.
+/// SplitMix64: the sequence never changes, so that a seed identifies a run.
 struct Random(u64);
 
 impl Random {
@@ -379,8 +384,8 @@ impl Random {
         usize::try_from(self.below(length as u64)).expect("it is below a length")
     }
 
-    /// An index, mostly among the first: messages tend to arrive in order.
-    fn place(&mut self, length: usize) -> usize {
+    /// An index, mostly a small one: messages tend to arrive in order.
+    fn mostly_first(&mut self, length: usize) -> usize {
         if self.below(3) == 0 { self.index(length) } else { self.index(length.min(3)) }
     }
 }

@@ -1,7 +1,9 @@
-//! What a large lock table costs: memory, copies, writes after a copy, sweeps; and its map beside a `BTreeMap`.
+//! The cost of a large lock table: memory, copies, writes after a copy, sweeps; and its map
+//! compared with a `BTreeMap`.
 //!
-//! Nothing here can fail: the figures go into docs/performance.md, each with its command. One test at a time, for memory
-//! is that of the whole process: `cargo test --release -p palisade-spec --test table_cost -- --ignored --nocapture NAME`.
+//! These are measurements, not tests: the figures go into docs/performance.md, each with its
+//! command. Run one at a time, because memory is measured for the whole process: `cargo test
+//! --release -p palisade-spec --test table_cost -- --ignored --nocapture NAME`.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -10,12 +12,13 @@ use std::time::{Duration, Instant};
 use palisade_spec::lock::{Command, Key, LockTable, Opening, Owner, Reply, SessionId, SharedMap, Ttl};
 use palisade_spec::raft::{Stamp, StateMachine};
 
-/// How many locks, unless the environment says otherwise.
+/// Number of locks; an environment variable overrides the default.
 fn count() -> u64 {
     std::env::var("LOCKS").map_or(1_000_000, |count| count.parse().expect("LOCKS is a number"))
 }
 
-/// The numbers below `count` in an order that is none: each step of the mixing can be undone, so none comes twice.
+/// A permutation of the numbers below `count`: each mixing step is invertible, so no number
+/// repeats.
 fn scattered(count: u64) -> impl Iterator<Item = u64> {
     let bits = 64 - (count - 1).leading_zeros();
     let mask = u64::MAX >> (64 - bits);
@@ -26,13 +29,13 @@ fn scattered(count: u64) -> impl Iterator<Item = u64> {
     (0..=mask).map(mix).filter(move |&number| number < count)
 }
 
-/// A lock with a session of its own: a key of 20 bytes, an owner of 8.
+/// An acquire that opens a session for one lock: a key of 20 bytes, an owner of 8.
 fn acquire(number: u64, ttl: u64) -> Command {
     let opening = Opening { nonce: number ^ 0x5bd1_e995, owner: Owner::from("worker-7"), ttl: Ttl(ttl) };
     Command::AcquireOnce { opening, key: Key::from(format!("job/{number:016}").as_str()), wait: false }
 }
 
-/// Puts so many locks into a table; their keys come in no order.
+/// Acquires this many locks in a table, with keys in scattered order.
 fn filled(mut table: LockTable, locks: u64) -> LockTable {
     for number in scattered(locks) {
         table.apply(Stamp(number % 1_000), &acquire(number, 60_000));
@@ -40,7 +43,7 @@ fn filled(mut table: LockTable, locks: u64) -> LockTable {
     table
 }
 
-/// The memory of this process that is in use, in bytes.
+/// The resident memory of this process, in bytes.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line for it");

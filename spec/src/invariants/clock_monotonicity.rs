@@ -1,5 +1,6 @@
-//! Clock monotonicity: a node's clock goes back only together with its log. A follower that writes a leader's entries takes
-//! over that leader's reading, even where it is less; while its log stays as it is, cluster time only advances.
+//! Clock monotonicity: a node's clock goes back only if its log changes. A follower that writes a
+//! leader's entries adopts that leader's reading, even if it is less; while the log does not
+//! change, cluster time only advances.
 
 use super::{Check, require};
 use crate::raft::{Node, Position, Stamp, StateMachine};

@@ -1,5 +1,5 @@
-//! What a leader takes for committed, a majority of the voters has (§3.6.2, §4.1): of the voters that its own log knows,
-//! whether it is one of them or not.
+//! Every entry that a leader commits is in the logs of a majority of the voters (§3.6.2, §4.1): the
+//! voters in the leader's own log, whether it is one of them or not.
 
 use super::{Check, require};
 use crate::raft::{Log, Node, NodeId, StateMachine};
@@ -31,7 +31,8 @@ mod tests {
     use crate::invariants::states::{complaint, follower, leader, with_members};
     use crate::raft::{Index, NodeId};
 
-    /// Whether it is complained of a leader that has committed its no-op at 2, when these others have it too.
+    /// Whether the check fails for a leader that has committed its no-op at index 2, if the nodes
+    /// `others` also have that entry.
     fn wrong(voters: &[u32], others: &[u32]) -> bool {
         let mut leader = with_members(&leader(2, &[1]), 2, voters);
         *leader.parts().commit = Index(2);
@@ -52,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_no_voter_does_not_count() {
+    fn non_voters_do_not_count() {
         assert!(wrong(&[1, 2, 3], &[4, 5]));
     }
 }

@@ -1,10 +1,10 @@
-//! Who is elected has the votes of a majority of the voters that its own log knows (§3.4, §4.1).
+//! An elected leader has the votes of a majority of the voters that its own log names (§3.4, §4.1).
 
 use super::{Check, require};
 use crate::raft::{HardState, Node, NodeId, StateMachine};
 
-/// Checks a leader right after its election. `hard` is the term and vote of any node: one that has gone on to a later
-/// term may have voted for it.
+/// Checks a leader right after its election. `hard` is the hard state of any node; a node in a
+/// later term may have voted for the leader.
 pub fn elected_by_a_majority<S: StateMachine>(leader: &Node<S>, hard: impl Fn(NodeId) -> HardState) -> Check {
     let (id, term, members) = (leader.id(), leader.term(), &**leader.log().members());
     let voted = |voter| {
@@ -25,7 +25,8 @@ mod tests {
     use crate::invariants::states::{complaint, leader, with_members};
     use crate::raft::{HardState, NodeId, Term};
 
-    /// Whether it is complained of node 1 that leads term 2, when node 1 and 2 have these terms and votes.
+    /// Whether the check fails for node 1 as leader of term 2, if nodes 1 and 2 have these terms
+    /// and votes.
     fn wrong(voters: &[u32], one: (u64, u32), two: (u64, u32)) -> bool {
         let leader = with_members(&leader(2, &[]), 2, voters);
         let hard = |(term, vote)| HardState { term: Term(term), vote: Some(NodeId(vote)) };
@@ -46,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_gone_on_may_have_voted() {
+    fn node_in_later_term_may_have_voted() {
         assert!(!wrong(&[1, 2, 3], (2, 1), (3, 2)));
     }
 

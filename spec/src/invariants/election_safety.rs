@@ -5,10 +5,10 @@ use alloc::collections::BTreeMap;
 use super::{Check, require};
 use crate::raft::{NodeId, Term};
 
-/// Who led which term, as seen so far.
+/// The leader observed in each term.
 pub type Leaders = BTreeMap<Term, NodeId>;
 
-/// Notes that `node` leads `term`, and fails if another one did.
+/// Records that `node` leads `term`, and fails if another node led it.
 pub fn election_safety(leaders: &mut Leaders, term: Term, node: NodeId) -> Check {
     let leader = *leaders.entry(term).or_insert(node);
     require!("election safety", leader == node, "nodes {leader} and {node} both lead term {term}");

@@ -4,8 +4,9 @@ use super::{Check, key_asked_for, require};
 use crate::lock::{Command, LockTable};
 use crate::raft::{Stamp, StateMachine};
 
-/// Compares a table before and after `command` was applied at `at`: if the session has seen the operation's number,
-/// or a greater one, only time may have passed. That ends the holder of the key if it is due, as closing it would.
+/// Compares the table before and after `command` was applied at `at`: if the session has seen the
+/// operation's number, or a greater one, the command may have no effect but the passing of time.
+/// Time ends the holder of the key if it is due, as closing its session would.
 pub fn exactly_once(before: &LockTable, at: Stamp, command: &Command, after: &LockTable) -> Check {
     let (session, sequence) = match command {
         Command::Acquire { session, sequence, .. } | Command::Release { session, sequence, .. } => {
@@ -34,7 +35,7 @@ mod tests {
     use crate::lock::{Command, LockTable, Token};
     use crate::raft::{Stamp, StateMachine};
 
-    /// What is complained of if `asked` were executed as `done`.
+    /// The detail of the violation if `asked` were executed as `done`.
     fn judge(before: &LockTable, asked: &Command, done: &Command) -> alloc::string::String {
         let mut after = before.clone();
         after.apply(Stamp(50), done);
@@ -69,7 +70,7 @@ mod tests {
         }
     }
 
-    /// The holder of k is due, and somebody asks again for his place behind it.
+    /// The holder of k is due, and a waiter repeats its acquire.
     #[test]
     fn time_passes_at_a_repetition_too() {
         let mut before = table(2);
@@ -83,15 +84,15 @@ mod tests {
         assert_eq!(complaint(exactly_once(&before, Stamp(101), &repeated, &after)), "");
         assert!(complaint(exactly_once(&before, Stamp(100), &repeated, &after)).ends_with("was done again"));
         assert!(complaint(exactly_once(&before, Stamp(101), &repeated, &before)).ends_with("was done again"));
-        // At its deadline a session is not due yet, whoever ends it.
+        // At its deadline a session is not due yet, so nothing may end it.
         let mut ended = before.clone();
         ended.apply(Stamp(100), &Command::Close { session: id(1) });
         assert!(complaint(exactly_once(&before, Stamp(100), &repeated, &ended)).ends_with("was done again"));
     }
 
-    /// Of a session that does not live there is no window.
+    /// A session that does not exist has no window.
     #[test]
-    fn operation_of_nobody_is_not_judged() {
+    fn operation_without_session_is_not_checked() {
         let before = table(2);
         assert_eq!(judge(&before, &acquire(3, 1, "k"), &acquire(1, 1, "k")), "");
         assert_eq!(judge(&before, &acquire(3, 0, "k"), &acquire(1, 1, "k")), "");

@@ -1,5 +1,5 @@
-//! FIFO order: a released lock goes to whoever has waited longest and still lives; a queue keeps its order, and nobody
-//! vanishes from it.
+//! FIFO order: a released lock goes to the live waiter that has waited longest; a queue keeps its
+//! order, and no waiter disappears from it without a cause.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -10,11 +10,13 @@ use crate::raft::Stamp;
 
 const NAME: &str = "FIFO order";
 
-/// Compares a table before and after an entry at `at`, which did `command` (a no-op does none) and told `events`.
+/// Compares a table before and after an entry at `at` with `command` (`None` for a no-op) and its
+/// `events`.
 ///
-/// Of the line at each key, the holder first, whoever is still there stands in the same order, before everybody who is
-/// new, and holds what it held. Whoever is new has just asked. Whoever is gone gave it up by this very command, or its
-/// session ended, or was due when the lock was passed on; and the events say so.
+/// Each key has a line: the holder, then the waiters. Sessions that remain in a line keep their
+/// order, precede all new sessions, and keep their grants. A new session has just acquired. A
+/// session that left either gave up its claim by this command, or its session ended, or it was due
+/// when the lock was passed on; and the events report it.
 pub fn fifo_order(
     before: &LockTable,
     at: Stamp,
@@ -24,7 +26,8 @@ pub fn fifo_order(
 ) -> Check {
     for key in changed(before, after) {
         let (old, new) = (line(before, key), line(after, key));
-        // Both are walked along once: a line may be long. Who is not the next in the new one has left, and must not come later.
+        // One pass over both lines, because a line may be long. A session that is not next in the
+        // new line has left it, and must not appear later.
         let (mut stayed, mut left) = (0, Vec::new());
         for session in &old {
             if new.get(stayed) == Some(session) {
@@ -47,15 +50,15 @@ pub fn fifo_order(
             let is_due = before.session(session).is_some_and(|session| session.deadline < at);
             let passed_over = is_due && new.first() != old.first();
             let gave_up = ended || passed_over || gave_up(command, key, session);
-            require!(NAME, gave_up, "session {session} lost its place at {key} to nobody's wish");
+            require!(NAME, gave_up, "session {session} left the line at {key} without a cause");
             let told = events.iter().any(|event| leaves(event, key, session));
-            require!(NAME, told, "nobody was told that session {session} is no longer at {key}");
+            require!(NAME, told, "no event reports that session {session} left the line at {key}");
         }
     }
     withdrawn_once(before, events, after)
 }
 
-/// The keys whose locks are not the same in both. Both tables are walked along once: most locks are the same.
+/// The keys whose locks differ, found in one pass over both tables: most locks are equal.
 fn changed<'a>(before: &'a LockTable, after: &'a LockTable) -> Vec<&'a Key> {
     let (mut before, mut after) = (before.locks().iter().peekable(), after.locks().iter().peekable());
     let mut changed = Vec::new();
@@ -68,13 +71,14 @@ fn changed<'a>(before: &'a LockTable, after: &'a LockTable) -> Vec<&'a Key> {
     changed
 }
 
-/// Who holds a lock and who waits for it, in order.
+/// The holder of a lock and its waiters, in order.
 fn line(table: &LockTable, key: &Key) -> Vec<SessionId> {
     let Some(lock) = table.lock(key) else { return Vec::new() };
     core::iter::once(lock.holder.session).chain(lock.queue.iter().map(|waiter| waiter.session)).collect()
 }
 
-/// Whether the command takes this place, for this session: who does not want to wait does not queue.
+/// Whether the command puts this session at this position: an acquire without `wait` does not
+/// queue.
 fn has_asked(before: &LockTable, command: Option<&Command>, key: &Key, id: SessionId, place: usize) -> bool {
     match command {
         Some(Command::Acquire { session, key: asked, wait, .. }) => {
@@ -87,7 +91,7 @@ fn has_asked(before: &LockTable, command: Option<&Command>, key: &Key, id: Sessi
     }
 }
 
-/// Whether the command is the session's own wish to have no claim on the key, or not to wait for it.
+/// Whether the session's own command gives up its claim on the key, or its queue position.
 fn gave_up(command: Option<&Command>, key: &Key, id: SessionId) -> bool {
     match command {
         Some(Command::Release { session, key: dropped, .. }) => (*session, dropped) == (id, key),
@@ -96,7 +100,7 @@ fn gave_up(command: Option<&Command>, key: &Key, id: SessionId) -> bool {
     }
 }
 
-/// Whether the event says that the session has no claim on the key any more.
+/// Whether the event reports that the session has no claim on the key any more.
 fn leaves(event: &Event, key: &Key, id: SessionId) -> bool {
     match event {
         Event::Released { key: left, session, .. } | Event::Withdrawn { key: left, session } => {
@@ -106,7 +110,7 @@ fn leaves(event: &Event, key: &Key, id: SessionId) -> bool {
     }
 }
 
-/// Whoever is said to have lost a place had one, has none, and is said so once.
+/// A session that is reported as withdrawn had a queue position, has none, and is reported once.
 fn withdrawn_once(before: &LockTable, events: &[Event], after: &LockTable) -> Check {
     let mut told = BTreeSet::new();
     for event in events {
@@ -156,7 +160,7 @@ mod tests {
         table
     }
 
-    /// Five sessions; those that are named asked for the lock, in this order.
+    /// Five sessions, of which the named ones acquired the lock in this order.
     fn in_line(sessions: &[u64]) -> LockTable {
         let mut table = opened(5);
         for &number in sessions {
@@ -165,7 +169,8 @@ mod tests {
         table
     }
 
-    /// Applies an entry, and judges what it did as if it had been `told`, with these events or with its own.
+    /// Applies `done`, and checks its effect against the command `told` and these events, or its
+    /// own.
     fn judged(before: &LockTable, done: &Command, told: Option<&Command>, events: Option<&[Event]>) -> Check {
         let mut after = before.clone();
         let outcome = after.apply(Stamp(0), done);
@@ -192,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_keeps_its_order_and_a_newcomer_stands_last() {
+    fn queue_keeps_its_order_and_a_new_waiter_is_last() {
         let (before, asks) = (in_line(&[1, 2, 3]), acquire(4, true));
         for other in [&[1, 3, 2][..], &[2, 1, 3], &[1, 4, 2, 3], &[4, 1, 2, 3], &[1, 2, 4, 3]] {
             refused(fifo_order(&before, Stamp(0), Some(&asks), &[], &in_line(other)), "and became");
@@ -200,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_new_has_asked() {
+    fn new_session_must_have_acquired() {
         let before = in_line(&[1]);
         for told in [None, Some(&acquire(3, true)), Some(&acquire(2, false)), Some(&release(2))] {
             refused(judged(&before, &acquire(2, true), told, None), "has not asked");
@@ -223,33 +228,33 @@ mod tests {
     }
 
     #[test]
-    fn nobody_loses_a_place_or_the_lock_to_nobodys_wish() {
+    fn loss_of_a_claim_requires_a_cause() {
         let before = in_line(&[1, 2, 3]);
         let elsewhere = Command::Release { session: id(2), sequence: None, key: Key::from("l"), claim: Claim::Either };
         let elsewhere_now = Command::Acquire { session: id(2), sequence: None, key: Key::from("l"), wait: false };
         for told in [None, Some(&release(1)), Some(&acquire(2, true)), Some(&elsewhere), Some(&elsewhere_now)] {
-            refused(judged(&before, &release(2), told, None), "nobody's wish");
+            refused(judged(&before, &release(2), told, None), "without a cause");
         }
-        refused(judged(&before, &release(1), Some(&release(2)), None), "nobody's wish");
-        refused(judged(&before, &acquire(2, false), Some(&acquire(3, false)), None), "nobody's wish");
-        refused(fifo_order(&before, Stamp(0), None, &[], &in_line(&[])), "nobody's wish");
+        refused(judged(&before, &release(1), Some(&release(2)), None), "without a cause");
+        refused(judged(&before, &acquire(2, false), Some(&acquire(3, false)), None), "without a cause");
+        refused(fifo_order(&before, Stamp(0), None, &[], &in_line(&[])), "without a cause");
     }
 
     #[test]
-    fn who_is_due_is_passed_over_when_the_lock_goes_on() {
+    fn due_waiter_is_passed_over_with_the_lock() {
         let (before, at) = (in_line(&[1, 2, 3]), Stamp(12));
         let mut due = before.clone();
         due.apply(Stamp(5), &Command::KeepAlive { sessions: vec![id(1), id(3)] });
-        // Session 1 goes, 2 is due, and 3 is granted the lock.
+        // Session 1 closes, session 2 is due, and session 3 is granted the lock.
         let mut after = due.clone();
         let events = after.apply(at, &release(1)).events;
         assert_eq!((line(&after, &key()), after.session(id(2)).is_some()), (vec![id(3)], true));
         assert_eq!(fifo_order(&due, at, Some(&release(1)), &events, &after), Ok(()));
-        refused(fifo_order(&due, Stamp(10), Some(&release(1)), &events, &after), "nobody's wish");
-        // While the lock stays where it is, so does who waits for it.
+        refused(fifo_order(&due, Stamp(10), Some(&release(1)), &events, &after), "without a cause");
+        // While the holder stays, its waiters stay.
         let mut gone = due.clone();
         let events = gone.apply(Stamp(10), &release(2)).events;
-        refused(fifo_order(&due, at, None, &events, &gone), "nobody's wish");
+        refused(fifo_order(&due, at, None, &events, &gone), "without a cause");
     }
 
     #[test]
@@ -263,21 +268,21 @@ mod tests {
     }
 
     #[test]
-    fn who_is_no_longer_there_is_told() {
+    fn departure_must_be_reported() {
         let (before, key) = (in_line(&[1, 2, 3]), key());
-        refused(judged(&before, &release(2), Some(&release(2)), Some(&[])), "nobody was told");
+        refused(judged(&before, &release(2), Some(&release(2)), Some(&[])), "no event reports");
         let granted = [Event::Granted { key: key.clone(), session: id(2), token: Token(2) }];
-        refused(judged(&before, &release(2), Some(&release(2)), Some(&granted)), "nobody was told");
+        refused(judged(&before, &release(2), Some(&release(2)), Some(&granted)), "no event reports");
         let other = [Event::Released { key: key.clone(), session: id(3), token: Token(1) }];
-        refused(judged(&before, &release(2), Some(&release(2)), Some(&other)), "nobody was told");
+        refused(judged(&before, &release(2), Some(&release(2)), Some(&other)), "no event reports");
         let elsewhere = [Event::Released { key: Key::from("l"), session: id(2), token: Token(1) }];
-        refused(judged(&before, &release(2), Some(&release(2)), Some(&elsewhere)), "nobody was told");
+        refused(judged(&before, &release(2), Some(&release(2)), Some(&elsewhere)), "no event reports");
         let closed = Command::Close { session: id(2) };
-        refused(judged(&before, &closed, Some(&closed), Some(&[])), "nobody was told");
+        refused(judged(&before, &closed, Some(&closed), Some(&[])), "no event reports");
     }
 
     #[test]
-    fn a_place_is_lost_once_by_whoever_had_it() {
+    fn withdrawal_is_reported_once_and_only_for_waiters() {
         let before = in_line(&[1, 2]);
         let lost = |number| Event::Withdrawn { key: key(), session: id(number) };
         let released = Event::Released { key: key(), session: id(1), token: Token(1) };

@@ -1,4 +1,5 @@
-//! Leader Append-Only (figure 3.2): a leader never overwrites or deletes entries in its log; it only appends.
+//! Leader Append-Only (figure 3.2): a leader never overwrites or deletes entries in its log; it
+//! only appends.
 
 use super::{Check, require};
 use crate::raft::{Node, StateMachine};
@@ -31,7 +32,7 @@ mod tests {
         assert_eq!(complaint(leader_append_only(&other, &long)), "leader 1 lost or changed its entry 2");
     }
 
-    /// The rule is a leader's, for as long as it leads: followers' conflicting entries give way (§3.5).
+    /// The rule holds for a leader while it leads: a follower removes conflicting entries (§3.5).
     #[test]
     fn others_may_lose_entries() {
         let deposed = with_proposals(&leader(1, &[]), &[1, 2]);

@@ -1,12 +1,12 @@
-//! Log Matching (figure 3.2): if two logs contain an entry with the same index and term, then the logs are identical
-//! in all entries up through the given index.
+//! Log Matching (figure 3.2): if two logs contain an entry with the same index and term, then the
+//! logs are identical in all entries up through the given index.
 
 use core::fmt::Debug;
 
 use super::{Check, require};
 use crate::raft::Log;
 
-/// Compares two logs where both reach.
+/// Compares two logs at the indexes that both have.
 pub fn log_matching<C: Clone + Eq + Debug>(a: &Log<C>, b: &Log<C>) -> Check {
     let first = a.base().index.max(b.base().index).next();
     let last = a.last().index.min(b.last().index);
@@ -48,7 +48,7 @@ mod tests {
         log
     }
 
-    /// What is complained of, whichever of the two comes first.
+    /// The detail of the violation, which must not depend on the order of the two.
     fn compare(a: &Log<Command>, b: &Log<Command>) -> alloc::string::String {
         let complaints = [complaint(log_matching(a, b)), complaint(log_matching(b, a))];
         assert_eq!(complaints[0], complaints[1]);
@@ -84,7 +84,7 @@ mod tests {
         }
     }
 
-    /// What a snapshot replaced is not there to be compared.
+    /// Entries that a snapshot replaced cannot be compared.
     #[test]
     fn logs_are_compared_where_both_reach() {
         let whole = log(0, &[(1, 0), (1, 5), (2, 5)]);

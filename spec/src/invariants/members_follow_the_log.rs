@@ -1,12 +1,12 @@
-//! The members that a node acts on are those that its log says (§4.1): of the latest entry that changes them, committed
-//! or not, or else those with which the log begins.
+//! A node uses the members that its log states (§4.1): those of the latest entry that changes them,
+//! committed or not, or else those at the base of the log.
 
 use alloc::sync::Arc;
 
 use super::{Check, require};
 use crate::raft::{Index, Log, Members, Payload};
 
-/// Fails if a log knows other members, as of any of its places, than its entries say.
+/// Fails if a log's index of members, at any entry, differs from its entries.
 pub fn members_follow_the_log<C>(log: &Log<C>) -> Check {
     let base = log.base().index;
     let mut said: (Index, &Arc<Members>) = (base, log.members_at(base));
@@ -48,7 +48,8 @@ mod tests {
     use crate::raft::parts::Parts;
     use crate::raft::{Members, NodeId, Payload};
 
-    /// What is complained of a log with members at index 2 of 3 once its entries were changed.
+    /// The detail of the violation after a change to the entries of a log of 3 with members at
+    /// index 2.
     fn broken(breaks: impl FnOnce(Parts<'_, LockTable>)) -> alloc::string::String {
         let mut node = with_members(&follower(1, &[1]), 1, &[1, 2, 3, 5]);
         node = with_members(&node, 1, &[1, 2, 3, 4, 5]);

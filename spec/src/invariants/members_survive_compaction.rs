@@ -1,12 +1,14 @@
-//! A snapshot, and a log that begins after one, know the members as of its last entry (§5.1): what changed them is gone.
+//! A snapshot, and a log that begins after one, hold the members as of the snapshot's last entry
+//! (§5.1), because the entries that changed them are removed.
 
 use super::{Check, Committed, require};
 use crate::raft::{Index, Members, Payload};
 
-/// Fails if `members`, as of the committed entry at `index`, are not those that the entries up to there say, in a cluster
-/// that these `founders` founded.
+/// Fails if `members`, as of the committed entry at `index`, differ from what the entries up to
+/// `index` state in a cluster with these `founders`.
 ///
-/// A server that came later may know no members yet: it has none until it has heard of the first change.
+/// A server that was added later may know no members: it has none until it receives the first
+/// change.
 pub fn members_survive_compaction<C>(
     index: Index,
     members: &Members,
@@ -37,8 +39,8 @@ mod tests {
         Members::of(voters.iter().copied().map(NodeId))
     }
 
-    /// Whether it is complained of these members as of `index`, in a cluster of three that became two with entry 2 and
-    /// three again with entry 4.
+    /// Whether the check fails for these members as of `index`, in a cluster of three that became
+    /// two with entry 2 and three again with entry 4.
     fn wrong(index: u64, voters: &[u32]) -> bool {
         let change = |index, voters: &[u32]| {
             (Index(index), Entry { payload: Payload::Members(Arc::new(members(voters))), ..noop(index, 1) })
@@ -59,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_has_heard_of_no_change_may_know_nobody() {
+    fn members_may_be_unknown_only_before_the_first_change() {
         assert_eq!([0, 1, 2, 3, 4].map(|index| wrong(index, &[])), [false, false, true, true, true]);
     }
 }

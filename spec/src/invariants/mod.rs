@@ -1,9 +1,10 @@
-//! What must always be true, one property a file.
+//! Safety properties of the protocol, one property a file.
 //!
-//! Functions over plain states: the model checks them in every state it reaches, live tests check them on what they
-//! recorded, and a node asserts its own part after every step of a debug build. Named after the dissertation where it
-//! has a name (figure 3.2). A property about one state takes that state; one about a step takes the state before, what
-//! happened, and the state after.
+//! Properties are functions over plain states: the model checks them in every state it reaches,
+//! live tests check them on recorded states, and a node asserts its own part after every step of a
+//! debug build. The names are the dissertation's where it has one (figure 3.2). A property of one
+//! state takes that state; a property of a step takes the state before, what happened, and the
+//! state after.
 
 mod clock_monotonicity;
 mod committed_by_a_majority;
@@ -51,7 +52,8 @@ pub use state_machine_safety::{Committed, state_machine_safety};
 pub use table_is_sound::table_is_sound;
 pub use token_monotonicity::token_monotonicity;
 
-/// The key that a command is about. Read here once more: a check that asked the command itself would believe it.
+/// The key that a command names. Deliberately independent of [`Command::key`]: a check must not
+/// rely on the code it checks.
 pub fn key_asked_for(command: &Command) -> Option<&Key> {
     match command {
         Command::Acquire { key, .. } | Command::AcquireOnce { key, .. } | Command::Release { key, .. } => Some(key),
@@ -59,16 +61,16 @@ pub fn key_asked_for(command: &Command) -> Option<&Key> {
     }
 }
 
-/// A property that does not hold, and where it was seen.
+/// A violated property, with the evidence.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Violation {
     /// The property's name.
     pub property: &'static str,
-    /// What was seen.
+    /// The evidence.
     pub detail: String,
 }
 
-/// Whether a property holds.
+/// The result of checking a property.
 pub type Check = Result<(), Violation>;
 
 impl fmt::Display for Violation {

@@ -1,15 +1,15 @@
-//! Mutual exclusion: a lock is granted only when nobody holds it.
+//! Mutual exclusion: a lock is granted only when no session holds it.
 
 use alloc::collections::BTreeMap;
 
 use super::{Check, require};
 use crate::lock::{Event, Key, SessionId, Token};
 
-/// Who holds what, as told by the events alone.
+/// The holder of each lock, according to the events alone.
 pub type Holders = BTreeMap<Key, (SessionId, Token)>;
 
-/// Follows the events of one entry, and fails at a grant of a lock that somebody holds, or at a release by somebody
-/// who does not hold it. Nothing but the events is looked at: this is what somebody who watches can see.
+/// Follows the events of one entry; fails at a grant of a held lock, or at a release by a session
+/// other than the holder. Uses only the events, which are what an observer can see.
 pub fn mutual_exclusion(holders: &mut Holders, events: &[Event]) -> Check {
     let name = "mutual exclusion";
     for event in events {

@@ -1,5 +1,6 @@
-//! No early expiry: a session lives until its deadline, which never moves back. Before that it ends only by its own wish;
-//! after it, it is due: it does nothing any more, holds up nobody who asks, and ends when its turn comes.
+//! No early expiry: a session lives until its deadline, which never moves back. Before its deadline
+//! it ends only by its own command; after it, the session is due: it cannot act, blocks no command,
+//! and ends in turn.
 
 use alloc::vec::Vec;
 
@@ -9,7 +10,8 @@ use crate::raft::Stamp;
 
 const NAME: &str = "no early expiry";
 
-/// Compares a table before and after an entry at `at`, which did `command` (a no-op does none) and told `events`.
+/// Compares a table before and after an entry at `at` with `command` (`None` for a no-op) and its
+/// `events`.
 pub fn no_early_expiry(
     before: &LockTable,
     at: Stamp,
@@ -41,16 +43,20 @@ pub fn no_early_expiry(
         let closed = events.iter().filter(|event| matches!(event, Event::Closed { session } if *session == id)).count();
         require!(NAME, expired == (session.deadline < at), "session {id} is gone, and did not expire when it was due");
         require!(NAME, closed == usize::from(!expired), "session {id} was closed {closed} times");
-        require!(NAME, expired || ends_itself(before, command, id), "session {id} was ended by somebody else");
+        require!(
+            NAME,
+            expired || ends_itself(before, command, id),
+            "session {id} ended early, and not by its own command"
+        );
     }
-    the_due_end_in_turn(before, at, command, events)?;
+    sweep_is_in_order(before, at, command, events)?;
     let holder = command.and_then(key_asked_for).and_then(|key| after.lock(key)).map(|lock| lock.holder.session);
     let is_due = holder.and_then(|id| after.session(id)).is_some_and(|session| session.deadline < at);
     require!(NAME, !is_due, "session {holder:?} is due, and holds what was asked for");
     Ok(())
 }
 
-/// A session that goes on keeps what it was promised; one that is due can only lose what it has.
+/// A session that remains keeps its promised deadline; a session that is due can only lose claims.
 fn stays(at: Stamp, id: SessionId, session: &Session, now: &Session) -> Check {
     let (was, is) = (session.deadline, now.deadline);
     require!(NAME, is >= was, "the deadline of session {id} moved back to {is}");
@@ -59,12 +65,13 @@ fn stays(at: Stamp, id: SessionId, session: &Session, now: &Session) -> Check {
     Ok(())
 }
 
-/// A no-op ends sessions that are due, at least one, and leaves none out: first those that hold a lock with waiters, then the
-/// others, in the order of their deadlines. A command ends only who is in its way. Beside them end those whom a lock has passed over for which alone they were opened.
-fn the_due_end_in_turn(before: &LockTable, at: Stamp, command: Option<&Command>, events: &[Event]) -> Check {
+/// A no-op ends due sessions, at least one, and skips none: first those that hold a lock with
+/// waiters, then the others, in the order of their deadlines. A command ends only the sessions that
+/// block it. Sessions opened for one lock also end when that lock passes them over.
+fn sweep_is_in_order(before: &LockTable, at: Stamp, command: Option<&Command>, events: &[Event]) -> Check {
     let due = before.sessions().iter().filter(|(_, session)| session.deadline < at);
     let mut due: Vec<_> = due.map(|(&id, session)| (session.deadline, id)).collect();
-    due.sort_unstable_by_key(|&(deadline, id)| (!holds_up_others(before, id), deadline, id));
+    due.sort_unstable_by_key(|&(deadline, id)| (!is_contended_holder(before, id), deadline, id));
     let expired = || {
         events.iter().filter_map(|event| match event {
             Event::Expired { session, deadline } => Some((*deadline, *session)),
@@ -73,43 +80,44 @@ fn the_due_end_in_turn(before: &LockTable, at: Stamp, command: Option<&Command>,
     };
     let in_turn = match command {
         None => expired().zip(&due).take_while(|(expired, due)| expired == *due).count(),
-        Some(command) => expired().take_while(|&(_, id)| is_in_the_way(before, command, id)).count().min(1),
+        Some(command) => expired().take_while(|&(_, id)| is_blocking(before, command, id)).count().min(1),
     };
-    require!(NAME, in_turn > 0 || due.is_empty() || command.is_some(), "nobody expired, but {due:?} are due");
+    require!(NAME, in_turn > 0 || due.is_empty() || command.is_some(), "no session expired, but {due:?} are due");
     let work: u64 = due[..in_turn.min(due.len())].iter().map(|&(_, id)| ending_cost(before, id)).sum();
     let is_full = command.is_some() || in_turn == due.len() || work >= before.sweep_cost();
     require!(NAME, is_full, "a sweep ended {in_turn} of {due:?}, and had room for more");
     for (_, id) in expired().skip(in_turn) {
-        let lost_its_place =
+        let was_withdrawn =
             events.iter().any(|event| matches!(event, Event::Withdrawn { session, .. } if *session == id));
         let is_once = before.session(id).is_some_and(|session| session.once);
-        require!(NAME, lost_its_place && is_once, "session {id} expired, and it was not its turn");
+        require!(NAME, was_withdrawn && is_once, "session {id} expired, and it was not its turn");
     }
     let times = |id| expired().filter(|(_, expired)| *expired == id).count();
     require!(NAME, expired().all(|(_, id)| times(id) == 1), "a session expired twice");
     Ok(())
 }
 
-/// How much it takes to end a session: itself, its claims, and the waiters for what it holds.
+/// The work of ending a session: the session, its claims, and the waiters for its locks.
 fn ending_cost(table: &LockTable, id: SessionId) -> u64 {
     let claims = table.sessions()[&id].claims();
     let held = claims.iter().filter_map(|key| table.lock(key)).filter(|lock| lock.holder.session == id);
     (1 + claims.len() + held.map(|lock| lock.queue.len()).sum::<usize>()) as u64
 }
 
-/// Whether it holds a lock that others wait for.
-fn holds_up_others(table: &LockTable, id: SessionId) -> bool {
+/// Whether the session holds a lock that others wait for.
+fn is_contended_holder(table: &LockTable, id: SessionId) -> bool {
     let mut locks = table.sessions()[&id].claims().iter().filter_map(|key| table.lock(key));
     locks.any(|lock| lock.holder.session == id && !lock.queue.is_empty())
 }
 
-/// Whether the session is closed, or holds what the command is about.
-fn is_in_the_way(before: &LockTable, command: &Command, id: SessionId) -> bool {
+/// Whether the command closes the session, or names a key that the session holds.
+fn is_blocking(before: &LockTable, command: &Command, id: SessionId) -> bool {
     let held = key_asked_for(command).and_then(|key| before.lock(key)).is_some_and(|lock| lock.holder.session == id);
     held || matches!(command, Command::Close { session } if *session == id)
 }
 
-/// Whether the command is the session's own end: it is closed, or was opened for one lock and drops its last claim.
+/// Whether the command ends the session itself: it closes the session, or drops the last claim of a
+/// session opened for one lock.
 fn ends_itself(before: &LockTable, command: Option<&Command>, id: SessionId) -> bool {
     match command {
         Some(Command::Close { session }) => *session == id,
@@ -138,12 +146,12 @@ mod tests {
         Opening { nonce: 0, owner: Owner::from(""), ttl: Ttl(ttl) }
     }
 
-    /// A session with a deadline for each of these, none of which is opened for a lock.
+    /// Sessions with these deadlines, none of which is opened for a lock.
     fn sessions(deadlines: &[u64]) -> LockTable {
         sessions_swept(250, deadlines)
     }
 
-    /// The same, where a sweep does so much.
+    /// The same, with this maximum work of a sweep.
     fn sessions_swept(sweep: u64, deadlines: &[u64]) -> LockTable {
         let mut table = LockTable::sweeping(sweep);
         for &ttl in deadlines {
@@ -152,7 +160,8 @@ mod tests {
         table
     }
 
-    /// Session 1 was opened for `k` and has it; it waits for `l`, too, if `two`. Session 2 has `l`.
+    /// Session 1 was opened for `k` and holds it; it waits for `l`, too, if `two`. Session 2 holds
+    /// `l`.
     fn once(two: bool) -> LockTable {
         let (k, l) = (Key::from("k"), Key::from("l"));
         let mut table = LockTable::default();
@@ -202,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn not_at_its_deadline_nor_before() {
+    fn session_does_not_expire_at_its_deadline_or_before() {
         let before = sessions(&[5]);
         for at in [Stamp(4), Stamp(5)] {
             refused(no_early_expiry(&before, at, None, &[expired(1, 5)], &without(&before, &[1])), "not after");
@@ -212,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_due_end_in_turn_and_at_least_one() {
+    fn due_sessions_end_in_order_and_at_least_one() {
         let (before, at) = (sessions_swept(1, &[5, 3, 3]), Stamp(9));
         let judge = |order: &[usize]| {
             let ends: Vec<Event> =
@@ -223,10 +232,10 @@ mod tests {
         for order in [&[1][..], &[1, 2], &[1, 2, 0]] {
             assert_eq!(judge(order), Ok(()));
         }
-        refused(judge(&[]), "nobody expired");
+        refused(judge(&[]), "no session expired");
         assert_eq!(no_early_expiry(&before, Stamp(3), None, &[], &before), Ok(()));
         for order in [&[2][..], &[0, 1, 2]] {
-            refused(judge(order), "nobody expired");
+            refused(judge(order), "no session expired");
         }
         for order in [&[1, 0][..], &[1, 0, 2]] {
             refused(judge(order), "not its turn");
@@ -244,7 +253,7 @@ mod tests {
             let check = no_early_expiry(&before, at, None, &ends, &without(&before, &gone));
             if is_full { assert_eq!(check, Ok(())) } else { refused(check, "had room for more") }
         }
-        // A holder counts with its claim, and with the waiter for it.
+        // A holder counts together with its claim and the waiter for it.
         let mut before = sessions_swept(4, &[3, 9, 5]);
         for number in [1, 2] {
             let acquire = Command::Acquire { session: id(number), sequence: None, key: Key::from("k"), wait: true };
@@ -259,9 +268,9 @@ mod tests {
         assert_eq!(judge(&before, Stamp(4)), Ok(()));
     }
 
-    /// A session that is due, and what becomes of it when `really` is done and its like was `asked`.
+    /// The fate of a due session when `really` is applied and the check is given `asked`.
     #[test]
-    fn a_command_ends_only_who_is_in_its_way() {
+    fn command_ends_only_sessions_that_block_it() {
         let mut before = sessions(&[3, 3, 9, 9]);
         let key = |name: &str| Key::from(name);
         let acquire =
@@ -274,15 +283,15 @@ mod tests {
         assert_eq!(judge(&asked), Ok(()));
         refused(judge(&acquire(3, "m")), "not its turn");
         refused(judge(&Command::Close { session: id(2) }), "not its turn");
-        // Who is in the way does not stay; who is in nobody's way may.
+        // A session that blocks the command must end; other sessions may stay.
         refused(no_early_expiry(&before, Stamp(5), Some(&asked), &[], &before), "holds what was asked for");
         assert_eq!(no_early_expiry(&before, Stamp(5), Some(&acquire(3, "m")), &[], &before), Ok(()));
-        // At its deadline nobody is due.
+        // At its deadline no session is due.
         assert_eq!(no_early_expiry(&before, Stamp(3), Some(&asked), &[], &before), Ok(()));
     }
 
     #[test]
-    fn who_is_due_does_nothing() {
+    fn due_session_cannot_act_or_gain() {
         let before = sessions(&[5, 9]);
         let does = |command: &Command| {
             let mut after = before.clone();
@@ -310,9 +319,9 @@ mod tests {
         refused(no_early_expiry(&before, Stamp(6), Some(&release), &[], &later), "after its deadline");
     }
 
-    /// Sessions 1 and 2 hold k and wait for it; the second was opened for that.
+    /// Session 1 holds k, and session 2, which was opened for k, waits for it.
     #[test]
-    fn who_was_opened_for_a_lock_ends_when_it_is_passed_over() {
+    fn once_session_ends_when_it_is_passed_over() {
         for once in [true, false] {
             let mut before = LockTable::sweeping(1);
             before.apply(Stamp(0), &Command::AcquireOnce { opening: opening(3), key: Key::from("k"), wait: true });
@@ -342,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_vanishes() {
+    fn session_does_not_end_without_a_cause() {
         let before = sessions(&[5, 5]);
         let (after, close) = (without(&before, &[1]), Command::Close { session: id(1) });
         let judge = |at, command: &Command, events: &[Event]| {
@@ -351,10 +360,10 @@ mod tests {
         assert_eq!(judge(0, &close, &[closed(1)]), Ok(()));
         refused(judge(0, &close, &[]), "closed 0 times");
         refused(judge(0, &close, &[closed(1), closed(1)]), "closed 2 times");
-        refused(judge(0, &Command::Close { session: id(2) }, &[closed(1)]), "by somebody else");
-        refused(judge(0, &Command::KeepAlive { sessions: [id(1)].into() }, &[closed(1)]), "by somebody else");
-        refused(no_early_expiry(&before, Stamp(0), None, &[closed(1)], &after), "by somebody else");
-        // When it is due it expires, whatever else was asked.
+        refused(judge(0, &Command::Close { session: id(2) }, &[closed(1)]), "not by its own command");
+        refused(judge(0, &Command::KeepAlive { sessions: [id(1)].into() }, &[closed(1)]), "not by its own command");
+        refused(no_early_expiry(&before, Stamp(0), None, &[closed(1)], &after), "not by its own command");
+        // When it is due it expires, whatever the command.
         let judge = |events: &[Event]| no_early_expiry(&before, Stamp(6), Some(&close), events, &after);
         assert_eq!(judge(&[expired(1, 5)]), Ok(()));
         refused(judge(&[closed(1)]), "it was due");
@@ -362,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_said_to_end_ends() {
+    fn session_that_is_reported_as_ended_has_ended() {
         let before = sessions(&[5]);
         for event in [closed(1), closed(2), expired(1, 5)] {
             refused(no_early_expiry(&before, Stamp(6), None, &[event], &before), "and did not");
@@ -375,14 +384,14 @@ mod tests {
             no_early_expiry(before, Stamp(0), Some(command), &[closed(number)], &without(before, &[number]))
         };
         assert_eq!(judge(&once(false), &release(1, "k"), 1), Ok(()));
-        refused(judge(&once(false), &release(2, "k"), 1), "by somebody else");
-        refused(judge(&once(false), &release(1, "l"), 1), "by somebody else");
-        refused(judge(&once(false), &release(2, "l"), 2), "by somebody else");
-        refused(judge(&once(true), &release(1, "k"), 1), "by somebody else");
+        refused(judge(&once(false), &release(2, "k"), 1), "not by its own command");
+        refused(judge(&once(false), &release(1, "l"), 1), "not by its own command");
+        refused(judge(&once(false), &release(2, "l"), 2), "not by its own command");
+        refused(judge(&once(true), &release(1, "k"), 1), "not by its own command");
         let mut waits = once(true);
         waits.apply(Stamp(0), &release(1, "k"));
         let asks = |wait| Command::Acquire { session: id(1), sequence: None, key: Key::from("l"), wait };
         assert_eq!(judge(&waits, &asks(false), 1), Ok(()));
-        refused(judge(&waits, &asks(true), 1), "by somebody else");
+        refused(judge(&waits, &asks(true), 1), "not by its own command");
     }
 }

@@ -1,9 +1,10 @@
-//! What is true of one node by itself, after every step.
+//! Invariants of a single node, after every step.
 
 use super::{Check, require};
 use crate::raft::{Node, NodeId, Role, StateMachine};
 
-/// How many entries at the log's end are looked at. What is before them was looked at when it was the end.
+/// How many entries at the log's end are checked. Earlier entries were checked when they were at
+/// the end.
 const TAIL: usize = 16;
 
 /// Checks one node.
@@ -66,7 +67,7 @@ mod tests {
     use crate::raft::parts::Parts;
     use crate::raft::{Index, Node, NodeId, Progress, Role, Stamp, Term};
 
-    /// What is complained of once the node was broken.
+    /// The detail of the violation after a change to the node's parts.
     fn broken(node: &Node<LockTable>, breaks: impl FnOnce(Parts<'_, LockTable>)) -> alloc::string::String {
         let mut node = node.clone();
         assert_eq!(complaint(node_is_sound(&node)), "");
@@ -165,7 +166,8 @@ mod tests {
         }
     }
 
-    /// `matched < next ≤ last + 1`: what is acknowledged is not sent again, and nothing is skipped.
+    /// `matched < next ≤ last + 1`: acknowledged entries are not sent again, and no entry is
+    /// skipped.
     #[test]
     fn progress_out_of_bounds_is_seen() {
         let node = with_proposals(&leader(1, &[]), &[1, 2]);

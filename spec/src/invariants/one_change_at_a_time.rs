@@ -1,10 +1,10 @@
-//! At most one change of the members is under way (§4.1): majorities before and after it meet, but over two of them they
-//! need not.
+//! At most one membership change is uncommitted (§4.1): majorities before and after one change
+//! overlap, but over two changes they need not.
 
 use super::{Check, require};
 use crate::raft::{Index, Log, Payload};
 
-/// Fails if a log has more than one change after `committed`, which is committed.
+/// Fails if a log has more than one change after the committed index `committed`.
 pub fn one_change_at_a_time<C>(log: &Log<C>, committed: Index) -> Check {
     let open = log.entries().iter().filter(|entry| entry.index > committed);
     let changes = open.filter(|entry| matches!(entry.payload, Payload::Members(_))).count();

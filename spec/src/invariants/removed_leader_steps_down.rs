@@ -1,4 +1,4 @@
-//! A leader that is removed leads until that is committed, and no longer (§4.2.2).
+//! A removed leader leads until its removal is committed, and no longer (§4.2.2).
 
 use super::{Check, require};
 use crate::raft::{Node, StateMachine};

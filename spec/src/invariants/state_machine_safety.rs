@@ -1,15 +1,16 @@
-//! State Machine Safety (figure 3.2): if a server has applied a log entry at a given index to its state machine, no
-//! other server will ever apply a different log entry for the same index.
+//! State Machine Safety (figure 3.2): if a server has applied a log entry at a given index to its
+//! state machine, no other server will ever apply a different log entry for the same index.
 
 use alloc::collections::BTreeMap;
 
 use super::{Check, require};
 use crate::raft::{Entry, Index, Node, StateMachine};
 
-/// Every entry that any node is known to have applied.
+/// Every entry that any node has applied.
 pub type Committed<C> = BTreeMap<Index, Entry<C>>;
 
-/// Notes what `node` has applied, and fails if another entry was applied before at one of its indexes.
+/// Records the entries that `node` has applied, and fails if another entry was applied at one of
+/// their indexes.
 pub fn state_machine_safety<S: StateMachine>(committed: &mut Committed<S::Command>, node: &Node<S>) -> Check {
     for entry in node.log().entries().iter().take_while(|entry| entry.index <= node.commit()) {
         let applied = committed.entry(entry.index).or_insert_with(|| entry.clone());
@@ -47,7 +48,7 @@ mod tests {
         assert_eq!(committed.into_values().collect::<alloc::vec::Vec<_>>(), [noop(1, 1), noop(2, 1), noop(3, 2)]);
     }
 
-    /// What a node has not applied is nobody's business yet.
+    /// Entries that a node has not applied are not recorded yet.
     #[test]
     fn only_what_is_applied_is_noted() {
         let mut committed = Committed::new();

@@ -1,7 +1,8 @@
-//! States for the tests of the invariants: sound ones, which steps lead to, and their parts, to be broken.
+//! Test states for the invariants: valid states that steps reach, and access to their parts to
+//! break them.
 //!
-//! An invariant that never fails looks like one that always holds. So each has a test of its own that shows it a state
-//! in which it must fail, and the states next to it in which it must not.
+//! An invariant that never fails looks like one that always holds. So each invariant has a test
+//! with a state in which it must fail, and similar states in which it must not.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -13,7 +14,7 @@ use crate::raft::{
     ReadRound, Stamp, StateMachine, Term,
 };
 
-/// What `check` complains of, or nothing.
+/// The detail of the violation; empty if `check` passed.
 pub(crate) fn complaint(check: Check) -> alloc::string::String {
     check.map_or_else(|violation| violation.detail, |()| "".into())
 }
@@ -26,7 +27,8 @@ pub(crate) fn follower(term: u64, terms: &[u64]) -> Node<LockTable> {
     Node::recover(Config::new(NodeId(1)), durable)
 }
 
-/// Node 1 of three, elected in `term` with the vote of node 2; before its own no-op its log has some of these terms.
+/// Node 1 of three, elected in `term` with the vote of node 2; before its own no-op its log has
+/// some of these terms.
 pub(crate) fn leader(term: u64, terms: &[u64]) -> Node<LockTable> {
     let mut node = follower(term - 1, terms);
     step(&mut node, Input::ElectionTimeout);
@@ -36,7 +38,7 @@ pub(crate) fn leader(term: u64, terms: &[u64]) -> Node<LockTable> {
     node
 }
 
-/// The node after a proposal of commands that all look alike but for the session.
+/// The node after a proposal of one command per session, which differ only in the session.
 pub(crate) fn with_proposals(node: &Node<LockTable>, sessions: &[u64]) -> Node<LockTable> {
     let mut node = node.clone();
     let payloads = sessions.iter().map(|&number| Payload::Command(Command::Close { session: id(number) })).collect();
@@ -44,7 +46,8 @@ pub(crate) fn with_proposals(node: &Node<LockTable>, sessions: &[u64]) -> Node<L
     node
 }
 
-/// The node after an AppendEntries of node 2, the leader of `term`, with no-ops of these terms from index 1 on.
+/// The node after an AppendEntries of node 2, the leader of `term`, with no-ops of these terms from
+/// index 1 on.
 pub(crate) fn with_appended(node: &Node<LockTable>, term: u64, terms: &[u64], commit: u64) -> Node<LockTable> {
     let mut node = node.clone();
     let entries = (1..).zip(terms).map(|(index, &term)| noop(index, term)).collect();
@@ -83,7 +86,7 @@ pub(crate) fn key(name: &str) -> Key {
     Key::from(name)
 }
 
-/// A table with so many sessions, numbered from 1, all of which live to the moment 100.
+/// A table with this many sessions, numbered from 1, all with the deadline 100.
 pub(crate) fn table(sessions: u64) -> LockTable {
     let mut table = LockTable::default();
     for _ in 0..sessions {
@@ -93,7 +96,7 @@ pub(crate) fn table(sessions: u64) -> LockTable {
     table
 }
 
-/// Session `number` acquires the key, or stands in its queue; `sequence` 0 is none.
+/// Session `number` acquires the key or queues for it; `sequence` 0 means none.
 pub(crate) fn acquire(number: u64, sequence: u64, name: &str) -> Command {
     let sequence = (sequence > 0).then_some(Sequence(sequence));
     Command::Acquire { session: id(number), sequence, key: key(name), wait: true }

@@ -1,11 +1,11 @@
-//! What is true of a lock table by itself, after every entry.
+//! Invariants of a lock table, after every entry.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::{Check, require};
 use crate::lock::LockTable;
 
-/// Checks the table's parts against one another: they are redundant, so that every question is answered fast.
+/// Compares the table's parts, which are redundant for fast lookups.
 pub fn table_is_sound(table: &LockTable) -> Check {
     let name = "table soundness";
     let mut stand = 0;
@@ -23,7 +23,8 @@ pub fn table_is_sound(table: &LockTable) -> Check {
         stand += seen.len();
         require!(name, lock.holder.token < table.next_token(), "the token of {key} was never drawn");
     }
-    // Whoever stands somewhere claims it. If there are as many claims, whoever claims something stands there too.
+    // The loop above shows that every holder and waiter claims its key. If there are as many claims
+    // as holders and waiters, the converse also holds.
     let claims: usize = table.sessions().values().map(|session| session.claims().len()).sum();
     for (&id, session) in table.sessions().iter() {
         require!(name, table.deadlines().contains_key(&(session.deadline, id)), "session {id} has no deadline");
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn lock_of_the_dead_is_seen() {
+    fn claim_of_a_missing_session_is_seen() {
         for (dead, name) in [(1, "a"), (3, "k")] {
             let mut table = sound();
             table.parts().sessions.remove(&id(dead));

@@ -3,7 +3,7 @@
 use super::{Check, require};
 use crate::lock::{Event, Token};
 
-/// Follows the grants among the events of one entry; `greatest` is the greatest token seen before.
+/// Follows the grants among the events of one entry; `greatest` is the greatest earlier token.
 pub fn token_monotonicity(greatest: &mut Token, events: &[Event]) -> Check {
     for event in events {
         if let Event::Granted { key, token, .. } = event {

@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::Key;
 
-/// A sorted set of keys. Most sessions have one claim or none, and millions of them need no memory beside for that. So
-/// there is one form for each number: equal sets are equal values.
+/// A sorted set of keys. Most sessions have at most one claim, and millions of such sessions need
+/// no heap memory for it. Each size has exactly one representation, so equal sets are equal values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(from = "Vec<Key>")]
 pub(crate) enum Claims {
     #[default]
     None,
     One(Key),
-    /// Two or more.
+    /// Two or more keys.
     Many(Vec<Key>),
 }
 
@@ -28,7 +28,7 @@ impl Claims {
         }
     }
 
-    /// Adds a key, unless it is there.
+    /// Adds a key, unless it is present.
     pub(crate) fn add(&mut self, key: &Key) {
         let Err(place) = self.as_slice().binary_search(key) else { return };
         let mut keys = mem::take(self).into_vec();
@@ -36,7 +36,7 @@ impl Claims {
         *self = keys.into();
     }
 
-    /// Drops a key, if it is there.
+    /// Removes a key, if it is present.
     pub(crate) fn drop(&mut self, key: &Key) {
         let Ok(place) = self.as_slice().binary_search(key) else { return };
         let mut keys = mem::take(self).into_vec();
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn one_claim_takes_no_memory_beside() {
+    fn claims_are_as_small_as_a_vec() {
         assert_eq!(size_of::<Claims>(), size_of::<Vec<Key>>());
     }
 }

@@ -1,4 +1,4 @@
-//! What clients ask of the lock table, and what comes of it.
+//! Commands of the lock table, their replies and the events they cause.
 
 use alloc::vec::Vec;
 
@@ -9,60 +9,61 @@ use crate::raft::Stamp;
 
 /// A command: the content of a log entry.
 ///
-/// A command with a `sequence` is done once, however often it is applied; one without is judged by the state alone.
+/// A command with a `sequence` takes effect once, however often it is applied; the effect of one
+/// without depends on the state alone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Command {
-    /// Opens a session. Done again it opens another one, which holds nothing and expires.
+    /// Opens a session. A repetition opens another session, which holds nothing and expires.
     Open {
         /// The session to open.
         opening: Opening,
     },
-    /// Ends a session: all that it holds is released, all that it waits for is withdrawn.
+    /// Ends a session: releases all its locks and withdraws it from all queues.
     Close {
-        /// Which.
+        /// The session to end.
         session: SessionId,
     },
-    /// Puts the deadlines of many sessions at a full time-to-live from now.
+    /// Sets the deadlines of many sessions to a full time-to-live from now.
     KeepAlive {
-        /// Which.
+        /// The sessions to renew.
         sessions: Vec<SessionId>,
     },
-    /// Takes a key's lock, or a place in its queue.
+    /// Acquires a key's lock, or a position in its queue.
     Acquire {
-        /// For whom.
+        /// The session that acquires it.
         session: SessionId,
         /// The operation's number.
         sequence: Option<Sequence>,
-        /// Of which key.
+        /// The key to lock.
         key: Key,
-        /// Whether to queue if it is held.
+        /// Whether to queue if the lock is held.
         wait: bool,
     },
-    /// Opens a session for one lock and acquires it, in one entry. The session ends with its claim; without a claim
-    /// it does not come to be.
+    /// Opens a session for one lock and acquires it, in one entry. The session ends with its claim;
+    /// if the command yields no claim, no session is opened.
     AcquireOnce {
         /// The session to open.
         opening: Opening,
-        /// Of which key.
+        /// The key to lock.
         key: Key,
-        /// Whether to queue if it is held.
+        /// Whether to queue if the lock is held.
         wait: bool,
     },
-    /// Drops a session's claim on a key, if it is still the claim that is meant.
+    /// Drops a session's claim on a key, if it is still the named claim.
     Release {
-        /// Whose.
+        /// The session that has the claim.
         session: SessionId,
         /// The operation's number.
         sequence: Option<Sequence>,
-        /// Of which key.
+        /// The key of the claim.
         key: Key,
-        /// Which claim is meant.
+        /// The claim to drop.
         claim: Claim,
     },
 }
 
 impl Command {
-    /// The key that it asks for or drops.
+    /// The key to acquire or release.
     pub fn key(&self) -> Option<&Key> {
         match self {
             Command::Acquire { key, .. } | Command::AcquireOnce { key, .. } | Command::Release { key, .. } => Some(key),
@@ -74,47 +75,47 @@ impl Command {
 /// A session to be opened.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Opening {
-    /// Random, drawn by the proposer.
+    /// A random number, drawn by the proposer.
     pub nonce: u64,
-    /// A name for people.
+    /// A human-readable name.
     pub owner: Owner,
-    /// How long the session lives without a sign of life.
+    /// How long the session lives without a keepalive or grant.
     pub ttl: Ttl,
 }
 
-/// Which claim on a key a release means.
+/// The claim on a key that a release names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Claim {
     /// The grant with this token.
     Held(Token),
-    /// The place in the queue, but not the lock if it was granted meanwhile.
+    /// The position in the queue, but not the lock if it was granted meanwhile.
     Waiting,
-    /// Whichever it is by now.
+    /// Either of the two.
     Either,
 }
 
 /// What an entry did to the table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Outcome {
-    /// The answer to whoever proposed the command; a no-op has none.
+    /// The reply to the proposer; a no-op has none.
     pub reply: Option<Reply>,
-    /// What changed, in the order in which it did, for whoever watches.
+    /// The changes in the order in which they happened, for observers.
     pub events: Vec<Event>,
 }
 
 /// The answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Reply {
-    /// The session lives.
+    /// The session is open.
     Opened {
         /// Its identity.
         session: SessionId,
     },
     /// The session has ended, now or before.
     Closed,
-    /// These of the sessions do not exist; the others' deadlines were renewed.
+    /// The listed sessions do not exist; the others' deadlines were renewed.
     KeptAlive {
-        /// Those that expired, were closed, or never were.
+        /// The sessions that expired, were closed, or never existed.
         missing: Vec<SessionId>,
     },
     /// The session holds the lock.
@@ -124,72 +125,73 @@ pub enum Reply {
         /// The grant's fencing token.
         token: Token,
     },
-    /// The session has a place in the queue.
+    /// The session has a position in the queue.
     Queued {
         /// The session.
         session: SessionId,
-        /// How many stand before it.
+        /// The number of waiters before it.
         ahead: u64,
     },
-    /// The lock is held, and the command did not want to wait.
+    /// The lock is held, and the command asked not to wait.
     Held {
-        /// By whom.
+        /// The session that holds the lock.
         holder: SessionId,
-        /// The holder's name for people.
+        /// The human-readable name of the holder.
         owner: Owner,
-        /// With which token.
+        /// The token of the holder's grant.
         token: Token,
-        /// How many wait.
+        /// The number of waiters.
         queue: u64,
     },
     /// The claim was dropped.
     Released,
     /// The session has no such claim; nothing was done.
     NotHolder,
-    /// The operation was done before, and left no claim that still exists.
+    /// The operation was done before, and its claim no longer exists.
     Gone,
-    /// There is no such session: it expired, was closed, or never was.
+    /// The session does not exist: it expired, was closed, or never existed.
     NoSession,
 }
 
-/// A change that somebody may be waiting for.
+/// A change of the table, for observers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Event {
-    /// A session got a lock.
+    /// A session was granted a lock.
     Granted {
-        /// Whose lock.
+        /// The key of the lock.
         key: Key,
-        /// Who holds it now.
+        /// The new holder.
         session: SessionId,
-        /// With which token.
+        /// The grant's token.
         token: Token,
     },
-    /// A session's hold on a lock ended.
+    /// A session no longer holds a lock.
     Released {
-        /// Whose lock.
+        /// The key of the lock.
         key: Key,
-        /// Who held it.
+        /// The former holder.
         session: SessionId,
-        /// With which token.
+        /// The token of its grant.
         token: Token,
     },
-    /// A session lost its place in a queue, without a grant.
+    /// A session lost its queue position without a grant.
     Withdrawn {
-        /// Of whose queue.
+        /// The key of the queue.
         key: Key,
-        /// Who waited.
+        /// The former waiter.
         session: SessionId,
     },
-    /// A session's deadline passed. Its locks and places follow as events of their own.
+    /// A session's deadline passed. The loss of its locks and queue positions follows as separate
+    /// events.
     Expired {
-        /// Which.
+        /// The expired session.
         session: SessionId,
-        /// When it should have given a sign of life, at the latest.
+        /// The session's last deadline.
         deadline: Stamp,
     },
-    /// A session was closed. Its locks and places follow as events of their own.
+    /// A session was closed. The loss of its locks and queue positions follows as separate events.
     Closed {
-        /// Which.
+        /// The closed session.
         session: SessionId,
     },
 }

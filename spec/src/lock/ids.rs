@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use crate::raft::number;
 
 number! {
-    /// A fencing token: the number of a grant, counted over the whole cluster. Tokens of later grants are greater,
-    /// whatever the key. The first is 1.
+    /// A fencing token: the number of a grant, counted over the whole cluster. Tokens of later
+    /// grants are greater, whatever the key. The first is 1.
     Token(u64)
 }
 
 number! {
-    /// The number of an operation within its session. The first is 1 or more; numbers only grow.
+    /// The number of an operation within its session. At least 1; numbers only grow.
     Sequence(u64)
 }
 
@@ -23,7 +23,8 @@ number! {
     Ttl(u64)
 }
 
-/// Declares a shared, immutable string of its own type: cheap to clone, for the same text stands in many places.
+/// Declares a shared, immutable string type: cheap to clone, because the same text occurs many
+/// times.
 macro_rules! text {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -52,22 +53,22 @@ macro_rules! text {
 }
 
 text! {
-    /// What is locked. Its length is the server's concern.
+    /// The name of a lock. The server limits its length.
     Key
 }
 
 text! {
-    /// A session's name for people. Means nothing to the protocol.
+    /// A session's human-readable name. Means nothing to the protocol.
     Owner
 }
 
-/// A session's identity: the table's next number, so that it never comes back, and its opener's random nonce, so that
-/// it cannot be guessed.
+/// A session's identity: a number that the table never reuses, and the proposer's random nonce,
+/// which makes the identity impossible to guess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SessionId {
     /// Counted by the table, from 1.
     pub number: u64,
-    /// Drawn by whoever proposed the session.
+    /// Drawn by the proposer of the session.
     pub nonce: u64,
 }
 

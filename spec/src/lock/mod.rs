@@ -1,19 +1,22 @@
 //! The lock table: the state machine that Palisade replicates.
 //!
-//! A **session** is a client's lease: it lives until its deadline, which every sign of life puts off by its
-//! time-to-live (TTL). A **lock** is a key that a session holds; whoever comes later stands in the key's queue, first
-//! come, first served. Every grant has a **fencing token**, drawn from one counter for the whole cluster. When a
-//! session ends, by its deadline or by its own wish, it lets go of everything: what it held goes to the next in the
-//! queue *in the same step*, and its places in other queues are gone.
+//! A **session** is a client's lease: it lives until its deadline, which every keepalive or grant
+//! moves to a full time-to-live (TTL) from then. A **lock** is a key that a session holds; later
+//! sessions wait in the key's queue, first come, first served. Every grant has a **fencing token**,
+//! drawn from one counter for the whole cluster. When a session expires or is closed, it loses all
+//! its claims: its locks go to the next waiters *in the same step*, and its positions in other
+//! queues are removed.
 //!
-//! Time is data. [`LockTable`] never looks at a clock: an entry happens at its stamp, and first everything expires
-//! whose deadline lies before that. A deadline is the last moment at which the session still lives.
+//! Time is data. [`LockTable`] never reads a clock: an entry happens at its stamp. A session whose
+//! deadline lies before the stamp is due and cannot act. A deadline is the last moment at which the
+//! session still lives.
 //!
-//! Operations that carry a [`Sequence`] are done exactly once: the session remembers the greatest number it has seen,
-//! and a repetition is answered from the state. The client sends a session's operations in the order of their numbers,
-//! and uses a number again only to repeat that very operation.
+//! Operations that carry a [`Sequence`] take effect exactly once: the session remembers the
+//! greatest number that it has seen, and a repetition is answered from the state. The client sends
+//! a session's operations in the order of their numbers, and reuses a number only to repeat the
+//! same operation.
 //!
-//! What is not here: limits on anything (the server refuses before it proposes), shared locks, semaphores.
+//! Out of scope: limits (the server rejects before it proposes), shared locks, semaphores.
 
 mod claims;
 mod command;

@@ -1,4 +1,4 @@
-//! One key's lock: who holds it, and who waits for it.
+//! One key's lock: its holder and its waiters.
 
 use alloc::collections::VecDeque;
 
@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{Sequence, SessionId, Token};
 
-/// A held lock. A free one has no entry in the table and costs nothing.
+/// A held lock. A free lock has no entry in the table and takes no memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Lock {
-    /// Who holds it.
+    /// The session that holds it.
     pub holder: Holder,
-    /// Who waits, first come first.
+    /// The waiters, first come first.
     pub queue: VecDeque<Waiter>,
 }
 
@@ -22,21 +22,21 @@ pub struct Holder {
     pub session: SessionId,
     /// The grant's fencing token.
     pub token: Token,
-    /// The number of the operation that asked for it: the one whose repetition is answered with this grant.
+    /// The number of the acquire operation: a repetition of it is answered with this grant.
     pub sequence: Option<Sequence>,
 }
 
-/// A waiter.
+/// A session that waits for a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Waiter {
     /// Its session.
     pub session: SessionId,
-    /// The number of the operation that asked for it.
+    /// The number of the acquire operation.
     pub sequence: Option<Sequence>,
 }
 
 impl Lock {
-    /// Where `session` stands in the queue, if it does.
+    /// The position of `session` in the queue; `None` if it does not wait.
     pub fn queue_position(&self, session: SessionId) -> Option<usize> {
         self.queue.iter().position(|waiter| waiter.session == session)
     }

@@ -1,4 +1,4 @@
-//! Sessions: the lease, the exactly-once window and the unit that dies, in one.
+//! Sessions: the lease and the exactly-once window of a client; its claims end together with it.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,32 +9,34 @@ use crate::raft::Stamp;
 /// A client's session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Session {
-    /// A name for people.
+    /// A human-readable name.
     pub owner: Owner,
-    /// How long it lives without a sign of life.
+    /// How long the session lives without a keepalive or grant.
     pub ttl: Ttl,
-    /// The last moment at which it still lives; strictly after it is due to expire.
+    /// The last moment at which the session still lives; after it, the session is due to expire.
     pub deadline: Stamp,
-    /// The greatest operation number applied so far: all operations up to it are done, and are not done again.
+    /// The greatest operation number applied so far: operations up to it are done, and are not done
+    /// again.
     pub last: Option<Sequence>,
-    /// Whether it was opened by an acquire, for that one lock, and ends with its claim.
+    /// Whether an acquire opened the session for one lock; then the session ends with that claim.
     pub once: bool,
-    /// The keys on which it has a claim, held or waiting, in order.
+    /// The keys that the session holds or waits for, in order.
     pub(super) claims: Claims,
 }
 
 impl Session {
-    /// Whether its deadline lies before `at`: then it cannot act any more, although it may not have ended yet.
+    /// Whether the deadline lies before `at`: then the session cannot act any more, although it may
+    /// not have ended yet.
     pub fn is_due(&self, at: Stamp) -> bool {
         self.deadline < at
     }
 
-    /// The keys on which it has a claim, held or waiting, in order.
+    /// The keys that the session holds or waits for, in order.
     pub fn claims(&self) -> &[Key] {
         self.claims.as_slice()
     }
 
-    /// Whether it has a claim on `key`.
+    /// Whether the session holds or waits for `key`.
     pub fn claims_key(&self, key: &Key) -> bool {
         self.claims().binary_search(key).is_ok()
     }

@@ -1,14 +1,15 @@
-//! A sorted map that costs nothing to copy, for tables of millions of entries.
+//! A sorted map with constant-time copies, for tables of millions of entries.
 //!
-//! A snapshot is a copy of the table, taken between two entries by the thread that serves clients. So the entries stand
-//! in the leaves of a B+ tree whose nodes are shared by all copies: a copy is one more reference to the root, and whoever
-//! writes copies the few nodes on the way from the root to the entry, those that are shared ([`Arc::make_mut`]). The
-//! copy never changes.
+//! A snapshot is a copy of the table, taken between two entries by the thread that serves clients.
+//! So the map is a B+ tree whose nodes are shared by all copies: a copy is one more reference to
+//! the root, and a write copies only the shared nodes on the path from the root to the entry
+//! ([`Arc::make_mut`]). The copy never changes.
 //!
-//! Where one node ends and the next begins depends on the map's history, and nothing else may: equality, hash, order and
-//! serialization are those of the sequence of entries. So replicas that came to the same content in different ways are
-//! equal, and their snapshots are the same bytes. That is why `Eq`, `Hash` and serde are written by hand here, and only
-//! here (docs/decisions/0012).
+//! Where one node ends and the next begins depends on the map's history, and nothing else may:
+//! equality, hash, order and serialization are those of the sequence of entries. So replicas that
+//! reach the same content by different histories are equal, and their snapshots are the same bytes.
+//! Therefore `Eq`, `Hash` and serde are implemented by hand, in this file only
+//! (docs/decisions/0012).
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -22,32 +23,35 @@ use core::slice;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The most items in a node. The first write to a node after a copy costs as much as the node is long. The tests here see
-/// high trees.
+/// Maximum number of items in a node. The first write to a node after a copy costs time
+/// proportional to the node's length. Tests use a smaller value, for higher trees.
 const WIDTH: usize = if cfg!(test) { 16 } else { 32 };
 
-/// How many items a node makes room for when it has none, and gives back when it has twice that to spare.
+/// Initial capacity of a node, in items. A node gives spare capacity back when it exceeds twice
+/// this value.
+/// this value.
 const ROOM: usize = WIDTH / 8;
 
-/// What a node consists of, sorted by key.
+/// The items of a node, sorted by key.
 type Run<K, T> = Vec<(K, T)>;
 
-/// A node under its fence.
+/// A node and its fence.
 type Child<K, V> = (K, Arc<Node<K, V>>);
 
-/// A sorted map whose copies share what they have in common.
+/// A sorted map whose copies share their common nodes.
 pub struct SharedMap<K, V> {
     root: Arc<Node<K, V>>,
     len: usize,
 }
 
-/// A node of the tree. All leaves are equally far from the root, and only a root may be empty.
+/// A node of the tree. All leaves have the same depth, and only a root may be empty.
 #[derive(Clone)]
 enum Node<K, V> {
     /// Entries.
     Leaf(Run<K, V>),
-    /// Nodes, each under a **fence**: a key that is not above the least in that node, and above all in the node before.
-    /// The fence of the first means nothing: what is less than all fences belongs there.
+    /// Child nodes, each with a **fence**: a key that is at most the least key of its node, and
+    /// greater than all keys of the node before. The first fence is unused: the first node also
+    /// takes keys less than all fences.
     Branch(Vec<Child<K, V>>),
 }
 
@@ -59,12 +63,12 @@ impl<K, V> SharedMap<K, V> {
         SharedMap { root: Arc::new(Leaf(Vec::new())), len: 0 }
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the map has no entries.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -138,7 +142,7 @@ impl<K: Ord, V> SharedMap<K, V> {
 }
 
 impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
-    /// The value at `key`, to be changed. Copies what is shared on the way there.
+    /// The value at `key`, mutable. Copies the shared nodes on the path to it.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         if !self.contains_key(key) {
             return None;
@@ -155,7 +159,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         }
     }
 
-    /// Puts a value at `key`; gives back the one that was there.
+    /// Sets the value at `key`; returns the previous one.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         let (old, upper) = Arc::make_mut(&mut self.root).insert(key, value);
         if let Some(upper) = upper {
@@ -166,7 +170,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         old
     }
 
-    /// Takes the entry at `key` away.
+    /// Removes the entry at `key`; returns its value.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         if !self.contains_key(key) {
             return None;
@@ -183,7 +187,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
 }
 
 impl<K: Ord + Clone, V: Clone> Node<K, V> {
-    /// What can be the fence of this node, which is not empty.
+    /// A valid fence for this node, which is not empty.
     fn fence(&self) -> &K {
         match self {
             Leaf(run) => &run[0].0,
@@ -191,8 +195,8 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
         }
     }
 
-    /// Puts a value at `key`; gives back the one that was there, and what is to stand behind this node if that has
-    /// become too much for one.
+    /// Sets the value at `key`; returns the previous one, and the upper part of this node if it had
+    /// to be split.
     fn insert(&mut self, key: K, value: V) -> (Option<V>, Option<Node<K, V>>) {
         match self {
             Leaf(run) => match find(run, &key) {
@@ -208,7 +212,7 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
         }
     }
 
-    /// Takes the entry at `key` away, which is there.
+    /// Removes the entry at `key`, which must be present.
     fn remove(&mut self, key: &K) -> V {
         match self {
             Leaf(run) => {
@@ -234,12 +238,12 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
         }
     }
 
-    /// Takes in what stands behind it, under that fence.
+    /// Merges the next node, with its fence, into this one.
     fn join(&mut self, fence: K, upper: Node<K, V>) {
         match (self, upper) {
             (Leaf(run), Leaf(upper)) => run.extend(upper),
             (Branch(run), Branch(mut upper)) => {
-                // Its first fence meant nothing, and does now.
+                // The first fence of the upper node was unused, and becomes valid here.
                 upper[0].0 = fence;
                 run.extend(upper);
             }
@@ -247,7 +251,7 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
         }
     }
 
-    /// Gives back room that is not needed.
+    /// Gives spare capacity back.
     fn shrink(&mut self) {
         match self {
             Leaf(run) => run.shrink_to_fit(),
@@ -256,19 +260,19 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
     }
 }
 
-/// Where `key` stands, or would stand.
+/// The index of `key`, or where it would be inserted.
 fn find<K: Ord, T>(run: &[(K, T)], key: &K) -> Result<usize, usize> {
     run.binary_search_by(|(known, _)| known.cmp(key))
 }
 
-/// The node of a branch that `key` belongs to.
+/// The index of the child that `key` belongs to.
 fn under<K: Ord, T>(run: &[(K, T)], key: &K) -> usize {
     run.partition_point(|(fence, _)| fence <= key).saturating_sub(1)
 }
 
-/// Inserts an item. A run that is full keeps its lower half, and the upper is given back; or only what comes before or
-/// behind, where items come in order: so they fill one node after the other. A run that has no room makes little, for
-/// most do not grow to the end.
+/// Inserts an item. A full run keeps its lower half and returns the upper half; at the place of a
+/// sequential insert it splits before or behind the item instead, so that keys in order fill one
+/// node after another. A run without capacity gets little, because most runs never become full.
 fn put<K, T>(run: &mut Run<K, T>, place: usize, item: (K, T)) -> Option<Run<K, T>> {
     let add = |run: &mut Run<K, T>, place, item| {
         if run.len() == run.capacity() {
@@ -291,8 +295,8 @@ fn put<K, T>(run: &mut Run<K, T>, place: usize, item: (K, T)) -> Option<Run<K, T
     Some(upper)
 }
 
-/// A node of this branch has become short: it goes if it is empty, and is joined with a neighbour if both leave room
-/// together.
+/// A child of this branch has become short: it is removed if it is empty, and merged with a
+/// neighbour if the result leaves capacity to spare.
 fn tidy<K: Ord + Clone, V: Clone>(run: &mut Vec<Child<K, V>>, place: usize) {
     if run[place].1.len() == 0 {
         run.remove(place);
@@ -312,12 +316,13 @@ fn tidy<K: Ord + Clone, V: Clone>(run: &mut Vec<Child<K, V>>, place: usize) {
 /// Entries of a map, in the order of their keys.
 pub struct Entries<'a, K, V> {
     leaf: slice::Iter<'a, (K, V)>,
-    /// What comes behind the leaf, and behind the branch that it is in, and so on, from the root on.
+    /// The remaining children of each branch on the path from the root to the leaf.
     ahead: Vec<slice::Iter<'a, Child<K, V>>>,
 }
 
 impl<'a, K, V> Entries<'a, K, V> {
-    /// Goes down to a leaf, in each branch into the node at the place that is said, and to a place in that leaf.
+    /// Descends to a leaf: in each branch into the child at the chosen index, then to an index in
+    /// the leaf.
     fn descend(
         &mut self,
         mut node: &'a Node<K, V>,
@@ -363,7 +368,7 @@ impl<K, V> Default for SharedMap<K, V> {
     }
 }
 
-/// Shares the tree.
+/// Shares the tree with the copy.
 impl<K, V> Clone for SharedMap<K, V> {
     fn clone(&self) -> Self {
         SharedMap { root: Arc::clone(&self.root), len: self.len }
@@ -399,17 +404,17 @@ impl<K: Ord, V> Index<&K> for SharedMap<K, V> {
     }
 }
 
-/// As a sequence of entries.
+/// Serializes a sequence of entries.
 impl<K: Serialize, V: Serialize> Serialize for SharedMap<K, V> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // `collect_seq` takes its length from the iterator, which knows none.
+        // `collect_seq` would take the length from the iterator, which does not know it.
         let mut sequence = serializer.serialize_seq(Some(self.len))?;
         self.iter().try_for_each(|entry| serde::ser::SerializeSeq::serialize_element(&mut sequence, &entry))?;
         serde::ser::SerializeSeq::end(sequence)
     }
 }
 
-/// From a sequence of entries, whose keys must be in order.
+/// Deserializes a sequence of entries, whose keys must be in order.
 impl<'de, K: Deserialize<'de> + Ord + Clone, V: Deserialize<'de> + Clone> Deserialize<'de> for SharedMap<K, V> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_seq(InOrder(PhantomData))

@@ -12,21 +12,22 @@ use super::{
 };
 use crate::raft::{MAX_NUMBER, Stamp, StateMachine};
 
-/// Every session and every held lock.
+/// All sessions and all held locks.
 ///
-/// A session whose deadline has passed is **due**: it cannot act any more, and is granted nothing. Its end may come later:
-/// a no-op **sweeps** those whose deadlines are the earliest, as many at once as every replica can end in a few
-/// milliseconds, and first of all those who hold a lock that others wait for; and a command that names a key ends the key's
-/// holder first if that is due.
+/// A session whose deadline has passed is **due**: it cannot act any more, and is granted nothing.
+/// It may end later: a no-op **sweeps** the due sessions with the earliest deadlines, as many as
+/// every replica can end in a few milliseconds, and first the holders of locks with waiters; a
+/// command that names a key first ends the key's holder if that is due.
 ///
-/// Invariants (checked by [`table_is_sound`](crate::invariants::table_is_sound)): holders and waiters are live
-/// sessions; a session claims exactly the keys it holds or waits for, each once; every live session has its deadline
-/// in the index, and the index nothing else; a second index has the deadlines of exactly the sessions that hold a lock with
-/// waiters, and counts these locks.
+/// Invariants (checked by [`table_is_sound`](crate::invariants::table_is_sound)): holders and
+/// waiters are live sessions; a session claims exactly the keys it holds or waits for, each once;
+/// the deadline index has exactly the deadlines of all live sessions; a second index has the
+/// deadlines of exactly the sessions that hold a lock with waiters, and counts these locks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "Stored")]
 pub struct LockTable {
-    /// How much a sweep does at the most, counted in sessions, claims, and waiters behind them; but it always ends one session.
+    /// Maximum work of one sweep, counted in sessions, claims, and waiters behind them; a sweep
+    /// always ends at least one session.
     sweep: u64,
     next_session: u64,
     next_token: Token,
@@ -36,8 +37,8 @@ pub struct LockTable {
     locks: SharedMap<Key, Lock>,
 }
 
-/// A table as it was written. What it says of contended sessions is not believed, for it follows from the rest: no file and
-/// no peer can contradict that.
+/// A serialized table. The index of contended sessions is recomputed, not read: so no file and no
+/// peer can contradict the rest of the table.
 #[derive(Deserialize)]
 struct Stored {
     sweep: u64,
@@ -63,7 +64,7 @@ impl From<Stored> for LockTable {
     }
 }
 
-/// How much a sweep does unless told otherwise: a few milliseconds of work (docs/performance.md).
+/// Default maximum work of one sweep: a few milliseconds (docs/performance.md).
 const SWEEP: u64 = 250;
 
 impl Default for LockTable {
@@ -73,8 +74,8 @@ impl Default for LockTable {
 }
 
 impl LockTable {
-    /// An empty table, one sweep of which ends so many sessions and claims at the most, the waiters behind them counted
-    /// in; but always one session. All replicas must begin with the same.
+    /// An empty table whose sweeps end at most this many sessions and claims, including the waiters
+    /// behind them, but always at least one session. All replicas must start with the same value.
     pub fn sweeping(sweep: u64) -> LockTable {
         LockTable {
             sweep,
@@ -92,7 +93,7 @@ impl StateMachine for LockTable {
     type Command = Command;
     type Outcome = Outcome;
 
-    /// A session whose deadline lies before `at` cannot act any more, nor stand in the way.
+    /// A session whose deadline lies before `at` can neither act nor block others.
     fn apply(&mut self, at: Stamp, command: &Command) -> Outcome {
         let mut events = Vec::new();
         if let Some(key) = command.key() {
@@ -138,17 +139,18 @@ impl LockTable {
         &self.locks
     }
 
-    /// Their deadlines, the earliest first.
+    /// The sessions' deadlines, the earliest first.
     pub fn deadlines(&self) -> &SharedMap<(Stamp, SessionId), ()> {
         &self.deadlines
     }
 
-    /// The deadlines of the sessions that hold a lock with waiters, and how many such locks each holds. They are swept first.
+    /// The deadlines of the sessions that hold a lock with waiters, and the number of such locks
+    /// per session. These sessions are swept first.
     pub fn contended(&self) -> &SharedMap<(Stamp, SessionId), u64> {
         &self.contended
     }
 
-    /// How much a sweep does at the most, unless it ends a single session.
+    /// Maximum work of one sweep, unless it ends a single session.
     pub fn sweep_cost(&self) -> u64 {
         self.sweep
     }
@@ -158,13 +160,13 @@ impl LockTable {
         self.next_token
     }
 
-    /// Leaves so many tokens out, so that none is given out twice where the table is older than what was given out: when a
-    /// cluster is founded from a backup.
+    /// Skips this many tokens. A cluster restored from a backup needs that: the old cluster may
+    /// have granted tokens after the backup was made.
     pub fn skip_tokens(&mut self, gap: u64) {
         self.next_token = Token(self.next_token.0 + gap);
     }
 
-    /// Its parts, for tests that put it into states that no command leads to.
+    /// The table's parts, for tests of states that no command reaches.
     #[cfg(test)]
     pub(crate) fn parts(&mut self) -> Parts<'_> {
         let LockTable { next_token, sessions, deadlines, contended, locks, .. } = self;
@@ -202,12 +204,13 @@ impl LockTable {
         }
     }
 
-    /// The session, if it can act at that moment.
+    /// The session, if it can act at `at`.
     fn live(&mut self, at: Stamp, id: SessionId) -> Option<&mut Session> {
         self.sessions.get_mut(&id).filter(|session| !session.is_due(at))
     }
 
-    /// Exactly once (§6.3): a session's operation is new if its number is greater than all before.
+    /// Exactly once (§6.3): an operation is new if its number is greater than all earlier numbers
+    /// of its session.
     fn admit(&mut self, at: Stamp, session: SessionId, sequence: Option<Sequence>) -> Admission {
         let Some(session) = self.live(at, session) else { return Admission::NoSession };
         match sequence {
@@ -230,7 +233,7 @@ impl LockTable {
         id
     }
 
-    /// Puts the session's deadline a full time-to-live away, if it lives.
+    /// Sets the session's deadline to a full time-to-live from `at`, if the session lives.
     fn renew(&mut self, at: Stamp, id: SessionId) -> bool {
         let Some(session) = self.live(at, id) else { return false };
         let (last, next) = (session.deadline, at.plus(session.ttl.0));
@@ -243,8 +246,8 @@ impl LockTable {
         true
     }
 
-    /// A live session asks for `key`. A claim that it has already is found again, and answers to the number of this
-    /// request from now on. Who does not want to wait does not: a place that it has in the queue is given up.
+    /// A live session acquires `key`. An existing claim is kept and takes the number of this
+    /// request. An acquire without `wait` gives up the session's queue position.
     fn acquire(
         &mut self,
         at: Stamp,
@@ -266,7 +269,7 @@ impl LockTable {
         }
         let (holder, had_waiters) = (lock.holder.session, !lock.queue.is_empty());
         let session = self.sessions.get_mut(&id).expect("who acquires was admitted");
-        // Only a session that claims the key can stand in the queue: no need to search it for the others.
+        // Only a session that claims the key can be in the queue: the others need no search.
         let place = if session.claims_key(key) { lock.queue_position(id) } else { None };
         if !wait {
             if let Some(place) = place {
@@ -290,7 +293,7 @@ impl LockTable {
         Reply::Queued { session: id, ahead: ahead as u64 }
     }
 
-    /// An acquire that was done before is answered from the state: what is left of the claim it made?
+    /// Answers a repeated acquire from the state: what is left of its claim.
     fn acquired_before(&self, id: SessionId, sequence: Sequence, key: &Key) -> Reply {
         let Some(lock) = self.locks.get(key) else { return Reply::Gone };
         if lock.holder.session == id && lock.holder.sequence == Some(sequence) {
@@ -310,7 +313,7 @@ impl LockTable {
         Reply::Held { holder: session, owner, token, queue: lock.queue.len() as u64 }
     }
 
-    /// A live session drops its claim on `key`, if that is the claim that is meant.
+    /// Drops a live session's claim on `key`, if that is the named claim.
     fn release(&mut self, at: Stamp, id: SessionId, key: &Key, claim: Claim, events: &mut Vec<Event>) -> Reply {
         let Some(lock) = self.locks.get_mut(key) else { return Reply::NotHolder };
         if lock.holder.session == id {
@@ -330,7 +333,7 @@ impl LockTable {
         Reply::Released
     }
 
-    /// A waiter gives up its place.
+    /// Removes a waiter from the queue.
     fn withdraw(&mut self, at: Stamp, id: SessionId, key: &Key, place: usize, events: &mut Vec<Event>) {
         let lock = self.locks.get_mut(key).expect("who waits, waits for a held lock");
         lock.queue.remove(place);
@@ -339,14 +342,14 @@ impl LockTable {
         self.leave_queue(at, id, key, events);
     }
 
-    /// A waiter is in the queue no longer, and has no lock for it.
+    /// Drops the claim of a session that has left the queue without a grant.
     fn leave_queue(&mut self, at: Stamp, id: SessionId, key: &Key, events: &mut Vec<Event>) {
         self.drop_claim(id, key);
         events.push(Event::Withdrawn { key: key.clone(), session: id });
         self.end_if_done(at, id, events);
     }
 
-    /// A session that was opened for one lock ends with its last claim.
+    /// Ends a session that was opened for one lock, once it has no claim left.
     fn end_if_done(&mut self, at: Stamp, id: SessionId, events: &mut Vec<Event>) {
         let session = &self.sessions[&id];
         if session.once && session.claims().is_empty() {
@@ -358,7 +361,7 @@ impl LockTable {
         self.sessions.get_mut(&id).expect("who has a claim lives").claims.drop(key);
     }
 
-    /// Gives a free lock to a live session, with a new token and a full time-to-live.
+    /// Grants a free lock to a live session, with a new token and a full time-to-live.
     fn grant(
         &mut self,
         at: Stamp,
@@ -378,15 +381,16 @@ impl LockTable {
         token
     }
 
-    /// The holder of `key` is gone: the first in the queue who lives gets the lock. Whoever stands before and is due loses
-    /// its place; the session itself ends when its turn comes, lest one death bring about any number of others.
+    /// Passes the lock on after its holder is gone: the first waiter that is not due gets the lock.
+    /// Due waiters before it lose their positions; their sessions end later, so that one expiry
+    /// cannot cause an unbounded number of others.
     fn grant_next(&mut self, at: Stamp, key: &Key, events: &mut Vec<Event>) {
         let Lock { holder, mut queue } = self.locks.remove(key).expect("what is passed on was held");
         self.has_waiters(holder.session, !queue.is_empty(), false);
         events.push(Event::Released { key: key.clone(), session: holder.session, token: holder.token });
         while let Some(waiter) = queue.pop_front() {
             match self.sessions.get(&waiter.session) {
-                // It ends together with the holder.
+                // The waiter's session ends in the same call as the holder's.
                 None => {}
                 Some(session) if session.is_due(at) => self.leave_queue(at, waiter.session, key, events),
                 Some(_) => {
@@ -397,7 +401,8 @@ impl LockTable {
         }
     }
 
-    /// A lock of this session had waiters, or had none, and has some or none from now on.
+    /// Updates the index of contended sessions: whether a lock of this holder had waiters before,
+    /// and has waiters after.
     fn has_waiters(&mut self, holder: SessionId, before: bool, after: bool) {
         let Some(session) = self.sessions.get(&holder) else { return };
         let entry = (session.deadline, holder);
@@ -409,8 +414,8 @@ impl LockTable {
         }
     }
 
-    /// Ends sessions whose deadlines lie before `at`, until a sweep is full: first those that hold a lock with waiters, then
-    /// the others, each in the order of their deadlines.
+    /// Ends sessions whose deadlines lie before `at`, up to the maximum work of a sweep: first the
+    /// holders of locks with waiters, then the others, each group in the order of deadlines.
     fn sweep(&mut self, at: Stamp, events: &mut Vec<Event>) {
         let mut full = 0;
         let is_due = |(deadline, _): &&(Stamp, SessionId)| *deadline < at;
@@ -426,7 +431,8 @@ impl LockTable {
         self.end(at, &first, events);
     }
 
-    /// How much it takes to end a session: itself, its claims, and the waiters for what it holds, all of whom may be passed over.
+    /// The work of ending a session: the session, its claims, and the waiters for its locks, all of
+    /// which may be passed over.
     fn ending_cost(&self, id: SessionId) -> u64 {
         let session = &self.sessions[&id];
         let waiters =
@@ -436,7 +442,7 @@ impl LockTable {
         (1 + session.claims().len() + waiting) as u64
     }
 
-    /// Ends the holder of `key` if it is due: what is asked of the key is asked of who comes next.
+    /// Ends the holder of `key` if it is due, so that the command meets the next holder.
     fn end_due_holder(&mut self, at: Stamp, key: &Key, events: &mut Vec<Event>) {
         let Some(holder) = self.locks.get(key).map(|lock| lock.holder.session) else { return };
         if self.sessions[&holder].is_due(at) {
@@ -444,8 +450,8 @@ impl LockTable {
         }
     }
 
-    /// Ends those among `ids` that there are: first all of them are gone, then their locks are passed on and, once for
-    /// all of them, the queues are cleared.
+    /// Ends the existing sessions among `ids`: first removes all sessions, then passes their locks
+    /// on, and finally clears each queue once for all of them.
     fn end(&mut self, at: Stamp, ids: &[SessionId], events: &mut Vec<Event>) {
         let mut ended = Vec::new();
         let mut gone = BTreeSet::new();
@@ -481,17 +487,17 @@ impl LockTable {
     }
 }
 
-/// What the exactly-once window says of an operation.
+/// The result of checking an operation against its session's exactly-once window.
 enum Admission {
-    /// It has not been done.
+    /// The operation has not been done.
     New,
-    /// It has been done before.
+    /// The operation has been done before.
     Repeated(Sequence),
-    /// Nobody lives who could do it.
+    /// The session does not exist or is due.
     NoSession,
 }
 
-/// What [`table_is_sound`](crate::invariants::table_is_sound) holds together.
+/// The parts that [`table_is_sound`](crate::invariants::table_is_sound) compares.
 #[cfg(test)]
 pub(crate) struct Parts<'a> {
     pub(crate) next_token: &'a mut Token,
@@ -514,9 +520,9 @@ mod tests {
     use crate::lock::Token;
     use crate::raft::{Stamp, StateMachine};
 
-    /// They may be out there: granted after the backup was made that this table is from.
+    /// The old cluster may have granted them after the backup was made.
     #[test]
-    fn tokens_that_are_left_out_are_given_to_nobody() {
+    fn skipped_tokens_are_never_granted() {
         let mut table = table(2);
         table.apply(Stamp(0), &acquire(1, 0, "k"));
         table.skip_tokens(1000);

@@ -1,25 +1,31 @@
 //! Cluster time, as one node knows it.
 //!
-//! Only a leader's clock moves cluster time: by what its own monotonic clock measures. AppendEntries carry the reading to
-//! the followers, so that the next leader can go on from it.
+//! Only a leader's clock advances cluster time, by what its own monotonic clock measures.
+//! AppendEntries carry the leader's reading to the followers, so that the next leader can continue
+//! from it.
 //!
 //! # Why cluster time never runs ahead
 //!
-//! Call an entry's *age* the real time since its leader stamped it. For every node, and every entry in its log, the
-//! node's clock has moved on from the entry's stamp by at most the entry's age:
+//! The *age* of an entry is the real time since its leader stamped it. For every node and every
+//! entry in its log, the node's clock has advanced past the entry's stamp by at most the entry's
+//! age:
 //!
 //! - A leader stamps an entry with its own clock, and from then on its clock moves with real time.
-//! - **A clock belongs to a log.** A follower takes over its leader's reading only when its whole log is a prefix of the
-//!   leader's: then each of its entries is the leader's too. A follower whose log has a tail of another leader keeps the
-//!   clock that it has: the new leader may have measured for longer than those entries exist.
-//! - When a follower writes its leader's entries, the leader's reading replaces its own, *even where it is less*: what
-//!   the follower knew before says nothing about the new entries.
-//! - While the log stays as it is, the greater of two readings counts: both are true of all its entries.
-//! - A restart knows only the log, and goes on from its last stamp.
+//! - **A clock belongs to a log.** A follower takes over its leader's reading only when its whole
+//!   log is a prefix of the
+//! - **A clock belongs to a log.** A follower adopts its leader's reading only if its whole log is
+//!   a prefix of the leader's: then each of its entries is also the leader's. A follower whose log
+//!   ends with entries of another leader keeps its clock: the new leader may have measured for
+//!   longer than those entries exist.
+//! - When a follower writes its leader's entries, the leader's reading replaces its own, *even if
+//!   it is less*: the follower's earlier reading says nothing about the new entries.
+//! - While the log does not change, the greater of two readings counts: both hold for all its
+//!   entries.
+//! - A restarted node knows only its log, and continues from the log's last stamp.
 //!
-//! So a session never ends early, whoever leads: its sign of life is an entry, and every later stamp lies at most that
-//! entry's age after it. Nothing is said of the other direction: time that no leader measured is lost, and deadlines
-//! come later by it.
+//! So a session never ends early, whichever node leads: its keepalive is an entry, and every later
+//! stamp lies after it by at most that entry's age. The other direction is not guaranteed: time
+//! that no leader measured is lost, and deadlines come later by that much.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -27,8 +33,9 @@ use alloc::vec::Vec;
 use super::{Index, Node, Output, Payload, Role, Stamp, StateMachine};
 
 impl<S: StateMachine> Node<S> {
-    /// As follower: the leader's clock read `reading` when it sent what has just been accepted. The logs are equal up to
-    /// `matched`; `wrote` tells whether entries were written for that.
+    /// Follower: adopts the leader's clock, which read `reading` when the leader sent the
+    /// AppendEntries that was just accepted. The logs are equal up to `matched`; `wrote` is true if
+    /// entries were written for it.
     pub(super) fn observe_leader_clock(&mut self, reading: Stamp, matched: Index, wrote: bool) {
         if wrote {
             self.clock = reading;
@@ -37,12 +44,15 @@ impl<S: StateMachine> Node<S> {
         }
     }
 
-    /// The node's monotonic clock advanced. Cluster time passes only at a leader, and not while it hands over: it takes
-    /// no keepalives then, so no session may lose time by that.
+    /// Handles the advance of the node's monotonic clock. Cluster time advances only at a leader,
+    /// and not during a transfer: a leader in transfer accepts no keepalives, so no session may
+    /// lose time.
     ///
-    /// The leader appends a no-op when its clock has passed a deadline of the state machine, unless one that is late
-    /// enough to meet it is on its way: so another follows as long as one does not do. And, while any deadline is pending,
-    /// when the log's last stamp has fallen too far behind: that much a crash of all would forget.
+    /// The leader appends a no-op when its clock has passed a deadline of the state machine, unless
+    /// a no-op with a stamp after that deadline is already in flight; so no-ops follow as long as
+    /// one does not suffice. It also appends a no-op while any deadline is pending and the log's
+    /// last stamp has fallen `max_stamp_gap` behind: a crash of all nodes would lose that much
+    /// time.
     pub(super) fn on_clock(&mut self, milliseconds: u64, out: &mut Vec<Output<S>>) {
         let Role::Leader(leadership) = &self.role else { return };
         if leadership.successor.is_some() {
@@ -57,7 +67,7 @@ impl<S: StateMachine> Node<S> {
         }
     }
 
-    /// Whether the log has a no-op, not yet applied, whose stamp lies after `deadline`.
+    /// Whether the log has an unapplied no-op whose stamp lies after `deadline`.
     fn has_uncommitted_noop(&self, deadline: Stamp) -> bool {
         let newest_first = self.log.entries().iter().rev();
         let mut late = newest_first.take_while(|entry| entry.index > self.commit && entry.stamp > deadline);

@@ -1,24 +1,28 @@
-//! What a node is told once, at its start.
+//! A node's configuration, which is fixed at its start.
 
 use serde::{Deserialize, Serialize};
 
 use super::NodeId;
 
-/// A node's configuration. Limits bound what is in flight; no value of theirs can break safety. Who else belongs to the
-/// cluster is not told here, but stands on the disk ([`Members`](super::Members)).
+/// A node's configuration. The limits bound what is in flight; none of their values can break
+/// safety. The other members are not configured here but stored on disk
+/// ([`Members`](super::Members)).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Config {
     /// This node.
     pub id: NodeId,
-    /// At most this many entries in one AppendEntries. A learner that lacks no more than these may be promoted.
+    /// Maximum number of entries in one AppendEntries. A learner that lacks no more than this many
+    /// entries may be promoted.
     pub max_batch: usize,
-    /// At most this many entries sent to a follower and not yet acknowledged.
+    /// Maximum number of entries sent to a follower and not yet acknowledged.
     pub max_inflight: u64,
-    /// At most this many entries committed, and so applied, in one step: a node that has much to catch up with, after a
-    /// restart, goes on hearing and being heard meanwhile. Not less than `max_inflight`, so that it is felt at no other time.
+    /// Maximum number of entries committed, and so applied, in one step, so that a node with many
+    /// entries to apply after a restart still sends and receives messages meanwhile. At least
+    /// `max_inflight`, so that the limit has no effect at other times.
     pub max_commits: u64,
-    /// While a deadline is pending, the log's last stamp trails the leader's clock by at most this many
-    /// milliseconds: so much can a crash of every node at once add to a time-to-live, beyond the outage itself.
+    /// Maximum lag, in milliseconds, of the log's last stamp behind the leader's clock while a
+    /// deadline is pending. A simultaneous crash of all nodes can extend a time-to-live by this
+    /// much, in addition to the outage itself.
     pub max_stamp_gap: u64,
 }
 

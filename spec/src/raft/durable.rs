@@ -1,4 +1,4 @@
-//! What a node must remember across a crash, and the writes that change it.
+//! The state that a node must retain across a crash, and the writes that change it.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -7,19 +7,20 @@ use serde::{Deserialize, Serialize};
 
 use super::{Entry, Index, Log, MAX_NUMBER, Members, NodeId, Position, Stamp, StateMachine, Term, in_range};
 
-/// The node's place in the elections (figure 3.1's `currentTerm` and `votedFor`).
+/// The node's election state (figure 3.1's `currentTerm` and `votedFor`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HardState {
     /// The latest term the node has seen.
     pub term: Term,
-    /// Whom it voted for in that term, if anyone.
+    /// The candidate that the node voted for in that term, if any.
     pub vote: Option<NodeId>,
 }
 
 /// The state machine as it was after the entry at `last`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Snapshot<S> {
-    /// The last entry that the state includes; [`Position::default`] for the state before the first entry.
+    /// The last entry that the state includes; [`Position::default`] for the state before the first
+    /// entry.
     pub last: Position,
     /// That entry's stamp.
     pub stamp: Stamp,
@@ -29,8 +30,8 @@ pub struct Snapshot<S> {
     pub machine: S,
 }
 
-/// A node's disk, as the protocol sees it. The model's disk *is* this type; the server's write-ahead log recovers
-/// exactly to it.
+/// A node's disk, as the protocol sees it. The model's disk *is* this type; the server's
+/// write-ahead log recovers exactly to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound(
     serialize = "S: Serialize, S::Command: Serialize",
@@ -45,7 +46,7 @@ pub struct Durable<S: StateMachine> {
     pub log: Log<S::Command>,
 }
 
-/// One write to the disk. A later write stands on the earlier ones, so the disk keeps their order.
+/// One write to the disk. Writes depend on earlier writes, so the disk must keep their order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound(
     serialize = "S: Serialize, S::Command: Serialize",
@@ -54,49 +55,54 @@ pub struct Durable<S: StateMachine> {
 pub enum Persist<S: StateMachine> {
     /// Replaces term and vote.
     HardState(HardState),
-    /// Removes whatever the log holds from the first of these entries on, then appends them all. Never empty.
+    /// Removes the log's entries from the index of the first of these entries on, then appends all
+    /// of these. Never empty.
     ///
-    /// A crash may leave any prefix of the entries behind, truncation included: what was removed conflicts with the
-    /// leader's log and so was never committed, and none of the new entries has been acknowledged yet.
+    /// A crash may leave any prefix of the entries, truncation included: the removed entries
+    /// conflict with the leader's log and so were never committed, and no new entry has been
+    /// acknowledged yet.
     Entries(Vec<Entry<S::Command>>),
-    /// Replaces the snapshot by one that a leader sent (§5.1). Of the log, what follows the snapshot stays if the log has the
-    /// snapshot's last entry; else nothing stays.
+    /// Replaces the snapshot by one that a leader sent (§5.1). The log keeps the entries after the
+    /// snapshot if it has the snapshot's last entry; otherwise it is emptied.
     ///
-    /// A crash in the middle may leave the new snapshot beside the old log: [`Durable::settle`] ends what was begun.
+    /// A crash during the write may leave the new snapshot with the old log: [`Durable::settle`]
+    /// completes the write.
     Snapshot(Arc<Snapshot<S>>),
     /// Removes the log's entries up to this index, all of which the snapshot includes.
     Compact(Index),
 }
 
 impl<S: StateMachine> Snapshot<S> {
-    /// Whether it has no number beyond [`MAX_NUMBER`].
+    /// Whether no number in it is greater than [`MAX_NUMBER`].
     pub fn in_range(&self) -> bool {
         self.last.in_range() && in_range([self.stamp.0]) && self.machine.in_range()
     }
 }
 
 impl<S: StateMachine> Durable<S> {
-    /// Whether it has no number that a node cannot have come to, far beyond [`MAX_NUMBER`]; the log's end has the log's greatest. A
-    /// driver does not start from a disk that has (R37).
+    /// Whether no number in it is far beyond [`MAX_NUMBER`], where no node can have arrived; the
+    /// log's last entry has the log's greatest numbers. A driver does not start from a disk with
+    /// such a number (R37).
     pub fn in_range(&self) -> bool {
         let Position { term, index } = self.log.last();
         let numbers = [self.hard.term.0, term.0, index.0, self.log.last_stamp().0];
         numbers.into_iter().all(|number| number < 2 * MAX_NUMBER) && self.snapshot.in_range()
     }
 
-    /// A blank disk under a state machine's first state: of a founding member, or, if `members` is empty, of a server that is
-    /// yet to hear of its cluster.
+    /// A blank disk with the state machine's initial state: of a founding member or, if `members`
+    /// is empty, of a server that has not heard from its cluster yet.
     pub fn blank(machine: S, members: Members) -> Durable<S> {
         let (last, stamp, members) = (Position::default(), Stamp::default(), Arc::new(members));
         let log = Log::starting_at(last, stamp, Arc::clone(&members));
         Durable { hard: HardState::default(), snapshot: Snapshot { last, stamp, members, machine }, log }
     }
 
-    /// The state after the entry at `through`: the snapshot with the entries after it applied. A driver takes it as its
-    /// next snapshot, if it has carried out the [`Output::Applied`](super::Output::Applied) of `through`.
+    /// The state after the entry at `through`: the snapshot with the entries after it applied. A
+    /// driver uses it as its next snapshot, after it has carried out the
+    /// [`Output::Applied`](super::Output::Applied) of `through`.
     ///
     /// # Panics
-    /// If the snapshot is later, or the log ends before.
+    /// If the snapshot is later than `through`, or the log ends before it.
     pub fn snapshot_at(&self, through: Index) -> Snapshot<S> {
         let Snapshot { mut last, mut stamp, ref machine, .. } = self.snapshot;
         assert!(last.index <= through, "a snapshot never goes back");
@@ -110,9 +116,10 @@ impl<S: StateMachine> Durable<S> {
         Snapshot { last, stamp, members, machine }
     }
 
-    /// Brings the log into line with the snapshot, as every start does: one that does not have the snapshot's last entry
-    /// begins after it. So does one in which the members changed on the way to that entry: a disk need not have kept who they
-    /// were before, for nobody will ask.
+    /// Makes the log consistent with the snapshot, as every start does. A log without the
+    /// snapshot's last entry restarts after that entry. So does a log in which the members changed
+    /// before that entry: the disk may not hold the members before the change, and nothing asks for
+    /// them.
     pub fn settle(&mut self) {
         let Snapshot { last, stamp, ref members, .. } = self.snapshot;
         if self.log.base().index > last.index {
@@ -128,8 +135,8 @@ impl<S: StateMachine> Durable<S> {
     /// Executes one write.
     ///
     /// # Panics
-    /// If the entries leave a gap after the log, or reach into its base, or the log were to lose what the snapshot does not
-    /// include: such a write was never asked for.
+    /// If the entries leave a gap after the log or reach into its base, or if the log would lose
+    /// entries that the snapshot does not include: no node outputs such a write.
     pub fn apply(&mut self, write: &Persist<S>) {
         match write {
             Persist::HardState(hard) => self.hard = *hard,
@@ -164,7 +171,7 @@ mod tests {
     use super::{Durable, Persist, Snapshot};
     use crate::raft::{Entry, Index, Log, Members, NodeId, Payload, Position, Stamp, StateMachine, Term};
 
-    /// Remembers when what was applied.
+    /// Records the stamp and payload of each entry applied.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     struct WriteHistory(Vec<(u64, Option<u8>)>);
 
@@ -222,7 +229,7 @@ mod tests {
 
     #[test]
     #[should_panic = "a snapshot never goes back"]
-    fn no_snapshot_is_taken_of_the_past() {
+    fn snapshot_before_the_last_one_panics() {
         let mut disk = disk();
         disk.snapshot = disk.snapshot_at(Index(3));
         disk.snapshot_at(Index(2));
@@ -230,17 +237,17 @@ mod tests {
 
     #[test]
     #[should_panic = "the log reaches as far as the new snapshot"]
-    fn no_snapshot_is_taken_of_the_future() {
+    fn snapshot_past_the_end_of_the_log_panics() {
         disk().snapshot_at(Index(5));
     }
 
     #[test]
     #[should_panic = "what no snapshot includes is never removed"]
-    fn the_log_does_not_give_way_to_nothing() {
+    fn compaction_past_the_snapshot_panics() {
         disk().apply(&Persist::Compact(Index(1)));
     }
 
-    /// A write of a snapshot, whole, and in two halves with a crash in between.
+    /// Writes a snapshot: completely, and in two halves with a crash in between.
     #[test]
     fn a_log_that_has_the_snapshots_end_keeps_what_follows() {
         for (snapshot, kept) in [(snapshot(2, 1), 2), (snapshot(4, 2), 0), (snapshot(4, 3), 0), (snapshot(9, 3), 0)] {
@@ -261,7 +268,7 @@ mod tests {
 
     #[test]
     #[should_panic = "a snapshot never goes back"]
-    fn no_snapshot_takes_a_later_ones_place() {
+    fn older_snapshot_never_replaces_a_later_one() {
         let mut disk = disk();
         disk.snapshot = disk.snapshot_at(Index(4));
         disk.apply(&Persist::Snapshot(Arc::new(snapshot(4, 2))));
@@ -279,7 +286,8 @@ mod tests {
         assert_eq!(shape(&disk), (3, 3, 0));
     }
 
-    /// The one of a snapshot that is not there is left as it is, for whoever reads the disk to see.
+    /// A log whose base lies after the snapshot is left as it is, so that an inspection of the disk
+    /// shows it.
     #[test]
     fn a_log_that_begins_with_the_snapshot_has_its_members_and_one_that_begins_later_is_left_alone() {
         let mut disk = disk();
@@ -291,7 +299,7 @@ mod tests {
         }
     }
 
-    /// Who the members were before the change is nowhere but in the log's beginning, and that need not be on the disk.
+    /// Only the start of the log holds the members before the change, and the disk may lack it.
     #[test]
     fn a_log_in_which_the_members_changed_before_the_snapshot_begins_with_it() {
         let members = |count| Arc::new(Members::of((1..=count).map(NodeId)));

@@ -1,4 +1,5 @@
-//! Elections (§3.4), with PreVote (§9.6), CheckQuorum (§6.2) and the live leader's protection (§4.2.3).
+//! Elections (§3.4), with PreVote (§9.6), CheckQuorum (§6.2) and the live leader's protection
+//! (§4.2.3).
 //!
 //! ```text
 //!             election timeout            majority would            majority voted
@@ -17,8 +18,9 @@ use super::role::Leadership;
 use super::{Body, DropReason, HardState, Node, NodeId, Output, Payload, Position, Role, StateMachine};
 
 impl<S: StateMachine> Node<S> {
-    /// The election timer ran out. A leader checks that a quorum still answers it; everybody else has heard from no
-    /// leader for that long, and a voter asks whether an election could be won.
+    /// Handles the expiry of the election timer. A leader checks that a quorum still answers it;
+    /// any other node has heard from no leader for that long, and starts a pre-vote if it
+    /// may campaign.
     pub(super) fn on_election_timeout(&mut self, out: &mut Vec<Output<S>>) {
         if let Role::Leader(leadership) = &mut self.role {
             let (id, members) = (self.config.id, self.log.members());
@@ -39,13 +41,14 @@ impl<S: StateMachine> Node<S> {
         }
     }
 
-    /// Would this node vote for `from`? No term or vote changes. That no leader is alive was checked before.
+    /// Answers a pre-vote request. Changes neither term nor vote. The caller has checked that no
+    /// leader is known to be alive.
     pub(super) fn on_pre_vote(&mut self, from: NodeId, last: Position, out: &mut Vec<Output<S>>) {
         let granted = last.is_up_to_date_with(self.log.last());
         self.send(from, Body::PreVoteReply { granted }, out);
     }
 
-    /// Somebody would vote for this node, or would not.
+    /// Counts a peer's answer to a pre-vote request.
     pub(super) fn on_pre_vote_reply(&mut self, from: NodeId, granted: bool, out: &mut Vec<Output<S>>) {
         let members = Arc::clone(self.log.members());
         let Role::PreCandidate { grants } = &mut self.role else {
@@ -59,8 +62,8 @@ impl<S: StateMachine> Node<S> {
         }
     }
 
-    /// A candidate of this term asks for the vote. One vote a term, to a log at least as up-to-date as our own, and
-    /// durable before it is given.
+    /// Handles a vote request of a candidate of this term: grants one vote per term, to a log at
+    /// least as up-to-date as the voter's own, durable before the reply is sent.
     pub(super) fn on_request_vote(&mut self, from: NodeId, last: Position, out: &mut Vec<Output<S>>) {
         let free = self.hard.vote.is_none_or(|vote| vote == from);
         let granted = free && last.is_up_to_date_with(self.log.last());
@@ -71,7 +74,7 @@ impl<S: StateMachine> Node<S> {
         self.send(from, Body::RequestVoteReply { granted }, out);
     }
 
-    /// Somebody voted for this node in this term, or refused to.
+    /// Counts a peer's vote, or ignores its refusal.
     pub(super) fn on_request_vote_reply(&mut self, from: NodeId, granted: bool, out: &mut Vec<Output<S>>) {
         let members = Arc::clone(self.log.members());
         let Role::Candidate { votes } = &mut self.role else {
@@ -94,7 +97,7 @@ impl<S: StateMachine> Node<S> {
         self.send_to_voters(&Body::PreVote { last: self.log.last() }, out);
     }
 
-    /// Campaigns; on the leader's request if it is a `transfer`.
+    /// Starts a campaign; `transfer` marks one that the leader requested.
     pub(super) fn become_candidate(&mut self, transfer: bool, out: &mut Vec<Output<S>>) {
         self.set_hard_state(HardState { term: self.term().next(), vote: Some(self.id()) }, out);
         self.role = Role::Candidate { votes: BTreeSet::from([self.id()]) };
@@ -105,8 +108,8 @@ impl<S: StateMachine> Node<S> {
         self.send_to_voters(&Body::RequestVote { last: self.log.last(), transfer }, out);
     }
 
-    /// A new leader appends a no-op at once: entries of earlier terms are committed only together with one of its
-    /// own (§3.6.2), and nobody may have to wait for a client to bring it.
+    /// A new leader appends a no-op at once: entries of earlier terms are committed only together
+    /// with one of its own term (§3.6.2), and that must not depend on a client's proposal.
     fn become_leader(&mut self, out: &mut Vec<Output<S>>) {
         self.role = Role::Leader(Leadership::default());
         self.track_members();

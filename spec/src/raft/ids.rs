@@ -1,4 +1,4 @@
-//! The numbers of the protocol, each in a type of its own, so that one cannot stand where another belongs.
+//! The numbers of the protocol, each with its own type, so that the compiler rejects mix-ups.
 
 use core::fmt;
 
@@ -20,18 +20,19 @@ macro_rules! number {
 }
 pub(crate) use number;
 
-/// A node's identity in its cluster. It belongs to one disk, and is never used again: behind it could be a disk that has
-/// forgotten its votes. The protocol only compares identities.
+/// A node's identity in its cluster. It belongs to one disk and is never reused: a new disk would
+/// not hold the old one's votes. The protocol only compares identities.
 ///
-/// An identity is made of the **number** that the operator chose (the low 16 bits) and a **generation** (the high 16 bits). The
-/// generation is 0 at first, and grows by one each time the server comes back without its disk
-/// ([`Change::Replace`](super::Change::Replace)). Shown as the number, with the generation behind a dot if it is not 0: `3`,
-/// `3.1`.
+/// An identity consists of the **number** that the operator chose (the low 16 bits) and a
+/// **generation** (the high 16 bits). The generation starts at 0 and grows by one each time the
+/// server returns without its disk ([`Change::Replace`](super::Change::Replace)). Displayed as the
+/// number, followed by a dot and the generation if that is not 0: `3`, `3.1`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub u32);
 
 number! {
-    /// An election term (§3.3): a logical clock that counts leaderships. 0 is before the first election.
+    /// An election term (§3.3): a logical clock that counts leaderships. 0 is before the first
+    /// election.
     Term(u64)
 }
 
@@ -41,30 +42,31 @@ number! {
 }
 
 number! {
-    /// A moment of cluster time, in milliseconds since the cluster's first leader. It passes only while a leader
-    /// measures it, and never faster than real time (docs/protocol.md, "Cluster time").
+    /// A moment of cluster time, in milliseconds since the cluster's first leader. It passes only
+    /// while a leader measures it, and never faster than real time (docs/protocol.md, "Cluster
+    /// time").
     Stamp(u64)
 }
 
 number! {
-    /// The number of a leader's round of confirmation, in its term. 0 is before the first.
+    /// The number of a leader's ReadIndex round, in its term. 0 is before the first round.
     ReadRound(u64)
 }
 
 number! {
-    /// A read, as the driver calls it. Means nothing to the protocol.
+    /// The driver's name for a read. Means nothing to the protocol.
     ReadId(u64)
 }
 
-/// The greatest number that a node takes from a peer or a client (R37). Its own numbers go on from there by single steps, so
-/// none overflows.
+/// The greatest number that a node accepts from a peer or a client (R37). A node increments its own
+/// numbers from there by single steps, so none overflows.
 pub const MAX_NUMBER: u64 = 1 << 62;
 
-/// The furthest that a message's term may be ahead of a node's own, unless the node has no past (R37). One false message may
-/// not use up the terms that there are: nobody could be elected any more.
+/// The maximum by which a message's term may exceed a node's own, unless the node has no history
+/// (R37). Otherwise one false message could exhaust the terms and so prevent every later election.
 pub const MAX_TERM_ADVANCE: u64 = 1 << 32;
 
-/// Whether none of them is greater than [`MAX_NUMBER`].
+/// Whether none of the numbers is greater than [`MAX_NUMBER`].
 pub(crate) fn in_range<const N: usize>(numbers: [u64; N]) -> bool {
     numbers.into_iter().all(|number| number <= MAX_NUMBER)
 }
@@ -80,12 +82,12 @@ impl NodeId {
         (self.0 & 0xFFFF) as u16
     }
 
-    /// How often the server of this number has come back without its disk.
+    /// How often the server with this number has returned without its disk.
     pub fn generation(self) -> u16 {
         (self.0 >> 16) as u16
     }
 
-    /// The same number in its next generation, if there is another one.
+    /// The same number in its next generation; `None` after the last generation.
     pub fn next_generation(self) -> Option<NodeId> {
         Some(NodeId::new(self.number(), self.generation().checked_add(1)?))
     }
@@ -123,7 +125,7 @@ impl Index {
 }
 
 impl Stamp {
-    /// This moment plus `milliseconds`; the end of time is not passed.
+    /// This moment plus `milliseconds`, saturating.
     pub fn plus(self, milliseconds: u64) -> Stamp {
         Stamp(self.0.saturating_add(milliseconds))
     }

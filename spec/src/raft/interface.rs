@@ -1,20 +1,24 @@
-//! The two doors of a node: everything that can happen to it, and everything it can ask for.
+//! The interface of a node: its inputs and its outputs.
 //!
-//! # What the driver owes
+//! # Obligations of the driver
 //!
 //! Hand each input to [`Node::step`](super::Node::step), then carry out its outputs **in order**:
 //!
-//! 1. [`Output::Persist`] is a barrier: what stands after it waits until it is durable. What stands before it need
-//!    not wait, which is why a leader's AppendEntries leave before its own fsync.
-//! 2. Several steps may be taken before any output is carried out. Their lists are then one list, and all the writes
-//!    in it may be made durable by one sync at the place of the first: that only delays what stood between them.
-//! 3. A write that fails, or may have failed, ends the process. Nothing after it is ever carried out.
-//! 4. It may write a snapshot at any time: the last one with the durable entries after it applied
-//!    ([`Durable::snapshot_at`](super::Durable::snapshot_at)), up to one whose [`Output::Applied`] it has carried out. Not
-//!    up to one that the node may have committed since: the disk may have another in its place until the write that
-//!    stands before the `Applied` is done. Only when the snapshot is durable the driver says so ([`Input::Compact`]).
-//! 5. Messages may be delayed, repeated, reordered or dropped as the network pleases, timers may fire early, late or
-//!    never, inputs may come in any order: none of it can break safety, only progress.
+//! 1. [`Output::Persist`] is a barrier: the outputs after it wait until it is durable. The outputs
+//!    before it need not wait, which is why a leader's AppendEntries leave before its own fsync.
+//! 2. Several steps may be taken before any output is carried out. Their lists are then
+//!    concatenated, and one sync at the place of the first write may make all their writes durable:
+//!    that only delays the outputs in between.
+//! 3. A write that fails, or may have failed, ends the process. No output after it is ever carried
+//!    out.
+//! 4. The driver may write a snapshot at any time: the previous snapshot with the durable entries
+//!    after it applied ([`Durable::snapshot_at`](super::Durable::snapshot_at)), up to an entry
+//!    whose [`Output::Applied`] it has carried out. It must not include entries that the node may
+//!    have committed since: until the write before the `Applied` is done, the disk may hold other
+//!    entries at these indexes. The driver reports the snapshot ([`Input::Compact`]) only when it
+//!    is durable.
+//! 5. Messages may be delayed, repeated, reordered or dropped, timers may fire early, late or
+//!    never, and inputs may come in any order: this can prevent progress, but never break safety.
 
 use alloc::vec::Vec;
 
@@ -22,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Change, Index, Message, NodeId, Payload, Persist, ReadId, Refusal, Stamp, StateMachine, Term};
 
-/// Everything that can happen to a node. Whatever is not deterministic is here.
+/// The inputs of a node. They carry everything that is not deterministic.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound(
     serialize = "S: Serialize, S::Command: Serialize",
@@ -31,113 +35,121 @@ use super::{Change, Index, Message, NodeId, Payload, Persist, ReadId, Refusal, S
 pub enum Input<S: StateMachine> {
     /// A message from a peer.
     Receive(Message<S>),
-    /// Clients ask for these, in this order. Answered by exactly one [`Output::Accepted`] or [`Output::Refused`].
+    /// Clients propose these entries, in this order. Answered by exactly one [`Output::Accepted`]
+    /// or [`Output::Refused`].
     Propose(Vec<Payload<S::Command>>),
-    /// Somebody wants to read what is true now (§6.4). Answered by [`Output::ReadReady`] or [`Output::ReadRefused`]; not at all
-    /// if the node stops leading first.
+    /// A client requests a linearizable read (§6.4). Answered by [`Output::ReadReady`] or
+    /// [`Output::ReadRefused`]; not answered if the node stops leading first.
     Read(ReadId),
-    /// An operator wants to change the members (§4). Answered by exactly one [`Output::Accepted`] or
-    /// [`Output::ChangeRefused`]. It is done when its entry is committed.
+    /// An operator requests a membership change (§4). Answered by exactly one [`Output::Accepted`]
+    /// or [`Output::ChangeRefused`]. The change is complete when its entry is committed.
     Change(Change),
-    /// An operator wants the leader to hand over (§3.10): to this voter, or to the one that is most up to date. Done when
-    /// another node leads; given up after an election timeout.
+    /// An operator requests a leadership transfer (§3.10): to this voter, or to the most up-to-date
+    /// one. Complete when another node leads; abandoned after an election timeout.
     Transfer(Option<NodeId>),
-    /// The election timer ran out. For a leader this is the time to see whether a quorum still answers.
+    /// The election timer ran out. A leader then checks whether a quorum still answers.
     ElectionTimeout,
-    /// The heartbeat timer ran out. Means something to a leader only.
+    /// The heartbeat timer ran out. Ignored unless the node leads.
     HeartbeatTimeout,
-    /// The node's monotonic clock advanced by so many milliseconds since it last said so. Rounded down, never up.
+    /// The node's monotonic clock advanced by this many milliseconds since its last report. Rounded
+    /// down, never up.
     ClockAdvanced(u64),
-    /// A durable snapshot includes everything up to this index, perhaps more: the log need not have that any longer.
-    /// Nothing that is not committed here, nothing that the snapshot does not include.
+    /// A durable snapshot includes everything up to this index, or more: the log need not hold
+    /// these entries any longer. The index must be committed here, and included in the snapshot.
     Compact(Index),
 }
 
-/// Everything a node can ask for. The order of a list of outputs is a contract: see the [module](self).
+/// The outputs of a node. The order of a list of outputs is a contract: see the [module](self).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Output<S: StateMachine> {
-    /// Make this durable before going on to the next output.
+    /// Make this write durable before the next output.
     Persist(Persist<S>),
-    /// Send this to its recipient, once, perhaps.
+    /// Send this message to its recipient. At most once; it may be lost.
     Send(Message<S>),
-    /// The proposals stand in the log from `first` on, one entry each. They are committed when
-    /// [`Output::Applied`] names their index *with this term*; if it names another term, they are lost.
+    /// The proposals are in the log from `first` on, one entry each. They are committed when
+    /// [`Output::Applied`] names their index *with this term*; if it names another term, they are
+    /// lost.
     Accepted {
         /// The first proposal's index.
         first: Index,
         /// The term of all of them.
         term: Term,
     },
-    /// The proposals were not taken: this node does not lead, or is about to hand over.
+    /// The proposals were rejected: this node does not lead, or is transferring its leadership.
     Refused {
-        /// Who does or will, as far as it knows.
+        /// The current or next leader, as far as this node knows.
         leader: Option<NodeId>,
     },
-    /// The change of the members was not taken, and why.
+    /// The membership change was rejected, with the reason.
     ChangeRefused(Refusal),
-    /// The leadership is not handed over: this node does not lead, or there is no such voter to hand it to.
+    /// The transfer was rejected: this node does not lead, or there is no such voter.
     TransferRefused {
-        /// Who leads, as far as this node knows.
+        /// The leader, as far as this node knows.
         leader: Option<NodeId>,
     },
-    /// The state machine, as it is here now, has everything that was acknowledged before the read was asked for.
+    /// The state machine of this node includes everything that was acknowledged before the read was
+    /// requested.
     ReadReady(ReadId),
-    /// This node does not lead: what it has may be old.
+    /// This node does not lead: its state may be stale.
     ReadRefused {
-        /// Which read.
+        /// The rejected read.
         id: ReadId,
-        /// Who leads, as far as this node knows.
+        /// The leader, as far as this node knows.
         leader: Option<NodeId>,
     },
-    /// An entry is committed and was applied. Comes once for each index, in order; after a restart from the
-    /// snapshot's on again. What a snapshot covers that was [installed](Persist::Snapshot) is left out.
+    /// An entry is committed and was applied. Output once per index, in order; after a restart
+    /// again from the snapshot on. Entries covered by an [installed](Persist::Snapshot) snapshot
+    /// are skipped.
     Applied {
         /// The entry's index.
         index: Index,
         /// The entry's term.
         term: Term,
-        /// When it happened, in cluster time.
+        /// The cluster time at which it happened.
         stamp: Stamp,
-        /// What it did.
+        /// The effect of the entry.
         outcome: S::Outcome,
     },
-    /// Send the newest durable snapshot to this follower ([`Body::InstallSnapshot`](super::Body::InstallSnapshot)): what
-    /// it lacks is no longer in the log. Asked for again with each heartbeat until the follower has it, so one that is on its way
-    /// already is enough.
+    /// Send the newest durable snapshot to this follower
+    /// ([`Body::InstallSnapshot`](super::Body::InstallSnapshot)): the log no longer has the entries
+    /// that the follower lacks. Repeated with each heartbeat until the follower has it, so the
+    /// driver ignores it while a snapshot is in flight.
     SendSnapshot {
-        /// To whom.
+        /// The recipient.
         to: NodeId,
-        /// In which term.
+        /// The leader's term.
         term: Term,
     },
-    /// A follower rejected an entry that it had acknowledged in this term: its disk has gone back. It counts for nothing until
-    /// it acknowledges again, and is sent what it lacks. For an operator to hear of.
+    /// A follower rejected an entry that it had acknowledged in this term: its disk has lost data.
+    /// The follower does not count until it acknowledges again, and is sent what it lacks. To be
+    /// reported to the operator.
     LostEntries {
-        /// Which follower.
+        /// The follower.
         follower: NodeId,
-        /// Up to where it had acknowledged the log.
+        /// The last index that it had acknowledged.
         acknowledged: Index,
     },
-    /// Start the election timer afresh, with a new random duration. It fires once.
+    /// Restart the election timer with a new random duration. It fires once.
     ArmElectionTimer,
-    /// Start the heartbeat timer afresh. It fires once.
+    /// Restart the heartbeat timer. It fires once.
     ArmHeartbeatTimer,
-    /// A message was dropped, and why. For metrics and logs.
+    /// A message was dropped. For metrics and logs.
     Dropped {
-        /// Who sent it.
+        /// The sender.
         from: NodeId,
-        /// What was wrong with it.
+        /// The reason.
         reason: DropReason,
     },
 }
 
-/// Why a message was dropped. Everything but [`Malformed`](DropReason::Malformed) and
-/// [`UnknownPeer`](DropReason::UnknownPeer) is everyday.
+/// Why a message was dropped. All reasons but [`Malformed`](DropReason::Malformed) and
+/// [`UnknownPeer`](DropReason::UnknownPeer) are normal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DropReason {
-    /// It is not for this node, or answers what was never asked of its sender.
+    /// The message is not for this node, or is a reply from a node to which the leader sent no
+    /// request.
     UnknownPeer,
-    /// A reply from an earlier term, or to a question that is no longer open.
+    /// A reply from an earlier term, or to a request that is no longer open.
     Stale,
     /// A request for a vote while this node hears from a leader, or is one (§4.2.3).
     LeaderKnown,

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Index, Members, Stamp, Term, in_range};
 
-/// Where an entry stands: its index and the term in which a leader created it. By the Log Matching property this
-/// names the entry, and everything before it, across the whole cluster.
+/// The position of an entry: its index and the term in which a leader created it. By the Log
+/// Matching property this identifies the entry, and everything before it, across the whole cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Position {
     /// The term of the leader that created the entry.
@@ -19,8 +19,8 @@ pub struct Position {
 }
 
 impl Position {
-    /// Whether a log that ends here is at least as up-to-date as one that ends at `other` (§3.6.1): the later term
-    /// wins, and within one term the longer log.
+    /// Whether a log that ends here is at least as up-to-date as one that ends at `other` (§3.6.1):
+    /// the later term wins, and within one term the longer log.
     pub fn is_up_to_date_with(self, other: Position) -> bool {
         (self.term, self.index) >= (other.term, other.index)
     }
@@ -30,14 +30,14 @@ impl Position {
     }
 }
 
-/// What an entry asks the state machine to do.
+/// What an entry does to the state machine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Payload<C> {
-    /// Nothing but let time pass: a new leader's first entry, an expiry.
+    /// Only advances time: a new leader's first entry, or an expiry.
     Noop,
     /// A client's command.
     Command(C),
-    /// The cluster has these members from here on (§4.1). To the state machine a no-op.
+    /// Changes the cluster's members from this entry on (§4.1). A no-op to the state machine.
     Members(Arc<Members>),
 }
 
@@ -46,11 +46,11 @@ pub enum Payload<C> {
 pub struct Entry<C> {
     /// The term of the leader that created it.
     pub term: Term,
-    /// Its place in the log.
+    /// Its index in the log.
     pub index: Index,
     /// The cluster time at which it happens. Never less than the stamp of the entry before it.
     pub stamp: Stamp,
-    /// What it does.
+    /// The content.
     pub payload: Payload<C>,
 }
 
@@ -61,11 +61,13 @@ impl<C> Entry<C> {
     }
 }
 
-/// The entries after a base. The base is the last entry that a snapshot replaced, or [`Position::default`] when none
-/// was: everything up to it is committed and applied, and its entries are gone.
+/// The entries after a base. The base is the last entry that a snapshot replaced, or
+/// [`Position::default`] without a snapshot: everything up to it is committed and applied, and its
+/// entries are removed.
 ///
-/// Invariants, asserted where entries come in: indexes follow one another without a gap from `base.index + 1`; terms
-/// and stamps never decrease. The log knows which of its entries changed the members, for those are in force at once.
+/// Invariants, asserted when entries are added: indexes are contiguous from `base.index + 1`; terms
+/// and stamps never decrease. The log tracks which of its entries changed the members, because a
+/// change is in force at once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Log<C> {
     base: Position,
@@ -82,7 +84,8 @@ impl<C> Default for Log<C> {
 }
 
 impl<C> Log<C> {
-    /// An empty log whose first entry will follow `base`, stamped `base_stamp` or later, in a cluster of `members`.
+    /// An empty log whose first entry will follow `base`, stamped `base_stamp` or later, in a
+    /// cluster of `members`.
     pub fn starting_at(base: Position, base_stamp: Stamp, members: Arc<Members>) -> Log<C> {
         Log { base, base_stamp, members: vec![(base.index, members)], entries: Vec::new() }
     }
@@ -112,7 +115,7 @@ impl<C> Log<C> {
         &self.latest_members().1
     }
 
-    /// Since which index they are: that of the entry that changed them, or of the base.
+    /// The index of the entry that set the current members, or of the base.
     pub fn members_since(&self) -> Index {
         self.latest_members().0
     }
@@ -123,8 +126,9 @@ impl<C> Log<C> {
         &earlier.expect("the log begins before the index").1
     }
 
-    /// For a log that was read back from where its members are unknown: as of the entry at `index` they are these. If they
-    /// changed on the way there, it is unknown what they were before, and the log begins there.
+    /// Sets the members as of the entry at `index`, for a log that was read back without them. If a
+    /// change precedes that entry, the members before the change are unknown, and the log restarts
+    /// at the entry.
     ///
     /// # Panics
     /// If the log does not reach to the index.
@@ -136,7 +140,7 @@ impl<C> Log<C> {
         self.members[0].1 = Arc::clone(members);
     }
 
-    /// Where the members change, as it is listed, the base first.
+    /// The indexes at which the members change, the base first.
     pub(crate) fn changes_listed(&self) -> impl Iterator<Item = Index> + Clone {
         self.members.iter().map(|(since, _)| *since)
     }
@@ -166,7 +170,8 @@ impl<C> Log<C> {
         if index == self.base.index { Some(self.base_stamp) } else { self.get(index).map(|entry| entry.stamp) }
     }
 
-    /// At most `limit` entries from `from` on. Empty if `from` is at or before the base, or past the end.
+    /// At most `limit` entries from `from` on. Empty if `from` is at or before the base, or past
+    /// the end.
     pub fn slice(&self, from: Index, limit: usize) -> &[Entry<C>] {
         let Some(offset) = from.0.checked_sub(self.base.index.0 + 1) else { return &[] };
         let start = usize::try_from(offset).unwrap_or(usize::MAX).min(self.entries.len());
@@ -174,8 +179,8 @@ impl<C> Log<C> {
         &self.entries[start..end]
     }
 
-    /// The first index of the run of entries that share the term of the entry at `index`, as far back as the log
-    /// reaches.
+    /// The first index of the run of entries that share the term of the entry at `index`, as far
+    /// back as the log reaches.
     pub fn first_index_of_term_at(&self, index: Index) -> Index {
         let term = self.term_at(index).expect("the log reaches the index");
         let end = self.offset(index.next());
@@ -201,10 +206,10 @@ impl<C> Log<C> {
         self.entries.push(entry);
     }
 
-    /// Removes the entry at `from` and all after it (§3.5: a follower's conflicting entries give way).
+    /// Removes the entry at `from` and all after it (§3.5: a follower removes conflicting entries).
     ///
     /// # Panics
-    /// If that would reach into the base, which is committed.
+    /// If the truncation would reach into the base, which is committed.
     pub fn truncate(&mut self, from: Index) {
         assert!(from > self.base.index, "what a snapshot covers is committed and never truncated");
         let keep = self.offset(from);
@@ -212,10 +217,11 @@ impl<C> Log<C> {
         self.members.retain(|(since, _)| *since < from);
     }
 
-    /// Removes the entries up to `through`, which becomes the base: a snapshot includes them.
+    /// Removes the entries up to `through`, which becomes the base, because a snapshot includes
+    /// them.
     ///
     /// # Panics
-    /// If the log ends before `through`. What is gone already may be asked for again.
+    /// If the log ends before `through`. Entries that are already removed may be named again.
     pub fn compact(&mut self, through: Index) {
         if through <= self.base.index {
             return;
@@ -229,20 +235,20 @@ impl<C> Log<C> {
         self.entries.drain(..gone);
     }
 
-    /// The entries, to be put into an order that no log has.
+    /// Mutable entries, for tests of logs in an invalid order.
     #[cfg(test)]
     pub(super) fn entries_mut(&mut self) -> &mut Vec<Entry<C>> {
         &mut self.entries
     }
 
-    /// How many entries stand before `index`, if the log reaches so far.
+    /// The number of entries before `index`; `None` past the end of the log.
     fn offset(&self, index: Index) -> usize {
         let count = index.0.saturating_sub(self.base.index.0 + 1);
         usize::try_from(count).unwrap_or(usize::MAX)
     }
 }
 
-/// Whether `entry` may stand right after an entry at `last`, stamped `stamp`.
+/// Whether `entry` may directly follow an entry at `last` with the stamp `stamp`.
 pub(crate) fn follows<C>(last: Position, stamp: Stamp, entry: &Entry<C>) -> bool {
     entry.index == last.index.next() && entry.term >= last.term && entry.stamp >= stamp
 }
@@ -310,7 +316,7 @@ mod tests {
         }
     }
 
-    /// The base may be of the same term, but it is no entry that could be asked for.
+    /// The base may be of the same term, but it is not an entry of the log.
     #[test]
     fn run_of_a_term_is_found_from_both_ends() {
         let log = log();

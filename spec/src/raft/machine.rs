@@ -1,32 +1,34 @@
-//! What Raft asks of the state machine it replicates.
+//! The interface between Raft and the state machine it replicates.
 
 use core::fmt::Debug;
 use core::hash::Hash;
 
 use super::{Payload, Stamp};
 
-/// A deterministic state machine: equal states given equal entries give equal states and equal outcomes.
+/// A deterministic state machine: equal states given equal entries give equal states and equal
+/// outcomes.
 ///
-/// It never reads a clock. The time at which an entry happens is the entry's stamp, the same on every replica, and
-/// stamps never decrease from one call to the next.
+/// It never reads a clock. The time at which an entry happens is the entry's stamp, the same on
+/// every replica, and stamps never decrease from one call to the next.
 pub trait StateMachine: Clone + Eq + Hash + Debug {
-    /// What clients ask for; the content of a log entry.
+    /// A client's command; the content of a log entry.
     type Command: Clone + Eq + Hash + Debug;
-    /// What an entry did: the answer to whoever asked, and events for whoever watches.
+    /// The effect of an entry: the reply to the proposer, and events for observers.
     type Outcome: Clone + Eq + Hash + Debug;
 
-    /// Executes `command` at the moment `at`. Infallible: a client's mistake is an outcome.
+    /// Executes `command` at the moment `at`. Infallible: an invalid command produces an outcome.
     fn apply(&mut self, at: Stamp, command: &Self::Command) -> Self::Outcome;
 
-    /// Lets time pass to `at` without a command: a no-op entry. What is due may take several of them.
+    /// Advances time to `at` without a command: a no-op entry. Several may be needed for everything
+    /// that is due.
     fn advance(&mut self, at: Stamp) -> Self::Outcome;
 
-    /// Whether no number that it counts on from is beyond [`MAX_NUMBER`](super::MAX_NUMBER).
+    /// Whether none of its counters is beyond [`MAX_NUMBER`](super::MAX_NUMBER).
     fn in_range(&self) -> bool {
         true
     }
 
-    /// Executes an entry: its stamp, and what it does.
+    /// Executes an entry's payload at the entry's stamp.
     fn apply_payload(&mut self, at: Stamp, payload: &Payload<Self::Command>) -> Self::Outcome {
         match payload {
             Payload::Noop | Payload::Members(_) => self.advance(at),
@@ -34,7 +36,8 @@ pub trait StateMachine: Clone + Eq + Hash + Debug {
         }
     }
 
-    /// The earliest moment *after* which time alone changes the state; `None` if it never will. The leader appends
-    /// no-ops from when its clock has passed this moment until it is a later one.
+    /// The earliest moment *after* which time alone changes the state; `None` if there is none.
+    /// Once its clock has passed this moment, the leader appends no-ops until the moment lies in
+    /// the future.
     fn next_deadline(&self) -> Option<Stamp>;
 }

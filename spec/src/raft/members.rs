@@ -1,8 +1,9 @@
-//! Who belongs to the cluster (§4): a log entry like any other, but in force as soon as it stands in a log.
+//! The cluster's members (§4): set by a log entry like any other, but in force as soon as a log has
+//! the entry.
 //!
-//! A server that replicates, learns or votes is a member. Members change one at a time (`Node::on_change` in
-//! [`membership`](super::membership) says when), so that any majority of the members before meets any majority of the
-//! members after: there is no moment at which two leaders could be elected by two sets that do not meet (§4.1).
+//! A server that replicates, learns or votes is a member. Members change one server at a time (see
+//! `Node::on_change` in [`membership`](super::membership)), so that any majority before the change
+//! overlaps any majority after it: two disjoint sets can never elect two leaders (§4.1).
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::NodeId;
 
-/// Where the other nodes reach a member. Means nothing to the protocol, which only carries it along.
+/// The address at which the other nodes reach a member. The protocol does not interpret it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Address(Arc<str>);
 
@@ -35,87 +36,92 @@ impl fmt::Display for Address {
     }
 }
 
-/// What a member is there for.
+/// The function of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Standing {
-    /// It is sent everything, and counts for nothing: neither commits nor elections depend on it (§4.2.1).
+    /// Receives everything and does not count: neither commits nor elections depend on it (§4.2.1).
     Learner,
-    /// It votes, and what a majority of the voters has is committed.
+    /// Votes, and counts towards the majority that commits entries.
     Voter,
-    /// It replaces a voter that has lost its disk: a learner that the leader promotes by itself, as soon as it has caught up.
+    /// Replaces a voter that has lost its disk: a learner that the leader promotes automatically
+    /// once it has caught up.
     Returning,
 }
 
 /// One member.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Member {
-    /// What it is there for.
+    /// Its function.
     pub standing: Standing,
-    /// Where it is.
+    /// Its address.
     pub address: Address,
 }
 
-/// A cluster's configuration. Empty on the disk of a server that has not heard of its cluster yet.
+/// A cluster's configuration. Empty on the disk of a server that has not heard from its cluster
+/// yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Members {
     servers: BTreeMap<NodeId, Member>,
-    /// Who was removed or replaced. An identity never comes back: behind it could be a disk that has forgotten its votes.
+    /// The members that were removed or replaced. Identities are never reused: a new disk would not
+    /// hold the old one's votes.
     removed: BTreeSet<NodeId>,
 }
 
-/// A change of the members, one server at a time.
+/// A membership change of one server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Change {
-    /// A new server becomes a learner.
+    /// Adds a new server as a learner.
     Add {
-        /// Its number, which no member had before.
+        /// Its identity, which no member had before.
         id: NodeId,
-        /// Where it is.
+        /// Its address.
         address: Address,
     },
-    /// A learner that has caught up becomes a voter.
+    /// Makes a learner that has caught up a voter.
     Promote(NodeId),
-    /// A member goes, for ever, because its disk is lost; its server comes back at once, with a new disk and a new identity. It
-    /// has to learn; if it was a voter, it will be one again when it has caught up.
+    /// Removes a member permanently because its disk is lost, and adds its server with a new disk
+    /// and a new identity. The new member starts as a learner; if the old one was a voter, the new
+    /// one becomes a voter once it has caught up.
     Replace {
-        /// Who has lost its disk.
+        /// The member that has lost its disk.
         lost: NodeId,
-        /// Its server's new identity, which no member had before.
+        /// The new identity of its server, which no member had before.
         by: NodeId,
-        /// Where it is.
+        /// Its address.
         address: Address,
     },
-    /// A member goes, for ever.
+    /// Removes a member permanently.
     Remove(NodeId),
 }
 
-/// Why a change was not taken. Nothing has changed then.
+/// Why a change was rejected. A rejected change has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Refusal {
-    /// Another node leads, as far as this one knows; or none.
+    /// This node does not lead. Names the leader, as far as this node knows.
     NotLeader(Option<NodeId>),
-    /// The leader has not committed an entry of its term yet (Ongaro's correction of §4.1), or the change before is not
-    /// committed, or the leader is about to hand its office over. A moment later it may be taken.
+    /// The leader has not committed an entry of its term yet (Ongaro's correction of §4.1), or the
+    /// previous change is not committed, or a leadership transfer is in progress. A later attempt
+    /// may succeed.
     TooEarly,
-    /// The learner lacks too much of the log to be counted on.
+    /// The learner lacks too much of the log.
     NotCaughtUp,
-    /// There is such a member already, or it is a voter already.
+    /// The server is already a member, or already a voter.
     AlreadyThere,
-    /// There is no such member, or no such learner.
+    /// The server is not a member, or not a learner.
     NotThere,
-    /// The identity is that of a member that was removed or replaced; identities do not come back.
+    /// The identity is that of a removed or replaced member; identities are never reused.
     WasRemoved,
-    /// Nobody would be left to vote.
+    /// The change would remove the last voter.
     LastVoter,
 }
 
 impl Members {
-    /// Voters at no address, for tests and models, where nobody needs one.
+    /// Voters without addresses, for tests and models.
     pub fn of(voters: impl IntoIterator<Item = NodeId>) -> Members {
         Members::founding(voters.into_iter().map(|id| (id, Address::from(""))))
     }
 
-    /// The voters with which a cluster is founded.
+    /// The voters of a new cluster.
     pub fn founding(voters: impl IntoIterator<Item = (NodeId, Address)>) -> Members {
         let voter = |(id, address)| (id, Member { standing: Standing::Voter, address });
         Members { servers: voters.into_iter().map(voter).collect(), removed: BTreeSet::new() }
@@ -126,47 +132,47 @@ impl Members {
         self.servers.iter().map(|(&id, member)| (id, member))
     }
 
-    /// The members' numbers, in order.
+    /// The members' identities, in order.
     pub fn ids(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.servers.keys().copied()
     }
 
-    /// The voters' numbers, in order.
+    /// The voters' identities, in order.
     pub fn voters(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.iter().filter(|(_, member)| member.standing == Standing::Voter).map(|(id, _)| id)
     }
 
-    /// Who comes back without its disk, in order.
+    /// The members that return without their disks, in order.
     pub fn returning(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.iter().filter(|(_, member)| member.standing == Standing::Returning).map(|(id, _)| id)
     }
 
-    /// The member of a number, whatever its generation.
+    /// The member with a number, in any generation.
     pub fn by_number(&self, number: u16) -> Option<NodeId> {
         self.ids().find(|id| id.number() == number)
     }
 
-    /// A member.
+    /// The member with an identity.
     pub fn get(&self, id: NodeId) -> Option<&Member> {
         self.servers.get(&id)
     }
 
-    /// Whether it is a voter.
+    /// Whether the node is a voter.
     pub fn is_voter(&self, id: NodeId) -> bool {
         self.get(id).is_some_and(|member| member.standing == Standing::Voter)
     }
 
-    /// Whether a server of this identity was removed or replaced.
+    /// Whether a server with this identity was removed or replaced.
     pub fn was_removed(&self, id: NodeId) -> bool {
         self.removed.contains(&id)
     }
 
-    /// How many voters decide: more than half.
+    /// The number of voters in a majority: more than half.
     pub fn majority(&self) -> usize {
         self.voters().count() / 2 + 1
     }
 
-    /// Whether those for whom `agrees` holds are a majority of the voters.
+    /// Whether the voters for which `agrees` holds are a majority.
     pub fn is_majority(&self, agrees: impl Fn(NodeId) -> bool) -> bool {
         self.voters().filter(|&id| agrees(id)).count() >= self.majority()
     }
@@ -174,7 +180,7 @@ impl Members {
     /// The members after `change`.
     ///
     /// # Errors
-    /// If it makes no sense for these members.
+    /// If the change is invalid for these members.
     pub fn with(&self, change: &Change) -> Result<Members, Refusal> {
         let mut members = self.clone();
         match change {
@@ -209,7 +215,7 @@ impl Members {
         Ok(members)
     }
 
-    /// Removes a member for ever.
+    /// Removes a member permanently.
     fn take_out(&mut self, id: NodeId) -> Result<Member, Refusal> {
         let member = self.servers.remove(&id).ok_or(Refusal::NotThere)?;
         if self.voters().next().is_none() {
@@ -285,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn replacement_that_makes_no_sense_is_refused() {
+    fn invalid_replacement_is_refused() {
         assert_eq!(after(&[1, 2], &[replace(2, 2)]), Err(Refusal::AlreadyThere), "its old identity");
         assert_eq!(after(&[1, 2], &[replace(2, 1)]), Err(Refusal::AlreadyThere), "another member's");
         assert_eq!(after(&[1, 2], &[replace(2, 3), replace(3, 2)]), Err(Refusal::WasRemoved));
@@ -295,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn change_that_makes_no_sense_is_refused() {
+    fn invalid_change_is_refused() {
         let (promote, remove) = (|id| Change::Promote(NodeId(id)), |id| Change::Remove(NodeId(id)));
         assert_eq!(after(&[1], &[add(1)]), Err(Refusal::AlreadyThere));
         assert_eq!(after(&[1], &[add(2), add(2)]), Err(Refusal::AlreadyThere));

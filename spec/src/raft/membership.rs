@@ -1,19 +1,23 @@
-//! Changes of the members (§4), one server at a time.
+//! Membership changes (§4), one server at a time.
 //!
-//! A change is a log entry. Every node acts on the latest one in its log, committed or not (§4.1): whoever decides about
-//! the change must be a majority of the members after it too. A leader takes one only
+//! A change is a log entry. Every node uses the latest change in its log, committed or not (§4.1):
+//! the majority that commits a change is a majority of the members after it. A leader accepts a
+//! change only
 //!
-//! - once the one before is committed, so that the two differ by one server;
-//! - once it has committed an entry of its own term. Without this a change that an earlier leader left uncommitted can
-//!   come back later, beside one made meanwhile without it, and majorities of the two need not meet (Ongaro, "bug in
-//!   single-server membership changes", 2015);
-//! - for a promotion, once the learner has nearly all of the log: until it has, a commit might have to wait for it.
+//! - once the previous change is committed, so that the two configurations differ by one server;
+//! - once it has committed an entry of its own term. Otherwise a change that an earlier leader left
+//!   uncommitted can return later, next to one made meanwhile without it, and majorities of the two
+//!   need not overlap (Ongaro, "bug in single-server membership changes", 2015);
+//! - for a promotion, once the learner has nearly all of the log: otherwise a commit might have to
+//!   wait for the learner.
 //!
-//! A server that has lost its disk comes back as another member ([`Change::Replace`]): what its old identity has promised, the
-//! new one need not know, because it is a new server in every respect. The change is a removal, as far as voters go. When the
-//! new member has caught up, the leader promotes it by itself.
+//! A server that has lost its disk returns as another member ([`Change::Replace`]). The new member
+//! need not know the promises of the old identity, because it is a new server in every respect. For
+//! the voters the change is a removal. The leader promotes the new member automatically once it has
+//! caught up.
 //!
-//! A leader that is removed leads until the change is committed, without counting itself (§4.2.2), then hands over.
+//! A leader that is removed leads until the change is committed, without counting itself (§4.2.2),
+//! then transfers its leadership.
 
 use alloc::sync::Arc;
 use alloc::vec;
@@ -23,7 +27,7 @@ use super::progress::Progress;
 use super::{Change, Members, Node, NodeId, Output, Payload, Refusal, Role, StateMachine};
 
 impl<S: StateMachine> Node<S> {
-    /// An operator asks for a change. Only a leader takes it.
+    /// Handles an operator's membership change. Only a leader accepts one.
     pub(super) fn on_change(&mut self, change: &Change, out: &mut Vec<Output<S>>) {
         match self.validate_change(change) {
             Ok(members) => {
@@ -35,7 +39,7 @@ impl<S: StateMachine> Node<S> {
         }
     }
 
-    /// The members after the change, if this node may make it now.
+    /// The members after the change, if this node may make the change now.
     fn validate_change(&self, change: &Change) -> Result<Members, Refusal> {
         let Role::Leader(leadership) = &self.role else { return Err(Refusal::NotLeader(self.leader())) };
         let settled = self.has_committed_in_its_term() && self.log.members_since() <= self.commit;
@@ -52,7 +56,7 @@ impl<S: StateMachine> Node<S> {
         Ok(members)
     }
 
-    /// As leader: makes one of those that come back without their disks a voter again, if it answers and has caught up.
+    /// Leader: promotes one returning member that answers and has caught up.
     pub(super) fn promote_returned(&mut self, out: &mut Vec<Output<S>>) {
         let Role::Leader(leadership) = &self.role else { unreachable!("only a leader promotes") };
         let answers = |id: &NodeId| leadership.progress[id].active;
@@ -63,13 +67,13 @@ impl<S: StateMachine> Node<S> {
         }
     }
 
-    /// Whether the last committed entry is of this node's term: of all that was committed before its term, it knows
-    /// then that it is committed (§6.4).
+    /// Whether the last committed entry is of this node's term: then the node also knows which
+    /// entries of earlier terms are committed (§6.4).
     pub(super) fn has_committed_in_its_term(&self) -> bool {
         self.log.term_at(self.commit) == Some(self.term())
     }
 
-    /// As leader: keeps track of exactly the other members.
+    /// Leader: makes the tracked peers equal to the other members.
     pub(super) fn track_members(&mut self) {
         let members = Arc::clone(self.log.members());
         let (id, last) = (self.id(), self.log.last().index);
@@ -80,7 +84,7 @@ impl<S: StateMachine> Node<S> {
         }
     }
 
-    /// As leader: once its own removal is committed, it has nothing to lead (§4.2.2).
+    /// Leader: steps down once its own removal is committed (§4.2.2).
     pub(super) fn step_down_if_removed(&mut self, out: &mut Vec<Output<S>>) {
         if self.members().get(self.id()).is_some() || self.log.members_since() > self.commit {
             return;
@@ -97,14 +101,15 @@ impl<S: StateMachine> Node<S> {
         self.log.members()
     }
 
-    /// Whether it may campaign: as a voter, or as one that is removed by an entry that may be lost yet. Nobody else may
-    /// have that entry, and then nobody else could be elected (§4.2.2). It does not count itself, though.
+    /// Whether the node may campaign: as a voter, or as a voter whose removal is not committed yet.
+    /// If no other node has the removal's entry, no other node can be elected (§4.2.2). A removed
+    /// node does not count its own vote.
     pub(super) fn may_campaign(&self) -> bool {
         let id = self.id();
         self.members().is_voter(id) || self.log.members_at(self.commit).is_voter(id)
     }
 
-    /// The other voters.
+    /// The voters other than this node.
     pub(super) fn other_voters(&self) -> Vec<NodeId> {
         self.members().voters().filter(|&voter| voter != self.id()).collect()
     }

@@ -1,4 +1,4 @@
-//! What nodes say to one another.
+//! The messages between nodes.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -14,46 +14,50 @@ use super::{Entry, Index, NodeId, Position, ReadRound, Snapshot, Stamp, StateMac
     deserialize = "S: Deserialize<'de>, S::Command: Deserialize<'de>"
 ))]
 pub struct Message<S: StateMachine> {
-    /// Who says it.
+    /// The sender.
     pub from: NodeId,
-    /// To whom.
+    /// The recipient.
     pub to: NodeId,
-    /// The sender's current term. Also in a [`PreVote`](Body::PreVote): the term it would campaign in is the next.
+    /// The sender's current term. In a [`PreVote`](Body::PreVote), too: the sender would campaign
+    /// in the next term.
     pub term: Term,
-    /// What is said.
+    /// The content.
     pub body: Body<S>,
 }
 
-/// What a message says. Requests and replies are separate messages; nobody waits for one.
+/// The content of a message. Requests and replies are separate messages; no node blocks on a reply.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound(
     serialize = "S: Serialize, S::Command: Serialize",
     deserialize = "S: Deserialize<'de>, S::Command: Deserialize<'de>"
 ))]
 pub enum Body<S: StateMachine> {
-    /// "Would you vote for me in the next term?" Begins no term, and promises nothing (§9.6).
+    /// Asks for a vote in the next term. Starts no term and binds neither side (§9.6).
     PreVote {
-        /// The end of the asker's log.
+        /// The end of the sender's log.
         last: Position,
     },
-    /// The answer to a [`PreVote`](Body::PreVote).
+    /// The reply to a [`PreVote`](Body::PreVote).
     PreVoteReply {
         /// Whether the vote would be granted.
         granted: bool,
     },
-    /// "Vote for me in this term" (§3.4).
+    /// Asks for a vote in this term (§3.4).
     RequestVote {
         /// The end of the candidate's log.
         last: Position,
-        /// Whether the leader asked it to campaign (§3.10): then it is not in the way that the leader is alive.
+        /// Whether the leader requested the campaign (§3.10): if so, a live leader is no reason to
+        /// refuse.
         transfer: bool,
     },
-    /// The answer to a [`RequestVote`](Body::RequestVote). A granted vote is durable before it is sent.
+    /// The reply to a [`RequestVote`](Body::RequestVote). A granted vote is durable before it is
+    /// sent.
     RequestVoteReply {
         /// Whether the vote is granted.
         granted: bool,
     },
-    /// The leader's entries, its commit index and its clock; a heartbeat when there are no entries (§3.5).
+    /// The leader's entries, its commit index and its clock; a heartbeat when there are no entries
+    /// (§3.5).
     AppendEntries {
         /// The position right before the first entry.
         prev: Position,
@@ -63,36 +67,38 @@ pub enum Body<S: StateMachine> {
         commit: Index,
         /// The leader's current cluster time.
         stamp: Stamp,
-        /// The round of confirmation that the leader is in (§6.4).
+        /// The leader's current ReadIndex round (§6.4).
         round: ReadRound,
     },
-    /// "My log equals yours up to here", durable before it is sent.
+    /// The follower's log equals the leader's up to `matched`, durable before it is sent.
     AppendAccepted {
-        /// The last index that is known to be equal.
+        /// The last index known to be equal.
         matched: Index,
-        /// The round of the message that is answered.
+        /// The round of the message that this answers.
         round: ReadRound,
     },
-    /// "I have no entry at `prev`, or another one", with where to try next (§3.5, the fast backup).
+    /// The follower has no entry at `prev`, or a different one, with a hint for the next attempt
+    /// (§3.5, the fast backup).
     AppendRejected {
-        /// The index of the `prev` that was refused: it tells a late reply from a current one.
+        /// The index of the rejected `prev`: it distinguishes a stale reply from a current one.
         prev: Index,
-        /// What the follower has there.
+        /// The follower's log at `prev`.
         hint: Hint,
-        /// The round of the message that is answered.
+        /// The round of the message that this answers.
         round: ReadRound,
     },
-    /// "Campaign at once" (§3.10): the leader hands over.
+    /// Tells the recipient to campaign at once (§3.10): the leader transfers its leadership.
     TimeoutNow,
-    /// "Go on from this state": the entries that the follower lacks are no longer in the leader's log (§5.1). Sent by
-    /// the driver, when the node [asks for it](super::Output::SendSnapshot). Answered like AppendEntries.
+    /// Replaces the follower's state: the entries that the follower lacks are no longer in the
+    /// leader's log (§5.1). The driver sends it when the node [requests
+    /// it](super::Output::SendSnapshot). Answered like AppendEntries.
     InstallSnapshot {
         /// The newest snapshot on the leader's disk.
         snapshot: Arc<Snapshot<S>>,
     },
 }
 
-/// What a follower tells a leader whose entries did not fit.
+/// What a follower's log holds where the leader's entries did not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Hint {
     /// The follower's log ends before `prev`.
@@ -100,7 +106,7 @@ pub enum Hint {
         /// The index after its last entry.
         next: Index,
     },
-    /// The follower's entry at `prev` is of another term.
+    /// The follower's entry at `prev` has a different term.
     Conflict {
         /// That entry's term.
         term: Term,
@@ -110,8 +116,9 @@ pub enum Hint {
 }
 
 impl<S: StateMachine> Message<S> {
-    /// Whether it names no number beyond [`MAX_NUMBER`](super::MAX_NUMBER). The entries' numbers are bounded by those around them:
-    /// a follower drops entries that do not follow `prev`, or have a later term or stamp than the message.
+    /// Whether no number in it is greater than [`MAX_NUMBER`](super::MAX_NUMBER). The numbers
+    /// around the entries bound the entries' numbers: a follower drops entries that do not follow
+    /// `prev`, or have a later term or stamp than the message.
     pub(crate) fn in_range(&self) -> bool {
         let body = match &self.body {
             Body::PreVote { last } | Body::RequestVote { last, .. } => last.in_range(),

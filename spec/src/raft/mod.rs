@@ -1,29 +1,29 @@
 //! Raft, as a function.
 //!
-//! A [`Node`] is a value. [`Node::step`] takes one [`Input`], changes the value, and lists the [`Output`]s that a
-//! driver must carry out, in an order that is part of the protocol (see [`interface`]). It replicates any
-//! [`StateMachine`]; it knows nothing of locks.
+//! A [`Node`] is a value. [`Node::step`] takes one [`Input`], changes the value, and lists the
+//! [`Output`]s that a driver must carry out, in an order that is part of the protocol (see
+//! [`interface`]). It replicates any [`StateMachine`]; it knows nothing of locks.
 //!
-//! # The rules, and where they stand
+//! # The rules and their files
 //!
 //! | rule | file | dissertation |
 //! |---|---|---|
-//! | one vote a term, durable before it is given; only to an up-to-date log | [`election`] | §3.4, §3.6.1 |
-//! | ask before you campaign; a live leader is not disturbed; a leader without a quorum steps down | [`election`] | §9.6, §4.2.3, §6.2 |
-//! | entries fit or are refused with a hint; conflicts give way; batches and pipelines | [`replication`], [`progress`] | §3.5, §10.2.1 |
-//! | a majority commits, own term only; apply in order | [`commit`] | §3.6.2 |
-//! | the log's beginning gives way to a snapshot; who lacks it is sent that | [`snapshot`] | §5 |
+//! | one vote a term, durable before it is granted; only to an up-to-date log | [`election`] | §3.4, §3.6.1 |
+//! | PreVote; protection of a live leader; CheckQuorum | [`election`] | §9.6, §4.2.3, §6.2 |
+//! | consistency check with hints; truncation of conflicts; batches and pipelines | [`replication`], [`progress`] | §3.5, §10.2.1 |
+//! | commit by a majority, own term only; apply in order | [`commit`] | §3.6.2 |
+//! | log compaction; InstallSnapshot for lagging followers | [`snapshot`] | §5 |
 //! | a new leader's no-op | [`election`] | §6.4 |
 //! | members change one at a time, in the log, after an own-term commit; learners first | [`membership`], [`members`] | §4 |
 //! | reads wait until a majority has confirmed the leader | [`read`] | §6.4 |
-//! | a leader transfers leadership to who has its whole log | [`transfer`] | §3.10 |
-//! | cluster time: entries are stamped by the leader's clock, which heartbeats carry on; a clock belongs to a log | [`clock`] | ours |
+//! | leadership transfer to a voter with the whole log | [`transfer`] | §3.10 |
+//! | cluster time: the leader's clock stamps entries, heartbeats carry it; a clock belongs to a log | [`clock`] | ours |
 //!
-//! # What is not here
+//! # Non-goals
 //!
-//! Deliberately absent: joint consensus (one server at a time is enough here), reads by lease or at followers, clocks,
-//! timers (a node only says when one is to be started afresh), retries (heartbeats find what was lost), and any
-//! knowledge of how many bytes anything has.
+//! Deliberately absent: joint consensus (one server at a time is enough here), reads by lease or at
+//! followers, clocks, timers (a node only says when to restart one), retries (heartbeats detect
+//! lost messages), and sizes in bytes.
 
 pub mod clock;
 pub mod commit;

@@ -1,9 +1,9 @@
 //! The node: its state, its start, and the dispatch of inputs.
 //!
-//! Methods come in three kinds: getters; `on_*`, one for each input or message; and the transitions they share. The
-//! rules stand in [`election`](super::election), [`replication`](super::replication), [`commit`](super::commit),
-//! [`snapshot`](super::snapshot), [`membership`](super::membership), [`read`](super::read) and
-//! [`transfer`](super::transfer).
+//! Methods come in three kinds: getters; `on_*`, one per input or message; and the transitions they
+//! share. The rules are in [`election`](super::election), [`replication`](super::replication),
+//! [`commit`](super::commit), [`snapshot`](super::snapshot), [`membership`](super::membership),
+//! [`read`](super::read) and [`transfer`](super::transfer).
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -30,13 +30,13 @@ pub struct Node<S: StateMachine> {
     /// The highest index known to be committed; everything up to it is applied to `machine`.
     pub(super) commit: Index,
     pub(super) machine: S,
-    /// Cluster time as far as the node knows; never behind the log's last stamp.
+    /// Cluster time, as far as the node knows; never behind the log's last stamp.
     pub(super) clock: Stamp,
 }
 
 impl<S: StateMachine> Node<S> {
-    /// The node that `durable` describes: on a blank disk its first start, otherwise its return after a crash. The
-    /// driver starts the election timer.
+    /// Creates the node that `durable` describes: its first start on a blank disk, otherwise a
+    /// restart after a crash. The driver starts the election timer.
     pub fn recover(config: Config, durable: Durable<S>) -> Node<S> {
         let last = durable.snapshot.last;
         assert_eq!(durable.log.term_at(last.index), Some(last.term), "the log goes on from the snapshot");
@@ -51,8 +51,8 @@ impl<S: StateMachine> Node<S> {
         }
     }
 
-    /// Takes one input and appends what it asks for to `out`. Deterministic, and never fails: see the
-    /// [contract](super::interface).
+    /// Processes one input and appends the requested outputs to `out`. Deterministic and
+    /// infallible: see the [contract](super::interface).
     pub fn step(&mut self, input: Input<S>, out: &mut Vec<Output<S>>) {
         match input {
             Input::Receive(message) => self.on_message(message, out),
@@ -68,12 +68,12 @@ impl<S: StateMachine> Node<S> {
         debug_assert_eq!(crate::invariants::node_is_sound(self), Ok(()), "after a step");
     }
 
-    /// This node.
+    /// The node's identity.
     pub fn id(&self) -> NodeId {
         self.config.id
     }
 
-    /// What it was told at its start.
+    /// The configuration that it was started with.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -98,7 +98,7 @@ impl<S: StateMachine> Node<S> {
         matches!(self.role, Role::Leader(_))
     }
 
-    /// The leader it knows of: itself, or the one it hears from.
+    /// The leader that the node knows of: itself, or the one that it hears from.
     pub fn leader(&self) -> Option<NodeId> {
         match self.role {
             Role::Leader(_) => Some(self.id()),
@@ -112,7 +112,7 @@ impl<S: StateMachine> Node<S> {
         &self.log
     }
 
-    /// The highest index it knows to be committed. It has applied everything up to there.
+    /// The highest index known to be committed. The node has applied everything up to it.
     pub fn commit(&self) -> Index {
         self.commit
     }
@@ -122,16 +122,17 @@ impl<S: StateMachine> Node<S> {
         &self.machine
     }
 
-    /// Cluster time, as far as it knows.
+    /// Cluster time, as far as the node knows.
     pub fn clock(&self) -> Stamp {
         self.clock
     }
 
-    /// A message: sorted out by term (figure 3.1, "All Servers"), then by kind.
+    /// Dispatches a message by term (figure 3.1, "All Servers"), then by kind.
     fn on_message(&mut self, message: Message<S>, out: &mut Vec<Output<S>>) {
         let in_range = message.in_range() && self.is_plausible_term(message.term);
         let Message { from, to, term, body } = message;
-        // Members it has not heard of yet may lead it or ask for its vote (§4.1): what counts is who counts the votes.
+        // Members that are not in this node's log yet may lead it or ask for its vote (§4.1): the
+        // configuration of the server that counts the votes decides.
         if to != self.id() || from == self.id() {
             return out.push(Output::Dropped { from, reason: DropReason::UnknownPeer });
         }
@@ -163,13 +164,13 @@ impl<S: StateMachine> Node<S> {
         }
     }
 
-    /// Whether a message may be of this term: far ahead only where this node has no past.
+    /// Whether a message may carry this term: a term far ahead only if this node has no history.
     fn is_plausible_term(&self, term: Term) -> bool {
         self.term() == Term(0) || term.0 <= self.term().0.saturating_add(MAX_TERM_ADVANCE)
     }
 
-    /// A message from an earlier term. A request is refused, so that its sender learns of the present term and steps
-    /// down; a reply means nothing any more.
+    /// Handles a message of an earlier term. A request is rejected, so that its sender learns the
+    /// current term and steps down; a reply is dropped.
     fn on_stale(&mut self, from: NodeId, body: Body<S>, out: &mut Vec<Output<S>>) {
         match body {
             Body::PreVote { .. } => self.send(from, Body::PreVoteReply { granted: false }, out),
@@ -184,20 +185,21 @@ impl<S: StateMachine> Node<S> {
         }
     }
 
-    /// Tells the leader of an earlier term of this one. It does not look at the hint.
+    /// Tells the leader of an earlier term the current term. The old leader ignores the hint.
     fn reject_stale_leader(&self, leader: NodeId, prev: Position, out: &mut Vec<Output<S>>) {
         let hint = Hint::Short { next: self.log.last().index.next() };
         self.send(leader, Body::AppendRejected { prev: prev.index, hint, round: ReadRound::default() }, out);
     }
 
-    /// A later term has begun: whatever this node was, it follows now, and has not voted yet.
+    /// Adopts a later term: the node becomes a follower that has not voted.
     fn adopt_term(&mut self, term: Term, out: &mut Vec<Output<S>>) {
         debug_assert!(term > self.term());
         self.set_hard_state(HardState { term, vote: None }, out);
         self.role = Role::Follower { leader: None };
     }
 
-    /// Changes term or vote, durably before anything that follows. Two changes in a row are one write.
+    /// Changes term or vote, durably before any later output. Two consecutive changes are one
+    /// write.
     pub(super) fn set_hard_state(&mut self, hard: HardState, out: &mut Vec<Output<S>>) {
         if self.hard == hard {
             return;
@@ -210,7 +212,7 @@ impl<S: StateMachine> Node<S> {
         }
     }
 
-    /// Says `body` to `to`, in this node's term.
+    /// Sends `body` to `to`, in this node's term.
     pub(super) fn send(&self, to: NodeId, body: Body<S>, out: &mut Vec<Output<S>>) {
         out.push(Output::Send(Message { from: self.id(), to, term: self.term(), body }));
     }

@@ -1,10 +1,11 @@
-//! For tests: a node's parts, so that they can put it into states that no step leads to, and something to replicate.
+//! For tests: mutable access to a node's parts, to build states that no step reaches, and a trivial
+//! state machine.
 
 use alloc::vec::Vec;
 
 use super::{Entry, HardState, Index, Node, Role, Stamp, StateMachine};
 
-/// What [`node_is_sound`](crate::invariants::node_is_sound) holds together.
+/// The parts that [`node_is_sound`](crate::invariants::node_is_sound) compares.
 pub(crate) struct Parts<'a, S: StateMachine> {
     pub(crate) hard: &'a mut HardState,
     pub(crate) role: &'a mut Role,
@@ -19,13 +20,13 @@ impl<S: StateMachine> Node<S> {
         Parts { hard, role, entries: log.entries_mut(), commit, clock }
     }
 
-    /// Puts an entry at the end of its log, and does nothing else.
+    /// Appends an entry to the node's log, without any other effect.
     pub(crate) fn push(&mut self, entry: Entry<S::Command>) {
         self.log.push(entry);
     }
 }
 
-/// A state machine that has no state.
+/// A state machine without state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Idle;
 

@@ -4,44 +4,47 @@ use serde::{Deserialize, Serialize};
 
 use super::{Index, ReadRound};
 
-/// How far a follower is, and how the leader goes on with it.
+/// How far a follower's log matches, and how the leader sends to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Progress {
-    /// The highest index that the follower has acknowledged in this term. Decreases only if it turns out to have lost that.
+    /// The highest index that the follower has acknowledged in this term. Decreases only if the
+    /// follower turns out to have lost entries.
     pub matched: Index,
     /// The next index to send. Always above `matched`.
     pub next: Index,
-    /// Whether `next` is known to fit.
+    /// Whether `next` is known to match.
     pub state: ProgressState,
-    /// Whether the follower has answered since the last check for a quorum (CheckQuorum, §6.2).
+    /// Whether the follower has answered since the last quorum check (CheckQuorum, §6.2).
     pub active: bool,
-    /// The latest round of confirmation that the follower has answered in (§6.4).
+    /// The latest ReadIndex round that the follower has answered (§6.4).
     pub round: ReadRound,
 }
 
 /// How a leader sends entries to a follower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ProgressState {
-    /// The leader does not know where the logs part. It sends one AppendEntries and waits for the answer; a
-    /// heartbeat asks again.
+    /// The leader does not know up to where the logs match. It sends one AppendEntries and waits
+    /// for the answer; heartbeats repeat the probe.
     Probe,
-    /// The logs fit. Entries are sent as they come, up to the limit in flight, without waiting for answers (§10.2.1).
+    /// The logs match. Entries are sent as they come, up to the limit in flight, without waiting
+    /// for answers (§10.2.1).
     Replicate,
 }
 
-/// What a rejection tells the leader.
+/// The meaning of a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rejection {
-    /// It answers an earlier attempt.
+    /// It answers an earlier attempt, and is ignored.
     Stale,
-    /// The logs part before.
+    /// The logs differ before `prev`.
     Current,
-    /// The follower does not have what it has acknowledged.
+    /// The follower lacks entries that it has acknowledged.
     LostEntries,
 }
 
 impl Progress {
-    /// A follower of whom the leader of a new term knows nothing yet: its log probably ends where the leader's does.
+    /// The progress of a follower at the start of a leader's term: the leader assumes that its log
+    /// ends where the leader's does.
     pub(crate) fn unknown(leader_last: Index) -> Progress {
         Progress {
             matched: Index(0),
@@ -52,7 +55,7 @@ impl Progress {
         }
     }
 
-    /// The follower's log equals the leader's up to `matched`.
+    /// Records that the follower's log equals the leader's up to `matched`.
     pub(crate) fn accepted(&mut self, matched: Index) {
         self.matched = self.matched.max(matched);
         self.next = self.next.max(self.matched.next());
@@ -62,12 +65,14 @@ impl Progress {
         }
     }
 
-    /// The follower rejected what followed `prev`; the leader should try again from `next`.
+    /// Records that the follower rejected the entries after `prev`; the leader should retry from
+    /// `next`.
     ///
-    /// A rejection of the very entry that the follower acknowledged last is either an old one, which the acknowledgement has
-    /// overtaken, or its disk has gone back. So the leader asks for that entry once more. If the follower rejects it again,
-    /// it counts for nothing until it acknowledges again, and the leader believes what it says it has. (If that was an old
-    /// one, too, the next answer sets it right.)
+    /// A rejection of the entry that the follower acknowledged last is either older than the
+    /// acknowledgement, or the follower's disk has lost data. So the leader probes that entry once
+    /// more. If the follower rejects it again, `matched` becomes 0 until the follower acknowledges
+    /// again, and the leader trusts the follower's hint. (If that rejection was old, too, the next
+    /// answer corrects it.)
     pub(crate) fn rejected(&mut self, prev: Index, next: Index) -> Rejection {
         let current = match self.state {
             ProgressState::Probe => prev < self.next && prev.next() == self.next,
@@ -118,7 +123,7 @@ mod tests {
         progress
     }
 
-    /// The progress after a refusal of `prev`, if it was news.
+    /// The progress after a rejection of `prev`; `None` if the rejection was stale.
     fn rejected(mut progress: Progress, prev: u64, next: u64) -> Option<Progress> {
         let before = progress;
         let rejection = progress.rejected(Index(prev), Index(next));
@@ -131,7 +136,8 @@ mod tests {
     fn acknowledgement_ends_the_probe_and_goes_on_behind_it() {
         assert_eq!(accepted(probe(0, 5), 7), replicate(7, 8));
         assert_eq!(accepted(probe(0, 5), 4), replicate(4, 5));
-        // One that comes late, from before the leader went back. What is behind it may be lost, and is sent again.
+        // A late acknowledgement, from before the leader went back. The entries after it may be
+        // lost, and are sent again.
         assert_eq!(accepted(probe(2, 7), 4), replicate(4, 5));
         assert_eq!(accepted(probe(4, 7), 2), replicate(4, 5));
     }
@@ -140,7 +146,8 @@ mod tests {
     fn acknowledgement_in_the_pipeline_leaves_what_is_in_flight() {
         assert_eq!(accepted(replicate(2, 9), 6), replicate(6, 9));
         assert_eq!(accepted(replicate(6, 9), 2), replicate(6, 9));
-        // One of entries that were in flight when the leader went back: they need not be sent again.
+        // An acknowledgement of entries that were in flight when the leader went back: they are not
+        // sent again.
         assert_eq!(accepted(replicate(2, 4), 6), replicate(6, 7));
     }
 
@@ -151,27 +158,29 @@ mod tests {
     }
 
     #[test]
-    fn leader_goes_back_at_each_refusal_but_not_behind_what_was_acknowledged() {
-        // A follower that does not say where would be asked the same again, or what the leader does not have.
+    fn leader_goes_back_at_each_rejection_but_not_below_matched() {
+        // Without a useful hint the leader still goes back, and never probes past the end of its
+        // own log.
         assert_eq!(rejected(probe(0, 9), 8, 20), Some(probe(0, 8)));
         assert_eq!(rejected(replicate(2, 9), 6, 20), Some(probe(2, 6)));
-        // One that was overtaken by the acknowledgement of entries that the follower lacked then.
+        // A rejection older than the acknowledgement of entries that the follower lacked at the
+        // time.
         assert_eq!(rejected(replicate(5, 9), 7, 3), Some(probe(5, 6)));
         assert_eq!(rejected(probe(5, 8), 7, 3), Some(probe(5, 6)));
     }
 
     #[test]
-    fn follower_that_lost_what_it_acknowledged_counts_for_nothing() {
+    fn follower_that_lost_acknowledged_entries_is_not_counted() {
         assert_eq!(rejected(replicate(5, 6), 5, 3), Some(probe(5, 6)));
         assert_eq!(rejected(probe(5, 6), 5, 3), Some(probe(0, 3)));
         assert_eq!(rejected(probe(5, 6), 5, 0), Some(probe(0, 1)));
-        // It says that it has more than it was asked for: it is asked for less all the same.
+        // The follower claims more than the probed entry: the leader still goes back.
         assert_eq!(rejected(probe(5, 6), 5, 20), Some(probe(0, 5)));
         assert_eq!(accepted(probe(0, 3), 2), replicate(2, 3));
     }
 
     #[test]
-    fn refusal_of_anything_but_what_is_asked_is_no_news() {
+    fn stale_rejection_is_ignored() {
         for prev in [0, 7, 9, 10] {
             assert_eq!(rejected(probe(0, 9), prev, 1), None);
         }

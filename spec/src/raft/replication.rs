@@ -1,8 +1,8 @@
-//! Replication (§3.5): a leader's entries on their way into its followers' logs.
+//! Replication (§3.5): copies a leader's entries to its followers' logs.
 //!
-//! Entries are batched (one AppendEntries carries many) and pipelined (the next leaves before the last is
-//! acknowledged, up to a limit in flight). Nothing here counts on the network: a lost AppendEntries shows as a later
-//! one that does not fit, is refused, and makes the leader go back.
+//! Entries are batched (one AppendEntries carries many) and pipelined (the next leaves before the
+//! last is acknowledged, up to a limit in flight). The network may lose messages: after a lost
+//! AppendEntries a later one does not fit and is rejected, and the leader goes back.
 
 use alloc::vec::Vec;
 
@@ -14,21 +14,22 @@ use super::{
 };
 
 impl<S: StateMachine> Node<S> {
-    /// Clients ask for entries. Only a leader takes them.
+    /// Handles client proposals. Only a leader accepts them.
     pub(super) fn on_propose(&mut self, payloads: Vec<Payload<S::Command>>, out: &mut Vec<Output<S>>) {
         let Role::Leader(leadership) = &self.role else {
             return out.push(Output::Refused { leader: self.leader() });
         };
         if leadership.successor.is_some() {
-            // Otherwise it would never have everything.
+            // The transfer waits until the successor has the whole log: new entries could delay
+            // that without end.
             return out.push(Output::Refused { leader: leadership.successor });
         }
         out.push(Output::Accepted { first: self.log.last().index.next(), term: self.term() });
         self.append(payloads, Self::replicate, out);
     }
 
-    /// A leader tells everybody that it is there, and how far the log is committed. A heartbeat carries no entries;
-    /// one that does not fit finds the entries that were lost on the way.
+    /// Leader: announces itself and its commit index. A heartbeat carries no entries; a rejected
+    /// heartbeat reveals entries that were lost on the way.
     pub(super) fn on_heartbeat_timeout(&mut self, out: &mut Vec<Output<S>>) {
         if self.is_leader() {
             self.resume_commit(out);
@@ -44,7 +45,7 @@ impl<S: StateMachine> Node<S> {
         out.push(Output::ArmHeartbeatTimer);
     }
 
-    /// As leader: an AppendEntries without entries to each of its peers.
+    /// Leader: sends an AppendEntries without entries to each peer.
     pub(super) fn heartbeat(&self, out: &mut Vec<Output<S>>) {
         let Role::Leader(leadership) = &self.role else { unreachable!("only a leader has followers") };
         for (&peer, progress) in &leadership.progress {
@@ -55,9 +56,10 @@ impl<S: StateMachine> Node<S> {
         }
     }
 
-    /// As leader: stamps the payloads, appends them, sends them to each peer, and only then has them written. That the followers
-    /// may have an entry before the leader's own disk is what makes a commit cost one sync instead of two (§10.2.1):
-    /// the leader's copy counts for [`commit`](super::commit) only behind its own write.
+    /// Leader: stamps the payloads, appends them, sends them to each peer, and outputs its own
+    /// write last. Because the followers may have an entry before the leader's own disk, a commit
+    /// costs one sync instead of two (§10.2.1): every output that depends on the leader's copy
+    /// ([`commit`](super::commit)) comes after its write.
     pub(super) fn append(
         &mut self,
         payloads: Vec<Payload<S::Command>>,
@@ -82,7 +84,8 @@ impl<S: StateMachine> Node<S> {
         self.advance_commit(out);
     }
 
-    /// As leader: sends `peer` what it lacks, as much as may be in flight. Nothing while it is being probed.
+    /// Leader: sends `peer` the entries that it lacks, up to the limit in flight. Sends nothing to
+    /// a peer in the probe state.
     pub(super) fn replicate(&mut self, peer: NodeId, out: &mut Vec<Output<S>>) {
         let last = self.log.last().index;
         let (batch, limit) = (self.config.max_batch, self.config.max_inflight);
@@ -101,7 +104,8 @@ impl<S: StateMachine> Node<S> {
         }
     }
 
-    /// As leader: asks `peer` once whether its log fits before `next`, with a first batch in case it does.
+    /// Leader: probes once whether the log of `peer` matches before `next`, with a first batch in
+    /// case it does.
     pub(super) fn probe(&mut self, peer: NodeId, out: &mut Vec<Output<S>>) {
         let next = self.progress(peer).next;
         if self.needs_snapshot(next) {
@@ -110,7 +114,8 @@ impl<S: StateMachine> Node<S> {
         self.send_entries(peer, next, self.config.max_batch, out);
     }
 
-    /// Sends at most `limit` entries from `from` on, and says how many. With none it is a heartbeat.
+    /// Sends at most `limit` entries from `from` on, and returns their number. Without entries it
+    /// is a heartbeat.
     fn send_entries(&self, peer: NodeId, from: Index, limit: usize, out: &mut Vec<Output<S>>) -> usize {
         let index = from.previous();
         let term = self.log.term_at(index).expect("a leader sends only what its log holds");
@@ -123,7 +128,7 @@ impl<S: StateMachine> Node<S> {
         sent
     }
 
-    /// As follower: the leader's entries, or its heartbeat (figure 3.1, "AppendEntries RPC").
+    /// Follower: handles the leader's entries or its heartbeat (figure 3.1, "AppendEntries RPC").
     pub(super) fn on_append_entries(
         &mut self,
         from: NodeId,
@@ -140,7 +145,8 @@ impl<S: StateMachine> Node<S> {
         self.role = Role::Follower { leader: Some(from) };
         out.push(Output::ArmElectionTimer);
 
-        // What a snapshot covers is committed, and so equal in every leader's log: only what is after it is compared.
+        // The entries that a snapshot covers are committed, and so equal in every leader's log:
+        // only later ones are compared.
         let base = self.log.base().index;
         let fits = prev.index < base || self.log.term_at(prev.index) == Some(prev.term);
         if !fits {
@@ -156,11 +162,12 @@ impl<S: StateMachine> Node<S> {
         self.accept(news, out);
         self.observe_leader_clock(stamp, matched, wrote);
         self.send(from, Body::AppendAccepted { matched, round }, out);
-        // Only up to what this leader has confirmed: whatever stands after it may be another's (figure 3.1, step 5).
+        // Only up to what this leader has confirmed: later entries may be another leader's (figure
+        // 3.1, step 5).
         self.commit_up_to(commit.min(matched), out);
     }
 
-    /// Those of the leader's entries that the log lacks.
+    /// The leader's entries that this log lacks.
     fn missing_entries(&self, entries: Vec<Entry<S::Command>>) -> Vec<Entry<S::Command>> {
         let base = self.log.base().index;
         let known =
@@ -168,15 +175,15 @@ impl<S: StateMachine> Node<S> {
         entries.into_iter().skip_while(known).collect()
     }
 
-    /// Whether the entry can follow the one that is before it here.
+    /// Whether the entry can follow its predecessor in this log.
     fn can_append(&self, entry: &Entry<S::Command>) -> bool {
         let index = entry.index.previous();
         let before = self.log.term_at(index).zip(self.log.stamp_at(index));
         before.is_some_and(|(term, stamp)| follows(Position { term, index }, stamp, entry))
     }
 
-    /// Puts the leader's entries that it lacks into the log. An entry that conflicts with one of them gives way, with all
-    /// that follow it; one that does not stays, for this may be an old message.
+    /// Writes the missing entries to the log. The first conflicting entry is removed with all that
+    /// follow it; entries that do not conflict stay, because this may be an old message.
     fn accept(&mut self, news: Vec<Entry<S::Command>>, out: &mut Vec<Output<S>>) {
         let Some(first) = news.first() else { return };
         assert!(first.index > self.commit, "a committed entry is never replaced (§3.6.3, State Machine Safety)");
@@ -187,7 +194,7 @@ impl<S: StateMachine> Node<S> {
         out.push(Output::Persist(Persist::Entries(news)));
     }
 
-    /// What this node has at `prev`, where the leader's entry did not fit.
+    /// What this node's log holds at `prev`, where the leader's entry did not fit.
     pub(super) fn hint(&self, prev: Index) -> Hint {
         match self.log.term_at(prev) {
             Some(term) => Hint::Conflict { term, first: self.log.first_index_of_term_at(prev) },
@@ -195,7 +202,7 @@ impl<S: StateMachine> Node<S> {
         }
     }
 
-    /// As leader: a follower's log equals this one up to `matched`.
+    /// Leader: a follower's log equals the leader's up to `matched`.
     pub(super) fn on_append_accepted(
         &mut self,
         from: NodeId,
@@ -216,7 +223,7 @@ impl<S: StateMachine> Node<S> {
         }
     }
 
-    /// As leader: a follower has no entry at `prev`, or another one.
+    /// Leader: a follower has no entry at `prev`, or a different one.
     pub(super) fn on_append_rejected(
         &mut self,
         from: NodeId,
@@ -228,8 +235,8 @@ impl<S: StateMachine> Node<S> {
         if let Err(reason) = self.validate_reply(from, Index(0)) {
             return out.push(Output::Dropped { from, reason });
         }
-        // If the leader has entries of the follower's conflicting term, the logs may be equal up to the last of
-        // them; if it has none, all of the follower's entries of that term are wrong (§3.5).
+        // If the leader has entries of the follower's conflicting term, the logs may be equal up to
+        // the last of them; otherwise all of the follower's entries of that term are wrong (§3.5).
         let next = match hint {
             Hint::Short { next } => next,
             Hint::Conflict { term, first } => self.log.last_index_of_term(term).map_or(first, Index::next),
@@ -246,7 +253,7 @@ impl<S: StateMachine> Node<S> {
         self.confirm_round(out);
     }
 
-    /// Whether it can be an answer to something that this node, as leader, has sent.
+    /// Whether the message can be a reply to a request of this node as leader.
     fn validate_reply(&self, from: NodeId, matched: Index) -> Result<(), DropReason> {
         let Role::Leader(leadership) = &self.role else { return Err(DropReason::Stale) };
         if !leadership.progress.contains_key(&from) {
@@ -255,27 +262,27 @@ impl<S: StateMachine> Node<S> {
         if matched > self.log.last().index { Err(DropReason::Malformed) } else { Ok(()) }
     }
 
-    /// As leader: the other members.
+    /// Leader: the other members.
     fn followers(&self) -> Vec<NodeId> {
         let Role::Leader(leadership) = &self.role else { unreachable!("only a leader has followers") };
         leadership.progress.keys().copied().collect()
     }
 
-    /// As leader: the progress of one of its peers.
+    /// Leader: the progress of one peer.
     pub(super) fn progress(&mut self, peer: NodeId) -> &mut super::Progress {
         let Role::Leader(leadership) = &mut self.role else { unreachable!("only a leader has followers") };
         leadership.progress.get_mut(&peer).expect("a leader knows every other member")
     }
 }
 
-/// What an AppendEntries says beside its entries.
+/// The fields of an AppendEntries other than its entries.
 pub(super) struct AppendMeta {
     pub(super) commit: Index,
     pub(super) stamp: Stamp,
     pub(super) round: ReadRound,
 }
 
-/// Whether the entries follow `prev` and one another, as those of any log do.
+/// Whether the entries follow `prev` and one another without a gap, as in any log.
 fn contiguous<C>(prev: Position, entries: &[Entry<C>]) -> bool {
     let mut last = prev;
     let mut stamp = Stamp(0);
@@ -307,8 +314,8 @@ mod tests {
         Entry { term: Term(term), index: Index(index), stamp: Stamp(100), payload: Payload::Noop }
     }
 
-    /// What node 1, whose log begins after a snapshot up to 10@2, does with these entries of the leader of term 3: the
-    /// indexes that it writes, the answer if it gives one, and how far it has applied then.
+    /// Sends node 1, whose log begins after a snapshot up to 10@2, these entries of the leader of
+    /// term 3. Returns the indexes that node 1 writes, its reply if any, and its commit index.
     fn append(prev: Position, entries: &[Entry<()>]) -> (Vec<u64>, Option<Body<Idle>>, u64) {
         let (last, stamp, round) = (at(10, 2), Stamp(100), ReadRound(0));
         let members = Arc::new(Members::of([1, 2, 3].map(NodeId)));
@@ -335,27 +342,29 @@ mod tests {
     }
 
     #[test]
-    fn what_a_snapshot_covers_is_skipped() {
+    fn entries_that_the_snapshot_covers_are_skipped() {
         let accepted = |matched| Some(Body::AppendAccepted { matched: Index(matched), round: ReadRound(0) });
         let many = [entry(9, 2), entry(10, 2), entry(11, 2), entry(12, 3)];
         assert_eq!(append(at(8, 1), &many), (vec![11, 12], accepted(12), 11));
         assert_eq!(append(at(9, 2), &many[1..]), (vec![11, 12], accepted(12), 11));
         assert_eq!(append(at(10, 2), &many[2..]), (vec![11, 12], accepted(12), 11));
-        // The snapshot itself stands for what is equal up to its end, however early the leader's entries end.
+        // The snapshot proves equality up to its own end, even if the leader's entries end before
+        // it.
         assert_eq!(append(at(8, 1), &many[..1]), (vec![], accepted(10), 10));
         assert_eq!(append(at(10, 2), &[]), (vec![], accepted(10), 10));
     }
 
-    /// No correct leader asks for that. If one does, the logs have parted for good, and going on would hide it.
+    /// No correct leader sends this. If one did, the logs would have diverged permanently, and
+    /// continuing would hide it.
     #[test]
     #[should_panic = "a committed entry is never replaced"]
-    fn node_stops_rather_than_replace_what_is_committed() {
+    fn replacing_a_committed_entry_panics() {
         let node = states::with_appended(&states::follower(1, &[]), 1, &[1, 1], 2);
         states::with_appended(&node, 2, &[1, 2], 0);
     }
 
     #[test]
-    fn only_what_is_before_the_snapshots_end_goes_uncompared() {
+    fn only_positions_before_the_snapshots_end_are_not_compared() {
         for prev in [at(10, 1), at(11, 2)] {
             let (written, answer, applied) = append(prev, &[]);
             assert!(matches!(answer, Some(Body::AppendRejected { .. })));
@@ -363,9 +372,10 @@ mod tests {
         }
     }
 
-    /// The entries follow one another, but what comes after the snapshot does not follow it: no log has both.
+    /// The entries are contiguous, but the first one after the snapshot does not follow the
+    /// snapshot: no log has both.
     #[test]
-    fn what_cannot_follow_the_snapshot_is_dropped() {
+    fn entries_that_cannot_follow_the_snapshot_are_dropped() {
         let older = [entry(9, 1), entry(10, 1), entry(11, 1)];
         assert_eq!(append(at(8, 1), &older), (vec![], None, 10));
         let with_a_gap = [entry(9, 2), entry(11, 2)];

@@ -1,5 +1,5 @@
-//! What a node is in its term (§3.3), with the data that only this role has. Leaving a role drops its data, so a
-//! stale vote count or a stale match index cannot be written down.
+//! The role of a node in its term (§3.3), with the data that only this role has. Leaving a role
+//! drops its data, so a stale vote count or a stale match index cannot exist.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -15,32 +15,32 @@ use super::{Index, Members, NodeId};
 pub enum Role {
     /// Answers candidates and the leader.
     Follower {
-        /// The leader of this term, from its first AppendEntries until the election timer runs out: as long as this
-        /// is known, the node grants nobody its vote (§4.2.3).
+        /// The leader of this term, from its first AppendEntries until the election timer runs out:
+        /// while it is known, the node grants no votes (§4.2.3).
         leader: Option<NodeId>,
     },
-    /// Asks whether an election could be won, before it disturbs anybody with a new term (§9.6).
+    /// Asks whether it could win an election, before it starts a new term (§9.6).
     PreCandidate {
-        /// Who would vote for it, itself included.
+        /// The nodes that would vote for it, itself included.
         grants: BTreeSet<NodeId>,
     },
     /// Asks for votes (§3.4).
     Candidate {
-        /// Who voted for it, itself included.
+        /// The nodes that voted for it, itself included.
         votes: BTreeSet<NodeId>,
     },
-    /// Decides what enters the log.
+    /// Appends entries to the log and replicates them.
     Leader(Leadership),
 }
 
 /// What a leader knows of its followers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Leadership {
-    /// How far each of the other members is.
+    /// The progress of each of the other members.
     pub progress: BTreeMap<NodeId, Progress>,
-    /// To whom it is handing over, if it is (§3.10).
+    /// The target of a leadership transfer in progress (§3.10).
     pub successor: Option<NodeId>,
-    /// Who waits for it to be confirmed.
+    /// The reads that wait for confirmation of the leader.
     pub reads: Reads,
 }
 
@@ -57,8 +57,8 @@ impl Role {
 }
 
 impl Leadership {
-    /// The highest index that a majority of the voters has; whoever is not tracked is the leader itself, whose log ends at
-    /// `own_last`.
+    /// The highest index that a majority of the voters has. A voter without progress is the leader
+    /// itself, whose log ends at `own_last`.
     pub(crate) fn quorum_index(&self, own_last: Index, members: &Members) -> Index {
         let matched = |voter| self.progress.get(&voter).map_or(own_last, |progress| progress.matched);
         let mut matched: Vec<Index> = members.voters().map(matched).collect();

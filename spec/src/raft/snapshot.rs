@@ -1,8 +1,11 @@
-//! Snapshots (§5): a log that does not grow for ever, and followers that lack what is gone from it.
+//! Snapshots (§5): they bound the log's length, and serve followers that lack entries removed from
+//! it.
 //!
-//! The driver takes snapshots, from what is durable ([`Durable::snapshot_at`](super::Durable::snapshot_at)), and tells
-//! the node of one when it is durable; then the log's beginning may go. A follower that needs what is gone is sent the
-//! newest snapshot instead. What a snapshot includes is committed, so it can be neither wrong nor too old, only of no use.
+//! The driver takes snapshots of durable state
+//! ([`Durable::snapshot_at`](super::Durable::snapshot_at)), and reports each one when it is
+//! durable; then the node removes the log's beginning. The leader sends its newest snapshot to a
+//! follower that needs removed entries. A snapshot includes only committed entries, so an old
+//! snapshot is useless but never wrong.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -12,7 +15,7 @@ use super::{
 };
 
 impl<S: StateMachine> Node<S> {
-    /// A durable snapshot includes everything up to `through`.
+    /// Handles the report of a durable snapshot that includes everything up to `through`.
     pub(super) fn on_compact(&mut self, through: Index, out: &mut Vec<Output<S>>) {
         assert!(through <= self.commit, "a snapshot has only what is committed");
         if through > self.log.base().index {
@@ -21,18 +24,19 @@ impl<S: StateMachine> Node<S> {
         }
     }
 
-    /// As leader: whether who needs the entry at `next` cannot be sent it, or not be asked whether it fits.
+    /// Leader: whether a follower that needs the entry at `next` needs a snapshot: the log lacks
+    /// that entry, or the position before it.
     pub(super) fn needs_snapshot(&self, next: Index) -> bool {
         next <= self.log.base().index
     }
 
-    /// As leader: sends a follower the state instead of entries. It is probed from there on.
+    /// Leader: requests a snapshot for a follower, which is probed from there on.
     pub(super) fn fall_back_to_snapshot(&mut self, peer: NodeId, out: &mut Vec<Output<S>>) {
         self.progress(peer).state = ProgressState::Probe;
         out.push(Output::SendSnapshot { to: peer, term: self.term() });
     }
 
-    /// As follower: the leader's snapshot (figure 5.3, "InstallSnapshot RPC").
+    /// Follower: installs the leader's snapshot (figure 5.3, "InstallSnapshot RPC").
     pub(super) fn on_install_snapshot(&mut self, from: NodeId, snapshot: Arc<Snapshot<S>>, out: &mut Vec<Output<S>>) {
         let Snapshot { last, stamp, ref members, .. } = *snapshot;
         if self.is_leader() || last.term > self.term() {
@@ -40,10 +44,10 @@ impl<S: StateMachine> Node<S> {
         }
         self.role = Role::Follower { leader: Some(from) };
         out.push(Output::ArmElectionTimer);
-        // What this node has committed already it does not take back.
+        // A node never reverts what it has committed.
         if last.index > self.commit {
             if self.log.term_at(last.index) == Some(last.term) {
-                // Who has heard of no change of the members hears of them here.
+                // A node that lacks earlier membership changes takes the members from the snapshot.
                 self.log.set_members_at(last.index, members);
                 self.log.compact(last.index);
             } else {

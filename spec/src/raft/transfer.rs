@@ -1,17 +1,19 @@
-//! Handing the leadership over (§3.10): to a node that is about to be stopped, a change of leaders need not cost an
-//! election timeout.
+//! Leadership transfer (§3.10): stopping the leader in an orderly way does not cost an election
+//! timeout.
 //!
-//! The leader takes no more proposals, waits until the successor has its whole log, and calls it: the successor
-//! campaigns at once, and says so, for otherwise nobody would listen while the leader is alive. Nothing here needs to be
-//! right for safety: it is an election like any other, and an election may begin at any moment. A successor that does
-//! not answer for an election timeout is given up, and the leader goes on.
+//! The leader rejects new proposals, waits until the successor has its whole log, and sends it
+//! TimeoutNow. The successor campaigns at once and marks its vote requests as a transfer, because
+//! voters otherwise ignore requests while the leader is alive. Safety does not depend on any of
+//! this: it is an election like any other, and an election may begin at any moment. If the
+//! successor does not take over within an election timeout, the leader abandons the transfer and
+//! continues.
 
 use alloc::vec::Vec;
 
 use super::{Body, DropReason, Node, NodeId, Output, Role, StateMachine};
 
 impl<S: StateMachine> Node<S> {
-    /// The leader is to hand over: to this voter, or to the one that is most up to date.
+    /// Handles a transfer request: to this voter, or to the most up-to-date one.
     pub(super) fn on_transfer(&mut self, to: Option<NodeId>, out: &mut Vec<Output<S>>) {
         let best = self.best_successor();
         let Role::Leader(leadership) = &mut self.role else {
@@ -20,14 +22,14 @@ impl<S: StateMachine> Node<S> {
         let Some(successor) = to.or(best).filter(|&id| id != self.config.id && self.log.members().is_voter(id)) else {
             return out.push(Output::TransferRefused { leader: self.leader() });
         };
-        // Asked again for the same, it does not get more time.
+        // A repeated request for the same successor does not extend the timeout.
         if leadership.successor.replace(successor) != Some(successor) {
             out.push(Output::ArmElectionTimer);
         }
         self.maybe_send_timeout_now(successor, out);
     }
 
-    /// As leader: calls the successor, if `peer` is one and has everything.
+    /// Leader: sends TimeoutNow if `peer` is the successor and has the whole log.
     pub(super) fn maybe_send_timeout_now(&mut self, peer: NodeId, out: &mut Vec<Output<S>>) {
         let Role::Leader(leadership) = &self.role else { return };
         let ready = leadership.progress.get(&peer).is_some_and(|progress| progress.matched == self.log.last().index);
@@ -36,20 +38,21 @@ impl<S: StateMachine> Node<S> {
         }
     }
 
-    /// As leader: asks a voter to campaign at once.
+    /// Leader: tells a voter to campaign at once.
     pub(super) fn send_timeout_now(&self, successor: NodeId, out: &mut Vec<Output<S>>) {
         self.send(successor, Body::TimeoutNow, out);
     }
 
-    /// As leader: the other voter that has most of the log, rather one that has answered lately.
+    /// Leader: the other voter with the longest matching log, preferring voters that have answered
+    /// recently.
     pub(super) fn best_successor(&self) -> Option<NodeId> {
         let Role::Leader(leadership) = &self.role else { return None };
         let voters = leadership.progress.iter().filter(|(id, _)| self.members().is_voter(**id));
-        // Of equals the first.
+        // The first of equals.
         voters.rev().max_by_key(|(_, progress)| (progress.active, progress.matched)).map(|(&id, _)| id)
     }
 
-    /// The leader of this term asks this node to take over.
+    /// Handles TimeoutNow from the leader of this term.
     pub(super) fn on_timeout_now(&mut self, from: NodeId, out: &mut Vec<Output<S>>) {
         let follows = matches!(self.role, Role::Follower { leader } if leader == Some(from));
         if !follows || !self.may_campaign() {

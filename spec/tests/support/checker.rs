@@ -1,6 +1,6 @@
-//! Every invariant of the spec, checked over a cluster as it goes; and three of the harness's own: a node says only
-//! what its disk already knows, every node that applies an entry gets the same outcome, and between two entries no more
-//! cluster time passes than real time does.
+//! Checks every invariant of the spec over a running cluster, and three of the harness: a node
+//! sends only what its disk already holds, every node that applies an entry gets the same outcome,
+//! and between two entries cluster time advances by no more than real time.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,22 @@ use palisade_spec::raft::{Body, Durable, Entry, Index, Log, Message, Node, NodeI
 
 use super::machine::{Applied, Scripted};
 
-/// What must be remembered of a run.
+/// The history that the checks need.
 pub(crate) struct Checker<S: Scripted> {
     leaders: Leaders,
-    /// What any node has applied, for all the world to see: noted when the output is carried out.
+    /// The entries that any node has applied: recorded when the output is carried out.
     committed: Committed<S::Command>,
-    /// The term of the leader that committed an index. Leader completeness speaks of *later* terms only.
+    /// The term of the leader that committed each index. Leader completeness is about *later* terms
+    /// only.
     committed_in: BTreeMap<Index, Term>,
-    /// The state machine at first and after each entry of `committed`, and what each entry did.
+    /// The initial state of the state machine and the state after each entry of `committed`, with
+    /// the entries' outcomes.
     states: Vec<S>,
     outcomes: Vec<S::Outcome>,
-    /// When, really, an entry was appended by its leader, if that is known; and the last applied entry's.
-    born: BTreeMap<(Index, Term), u64>,
-    last_born: u64,
+    /// The real time at which each entry's leader appended it, where known, and that of the last
+    /// applied entry.
+    appended_at: BTreeMap<(Index, Term), u64>,
+    last_appended_at: u64,
     last_stamp: Stamp,
     watch: S::Watch,
 }
@@ -37,8 +40,8 @@ impl<S: Scripted> Default for Checker<S> {
             committed_in: BTreeMap::new(),
             states: vec![S::default()],
             outcomes: Vec::new(),
-            born: BTreeMap::new(),
-            last_born: 0,
+            appended_at: BTreeMap::new(),
+            last_appended_at: 0,
             last_stamp: Stamp(0),
             watch: S::Watch::default(),
         }
@@ -46,23 +49,23 @@ impl<S: Scripted> Default for Checker<S> {
 }
 
 impl<S: Scripted> Checker<S> {
-    /// What is known to be applied somewhere.
+    /// The entries that any node has applied.
     pub(crate) fn committed(&self) -> &Committed<S::Command> {
         &self.committed
     }
 
-    /// The end of that.
+    /// The index of the last entry in [`committed`](Self::committed).
     pub(crate) fn last_committed(&self) -> Index {
         self.committed.last_key_value().map_or(Index(0), |(&index, _)| index)
     }
 
-    /// The state machine after that.
+    /// The state machine after the last committed entry.
     pub(crate) fn reference(&self) -> &S {
         self.states.last().expect("there is a first state")
     }
 
-    /// A node took a step.
-    pub(crate) fn stepped(&mut self, before: &Node<S>, after: &Node<S>, real: Option<u64>) -> Check {
+    /// Checks one step of a node.
+    pub(crate) fn check_step(&mut self, before: &Node<S>, after: &Node<S>, real: Option<u64>) -> Check {
         node_is_sound(after)?;
         leader_append_only(before, after)?;
         require("term", before.term() <= after.term(), || format!("n{}'s term went back", after.id()))?;
@@ -72,7 +75,7 @@ impl<S: Scripted> Checker<S> {
         election_safety(&mut self.leaders, after.term(), after.id())?;
         if let Some(real) = real {
             for entry in after.log().entries().iter().rev().take_while(|entry| entry.term == after.term()) {
-                self.born.entry((entry.index, entry.term)).or_insert(real);
+                self.appended_at.entry((entry.index, entry.term)).or_insert(real);
             }
         }
         for index in (before.commit().0 + 1..=after.commit().0).map(Index) {
@@ -88,14 +91,14 @@ impl<S: Scripted> Checker<S> {
         leader_completeness(&committed.map(|(index, entry)| (*index, entry.clone())).collect(), after)
     }
 
-    /// Two nodes' logs, in memory or on disk.
-    pub(crate) fn pair(&self, a: &Log<S::Command>, b: &Log<S::Command>) -> Check {
+    /// Compares the logs of two nodes, in memory or on disk.
+    pub(crate) fn check_log_pair(&self, a: &Log<S::Command>, b: &Log<S::Command>) -> Check {
         log_matching(a, b)
     }
 
-    /// A message leaves: what it promises must be on the sender's disk. (A disk that is ahead, because several steps
-    /// were written with one sync, has the promise behind it.)
-    pub(crate) fn said(&self, message: &Message<S>, disk: &Durable<S>) -> Check {
+    /// Checks a message when it is sent: its sender's disk must hold what it promises. (The disk
+    /// may be ahead of the message if several steps were written with one sync.)
+    pub(crate) fn check_message(&self, message: &Message<S>, disk: &Durable<S>) -> Check {
         let Message { from, to, term, body } = message;
         let durable = match body {
             _ if disk.hard.term > *term => true,
@@ -108,20 +111,21 @@ impl<S: Scripted> Checker<S> {
         require("durable before said", durable, || format!("n{from} says {} to n{to} too early", body.name()))
     }
 
-    /// An `Applied` is carried out.
-    pub(crate) fn applied(&mut self, id: NodeId, entry: &Entry<S::Command>, outcome: &S::Outcome) -> Check {
+    /// Checks an `Applied` when it is carried out.
+    pub(crate) fn check_applied(&mut self, id: NodeId, entry: &Entry<S::Command>, outcome: &S::Outcome) -> Check {
         let known = self.committed.entry(entry.index).or_insert_with(|| entry.clone());
         require("state machine safety", known == entry, || format!("n{id} applied another entry at {}", entry.index))?;
         let offset = usize::try_from(entry.index.0 - 1).expect("a test's log is short");
         require("apply in order", offset <= self.outcomes.len(), || format!("n{id} skipped to {}", entry.index))?;
         if offset == self.outcomes.len() {
             require("stamps", self.last_stamp <= entry.stamp, || format!("the stamp went back at {}", entry.index))?;
-            if let Some(&born) = self.born.get(&(entry.index, entry.term)) {
-                let (passed, really) = (entry.stamp.0 - self.last_stamp.0, born.saturating_sub(self.last_born));
+            if let Some(&appended_at) = self.appended_at.get(&(entry.index, entry.term)) {
+                let (passed, really) =
+                    (entry.stamp.0 - self.last_stamp.0, appended_at.saturating_sub(self.last_appended_at));
                 require("cluster time", passed <= really, || {
                     format!("{passed} ms of cluster time passed before {} in {really} ms", entry.index)
                 })?;
-                self.last_born = born;
+                self.last_appended_at = appended_at;
             }
             self.last_stamp = entry.stamp;
             let before = self.states.last().expect("there is a first state");
@@ -137,8 +141,9 @@ impl<S: Scripted> Checker<S> {
         require("replica agreement", same, || format!("n{id} got another outcome at {}", entry.index))
     }
 
-    /// Everything that a node asked for was carried out: memory and disk agree, and its state is everybody's.
-    pub(crate) fn settled(&mut self, node: &Node<S>, disk: &Durable<S>) -> Check {
+    /// Checks a node whose outputs are all carried out: memory matches disk, and its state matches
+    /// the reference.
+    pub(crate) fn check_settled(&mut self, node: &Node<S>, disk: &Durable<S>) -> Check {
         let written = node.hard_state() == disk.hard && node.log() == &disk.log;
         require("memory matches disk", written, || format!("n{}'s disk differs from its memory", node.id()))?;
         state_machine_safety(&mut self.committed, node)?;

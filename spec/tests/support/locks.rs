@@ -1,7 +1,7 @@
 //! The lock table in scripts.
 //!
-//! A session is written as it is printed, `1.a`: its number and its nonce. An owner's name is its nonce, in
-//! hexadecimal, so that `1.a` is the session that `a` opened.
+//! A session is written as it is printed, `1.a`: its number and its nonce. An owner's name is the
+//! nonce in hexadecimal, so that `1.a` is the session that owner `a` opened.
 //!
 //! ```text
 //! open OWNER TTL                  acquire SESSION KEY [wait] [seq=N]      once OWNER TTL KEY [wait]
@@ -19,7 +19,7 @@ use palisade_spec::raft::Payload;
 
 use super::machine::{Applied, Scripted};
 
-/// What an observer of the events remembers.
+/// The state that an observer of the events keeps.
 #[derive(Default)]
 pub(crate) struct Watch {
     holders: Holders,
@@ -89,7 +89,7 @@ impl Scripted for LockTable {
         reply.into_iter().chain(events).collect::<Vec<_>>().join("; ")
     }
 
-    /// `k: 1.a #1 < 2.b 3.c` is a lock held with token 1, and its queue.
+    /// `k: 1.a #1 < 2.b 3.c` is a lock held with token 1, followed by its queue.
     fn show(&self) -> String {
         let locks = self.locks().iter().map(|(key, lock)| {
             let queue: Vec<SessionId> = lock.queue.iter().map(|waiter| waiter.session).collect();
@@ -122,7 +122,7 @@ impl Scripted for LockTable {
     }
 }
 
-/// A reply in a line.
+/// Formats a reply in one line.
 fn show_reply(reply: &Reply) -> String {
     match reply {
         Reply::Opened { session } => format!("opened {session}"),
@@ -139,7 +139,7 @@ fn show_reply(reply: &Reply) -> String {
     }
 }
 
-/// An event in a line; the star tells it from a reply.
+/// Formats an event in one line; the star distinguishes it from a reply.
 fn show_event(event: &Event) -> String {
     match event {
         Event::Granted { key, session, token } => format!("*{key} to {session} #{token}"),

@@ -1,34 +1,35 @@
-//! What a state machine needs in order to be scripted: words for its commands, and a watch over its applies.
+//! What a state machine must provide for scripts: a notation for its commands, and checks of each
+//! applied entry.
 
 use palisade_spec::invariants::Check;
 use palisade_spec::raft::{Payload, Stamp, StateMachine};
 
 /// A state machine that scripts can drive and print.
 pub(crate) trait Scripted: StateMachine + Default {
-    /// What its invariants remember from one entry to the next.
+    /// The state that its invariants keep between entries.
     type Watch: Default;
 
-    /// Reads a command as a script writes it.
+    /// Parses a command of a script.
     fn parse(text: &str) -> Result<Self::Command, String>;
 
-    /// Writes a command as a script would.
+    /// Formats a command as in a script.
     fn show_command(command: &Self::Command) -> String;
 
-    /// What an entry did; empty if there is nothing to say.
+    /// Formats the outcome of an entry; empty if there is none.
     fn show_outcome(outcome: &Self::Outcome) -> String;
 
-    /// The state, in one line.
+    /// Formats the state in one line.
     fn show(&self) -> String;
 
     /// Checks the state machine's own invariants over one entry.
     fn watch(watch: &mut Self::Watch, step: &Applied<'_, Self>) -> Check;
 
-    /// Reads what a script proposes: a command, or `noop`.
+    /// Parses a proposal of a script: a command, or `noop`.
     fn parse_payload(text: &str) -> Result<Payload<Self::Command>, String> {
         if text == "noop" { Ok(Payload::Noop) } else { Self::parse(text).map(Payload::Command) }
     }
 
-    /// Writes what an entry asks for: a command, or `noop`.
+    /// Formats the content of an entry: a command, or `noop`.
     fn show_payload(payload: &Payload<Self::Command>) -> String {
         match payload {
             Payload::Noop => "noop".into(),
@@ -38,7 +39,7 @@ pub(crate) trait Scripted: StateMachine + Default {
     }
 }
 
-/// One entry's execution: before, what, when, and after.
+/// The execution of one entry, with the state before and after it.
 pub(crate) struct Applied<'a, S: StateMachine> {
     pub(crate) before: &'a S,
     pub(crate) at: Stamp,

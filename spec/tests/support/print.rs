@@ -1,4 +1,5 @@
-//! Messages, entries and nodes in one line each. A position is written `index@term`, a node in its term `n1@2`.
+//! Messages, entries and nodes in one line each. A position is written `index@term`, a node in its
+//! term `n1@2`.
 
 use palisade_spec::raft::{
     Body, DropReason, Durable, Entry, Hint, Index, Log, Members, Message, Node, Persist, Position, ProgressState,
@@ -43,12 +44,13 @@ fn details<S: Scripted>(body: &Body<S>) -> String {
     }
 }
 
-/// A round of confirmation, if there is one.
+/// Formats a ReadIndex round, if there is one.
 fn in_round(round: ReadRound) -> String {
     if round > ReadRound(0) { format!(" round={round}") } else { String::new() }
 }
 
-/// `{1 2 3 4? 5!}`: the members, with `?` behind a learner, and `!` behind one that comes back without its disk.
+/// `{1 2 3 4? 5!}`: the members, with `?` after a learner, and `!` after one that returns without
+/// its disk.
 pub(crate) fn members(members: &Members) -> String {
     let show = |standing| match standing {
         Standing::Voter => "",
@@ -59,7 +61,7 @@ pub(crate) fn members(members: &Members) -> String {
     format!("{{{}}}", shown.join(" "))
 }
 
-/// Why a change of the members was refused.
+/// Formats why a membership change was refused.
 pub(crate) fn refusal(refusal: Refusal) -> String {
     match refusal {
         Refusal::NotLeader(None) => "no leader known".into(),
@@ -99,8 +101,8 @@ pub(crate) fn persist<S: Scripted>(write: &Persist<S>) -> String {
     }
 }
 
-/// The terms of a log's entries, as in figure 3.6, the committed ones in brackets: `[1 1 2] 3`; with the last position
-/// that is gone, if any is: `4@1 [1 2] 3`.
+/// The terms of a log's entries, as in figure 3.6, the committed ones in brackets: `[1 1 2] 3`;
+/// with the log's base, if it is not empty: `4@1 [1 2] 3`.
 fn log<C>(log: &Log<C>, commit: Index) -> String {
     let (committed, rest): (Vec<&Entry<C>>, Vec<&Entry<C>>) =
         log.entries().iter().partition(|entry| entry.index <= commit);
@@ -110,7 +112,7 @@ fn log<C>(log: &Log<C>, commit: Index) -> String {
     format!("{gone}[{}] {}", terms(committed), terms(rest)).trim_end().into()
 }
 
-/// A role in its term, and whom it follows: `follower@2 of n1`.
+/// A role with its term and leader: `follower@2 of n1`.
 pub(crate) fn role<S: Scripted>(node: &Node<S>) -> String {
     let of = match node.role() {
         Role::Follower { leader: Some(leader) } => format!(" of n{leader}"),
@@ -119,7 +121,8 @@ pub(crate) fn role<S: Scripted>(node: &Node<S>) -> String {
     format!("{}@{}{of}", node.role().name(), node.term())
 }
 
-/// A node in a line. A leader also shows `n2:3→5` for each follower, matched and next, with `?` while it probes.
+/// Formats a node in one line. A leader also shows `n2:3→5` for each follower: matched and next,
+/// with `?` while it probes.
 pub(crate) fn node<S: Scripted>(node: &Node<S>) -> String {
     let mut line = format!(
         "n{} {} log={} t={} {}",
@@ -141,7 +144,7 @@ pub(crate) fn node<S: Scripted>(node: &Node<S>) -> String {
     line
 }
 
-/// What a crashed node will come back with.
+/// Formats the disk of a crashed node.
 pub(crate) fn disk<S: Scripted>(disk: &Durable<S>) -> String {
     let vote = disk.hard.vote.map_or("-".into(), |vote| format!("n{vote}"));
     let snapshot = disk.snapshot.last;
@@ -149,7 +152,7 @@ pub(crate) fn disk<S: Scripted>(disk: &Durable<S>) -> String {
     format!("disk term={} vote={vote}{snapshot} log={}", disk.hard.term, log(&disk.log, Index(0)))
 }
 
-/// Why a message was dropped.
+/// Formats why a message was dropped.
 pub(crate) fn dropped(from: impl std::fmt::Display, reason: DropReason) -> String {
     format!("drops a message from n{from}: {}", reason.name())
 }

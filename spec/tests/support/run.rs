@@ -1,15 +1,16 @@
 //! Runs all scripts of a folder.
 //!
-//! `UPDATE_GOLDENFILES=1 cargo test -p palisade-spec` writes the outputs anew: read the difference, it is the
-//! specification that changes. `SCRIPT=figure_8 cargo test …` runs only the scripts whose path contains that.
+//! `UPDATE_GOLDENFILES=1 cargo test -p palisade-spec` rewrites the outputs: review the difference,
+//! because the scripts are the specification. `SCRIPT=figure_8 cargo test …` runs only the scripts
+//! whose path contains that text.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use goldenscript::Runner;
 
-/// Runs every script below `tests/scripts/<folder>`, each with a fresh runner, and fails with the list of those that
-/// failed.
+/// Runs every script below `tests/scripts/<folder>`, each with a new runner, and fails with the
+/// list of failed scripts.
 pub(crate) fn scripts<R: Runner>(folder: &str, runner: impl Fn() -> R) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
     let only = std::env::var("SCRIPT").unwrap_or_default();
@@ -21,7 +22,7 @@ pub(crate) fn scripts<R: Runner>(folder: &str, runner: impl Fn() -> R) {
     assert!(failed.is_empty(), "{} of {} scripts failed:\n{}", failed.len(), paths.len(), failed.join("\n"));
 }
 
-/// Runs one script; if it fails, says which and why.
+/// Runs one script; returns which one failed and why.
 fn fails(mut runner: impl Runner, path: &Path) -> Option<String> {
     let why = match catch_unwind(AssertUnwindSafe(|| goldenscript::run(&mut runner, path))) {
         Ok(Ok(())) => return None,

@@ -1,5 +1,5 @@
-//! The commands of a cluster's script. Whatever a command makes happen is told in the order in which it happens; the
-//! effects of a message's arrival stand indented below it.
+//! The commands of a cluster's script. The output lists the effects of a command in the order in
+//! which they happen; the effects of a received message are indented below it.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use palisade_spec::raft::{
 
 use super::machine::Scripted;
 use super::print;
-use super::world::{Story, World};
+use super::world::{EventLog, World};
 
 /// Runs a script over a cluster of state machines `S`.
 pub(crate) struct ClusterScript<S: Scripted> {
     world: World<S>,
 }
 
-/// What a script can say.
+/// The commands of a script.
 #[derive(goldenscript::Command)]
 pub(crate) enum Command {
-    /// Starts a cluster of so many nodes, with limits on a batch, on what is in flight, on what a step commits, on the gap
-    /// between stamps.
+    /// Starts a cluster of this many nodes, with limits on a batch, on entries in flight, on
+    /// commits per step, and on the gap between stamps.
     Cluster {
         nodes: u32,
         #[arg(key)]
@@ -35,7 +35,8 @@ pub(crate) enum Command {
         #[arg(key)]
         gap: Option<u64>,
     },
-    /// Gives a node a disk whose log has no-ops of these terms, as the columns of figure 3.6, and starts it afresh.
+    /// Gives a node a disk whose log has no-ops of these terms, like a row of figure 3.6, and
+    /// restarts it.
     Disk {
         id: u32,
         #[arg(key)]
@@ -49,7 +50,8 @@ pub(crate) enum Command {
     Election {
         id: u32,
     },
-    /// Those whom the node can reach hear from no leader any more; it campaigns, and everything settles.
+    /// Lets the reachable nodes forget their leader; the node campaigns, and all messages are
+    /// delivered.
     Elect {
         id: u32,
     },
@@ -62,14 +64,15 @@ pub(crate) enum Command {
         id: u32,
         milliseconds: u64,
     },
-    /// Clients propose commands to a node, all in one input; `noop` is a no-op.
+    /// Clients propose commands to a node, in one input; `noop` is a no-op.
     Propose {
         id: u32,
         #[arg(optional)]
         commands: Vec<String>,
     },
-    /// Delivers what is on its way now, in the order in which it was sent: all of it, or what goes from and to whom,
-    /// or of that only the nth message. With `again=true` a copy stays on its way.
+    /// Delivers the messages in flight in the order in which they were sent: all of them, or those
+    /// of one sender or recipient, or only the nth of these. With `again=true` a copy stays in
+    /// flight.
     Deliver {
         #[arg(key)]
         from: Option<u32>,
@@ -80,7 +83,7 @@ pub(crate) enum Command {
         #[arg(key, optional)]
         again: bool,
     },
-    /// Loses what `deliver` would deliver.
+    /// Loses the messages that `deliver` would deliver.
     Drop {
         #[arg(key)]
         from: Option<u32>,
@@ -89,27 +92,27 @@ pub(crate) enum Command {
         #[arg(key)]
         nth: Option<usize>,
     },
-    /// Delivers everything, and what follows from it, until nothing is on its way.
+    /// Delivers all messages, and those sent in response, until none is in flight.
     Settle,
-    /// Shows what is on its way.
+    /// Shows the messages in flight.
     Flight,
-    /// Separates these nodes from the others. What is on its way between them is lost.
+    /// Separates these nodes from the others. The messages in flight between them are lost.
     Partition {
         ids: Vec<u32>,
     },
-    /// Cuts the link between two nodes, both ways, and leaves the others as they are.
+    /// Cuts the link between two nodes in both directions, and leaves the others unchanged.
     Cut {
         one: u32,
         other: u32,
     },
-    /// Ends all partitions, and mends every link.
+    /// Ends all partitions and restores every link.
     Heal,
-    /// From now on the node's outputs wait.
+    /// Makes the node's outputs wait from now on.
     Hold {
         id: u32,
     },
-    /// Carries out all that waits, or the first `count` of it; timers are not counted. With `merged=true`, all writes
-    /// with one sync at the place of the first.
+    /// Carries out all pending outputs, or the first `count` of them; timers do not count. With
+    /// `merged=true`, one sync at the place of the first write makes all writes durable.
     Flush {
         id: u32,
         #[arg(key)]
@@ -117,8 +120,8 @@ pub(crate) enum Command {
         #[arg(key, optional)]
         merged: bool,
     },
-    /// The node dies after so many of the outputs that wait, and if `torn` is given after so many of the entries of
-    /// the write that is next.
+    /// Crashes the node after this many pending outputs and, if `torn` is given, after this many
+    /// entries of the next write.
     Crash {
         id: u32,
         #[arg(key, optional)]
@@ -126,23 +129,25 @@ pub(crate) enum Command {
         #[arg(key)]
         torn: Option<usize>,
     },
-    /// The node comes back; if `lost` is given, with an old copy of its disk, which lacks the log from this entry on.
+    /// Restarts the node; with `lost`, from an old copy of its disk, without the log from this
+    /// entry on.
     Restart {
         id: u32,
         #[arg(key)]
         lost: Option<u64>,
     },
-    /// The node's driver takes a snapshot of the state after this entry. The node does not know of it.
+    /// The node's driver takes a snapshot of the state after this entry, without reporting it to
+    /// the node.
     Snapshot {
         id: u32,
         through: u64,
     },
-    /// The node's driver says that a durable snapshot includes everything up to this entry.
+    /// The node's driver reports that a durable snapshot includes everything up to this entry.
     Compact {
         id: u32,
         through: u64,
     },
-    /// A server with a blank disk starts, and knows of no cluster yet.
+    /// Starts a server with a blank disk that knows of no cluster yet.
     Join {
         id: u32,
     },
@@ -159,25 +164,25 @@ pub(crate) enum Command {
         id: u32,
         member: u32,
     },
-    /// A member that has lost its disk comes back as another one.
+    /// Replaces a member that has lost its disk by a new one.
     Replace {
         id: u32,
         lost: u32,
         by: u32,
     },
-    /// Somebody asks a node for a read of this number.
+    /// A client asks a node for a read with this number.
     Read {
         id: u32,
         number: u64,
     },
-    /// An operator asks a node to hand the leadership over, to this node if one is given.
+    /// An operator asks a node to transfer its leadership, to this node if one is given.
     Transfer {
         id: u32,
         #[arg(key)]
         to: Option<u32>,
     },
-    /// A message arrives that nobody here sent, addressed to this node unless `addressed` says otherwise. Entries are
-    /// no-ops, written `index@term/stamp`; a snapshot has the first state.
+    /// Delivers a made-up message, addressed to this node unless `addressed` says otherwise.
+    /// Entries are no-ops, written `index@term/stamp`; a snapshot has the initial state.
     Receive {
         to: u32,
         kind: String,
@@ -204,17 +209,17 @@ pub(crate) enum Command {
         #[arg(key, optional)]
         round: u64,
     },
-    /// Shows the nodes, or some of them.
+    /// Shows all nodes, or the named ones.
     Status {
         #[arg(optional)]
         ids: Vec<u32>,
     },
-    /// From now on the timers are told of.
+    /// Includes timers in the output from now on.
     Timers,
 }
 
 impl<S: Scripted> ClusterScript<S> {
-    /// A script begins with `cluster`.
+    /// Creates an empty cluster: a script begins with `cluster`.
     pub(crate) fn new() -> ClusterScript<S> {
         ClusterScript { world: World::new([]) }
     }
@@ -225,21 +230,21 @@ impl<S: Scripted> ClusterScript<S> {
             limits(&mut config);
             config
         }));
-        self.world.story = Story { on: true, ..Story::default() };
+        self.world.event_log = EventLog { on: true, ..EventLog::default() };
     }
 
     fn disk(&mut self, id: u32, term: u64, vote: Option<u32>, terms: &[u64]) {
-        let seat = self.world.seat(NodeId(id));
-        seat.disk.hard.term = Term(term);
-        seat.disk.hard.vote = vote.map(NodeId);
+        let replica = self.world.replica(NodeId(id));
+        replica.disk.hard.term = Term(term);
+        replica.disk.hard.vote = vote.map(NodeId);
         for &term in terms {
-            let index = seat.disk.log.last().index.next();
-            seat.disk.log.push(Entry { term: Term(term), index, stamp: Stamp(0), payload: Payload::Noop });
+            let index = replica.disk.log.last().index.next();
+            replica.disk.log.push(Entry { term: Term(term), index, stamp: Stamp(0), payload: Payload::Noop });
         }
-        seat.node = Some(Node::recover(seat.config.clone(), seat.disk.clone()));
+        replica.node = Some(Node::recover(replica.config.clone(), replica.disk.clone()));
     }
 
-    /// The places, in the flight, of what a command means.
+    /// The indexes, in the messages in flight, that a command selects.
     fn select(&self, from: Option<u32>, to: Option<u32>, nth: Option<usize>) -> Result<Vec<usize>, Box<dyn Error>> {
         let matches = |end: Option<u32>, id: NodeId| end.is_none_or(|end| NodeId(end) == id);
         let flight = self.world.flight.iter().enumerate();
@@ -253,13 +258,13 @@ impl<S: Scripted> ClusterScript<S> {
     }
 
     fn status(&mut self, ids: &[u32]) {
-        for (id, seat) in &self.world.seats {
+        for (id, replica) in &self.world.replicas {
             if ids.is_empty() || ids.contains(&id.0) {
-                let line = match &seat.node {
+                let line = match &replica.node {
                     Some(node) => print::node(node),
-                    None => format!("n{id} down, {}", print::disk(&seat.disk)),
+                    None => format!("n{id} down, {}", print::disk(&replica.disk)),
                 };
-                self.world.story.lines.push(line);
+                self.world.event_log.lines.push(line);
             }
         }
     }
@@ -298,7 +303,7 @@ impl<S: Scripted> ClusterScript<S> {
                 }
             }
             Command::Settle => check(world.settle())?,
-            Command::Flight => world.story.lines.extend(world.flight.iter().map(print::message::<S>)),
+            Command::Flight => world.event_log.lines.extend(world.flight.iter().map(print::message::<S>)),
             Command::Partition { ids } => {
                 let inside = |id: NodeId| ids.contains(&id.0);
                 world.cut(|from, to| inside(from) != inside(to));
@@ -310,24 +315,24 @@ impl<S: Scripted> ClusterScript<S> {
                 });
             }
             Command::Heal => world.cut(|_, _| false),
-            Command::Hold { id } => world.seat(NodeId(*id)).held = true,
+            Command::Hold { id } => world.replica(NodeId(*id)).held = true,
             Command::Flush { id, count, merged } => {
                 if *merged {
                     world.merge_writes(NodeId(*id));
                 }
-                world.seat(NodeId(*id)).held = count.is_some();
+                world.replica(NodeId(*id)).held = count.is_some();
                 check(world.flush(NodeId(*id), count.unwrap_or(usize::MAX)))?;
             }
             Command::Crash { id, after, torn } => check(world.crash(NodeId(*id), *after, *torn))?,
             Command::Restart { id, lost } => {
                 if let Some(lost) = lost {
-                    world.seat(NodeId(*id)).disk.log.truncate(Index(*lost));
+                    world.replica(NodeId(*id)).disk.log.truncate(Index(*lost));
                 }
                 world.restart(NodeId(*id));
             }
             Command::Snapshot { id, through } => world.snapshot(NodeId(*id), Index(*through)),
             Command::Compact { id, through } => check(world.step(NodeId(*id), Input::Compact(Index(*through))))?,
-            Command::Join { id } => world.take_seat(Config::new(NodeId(*id)), Members::default()),
+            Command::Join { id } => world.start_node(Config::new(NodeId(*id)), Members::default()),
             Command::Add { id, server } => {
                 let change = Change::Add { id: NodeId(*server), address: Address::from("") };
                 check(world.step(NodeId(*id), Input::Change(change)))?;
@@ -350,7 +355,7 @@ impl<S: Scripted> ClusterScript<S> {
                 check(world.step(NodeId(*to), Input::Receive(message)))?;
             }
             Command::Status { ids } => self.status(ids),
-            Command::Timers => world.story.timers = true,
+            Command::Timers => world.event_log.timers = true,
         }
         Ok(())
     }
@@ -360,9 +365,9 @@ impl<S: Scripted> Runner for ClusterScript<S> {
     type Command = Command;
 
     fn run(&mut self, command: &Command, _: &Context) -> Result<String, Box<dyn Error>> {
-        self.world.story.lines.clear();
+        self.world.event_log.lines.clear();
         self.execute(command)?;
-        Ok(self.world.story.lines.iter().map(|line| format!("{line}\n")).collect())
+        Ok(self.world.event_log.lines.iter().map(|line| format!("{line}\n")).collect())
     }
 }
 

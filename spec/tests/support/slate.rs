@@ -1,17 +1,18 @@
-//! The smallest state machine that shows order and time: a slate of words, some of which fade.
+//! The smallest state machine that shows order and time: a list of words, some of which expire.
 
 use palisade_spec::invariants::Check;
 use palisade_spec::raft::{Stamp, StateMachine};
 
 use super::machine::{Applied, Scripted};
 
-/// Words in the order in which they were written, each with the last moment at which it can be read, if it fades.
+/// Words in the order in which they were written, each with the last moment at which it is
+/// readable, if it expires.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Slate {
     words: Vec<(String, Option<Stamp>)>,
 }
 
-/// Writes a word; with a time-to-live in milliseconds, it fades. In scripts: `a`, `a/100`.
+/// Writes a word; with a time-to-live in milliseconds, the word expires. In scripts: `a`, `a/100`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Write {
     word: String,
@@ -20,7 +21,7 @@ pub(crate) struct Write {
 
 impl StateMachine for Slate {
     type Command = Write;
-    /// The words that faded.
+    /// The words that expired.
     type Outcome = Vec<String>;
 
     fn apply(&mut self, at: Stamp, command: &Write) -> Vec<String> {
@@ -28,7 +29,8 @@ impl StateMachine for Slate {
         Vec::new()
     }
 
-    /// One word fades at a time: as in the lock table, what is due may take several no-ops.
+    /// One word expires per entry: as in the lock table, several no-ops may be needed for
+    /// everything that is due.
     fn advance(&mut self, at: Stamp) -> Vec<String> {
         let due = self.words.iter().enumerate().filter_map(|(place, &(_, last))| Some((last?, place)));
         let first = due.min().filter(|(last, _)| *last < at);

@@ -1,8 +1,8 @@
-//! A cluster in memory: nodes, their disks, and a network that does as it is told.
+//! A cluster in memory: nodes, their disks, and a controlled network.
 //!
-//! It is a driver of [`Node`] that keeps the contract of [`raft::interface`](palisade_spec::raft::interface) to the
-//! letter, and can be cut off at any place: a held node's outputs wait, and a crash carries out any prefix of them,
-//! also of the entries inside one write.
+//! It drives each [`Node`] according to the contract of
+//! [`raft::interface`](palisade_spec::raft::interface), and can stop at any output: a held node's
+//! outputs wait, and a crash carries out any prefix of them, also of the entries inside one write.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -18,51 +18,51 @@ use super::print;
 
 /// A cluster.
 pub(crate) struct World<S: Scripted> {
-    pub(crate) seats: BTreeMap<NodeId, Replica<S>>,
-    /// What is on its way, in the order in which it was sent.
+    pub(crate) replicas: BTreeMap<NodeId, Replica<S>>,
+    /// The messages in flight, in the order in which they were sent.
     pub(crate) flight: Vec<Message<S>>,
-    /// The links that lose everything, from and to.
+    /// The links that lose every message, as sender and recipient.
     pub(crate) cut: BTreeSet<(NodeId, NodeId)>,
-    /// How many milliseconds have really passed, where all clocks advance together.
+    /// The real time passed in milliseconds, if all clocks advance together.
     pub(crate) real: Option<u64>,
     pub(crate) checker: Checker<S>,
-    pub(crate) story: Story,
+    pub(crate) event_log: EventLog,
     /// Every entry that any node has applied.
     applied: BTreeMap<(Index, Term), Entry<S::Command>>,
-    /// How much was known to be committed when a read was asked for.
+    /// The last committed index known when each read was requested.
     reads: BTreeMap<ReadId, Index>,
-    /// How often a leader's snapshot took the place of a node's state.
+    /// How many installed snapshots have replaced a node's state.
     pub(crate) installed: u64,
-    /// How many reads were answered.
+    /// The number of answered reads.
     pub(crate) read: u64,
 }
 
-/// A node's place: its disk outlives it.
+/// A node and its disk, which survives a crash of the node.
 pub(crate) struct Replica<S: Scripted> {
     pub(crate) config: Config,
     pub(crate) disk: Durable<S>,
     /// `None` while it is down.
     pub(crate) node: Option<Node<S>>,
-    /// What it asked for and was not given yet.
+    /// Outputs of the node that are not carried out yet.
     pub(crate) pending: VecDeque<Output<S>>,
-    /// Whether its outputs wait until they are flushed.
+    /// Whether outputs wait until they are flushed.
     pub(crate) held: bool,
-    /// How far the driver knows the log to be applied.
+    /// The last index that the driver knows to be applied.
     pub(crate) applied: Index,
 }
 
-/// What happens, line by line.
+/// A log of events, one line each.
 #[derive(Default)]
-pub(crate) struct Story {
-    /// Whether anybody listens.
+pub(crate) struct EventLog {
+    /// Whether events are recorded.
     pub(crate) on: bool,
-    /// Whether the timers are worth a line.
+    /// Whether timers are recorded.
     pub(crate) timers: bool,
     pub(crate) lines: Vec<String>,
 }
 
-impl Story {
-    pub(crate) fn tell(&mut self, line: impl FnOnce() -> String) {
+impl EventLog {
+    pub(crate) fn record(&mut self, line: impl FnOnce() -> String) {
         if self.on {
             self.lines.push(line());
         }
@@ -70,47 +70,47 @@ impl Story {
 }
 
 impl<S: Scripted> World<S> {
-    /// Nodes with blank disks, all of them running.
+    /// A cluster of running nodes with blank disks.
     pub(crate) fn new(configs: impl IntoIterator<Item = Config>) -> World<S> {
         let configs: Vec<Config> = configs.into_iter().collect();
         let members = Members::of(configs.iter().map(|config| config.id));
         let mut world = World {
-            seats: BTreeMap::new(),
+            replicas: BTreeMap::new(),
             flight: Vec::new(),
             cut: BTreeSet::new(),
             real: None,
             checker: Checker::default(),
-            story: Story::default(),
+            event_log: EventLog::default(),
             applied: BTreeMap::new(),
             reads: BTreeMap::new(),
             installed: 0,
             read: 0,
         };
-        configs.into_iter().for_each(|config| world.take_seat(config, members.clone()));
+        configs.into_iter().for_each(|config| world.start_node(config, members.clone()));
         world
     }
 
-    /// A node with a blank disk starts, as a founding member, or knowing of no members.
-    pub(crate) fn take_seat(&mut self, config: Config, members: Members) {
+    /// Starts a node with a blank disk, as a founding member or without known members.
+    pub(crate) fn start_node(&mut self, config: Config, members: Members) {
         let disk = Durable::blank(S::default(), members);
         let node = Some(Node::recover(config.clone(), disk.clone()));
-        let seat = Replica { config, disk, node, pending: VecDeque::new(), held: false, applied: Index(0) };
-        self.seats.insert(seat.config.id, seat);
+        let replica = Replica { config, disk, node, pending: VecDeque::new(), held: false, applied: Index(0) };
+        self.replicas.insert(replica.config.id, replica);
     }
 
     /// The node, which must be running.
     pub(crate) fn node(&self, id: NodeId) -> &Node<S> {
-        self.seats[&id].node.as_ref().expect("the node is down")
+        self.replicas[&id].node.as_ref().expect("the node is down")
     }
 
-    pub(crate) fn seat(&mut self, id: NodeId) -> &mut Replica<S> {
-        self.seats.get_mut(&id).expect("there is no such node")
+    pub(crate) fn replica(&mut self, id: NodeId) -> &mut Replica<S> {
+        self.replicas.get_mut(&id).expect("there is no such node")
     }
 
-    /// Gives a node an input, and unless it is held carries out all that it asks for.
+    /// Gives a node an input, and carries out all its outputs unless it is held.
     pub(crate) fn step(&mut self, id: NodeId, input: Input<S>) -> Check {
-        let seat = self.seats.get_mut(&id).expect("there is no such node");
-        let node = seat.node.as_mut().expect("the node is down");
+        let replica = self.replicas.get_mut(&id).expect("there is no such node");
+        let node = replica.node.as_mut().expect("the node is down");
         let before = node.clone();
         if let Input::Read(read) = input {
             self.reads.insert(read, self.checker.last_committed());
@@ -119,7 +119,7 @@ impl<S: Scripted> World<S> {
         node.step(input, &mut out);
         let (was, is) = (print::role(&before), print::role(node));
         if was != is {
-            self.story.tell(|| format!("n{id} {was} → {is}"));
+            self.event_log.record(|| format!("n{id} {was} → {is}"));
         }
         for output in &out {
             if let Output::Applied { index, term, .. } = output {
@@ -134,36 +134,37 @@ impl<S: Scripted> World<S> {
                 })?;
             }
         }
-        seat.pending.extend(out);
-        self.checker.stepped(&before, node, self.real)?;
+        replica.pending.extend(out);
+        self.checker.check_step(&before, node, self.real)?;
         if before.log() != node.log() {
             self.check_logs(id)?;
         }
-        if self.seats[&id].held { Ok(()) } else { self.flush(id, usize::MAX) }
+        if self.replicas[&id].held { Ok(()) } else { self.flush(id, usize::MAX) }
     }
 
-    /// Carries out the first `count` outputs that wait at a node. Timers are not counted: they bind nobody.
+    /// Carries out the first `count` pending outputs of a node. Timers do not count, because safety
+    /// does not depend on them.
     pub(crate) fn flush(&mut self, id: NodeId, count: usize) -> Check {
         let mut done = 0;
-        while let Some(output) = self.seats[&id].pending.front() {
+        while let Some(output) = self.replicas[&id].pending.front() {
             let timer = matches!(output, Output::ArmElectionTimer | Output::ArmHeartbeatTimer);
             if !timer && done == count {
                 break;
             }
             done += usize::from(!timer);
-            let output = self.seat(id).pending.pop_front().expect("it was there");
-            self.carry_out(id, output)?;
+            let output = self.replica(id).pending.pop_front().expect("it was there");
+            self.execute(id, output)?;
         }
-        let seat = &self.seats[&id];
-        match &seat.node {
-            Some(node) if seat.pending.is_empty() => self.checker.settled(node, &seat.disk),
+        let replica = &self.replicas[&id];
+        match &replica.node {
+            Some(node) if replica.pending.is_empty() => self.checker.check_settled(node, &replica.disk),
             _ => Ok(()),
         }
     }
 
-    /// Lets one sync, at the place of the first write, make all the writes that wait durable (group commit).
+    /// Makes all pending writes durable with one sync at the place of the first (group commit).
     pub(crate) fn merge_writes(&mut self, id: NodeId) {
-        let pending = &mut self.seat(id).pending;
+        let pending = &mut self.replica(id).pending;
         let is_write = |output: &Output<S>| matches!(output, Output::Persist(_));
         let Some(first) = pending.iter().position(is_write) else { return };
         let (writes, rest): (Vec<_>, Vec<_>) = pending.drain(first..).partition(is_write);
@@ -171,60 +172,62 @@ impl<S: Scripted> World<S> {
         pending.extend(rest);
     }
 
-    /// A snapshot of the state after the entry at `through`, made of what is on the node's disk, becomes its snapshot.
+    /// Replaces the snapshot on the node's disk by one of the state after the entry at `through`,
+    /// made from the disk.
     pub(crate) fn snapshot(&mut self, id: NodeId, through: Index) {
-        let seat = self.seats.get_mut(&id).expect("there is no such node");
-        assert!(through <= seat.applied, "a driver snapshots what it knows to be applied");
-        seat.disk.snapshot = seat.disk.snapshot_at(through);
-        let last = seat.disk.snapshot.last;
-        self.story.tell(|| format!("n{id} has a snapshot {}", print::position(last)));
+        let replica = self.replicas.get_mut(&id).expect("there is no such node");
+        assert!(through <= replica.applied, "a driver snapshots what it knows to be applied");
+        replica.disk.snapshot = replica.disk.snapshot_at(through);
+        let last = replica.disk.snapshot.last;
+        self.event_log.record(|| format!("n{id} has a snapshot {}", print::position(last)));
     }
 
-    /// The node dies after the first `after` outputs that wait. If `torn` is given, the next one is a write of entries
-    /// of which only so many arrive, or of a snapshot with the log to follow.
+    /// Crashes the node after the first `after` pending outputs. If `torn` is given, the next
+    /// output is a write of entries of which only this many become durable, or of a snapshot with
+    /// the log not yet replaced.
     pub(crate) fn crash(&mut self, id: NodeId, after: usize, torn: Option<usize>) -> Check {
         self.flush(id, after)?;
-        let seat = self.seats.get_mut(&id).expect("there is no such node");
+        let replica = self.replicas.get_mut(&id).expect("there is no such node");
         if let Some(kept) = torn {
-            match seat.pending.pop_front() {
+            match replica.pending.pop_front() {
                 Some(Output::Persist(Persist::Entries(entries))) => {
-                    seat.disk.log.truncate(entries[0].index);
-                    entries.into_iter().take(kept).for_each(|entry| seat.disk.log.push(entry));
+                    replica.disk.log.truncate(entries[0].index);
+                    entries.into_iter().take(kept).for_each(|entry| replica.disk.log.push(entry));
                 }
-                Some(Output::Persist(Persist::Snapshot(snapshot))) => seat.disk.snapshot = (*snapshot).clone(),
+                Some(Output::Persist(Persist::Snapshot(snapshot))) => replica.disk.snapshot = (*snapshot).clone(),
                 _ => panic!("the next output is not a write that can be torn"),
             }
         }
-        (seat.node, seat.held) = (None, false);
-        seat.pending.clear();
-        self.story.tell(|| format!("n{id} crashes: {}", print::disk(&seat.disk)));
+        (replica.node, replica.held) = (None, false);
+        replica.pending.clear();
+        self.event_log.record(|| format!("n{id} crashes: {}", print::disk(&replica.disk)));
         self.check_logs(id)
     }
 
-    /// The node comes back with what its disk has.
+    /// Restarts the node from its disk.
     pub(crate) fn restart(&mut self, id: NodeId) {
-        let seat = self.seat(id);
-        assert!(seat.node.is_none(), "the node is running");
-        seat.disk.settle();
-        seat.applied = seat.disk.snapshot.last.index;
-        seat.node = Some(Node::recover(seat.config.clone(), seat.disk.clone()));
+        let replica = self.replica(id);
+        assert!(replica.node.is_none(), "the node is running");
+        replica.disk.settle();
+        replica.applied = replica.disk.snapshot.last.index;
+        replica.node = Some(Node::recover(replica.config.clone(), replica.disk.clone()));
     }
 
-    /// A message arrives: at a node that is down, or is not there yet, for nothing.
+    /// Delivers a message; a node that is down or not started ignores it.
     pub(crate) fn arrive(&mut self, message: Message<S>) -> Check {
         let Message { from, to, .. } = message;
-        let down = self.seats.get(&to).is_none_or(|seat| seat.node.is_none());
-        self.story.tell(|| format!("n{to} ← n{from} {}{}", message.body.name(), if down { " ✗" } else { "" }));
+        let down = self.replicas.get(&to).is_none_or(|replica| replica.node.is_none());
+        self.event_log.record(|| format!("n{to} ← n{from} {}{}", message.body.name(), if down { " ✗" } else { "" }));
         if down {
             return Ok(());
         }
-        let told = self.story.lines.len();
+        let start = self.event_log.lines.len();
         self.step(to, Input::Receive(message))?;
-        self.story.lines[told..].iter_mut().for_each(|line| line.insert_str(0, "  "));
+        self.event_log.lines[start..].iter_mut().for_each(|line| line.insert_str(0, "  "));
         Ok(())
     }
 
-    /// Delivers everything that is on its way, and everything that follows from it.
+    /// Delivers all messages in flight, and those sent in response.
     pub(crate) fn settle(&mut self) -> Check {
         for _ in 0..1000 {
             if self.flight.is_empty() {
@@ -237,8 +240,8 @@ impl<S: Scripted> World<S> {
         panic!("the cluster does not come to rest");
     }
 
-    /// Makes `id` the leader of those whom it can reach: they hear from no other leader any more. It may take a few
-    /// tries, for what is still on its way arrives in between.
+    /// Makes `id` the leader of the nodes that it can reach: first they forget their leaders. This
+    /// may take several tries, because messages in flight arrive in between.
     pub(crate) fn elect(&mut self, id: NodeId) -> Check {
         for _ in 0..4 {
             if self.node(id).is_leader() {
@@ -251,12 +254,13 @@ impl<S: Scripted> World<S> {
         panic!("n{id} was not elected");
     }
 
-    /// The election timers of all that `id` can reach run out, and what they send is lost.
+    /// Runs out the election timers of all nodes that `id` can reach, and drops the messages they
+    /// send.
     fn forget_leaders(&mut self, id: NodeId) -> Check {
         let flight = std::mem::take(&mut self.flight);
-        let reachable = |other: &NodeId| !self.cut.contains(&(id, *other)) && self.seats[other].node.is_some();
-        for other in self.seats.keys().copied().filter(reachable).collect::<Vec<_>>() {
-            // A leader that has heard from its followers steps down at the second.
+        let reachable = |other: &NodeId| !self.cut.contains(&(id, *other)) && self.replicas[other].node.is_some();
+        for other in self.replicas.keys().copied().filter(reachable).collect::<Vec<_>>() {
+            // A leader that has heard from its followers steps down at the second timeout.
             for _ in 0..2 {
                 if other != id && self.node(other).leader().is_some() {
                     self.step(other, Input::ElectionTimeout)?;
@@ -268,81 +272,88 @@ impl<S: Scripted> World<S> {
         Ok(())
     }
 
-    /// Cuts the links that `lost` names; what is on its way on them is lost as well.
+    /// Cuts the links that `lost` selects; the messages in flight on them are lost as well.
     pub(crate) fn cut(&mut self, lost: impl Fn(NodeId, NodeId) -> bool) {
-        let ids: Vec<NodeId> = self.seats.keys().copied().collect();
+        let ids: Vec<NodeId> = self.replicas.keys().copied().collect();
         let links = ids.iter().flat_map(|&a| ids.iter().map(move |&b| (a, b)));
         self.cut = links.filter(|&(from, to)| from != to && lost(from, to)).collect();
         self.flight.retain(|message| !self.cut.contains(&(message.from, message.to)));
     }
 
-    fn carry_out(&mut self, id: NodeId, output: Output<S>) -> Check {
-        let seat = self.seats.get_mut(&id).expect("there is no such node");
-        let story = &mut self.story;
+    fn execute(&mut self, id: NodeId, output: Output<S>) -> Check {
+        let replica = self.replicas.get_mut(&id).expect("there is no such node");
+        let event_log = &mut self.event_log;
         match output {
             Output::Persist(write) => {
-                story.tell(|| format!("n{id} {}", print::persist::<S>(&write)));
-                seat.disk.apply(&write);
+                event_log.record(|| format!("n{id} {}", print::persist::<S>(&write)));
+                replica.disk.apply(&write);
                 if let Persist::Snapshot(snapshot) = &write {
-                    seat.applied = snapshot.last.index;
+                    replica.applied = snapshot.last.index;
                     self.installed += 1;
                 }
             }
             Output::Send(message) => {
-                self.checker.said(&message, &seat.disk)?;
+                self.checker.check_message(&message, &replica.disk)?;
                 let lost = self.cut.contains(&(id, message.to));
-                story.tell(|| format!("{}{}", print::message::<S>(&message), if lost { " ✗" } else { "" }));
+                event_log.record(|| format!("{}{}", print::message::<S>(&message), if lost { " ✗" } else { "" }));
                 if !lost {
                     self.flight.push(message);
                 }
             }
             Output::SendSnapshot { to, term } => {
-                story.tell(|| format!("n{id} falls back to a snapshot for n{to}"));
-                // A message like any other, but that its content is on the disk.
-                let body = Body::InstallSnapshot { snapshot: Arc::new(seat.disk.snapshot.clone()) };
-                self.carry_out(id, Output::Send(Message { from: id, to, term, body }))?;
+                event_log.record(|| format!("n{id} falls back to a snapshot for n{to}"));
+                // A message like any other, except that its content is on the disk.
+                let body = Body::InstallSnapshot { snapshot: Arc::new(replica.disk.snapshot.clone()) };
+                self.execute(id, Output::Send(Message { from: id, to, term, body }))?;
             }
-            Output::Accepted { first, term } => story.tell(|| format!("n{id} accepts from {first}@{term} on")),
-            Output::Refused { leader } => story.tell(|| format!("n{id} refuses: {}", leads(leader))),
-            Output::ChangeRefused(refusal) => story.tell(|| format!("n{id} refuses: {}", print::refusal(refusal))),
-            Output::ReadReady(read) => story.tell(|| format!("n{id} can answer read {read}")),
+            Output::Accepted { first, term } => event_log.record(|| format!("n{id} accepts from {first}@{term} on")),
+            Output::Refused { leader } => event_log.record(|| format!("n{id} refuses: {}", leads(leader))),
+            Output::ChangeRefused(refusal) => {
+                event_log.record(|| format!("n{id} refuses: {}", print::refusal(refusal)))
+            }
+            Output::ReadReady(read) => event_log.record(|| format!("n{id} can answer read {read}")),
             Output::ReadRefused { leader, .. } | Output::TransferRefused { leader } => {
-                story.tell(|| format!("n{id} refuses: {}", leads(leader)));
+                event_log.record(|| format!("n{id} refuses: {}", leads(leader)));
             }
             Output::Applied { index, term, stamp, outcome } => {
                 let entry = self.applied[&(index, term)].clone();
                 assert_eq!(entry.stamp, stamp, "Applied names the entry");
-                story.tell(|| {
+                event_log.record(|| {
                     let did = S::show_outcome(&outcome);
                     let did = if did.is_empty() { did } else { format!(" ⇒ {did}") };
                     format!("n{id} applies {} t={stamp}{did}", print::entry::<S>(&entry))
                 });
-                self.checker.applied(id, &entry, &outcome)?;
-                seat.applied = index;
+                self.checker.check_applied(id, &entry, &outcome)?;
+                replica.applied = index;
             }
             Output::LostEntries { follower, acknowledged } => {
-                story.tell(|| format!("n{id} finds that n{follower} has lost entries up to {acknowledged}"));
+                event_log.record(|| format!("n{id} finds that n{follower} has lost entries up to {acknowledged}"));
             }
-            Output::ArmElectionTimer if story.timers => story.tell(|| format!("n{id} arms its election timer")),
-            Output::ArmHeartbeatTimer if story.timers => story.tell(|| format!("n{id} arms its heartbeat timer")),
+            Output::ArmElectionTimer if event_log.timers => {
+                event_log.record(|| format!("n{id} arms its election timer"))
+            }
+            Output::ArmHeartbeatTimer if event_log.timers => {
+                event_log.record(|| format!("n{id} arms its heartbeat timer"))
+            }
             Output::ArmElectionTimer | Output::ArmHeartbeatTimer => {}
-            Output::Dropped { from, reason } => story.tell(|| format!("n{id} {}", print::dropped(from, reason))),
+            Output::Dropped { from, reason } => event_log.record(|| format!("n{id} {}", print::dropped(from, reason))),
         }
         Ok(())
     }
 
-    /// Compares a node's log with all others; of a node that is down, its disk's.
+    /// Compares a node's log with all others; the disk's log if a node is down.
     fn check_logs(&self, id: NodeId) -> Check {
-        let log = |seat: &'_ Replica<S>| seat.node.as_ref().map_or(seat.disk.log.clone(), |node| node.log().clone());
-        let own = log(&self.seats[&id]);
-        self.seats
+        let log =
+            |replica: &'_ Replica<S>| replica.node.as_ref().map_or(replica.disk.log.clone(), |node| node.log().clone());
+        let own = log(&self.replicas[&id]);
+        self.replicas
             .iter()
             .filter(|(other, _)| **other != id)
-            .try_for_each(|(_, seat)| self.checker.pair(&own, &log(seat)))
+            .try_for_each(|(_, replica)| self.checker.check_log_pair(&own, &log(replica)))
     }
 }
 
-/// Who leads, for the story.
+/// Names the leader, for the event log.
 fn leads(leader: Option<NodeId>) -> String {
     leader.map_or("no leader known".into(), |leader| format!("n{leader} leads"))
 }

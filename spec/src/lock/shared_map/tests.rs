@@ -1,4 +1,4 @@
-//! The map beside a `BTreeMap`, and beside copies of itself.
+//! Compares the map with a `BTreeMap` and with copies of itself.
 
 use alloc::collections::BTreeMap;
 use alloc::string::ToString;
@@ -9,7 +9,7 @@ use super::*;
 
 type Map = SharedMap<u64, u64>;
 
-/// Remembers all that is hashed.
+/// Records all hashed bytes.
 #[derive(Default)]
 struct Hashed(Vec<u8>);
 
@@ -29,7 +29,7 @@ fn hash(map: &Map) -> Vec<u8> {
     hashed.0
 }
 
-/// So many entries, at every second key from 0 on.
+/// A map with `count` entries, at the even keys from 0 on.
 fn even(count: u64) -> Map {
     let mut map = Map::new();
     for key in 0..count {
@@ -39,7 +39,7 @@ fn even(count: u64) -> Map {
 }
 
 impl Map {
-    /// All leaves, and how high the tree is, if all is as the rest of the map relies on.
+    /// Asserts the invariants of the tree; returns all leaves and the tree's height.
     fn sound(&self) -> (Vec<&Arc<Node<u64, u64>>>, usize) {
         let (mut leaves, mut heights) = (Vec::new(), Vec::new());
         sound(&self.root, 1, &(0..u64::MAX), true, &mut |leaf, height| {
@@ -51,13 +51,13 @@ impl Map {
         (leaves, heights[0])
     }
 
-    /// How full the leaves are, in percent.
+    /// The leaves' fill level, in percent.
     fn fill(&self) -> usize {
         100 * self.len / (WIDTH * self.sound().0.len())
     }
 }
 
-/// Goes through a node whose keys are to be in that range.
+/// Asserts the invariants of a node whose keys must be in `range`.
 fn sound<'a>(
     node: &'a Arc<Node<u64, u64>>,
     height: usize,
@@ -89,7 +89,7 @@ fn sound<'a>(
     }
 }
 
-/// Splitmix64: the same sequence everywhere.
+/// Splitmix64: the same sequence on every platform.
 struct Random(u64);
 
 impl Random {
@@ -101,7 +101,7 @@ impl Random {
     }
 }
 
-/// Everything that a map can be asked, asked of both.
+/// Compares the results of all read operations.
 fn assert_same(map: &Map, expected: &BTreeMap<u64, u64>, random: &mut Random) {
     map.sound();
     assert_eq!((map.len(), map.is_empty()), (expected.len(), expected.is_empty()));
@@ -121,7 +121,7 @@ fn does_what_a_btree_map_does_and_copies_never_change() {
         let mut random = Random(seed);
         let (mut map, mut expected, mut copies) = (Map::new(), BTreeMap::new(), Vec::new());
         for step in 0..12_000_u64 {
-            // It grows, shrinks and grows again; some keys come in order.
+            // The map grows, shrinks and grows again; a third of the keys come in order.
             let (key, grows) = (random.below(4_000), step / 3_000 % 2 == 0);
             let key = if random.below(3) == 0 { 4_000 + step / 16 } else { key };
             match random.below(10) {
@@ -132,7 +132,7 @@ fn does_what_a_btree_map_does_and_copies_never_change() {
                     assert_eq!(value, other);
                     value.into_iter().chain(other).for_each(|value| *value += 1);
                 }
-                deed if (deed < 8) == grows => assert_eq!(map.insert(key, step), expected.insert(key, step)),
+                choice if (choice < 8) == grows => assert_eq!(map.insert(key, step), expected.insert(key, step)),
                 _ => assert_eq!(map.remove(&key), expected.remove(&key)),
             }
             if random.below(600) == 0 {
@@ -154,7 +154,7 @@ fn does_what_a_btree_map_does_and_copies_never_change() {
 }
 
 #[test]
-fn only_the_content_counts() {
+fn equality_and_hash_depend_only_on_the_entries() {
     let grown = even(2_000);
     let mut other = Map::new();
     for key in (0..4_000).rev() {
@@ -173,7 +173,7 @@ fn only_the_content_counts() {
 }
 
 #[test]
-fn is_shown_as_what_it_maps() {
+fn debug_output_shows_the_entries() {
     assert_eq!(alloc::format!("{:?}", even(3)), "{0: 0, 2: 1, 4: 2}");
 }
 
@@ -186,7 +186,7 @@ fn a_write_copies_the_way_to_one_leaf_and_leaves_the_copy_alone() {
         map.sound().0.iter().filter(|leaf| !leaves.iter().any(|known| Arc::ptr_eq(known, leaf))).count()
     };
     assert_eq!(unshared(&map), 0);
-    // Who only looks, or finds nothing to change, copies nothing.
+    // A read, or a write that changes nothing, copies nothing.
     assert_eq!(map.get(&6), Some(&3));
     assert_eq!(map.get_mut(&7), None);
     assert_eq!(map.remove(&7), None);
@@ -201,7 +201,8 @@ fn a_write_copies_the_way_to_one_leaf_and_leaves_the_copy_alone() {
 #[test]
 fn keys_that_come_in_order_fill_the_leaves() {
     assert!(even(10_000).fill() >= 98);
-    // In the midst of others, too, as the deadlines of short-lived sessions stand before those of long-lived ones.
+    // Also between other keys, as deadlines of short-lived sessions precede those of long-lived
+    // ones.
     let mut map = Map::new();
     for key in 0..10_000 {
         map.insert(key, 0);
