@@ -22,7 +22,8 @@ pub(super) fn within_limits(
     connection: ConnectionId,
 ) -> Result<(), Failure> {
     if node.log().last().index.0 - node.commit().0 >= limits::UNCOMMITTED {
-        let message = "too many log entries are not committed yet: the other nodes do not keep up with the leader; try again in a moment";
+        let message = "too many log entries are not committed yet: the other nodes do not keep up with the leader; \
+                       try again in a moment";
         return Err(Failure::new(Code::Overloaded, message));
     }
     let table = node.machine();
@@ -74,8 +75,8 @@ fn no_space(space: &SpaceView) -> Failure {
         (None, None) => "the free space is unknown".into(),
     };
     let message = format!(
-        "the leader's disk is nearly full ({why}): the leader accepts releases and keepalives, but no new sessions or acquires \
-         until space is freed"
+        "the leader's disk is nearly full ({why}): the leader accepts releases and keepalives, but no new sessions or \
+         acquires until space is freed"
     );
     Failure::new(Code::NoSpace, message)
 }

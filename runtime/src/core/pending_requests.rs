@@ -222,7 +222,7 @@ impl PendingRequests {
     pub(super) fn add_unrequested(&mut self, input: &Input<LockTable>) {
         match input {
             Input::Propose(payloads) => {
-                self.proposed.push_back(payloads.iter().map(|_| Requester::Unrequested).collect())
+                self.proposed.push_back(payloads.iter().map(|_| Requester::Unrequested).collect());
             }
             Input::Change(change) => {
                 let (unread, _) = oneshot::channel();

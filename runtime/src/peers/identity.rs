@@ -117,8 +117,9 @@ impl PinnedPeers {
         }
         if known.is_some() && expected != Some(incarnation) {
             return Err(format!(
-                "node {node} was here before with another data directory, and has lost its votes and acknowledgements. Restore that \
-                 directory, or remove node {node} from the cluster and join a server with a new number (docs/operations.md)"
+                "node {node} was here before with another data directory, and has lost its votes and acknowledgements. \
+                 Restore that directory, or remove node {node} from the cluster and join a server with a new number \
+                 (docs/operations.md)"
             ));
         }
         self.remember(node, PinnedPeer { incarnation, peer_addr: peer_addr.to_owned() })

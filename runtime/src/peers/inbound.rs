@@ -162,8 +162,8 @@ fn check_origin(roster: &Roster, hello: &Hello) -> Result<(), String> {
     if hello.cluster != roster.cluster {
         let (theirs, ours) = (hello.cluster, roster.cluster);
         return Err(format!(
-            "the dialling node is of cluster {theirs:016x}, this node of {ours:016x}: the founders of a cluster must all be given the \
-             same --cluster and --peers"
+            "the dialling node is of cluster {theirs:016x}, this node of {ours:016x}: the founders of a cluster must \
+             all be given the same --cluster and --peers"
         ));
     }
     Ok(())

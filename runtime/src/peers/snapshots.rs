@@ -200,7 +200,7 @@ async fn receive_from(
 ) -> Result<Option<SnapshotInfo>, Trouble> {
     let Offer { term, info } = read(stream, bytes, SNAPSHOT_PATIENCE).await?;
     let Ok(_only_one) = peers.receiving.try_acquire() else {
-        write(stream, &Answer::Refused("it is receiving another snapshot".into())).await?;
+        write(stream, &Answer::Refused("the receiver is receiving another snapshot".into())).await?;
         return Ok(None);
     };
     if core.view().get().commit >= info.last.index.0 {
@@ -225,7 +225,7 @@ async fn receive_from(
         Ok(incoming) => incoming,
         Err(error) => {
             let (index, needed) = (info.last.index, info.bytes);
-            warn!(%peer, %index, needed, %error, "cannot write the leader's snapshot, perhaps because the disk is full; the sender tries again");
+            warn!(%peer, %index, needed, %error, "cannot write the leader's snapshot (is the disk full?); the sender tries again");
             write(stream, &Verdict::Err(format!("the snapshot cannot be written: {error}"))).await?;
             return Ok(None);
         }

@@ -342,7 +342,7 @@ fn cluster_time_excludes_time_before_the_election() {
     };
     assert!(!iteration(elected - 50 * MILLISECOND).0, "a late timer gets a grace period");
     assert_eq!(iteration(elected), (true, Stamp(0)));
-    assert_eq!(iteration(elected + Duration::from_micros(999)).1, Stamp(0), "it has not led for a millisecond");
+    assert_eq!(iteration(elected + Duration::from_micros(999)).1, Stamp(0), "the leader has not led for a millisecond");
     assert_eq!(iteration(elected + Duration::from_micros(1000)).1, Stamp(1));
     assert_eq!(iteration(elected + Duration::from_micros(5900)).1, Stamp(5));
 }

@@ -194,7 +194,8 @@ fn released(reply: &Reply, claim: Claim) -> Result<Answer, Failure> {
         // A withdrawal asks for no claim, and the session has none.
         Reply::NotHolder | Reply::NoSession if claim == Claim::Either => Ok(done),
         _ => {
-            let message = "the session does not hold the lock with this token; the lock was released before, or the session expired";
+            let message = "the session does not hold the lock with this token: \
+                           the lock was released before, or the session expired";
             Err(Failure::new(Code::NotHolder, message))
         }
     }

@@ -142,7 +142,8 @@ fn refused_change(refusal: Refusal, change: &Change) -> Failure {
         ),
         Refusal::NotCaughtUp => (
             Code::NotCaughtUp,
-            "the learner still lacks too much of the log; try again when `palisade members list` shows that the learner has nearly all of it",
+            "the learner still lacks too much of the log; try again when `palisade members list` shows that it \
+             has nearly all of the log",
         ),
         Refusal::AlreadyThere | Refusal::NotThere | Refusal::WasRemoved
             if let Change::Replace { lost, .. } = change =>

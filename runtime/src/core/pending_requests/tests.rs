@@ -199,13 +199,13 @@ fn rejected_withdrawal_is_proposed_again() {
     let gone = fixture.request(3, first_acquire(patient, 60_000));
     let mut now = Instant::now() + Duration::from_secs(2);
     assert_eq!(refused(&mut fixture, now).len(), 1, "the short wait ran out");
-    assert_eq!(refused(&mut fixture, now), [], "not at once");
+    assert_eq!(refused(&mut fixture, now), [], "the node does not repeat its proposal at once");
     assert_eq!(fixture.requests.next(&fixture.node, now), Some(now + limits::OWN_PROPOSAL_RETRY));
 
     // Meanwhile the other client disconnects.
     drop(gone);
     fixture.requests.disconnected(ConnectionId(3), now);
-    assert_eq!(refused(&mut fixture, now).len(), 1, "what is new is tried");
+    assert_eq!(refused(&mut fixture, now).len(), 1, "a new withdrawal is proposed at once");
     for _ in 0..3 {
         now += limits::OWN_PROPOSAL_RETRY;
         assert_eq!(refused(&mut fixture, now).len(), 2);
@@ -307,7 +307,7 @@ fn repeated_request_keeps_its_slot() {
     let mut second = fixture.take(3, first_acquire(session, 60_000));
     fixture.requests.disconnected(ConnectionId(2), Instant::now());
     fixture.run_iteration();
-    assert!(second.try_recv().is_err(), "it waits");
+    assert!(second.try_recv().is_err(), "the repeated request waits");
     drop(fixture.request(4, release(holder, grant.token)));
     assert_eq!(granted(&mut second).session, session);
 }
@@ -415,7 +415,7 @@ fn no_space_refuses_only_new_claims_and_sessions() {
     for op in [Op::KeepAlive { session: idle }, Op::CloseSession { session: idle }] {
         fixture.request(3, op).try_recv().unwrap().unwrap();
     }
-    assert_eq!(granted(&mut fixture.request(3, first_acquire(holder, 0))), grant, "its own lock is found again");
+    assert_eq!(granted(&mut fixture.request(3, first_acquire(holder, 0))), grant, "a repeated acquire finds its lock");
     let mut again = fixture.request(3, first_acquire(waiter, 60_000));
     fixture.request(1, release(holder, grant.token)).try_recv().unwrap().unwrap();
     assert_eq!(granted(&mut again).session, waiter, "a waiter is granted what is released");

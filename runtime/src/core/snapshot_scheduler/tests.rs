@@ -89,7 +89,7 @@ fn snapshot_is_due_after_log_bytes() {
     fixture.scheduler.count(999_999);
     assert!(fixture.maybe_take(MOMENT).is_none());
     fixture.scheduler.count(1);
-    let snapshot = fixture.maybe_take(MOMENT).expect("it is due");
+    let snapshot = fixture.maybe_take(MOMENT).expect("a snapshot is due");
     assert_eq!((snapshot.last, &snapshot.machine), (at(&fixture.node), fixture.node.machine()));
     assert_eq!(fixture.scheduler.log_bytes(), 0);
     fixture.write(&snapshot);
@@ -107,7 +107,7 @@ fn snapshot_is_due_after_log_bytes() {
 fn snapshot_is_due_after_interval_if_entries_were_applied() {
     let mut fixture = Fixture::open();
     assert!(fixture.maybe_take(POLICY.interval - MOMENT).is_none());
-    let first = fixture.maybe_take(MOMENT).expect("it is due");
+    let first = fixture.maybe_take(MOMENT).expect("a snapshot is due");
     fixture.write(&first);
     assert!(fixture.maybe_take(POLICY.interval * 2).is_none(), "nothing was applied since");
     fixture.apply(1);
@@ -121,7 +121,7 @@ fn snapshots_are_sequential_and_newer_than_their_requests() {
     let snapshot = fixture.maybe_take(MOMENT).expect("a snapshot was requested");
     fixture.apply(1);
     let mut second = fixture.request();
-    assert!(fixture.maybe_take(POLICY.interval).is_none(), "one is being written");
+    assert!(fixture.maybe_take(POLICY.interval).is_none(), "a snapshot is being written");
     fixture.write(&snapshot);
     assert_eq!(first.try_recv().unwrap().unwrap().last, snapshot.last);
     assert!(second.try_recv().is_err());
@@ -150,7 +150,7 @@ fn failed_snapshot_is_retried_later() {
     assert!(reply.try_recv().unwrap().unwrap_err().message.contains("the disk is full"));
     assert_eq!(fixture.compact(), 0, "the log stays as it is");
     assert!(fixture.maybe_take(limits::SNAPSHOT_RETRY - MOMENT).is_none());
-    let again = fixture.maybe_take(MOMENT).expect("it is tried again");
+    let again = fixture.maybe_take(MOMENT).expect("the snapshot is retried");
     fixture.write(&again);
     assert!(fixture.compact() > 0);
 }
@@ -162,7 +162,7 @@ fn compaction_is_gradual_and_stops_at_margin() {
     fixture.apply(entries);
     let _wanted = fixture.request();
     let snapshot = fixture.maybe_take(MOMENT).expect("a snapshot was requested");
-    assert_eq!(fixture.compact(), 0, "it is not durable yet");
+    assert_eq!(fixture.compact(), 0, "the snapshot is not durable yet");
     fixture.write(&snapshot);
     assert!(fixture.scheduler.next(&fixture.node, fixture.now).is_some());
     assert_eq!(fixture.compact(), 3);
@@ -219,8 +219,8 @@ fn log_keeps_entries_after_a_snapshot_in_transfer() {
     fixture.take_one_more();
     fixture.scheduler.sends(LEARNER, fixture.now);
     fixture.take_one_more();
-    assert_eq!(fixture.log_begins_after(), sent, "it is on its way");
-    assert!(fixture.scheduler.next(&fixture.node, fixture.now).is_none(), "nothing is to be done until it has arrived");
+    assert_eq!(fixture.log_begins_after(), sent, "the snapshot is in transfer");
+    assert!(fixture.scheduler.next(&fixture.node, fixture.now).is_none(), "no compaction is due during the transfer");
     fixture.acknowledge(sent);
     let newest = fixture.take_one_more();
     assert_eq!(fixture.log_begins_after(), sent, "the log keeps the entries after the snapshot");
@@ -228,7 +228,11 @@ fn log_keeps_entries_after_a_snapshot_in_transfer() {
     assert_eq!(fixture.log_begins_after(), Index(sent.0 + 50));
     fixture.acknowledge(Index(newest.0 - POLICY.margin));
     let newest = fixture.take_one_more();
-    assert_eq!(fixture.log_begins_after(), Index(newest.0 - POLICY.margin), "it is as good as any other follower");
+    assert_eq!(
+        fixture.log_begins_after(),
+        Index(newest.0 - POLICY.margin),
+        "a follower that has caught up needs no kept entries"
+    );
 }
 
 /// Goal: no follower delays compaction forever: neither one that failed during the transfer, nor

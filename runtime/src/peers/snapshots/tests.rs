@@ -91,7 +91,7 @@ impl Fixture {
     /// receiver's core.
     async fn receive(&self) -> Message<LockTable> {
         for _ in 0..2000 {
-            assert!(self.sender.send_snapshot(RECEIVER, TERM), "it is connected");
+            assert!(self.sender.send_snapshot(RECEIVER, TERM), "the sender is connected");
             sleep(Duration::from_millis(10)).await;
             if let Some(message) = self.inbox.next_message() {
                 return message;
@@ -186,7 +186,7 @@ async fn received_snapshot_is_not_sent_again() {
     fixture.receiver.snapshots.write(&snapshot(100)).unwrap();
     let connections = fixture.network.connections.load(Ordering::SeqCst);
     while fixture.network.connections.load(Ordering::SeqCst) < connections + 3 {
-        assert!(fixture.sender.send_snapshot(RECEIVER, TERM), "it is connected");
+        assert!(fixture.sender.send_snapshot(RECEIVER, TERM), "the sender is connected");
         sleep(Duration::from_millis(5)).await;
     }
     assert!(fixture.network.carried.load(Ordering::SeqCst) < carried + 20_000);
