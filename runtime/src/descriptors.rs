@@ -102,7 +102,7 @@ pub fn raise_limit() -> usize {
 }
 
 /// A limit on the number of open connections. Connections above it are refused and counted; the log
-/// mentions refusals at most once per [`REPORT_PAUSE`].
+/// mentions refusals at most once per `REPORT_PAUSE`.
 #[derive(Clone, Debug)]
 pub struct Places {
     room: Arc<Semaphore>,
