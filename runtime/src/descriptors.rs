@@ -1,9 +1,11 @@
-//! File descriptors: how the limit of open files is divided, so that clients and strangers cannot take what the node needs.
+//! File descriptors: divides the limit of open files, so that clients and unidentified connections
+//! cannot exhaust the descriptors that the node needs.
 //!
-//! Every connection is a file descriptor, and so is every file of the log. A process that has none left cannot begin the
-//! next segment of its log, and has to stop. So the limit is read once, at the start, and divided: a part for the node
-//! itself, a part for its peers, a part for connections to the peer port that have not said yet who they are, and the rest
-//! for clients. Whoever accepts connections counts them, and closes at once what goes beyond its part.
+//! Every connection takes a file descriptor, and so does every file of the log. A process without
+//! free descriptors cannot create the next segment of its log, and must stop. So the limit is read
+//! once at the start and divided: a part for the node itself, a part for its peers, a part for
+//! connections to the peer port that have not completed the handshake, and the rest for clients.
+//! Each accepting task counts its connections, and closes those above its part at once.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,32 +18,35 @@ use tracing::warn;
 use crate::limits;
 use crate::sync::Mutex;
 
-/// What a node has open for itself: standard streams, event loop, signals and listeners (some 15); the log with its next
-/// segment, a snapshot that is written and one that is received, directories that are synced (some 8); snapshots that
-/// clients read ([`limits::SNAPSHOT_READS`]); a recording; and connections that were accepted to be closed at once.
+/// Descriptors of the node itself: standard streams, event loop, signals and listeners (some 15);
+/// the log with its next segment, a snapshot being written and one being received, directories
+/// being synced (some 8); snapshots that clients read ([`limits::SNAPSHOT_READS`]); a recording;
+/// and accepted connections that are about to be closed.
 const OWN: usize = 32;
-/// What a peer takes at most: a connection and a snapshot each way, the snapshot's file, and a look-up of its name.
+/// Maximum number of descriptors per peer: a connection and a snapshot each way, the snapshot's
+/// file, and a name resolution.
 const PEER: usize = 6;
-/// How many of those are connections that it has dialled; one more than the two that it needs, as a new one takes the place
-/// of an old one.
+/// How many of those are connections that the peer dialled: one more than the two that it needs,
+/// since a new connection replaces an old one.
 const PEER_INBOUND: usize = 3;
-/// For so many peers more than there are at the start.
-const PEERS_TO_COME: usize = 1;
-/// The fewest connections to the peer port that may be unidentified, and the fewest clients.
+/// Descriptors are reserved for this many peers more than there are at the start.
+const SPARE_PEERS: usize = 1;
+/// Minimum number of unidentified connections to the peer port, and minimum number of client
+/// connections.
 const FEWEST: usize = 4;
-/// For how many peers there is room if the limit is generous.
-const PEERS_AT_EASE: usize = 32;
-/// What the refusal to start recommends.
+/// Maximum number of peers for which descriptors are reserved.
+const MAX_PEERS: usize = 32;
+/// The limit that the startup error recommends.
 const RECOMMENDED: usize = 1024;
 
-/// How the descriptors are divided.
+/// The division of the descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptors {
-    /// How many connections of clients may be open.
+    /// Maximum number of open client connections.
     pub clients: usize,
-    /// How many connections to the peer port may be open that have not said yet who they are.
-    pub strangers: usize,
-    /// How many connections of peers may be open that they have dialled.
+    /// Maximum number of open connections to the peer port that have not completed the handshake.
+    pub unidentified: usize,
+    /// Maximum number of open connections that peers dialled.
     pub peers: usize,
 }
 
@@ -58,30 +63,33 @@ pub struct TooFew {
 }
 
 impl Descriptors {
-    /// What a process gives out that need not be careful: one that nobody but tests talks to.
-    pub const AT_EASE: Descriptors =
-        Descriptors { clients: limits::CONNECTIONS, strangers: limits::STRANGERS, peers: PEER_INBOUND * PEERS_AT_EASE };
+    /// The division without a limit of open files: for tests.
+    pub const AT_EASE: Descriptors = Descriptors {
+        clients: limits::CONNECTIONS,
+        unidentified: limits::UNIDENTIFIED_CONNECTIONS,
+        peers: PEER_INBOUND * MAX_PEERS,
+    };
 
-    /// Divides `limit` for a node with so many peers.
+    /// Divides `limit` for a node with this many peers.
     ///
     /// # Errors
-    /// If it is not enough to run.
+    /// If `limit` is too low to run the node.
     pub fn divide(limit: usize, peers: usize) -> Result<Descriptors, TooFew> {
-        let fewest_peers = peers + PEERS_TO_COME;
+        let fewest_peers = peers + SPARE_PEERS;
         let needed = OWN + PEER * fewest_peers + 2 * FEWEST;
         if limit < needed {
             return Err(TooFew { limit, needed, peers });
         }
         // An eighth of the limit, if that is more, so that a cluster may grow without a restart.
-        let peers = (limit / 8 / PEER).min(PEERS_AT_EASE).max(fewest_peers);
+        let peers = (limit / 8 / PEER).min(MAX_PEERS).max(fewest_peers);
         let rest = limit - OWN - PEER * peers;
-        let strangers = (rest / 4).clamp(FEWEST, limits::STRANGERS);
-        let clients = (rest - strangers).min(limits::CONNECTIONS);
-        Ok(Descriptors { clients, strangers, peers: PEER_INBOUND * peers })
+        let unidentified = (rest / 4).clamp(FEWEST, limits::UNIDENTIFIED_CONNECTIONS);
+        let clients = (rest - unidentified).min(limits::CONNECTIONS);
+        Ok(Descriptors { clients, unidentified, peers: PEER_INBOUND * peers })
     }
 }
 
-/// Raises the limit of open files as far as it may go, and says how far that is.
+/// Raises the limit of open files to its hard maximum, and returns the limit.
 pub fn raise_limit() -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum
@@ -93,7 +101,8 @@ pub fn raise_limit() -> usize {
     current.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
-/// A number of connections that may be open at once. What goes beyond it is refused, counted, and sometimes logged.
+/// A limit on the number of open connections. Connections above it are refused and counted; the log
+/// mentions refusals at most once per `REPORT_PAUSE`.
 #[derive(Clone, Debug)]
 pub struct Places {
     room: Arc<Semaphore>,
@@ -103,24 +112,25 @@ pub struct Places {
     reported: Arc<Mutex<Reported>>,
 }
 
-/// When the log last had a line about refusals, and how many there were by then.
+/// The time of the last log line about refusals, and the count of refusals at that time.
 #[derive(Debug, Default)]
 struct Reported {
     at: Option<Instant>,
     count: u64,
 }
 
-/// The pause between two lines in the log about refused connections.
+/// Minimum time between two log lines about refused connections.
 const REPORT_PAUSE: Duration = Duration::from_secs(10);
 
 impl Places {
-    /// So many places for connections `of` somebody. Refusals are counted in `refused`.
+    /// Permits for `limit` connections of the kind that `of` names in the log. Refusals are counted
+    /// in `refused`.
     pub fn new(limit: usize, of: &'static str, refused: &Counter) -> Places {
         let room = Arc::new(Semaphore::new(limit));
         Places { room, limit, of, refused: refused.clone(), reported: Arc::default() }
     }
 
-    /// A place, if there is one.
+    /// A permit, if one is free.
     pub fn take(&self) -> Option<OwnedSemaphorePermit> {
         let permit = Arc::clone(&self.room).try_acquire_owned().ok();
         if permit.is_none() {
@@ -135,7 +145,7 @@ impl Places {
         if reported.at.is_none_or(|at| at.elapsed() >= REPORT_PAUSE) {
             let (limit, of, count) = (self.limit, self.of, self.refused.get());
             let refused = count.saturating_sub(reported.count);
-            warn!(limit, refused, "connections of {of} are closed at once: as many as there is room for are open");
+            warn!(limit, refused, "connections of {of} are closed at once: the limit of open connections is reached");
             *reported = Reported { at: Some(Instant::now()), count };
         }
     }
@@ -145,27 +155,27 @@ impl Places {
 mod tests {
     use super::*;
 
-    /// Goal: whatever the limit, what is given out is no more than there is, and nobody gets nothing.
+    /// Goal: for every limit, the parts do not exceed the limit, and each part has its minimum.
     #[test]
-    fn the_parts_fit_into_the_limit() {
+    fn parts_fit_into_limit() {
         for peers in [0, 2, 4, 6, 40] {
             let needed = Descriptors::divide(0, peers).unwrap_err().needed;
             assert!(Descriptors::divide(needed - 1, peers).is_err());
             for limit in (needed..3_000).chain([10_000, 65_536, 1_000_000, usize::MAX]) {
                 let parts = Descriptors::divide(limit, peers).unwrap();
                 let for_peers = parts.peers / PEER_INBOUND * PEER;
-                assert!(OWN + for_peers + parts.strangers + parts.clients <= limit, "{limit}: {parts:?}");
-                assert!(parts.clients >= FEWEST && parts.strangers >= FEWEST, "{limit}: {parts:?}");
-                assert!(parts.peers >= PEER_INBOUND * (peers + PEERS_TO_COME), "{limit}: {parts:?}");
-                assert!(parts.clients <= limits::CONNECTIONS && parts.strangers <= limits::STRANGERS);
+                assert!(OWN + for_peers + parts.unidentified + parts.clients <= limit, "{limit}: {parts:?}");
+                assert!(parts.clients >= FEWEST && parts.unidentified >= FEWEST, "{limit}: {parts:?}");
+                assert!(parts.peers >= PEER_INBOUND * (peers + SPARE_PEERS), "{limit}: {parts:?}");
+                assert!(parts.clients <= limits::CONNECTIONS && parts.unidentified <= limits::UNIDENTIFIED_CONNECTIONS);
             }
         }
         let usual = Descriptors::divide(65_536, 2).unwrap();
-        assert_eq!((usual.clients, usual.strangers), (limits::CONNECTIONS, limits::STRANGERS));
+        assert_eq!((usual.clients, usual.unidentified), (limits::CONNECTIONS, limits::UNIDENTIFIED_CONNECTIONS));
     }
 
     #[test]
-    fn the_refusal_says_what_to_do() {
+    fn error_names_limit_and_remedy() {
         let refusal = Descriptors::divide(40, 2).unwrap_err().to_string();
         assert!(refusal.contains("may have 40 files open, and a node with 2 peers needs 58"), "{refusal}");
         assert!(refusal.contains("ulimit -n 1024") && refusal.contains("LimitNOFILE="), "{refusal}");

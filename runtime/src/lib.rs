@@ -1,7 +1,7 @@
 //! The Palisade server.
 //!
-//! One thread owns the node and runs the functions of [`palisade_spec`]; everything else here carries inputs to it
-//! and outputs away. docs/architecture.md has the map.
+//! One thread owns the node and runs the functions of [`palisade_spec`]; the other modules carry
+//! inputs to that thread and outputs away from it. docs/architecture.md has the map.
 
 pub mod core;
 pub mod descriptors;

@@ -1,96 +1,106 @@
-//! What a client may ask for at the most. A limit bounds the memory that a client, or all of them, can make a node
-//! use; the leader checks it before it proposes, and its answer names it. Limits are not part of the protocol: the
-//! replicated state means the same under any of them.
+//! Limits on what clients may request. A limit bounds the memory that one client, or all of them,
+//! can make a node use. The leader checks the limits before it proposes, and its error names the
+//! limit. Limits are not part of the protocol: the replicated state has the same meaning under any
+//! of them.
 
 use std::time::Duration;
 
-/// A key's longest, in bytes of UTF-8.
+/// Maximum length of a key, in bytes of UTF-8.
 pub const KEY_BYTES: usize = 512;
-/// A node's address' longest, in bytes: a host name has 253 at the most.
+/// Maximum length of a node's address, in bytes: a host name has at most 253.
 pub const ADDRESS_BYTES: usize = 260;
-/// An owner's longest, in bytes of UTF-8.
+/// Maximum length of an owner, in bytes of UTF-8.
 pub const OWNER_BYTES: usize = 256;
-/// The shortest time-to-live, in milliseconds.
+/// Minimum time-to-live, in milliseconds.
 pub const TTL_MIN_MS: u64 = 100;
-/// The longest time-to-live, in milliseconds: a day.
+/// Maximum time-to-live, in milliseconds: one day.
 pub const TTL_MAX_MS: u64 = 24 * 60 * 60 * 1000;
-/// The longest wait in a queue, in milliseconds: a day.
+/// Maximum wait in a queue, in milliseconds: one day.
 pub const WAIT_MAX_MS: u64 = 24 * 60 * 60 * 1000;
-/// How many sessions there may be at once, unless `--max-sessions` says otherwise.
+/// Maximum number of live sessions, unless `--max-sessions` sets another one.
 pub const SESSIONS: usize = 1_000_000;
-/// How many may wait for one lock.
+/// Maximum number of waiters for one lock.
 pub const QUEUE: usize = 10_000;
-/// On how many keys one session may have a claim.
+/// Maximum number of keys that one session may hold or wait for.
 pub const CLAIMS: usize = 10_000;
-/// The most locks in one page of a list.
+/// Maximum number of locks in one page of a list.
 pub const PAGE: usize = 1_000;
-/// The most holders and waiters in one page of a list, so that long queues make short pages.
+/// Maximum number of holders and waiters in one page of a list, so that long queues make short
+/// pages.
 pub const PAGE_CLAIMS: usize = 10_000;
-/// The most bytes in an HTTP body or a WebSocket message.
+/// Maximum size of an HTTP body or a WebSocket message, in bytes.
 pub const REQUEST_BYTES: usize = 16 * 1024;
-/// The most bytes in an HTTP request's head.
+/// Maximum size of an HTTP request's head, in bytes.
 pub const HEAD_BYTES: usize = 16 * 1024;
-/// How many requests a WebSocket may have unanswered before nothing more is read from it. An acquire that stands in
-/// a queue does not count: its answer may be hours away, and must not hold up what comes behind it.
+/// Maximum number of unanswered requests on a WebSocket; the node reads nothing more from it until
+/// one is answered. An acquire that waits in a queue does not count: its answer may be hours away,
+/// and must not delay the requests after it.
 pub const OPEN_REQUESTS: usize = 1_024;
-/// In how many queues one connection may stand.
+/// Maximum number of waiting acquires of one connection.
 pub const CONNECTION_WAITS: usize = 10_000;
-/// The most answers that may wait for a WebSocket's client to read them: to all that it may have asked at once, waits
-/// that were under way when their limit was reached included, and the one that says why the connection ends. Past it
-/// the connection is closed.
+/// Maximum number of answers that may wait for a WebSocket's client to read them: one for every
+/// request that it may have open at once, those included that became waits while the limit of waits
+/// was reached, and one that says why the connection ends. The node closes a connection that
+/// exceeds it.
 pub const UNREAD_ANSWERS: usize = CONNECTION_WAITS + 2 * OPEN_REQUESTS + 1;
-/// How many reads of locks and sessions a WebSocket may have unanswered before nothing more is read from it: their answers can be
-/// large, a MiB and more.
+/// Maximum number of unanswered reads of locks and sessions on a WebSocket; the node reads nothing
+/// more from it until one is answered. Their answers can be large, a MiB and more.
 pub const OPEN_READS: usize = 4;
-/// How many connections from clients may be open, if the limit of open files leaves that many (`descriptors.rs`).
+/// Maximum number of open client connections, if the limit of open files allows that many
+/// (`descriptors.rs`).
 pub const CONNECTIONS: usize = 20_000;
-/// How many connections to the peer port may be open that have not said yet who they are, with the same condition.
-pub const STRANGERS: usize = 256;
-/// How many clients may read a snapshot at once: each has its file open.
+/// Maximum number of open connections to the peer port that have not completed the handshake, if
+/// the limit of open files allows that many.
+pub const UNIDENTIFIED_CONNECTIONS: usize = 256;
+/// Maximum number of clients that read a snapshot at the same time: each keeps its file open.
 pub const SNAPSHOT_READS: usize = 4;
-/// How long a client may take to send an HTTP request's head.
+/// Time within which a client must send an HTTP request's head.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a client may take to read the answers on a WebSocket, or go without reading any of an answer over HTTP,
-/// before its connection is closed.
+/// Time within which a client must read the answers on a WebSocket, or some part of an HTTP answer,
+/// before the node closes its connection.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many requests may stand before the core.
+/// Capacity of the core's channel of requests and other events.
 pub const CORE_QUEUE: usize = 65_536;
-/// How many batches of messages from peers may stand before the core.
+/// Capacity of the core's channel of batches of peer messages.
 pub const CORE_MESSAGES: usize = 4_096;
-/// How many inputs the core takes between two syncs.
+/// Maximum number of inputs that the core takes between two syncs.
 pub const CORE_BATCH: usize = 4_096;
-/// How many sessions one log entry keeps alive at the most.
+/// Maximum number of sessions that one log entry keeps alive.
 pub const KEEPALIVES: usize = 1_024;
-/// How long after a leader refused what it had proposed for itself (to withdraw a wait, to renew its session) it proposes
-/// that again: soon for the client that waits for it, and not so soon that the core does nothing else.
+/// Pause before a leader repeats a rejected proposal of its own (to withdraw a wait or to renew a
+/// session): short for the client that waits for it, and long enough that the core does other work.
 pub const OWN_PROPOSAL_RETRY: Duration = Duration::from_millis(20);
-/// How many holders and waiters one round shows to those who read; who has to wait longer is answered in the next.
-pub const ROUND_CLAIMS: usize = 10_000;
-/// How many entries may stand in a leader's log without a majority having them. Past it clients are told to come back.
+/// Maximum number of holders and waiters in the read answers of one iteration of the core; the
+/// remaining reads are answered in the next iteration.
+pub const ITERATION_CLAIMS: usize = 10_000;
+/// Maximum number of uncommitted entries in a leader's log. Above it the leader rejects requests;
+/// clients repeat them later.
 pub const UNCOMMITTED: u64 = 65_536;
-/// How many messages may wait for a peer's connection.
+/// Maximum number of messages that wait for a peer's connection.
 pub const PEER_OUTBOX: usize = 4_096;
-/// The most bytes in a frame between nodes.
+/// Maximum size of a frame between nodes, in bytes.
 pub const PEER_FRAME_BYTES: usize = 64 * 1024 * 1024;
-/// How much is written to the log before a snapshot is taken, unless told otherwise.
+/// Bytes written to the log that make the next snapshot due, unless configured otherwise.
 pub const SNAPSHOT_LOG_BYTES: u64 = 64 * 1024 * 1024;
-/// How old a snapshot becomes before the next one is taken, unless told otherwise.
+/// Age of the newest snapshot that makes the next one due, unless configured otherwise.
 pub const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(60 * 60);
-/// How many entries stay in the log that a snapshot includes: as many as may be in flight to a follower.
+/// Number of entries that stay in the log although the newest snapshot includes them: as many as
+/// may be in flight to a follower.
 pub const SNAPSHOT_MARGIN: u64 = 8_192;
-/// How long after a snapshot could not be written the next one is tried.
+/// Pause before the next attempt after a failed snapshot.
 pub const SNAPSHOT_RETRY: Duration = Duration::from_secs(10);
-/// How many entries a log loses in one round.
-pub const ROUND_COMPACTION: u64 = 16_384;
-/// How much of a snapshot is read, sent and written at once.
+/// Maximum number of entries that one iteration of the core removes from the log.
+pub const ITERATION_COMPACTION: u64 = 16_384;
+/// Size of the pieces in which snapshots are read, sent and written, in bytes.
 pub const SNAPSHOT_PIECE: usize = 256 * 1024;
-/// How long a node may take to go on with a snapshot that it sends or receives.
+/// Time within which the other node must continue a snapshot transfer.
 pub const SNAPSHOT_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a snapshot that was broken off is still the one to be sent, and the log behind it is kept; after that it is the
-/// newest again.
+/// How long after an interruption a transfer resumes with the same snapshot, and the log after that
+/// snapshot is kept. Later transfers send the newest snapshot.
 pub const SNAPSHOT_RESUMED_WITHIN: Duration = Duration::from_secs(60);
-/// How much may be written to a leader's log while it keeps what a follower needs behind a snapshot, or twice the newest
-/// snapshot's size if that is more. Past it the log is shortened, and the follower is sent the newest snapshot: a follower
-/// to which a snapshot takes longer than that much log receives more slowly than the cluster writes, and would not catch up
-/// with the log either. This is memory too.
+/// Bytes that may be written to a leader's log while the leader keeps the entries that a follower
+/// needs after a snapshot; or twice the newest snapshot's size if that is more. Above it the log is
+/// compacted, and the follower is sent the newest snapshot: a follower that needs longer than that
+/// much log for a snapshot receives more slowly than the cluster writes, and would not catch up
+/// from the log either. The kept log also occupies memory.
 pub const CATCH_UP_LOG_BYTES: u64 = 4 * SNAPSHOT_LOG_BYTES;

@@ -1,4 +1,4 @@
-//! The `palisade` command: a server, a local cluster to try, and a client.
+//! The `palisade` command: the server, a local cluster for trials, and the client.
 
 mod cli;
 

@@ -1,4 +1,5 @@
-//! The numbers an operator needs, in the Prometheus text format at `GET /metrics`. docs/operations.md explains them.
+//! Metrics for operators, in the Prometheus text format at `GET /metrics`. docs/operations.md
+//! explains them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,66 +15,68 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::core::View;
 use crate::storage::{SnapshotInfo, Space};
 
-/// A counter's reason, as a label.
+/// The `reason` label of a counter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Reason {
     reason: &'static str,
 }
 
-/// Everything a node counts.
+/// The metrics of a node.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
     gauges: Gauges,
     /// Entries applied since the start.
     pub applied: Counter,
-    /// Acquires asked for here.
+    /// Acquires requested from this node.
     pub acquire_attempts: Counter,
     /// Acquires answered with a grant.
     pub grants: Counter,
-    /// Acquires whose wait ran out.
+    /// Acquires that timed out.
     pub acquire_timeouts: Counter,
-    /// From the question to the grant.
+    /// Time from an acquire to its grant.
     pub acquire_seconds: Histogram,
-    /// Releases by somebody who did not hold the lock.
+    /// Releases by a session that did not hold the lock.
     pub releases_by_non_owner: Counter,
     /// Sessions that expired.
     pub expiries: Counter,
-    /// Syncing one round's writes.
+    /// Time to sync the writes of one iteration of the core.
     pub fsync_seconds: Histogram,
-    /// From a proposal to its application.
+    /// Time from a proposal to its application.
     pub commit_seconds: Histogram,
-    /// Frames from clients and nodes that could not be understood.
+    /// Frames from clients and nodes that could not be decoded, or that broke the protocol.
     pub frames_rejected: Counter,
-    /// Messages to peers that found no room.
+    /// Messages to peers that were dropped: no connection, or its outbox was full.
     pub peer_messages_dropped: Counter,
-    /// Connections from clients that are open.
+    /// Open connections from clients.
     pub connections: Gauge,
-    /// Connections from clients that were accepted since the start.
+    /// Connections from clients accepted since the start.
     pub accepted: Counter,
-    /// Connections from clients that were closed at once, for want of room.
+    /// Connections from clients closed at once, because the limit was reached.
     pub connections_refused: Counter,
-    /// The same of connections to the peer port.
+    /// Connections to the peer port closed at once, because the limit was reached.
     pub peer_connections_refused: Counter,
-    /// Requests that were refused because the disk is nearly full.
+    /// Requests refused because the disk is nearly full.
     pub refused_no_space: Counter,
-    /// Attempts to prepare the next segment of the log that have failed.
+    /// Failed attempts to prepare the log's next segment.
     preparation_failures: Counter,
     /// Snapshots that this node took of its own state.
     pub snapshots_taken: Counter,
     /// Snapshots that other nodes have received from this one.
     pub snapshots_sent: Counter,
-    /// Snapshots of a leader that have become this node's.
+    /// Snapshots from a leader that this node installed.
     pub snapshots_installed: Counter,
-    /// What was sent of snapshots, in bytes.
+    /// Bytes of snapshots sent.
     pub snapshot_bytes_sent: Counter,
-    /// Writing a snapshot, beside the core.
+    /// Time to write a snapshot, on the thread beside the core.
     pub snapshot_seconds: Histogram,
-    /// Segments of the log that were removed.
+    /// Log segments removed.
     pub segments_removed: Counter,
-    /// Followers that rejected what they had acknowledged: their disks have gone back.
+    /// Times a follower rejected entries that it had acknowledged: its disk is older than its
+    /// acknowledgements.
     pub followers_lost_entries: Counter,
-    /// One round of the core: the longest is the longest that anybody waited for it.
+    /// Duration of one iteration of the core: its maximum is the longest time that an input waited
+    /// for the core.
     pub core_iteration_seconds: Histogram,
     dropped: Family<Reason, Counter>,
 }
@@ -104,7 +107,7 @@ struct Peer {
 }
 
 impl Metrics {
-    /// All zero.
+    /// Metrics that are all zero.
     pub fn new() -> Arc<Metrics> {
         // 50 µs to 1.6 s, and 100 µs to 52 s.
         let fsync_seconds = Histogram::new(exponential_buckets(50e-6, 2.0, 16));
@@ -152,19 +155,23 @@ impl Metrics {
         r.register("leader_known", "1 if this node knows a leader", g.leader_known.clone());
         r.register("term", "The current term", g.term.clone());
         r.register("commit_index", "The last committed and applied log index", g.commit.clone());
-        r.register("last_index", "The last log index; minus the commit index, the apply lag", g.last.clone());
+        r.register(
+            "last_index",
+            "The last log index; minus the commit index: the apply lag, in entries",
+            g.last.clone(),
+        );
         r.register("sessions", "Live sessions", g.sessions.clone());
         r.register("locks_held", "Held locks", g.locks.clone());
         r.register("waiters", "Clients of this node that wait in a queue", g.waiters.clone());
-        r.register("replication_lag_entries", "Entries a peer is not known to have, on a leader", g.lag.clone());
+        r.register("replication_lag_entries", "Entries that a peer has not acknowledged, on a leader", g.lag.clone());
         r.register("entries_applied", "Entries applied since the start", self.applied.clone());
-        r.register("acquire_attempts", "Acquires asked for", self.acquire_attempts.clone());
+        r.register("acquire_attempts", "Acquires requested from this node", self.acquire_attempts.clone());
         r.register("acquire_grants", "Acquires answered with a grant", self.grants.clone());
-        r.register("acquire_timeouts", "Acquires whose wait ran out", self.acquire_timeouts.clone());
+        r.register("acquire_timeouts", "Acquires that timed out", self.acquire_timeouts.clone());
         let acquire = self.acquire_seconds.clone();
         r.register_with_unit(
             "acquire_latency",
-            "From an acquire to its grant, waiting included",
+            "Time from an acquire to its grant, the wait included",
             Unit::Seconds,
             acquire,
         );
@@ -174,30 +181,43 @@ impl Metrics {
             self.releases_by_non_owner.clone(),
         );
         r.register("sessions_expired", "Sessions that expired", self.expiries.clone());
-        r.register_with_unit("fsync", "Sync of the log, once a round", Unit::Seconds, self.fsync_seconds.clone());
+        r.register_with_unit(
+            "fsync",
+            "Time of a log sync; one per iteration of the core at most",
+            Unit::Seconds,
+            self.fsync_seconds.clone(),
+        );
         let commit = self.commit_seconds.clone();
-        r.register_with_unit("commit_latency", "From a proposal to its application", Unit::Seconds, commit);
-        r.register("frames_rejected", "Frames and requests not understood", self.frames_rejected.clone());
+        r.register_with_unit("commit_latency", "Time from a proposal to its application", Unit::Seconds, commit);
+        r.register(
+            "frames_rejected",
+            "Frames and requests that could not be decoded, or that broke the protocol",
+            self.frames_rejected.clone(),
+        );
         r.register(
             "peer_messages_dropped",
-            "Messages to peers that this node dropped, because their queue was full or there was no connection",
+            "Messages to peers that were dropped: no connection, or a full outbox",
             self.peer_messages_dropped.clone(),
         );
         r.register("client_connections", "Open connections from clients", self.connections.clone());
         let accepted = self.accepted.clone();
-        r.register("client_connections_accepted", "Connections from clients since the start", accepted);
+        r.register("client_connections_accepted", "Connections from clients accepted since the start", accepted);
         let refused = self.connections_refused.clone();
-        r.register("client_connections_refused", "Connections from clients that found no room", refused);
+        r.register(
+            "client_connections_refused",
+            "Connections from clients closed at once: the limit was reached",
+            refused,
+        );
         let refused = self.peer_connections_refused.clone();
-        r.register("peer_connections_refused", "Connections to the peer port that found no room", refused);
+        r.register(
+            "peer_connections_refused",
+            "Connections to the peer port closed at once: the limit was reached",
+            refused,
+        );
         self.register_space();
         self.register_snapshots();
         let r = &mut self.registry;
-        r.register(
-            "peer_messages_rejected",
-            "Messages from peers that this node dropped: stale, malformed, or from an unknown peer",
-            self.dropped.clone(),
-        );
+        r.register("messages_dropped", "Messages from peers that were dropped", self.dropped.clone());
         let lost = self.followers_lost_entries.clone();
         r.register("followers_lost_entries", "Times a follower rejected entries that it had acknowledged", lost);
     }
@@ -206,10 +226,14 @@ impl Metrics {
         let (r, g) = (&mut self.registry, &self.gauges);
         r.register(
             "disk_free_bytes",
-            "What the log may still allocate, its next segment included",
+            "Bytes that the log may still allocate, its next segment included",
             g.disk_free.clone(),
         );
-        r.register("disk_low_water_bytes", "With less free, a leader refuses new acquires", g.disk_mark.clone());
+        r.register(
+            "disk_low_water_bytes",
+            "With fewer bytes free, a leader refuses new sessions and acquires",
+            g.disk_mark.clone(),
+        );
         r.register("disk_low", "1 if a leader would refuse new sessions and acquires", g.disk_low.clone());
         let refused = self.refused_no_space.clone();
         r.register("no_space_refusals", "Requests refused because the disk is nearly full", refused);
@@ -221,18 +245,23 @@ impl Metrics {
         let (r, g) = (&mut self.registry, &self.gauges);
         r.register("log_entries", "Entries of the log in memory", g.entries.clone());
         let log_bytes = g.log_bytes.clone();
-        r.register("log_since_snapshot_bytes", "Written to the log since the last snapshot was taken", log_bytes);
+        r.register("log_since_snapshot_bytes", "Bytes written to the log since the last snapshot was taken", log_bytes);
         r.register("snapshot_index", "The last entry that the newest snapshot includes", g.snapshot_index.clone());
-        r.register("snapshot_bytes", "The size of the newest snapshot", g.snapshot_bytes.clone());
+        r.register("snapshot_bytes", "Size of the newest snapshot, in bytes", g.snapshot_bytes.clone());
         r.register("snapshots_taken", "Snapshots taken of this node's state", self.snapshots_taken.clone());
         r.register("snapshots_sent", "Snapshots that other nodes received from this one", self.snapshots_sent.clone());
         let installed = self.snapshots_installed.clone();
-        r.register("snapshots_installed", "Snapshots received from a leader, and put in place", installed);
+        r.register("snapshots_installed", "Snapshots received from a leader and installed", installed);
         r.register("snapshot_sent_bytes", "Bytes of snapshots sent", self.snapshot_bytes_sent.clone());
         let seconds = self.snapshot_seconds.clone();
-        r.register_with_unit("snapshot_write", "Writing a snapshot, beside the core", Unit::Seconds, seconds);
+        r.register_with_unit("snapshot_write", "Time to write a snapshot, on its own thread", Unit::Seconds, seconds);
         r.register("log_segments_removed", "Log segments that were removed", self.segments_removed.clone());
-        r.register_with_unit("round", "One round of the core", Unit::Seconds, self.core_iteration_seconds.clone());
+        r.register_with_unit(
+            "round",
+            "Duration of one iteration of the core",
+            Unit::Seconds,
+            self.core_iteration_seconds.clone(),
+        );
     }
 
     /// Counts a dropped message.
@@ -240,15 +269,15 @@ impl Metrics {
         self.dropped.get_or_create(&Reason { reason: reason.name() }).inc();
     }
 
-    /// Counts messages from peers for which the core had no room.
+    /// Counts messages from peers that were dropped because the core's channel was full.
     pub fn overloaded(&self, messages: u64) {
         self.dropped.get_or_create(&Reason { reason: "overloaded" }).inc_by(messages);
     }
 
-    /// The page, with the gauges as of `view`.
+    /// The page for `GET /metrics`, with the gauges as of `view`.
     ///
     /// # Errors
-    /// Never in practice: a `String` takes all that is written to it.
+    /// Never in practice: writing to a `String` does not fail.
     pub fn page(
         &self,
         view: &View,

@@ -1,8 +1,9 @@
-//! The hand-over between the core thread and the tasks that write to sockets.
+//! The queue between the core thread and the tasks that write to sockets.
 //!
-//! The core must never wait for a slow reader, and a task should wake once for many answers and write them at once.
-//! An [`Outbox`] is a bounded queue with one taker: [`push`](Outbox::push) never blocks, [`take`](Outbox::take) waits
-//! for something and takes all there is. `tests/loom.rs` looks for an order of events that breaks it.
+//! The core must never wait for a slow reader, and a task should wake once for many answers and
+//! write them together. An [`Outbox`] is a bounded queue with one consumer: [`push`](Outbox::push)
+//! never blocks, [`take`](Outbox::take) waits for an item and takes all items. `tests/loom.rs`
+//! searches for a thread interleaving that breaks it.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -20,14 +21,14 @@ pub struct Outbox<T> {
 #[derive(Debug)]
 struct Inner<T> {
     items: VecDeque<T>,
-    taker: Option<Waker>,
+    consumer: Option<Waker>,
     closed: bool,
 }
 
-/// Why an item was not taken in.
+/// Why [`Outbox::push`] rejected an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejected {
-    /// The outbox holds as many items as it may; its taker is too slow.
+    /// The outbox is at its capacity; its consumer is too slow.
     Full,
     /// The outbox was closed.
     Closed,
@@ -36,15 +37,15 @@ pub enum Rejected {
 impl<T> Outbox<T> {
     /// An empty outbox for at most `capacity` items.
     pub fn new(capacity: usize) -> Outbox<T> {
-        Outbox { capacity, inner: Mutex::new(Inner { items: VecDeque::new(), taker: None, closed: false }) }
+        Outbox { capacity, inner: Mutex::new(Inner { items: VecDeque::new(), consumer: None, closed: false }) }
     }
 
-    /// Puts an item in, and wakes the taker if it waits.
+    /// Appends an item, and wakes the consumer if it waits.
     ///
     /// # Errors
-    /// If the outbox is full or closed; the item is dropped then.
+    /// If the outbox is full or closed; the item is dropped.
     pub fn push(&self, item: T) -> Result<(), Rejected> {
-        let taker = {
+        let consumer = {
             let mut inner = self.inner.lock();
             if inner.closed {
                 return Err(Rejected::Closed);
@@ -53,37 +54,38 @@ impl<T> Outbox<T> {
                 return Err(Rejected::Full);
             }
             inner.items.push_back(item);
-            inner.taker.take()
+            inner.consumer.take()
         };
-        if let Some(taker) = taker {
-            taker.wake();
+        if let Some(consumer) = consumer {
+            consumer.wake();
         }
         Ok(())
     }
 
-    /// Takes nothing more in. The taker still gets what is there, then the end.
+    /// Rejects further items. The consumer still receives the queued items, then the end.
     pub fn close(&self) {
-        let taker = {
+        let consumer = {
             let mut inner = self.inner.lock();
             inner.closed = true;
-            inner.taker.take()
+            inner.consumer.take()
         };
-        if let Some(taker) = taker {
-            taker.wake();
+        if let Some(consumer) = consumer {
+            consumer.wake();
         }
     }
 
-    /// Whether it was closed.
+    /// Whether the outbox was closed.
     pub fn is_closed(&self) -> bool {
         self.inner.lock().closed
     }
 
-    /// Throws away what is there.
+    /// Drops the queued items.
     pub fn clear(&self) {
         self.inner.lock().items.clear();
     }
 
-    /// Waits until there is something, and appends all of it to `into`. `false` at the end: closed, and nothing left.
+    /// Waits for an item, and appends all queued items to `into`. Returns `false` if the outbox is
+    /// closed and empty.
     pub async fn take(&self, into: &mut Vec<T>) -> bool {
         poll_fn(|context| self.poll_take(context, into)).await
     }
@@ -97,7 +99,7 @@ impl<T> Outbox<T> {
         if inner.closed {
             return Poll::Ready(false);
         }
-        inner.taker = Some(context.waker().clone());
+        inner.consumer = Some(context.waker().clone());
         Poll::Pending
     }
 }

@@ -1,7 +1,9 @@
-//! Hosts that vanish: without a word, because the power or the network went.
+//! Detection of hosts that disappear without closing their connections, after a power or network
+//! failure.
 //!
-//! TCP by itself does not notice while nothing is sent, and takes a quarter of an hour if something is. A client that
-//! waits for a lock sends nothing, and its place in the queue would live as long as its wait.
+//! TCP alone does not notice while a connection sends nothing, and takes a quarter of an hour when
+//! it does send. A client that waits for a lock sends nothing, and without detection its waiter
+//! would stay in the queue until the wait times out.
 
 use std::time::Duration;
 
@@ -9,16 +11,18 @@ use rustix::io::Result;
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
 
-/// How long a connection is silent before the other host is asked whether it is still there.
+/// Idle time of a connection before the first keepalive probe.
 const IDLE: Duration = Duration::from_secs(10);
-/// How long it has for each answer.
+/// Time between two keepalive probes.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// How many answers it may owe.
+/// Unanswered keepalive probes before the connection ends.
 const PROBES: u32 = 2;
-/// How long what was sent may go unacknowledged: as long as all that takes together.
+/// How long sent data may stay unacknowledged, in milliseconds: as long as all keepalive probes
+/// take together.
 const UNACKNOWLEDGED_MS: u32 = 20_000;
 
-/// Has the system ask a silent host whether it is still there, and end the connection 20 s after it last was.
+/// Enables TCP keepalive: the kernel probes a silent host, and ends the connection 20 s after the
+/// host's last sign of life.
 pub(crate) fn keep_alive(stream: &TcpStream) -> Result<()> {
     sockopt::set_tcp_keepidle(stream, IDLE)?;
     sockopt::set_tcp_keepintvl(stream, INTERVAL)?;
@@ -26,7 +30,8 @@ pub(crate) fn keep_alive(stream: &TcpStream) -> Result<()> {
     sockopt::set_socket_keepalive(stream, true)
 }
 
-/// The same, whether or not something is on its way to it.
+/// Enables keepalive, and limits how long sent data may stay unacknowledged: keepalive does not
+/// probe while data is in flight.
 pub(crate) fn notice_silence(stream: &TcpStream) -> Result<()> {
     keep_alive(stream)?;
     sockopt::set_tcp_user_timeout(stream, UNACKNOWLEDGED_MS)

@@ -1,4 +1,4 @@
-//! The lock that shared structures are built on. A file that threads share takes it from here, so that the loom tests
-//! can put loom's in its place (tests/loom.rs).
+//! The mutex of the structures that threads share. They import it from here, so that the loom tests
+//! can substitute loom's (tests/loom.rs).
 
 pub(crate) use parking_lot::Mutex;

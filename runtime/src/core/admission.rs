@@ -1,5 +1,6 @@
-//! What a new request may add to. Checked against what is applied: requests that are under way may exceed a limit by as
-//! many as there are of them. To ask again for a place that one has adds nothing, and meets no limit.
+//! Limits on new requests, checked against the applied state: requests in flight may exceed a limit
+//! by as many as there are of them. A request for a claim that its session already has adds
+//! nothing, and meets no limit.
 
 use palisade_client::wire::{Code, Failure};
 use palisade_spec::lock::LockTable;
@@ -11,7 +12,7 @@ use super::waits::Waits;
 use crate::limits;
 use crate::storage::{Space, SpaceView};
 
-/// Refuses what would exceed a limit, and names it.
+/// Rejects a request that would exceed a limit; the error names the limit.
 pub(super) fn within_limits(
     node: &Node<LockTable>,
     waits: &Waits,
@@ -21,7 +22,8 @@ pub(super) fn within_limits(
     connection: ConnectionId,
 ) -> Result<(), Failure> {
     if node.log().last().index.0 - node.commit().0 >= limits::UNCOMMITTED {
-        let message = "the other nodes do not keep up with this one; try again in a moment";
+        let message = "too many log entries are not committed yet: the other nodes do not keep up with the leader; \
+                       try again in a moment";
         return Err(Failure::new(Code::Overloaded, message));
     }
     let table = node.machine();
@@ -53,8 +55,8 @@ pub(super) fn within_limits(
     Ok(())
 }
 
-/// Whether the request begins something that a later one has to end: a session, or a claim that its session does not
-/// have yet. Everything else either ends something or keeps it.
+/// Whether the request creates something that a later request has to end: a session, or a claim
+/// that its session does not have yet. Every other request ends or keeps something.
 fn takes_on(table: &LockTable, request: &Request) -> bool {
     match request {
         Request::Open(_) | Request::Acquire { session: Acquirer::Once(_), .. } => true,
@@ -65,16 +67,16 @@ fn takes_on(table: &LockTable, request: &Request) -> bool {
     }
 }
 
-/// The answer of a leader whose disk is nearly full.
+/// The error of a leader whose disk is nearly full.
 fn no_space(space: &SpaceView) -> Failure {
     let why = match (&space.obstacle, space.free) {
         (Some(obstacle), _) => format!("the next segment of its log cannot be prepared: {obstacle}"),
         (None, Some(free)) => format!("{free} bytes are free, and {} are needed", space.mark),
-        (None, None) => "it is not known how much is free".into(),
+        (None, None) => "the free space is unknown".into(),
     };
     let message = format!(
-        "the leader's disk is nearly full ({why}): it takes releases and keepalives, but no new sessions and acquires \
-         until space is freed"
+        "the leader's disk is nearly full ({why}): the leader accepts releases and keepalives, but no new sessions or \
+         acquires until space is freed"
     );
     Failure::new(Code::NoSpace, message)
 }

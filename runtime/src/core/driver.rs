@@ -1,12 +1,14 @@
-//! The driver: what carries a node's outputs out, and the inputs to it, without any thread, socket or clock of its own.
+//! The driver carries out a node's outputs and gives it its inputs, without a thread, socket or
+//! clock of its own.
 //!
-//! Time is an argument, inputs are values, randomness is handed in; the disk is behind the write-ahead log, the network
-//! behind a [`Transport`]. The core's thread (`thread.rs`) drives it with channels and the monotonic clock; a simulation
-//! drives it with virtual time. What the driver owes the protocol is in [`palisade_spec::raft::interface`], and is kept
-//! in `carry_out.rs`; what it decides by itself (docs/protocol.md, "What the driver may decide"), in `round.rs`.
+//! Time is an argument, inputs are values, the caller supplies the randomness; the disk is behind
+//! the write-ahead log, the network behind a [`Transport`]. The core's thread (`thread.rs`) drives
+//! it with channels and the monotonic clock; a simulation drives it with virtual time. The driver's
+//! obligations to the protocol are in [`palisade_spec::raft::interface`]; `outputs.rs` meets them.
+//! Its own decisions (docs/protocol.md, "What the driver may decide") are in `iteration.rs`.
 //!
-//! The clock is read in one more way than by who drives it: to measure, for the metrics, how long something took. Nothing
-//! is decided by that.
+//! The driver itself reads the clock only to measure durations for the metrics; no decision depends
+//! on them.
 
 mod iteration;
 mod outputs;
@@ -34,54 +36,55 @@ use super::view::SharedView;
 use crate::metrics::Metrics;
 use crate::storage::Wal;
 
-/// The longest the core sleeps when nothing at all is due.
+/// Maximum sleep of the core while nothing is due.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// The pause between two rounds in which somebody is due: a clock that counts milliseconds need not be asked more often.
-const SWEEP_PACE: Duration = Duration::from_millis(1);
+/// Pause between two iterations while a session is due: cluster time counts milliseconds, so a
+/// shorter pause gains nothing.
+const SWEEP_PAUSE: Duration = Duration::from_millis(1);
 
-/// Everything that a driver needs to begin.
+/// The parts of a [`Driver`].
 pub struct DriverParts<T> {
     /// The node's configuration.
     pub config: Config,
-    /// What its disk holds.
+    /// The node's state on disk.
     pub durable: Durable<LockTable>,
-    /// Its write-ahead log, after recovery.
+    /// The node's write-ahead log, after recovery.
     pub wal: Wal<LockTable>,
-    /// How many bytes of it the newest snapshot does not include.
+    /// Bytes of the log that the newest snapshot does not include.
     pub log_bytes: u64,
-    /// The cluster's other founders, if this node is one.
+    /// The cluster's other founders; empty if this node is not a founder.
     pub founders: Vec<NodeId>,
-    /// How it times elections.
+    /// The election timeout and the heartbeat interval.
     pub timing: Timing,
-    /// What makes one election timeout longer than another.
+    /// The source of randomness for election timeouts.
     pub jitter: SmallRng,
-    /// When it takes snapshots.
+    /// When the node takes snapshots.
     pub snapshots: SnapshotPolicy,
-    /// Who writes them.
+    /// Writes the snapshots.
     pub writer: Box<dyn SnapshotWriter>,
-    /// The way to its peers.
+    /// Sends messages to peers.
     pub transport: T,
-    /// Where it shows itself.
+    /// Where the driver publishes the node's state.
     pub view: Arc<SharedView>,
-    /// Where it counts.
+    /// The metrics.
     pub metrics: Arc<Metrics>,
-    /// How many sessions there may be at once.
+    /// Maximum number of live sessions.
     pub max_sessions: usize,
-    /// Who watches it.
+    /// The observer of the node's steps, if any.
     pub observer: Option<Box<dyn Observer>>,
 }
 
-/// What one round takes.
+/// The inputs of one iteration.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// What peers said.
+    /// Messages from peers.
     pub messages: Vec<Message<LockTable>>,
-    /// Everything else.
+    /// All other inputs.
     pub events: Vec<Event>,
 }
 
-/// A node, and everything that goes on around its steps.
+/// A node, and the state that the driver keeps around its steps.
 pub struct Driver<T> {
     node: Node<LockTable>,
     wal: Wal<LockTable>,
@@ -93,22 +96,22 @@ pub struct Driver<T> {
     metrics: Arc<Metrics>,
     view: Arc<SharedView>,
     observer: Option<Box<dyn Observer>>,
-    /// The outputs of this round's steps; kept between rounds for its memory.
+    /// The outputs of this iteration's steps; the buffer is reused by the next iteration.
     outputs: Vec<Output<LockTable>>,
-    /// When this round began.
+    /// When this iteration began.
     now: Instant,
-    /// The members that the connections were told of: the latest, and the latest that are committed.
+    /// The members last passed to the transport: the latest in the log, and the latest committed.
     members: (Arc<Members>, Arc<Members>),
-    /// Whether this is a founder that has no past, and that not all others know yet.
+    /// Whether this is a founder with a blank disk that not all other founders have welcomed yet.
     founding: bool,
     /// The other founders.
     founders: Vec<NodeId>,
-    /// If the node is to stop: by when at the latest. A leader hands over first.
+    /// The deadline of a requested stop. A leader transfers leadership first.
     stops: Option<Instant>,
 }
 
 impl<T: Transport> Driver<T> {
-    /// The node comes back, or begins.
+    /// Recovers the node from its disk, or starts a new one.
     pub fn new(parts: DriverParts<T>, now: Instant) -> Driver<T> {
         let DriverParts { config, durable, wal, log_bytes, founders, timing, jitter, .. } = parts;
         let DriverParts { snapshots, writer, transport, view, metrics, max_sessions, mut observer, .. } = parts;
@@ -121,7 +124,7 @@ impl<T: Transport> Driver<T> {
             Arc::clone(&metrics),
             now,
         );
-        // A restored state is nothing that this node has promised to anybody.
+        // A restored snapshot holds no promise of this node: a founder with nothing else is blank.
         let founding =
             !founders.is_empty() && durable.hard == HardState::default() && durable.log.last() == durable.snapshot.last;
         if let Some(observer) = &mut observer {
@@ -145,12 +148,12 @@ impl<T: Transport> Driver<T> {
             founding,
             founders,
         };
-        driver.tell_members();
+        driver.update_members();
         driver.publish();
         driver
     }
 
-    /// The node, as of its last round.
+    /// The node, as of its last iteration.
     pub fn node(&self) -> &Node<LockTable> {
         &self.node
     }
@@ -160,7 +163,8 @@ impl<T: Transport> Driver<T> {
         &self.wal
     }
 
-    /// When the next round has something to do, whether anything comes until then or not. It may have passed.
+    /// When the next iteration has work to do, even if no input arrives before. The moment may have
+    /// passed.
     pub fn next_alarm(&self) -> Instant {
         let timers = [self.timers.next(), self.stops];
         let work =
@@ -168,16 +172,17 @@ impl<T: Transport> Driver<T> {
         timers.into_iter().chain(work).flatten().min().unwrap_or_else(|| self.now + IDLE)
     }
 
-    /// When the next of those who are due can be ended: as long as there are any, a leader's clock is to be told the time often, for
-    /// each no-op ends only so many (docs/decisions/0013).
+    /// When a leader can end further due sessions. While there are any, the leader advances the
+    /// clock often, because each no-op ends only a bounded number of them (docs/decisions/0013).
     fn next_sweep(&self) -> Option<Instant> {
         let now = self.node.clock();
         let is_due =
             self.node.is_leader() && self.node.machine().next_deadline().is_some_and(|deadline| deadline < now);
-        is_due.then(|| self.now + SWEEP_PACE)
+        is_due.then(|| self.now + SWEEP_PAUSE)
     }
 
-    /// Whether the node is to stop and need not wait any longer: somebody else leads, or nobody can be made to.
+    /// Whether the node may stop now: it is to stop, and another node leads, or the deadline has
+    /// passed, or no transfer is in progress.
     pub fn may_stop(&self) -> bool {
         let Some(latest) = self.stops else { return false };
         let Role::Leader(leadership) = self.node.role() else {
@@ -186,24 +191,25 @@ impl<T: Transport> Driver<T> {
         leadership.successor.is_none() || latest <= self.now
     }
 
-    /// Tells everybody who waits for something that there is nothing to wait for: the node stops.
+    /// Fails every pending request: the node stops.
     pub fn shut_down(&mut self) {
         self.requests.shut_down();
         self.scheduler.shut_down();
     }
 
-    /// The term this node leads, if it does.
+    /// The term in which this node leads; `None` if it does not lead.
     fn leading(&self) -> Option<Term> {
         self.node.is_leader().then(|| self.node.term())
     }
 
-    /// Shows the node's state. Before anybody is answered: who asks for the status after an answer finds what it said.
+    /// Publishes the node's state. This happens before any request is answered, so that a client
+    /// that reads the status after an answer sees the state that the answer reported.
     fn publish(&self) {
         self.view.publish(&self.node, self.requests.waits(), self.scheduler.log_bytes());
     }
 
-    /// Tells the connections who belongs to the cluster, if that has changed.
-    fn tell_members(&mut self) {
+    /// Passes the members to the transport if they have changed.
+    fn update_members(&mut self) {
         let log = self.node.log();
         let (latest, committed) = (log.members(), log.members_at(self.node.commit()));
         if !Arc::ptr_eq(latest, &self.members.0) || !Arc::ptr_eq(committed, &self.members.1) {

@@ -1,13 +1,14 @@
 //! The core: the one thread that owns the node.
 //!
-//! It waits for inputs, takes as many as there are, steps the node through all of them, writes and syncs once, and
-//! lets everything go that stood behind the write (group commit). Nothing else touches the node. Inputs come through
-//! one bounded channel; answers leave through [`Outbox`](crate::outbox::Outbox)es and one-shot channels, never
-//! blocking the core.
+//! The core waits for inputs, takes as many as there are, steps the node through all of them,
+//! writes and syncs once, and releases every output that follows the write (group commit). Nothing
+//! else touches the node. Inputs come through two bounded channels; answers leave through
+//! [`Outbox`](crate::outbox::Outbox)es and one-shot channels, which never block the core.
 //!
-//! What the core decides by itself (how many inputs make a round, in which order their kinds are stepped, when timers
-//! fire) the protocol leaves open: any order of inputs is safe. What it owes the protocol is in
-//! [`palisade_spec::raft::interface`], and is kept in [`driver`], which knows of no thread and no channel.
+//! The protocol leaves open what the core decides itself (how many inputs an iteration takes, in
+//! which order it steps their kinds, when timers fire): any order of inputs is safe. The core's
+//! obligations to the protocol are in [`palisade_spec::raft::interface`]; [`driver`] meets them,
+//! without threads or channels.
 
 mod admission;
 mod driver;
@@ -44,22 +45,22 @@ use crate::limits;
 use crate::metrics::Metrics;
 use crate::storage::{SnapshotInfo, Snapshots, StorageError};
 
-/// What can reach the core beside messages.
+/// An input of the core other than a peer message.
 #[derive(Debug)]
 pub enum Event {
-    /// A client asks for something.
+    /// A client's request.
     Request(Request, Responder),
-    /// A client's connection is gone.
+    /// A client's connection ended.
     Disconnected(ConnectionId),
-    /// Somebody wants a snapshot to be taken.
+    /// An operator requests a snapshot.
     TakeSnapshot(SnapshotReply),
-    /// A snapshot is durable, or could not be written.
+    /// A snapshot is durable, or its write failed.
     SnapshotWritten(Result<SnapshotInfo, StorageError>),
-    /// The node is to stop.
+    /// The node must stop.
     Stop,
 }
 
-/// The way in to the core.
+/// The sending side of the core's channels, and the core's view.
 #[derive(Clone, Debug)]
 pub struct Core {
     events: Sender<Event>,
@@ -67,7 +68,7 @@ pub struct Core {
     view: Arc<SharedView>,
 }
 
-/// Where the core finds what comes.
+/// The receiving side of the core's channels.
 #[derive(Debug)]
 pub struct CoreInbox {
     events: Receiver<Event>,
@@ -75,7 +76,8 @@ pub struct CoreInbox {
 }
 
 impl CoreInbox {
-    /// What a peer said next, if it says something soon enough: for who steps the node by hand.
+    /// Waits for the next batch of peer messages, at most `patience`: for callers that step the
+    /// node by hand.
     pub(crate) fn messages_within(&self, patience: std::time::Duration) -> Option<Vec<Message<LockTable>>> {
         self.messages.recv_timeout(patience).ok()
     }
@@ -83,23 +85,23 @@ impl CoreInbox {
 
 #[cfg(test)]
 impl CoreInbox {
-    /// What the core would find next.
+    /// The next event in the channel.
     pub(crate) fn next_event(&self) -> Option<Event> {
         self.events.recv_timeout(std::time::Duration::from_secs(20)).ok()
     }
 
-    /// A message that stands before the core.
+    /// A message in the channel.
     pub(crate) fn next_message(&self) -> Option<Message<LockTable>> {
         self.messages.try_recv().ok()?.pop()
     }
 }
 
-/// Why the core took nothing.
+/// Why the core did not accept an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotTaken {
-    /// It has more to do than it may have waiting.
+    /// The channel is full.
     Full,
-    /// It has ended, and the process is about to: the node was stopped, or a write has failed.
+    /// The core has ended, and the process is about to: the node was stopped, or a write failed.
     Ended,
 }
 
@@ -113,39 +115,42 @@ impl<T> From<TrySendError<T>> for NotTaken {
 }
 
 impl Core {
-    /// The way in, and where the core will find what comes.
+    /// Creates the channels: their sending and their receiving side.
     pub fn channel() -> (Core, CoreInbox) {
-        let (events, asked) = crossbeam_channel::bounded(limits::CORE_QUEUE);
-        let (messages, said) = crossbeam_channel::bounded(limits::CORE_MESSAGES);
+        let (events, event_receiver) = crossbeam_channel::bounded(limits::CORE_QUEUE);
+        let (messages, message_receiver) = crossbeam_channel::bounded(limits::CORE_MESSAGES);
         let core = Core { events, messages, view: Arc::new(SharedView::default()) };
-        (core, CoreInbox { events: asked, messages: said })
+        (core, CoreInbox { events: event_receiver, messages: message_receiver })
     }
 
-    /// Hands in messages from a peer, in the order in which it sent them. They have a door of their own: however many
-    /// clients there are, a leader's heartbeat does not stand in line behind them.
+    /// Sends messages from a peer, in the order in which the peer sent them. They have a channel of
+    /// their own: a leader's heartbeat does not wait behind client requests.
     ///
     /// # Errors
-    /// If too many wait already, or nobody is there. They are dropped, as the network might have done.
+    /// If the channel is full, or the core has ended. The messages are dropped, as the network
+    /// might have done.
     pub fn receive(&self, messages: Vec<Message<LockTable>>) -> Result<(), NotTaken> {
         Ok(self.messages.try_send(messages)?)
     }
 
-    /// Hands an event in, without waiting.
+    /// Sends an event, without waiting.
     ///
     /// # Errors
-    /// If too many wait already, or nobody is there. The event is dropped, and a client that asks is told which. That a
-    /// connection is gone must not be dropped: see [`Core::deliver`].
+    /// If the channel is full, or the core has ended. The event is dropped, and the caller tells
+    /// the client which. The end of a connection must not be dropped: see [`Core::deliver`].
     pub fn send(&self, event: Event) -> Result<(), NotTaken> {
         Ok(self.events.try_send(event)?)
     }
 
-    /// Hands in an event that must not be lost, and returns at once: if there is no room, somebody waits for it aside.
-    /// A connection's end is such an event. Without it, whoever waited there would stand in the queue until its wait is
-    /// over, renewed by this node.
+    /// Sends an event that must not be lost, and returns at once: if the channel is full, another
+    /// thread waits for room. The end of a connection is such an event: if it were lost, this node
+    /// would keep renewing the connection's waiters, and they would stay in their queues until
+    /// their waits time out.
     pub fn deliver(&self, event: Event) {
         let Err(TrySendError::Full(event)) = self.events.try_send(event) else { return };
         let events = self.events.clone();
-        // Rare, and over when the core has caught up. If the core has ended, there is nobody to tell.
+        // Rare, and over when the core has caught up. If the core has ended, the event has no
+        // receiver.
         let wait = move || drop(events.send(event));
         match tokio::runtime::Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn_blocking(wait)),
@@ -153,15 +158,15 @@ impl Core {
         }
     }
 
-    /// The node as of its last round.
+    /// The node's state as of its last iteration.
     pub fn view(&self) -> &Arc<SharedView> {
         &self.view
     }
 
-    /// Starts a thread that writes this core's snapshots.
+    /// Starts the thread that writes this core's snapshots.
     ///
     /// # Errors
-    /// If it cannot be started.
+    /// If the thread cannot be started.
     pub fn start_snapshot_writer(
         &self,
         snapshots: &Arc<Snapshots>,
@@ -171,8 +176,8 @@ impl Core {
     }
 }
 
-/// Starts the core's thread. It ends with [`Event::Stop`], or with the error of a write that failed; then the process
-/// must end too, for nobody knows what the disk holds.
+/// Starts the core's thread. It ends with [`Event::Stop`], or with the error of a failed write;
+/// then the process must end too, because the content of the disk is unknown.
 ///
 /// # Errors
 /// If the thread cannot be started.

@@ -1,23 +1,25 @@
-//! What somebody who watches the driver is shown: everything that the node's state depends on, in order.
+//! Observers of the driver: they see everything that the node's state depends on, in order.
 //!
-//! The node is deterministic. So what a tap is shown is enough to step the same node again, elsewhere and later, and to
-//! compare what it asked for: that is how recordings of live nodes are checked against the protocol.
+//! The node is deterministic, so an observer sees enough to step the same node again, elsewhere and
+//! later, and to compare the outputs: that is how recordings of live nodes are checked against the
+//! protocol.
 
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Durable, Input, Node, Output, Persist};
 
-/// Watches a driver. It is called on the driver's thread, between two of its steps, and should be quick.
+/// Observes a driver. Its functions run on the driver's thread, between two steps, and should be
+/// quick.
 pub trait Observer: Send {
-    /// The node is about to begin from this.
+    /// The node is about to recover from this state.
     fn recovered(&mut self, durable: &Durable<LockTable>);
 
-    /// The node took an input, asked for these outputs, and is this now. Nothing of them is carried out before
-    /// [`carrying_out`](Observer::carrying_out).
+    /// The node was stepped with an input and returned these outputs; `node` is its state after the
+    /// step. No output is carried out before [`carrying_out`](Observer::carrying_out).
     fn stepped(&mut self, node: &Node<LockTable>, input: &Input<LockTable>, outputs: &[Output<LockTable>]);
 
-    /// What the steps since the last time asked for is about to be carried out.
+    /// The outputs of the steps since the last call are about to be carried out.
     fn carrying_out(&mut self) {}
 
-    /// These writes, the next ones that the node has asked for, are durable.
+    /// These writes, the next ones in the order of the outputs, are durable.
     fn written(&mut self, writes: &[Persist<LockTable>]);
 }

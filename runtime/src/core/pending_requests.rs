@@ -1,9 +1,11 @@
-//! The desk: what clients asked for, on its way into the log and back.
+//! Client requests on their way into the log and back.
 //!
-//! In one round the core takes many requests; the desk turns them into one list of proposals (all keepalives are one
-//! command, all reads are one), remembers who asked at which index, and answers when the entry is applied.
-//! Nothing here can break safety: an entry means the same whoever is told of it. What the desk must not do is answer
-//! before the entry is applied, or answer for an entry of another term; both stand in [`PendingRequests::applied`].
+//! An iteration takes many requests. `PendingRequests` turns them into one list of proposals (one
+//! command for up to [`limits::KEEPALIVES`] keepalives, one ReadIndex for all reads), remembers the
+//! requester of each index, and answers when the entry is applied. Nothing here can break the
+//! safety of the replicated state: an entry means the same to every requester. The two rules that
+//! it must keep are not to answer before the entry is applied, and not to answer for an entry of
+//! another term; both are in [`PendingRequests::applied`].
 
 mod answers;
 mod operator;
@@ -28,33 +30,36 @@ use crate::limits;
 use crate::metrics::Metrics;
 use crate::storage::Space;
 
-/// Everything that clients of this node wait for.
+/// All requests of this node's clients that are not answered yet.
 #[derive(Debug)]
 pub(super) struct PendingRequests {
-    /// What is to be proposed, in order.
+    /// The next proposals, in order.
     payloads: Vec<Payload<Command>>,
-    /// Who asked for it.
+    /// The requesters of `payloads`, in the same order.
     requesters: Vec<Requester>,
-    /// Who asked for what has been proposed in this round, one list for each input. Apart from `origins`, for while the
-    /// round is carried out, the desk itself may ask for something: that belongs to the next round.
+    /// The requesters of this iteration's proposals, one list for each input. Separate from
+    /// `requesters`, which may grow while the outputs are carried out: those proposals belong to
+    /// the next iteration.
     proposed: VecDeque<Vec<Requester>>,
-    /// The round's keepalives, to become one proposal.
+    /// The iteration's keepalives, to become one proposal.
     keepalives: Vec<(SessionId, Renewer)>,
-    /// Once-sessions whose grant nobody received: they are to be closed, so that the lock goes on to the next.
+    /// Once-sessions whose grant reached no client: they are to be closed, so that the next waiter
+    /// gets the lock.
     unclaimed: Vec<SessionId>,
-    /// The round's reads, to be asked for as one.
+    /// The iteration's reads, to become one ReadIndex request.
     reads: Vec<(Query, Responder)>,
-    /// Those that were asked for and not confirmed yet, in the order of their numbers.
+    /// Reads that the node has taken and a majority has not confirmed yet, in the order of their
+    /// numbers.
     unconfirmed: VecDeque<(ReadId, Vec<(Query, Responder)>)>,
     next_read: ReadId,
-    /// Reads that can be answered, from now on; and whether they may be stale.
+    /// Reads that can be answered, and whether they may be stale.
     ready: VecDeque<(Query, Responder, Consistency)>,
-    /// The round's changes of the members.
+    /// The iteration's membership changes.
     changes: VecDeque<(Change, Responder)>,
-    /// The round's wishes that this node hand over, and to whom.
-    wishes: VecDeque<(Option<NodeId>, Responder)>,
-    /// Who waits for the handover that was asked for.
-    handover: Vec<Responder>,
+    /// The iteration's transfer requests, each with its target if one is named.
+    transfers: VecDeque<(Option<NodeId>, Responder)>,
+    /// The requests that wait for the leadership transfer in progress.
+    transferring: Vec<Responder>,
     /// Proposals in the log that are not applied yet, in the order of their indexes.
     inflight: VecDeque<Inflight>,
     waits: Waits,
@@ -76,8 +81,8 @@ impl PendingRequests {
             next_read: ReadId(0),
             ready: VecDeque::new(),
             changes: VecDeque::new(),
-            wishes: VecDeque::new(),
-            handover: Vec::new(),
+            transfers: VecDeque::new(),
+            transferring: Vec::new(),
             inflight: VecDeque::new(),
             waits: Waits::default(),
             metrics,
@@ -86,23 +91,24 @@ impl PendingRequests {
         }
     }
 
-    /// How many clients wait in a queue.
+    /// Number of waits in queues.
     pub(super) fn waits(&self) -> usize {
         self.waits.len()
     }
 
-    /// When the desk has something to do by itself. A leader that takes no proposals at the moment need not be woken for
-    /// waits: whatever makes it take them again is a round of its own.
+    /// When [`PendingRequests::tick`] or [`PendingRequests::answer_reads`] has work. A leader that
+    /// takes no proposals at the moment is not woken for waits: the input that makes it take
+    /// proposals again starts an iteration.
     pub(super) fn next(&self, node: &Node<LockTable>, now: Instant) -> Option<Instant> {
         if self.ready.is_empty() { self.waits.next().filter(|_| takes_proposals(node)) } else { Some(now) }
     }
 
-    /// Takes a request in. What cannot be proposed is answered here.
+    /// Takes a request. A request that cannot be proposed is answered here.
     pub(super) fn take(&mut self, node: &Node<LockTable>, request: Request, responder: Responder) {
         if responder.is_gone() {
             return;
         }
-        // Only a leader's table counts; who follows will say who leads.
+        // Only a leader's table is current; a follower redirects the client to the leader.
         let within =
             || within_limits(node, &self.waits, self.max_sessions, &self.space, &request, responder.connection);
         if let Some(failure) = if node.is_leader() { within().err() } else { None } {
@@ -127,7 +133,7 @@ impl PendingRequests {
             Request::Read(query, Consistency::Linearizable) => self.reads.push((query, responder)),
             Request::Read(query, Consistency::Stale) => self.ready.push_back((query, responder, Consistency::Stale)),
             Request::Change(change) => self.changes.push_back((change, responder)),
-            Request::Transfer(to) => self.wishes.push_back((to, responder)),
+            Request::Transfer(to) => self.transfers.push_back((to, responder)),
         }
     }
 
@@ -150,26 +156,28 @@ impl PendingRequests {
         self.requesters.push(requester);
     }
 
-    /// A connection is gone, and with it its waits. The next [`PendingRequests::tick`] withdraws them.
+    /// A connection has ended. The next [`PendingRequests::tick`] withdraws the waits that it
+    /// leaves without a connection.
     pub(super) fn disconnected(&mut self, connection: ConnectionId, now: Instant) {
         self.waits.disconnect(connection, now);
     }
 
-    /// Proposes what the desk does by itself: it withdraws waits that ran out or that no connection is left for, keeps
-    /// sessions alive, and closes those whose grant nobody received. A leader that is handing over would refuse all of it;
-    /// so it stays due until the leader goes on, or until this node leads no more and answers everybody.
+    /// Proposes the node's own commands: it withdraws waits that timed out or have no connection
+    /// left, renews the sessions of waits, and closes once-sessions whose grant reached no client.
+    /// A leader that is transferring leadership would reject them all; so they stay due until the
+    /// transfer fails, or until this node loses leadership and answers every request.
     pub(super) fn tick(&mut self, node: &Node<LockTable>, now: Instant) {
         if !takes_proposals(node) {
             return;
         }
         let due = self.waits.due(now);
         let withdraws = due.iter().any(|due| matches!(due, Due::Withdraw(_)));
-        let asked = if withdraws { self.requested_again() } else { HashSet::new() };
+        let requested = if withdraws { self.requested_again() } else { HashSet::new() };
         for due in due {
             match due {
                 Due::Renew((session, key)) => self.keepalives.push((session, Renewer::Wait(key))),
-                Due::Withdraw(place) if asked.contains(&place) => {
-                    self.waits.withdraw_again(&place, now + limits::OWN_PROPOSAL_RETRY);
+                Due::Withdraw(slot) if requested.contains(&slot) => {
+                    self.waits.withdraw_again(&slot, now + limits::OWN_PROPOSAL_RETRY);
                 }
                 Due::Withdraw((session, key)) => {
                     let command = Command::Release { session, sequence: None, key: key.clone(), claim: Claim::Waiting };
@@ -182,15 +190,17 @@ impl PendingRequests {
         }
     }
 
-    /// The queue places that requests on their way ask for. The place of an earlier request that ran out, or whose
-    /// connection is gone, is kept for the later one: a withdrawal would be applied after it, and take it along.
+    /// The queue slots that pending acquires ask for. If an earlier wait for the slot timed out or
+    /// lost its connection, the slot is kept for the later acquire: a withdrawal would be applied
+    /// after that acquire and remove its claim.
     fn requested_again(&self) -> HashSet<QueueSlot> {
         let inflight = self.inflight.iter().map(|inflight| &inflight.requester);
         let under_way = self.requesters.iter().chain(self.proposed.iter().flatten()).chain(inflight);
-        under_way.filter_map(Requester::place).collect()
+        under_way.filter_map(Requester::slot).collect()
     }
 
-    /// The round's proposals. To be followed by [`PendingRequests::accepted`] or [`PendingRequests::refused`].
+    /// The iteration's proposals. The node must answer them with [`PendingRequests::accepted`] or
+    /// [`PendingRequests::refused`].
     pub(super) fn proposals(&mut self) -> Vec<Payload<Command>> {
         let mut rest = std::mem::take(&mut self.keepalives).into_iter();
         loop {
@@ -201,44 +211,47 @@ impl PendingRequests {
             let sessions = keepalives.iter().map(|(session, _)| *session).collect();
             self.propose(Command::KeepAlive { sessions }, Requester::KeepAlive(keepalives));
         }
-        assert!(self.proposed.is_empty(), "every round's proposals are accepted or refused in it");
+        assert!(self.proposed.is_empty(), "every iteration's proposals are accepted or refused in that iteration");
         if !self.requesters.is_empty() {
             self.proposed.push_back(std::mem::take(&mut self.requesters));
         }
         std::mem::take(&mut self.payloads)
     }
 
-    /// This input comes from nobody who waits for an answer. To be followed as what clients ask for is.
-    pub(super) fn nobody_asks(&mut self, input: &Input<LockTable>) {
+    /// Registers an input that has no requester. The node answers it like a client's.
+    pub(super) fn add_unrequested(&mut self, input: &Input<LockTable>) {
         match input {
-            Input::Propose(payloads) => self.proposed.push_back(payloads.iter().map(|_| Requester::Nobody).collect()),
+            Input::Propose(payloads) => {
+                self.proposed.push_back(payloads.iter().map(|_| Requester::Unrequested).collect());
+            }
             Input::Change(change) => {
-                let (nobody, _) = oneshot::channel();
-                let responder = Responder::once(ConnectionId(0), nobody);
+                let (unread, _) = oneshot::channel();
+                let responder = Responder::once(ConnectionId(0), unread);
                 self.proposed.push_back(vec![Requester::Change { change: change.clone(), responder }]);
             }
             _ => {}
         }
     }
 
-    /// The proposals stand in the log.
+    /// The proposals are in the log.
     pub(super) fn accepted(&mut self, first: Index, term: Term) {
         let proposed = Instant::now();
-        let requesters = self.proposed.pop_front().expect("what is accepted was proposed");
+        let requesters = self.proposed.pop_front().expect("the node accepts only proposals of this iteration");
         for (index, requester) in (first.0..).zip(requesters) {
             self.inflight.push_back(Inflight { index: Index(index), term, proposed, requester });
         }
     }
 
-    /// The proposals were not taken: another node leads, or is to lead, or none does. Clients are told. What the desk
-    /// proposed by itself has nobody who would ask again, so it is due again; if this node leads no more, it ends with
-    /// the round.
+    /// The node rejected the proposals: another node leads, leadership is being transferred, or no
+    /// leader is known. Clients get an error. The node's own proposals have no client that would
+    /// repeat them, so they become due again; if this node has lost leadership, they end with the
+    /// iteration.
     pub(super) fn refused(&mut self, leader: Option<LeaderView>, now: Instant) {
         let failure = not_leading(leader);
         let again = now + limits::OWN_PROPOSAL_RETRY;
-        for requester in self.proposed.pop_front().expect("what is refused was proposed") {
+        for requester in self.proposed.pop_front().expect("the node refuses only proposals of this iteration") {
             match requester {
-                Requester::Withdraw(place) => self.waits.withdraw_again(&place, again),
+                Requester::Withdraw(slot) => self.waits.withdraw_again(&slot, again),
                 Requester::CloseUnclaimed(session) => self.unclaimed.push(session),
                 Requester::KeepAlive(keepalives) => {
                     for (session, renewer) in keepalives {
@@ -253,19 +266,19 @@ impl PendingRequests {
         }
     }
 
-    /// This node does not lead any more: nobody here will learn what became of what is under way.
+    /// This node has lost leadership: it will not learn the outcomes of pending requests.
     pub(super) fn lost_leadership(&mut self) {
         self.fail_everything(&outcome_unknown());
     }
 
-    /// The node stops.
+    /// Fails every request: the node stops.
     pub(super) fn shut_down(&mut self) {
-        let failure = Failure::new(Code::ShuttingDown, "this node is stopping; request another one");
+        let failure = Failure::new(Code::ShuttingDown, "this node is stopping; send the request to another node");
         self.fail_everything(&failure);
         for (_, responder, _) in self.ready.drain(..) {
             responder.answer(Err(failure.clone()));
         }
-        for responder in self.handover.drain(..) {
+        for responder in self.transferring.drain(..) {
             responder.answer(Err(failure.clone()));
         }
     }
@@ -283,7 +296,8 @@ impl PendingRequests {
         }
     }
 
-    /// An entry is committed and applied: whoever proposed it, and whoever waited for what it did, is answered.
+    /// An entry is committed and applied: answers its requester, and the waiters that its outcome
+    /// concerns.
     pub(super) fn applied(&mut self, node: &Node<LockTable>, index: Index, term: Term, outcome: Outcome) {
         while self.inflight.front().is_some_and(|inflight| inflight.index <= index) {
             let Some(inflight) = self.inflight.pop_front() else { break };
@@ -291,35 +305,36 @@ impl PendingRequests {
                 self.metrics.commit_seconds.observe(inflight.proposed.elapsed().as_secs_f64());
                 self.answer(node, inflight.requester, outcome.reply.clone(), &outcome.events);
             } else if inflight.index == index {
-                // Another leader's entry took the place of ours, which is lost.
+                // Another leader's entry replaced the proposal, which is lost.
                 inflight.requester.fail(&not_leading(None));
             } else {
-                // A snapshot covers the entry at this index: ours, or another leader's.
+                // A snapshot includes the entry at this index: the proposal, or another leader's
+                // entry.
                 inflight.requester.fail(&outcome_unknown());
             }
         }
         for event in outcome.events {
-            self.tell(node, event);
+            self.handle_event(node, event);
         }
     }
 }
 
-/// The answer to a request whose entry may have been committed, or may be yet, by another leader.
+/// The error for a request whose entry may be committed, now or later, by another leader.
 fn outcome_unknown() -> Failure {
-    let message = "the leader lost its office before the outcome was known; request again, at the new leader";
+    let message = "the leader lost leadership before the outcome was known; repeat the request at the new leader";
     Failure::new(Code::LeadershipLost, message)
 }
 
-/// Whether the node takes proposals now: it leads, and is not handing over.
+/// Whether the node takes proposals now: it leads, and is not transferring leadership.
 fn takes_proposals(node: &Node<LockTable>) -> bool {
     matches!(node.role(), Role::Leader(leadership) if leadership.successor.is_none())
 }
 
-/// The answer to every request that only a leader can serve.
+/// The error for a request that only a leader can serve.
 pub(super) fn not_leading(leader: Option<LeaderView>) -> Failure {
     match &leader {
         Some(LeaderView { id, client_addr: Some(addr) }) => {
-            let message = format!("node {id} leads; request it at {addr}");
+            let message = format!("node {id} leads; send the request to {addr}");
             Failure { leader, ..Failure::new(Code::NotLeader, message) }
         }
         _ => Failure::new(Code::NoLeader, "no leader is known at the moment; try again"),

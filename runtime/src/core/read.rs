@@ -10,7 +10,7 @@ use palisade_spec::raft::{Node, Stamp};
 use super::request::{Query, wire_session};
 use crate::limits;
 
-/// Answers a question from what the node has applied.
+/// Answers a query from the applied state.
 pub(super) fn answer(node: &Node<LockTable>, query: &Query, age: Option<Age>) -> Result<Answer, Failure> {
     let (table, now) = (node.machine(), node.clock());
     match query {
@@ -32,7 +32,7 @@ pub(super) fn answer(node: &Node<LockTable>, query: &Query, age: Option<Age>) ->
     }
 }
 
-/// How long ago this node last heard that what it has is current; `None` if it never did.
+/// Time since this node's state was known to be current; `None` if it never was.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Age(pub(super) Option<Duration>);
 
@@ -43,7 +43,7 @@ impl Age {
     }
 }
 
-/// How many holders and waiters an answer shows, which is what it costs.
+/// Number of holders and waiters in an answer: its cost.
 pub(super) fn claims(answer: &Answer) -> usize {
     match answer {
         Answer::SessionView(session) => 1 + session.keys.len(),
@@ -57,7 +57,10 @@ pub(super) fn claims(answer: &Answer) -> usize {
 
 fn session(table: &LockTable, now: Stamp, id: SessionId) -> Result<Answer, Failure> {
     let Some(session) = table.session(id) else {
-        return Err(Failure::new(Code::NoSession, "no such session: it expired, was closed, or never was"));
+        return Err(Failure::new(
+            Code::NoSession,
+            "the session does not exist: it expired, was closed, or was never opened",
+        ));
     };
     Ok(Answer::SessionView(SessionView {
         session: wire_session(id),

@@ -1,4 +1,4 @@
-//! What a client asks for, once it is understood and within the limits.
+//! Client requests, after validation against the limits.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::limits;
 use crate::peers::MemberAddress;
 use crate::storage::Incarnation;
 
-/// A client's wish, valid by itself.
+/// A client's request; its fields are valid.
 #[derive(Clone, Debug)]
 pub enum Request {
     /// Open a session.
@@ -24,18 +24,18 @@ pub enum Request {
     Close(SessionId),
     /// Take a lock, or wait for it.
     Acquire {
-        /// For whom.
+        /// The acquiring session.
         session: Acquirer,
         /// Of which key.
         key: Key,
-        /// How long to wait; zero not at all.
+        /// Maximum wait; zero to try once.
         wait: Duration,
     },
     /// Drop a claim.
     Release {
-        /// Whose.
+        /// The session that has the claim.
         session: SessionId,
-        /// The operation's number.
+        /// The operation's sequence number in the session.
         sequence: Option<Sequence>,
         /// Of which key.
         key: Key,
@@ -44,9 +44,9 @@ pub enum Request {
     },
     /// Read the table.
     Read(Query, Consistency),
-    /// Change the cluster's members. A member that is promoted or removed is named by its number alone.
+    /// Change the cluster's members. A promotion or removal names the member by its number alone.
     Change(Change),
-    /// Hand the leadership over, to the voter of this number if one is named.
+    /// Transfer leadership, to this voter if one is named.
     Transfer(Option<NodeId>),
 }
 
@@ -55,11 +55,11 @@ pub enum Request {
 pub enum Acquirer {
     /// A session that exists.
     Session(SessionId, Option<Sequence>),
-    /// One that is opened for this lock.
+    /// A session that is opened for this lock.
     Once(Opening),
 }
 
-/// A question to the table.
+/// A query of the lock table.
 #[derive(Clone, Debug)]
 pub enum Query {
     /// One session.
@@ -68,20 +68,20 @@ pub enum Query {
     Lock(Key),
     /// A page of locks.
     Locks {
-        /// Only keys that begin so.
+        /// Only keys with this prefix.
         prefix: String,
         /// Only keys after this one.
         after: Option<Key>,
-        /// At most so many.
+        /// Maximum number of locks.
         limit: usize,
     },
 }
 
 impl Request {
-    /// Understands an operation, or says what is wrong with it. `Op::Status` is no question to the core.
+    /// Validates an operation. `Op::Status` is not a request to the core.
     ///
     /// # Errors
-    /// [`Code::Invalid`] with a sentence that names the field and its bounds.
+    /// [`Code::Invalid`] with a message that names the field and its bounds.
     pub fn from_wire(op: Op) -> Result<Request, Failure> {
         Ok(match op {
             Op::OpenSession(open) => Request::Open(opening(open.ttl_ms, &open.owner)?),
@@ -123,23 +123,23 @@ impl Request {
             }
             Op::ChangeMembers(change) => Request::Change(match change {
                 MemberChange::Add(AddMember { id, peer_addr, incarnation }) => {
-                    let place = valid_place(peer_addr, incarnation.as_deref())?;
-                    Change::Add { id: NodeId::new(id, 0), address: place.address() }
+                    let member = valid_member_address(peer_addr, incarnation.as_deref())?;
+                    Change::Add { id: NodeId::new(id, 0), address: member.address() }
                 }
                 MemberChange::Promote { id } => Change::Promote(NodeId::new(id, 0)),
                 MemberChange::Remove { id } => Change::Remove(NodeId::new(id, 0)),
-                // `Peers::recognise_lost` has checked which directory is lost.
+                // `Peers::recognise_lost` has already checked the lost data directory.
                 MemberChange::Replace(ReplaceMember { id, generation, peer_addr, incarnation, .. }) => {
                     let lost = NodeId::new(id, generation);
                     let by = lost.next_generation().ok_or_else(|| invalid("no generation comes after that"))?;
-                    let place = match peer_addr {
-                        Some(peer_addr) => valid_place(peer_addr, Some(&incarnation))?,
+                    let member = match peer_addr {
+                        Some(peer_addr) => valid_member_address(peer_addr, Some(&incarnation))?,
                         None => MemberAddress {
                             peer_addr: String::new(),
                             incarnation: valid_incarnation(Some(&incarnation))?,
                         },
                     };
-                    Change::Replace { lost, by, address: place.address() }
+                    Change::Replace { lost, by, address: member.address() }
                 }
             }),
             Op::Transfer(Transfer { to }) => Request::Transfer(to.map(|to| NodeId::new(to, 0))),
@@ -172,7 +172,7 @@ fn valid_key(key: &str) -> Result<Key, Failure> {
     }
 }
 
-fn valid_place(peer_addr: String, incarnation: Option<&str>) -> Result<MemberAddress, Failure> {
+fn valid_member_address(peer_addr: String, incarnation: Option<&str>) -> Result<MemberAddress, Failure> {
     let (host, port) = peer_addr.rsplit_once(':').unwrap_or_default();
     let is_address = !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok_and(|port| port > 0);
     if !is_address || peer_addr.len() > limits::ADDRESS_BYTES {

@@ -1,4 +1,4 @@
-//! The way back to whoever asked.
+//! Answers to requests.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,32 +8,33 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::outbox::{Outbox, Rejected};
 
-/// A client's connection, or for plain HTTP one request: what has to go away for its waiting acquires to be withdrawn.
+/// A client's connection, or a single request over plain HTTP: when it ends, its waiting acquires
+/// are withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId(pub u64);
 
-/// Takes one answer to whoever asked.
+/// Answers one request.
 #[derive(Debug)]
 pub struct Responder {
-    /// Where the question came from.
+    /// The connection of the request.
     pub connection: ConnectionId,
-    /// When it came.
+    /// When the request arrived.
     pub asked: Instant,
-    way: Way,
+    channel: Channel,
 }
 
 #[derive(Debug)]
-enum Way {
+enum Channel {
     Once(oneshot::Sender<Result<Answer, Failure>>),
     Stream { id: u64, text: bool, room: Option<Room>, outbox: Arc<Outbox<StreamReply>> },
 }
 
-/// What a request takes of the bounds of its WebSocket.
+/// The permits that a request takes from the limits of its WebSocket.
 #[derive(Debug)]
 pub struct Room {
-    /// One of the requests that may be open.
+    /// A permit for one open request.
     pub request: OwnedSemaphorePermit,
-    /// One of the reads that may be open.
+    /// A permit for one open read.
     pub read: Option<OwnedSemaphorePermit>,
 }
 
@@ -42,19 +43,19 @@ pub struct Room {
 pub struct StreamReply {
     /// The answer.
     pub response: Response,
-    /// Whether the request came as text, and so the answer goes.
+    /// Whether the request came as text; the answer then goes as text.
     pub text: bool,
-    /// The room that the request takes, until its answer is written.
+    /// The request's permits, held until its answer is written.
     pub room: Option<Room>,
 }
 
 impl Responder {
     /// For a plain HTTP request.
     pub fn once(connection: ConnectionId, sender: oneshot::Sender<Result<Answer, Failure>>) -> Responder {
-        Responder { connection, asked: Instant::now(), way: Way::Once(sender) }
+        Responder { connection, asked: Instant::now(), channel: Channel::Once(sender) }
     }
 
-    /// For request `id` of a WebSocket, which takes this room.
+    /// For request `id` of a WebSocket, which holds the permits in `room`.
     pub fn stream(
         connection: ConnectionId,
         id: u64,
@@ -62,38 +63,40 @@ impl Responder {
         room: Option<Room>,
         outbox: Arc<Outbox<StreamReply>>,
     ) -> Responder {
-        Responder { connection, asked: Instant::now(), way: Way::Stream { id, text, room, outbox } }
+        Responder { connection, asked: Instant::now(), channel: Channel::Stream { id, text, room, outbox } }
     }
 
-    /// Whether nobody listens any more. On a WebSocket that was refused for want of a leader this includes every
-    /// later request: none may be done after an earlier one was not (docs/protocol.md, "Exactly once").
+    /// Whether the client can no longer receive the answer. On a WebSocket on which a request was
+    /// rejected because this node does not lead, this includes every later request: none may be
+    /// done after an earlier one was not (docs/protocol.md, "Exactly once").
     pub fn is_gone(&self) -> bool {
-        match &self.way {
-            Way::Once(sender) => sender.is_closed(),
-            Way::Stream { outbox, .. } => outbox.is_closed(),
+        match &self.channel {
+            Channel::Once(sender) => sender.is_closed(),
+            Channel::Stream { outbox, .. } => outbox.is_closed(),
         }
     }
 
-    /// The request stands in a queue from now on, for nobody knows how long: it gives its room back. Waits have a limit
-    /// of their own, and small answers.
-    pub fn stands_in_queue(&mut self) {
-        if let Way::Stream { room, .. } = &mut self.way {
+    /// Returns the request's permits: it waits in a queue from now on, for an unknown time. Waits
+    /// have a limit of their own, and small answers.
+    pub fn release_room(&mut self) {
+        if let Channel::Stream { room, .. } = &mut self.channel {
             *room = None;
         }
     }
 
-    /// Answers. Says whether somebody may still read it.
+    /// Sends the answer. Returns whether the client may still receive it.
     pub fn answer(self, result: Result<Answer, Failure>) -> bool {
-        match self.way {
-            Way::Once(sender) => sender.send(result).is_ok(),
-            Way::Stream { id, text, room, outbox } => {
+        match self.channel {
+            Channel::Once(sender) => sender.send(result).is_ok(),
+            Channel::Stream { id, text, room, outbox } => {
                 let refused = result.as_ref().err().is_some_and(|failure| ends_connection(failure.error));
                 let result = match result {
                     Ok(answer) => Outcome::Ok(answer),
                     Err(failure) => Outcome::Error(failure),
                 };
                 let pushed = outbox.push(StreamReply { response: Response { id, result }, text, room });
-                // An answer must not be missing in the middle: who reads so slowly that there is no room loses the rest.
+                // No answer may be missing in the middle: a client too slow for its outbox loses
+                // the connection.
                 if refused || pushed == Err(Rejected::Full) {
                     outbox.close();
                 }
@@ -103,8 +106,8 @@ impl Responder {
     }
 }
 
-/// Whether a WebSocket ends with this failure: the client has to go on at another node, from its first unanswered
-/// operation.
+/// Whether a WebSocket ends with this failure: the client must continue at another node, from its
+/// first unanswered operation.
 fn ends_connection(code: Code) -> bool {
     use Code::{LeadershipLost, NoLeader, NotLeader, Overloaded, ShuttingDown};
     matches!(code, NotLeader | NoLeader | LeadershipLost | ShuttingDown | Overloaded)

@@ -1,15 +1,16 @@
-//! When this node takes snapshots of its state, and how its log is shortened afterwards.
+//! Schedules snapshots of this node's state, and the compaction of its log after them.
 //!
-//! At the end of a round everything is carried out, so the node's state machine is what the durable log makes of it up
-//! to the commit index: a snapshot is a copy of it. The copy is cheap (the table shares its chunks with it), and all
-//! that is not goes on elsewhere: a thread writes the file while the core goes on, and the log is shortened a piece a
-//! round. That is how a snapshot does not stall the node.
+//! At the end of an iteration all outputs are carried out, so the node's state machine is that of
+//! the durable log up to the commit index: a snapshot is a copy of it. The copy is cheap (the two
+//! tables share their chunks), and the expensive work does not stall the node: a thread writes the
+//! file while the core goes on, and each iteration compacts a bounded part of the log.
 //!
-//! What a follower needs behind a snapshot that is on its way to it stays in the log ([`catching_up`]).
+//! The entries that a follower needs after a snapshot in transfer stay in the log
+//! ([`catching_up`]).
 //!
-//! None of what is decided here can break safety (docs/protocol.md, "What the driver may decide"): a snapshot is the
-//! state that every node has after that entry, the log loses only what a *durable* snapshot includes, and a snapshot
-//! that could not be written has changed nothing.
+//! No decision here can break safety (docs/protocol.md, "What the driver may decide"): a snapshot
+//! is the state that every node has after its last entry, the log loses only entries that a
+//! *durable* snapshot includes, and a failed snapshot changes nothing.
 
 mod catching_up;
 
@@ -30,15 +31,16 @@ use crate::limits;
 use crate::metrics::Metrics;
 use crate::storage::{SnapshotInfo, Snapshots, StorageError};
 
-/// When snapshots are taken, and how much of the log stays beside them.
+/// When snapshots are taken, and how many of the included entries stay in the log.
 #[derive(Clone, Copy, Debug)]
 pub struct SnapshotPolicy {
-    /// One is taken when this much was written to the log since the last one, or as much as that one takes up: so no
-    /// more is written for snapshots than for the log itself.
+    /// A snapshot is due when this many bytes were written to the log since the last one, or as
+    /// many as that one has: so snapshots write no more than the log itself.
     pub log_bytes: u64,
-    /// One is taken when the last one is this old, and something was applied since.
+    /// A snapshot is due when the last one is this old, and an entry was applied since.
     pub interval: Duration,
-    /// So many entries that the snapshot includes stay in the log, for followers that are a little behind.
+    /// Number of entries that stay in the log although the snapshot includes them, for followers
+    /// that are slightly behind.
     pub margin: u64,
 }
 
@@ -52,10 +54,10 @@ impl Default for SnapshotPolicy {
     }
 }
 
-/// How far the thread that writes snapshots stands back, as in nice(1).
+/// Niceness of the thread that writes snapshots, as in nice(1).
 const WRITER_NICENESS: i32 = 10;
 
-/// Where somebody waits for a snapshot to be taken.
+/// The requester of a snapshot waits for the result here.
 pub type SnapshotReply = oneshot::Sender<Result<SnapshotInfo, Failure>>;
 
 /// Takes snapshots, one at a time.
@@ -65,26 +67,26 @@ pub(super) struct SnapshotScheduler {
     snapshots: Arc<Snapshots>,
     writer: Box<dyn SnapshotWriter>,
     metrics: Arc<Metrics>,
-    /// One is being written.
+    /// Whether a snapshot is being written.
     is_busy: bool,
-    /// How much was written to the log since the newest snapshot, or the one that is being written, was taken.
+    /// Bytes written to the log since the newest snapshot, or the one being written, was taken.
     log_bytes: u64,
-    /// When that was; the next attempt's time counts from here after a failure too.
+    /// When that snapshot was taken; the interval counts from here after a failure too.
     since: Instant,
-    /// Not before this, after a failure.
+    /// Earliest time of the next attempt after a failure.
     not_before: Option<Instant>,
-    /// Who wants one that is taken from now on.
+    /// Requesters of the next snapshot.
     wanted: Vec<SnapshotReply>,
-    /// Who waits for the one that is being written.
+    /// Requesters of the snapshot being written.
     waiting: Vec<SnapshotReply>,
-    /// What the log may lose, but for what followers need that catch up.
+    /// The last entry that the log may lose, regardless of the followers that are catching up.
     superfluous: Index,
     catching_up: CatchingUp,
 }
 
 impl SnapshotScheduler {
-    /// `log_bytes` is how much the start has read back of what the newest snapshot does not include: a node that is
-    /// often restarted takes snapshots too.
+    /// `log_bytes` is the number of bytes that recovery read from the log and that the newest
+    /// snapshot does not include: so a node that restarts often takes snapshots too.
     pub(super) fn new(
         policy: SnapshotPolicy,
         log_bytes: u64,
@@ -107,66 +109,67 @@ impl SnapshotScheduler {
             superfluous: Index(0),
             catching_up: CatchingUp::default(),
         };
-        // What was not shortened before the node stopped.
-        scheduler.shorten();
+        // The part that was not compacted before the node stopped.
+        scheduler.advance_compaction();
         scheduler
     }
 
-    /// Somebody wants a snapshot of what is applied by now.
-    pub(super) fn want(&mut self, reply: SnapshotReply) {
+    /// Requests a snapshot of the state applied by now.
+    pub(super) fn request(&mut self, reply: SnapshotReply) {
         self.wanted.push(reply);
         self.not_before = None;
     }
 
-    /// So much was written to the log.
+    /// Counts bytes written to the log.
     pub(super) fn count(&mut self, bytes: usize) {
         self.log_bytes += bytes as u64;
         self.catching_up.count(bytes);
     }
 
-    /// A snapshot is on its way to a follower, and the log behind it is going to be needed.
+    /// A snapshot transfer to a follower has started: the log keeps the entries after the snapshot.
     pub(super) fn sends(&mut self, to: NodeId, now: Instant) {
         if let Some(newest) = self.snapshots.newest() {
             self.catching_up.sends(to, newest.last.index, now);
         }
     }
 
-    /// How much was written to the log since the last snapshot.
+    /// Bytes written to the log since the last snapshot.
     pub(super) fn log_bytes(&self) -> u64 {
         self.log_bytes
     }
 
-    /// A leader's snapshot is about to take the place of this table, of which this is a copy.
-    pub(super) fn let_go(&mut self, replaced: LockTable) {
-        self.writer.let_go(replaced);
+    /// Drops this copy of a table that a leader's snapshot has replaced.
+    pub(super) fn drop_table(&mut self, replaced: LockTable) {
+        self.writer.drop_table(replaced);
     }
 
-    /// A leader's snapshot has become this node's.
+    /// This node has installed a leader's snapshot.
     pub(super) fn installed(&mut self, now: Instant) {
         self.metrics.snapshots_installed.inc();
         (self.log_bytes, self.since) = (0, now);
     }
 
-    /// When there is something to do that no event announces: now, as long as the log is to be shortened. A snapshot
-    /// that is due by its age can wait for the next round, of which the timers make several a second.
+    /// When there is work that no event announces: now, while the log is to be compacted. A
+    /// snapshot that is due by its age waits for the next iteration; the timers cause several a
+    /// second.
     pub(super) fn next(&self, node: &Node<LockTable>, now: Instant) -> Option<Instant> {
         self.compaction(node).map(|_| now)
     }
 
-    fn has_news(&self, node: &Node<LockTable>) -> bool {
+    fn has_unsnapshotted_entries(&self, node: &Node<LockTable>) -> bool {
         node.commit() > self.snapshots.newest().map_or(Index(0), |newest| newest.last.index)
     }
 
-    /// At the end of a round: takes a snapshot if it is time.
-    pub(super) fn tend(&mut self, node: &Node<LockTable>, now: Instant) {
+    /// At the end of an iteration: takes a snapshot if one is due.
+    pub(super) fn maybe_take(&mut self, node: &Node<LockTable>, now: Instant) {
         let newest_bytes = self.snapshots.newest().map_or(0, |newest| newest.bytes);
-        self.catching_up.look(node, self.policy.margin, newest_bytes, now);
+        self.catching_up.update(node, self.policy.margin, newest_bytes, now);
         if self.is_busy {
             return;
         }
-        if !self.has_news(node) {
-            // Nothing is applied that the newest does not include.
-            let newest = self.snapshots.newest().ok_or_else(nothing_yet);
+        if !self.has_unsnapshotted_entries(node) {
+            // The newest snapshot includes every applied entry.
+            let newest = self.snapshots.newest().ok_or_else(nothing_applied);
             self.wanted.drain(..).for_each(|reply| drop(reply.send(newest.clone())));
             return;
         }
@@ -184,65 +187,68 @@ impl SnapshotScheduler {
         let machine = node.machine().clone();
         let snapshot = Snapshot { last: entry.position(), stamp: entry.stamp, members, machine };
         self.waiting.append(&mut self.wanted);
-        // The writer takes one at a time, as this does; it ends only with the core.
+        // The writer takes one snapshot at a time, like this scheduler; it ends only with the core.
         self.is_busy = self.writer.begin(snapshot);
         (self.log_bytes, self.since, self.not_before) = (0, now, None);
     }
 
-    /// The snapshot is durable, or could not be written.
+    /// The snapshot is durable, or its write failed.
     pub(super) fn written(&mut self, result: Result<SnapshotInfo, StorageError>, now: Instant) {
         self.is_busy = false;
-        let told = match result {
+        let reply_result = match result {
             Ok(snapshot) => {
                 let (index, bytes) = (snapshot.last.index, snapshot.bytes);
                 info!(%index, bytes, hash = %snapshot.hash, "snapshot taken");
                 self.metrics.snapshots_taken.inc();
-                self.shorten();
+                self.advance_compaction();
                 Ok(snapshot)
             }
             Err(error) => {
                 let again = limits::SNAPSHOT_RETRY;
-                error!(%error, ?again, "a snapshot could not be written; the log stays as it is");
+                error!(%error, ?again, "cannot write a snapshot; the log keeps its entries");
                 self.not_before = Some(now + again);
-                // What made it due still does.
+                // The reason why a snapshot is due persists.
                 self.log_bytes = self.log_bytes.max(self.policy.log_bytes);
                 Err(Failure::new(Code::Overloaded, format!("the snapshot could not be written: {error}")))
             }
         };
-        self.waiting.drain(..).for_each(|reply| drop(reply.send(told.clone())));
+        self.waiting.drain(..).for_each(|reply| drop(reply.send(reply_result.clone())));
     }
 
-    fn shorten(&mut self) {
+    fn advance_compaction(&mut self) {
         let newest = self.snapshots.newest().map_or(0, |newest| newest.last.index.0);
         self.superfluous = self.superfluous.max(Index(newest.saturating_sub(self.policy.margin)));
     }
 
-    /// What the log is to lose in this round: a piece of what it may, for to drop a million entries takes its time.
+    /// The last entry that the log loses in this iteration: a bounded part, because removing a
+    /// million entries takes time.
     pub(super) fn compaction(&self, node: &Node<LockTable>) -> Option<Index> {
         let base = node.log().base().index;
         let through = self.catching_up.allow().map_or(self.superfluous, |allowed| allowed.min(self.superfluous));
-        (base < through).then(|| through.min(Index(base.0 + limits::ROUND_COMPACTION)))
+        (base < through).then(|| through.min(Index(base.0 + limits::ITERATION_COMPACTION)))
     }
 
-    /// The node stops.
+    /// Fails every request: the node stops.
     pub(super) fn shut_down(&mut self) {
-        let failure = Failure::new(Code::ShuttingDown, "this node is stopping");
-        let everybody = self.wanted.drain(..).chain(self.waiting.drain(..));
-        everybody.for_each(|reply| drop(reply.send(Err(failure.clone()))));
+        let failure = Failure::new(Code::ShuttingDown, "this node is stopping; send the request to another node");
+        let replies = self.wanted.drain(..).chain(self.waiting.drain(..));
+        replies.for_each(|reply| drop(reply.send(Err(failure.clone()))));
     }
 }
 
-fn nothing_yet() -> Failure {
-    Failure::new(Code::NoLeader, "nothing was ever applied here, so there is nothing to take a snapshot of")
+fn nothing_applied() -> Failure {
+    Failure::new(Code::NoLeader, "this node has applied no entry yet, so there is no state to take a snapshot of")
 }
 
-/// Who writes snapshots beside the driver, one at a time.
+/// Writes snapshots beside the driver, one at a time.
 pub trait SnapshotWriter: fmt::Debug + Send {
-    /// Begins to write one; what comes of it, an [`Event::SnapshotWritten`] tells. `false` if nothing will come of it.
+    /// Starts writing a snapshot; an [`Event::SnapshotWritten`] reports the result. Returns `false`
+    /// if no report will follow.
     fn begin(&mut self, snapshot: Snapshot<LockTable>) -> bool;
 
-    /// Lets go of a table that a leader's snapshot has replaced: to give the memory of a large one back takes seconds.
-    fn let_go(&mut self, replaced: LockTable) {
+    /// Drops a table that a leader's snapshot has replaced: freeing the memory of a large one takes
+    /// seconds.
+    fn drop_table(&mut self, replaced: LockTable) {
         drop(replaced);
     }
 }
@@ -252,13 +258,13 @@ impl SnapshotWriter for Sender<Snapshot<LockTable>> {
         self.try_send(snapshot).is_ok()
     }
 
-    fn let_go(&mut self, replaced: LockTable) {
-        // Rare. Without a thread it is done here.
-        let _ = std::thread::Builder::new().name("let-go".into()).spawn(move || drop(replaced));
+    fn drop_table(&mut self, replaced: LockTable) {
+        // Rare. If no thread can be started, the table is dropped here.
+        let _ = std::thread::Builder::new().name("drop-table".into()).spawn(move || drop(replaced));
     }
 }
 
-/// Starts the thread that writes snapshots. It ends when nobody can hand it any.
+/// Starts the thread that writes snapshots. It ends when its sender is dropped.
 pub(super) fn start_writer(
     core: Core,
     snapshots: Arc<Snapshots>,
@@ -266,8 +272,8 @@ pub(super) fn start_writer(
 ) -> std::io::Result<Sender<Snapshot<LockTable>>> {
     let (writer, handed) = crossbeam_channel::bounded::<Snapshot<LockTable>>(1);
     let write = move || {
-        // The core comes first, and so do the other nodes of this machine if there are any. On Linux a thread has a
-        // priority of its own; where it cannot be lowered, a snapshot is only sooner done.
+        // The core has priority, and so have other nodes on this machine. On Linux a thread has a
+        // niceness of its own; where it cannot be lowered, the snapshot is only finished sooner.
         let _ = rustix::process::setpriority_process(None, WRITER_NICENESS);
         for snapshot in handed {
             let before = Instant::now();

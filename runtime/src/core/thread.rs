@@ -1,4 +1,4 @@
-//! The core's thread: where the driver meets channels and the clock.
+//! The core's thread: drives the driver with channels and the monotonic clock.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,8 +26,8 @@ pub(super) fn run<T: Transport>(inbox: &CoreInbox, parts: DriverParts<T>) -> Res
 }
 
 impl Batch {
-    /// Waits for something or for the alarm, then takes all that there is, within limits. `false` when nobody is there
-    /// any more who could ask for something.
+    /// Waits for an input or the alarm, then takes all inputs there are, within limits. Returns
+    /// `false` when no sender is left.
     fn fill(&mut self, inbox: &CoreInbox, alarm: Instant) -> bool {
         let first = select! {
             recv(inbox.messages) -> messages => messages.map(|messages| self.messages.extend(messages)).is_ok(),

@@ -1,31 +1,33 @@
-//! The node's two timers, and the clock it is told about.
+//! The node's election and heartbeat timers, and the measurement of elapsed time for its clock.
 //!
-//! Jitter, stalls and lateness are this file's; the protocol is safe whatever it does (docs/protocol.md, "What the
-//! driver may decide").
+//! This file decides jitter, stalls and lateness; the protocol is safe under any choice
+//! (docs/protocol.md, "What the driver may decide").
 
 use std::time::{Duration, Instant};
 
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-/// How the driver times elections.
+/// Election timeout and heartbeat interval.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// A follower that has heard nothing for this long, or up to twice as long, asks for an election.
+    /// Minimum election timeout. A follower that hears no leader for this long, up to twice as
+    /// long, starts an election.
     pub election: Duration,
-    /// How often a leader shows that it is there.
+    /// Interval between a leader's heartbeats.
     pub heartbeat: Duration,
 }
 
 impl Timing {
-    /// Heartbeats five times in the shortest election timeout.
+    /// Five heartbeats in the minimum election timeout.
     pub fn with_election_timeout(election: Duration) -> Timing {
         Timing { election, heartbeat: election / 5 }
     }
 }
 
-/// A timer that is looked at later than this was not late by itself: the process stood still, and what its peers said
-/// meanwhile may not have been read yet. It gets that long again, once.
+/// A timer that is checked later than this after its deadline indicates that the process was
+/// stalled, and messages of its peers may not have been read yet. The timer gets this much more
+/// time, once.
 const STALL: Duration = Duration::from_millis(25);
 
 /// The timers of one node.
@@ -34,7 +36,7 @@ pub(super) struct Timers {
     timing: Timing,
     jitter: SmallRng,
     election: Option<Instant>,
-    /// Whether the election timer has had its grace.
+    /// Whether the election timer has had its grace period.
     stalled: bool,
     heartbeat: Option<Instant>,
     clock: Instant,
@@ -47,7 +49,8 @@ impl Timers {
         timers
     }
 
-    /// The election timeout is random, so that one node is the first (§3.4).
+    /// The election timeout is random, so that one node usually starts its election before the
+    /// others (§3.4).
     pub(super) fn arm_election(&mut self, now: Instant) {
         let jitter = self.jitter.random_range(0.0..1.0);
         self.election = Some(now + self.timing.election.mul_f64(1.0 + jitter));
@@ -58,12 +61,12 @@ impl Timers {
         self.heartbeat = Some(now + self.timing.heartbeat);
     }
 
-    /// The longest that an election timeout can be.
+    /// Maximum election timeout.
     pub(super) fn longest_election(&self) -> Duration {
         self.timing.election * 2
     }
 
-    /// When the next of them fires.
+    /// When the next timer fires.
     pub(super) fn next(&self) -> Option<Instant> {
         [self.election, self.heartbeat].into_iter().flatten().min()
     }
@@ -86,13 +89,14 @@ impl Timers {
         true
     }
 
-    /// The node was elected: cluster time counts what it measures from now on. What is left over from before, a fraction
-    /// of a millisecond, is not its time: another leader may have measured that.
+    /// The node was elected: cluster time counts the time that it measures from now on. The
+    /// fraction of a millisecond measured before the election is discarded: another leader may have
+    /// counted it.
     pub(super) fn start_clock(&mut self, now: Instant) {
         self.clock = now;
     }
 
-    /// Whole milliseconds that passed since this was last asked; what is left over counts the next time.
+    /// Whole milliseconds since the last call; the remaining fraction counts in the next call.
     pub(super) fn elapsed(&mut self, now: Instant) -> u64 {
         let whole = u64::try_from(now.saturating_duration_since(self.clock).as_millis()).unwrap_or(u64::MAX);
         self.clock += Duration::from_millis(whole);
@@ -111,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_that_is_seen_late_gets_a_moment_more() {
+    fn late_timer_gets_one_grace_period() {
         let start = Instant::now();
         let mut timers = timers(start);
         let late = start + Duration::from_millis(500);
@@ -120,26 +124,27 @@ mod tests {
         assert!(timers.election_is_due(late + STALL));
     }
 
-    /// However slow the rounds are, the timer fires: a leader that is cut off must step down some time.
+    /// However slow the iterations are, the timer fires: a leader that is partitioned must step
+    /// down eventually.
     #[test]
-    fn slow_rounds_do_not_put_it_off_for_ever() {
+    fn slow_iterations_do_not_postpone_election_forever() {
         let start = Instant::now();
         let mut timers = timers(start);
-        let mut round = start;
+        let mut iteration = start;
         let fired = (0..).find(|_| {
-            round += 3 * STALL;
-            timers.election_is_due(round)
+            iteration += 3 * STALL;
+            timers.election_is_due(iteration)
         });
-        assert!(fired.is_some_and(|rounds| rounds < 10));
-        timers.arm_election(round);
-        assert!(!timers.election_is_due(round + Duration::from_secs(1)), "a new timer has its own grace");
+        assert!(fired.is_some_and(|iterations| iterations < 10));
+        timers.arm_election(iteration);
+        assert!(!timers.election_is_due(iteration + Duration::from_secs(1)), "a new timer has its own grace period");
     }
 
     #[test]
-    fn fractions_of_a_millisecond_are_not_lost() {
+    fn fractions_of_a_millisecond_accumulate() {
         let start = Instant::now();
         let mut timers = timers(start);
-        let told: u64 = (1..=10).map(|step| timers.elapsed(start + step * Duration::from_micros(1700))).sum();
-        assert_eq!(told, 17);
+        let total: u64 = (1..=10).map(|step| timers.elapsed(start + step * Duration::from_micros(1700))).sum();
+        assert_eq!(total, 17);
     }
 }

@@ -1,4 +1,4 @@
-//! The way to the other nodes, as the driver sees it.
+//! Sending to the other nodes, as the driver sees it.
 
 use std::sync::Arc;
 
@@ -7,25 +7,25 @@ use palisade_spec::raft::{Members, Message, NodeId, Term};
 
 use crate::peers::Peers;
 
-/// Carries messages to peers, or loses them. Nothing here ever waits.
+/// Sends messages to peers, or drops them. No function here waits.
 pub trait Transport {
-    /// Sends a message, if there is a way.
+    /// Sends a message, if its receiver is connected.
     fn send(&self, message: Message<LockTable>);
 
-    /// Has the newest durable snapshot sent to a peer, if there is a way; says whether there is. One that is on its way to
-    /// it is enough.
+    /// Starts sending the newest durable snapshot to a peer, if the peer is connected; returns
+    /// whether it is. A transfer already in progress suffices.
     fn send_snapshot(&self, to: NodeId, term: Term) -> bool;
 
-    /// The members are these now: `latest` as the log has them, `committed` for sure.
+    /// Sets the members: `latest` as the log has them, `committed` as of the commit index.
     fn set_members(&self, latest: &Members, committed: &Arc<Members>);
 
-    /// Whether there is a connection from this node.
+    /// Whether a node has a connection to this one.
     fn is_connected(&self, id: NodeId) -> bool;
 
-    /// Whether all of these nodes know this one by its data directory.
+    /// Whether all of these nodes have pinned this node's data directory.
     fn is_known_to(&self, others: &[NodeId]) -> bool;
 
-    /// Where a node serves clients, if it has said so.
+    /// Where a node serves clients, if it has announced that.
     fn client_addr(&self, id: NodeId) -> Option<String>;
 }
 

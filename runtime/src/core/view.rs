@@ -1,4 +1,4 @@
-//! What the core shows to everybody else: its last known state, for status pages and metrics.
+//! The core's published state, for status pages and metrics.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use crate::sync::Mutex;
 /// A node's state as of its last step.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    /// The role's name.
+    /// Name of the role.
     pub role: &'static str,
     /// The term.
     pub term: u64,
-    /// Who leads, as far as it knows.
+    /// The leader, if known.
     pub leader: Option<NodeId>,
-    /// The last index that is committed and applied here.
+    /// The last index committed and applied on this node.
     pub commit: u64,
-    /// The last index in its log.
+    /// The last index in the log.
     pub last: u64,
-    /// How many entries its log has in memory.
+    /// Number of log entries in memory.
     pub entries: u64,
-    /// How many bytes were written to its log since the last snapshot.
+    /// Bytes written to the log since the last snapshot.
     pub log_bytes: u64,
     /// Cluster time in milliseconds.
     pub clock: u64,
@@ -30,11 +30,11 @@ pub struct View {
     pub sessions: u64,
     /// Held locks.
     pub locks: u64,
-    /// Open waits of clients that this node serves.
+    /// Waiting acquires of this node's clients.
     pub waits: u64,
     /// The cluster's members: the latest in its log.
     pub members: Arc<Members>,
-    /// On a leader: each peer and the last index that it is known to have.
+    /// On a leader: each peer, and the last index that the peer has acknowledged.
     pub matched: Vec<(NodeId, u64)>,
 }
 
@@ -48,7 +48,7 @@ impl SharedView {
         self.0.lock().clone()
     }
 
-    /// Who leads, as far as this node knows; it may be this node itself.
+    /// The leader, if known; it may be this node itself.
     pub fn leader(&self) -> Option<NodeId> {
         self.0.lock().leader
     }

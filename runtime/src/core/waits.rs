@@ -1,11 +1,13 @@
-//! The open waits: clients that stand in a queue, and the requests that are to be answered when they get the lock.
+//! Waiting acquires: clients with a session in a queue, and the requests to answer when the session
+//! gets the lock.
 //!
-//! The queue itself is replicated; a wait is only this node's memory of whom to tell. A claim has at most one wait; a
-//! repetition of the request joins it, and takes the place of an earlier one of the same connection: so a client that
-//! asks again and again costs no more than one that asks once. When a wait runs out, or its last connection is gone, the desk proposes to
-//! withdraw the claim, and answers when that is decided: a grant that comes first still counts. If the leader refuses the
-//! proposal (it may be handing over), the wait is due again a moment later: a wait ends when it is answered, not when its
-//! withdrawal was asked for.
+//! The queue itself is replicated; a wait is only this node's record of the requests to answer. A
+//! queue slot has at most one wait. A repeated request joins the wait, and replaces an earlier one
+//! of the same connection: so a client that repeats its request costs no more than one that does
+//! not. When a wait times out, or its last connection ends, the node proposes to withdraw the
+//! claim, and answers when that is decided: a grant that is applied first still counts. If the node
+//! rejects the proposal (it may be transferring leadership), the wait is due again a moment later:
+//! a wait ends when it is answered, not when its withdrawal is proposed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -14,44 +16,44 @@ use palisade_spec::lock::{Key, SessionId};
 
 use super::respond::{ConnectionId, Responder};
 
-/// A place in a queue: a session has at most one for each key.
+/// A session's slot in the queue of a key: a session has at most one for each key.
 pub(super) type QueueSlot = (SessionId, Key);
 
-/// One wait.
+/// The wait for one queue slot.
 #[derive(Debug)]
 pub(super) struct Wait {
     waiters: Vec<Waiter>,
-    /// When it was asked for first.
+    /// When it was first requested.
     pub(super) asked: Instant,
-    /// When the claim is to be withdrawn: when the last waiter gives up, or at once if none is left; or when that is to
-    /// be tried again.
+    /// When the claim is to be withdrawn: at the end of the last waiter, or at once if none is
+    /// left; or the time of the next attempt.
     ends: Instant,
-    /// How often the desk renews the session: one that the acquire opened for itself, whose identity nobody else
-    /// knows yet, lives as long as its connection does.
+    /// How often the node renews the session. It renews only once-sessions: their identity is not
+    /// known to the client yet, and they live as long as the client's connection.
     renew_every: Option<Duration>,
     renew_at: Option<Instant>,
-    /// The withdrawal is proposed, and was not refused.
+    /// The withdrawal is proposed, and was not rejected.
     withdrawing: bool,
 }
 
-/// One connection that asked for the place.
+/// A request of one connection.
 #[derive(Debug)]
 struct Waiter {
     responder: Responder,
-    /// When it gives up.
+    /// When it times out.
     ends: Instant,
 }
 
 /// What a wait needs now.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// Its session is to be renewed.
+    /// Renew its session.
     Renew(QueueSlot),
-    /// It ran out, or no connection is left.
+    /// Withdraw its claim: the wait timed out, or no connection is left.
     Withdraw(QueueSlot),
 }
 
-/// Every open wait of this node.
+/// All waits of this node.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     waits: HashMap<QueueSlot, Wait>,
@@ -60,17 +62,17 @@ pub(super) struct Waits {
 }
 
 impl Wait {
-    /// Whom to tell.
+    /// The requests to answer.
     pub(super) fn into_responders(self) -> impl Iterator<Item = Responder> {
         self.waiters.into_iter().map(|waiter| waiter.responder)
     }
 
-    /// Whether no connection is left that asked for it.
+    /// Whether no connection is left.
     pub(super) fn is_deserted(&self) -> bool {
         self.waiters.is_empty()
     }
 
-    /// Whether it ends because the wait was withdrawn on its own behalf.
+    /// Whether this node has proposed its withdrawal.
     pub(super) fn ran_out(&self) -> bool {
         self.withdrawing
     }
@@ -90,28 +92,28 @@ impl Waits {
         self.waits.len()
     }
 
-    /// In how many places a connection waits.
+    /// Number of queue slots for which a connection waits.
     pub(super) fn of(&self, connection: ConnectionId) -> usize {
         self.by_connection.get(&connection).map_or(0, BTreeSet::len)
     }
 
-    /// Whether somebody waits at this place.
-    pub(super) fn stands(&self, place: &QueueSlot) -> bool {
-        self.waits.contains_key(place)
+    /// Whether there is a wait for this slot.
+    pub(super) fn contains(&self, slot: &QueueSlot) -> bool {
+        self.waits.contains_key(slot)
     }
 
-    /// `responder` waits at `place` until `ends`; its session is renewed every so often from when it was asked for, if the
-    /// desk has to.
+    /// `responder` waits for `slot` until `ends`. If `renew_every` is set, the node renews the
+    /// session at that interval, from the moment of the first request.
     pub(super) fn add(
         &mut self,
-        place: QueueSlot,
+        slot: QueueSlot,
         mut responder: Responder,
         ends: Instant,
         renew_every: Option<Duration>,
     ) {
-        responder.stands_in_queue();
-        self.by_connection.entry(responder.connection).or_default().insert(place.clone());
-        let mut wait = self.remove_quietly(&place).unwrap_or_else(|| Wait {
+        responder.release_room();
+        self.by_connection.entry(responder.connection).or_default().insert(slot.clone());
+        let mut wait = self.remove_with_alarm(&slot).unwrap_or_else(|| Wait {
             waiters: Vec::new(),
             asked: responder.asked,
             ends,
@@ -123,22 +125,22 @@ impl Waits {
         wait.waiters.push(Waiter { responder, ends });
         wait.ends = wait.last_end().expect("one was just added");
         wait.withdrawing = false;
-        self.put(place, wait);
+        self.put(slot, wait);
     }
 
-    /// Ends a wait; whoever it is for is to be told.
-    pub(super) fn remove(&mut self, place: &QueueSlot) -> Option<Wait> {
-        let wait = self.remove_quietly(place)?;
+    /// Removes a wait; the caller answers its requests.
+    pub(super) fn remove(&mut self, slot: &QueueSlot) -> Option<Wait> {
+        let wait = self.remove_with_alarm(slot)?;
         for waiter in &wait.waiters {
-            self.forget(waiter.responder.connection, place);
+            self.unlink(waiter.responder.connection, slot);
         }
         Some(wait)
     }
 
-    /// A connection is gone. Waits that no connection is left for are due at once.
+    /// A connection has ended. Waits without a connection are due at once.
     pub(super) fn disconnect(&mut self, connection: ConnectionId, now: Instant) {
-        for place in self.by_connection.remove(&connection).unwrap_or_default() {
-            self.change(&place, |wait| {
+        for slot in self.by_connection.remove(&connection).unwrap_or_default() {
+            self.change(&slot, |wait| {
                 wait.waiters.retain(|waiter| waiter.responder.connection != connection);
                 wait.ends = wait.ends.min(wait.last_end().unwrap_or(now));
                 if wait.is_deserted() {
@@ -148,77 +150,77 @@ impl Waits {
         }
     }
 
-    /// The withdrawal was not taken, or is not to be asked for now: it is due again then, unless a client comes to wait
-    /// here.
-    pub(super) fn withdraw_again(&mut self, place: &QueueSlot, at: Instant) {
-        self.change(place, |wait| {
+    /// The withdrawal was rejected or postponed: it is due again at `at`, unless a client joins the
+    /// wait before.
+    pub(super) fn withdraw_again(&mut self, slot: &QueueSlot, at: Instant) {
+        self.change(slot, |wait| {
             if wait.withdrawing {
                 (wait.ends, wait.withdrawing) = (at, false);
             }
         });
     }
 
-    /// The renewal was not taken: it is due again then.
-    pub(super) fn renew_again(&mut self, place: &QueueSlot, at: Instant) {
-        self.change(place, |wait| wait.renew_at = wait.renew_at.map(|next| next.min(at)));
+    /// The renewal was rejected: it is due again at `at`.
+    pub(super) fn renew_again(&mut self, slot: &QueueSlot, at: Instant) {
+        self.change(slot, |wait| wait.renew_at = wait.renew_at.map(|next| next.min(at)));
     }
 
-    /// When something is due.
+    /// When the next wait is due.
     pub(super) fn next(&self) -> Option<Instant> {
         self.alarms.first().map(|&(at, _)| at)
     }
 
-    /// What is due now.
+    /// Takes what is due now.
     pub(super) fn due(&mut self, now: Instant) -> Vec<Due> {
         let mut due = Vec::new();
-        while let Some((at, place)) = self.alarms.first().cloned().filter(|&(at, _)| at <= now) {
-            let mut wait = self.remove_quietly(&place).expect("an alarm belongs to a wait");
+        while let Some((at, slot)) = self.alarms.first().cloned().filter(|&(at, _)| at <= now) {
+            let mut wait = self.remove_with_alarm(&slot).expect("an alarm belongs to a wait");
             if !wait.withdrawing && wait.ends <= at {
                 wait.withdrawing = true;
-                due.push(Due::Withdraw(place.clone()));
+                due.push(Due::Withdraw(slot.clone()));
             } else {
                 wait.renew_at = wait.renew_every.map(|every| now + every);
-                due.push(Due::Renew(place.clone()));
+                due.push(Due::Renew(slot.clone()));
             }
-            self.put(place, wait);
+            self.put(slot, wait);
         }
         due
     }
 
-    /// All waits, to be told that this node can no longer answer them.
+    /// Removes all waits: this node can no longer answer them with an outcome.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Responder> {
         self.by_connection.clear();
         self.alarms.clear();
         std::mem::take(&mut self.waits).into_values().flat_map(Wait::into_responders)
     }
 
-    /// Changes a wait, if there is one, and its alarm with it.
-    fn change(&mut self, place: &QueueSlot, change: impl FnOnce(&mut Wait)) {
-        if let Some(mut wait) = self.remove_quietly(place) {
+    /// Changes a wait, if there is one, and its alarm.
+    fn change(&mut self, slot: &QueueSlot, change: impl FnOnce(&mut Wait)) {
+        if let Some(mut wait) = self.remove_with_alarm(slot) {
             change(&mut wait);
-            self.put(place.clone(), wait);
+            self.put(slot.clone(), wait);
         }
     }
 
-    fn put(&mut self, place: QueueSlot, wait: Wait) {
+    fn put(&mut self, slot: QueueSlot, wait: Wait) {
         if let Some(at) = wait.alarm() {
-            self.alarms.insert((at, place.clone()));
+            self.alarms.insert((at, slot.clone()));
         }
-        self.waits.insert(place, wait);
+        self.waits.insert(slot, wait);
     }
 
-    fn remove_quietly(&mut self, place: &QueueSlot) -> Option<Wait> {
-        let wait = self.waits.remove(place)?;
+    fn remove_with_alarm(&mut self, slot: &QueueSlot) -> Option<Wait> {
+        let wait = self.waits.remove(slot)?;
         if let Some(at) = wait.alarm() {
-            self.alarms.remove(&(at, place.clone()));
+            self.alarms.remove(&(at, slot.clone()));
         }
         Some(wait)
     }
 
-    fn forget(&mut self, connection: ConnectionId, place: &QueueSlot) {
-        if let Some(places) = self.by_connection.get_mut(&connection) {
-            places.remove(place);
-            if places.is_empty() {
+    fn unlink(&mut self, connection: ConnectionId, slot: &QueueSlot) {
+        if let Some(slots) = self.by_connection.get_mut(&connection) {
+            slots.remove(slot);
+            if slots.is_empty() {
                 self.by_connection.remove(&connection);
             }
         }

@@ -1,8 +1,11 @@
-//! Frames between nodes: length (u32, little-endian), CRC-32C of the payload (u32), bincode payload.
+//! Frames between nodes: length (u32, little-endian), CRC-32C of the payload (u32), payload
+//! (bincode).
 //!
-//! TCP's own checksum is weak, and a flipped bit that still decodes could break safety: every frame has its own.
+//! TCP's checksum is weak, and a flipped bit that still decodes could break safety: every frame has
+//! a checksum of its own.
 //!
-//! Public for who stands between two nodes and must understand what they say, as a proxy of the conformance tests does.
+//! Public for programs between two nodes that decode their messages, such as the proxy of the
+//! conformance tests.
 
 use palisade_client::codec::{self, CodecError};
 use serde::Serialize;
@@ -14,16 +17,16 @@ use crate::limits;
 
 const HEADER: usize = 8;
 
-/// Why a frame was refused. The connection ends with it.
+/// Why a frame was rejected. The connection ends with it.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    /// It is longer than it may be.
+    /// The frame exceeds the limit.
     #[error("a frame of {0} bytes is over the limit of {1}")]
     TooLong(usize, usize),
-    /// It was changed on its way.
+    /// The frame was corrupted on the way.
     #[error("a frame's checksum does not match its content")]
     Checksum,
-    /// It is not what it should be.
+    /// The frame does not decode as the expected type.
     #[error(transparent)]
     Codec(#[from] CodecError),
 }
@@ -49,10 +52,10 @@ pub fn encode<T: Serialize>(value: &T, buffer: &mut Vec<u8>) {
     buffer[start + 4..start + HEADER].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Decodes the frame at the beginning of `bytes`, if all of it is there, and says how long it is.
+/// Decodes the frame at the beginning of `bytes`, if it is complete, and returns its length too.
 ///
 /// # Errors
-/// If it is no frame of this type, or longer than `limit`.
+/// If the frame is not of this type, or longer than `limit`.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<Option<(T, usize)>, FrameError> {
     let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else { return Ok(None) };
     let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
@@ -67,7 +70,8 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<Option<
     Ok(Some((codec::decode(payload)?, HEADER + length)))
 }
 
-/// Reads until one frame is there, and leaves in `bytes` what follows it. `None` if the stream ends before.
+/// Reads until one frame is complete, and leaves the bytes after it in `bytes`. `None` if the
+/// stream ends before.
 pub(super) async fn read<T: DeserializeOwned>(
     stream: &mut TcpStream,
     bytes: &mut Vec<u8>,
@@ -84,11 +88,11 @@ pub(super) async fn read<T: DeserializeOwned>(
     }
 }
 
-/// A buffer that has grown past this is given back.
+/// Capacity in bytes to which an empty buffer is shrunk.
 pub(super) const BUFFER_KEPT: usize = 1 << 20;
-/// The most bytes in a frame before the handshake.
+/// Maximum size of a frame in the handshake, in bytes.
 pub const HELLO_BYTES: usize = 4096;
-/// The most bytes in a frame after it.
+/// Maximum size of a frame after the handshake, in bytes.
 pub const MESSAGE_BYTES: usize = limits::PEER_FRAME_BYTES;
 
 #[cfg(test)]
@@ -96,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_comes_back_and_its_length_with_it() {
+    fn frames_round_trip_with_their_lengths() {
         let mut buffer = Vec::new();
         encode(&"first".to_string(), &mut buffer);
         let length = buffer.len();
@@ -107,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn every_prefix_waits_for_more_and_every_flipped_bit_is_refused() {
+    fn partial_frames_are_incomplete_and_flipped_bits_are_rejected() {
         let mut frame = Vec::new();
         encode(&"content".to_string(), &mut frame);
         for cut in 0..frame.len() {
@@ -122,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_over_the_limit_is_refused_before_it_is_read() {
+    fn frame_over_the_limit_is_rejected_by_its_header() {
         let mut frame = Vec::new();
         encode(&"x".repeat(200), &mut frame);
         assert!(matches!(decode::<String>(&frame[..8], 100), Err(FrameError::TooLong(_, 100))));

@@ -1,13 +1,15 @@
-//! Detects a node that has forgotten: one that comes back under its number with another data directory.
+//! Detects a node that has lost its disk: it returns under its node ID with another data directory.
 //!
-//! Such a node has lost what it promised: it could vote twice in one term, or acknowledge what it does not have any more.
-//! It looks just like a new cluster's node on its first start, above all when it is started with the command line of its
-//! first start. So each data directory has a number, drawn when it is made, its **incarnation**; every node remembers,
-//! on its disk, under which incarnation it first met each other node, and refuses any other one for ever. A server that has
-//! lost its disk comes back as a new member: under its number in the next generation, or under another number.
+//! Such a node has lost its promises: it could vote twice in one term, or lack entries that it has
+//! acknowledged. To its peers it looks like a node of a new cluster at its first start, above all
+//! when it is started with the command line of its first start. So each data directory has a random
+//! number, drawn when the directory is created: its **incarnation**. Every node pins, on its disk,
+//! the incarnation under which it first met each other node, and permanently rejects any other one.
+//! A server that has lost its disk returns as a new member: under its number in the next
+//! generation, or under another number.
 //!
-//! It also remembers where it met them: a node that has lost its log, and with it the members' addresses, asks there to be
-//! taken back.
+//! The file also records the peers' addresses: a node that has lost its log, and the members'
+//! addresses with it, asks there to be admitted again.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -21,27 +23,27 @@ use crate::sync::Mutex;
 
 /// The file's name.
 const FILE_NAME: &str = "peers.json";
-/// The only format this program writes and reads.
+/// The only file format that this program writes and reads.
 const FORMAT: u32 = 2;
 
-/// Under which incarnation this node has met others.
+/// The incarnations of the nodes that this node has met.
 #[derive(Debug)]
 pub struct PinnedPeers {
     directory: PathBuf,
-    /// What the file says.
-    met: Mutex<BTreeMap<NodeId, PinResult>>,
-    /// Held while the file is written: `met` is read meanwhile.
+    /// The content of the file.
+    met: Mutex<BTreeMap<NodeId, PinnedPeer>>,
+    /// Held while the file is written; `met` remains readable.
     writing: Mutex<()>,
 }
 
-/// Another node, as this one knows it.
+/// A pinned node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct PinResult {
+struct PinnedPeer {
     incarnation: Incarnation,
     peer_addr: String,
 }
 
-/// The same, in the file.
+/// A pinned node, as stored in the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
@@ -59,10 +61,10 @@ struct Record {
 }
 
 impl PinnedPeers {
-    /// Reads the nodes that this one has met from its data directory.
+    /// Reads the pinned nodes from the data directory.
     ///
     /// # Errors
-    /// If the file cannot be read or understood.
+    /// If the file cannot be read or decoded.
     pub fn load(directory: impl Into<PathBuf>) -> Result<PinnedPeers, StorageError> {
         let directory = directory.into();
         let path = directory.join(FILE_NAME);
@@ -80,7 +82,7 @@ impl PinnedPeers {
                 }
                 let record: Record = serde_json::from_slice(&bytes).map_err(unreadable)?;
                 let met = |Entry { node, generation, incarnation, peer_addr }| {
-                    (NodeId::new(node, generation), PinResult { incarnation, peer_addr })
+                    (NodeId::new(node, generation), PinnedPeer { incarnation, peer_addr })
                 };
                 record.met.into_iter().map(met).collect()
             }
@@ -88,51 +90,53 @@ impl PinnedPeers {
         Ok(PinnedPeers { directory, met: Mutex::new(met), writing: Mutex::default() })
     }
 
-    /// Where each node was when this one last reached it.
+    /// The address at which this node last reached each other node.
     pub fn addresses(&self) -> Vec<(NodeId, String)> {
         self.met.lock().iter().map(|(&node, met)| (node, met.peer_addr.clone())).collect()
     }
 
-    /// The data directory with which this node has met another one.
+    /// The pinned data directory of a node.
     pub(super) fn incarnation(&self, node: NodeId) -> Option<Incarnation> {
         self.met.lock().get(&node).map(|met| met.incarnation)
     }
 
-    /// A server says that it is `node`. The first time its directory becomes durable here, before anything that it says is heard.
-    /// If the log says which directory is `meant`, the log is right: a stranger may have taken that identity before.
+    /// Checks the data directory of a server that claims to be `node`. The first one is pinned,
+    /// durably, before any message of the server is processed. If the log names a directory
+    /// (`expected`), that one is valid: another server may have claimed the identity before.
     pub(super) fn verify_or_pin(
         &self,
         node: NodeId,
         incarnation: Incarnation,
         peer_addr: &str,
-        meant: Option<Incarnation>,
+        expected: Option<Incarnation>,
     ) -> Result<(), String> {
         let _writing = self.writing.lock();
         let known = self.incarnation(node);
         if known == Some(incarnation) {
             return Ok(());
         }
-        if known.is_some() && meant != Some(incarnation) {
+        if known.is_some() && expected != Some(incarnation) {
             return Err(format!(
-                "node {node} was here before with another data directory, and has forgotten what it promised. Bring that \
-                 directory back, or remove node {node} from the cluster and join a server with a new number (docs/operations.md)"
+                "node {node} was here before with another data directory, and has lost its votes and acknowledgements. \
+                 Restore that directory, or remove node {node} from the cluster and join a server with a new number \
+                 (docs/operations.md)"
             ));
         }
-        self.remember(node, PinResult { incarnation, peer_addr: peer_addr.to_owned() })
+        self.remember(node, PinnedPeer { incarnation, peer_addr: peer_addr.to_owned() })
     }
 
-    /// A known node has answered at this address.
+    /// Records the address at which a pinned node has answered.
     pub(super) fn reached(&self, node: NodeId, peer_addr: &str) -> Result<(), String> {
         let _writing = self.writing.lock();
         let known = self.met.lock().get(&node).filter(|met| met.peer_addr != peer_addr).cloned();
-        known.map_or(Ok(()), |known| self.remember(node, PinResult { peer_addr: peer_addr.to_owned(), ..known }))
+        known.map_or(Ok(()), |known| self.remember(node, PinnedPeer { peer_addr: peer_addr.to_owned(), ..known }))
     }
 
-    /// Makes durable what is known of a node; only then it is known. The caller holds `writing`.
-    fn remember(&self, node: NodeId, now: PinResult) -> Result<(), String> {
+    /// Makes a node's record durable, and only then visible. The caller holds `writing`.
+    fn remember(&self, node: NodeId, now: PinnedPeer) -> Result<(), String> {
         let mut updated = self.met.lock().clone();
         updated.insert(node, now);
-        let entry = |(node, met): (&NodeId, &PinResult)| Entry {
+        let entry = |(node, met): (&NodeId, &PinnedPeer)| Entry {
             node: node.number(),
             generation: node.generation(),
             incarnation: met.incarnation,
@@ -152,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_acquaintance_counts_for_ever() {
+    fn first_incarnation_stays_pinned() {
         let directory = tempfile::tempdir().unwrap();
         let pinned = PinnedPeers::load(directory.path()).unwrap();
         let (two, first, second) = (NodeId(2), Incarnation(7), Incarnation(8));
@@ -162,7 +166,10 @@ mod tests {
             assert!(refusal.starts_with("node 2 was here before with another data directory"), "{refusal}");
         }
         let later = PinnedPeers::load(directory.path()).unwrap();
-        assert!(later.verify_or_pin(two, second, "two:1", Some(first)).is_err(), "it is remembered over a restart");
+        assert!(
+            later.verify_or_pin(two, second, "two:1", Some(first)).is_err(),
+            "the pinned incarnation survives a restart"
+        );
         assert_eq!(
             later.verify_or_pin(NodeId::new(2, 1), second, "two:2", None),
             Ok(()),
@@ -196,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_memory_is_no_blank_one() {
+    fn corrupt_peers_file_is_rejected() {
         let directory = tempfile::tempdir().unwrap();
         for (content, complaint) in [("{", "cannot be understood"), ("{\"format\":9,\"met\":{}}", "is in format 9")] {
             std::fs::write(directory.path().join(FILE_NAME), content).unwrap();

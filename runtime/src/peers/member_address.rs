@@ -1,5 +1,5 @@
-//! A member's address, as the log has it: where the other nodes reach it, and, for one that joined, which data directory is
-//! meant. The protocol only carries it along.
+//! A member's address in the log: where the other nodes reach it, and, for a member that joined,
+//! the incarnation of its data directory. The protocol only carries it.
 //!
 //! `HOST:PORT`, or `HOST:PORT/INCARNATION` with 16 hexadecimal digits.
 
@@ -9,17 +9,18 @@ use palisade_spec::raft::Address;
 
 use crate::storage::Incarnation;
 
-/// Where a member is, and who.
+/// A member's network address and data directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberAddress {
-    /// `host:port` for nodes.
+    /// The address for other nodes: `host:port`.
     pub peer_addr: String,
-    /// Its data directory, if that was said when it was added.
+    /// The incarnation of its data directory, if known when it was added.
     pub incarnation: Option<Incarnation>,
 }
 
 impl MemberAddress {
-    /// Reads an address of the log. What this program has not written has no incarnation.
+    /// Parses an address of the log. An address that this program has not written has no
+    /// incarnation.
     pub fn of(address: &Address) -> MemberAddress {
         let text = address.as_str();
         let split = text.rsplit_once('/').and_then(|(peer_addr, digits)| Some((peer_addr, digits.parse().ok()?)));
@@ -31,12 +32,13 @@ impl MemberAddress {
         }
     }
 
-    /// As an address for the log.
+    /// Formats it as an address for the log.
     pub fn address(&self) -> Address {
         Address::from(self.to_string().as_str())
     }
 
-    /// Whether the server that is to be added here is there already: an operator who added it by hand did not know its directory.
+    /// Whether this member is the server `added`. An operator who added it by hand did not know its
+    /// data directory.
     pub fn is_of(&self, added: &MemberAddress) -> bool {
         self.peer_addr == added.peer_addr && (self.incarnation.is_none() || self.incarnation == added.incarnation)
     }
@@ -56,22 +58,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_comes_back_from_the_log() {
+    fn member_address_round_trips_through_the_log() {
         for incarnation in [None, Some(Incarnation(0xC0FFEE))] {
-            let place = MemberAddress { peer_addr: "10.0.0.4:7500".into(), incarnation };
-            assert_eq!(MemberAddress::of(&place.address()), place);
+            let member = MemberAddress { peer_addr: "10.0.0.4:7500".into(), incarnation };
+            assert_eq!(MemberAddress::of(&member.address()), member);
         }
         assert_eq!(MemberAddress::of(&Address::from("10.0.0.4:7500/what")).peer_addr, "10.0.0.4:7500/what");
     }
 
     #[test]
-    fn another_directory_at_the_same_address_is_another_server() {
-        let place = |incarnation: Option<u64>| MemberAddress {
+    fn same_address_with_another_directory_is_another_server() {
+        let member = |incarnation: Option<u64>| MemberAddress {
             peer_addr: "a:1".into(),
             incarnation: incarnation.map(Incarnation),
         };
-        assert!(place(None).is_of(&place(Some(1))) && place(Some(1)).is_of(&place(Some(1))));
-        assert!(!place(Some(1)).is_of(&place(Some(2))) && !place(Some(1)).is_of(&place(None)));
-        assert!(!place(None).is_of(&MemberAddress { peer_addr: "b:1".into(), incarnation: None }));
+        assert!(member(None).is_of(&member(Some(1))) && member(Some(1)).is_of(&member(Some(1))));
+        assert!(!member(Some(1)).is_of(&member(Some(2))) && !member(Some(1)).is_of(&member(None)));
+        assert!(!member(None).is_of(&MemberAddress { peer_addr: "b:1".into(), incarnation: None }));
     }
 }

@@ -1,13 +1,15 @@
 //! Messages between nodes, over TCP.
 //!
-//! Each node dials every other one and sends its messages over that connection; what it receives comes over the
-//! connections that others dialled. Delivery is "at most once, in order while a connection lasts": Raft repairs the
-//! rest, so nothing is retried here, and what finds no connection or no room is dropped and counted. Snapshots take a
-//! connection of their own (`snapshots`).
+//! Each node dials every other one and sends its messages over that connection; it receives over
+//! the connections that others dialled. Delivery is "at most once, in order while a connection
+//! lasts": Raft repairs the rest, so nothing is retried here, and messages without a connection or
+//! without room in the outbox are dropped and counted. Snapshots have a connection of their own
+//! (`snapshots`).
 //!
-//! Whom to dial, the log says ([`Peers::set_members`]). Whoever dials in is let in if it is of this cluster and was not
-//! removed: a member that this node has not heard of yet may lead it. What is never let in is a node that comes back
-//! with another data directory ([`identity`]), unless the cluster has replaced it by a new member.
+//! The log names the nodes to dial ([`Peers::set_members`]). An inbound connection is accepted if
+//! its node belongs to this cluster and was not removed: it may be a member that this node has not
+//! heard of yet, even its leader. A node that returns with another data directory is rejected
+//! ([`identity`]), unless the cluster has replaced it by a new member.
 
 pub mod frame;
 mod identity;
@@ -37,13 +39,13 @@ use crate::outbox::Outbox;
 use crate::storage::{Incarnation, Snapshots};
 use crate::sync::Mutex;
 
-/// The version of the protocol between nodes. Nodes of different versions refuse one another.
+/// The version of the protocol between nodes. Nodes of different versions reject one another.
 const VERSION: u16 = 4;
 
 /// The first frame on a connection, from the node that dialled.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Hello {
-    /// That it is this protocol.
+    /// Identifies this protocol.
     pub magic: [u8; 8],
     /// The protocol's version.
     pub version: u16,
@@ -51,37 +53,38 @@ pub struct Hello {
     pub cluster: u64,
     /// The dialling node.
     pub from: NodeId,
-    /// The node that it means.
+    /// The node that it means to dial.
     pub to: NodeId,
     /// Where the dialling node serves clients.
     pub client_addr: String,
     /// Where the dialling node can be dialled.
     pub peer_addr: String,
-    /// The dialling node's data directory, by its number.
+    /// The incarnation of the dialling node's data directory.
     pub incarnation: Incarnation,
-    /// What for.
+    /// The purpose of the connection.
     pub purpose: Purpose,
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Purpose {
     /// Messages from the dialling node, for as long as it lasts.
     Messages,
     /// One snapshot from the dialling node.
     Snapshot,
-    /// Only to learn where the other node serves clients. Every node of the cluster may ask, without being let in: above all one
-    /// that has lost its log.
+    /// A query for the client address of the answering node. Every node of the cluster may ask
+    /// without being admitted: above all one that has lost its log.
     Introduction,
 }
 
-/// The answer to a [`Hello`]: welcome, and by whom; or why not.
+/// The answer to a [`Hello`]: the answering node's introduction, or why it rejects the dialling
+/// node.
 pub type Welcome = Result<Introduction, String>;
 
 /// The node that answers a [`Hello`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Introduction {
-    /// The answering node's data directory, by its number.
+    /// The incarnation of the answering node's data directory.
     pub incarnation: Incarnation,
     /// Where it serves clients.
     pub client_addr: String,
@@ -89,25 +92,26 @@ pub struct Introduction {
 
 const MAGIC: [u8; 8] = *b"PALISADE";
 
-/// This node's identity and addresses: fixed at the start.
+/// This node's identity and addresses, fixed at the start.
 #[derive(Clone, Debug)]
 pub struct Roster {
     /// The cluster's identity.
     pub cluster: u64,
     /// This node.
     pub node: NodeId,
-    /// Its data directory's number.
+    /// The incarnation of its data directory.
     pub incarnation: Incarnation,
     /// Where it serves clients.
     pub client_addr: String,
     /// Where other nodes reach it.
     pub peer_addr: String,
-    /// Where this node finds others, whatever the members' addresses say. By their numbers: each in its first generation.
+    /// Addresses that override the members' addresses in the log, by node number: each in its first
+    /// generation.
     pub peer_addrs: BTreeMap<NodeId, String>,
 }
 
 impl Roster {
-    /// What this node says first to a node that it dials.
+    /// The hello to a node that this one dials.
     fn hello(&self, to: NodeId, purpose: Purpose) -> Hello {
         Hello {
             magic: MAGIC,
@@ -123,8 +127,8 @@ impl Roster {
     }
 }
 
-/// The data directory that a member has, if the log says it.
-fn meant(members: &Members, node: NodeId) -> Option<Incarnation> {
+/// The incarnation of a member's data directory, if the log names it.
+fn expected_incarnation(members: &Members, node: NodeId) -> Option<Incarnation> {
     members.get(node).and_then(|member| MemberAddress::of(&member.address).incarnation)
 }
 
@@ -133,48 +137,49 @@ fn meant(members: &Members, node: NodeId) -> Option<Incarnation> {
 pub struct Peers {
     roster: Roster,
     links: Mutex<BTreeMap<NodeId, Arc<Link>>>,
-    /// The members that are committed: which nodes are gone for ever, and which directories are meant.
+    /// The committed members: they tell which nodes were removed, and which data directories are
+    /// valid.
     members: Mutex<Arc<Members>>,
     pinned: PinnedPeers,
-    /// This node's own, to send, and where those that it receives go.
+    /// The snapshots that this node sends, and the store for those that it receives.
     snapshots: Arc<Snapshots>,
-    /// The right to receive a snapshot: one at a time.
+    /// Permit to receive a snapshot: one at a time.
     receiving: Semaphore,
     metrics: Arc<Metrics>,
-    /// Tells [`dial_all`] of new links.
+    /// Passes new links to [`dial_all`].
     to_dial: mpsc::UnboundedSender<Arc<Link>>,
 }
 
-/// What is known of one peer.
+/// The connections to and from one peer.
 #[derive(Debug)]
 struct Link {
     peer: NodeId,
     outbox: Outbox<Message<LockTable>>,
-    /// The term in which it is to be sent a snapshot.
+    /// The term of the requested snapshot transfer.
     snapshots: Outbox<Term>,
     state: Mutex<LinkState>,
 }
 
 #[derive(Debug, Default)]
 struct LinkState {
-    /// Where to dial it.
+    /// The address to dial.
     address: String,
-    /// Whether it has ever let this process in.
+    /// Whether the peer has welcomed this process.
     welcomed: bool,
-    /// Whether messages to it have somewhere to go.
+    /// Whether the outbound connection is open.
     dialled: bool,
-    /// The task that reads from it.
+    /// The task that reads from the peer.
     inbound: Option<tokio::task::AbortHandle>,
-    /// Where it serves clients, once it has said so.
+    /// The address at which the peer serves clients, once it has announced it.
     client_addr: Option<String>,
 }
 
-/// The links that are to be dialled.
+/// New links for [`dial_all`].
 #[derive(Debug)]
 pub struct ToDial(mpsc::UnboundedReceiver<Arc<Link>>);
 
 impl Peers {
-    /// No connection yet.
+    /// Creates the peers, without connections.
     pub fn new(
         roster: Roster,
         pinned: PinnedPeers,
@@ -195,12 +200,13 @@ impl Peers {
         (Arc::new(peers), ToDial(dialled))
     }
 
-    /// Has the newest snapshot sent to a peer, if there is a connection, and says whether there is; never waits. One that is
-    /// on its way to it is enough.
+    /// Starts sending the newest snapshot to a peer, if it is connected; returns whether it is.
+    /// Never waits. A transfer already in progress suffices.
     pub fn send_snapshot(&self, to: NodeId, term: Term) -> bool {
         let Some(link) = self.link(to).filter(|link| link.state.lock().dialled) else { return false };
         link.snapshots.clear();
-        // Only this has put anything there, so there is room, unless the peer was removed just now.
+        // Only this function fills the outbox, so it has room; it is closed if the peer was removed
+        // just now.
         link.snapshots.push(term).is_ok()
     }
 
@@ -209,7 +215,7 @@ impl Peers {
         &self.snapshots
     }
 
-    /// Sends a message if there is a connection and room; never waits.
+    /// Sends a message if the peer is connected and its outbox has room; never waits.
     pub fn send(&self, message: Message<LockTable>) {
         let link = self.link(message.to);
         let sent = link.is_some_and(|link| link.state.lock().dialled && link.outbox.push(message).is_ok());
@@ -218,12 +224,13 @@ impl Peers {
         }
     }
 
-    /// The members are these now: `latest` as the log has them, `committed` for sure. This node dials every member in either. A
-    /// member stays connected until its removal is committed: a leader that goes must hear that its removal is acknowledged.
+    /// Sets the members: `latest` as the log has them, `committed` as of the commit index. This
+    /// node dials every member of either. A member stays connected until its removal is committed:
+    /// a leader that removes itself must receive the acknowledgements of its removal.
     pub fn set_members(&self, latest: &Members, committed: &Arc<Members>) {
         *self.members.lock() = Arc::clone(committed);
         for (id, member) in committed.iter().chain(latest.iter()).filter(|(id, _)| *id != self.roster.node) {
-            self.verify_or_pin(id, &MemberAddress::of(&member.address).peer_addr);
+            self.get_or_create_link(id, &MemberAddress::of(&member.address).peer_addr);
         }
         self.links.lock().retain(|id, link| {
             let stays = !committed.was_removed(*id);
@@ -238,9 +245,9 @@ impl Peers {
         });
     }
 
-    /// There is a node, and it can be dialled at this address, unless this node was told of another one at its start. `None`
-    /// if it was removed.
-    fn verify_or_pin(&self, peer: NodeId, address: &str) -> Option<Arc<Link>> {
+    /// The link to a node, created if it is missing. The node is dialled at this address, unless
+    /// this node's command line names another one. `None` if the node was removed.
+    fn get_or_create_link(&self, peer: NodeId, address: &str) -> Option<Arc<Link>> {
         let first = NodeId::new(peer.number(), 0);
         let address = self.roster.peer_addrs.get(&first).map_or(address, String::as_str);
         let mut links = self.links.lock();
@@ -260,8 +267,9 @@ impl Peers {
         Some(link)
     }
 
-    /// Whether all of these nodes know this one by its data directory: each has welcomed it, in whichever generation it is now,
-    /// and remembers the nodes that it has welcomed, over its own returns too.
+    /// Whether all of these nodes have pinned this node's data directory: each has welcomed it, in
+    /// its current generation whichever that is, and a node keeps its pins when it returns in a
+    /// later generation.
     pub fn is_known_to(&self, others: &[NodeId]) -> bool {
         let links = self.links.lock();
         let welcomed =
@@ -269,34 +277,35 @@ impl Peers {
         others.iter().all(welcomed)
     }
 
-    /// Refuses a server that says it is `node`, but has another data directory than that node had.
+    /// Rejects a server that claims to be `node` but has another data directory.
     fn verify(&self, node: NodeId, incarnation: Incarnation, peer_addr: &str) -> Result<(), String> {
-        let meant = meant(&self.members.lock(), node);
-        self.pinned.verify_or_pin(node, incarnation, peer_addr, meant)
+        let expected = expected_incarnation(&self.members.lock(), node);
+        self.pinned.verify_or_pin(node, incarnation, peer_addr, expected)
     }
 
-    /// Refuses a request to replace a node if its directory is not of this cluster, or not the one with which this node has met
-    /// it: the request is about an old copy then, and the node itself may only be down. Also if the new member has been met
-    /// already: the request is a copy's, of a directory that has returned. A leader that has never met the node cannot check
-    /// this.
+    /// Rejects a request to replace a node if the lost directory is not of this cluster, or not the
+    /// one that this node has pinned: then the request comes from an old copy, and the node itself
+    /// may only be down. Also rejects it if the new member is already pinned with the requesting
+    /// directory: then the request comes from a copy of a directory that has returned. A leader
+    /// that has never met the node cannot check this.
     ///
     /// # Errors
-    /// What does not fit.
+    /// The reason for the rejection.
     pub fn recognise_lost(&self, member: &ReplaceMember) -> Result<(), Failure> {
         let lost = NodeId::new(member.id, member.generation);
         let ours = format!("{:016x}", self.roster.cluster);
         if member.cluster != ours {
-            let message = format!("the lost directory is of cluster {}, this one is {ours}", member.cluster);
+            let message = format!("the lost directory is of cluster {}, this node of cluster {ours}", member.cluster);
             return Err(Failure::new(Code::Invalid, message));
         }
         let incarnation: Incarnation = (member.lost_incarnation.parse())
             .map_err(|_| Failure::new(Code::Invalid, "lost_incarnation is not 16 hexadecimal digits"))?;
         let taken = |message| Err(Failure::new(Code::NodeIdInUse, message));
-        let meant = meant(&self.members.lock(), lost);
-        let known = meant.or_else(|| self.pinned.incarnation(lost));
+        let expected = expected_incarnation(&self.members.lock(), lost);
+        let known = expected.or_else(|| self.pinned.incarnation(lost));
         if known.is_some_and(|known| known != incarnation) {
             return taken(format!(
-                "node {lost} of this cluster has another data directory than the one that is lost: that is an old copy, or \
+                "node {lost} of this cluster has another data directory than the lost one: the lost one is an old copy, or \
                  another server's"
             ));
         }
@@ -317,7 +326,7 @@ impl Peers {
         &self.roster
     }
 
-    /// Where a node serves clients, if it has said so.
+    /// The address at which a node serves clients, if it has announced it.
     pub fn client_addr(&self, id: NodeId) -> Option<String> {
         if id == self.roster.node {
             return Some(self.roster.client_addr.clone());
@@ -325,12 +334,13 @@ impl Peers {
         self.link(id)?.state.lock().client_addr.clone()
     }
 
-    /// Whether messages to a node have somewhere to go at the moment; `None` if it was removed, or was never heard of.
+    /// Whether the outbound connection to a node is open; `None` if the node was removed or is
+    /// unknown.
     pub fn reaches(&self, id: NodeId) -> Option<bool> {
         self.link(id).map(|link| link.state.lock().dialled)
     }
 
-    /// Whether a connection from this node stands.
+    /// Whether the inbound connection from a node is open; `true` for this node itself.
     pub fn is_connected(&self, id: NodeId) -> bool {
         id == self.roster.node || self.link(id).is_some_and(|link| link.state.lock().inbound.is_some())
     }
@@ -341,8 +351,8 @@ mod tests {
     use super::*;
     use crate::storage::SystemDisk;
 
-    /// A founder without a past takes part when every other founder's server knows it. One of them may have lost its log and
-    /// returned meanwhile.
+    /// A blank founder takes part once every other founder's server has welcomed it. One of them
+    /// may have lost its log and returned in a later generation meanwhile.
     #[test]
     fn welcome_of_a_later_generation_counts() {
         let directory = tempfile::tempdir().unwrap();
@@ -358,7 +368,7 @@ mod tests {
         let pinned = PinnedPeers::load(directory.path()).unwrap();
         let (peers, _to_dial) = Peers::new(roster, pinned, snapshots.into(), Metrics::new());
         let founders = [NodeId(2), NodeId(3)];
-        let welcomed = |node: NodeId| peers.verify_or_pin(node, "nowhere:1").unwrap().state.lock().welcomed = true;
+        let welcomed = |node: NodeId| peers.get_or_create_link(node, "nowhere:1").unwrap().state.lock().welcomed = true;
         welcomed(NodeId(2));
         assert!(!peers.is_known_to(&founders));
         welcomed(NodeId::new(3, 1));

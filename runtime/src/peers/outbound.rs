@@ -1,4 +1,4 @@
-//! The connections that this node dials, and sends over.
+//! Outbound connections: this node dials them, and sends over them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,31 +13,31 @@ use super::frame::{self, BUFFER_KEPT, FrameError, HELLO_BYTES, ReadError};
 use super::{Hello, Introduction, Link, Peers, Purpose, Roster, ToDial, Welcome, snapshots};
 use crate::sockets;
 
-/// How long a connection and its handshake may take.
+/// Time limit for connecting and the handshake.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long what was sent may go unacknowledged by the peer's host before it is dialled anew.
+/// How long sent data may stay unacknowledged by the peer's host before this node dials again.
 const SILENCE: Duration = Duration::from_secs(2);
-/// The pauses between attempts: doubled from the first to the last.
+/// Pause between attempts: doubles from the first value to the second.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// Why a node could not be dialled.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// What the system says.
+    /// An I/O error.
     #[error(transparent)]
     Io(#[from] std::io::Error),
-    /// It takes too long.
+    /// The peer did not answer in time.
     #[error("no answer within {DIAL_TIMEOUT:?}")]
     Timeout,
-    /// It said something else than an answer.
+    /// The peer's answer could not be decoded.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// One of the two does not want the other.
+    /// One of the two nodes rejects the other.
     #[error("one of the two refuses the other: {0}")]
     Refused(String),
 }
 
-/// Keeps a connection to every other node for as long as the task lives, those that come later included.
+/// Keeps a connection to every other node, also to later members, for as long as the task lives.
 pub async fn dial_all(peers: Arc<Peers>, mut to_dial: ToDial) {
     let mut links = JoinSet::new();
     while let Some(link) = to_dial.0.recv().await {
@@ -46,7 +46,7 @@ pub async fn dial_all(peers: Arc<Peers>, mut to_dial: ToDial) {
     }
 }
 
-/// Keeps a connection to a peer until it is removed, and sends what is put out for it.
+/// Keeps a connection to a peer until the peer is removed, and sends the messages of its outbox.
 async fn dial(peers: Arc<Peers>, link: Arc<Link>) {
     let peer = link.peer;
     let mut pause = BACKOFF.0;
@@ -71,23 +71,24 @@ async fn dial(peers: Arc<Peers>, link: Arc<Link>) {
     }
 }
 
-/// Dials a peer, and says what for.
+/// Dials a peer for the given purpose.
 pub(super) async fn connect(peers: &Peers, link: &Link, purpose: Purpose) -> Result<TcpStream, DialError> {
     let (peer, address) = (link.peer, link.state.lock().address.clone());
     let handshake = async {
         let mut stream = TcpStream::connect(&address).await?;
         stream.set_nodelay(true)?;
         sockets::keep_alive(&stream).map_err(std::io::Error::from)?;
-        // Otherwise a host that vanished without a word would be written to for a quarter of an hour, and one that came
-        // back elsewhere would hear nothing from its leader for as long.
+        // Without it, this node would write to a host that disappeared for a quarter of an hour,
+        // and a host that came back at another address would hear nothing from its leader for as
+        // long.
         let silence = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);
         rustix::net::sockopt::set_tcp_user_timeout(&stream, silence).map_err(std::io::Error::from)?;
         let welcomed = greet(&mut stream, &peers.roster.hello(peer, purpose)).await?;
         let verified = tokio::task::block_in_place(|| {
             peers.verify(peer, welcomed.incarnation, &address)?;
-            // Only a hint for a time when this node has lost its log.
+            // Used only if this node loses its log.
             if let Err(error) = peers.pinned.reached(peer, &address) {
-                warn!(%peer, address, %error, "cannot remember a node's address");
+                warn!(%peer, address, %error, "cannot record a node's address");
             }
             Ok(())
         });
@@ -98,7 +99,7 @@ pub(super) async fn connect(peers: &Peers, link: &Link, purpose: Purpose) -> Res
     timeout(DIAL_TIMEOUT, handshake).await.map_err(|_| DialError::Timeout)?
 }
 
-/// Says hello, and waits for the answer.
+/// Sends the hello, and waits for the answer.
 async fn greet(stream: &mut TcpStream, hello: &Hello) -> Result<Introduction, DialError> {
     let mut bytes = Vec::new();
     frame::encode(hello, &mut bytes);
@@ -109,10 +110,10 @@ async fn greet(stream: &mut TcpStream, hello: &Hello) -> Result<Introduction, Di
     welcome.map_err(DialError::Refused)
 }
 
-/// Asks the node at `address` where it serves clients.
+/// Asks the node at `address` for the address at which it serves clients.
 ///
 /// # Errors
-/// If it does not answer, or is not of this cluster, or cannot be asked anything itself.
+/// If the node does not answer, is not of this cluster, or cannot identify itself.
 pub async fn introduction(roster: &Roster, address: &str) -> Result<Introduction, DialError> {
     let handshake = async {
         let mut stream = TcpStream::connect(address).await?;
@@ -121,9 +122,10 @@ pub async fn introduction(roster: &Roster, address: &str) -> Result<Introduction
     timeout(DIAL_TIMEOUT, handshake).await.map_err(|_| DialError::Timeout)?
 }
 
-/// Sends until the connection breaks, and says how it did. One wake-up, one write, however many messages wait.
+/// Sends until the connection breaks; returns the error. All waiting messages are sent with one
+/// wake-up and one write.
 async fn send_all(link: &Link, mut stream: TcpStream) -> std::io::Error {
-    // What was put out for the connection before this one is outdated.
+    // Messages queued for the previous connection are outdated.
     link.outbox.clear();
     link.state.lock().dialled = true;
     let (mut reader, mut writer) = stream.split();
@@ -136,7 +138,7 @@ async fn send_all(link: &Link, mut stream: TcpStream) -> std::io::Error {
                     return std::io::Error::other("the peer was removed from the cluster");
                 }
             }
-            // The peer says nothing here: whatever comes is the end.
+            // The peer sends nothing on this connection: a read that returns means its end.
             end = reader.read(&mut nothing) => {
                 return end.err().unwrap_or_else(|| std::io::ErrorKind::ConnectionAborted.into());
             }

@@ -1,10 +1,11 @@
-//! Snapshots on their way to a follower that needs what is gone from the leader's log.
+//! Snapshot transfer to followers that need entries which the leader's log has lost.
 //!
-//! A snapshot can be large, so it has a connection of its own, beside the one for messages: a heartbeat never stands
-//! behind it. It is sent from the file, piece by piece, and written to a file piece by piece: neither side ever has more
-//! than a piece of it in memory until it is whole. If the connection breaks, the sender begins again where the
-//! receiver's file ends. What has begun is sent to its end, whatever newer snapshot there is by then; since every
-//! replica's file has the same bytes, another node could go on with it as well.
+//! A snapshot can be large, so it has a connection of its own, beside the one for messages: a
+//! heartbeat never waits behind it. It is sent from the file and written to a file, piece by piece:
+//! neither side has more than one piece in memory until the file is complete. If the connection
+//! breaks, the sender resumes where the receiver's file ends. A transfer that has begun continues
+//! with the same snapshot, even if a newer one exists by then; since every replica's file has the
+//! same bytes, another node could continue it as well.
 //!
 //! ```text
 //! sender                                  receiver
@@ -16,9 +17,9 @@
 //!                                  ←      Verdict: received, or what is wrong with it
 //! ```
 //!
-//! Whatever goes wrong here costs nothing but the attempt: the protocol asks for the snapshot again with every heartbeat
-//! until the follower has it, and the follower's node judges the term, the position and the state like those of any
-//! other message.
+//! An error costs nothing but the attempt: the protocol requests the snapshot again with every
+//! heartbeat until the follower has it, and the follower's node checks the term, the position and
+//! the state as in any other message.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,32 +40,32 @@ use crate::core::{Core, NotTaken};
 use crate::limits::{SNAPSHOT_PATIENCE, SNAPSHOT_PIECE, SNAPSHOT_RESUMED_WITHIN};
 use crate::storage::{DiskFile, Incoming, SnapshotFlaw, SnapshotInfo};
 
-/// How long a sender waits after an attempt that failed.
+/// Pause of a sender after a failed attempt.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long a receiver may take to check and load a whole snapshot.
+/// Time within which a receiver must check and load a complete snapshot.
 const LOADED_WITHIN: Duration = Duration::from_secs(300);
 
-/// What a sender has.
+/// A sender's offer of a snapshot.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Offer {
-    /// The term in which its node was asked to send it.
+    /// The term in which the sender's node requested the transfer.
     pub term: Term,
     /// The snapshot.
     pub info: SnapshotInfo,
 }
 
-/// What the receiver wants of it.
+/// The receiver's answer to an [`Offer`].
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Answer {
-    /// The bytes from here on.
+    /// It needs the bytes from this offset on.
     From(u64),
-    /// Nothing: it has all that the snapshot includes.
+    /// It needs nothing: it already has everything that the snapshot includes.
     Enough,
-    /// Nothing at the moment.
+    /// It cannot receive at the moment, for this reason.
     Refused(String),
 }
 
-/// What became of it.
+/// The result of a transfer: received, or the error.
 pub type Verdict = Result<(), String>;
 
 #[derive(Debug, thiserror::Error)]
@@ -77,29 +78,29 @@ enum Trouble {
     Read(#[from] ReadError),
     #[error("the connection was closed")]
     Closed,
-    #[error("nothing happened within {SNAPSHOT_PATIENCE:?}")]
+    #[error("the peer did not go on within {SNAPSHOT_PATIENCE:?}")]
     Silent(#[from] Elapsed),
-    #[error("the peer refuses it: {0}")]
+    #[error("the peer refuses the snapshot: {0}")]
     Refused(String),
-    #[error("the peer speaks out of turn")]
+    #[error("the peer broke the order of the transfer protocol")]
     OutOfTurn,
-    #[error("the snapshot that was received is no good: {0}")]
+    #[error("the received snapshot is invalid: {0}")]
     Flaw(#[from] SnapshotFlaw),
-    #[error("the work on the file was broken off: {0}")]
+    #[error("the task that works on the file was aborted: {0}")]
     Stopped(#[from] JoinError),
 }
 
-/// A snapshot that is being sent.
+/// A snapshot in transfer.
 #[derive(Clone, Debug)]
 struct Outgoing {
     info: SnapshotInfo,
-    /// Open from the beginning to the end: it may have lost its name meanwhile.
+    /// Open during the whole transfer: the file may have been removed from its directory meanwhile.
     file: Arc<dyn DiskFile>,
-    /// When it was last sent from.
+    /// When the last attempt to send it ended.
     tried: Instant,
 }
 
-/// Sends snapshots to a peer when this node is asked to, one at a time, until the peer is removed.
+/// Sends snapshots to a peer when this node requests it, one at a time, until the peer is removed.
 pub(super) async fn send_all(peers: Arc<Peers>, link: Arc<Link>) {
     let peer = link.peer;
     let mut wanted = Vec::new();
@@ -120,7 +121,7 @@ pub(super) async fn send_all(peers: Arc<Peers>, link: Arc<Link>) {
         };
         match send(&peers, &link, term, &outgoing).await {
             Ok(sent) => {
-                // What was asked for meanwhile is done.
+                // This transfer also serves the requests that came meanwhile.
                 link.snapshots.clear();
                 if let Some(bytes) = sent {
                     peers.metrics.snapshots_sent.inc();
@@ -129,9 +130,9 @@ pub(super) async fn send_all(peers: Arc<Peers>, link: Arc<Link>) {
             }
             Err(trouble) => {
                 if matches!(trouble, Trouble::Refused(_)) {
-                    warn!(%peer, error = %trouble, "a snapshot could not be sent; it will be tried again");
+                    warn!(%peer, error = %trouble, "cannot send a snapshot; the next heartbeat tries again");
                 } else {
-                    info!(%peer, error = %trouble, "sending a snapshot was broken off; it goes on when it can");
+                    info!(%peer, error = %trouble, "a snapshot transfer to a peer was interrupted; it resumes later");
                 }
                 begun = Some(Outgoing { tried: Instant::now(), ..outgoing });
                 sleep(PAUSE).await;
@@ -146,7 +147,8 @@ async fn open_newest(peers: &Peers) -> std::io::Result<Option<Outgoing>> {
     Ok(opened?.map(|(info, file)| Outgoing { info, file: Arc::from(file), tried: Instant::now() }))
 }
 
-/// Sends what the peer lacks of a snapshot, and says how much that was; `None` if it has enough without.
+/// Sends the part of a snapshot that the peer lacks; returns its number of bytes, or `None` if the
+/// peer needs nothing.
 async fn send(peers: &Peers, link: &Link, term: Term, outgoing: &Outgoing) -> Result<Option<u64>, Trouble> {
     let peer = link.peer;
     let mut stream = connect(peers, link, Purpose::Snapshot).await?;
@@ -176,16 +178,16 @@ async fn send(peers: &Peers, link: &Link, term: Term, outgoing: &Outgoing) -> Re
     verdict.map(|()| Some(at - from)).map_err(Trouble::Refused)
 }
 
-/// Receives a snapshot over a connection that was made for one.
+/// Receives a snapshot over a connection with that purpose.
 pub(super) async fn receive(peers: &Peers, peer: NodeId, mut stream: TcpStream, mut bytes: Vec<u8>, core: &Core) {
     match receive_from(peers, peer, &mut stream, &mut bytes, core).await {
         Ok(Some(info)) => info!(%peer, index = %info.last.index, bytes = info.bytes, "snapshot received"),
         Ok(None) => {}
         Err(trouble @ (Trouble::Flaw(_) | Trouble::OutOfTurn | Trouble::Read(ReadError::Frame(_)))) => {
             peers.metrics.frames_rejected.inc();
-            warn!(%peer, error = %trouble, "a snapshot was refused");
+            warn!(%peer, error = %trouble, "rejected a snapshot from a peer");
         }
-        Err(trouble) => info!(%peer, error = %trouble, "receiving a snapshot was broken off"),
+        Err(trouble) => info!(%peer, error = %trouble, "a snapshot transfer from a peer was interrupted"),
     }
 }
 
@@ -198,7 +200,7 @@ async fn receive_from(
 ) -> Result<Option<SnapshotInfo>, Trouble> {
     let Offer { term, info } = read(stream, bytes, SNAPSHOT_PATIENCE).await?;
     let Ok(_only_one) = peers.receiving.try_acquire() else {
-        write(stream, &Answer::Refused("another snapshot is on its way to it".into())).await?;
+        write(stream, &Answer::Refused("the receiver is receiving another snapshot".into())).await?;
         return Ok(None);
     };
     if core.view().get().commit >= info.last.index.0 {
@@ -213,7 +215,7 @@ async fn receive_from(
             return Ok(None);
         }
         Err(error) => {
-            warn!(%peer, %error, "a snapshot cannot be received; it will be tried again");
+            warn!(%peer, %error, "cannot receive a snapshot; the sender tries again");
             write(stream, &Answer::Refused(error.to_string())).await?;
             return Ok(None);
         }
@@ -223,12 +225,12 @@ async fn receive_from(
         Ok(incoming) => incoming,
         Err(error) => {
             let (index, needed) = (info.last.index, info.bytes);
-            warn!(%peer, %index, needed, %error, "no room for the leader's snapshot? It will be tried again");
-            write(stream, &Verdict::Err(format!("it cannot be written: {error}"))).await?;
+            warn!(%peer, %index, needed, %error, "cannot write the leader's snapshot (is the disk full?); the sender tries again");
+            write(stream, &Verdict::Err(format!("the snapshot cannot be written: {error}"))).await?;
             return Ok(None);
         }
     };
-    // Not on the core, and not where sockets are served: to load a large state takes its time.
+    // Neither on the core nor on a thread that serves sockets: loading a large state takes long.
     let snapshots = Arc::clone(&peers.snapshots);
     let snapshot = match spawn_blocking(move || snapshots.accept::<LockTable>(incoming)).await? {
         Ok(snapshot) => snapshot,
@@ -237,12 +239,12 @@ async fn receive_from(
             return Err(flaw.into());
         }
     };
-    hand_over(peers, peer, term, snapshot, core);
+    deliver(peers, peer, term, snapshot, core);
     write(stream, &Verdict::Ok(())).await?;
     Ok(Some(info))
 }
 
-/// Takes the rest of a file, piece by piece. The inner error is the disk's.
+/// Receives the rest of a file, piece by piece. The inner error is the disk's.
 async fn take_pieces(
     peers: &Peers,
     stream: &mut TcpStream,
@@ -265,7 +267,7 @@ async fn take_pieces(
         let appended;
         (appended, incoming, *bytes) = append.await?;
         if let Err(error) = appended {
-            // The log needs the room more.
+            // The log needs the disk space more.
             let snapshots = Arc::clone(&peers.snapshots);
             spawn_blocking(move || snapshots.discard(incoming)).await?;
             return Ok(Err(error));
@@ -274,17 +276,17 @@ async fn take_pieces(
     Ok(Ok(incoming))
 }
 
-/// Hands a snapshot to the core, as the message that the sender's node would have sent.
-fn hand_over(peers: &Peers, peer: NodeId, term: Term, snapshot: Snapshot<LockTable>, core: &Core) {
+/// Passes a snapshot to the core, as the message that the sender's node would have sent.
+fn deliver(peers: &Peers, peer: NodeId, term: Term, snapshot: Snapshot<LockTable>, core: &Core) {
     let body = Body::InstallSnapshot { snapshot: Arc::new(snapshot) };
     let message = Message { from: peer, to: peers.roster.node, term, body };
     if core.receive(vec![message]) == Err(NotTaken::Full) {
-        // As on a bad network. Its file is whole, and the next offer is answered with that.
+        // Lost as on a bad network. The file is complete, so the next offer needs no bytes.
         peers.metrics.overloaded(1);
     }
 }
 
-/// How long the next piece is.
+/// Length of the next piece, in bytes.
 fn length_of_next(left: u64) -> usize {
     usize::try_from(left).unwrap_or(SNAPSHOT_PIECE).min(SNAPSHOT_PIECE)
 }
@@ -302,7 +304,7 @@ async fn read<T: serde::de::DeserializeOwned>(
     patience: Duration,
 ) -> Result<T, Trouble> {
     let read = timeout(patience, frame::read(stream, bytes, HELLO_BYTES)).await??;
-    // Each side waits for the other: there is nothing behind a frame.
+    // The two sides take turns: no bytes may follow a frame.
     let value = read.ok_or(Trouble::Closed)?;
     if bytes.is_empty() { Ok(value) } else { Err(Trouble::OutOfTurn) }
 }

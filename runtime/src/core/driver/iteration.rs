@@ -1,4 +1,4 @@
-//! One round: drain, step, write, release.
+//! One iteration of the core: take inputs, step the node, write, release outputs.
 
 use std::time::Instant;
 
@@ -12,13 +12,14 @@ use super::{Batch, Driver, leader_view};
 use crate::storage::StorageError;
 
 impl<T: Transport> Driver<T> {
-    /// One round: every event is stepped, then every output is carried out. `now` was read *after* the events were taken
-    /// in, so it is later than the moment any client sent its request: a deadline counted from this clock is never before
-    /// one counted from that moment.
+    /// Runs one iteration: steps the node with every input, then carries out every output. `now`
+    /// was read *after* the inputs were taken, so it is later than the moment at which any client
+    /// sent its request: a deadline counted from `now` is never earlier than one counted from that
+    /// moment.
     ///
     /// # Errors
-    /// If a write failed, or may have. Nothing that stood behind it was carried out, and nothing ever may be: the process
-    /// must stop.
+    /// If a write failed, or may have failed. No output after it was carried out, and none may be:
+    /// the process must stop.
     pub fn round(&mut self, batch: &mut Batch, now: Instant) -> Result<(), StorageError> {
         let led = self.leading();
         let (leader, term) = (self.node.leader(), self.node.term());
@@ -35,14 +36,14 @@ impl<T: Transport> Driver<T> {
             match event {
                 Event::Request(request, responder) => self.requests.take(&self.node, request, responder),
                 Event::Disconnected(connection) => self.requests.disconnected(connection, self.now),
-                Event::TakeSnapshot(reply) => self.scheduler.want(reply),
+                Event::TakeSnapshot(reply) => self.scheduler.request(reply),
                 Event::SnapshotWritten(result) => self.scheduler.written(result, self.now),
                 Event::Stop => self.stops = Some(self.now + self.timers.longest_election()),
             }
         }
         self.requests.tick(&self.node, self.now);
-        // Messages first, then everything that clients want, in one proposal: its AppendEntries stand before its
-        // write in the outputs, and so leave before the sync.
+        // Messages first, then all client requests in one proposal: its AppendEntries come before
+        // its write in the outputs, and so leave before the sync.
         let proposals = self.requests.proposals();
         if !proposals.is_empty() {
             self.step(Input::Propose(proposals));
@@ -50,43 +51,44 @@ impl<T: Transport> Driver<T> {
         while let Some(change) = self.requests.change(&self.node) {
             match change {
                 Change::Replace { lost, .. } if self.node.is_leader() && self.transport.is_connected(lost) => {
-                    self.requests.replaced_is_there(lost);
+                    self.requests.replaced_is_connected(lost);
                 }
                 Change::Replace { by, .. } if self.node.is_leader() && self.transport.is_connected(by) => {
-                    self.requests.replaced_is_there(by);
+                    self.requests.replaced_is_connected(by);
                 }
-                change if self.strands(&change) => self.requests.change_strands(),
+                change if self.loses_majority(&change) => self.requests.change_loses_majority(),
                 change => self.step(Input::Change(change)),
             }
         }
         if let Some(read) = self.requests.read() {
             self.step(Input::Read(read));
         }
-        while let Some(to) = self.requests.wish(&self.node) {
+        while let Some(to) = self.requests.next_transfer(&self.node) {
             self.step(Input::Transfer(to));
-            // One that is refused is told from the others by being the last.
-            self.settle_wish();
+            // The rejection, if any, is the last output.
+            self.reject_transfer();
         }
-        self.hand_over_to_stop();
-        // Timers last: what has arrived meanwhile may have started them afresh.
+        self.transfer_before_stop();
+        // Timers last: a message of this iteration may have restarted them.
         if self.timers.heartbeat_is_due(self.now) {
             self.step(Input::HeartbeatTimeout);
         }
         if self.timers.election_is_due(self.now) {
-            if self.takes_part() {
+            if self.participates() {
                 self.step(Input::ElectionTimeout);
-                self.check_contact();
+                self.check_majority();
             } else {
                 self.timers.arm_election(self.now);
             }
         }
-        // New members are to be dialled before anything is sent to them.
-        self.tell_members();
+        // The transport must dial new members before the outputs send to them.
+        self.update_members();
         self.carry_out()?;
         self.wal.tend(now);
         self.requests.answer_reads(&self.node, self.freshness.age(self.now));
-        // Everything is carried out: the node's state is that of the durable log up to the commit index.
-        self.scheduler.tend(&self.node, self.now);
+        // All outputs are carried out: the node's state machine is that of the durable log up to
+        // the commit index.
+        self.scheduler.maybe_take(&self.node, self.now);
         let leads = self.leading();
         if led.is_some() && led != leads {
             self.requests.lost_leadership();
@@ -94,34 +96,36 @@ impl<T: Transport> Driver<T> {
         if leads.is_some() && led != leads {
             self.timers.start_clock(self.now);
         }
-        self.requests.watch_handover(&self.node, |id| leader_view(&self.transport, id));
+        self.requests.answer_transfers(&self.node, |id| leader_view(&self.transport, id));
         self.log_changes(leader, term);
         Ok(())
     }
 
-    /// A message from a peer. A blank founder takes part only when all others know it: it could be one that has lost its disk,
-    /// and they would not notice if they had not met it before.
+    /// Steps a message from a peer. A blank founder ignores messages until all other founders have
+    /// welcomed it: it could be one that has lost its disk, and founders that had not met it before
+    /// would not notice.
     fn receive(&mut self, message: Message<LockTable>) {
-        if !self.takes_part() {
+        if !self.participates() {
             return;
         }
-        let told = match message.body {
+        let leader_commit = match message.body {
             Body::AppendEntries { commit, .. } => Some(commit),
             _ => None,
         };
         let replaced = matches!(message.body, Body::InstallSnapshot { .. }).then(|| self.node.machine().clone());
         self.step(Input::Receive(message));
         if let Some(replaced) = replaced {
-            self.scheduler.let_go(replaced);
+            self.scheduler.drop_table(replaced);
         }
         let follows = !self.node.is_leader() && self.node.leader().is_some();
-        if follows && told.is_some_and(|commit| commit <= self.node.commit()) {
+        if follows && leader_commit.is_some_and(|commit| commit <= self.node.commit()) {
             self.freshness.is_current(self.now);
         }
     }
 
-    /// After an election timeout: a leader that still leads has been answered by a majority.
-    fn check_contact(&mut self) {
+    /// After an election timeout: a node that still leads has been answered by a majority
+    /// (CheckQuorum).
+    fn check_majority(&mut self) {
         if let Some(term) = self.leading() {
             let knows = self.node.log().term_at(self.node.commit()) == Some(term);
             self.freshness.has_majority(knows, self.now);
@@ -130,24 +134,25 @@ impl<T: Transport> Driver<T> {
         }
     }
 
-    fn takes_part(&mut self) -> bool {
+    fn participates(&mut self) -> bool {
         if self.founding && self.transport.is_known_to(&self.founders) {
-            info!("all founders know this node");
+            info!("all other founders have welcomed this node");
             self.founding = false;
         }
         !self.founding
     }
 
-    /// Whether a change would leave the cluster to members that are not there now. It would be safe, and it could not be undone.
-    fn strands(&self, change: &Change) -> bool {
+    /// Whether too few of the voters after the change are connected, or the learner to promote is
+    /// not: the change would be safe, but could not be undone while they are away.
+    fn loses_majority(&self, change: &Change) -> bool {
         let Ok(members) = self.node.members().with(change) else { return false };
-        let is_there = |id| self.transport.is_connected(id);
-        let learner_is_away = matches!(change, Change::Promote(id) if !is_there(*id));
-        self.node.is_leader() && (learner_is_away || !members.is_majority(is_there))
+        let is_connected = |id| self.transport.is_connected(id);
+        let learner_is_disconnected = matches!(change, Change::Promote(id) if !is_connected(*id));
+        self.node.is_leader() && (learner_is_disconnected || !members.is_majority(is_connected))
     }
 
-    /// Answers a wish to hand over that the node has just refused.
-    fn settle_wish(&mut self) {
+    /// Answers a transfer request that the node has just rejected.
+    fn reject_transfer(&mut self) {
         if let Some(Output::TransferRefused { leader }) = self.outputs.last() {
             let leader = self.leader_view(*leader);
             self.outputs.pop();
@@ -155,21 +160,22 @@ impl<T: Transport> Driver<T> {
         }
     }
 
-    /// A leader that is to stop hands over first: so nobody has to wait for an election timeout (§3.10).
-    fn hand_over_to_stop(&mut self) {
-        let hands_over = matches!(self.node.role(), Role::Leader(leadership) if leadership.successor.is_some());
-        if self.stops.is_some() && self.node.is_leader() && !hands_over {
+    /// A leader that must stop transfers leadership first, so that the cluster does not wait for an
+    /// election timeout (§3.10).
+    fn transfer_before_stop(&mut self) {
+        let is_transferring = matches!(self.node.role(), Role::Leader(leadership) if leadership.successor.is_some());
+        if self.stops.is_some() && self.node.is_leader() && !is_transferring {
             self.step(Input::Transfer(None));
         }
     }
 
-    /// Steps the node. Timers are armed at once: they are the driver's own, and a later input of this round may
-    /// depend on them.
+    /// Steps the node. Timers are armed at once: they belong to the driver, and a later input of
+    /// this iteration may depend on them.
     pub(super) fn step(&mut self, input: Input<LockTable>) {
         let first = self.outputs.len();
-        let shown = self.observer.is_some().then(|| input.clone());
+        let observed = self.observer.is_some().then(|| input.clone());
         self.node.step(input, &mut self.outputs);
-        if let (Some(observer), Some(input)) = (&mut self.observer, shown) {
+        if let (Some(observer), Some(input)) = (&mut self.observer, observed) {
             observer.stepped(&self.node, &input, &self.outputs[first..]);
         }
         for output in &self.outputs[first..] {
@@ -188,8 +194,8 @@ impl<T: Transport> Driver<T> {
         let (role, term) = (self.node.role().name(), self.node.term().0);
         match self.node.leader() {
             Some(leader) => info!(role, term, %leader, "leader known"),
-            None if leader.is_some() => warn!(role, term, "no leader heard"),
-            None => debug!(role, term, "no leader yet"),
+            None if leader.is_some() => warn!(role, term, "leader lost"),
+            None => debug!(role, term, "no leader known"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a round's steps have asked for, carried out: the output contract, kept.
+//! Carries out the outputs of an iteration's steps, and so keeps the output contract.
 
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Output, Persist};
@@ -9,7 +9,7 @@ use super::Driver;
 use crate::storage::StorageError;
 
 impl<T: Transport> Driver<T> {
-    /// Carries the outputs out, in order, with one write at the place of the first and for all of them.
+    /// Carries out the outputs in order. All writes become one write at the position of the first.
     pub(super) fn carry_out(&mut self) -> Result<(), StorageError> {
         if let Some(observer) = &mut self.observer {
             observer.carrying_out();
@@ -26,7 +26,7 @@ impl<T: Transport> Driver<T> {
         }
         behind.retain_mut(|output| match output {
             Output::Persist(write) => {
-                // An empty write in its place: it is taken out right here.
+                // Leaves an empty write in its place; `retain_mut` removes it.
                 writes.push(std::mem::replace(write, Persist::Entries(Vec::new())));
                 false
             }
@@ -43,7 +43,7 @@ impl<T: Transport> Driver<T> {
             for write in &writes {
                 if let Persist::Snapshot(snapshot) = write {
                     let (index, term) = (snapshot.last.index, snapshot.last.term);
-                    info!(%index, %term, "the leader's snapshot was installed");
+                    info!(%index, %term, "installed the leader's snapshot");
                     self.scheduler.installed(self.now);
                 }
             }
@@ -56,7 +56,8 @@ impl<T: Transport> Driver<T> {
         Ok(())
     }
 
-    /// Carries out one output that is not a write. Everything before it in the list is done.
+    /// Carries out one output that is not a write. All outputs before it in the list are carried
+    /// out.
     fn release(&mut self, output: Output<LockTable>) {
         match output {
             Output::Send(message) => self.transport.send(message),
@@ -68,7 +69,7 @@ impl<T: Transport> Driver<T> {
                 let leader = self.leader_view(self.node.leader());
                 self.requests.change_refused(&self.node, refusal, leader);
             }
-            // That the node has nobody to hand over to before it stops: it stops all the same.
+            // The node stops even if no member can take over from it.
             Output::TransferRefused { .. } => {}
             Output::Applied { index, term, outcome, .. } => {
                 self.metrics.applied.inc();
@@ -83,9 +84,10 @@ impl<T: Transport> Driver<T> {
                 error!(
                     node = %follower,
                     entry = %acknowledged,
-                    "this follower rejected an entry that it had acknowledged: its data directory is older than what it promised \
-                     (a restored copy, or a disk that lost writes). It counts for nothing until it has caught up. It may have \
-                     forgotten a vote, too: replace it (docs/operations.md)"
+                    "a follower rejected an entry that it had acknowledged: its data directory is older than its \
+                     acknowledgements (a restored copy, or a disk that lost writes). It counts for no commit, \
+                     promotion or transfer until it has caught up. It may have lost a vote, too: replace the server \
+                     (docs/operations.md)"
                 );
             }
             Output::ArmElectionTimer | Output::ArmHeartbeatTimer => {}

@@ -1,7 +1,7 @@
-//! One input at a time: how strings move the driver (`puppet`).
+//! Steps with one input at a time, for callers that replay a trace (`stepper`).
 //!
-//! A [round](Driver::round) decides what is stepped, and when; these do not. What follows a step is a round's: the same
-//! outputs are carried out in the same order by the same code.
+//! A [`Driver::round`] decides which inputs are stepped and when; these functions leave that to the
+//! caller. They carry out the same outputs in the same order by the same code.
 
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::Input;
@@ -12,15 +12,16 @@ use super::Driver;
 use crate::storage::{SnapshotInfo, StorageError};
 
 impl<T: Transport> Driver<T> {
-    /// Steps the node with this input and no other, and carries out what it asks for. Nobody waits for an answer.
+    /// Steps the node with this input only, and carries out its outputs. No requester waits for an
+    /// answer.
     ///
     /// # Errors
     /// As [`Driver::round`]: the process must stop.
     pub fn step_once(&mut self, input: Input<LockTable>) -> Result<(), StorageError> {
         let led = self.leading();
-        self.requests.nobody_asks(&input);
+        self.requests.add_unrequested(&input);
         self.step(input);
-        self.tell_members();
+        self.update_members();
         self.carry_out()?;
         if led.is_some() && led != self.leading() {
             self.requests.lost_leadership();
@@ -28,14 +29,15 @@ impl<T: Transport> Driver<T> {
         Ok(())
     }
 
-    /// Takes a snapshot of what is applied, if something was since the last one.
+    /// Takes a snapshot of the applied state, if an entry was applied since the last one.
     pub fn take_snapshot(&mut self) {
         let (reply, _) = oneshot::channel();
-        self.scheduler.want(reply);
-        self.scheduler.tend(&self.node, self.now);
+        self.scheduler.request(reply);
+        self.scheduler.maybe_take(&self.node, self.now);
     }
 
-    /// What came of a snapshot that was taken so. The log is shortened when somebody says so.
+    /// The result of a snapshot taken by [`Driver::take_snapshot`]. The log is compacted only when
+    /// the caller steps that input.
     pub fn snapshot_written(&mut self, result: Result<SnapshotInfo, StorageError>) {
         self.scheduler.written(result, self.now);
     }

@@ -1,5 +1,5 @@
-//! Drivers in virtual time: three nodes with real files, messages that take a millisecond, and snapshots that take as long
-//! as a test says.
+//! Drivers in virtual time: three nodes with real files, messages that take a millisecond, and
+//! snapshot transfers that take as long as the test sets.
 
 use std::collections::BTreeMap;
 
@@ -21,11 +21,11 @@ const ELECTION: Duration = Duration::from_millis(100);
 
 type Reply = oneshot::Receiver<Result<Answer, Failure>>;
 
-/// What the nodes put on the network, and which of them run.
+/// The messages in flight, and the running nodes.
 #[derive(Debug, Default)]
 struct Network {
     messages: Vec<Message<LockTable>>,
-    /// Who is to send a snapshot to whom, in which term.
+    /// Requested snapshot transfers: sender, receiver and term.
     snapshots: Vec<(NodeId, NodeId, Term)>,
     running: Vec<NodeId>,
 }
@@ -59,13 +59,13 @@ impl Transport for Wire {
 
 struct Server {
     driver: Driver<Wire>,
-    /// What it wants to have written as a snapshot.
+    /// The snapshots that its driver asks to write.
     taken: Receiver<Snapshot<LockTable>>,
     inbox: Batch,
 }
 
-/// A snapshot on its way: when it arrives, from whom to whom, in which term, and the snapshot.
-struct Parcel {
+/// A snapshot in transfer: its arrival time, sender, receiver, term and content.
+struct Transit {
     at: Duration,
     from: NodeId,
     to: NodeId,
@@ -79,15 +79,15 @@ struct World {
     network: Arc<Mutex<Network>>,
     zero: Instant,
     now: Duration,
-    /// How long a snapshot takes to a follower, until it is loaded there.
+    /// Time of a snapshot transfer, until the follower has loaded the snapshot.
     sending: Duration,
-    parcels: Vec<Parcel>,
+    transits: Vec<Transit>,
     /// The newest snapshot that each node has written.
     newest: BTreeMap<NodeId, Arc<Snapshot<LockTable>>>,
-    /// How many snapshots have arrived.
+    /// Number of snapshots that have arrived.
     arrived: usize,
     connections: u64,
-    /// Answers that no test reads; without somebody who waits for it nothing is asked.
+    /// Reply channels that no test reads; a request without a reply channel is not taken.
     unread: Vec<Reply>,
 }
 
@@ -129,7 +129,7 @@ impl World {
             zero,
             now: Duration::ZERO,
             sending: Duration::ZERO,
-            parcels: Vec::new(),
+            transits: Vec::new(),
             newest: BTreeMap::new(),
             arrived: 0,
             connections: 0,
@@ -170,7 +170,7 @@ impl World {
         }
     }
 
-    /// A millisecond passes: what was sent arrives, and every node that has something to do has a round.
+    /// Advances time by a millisecond: messages arrive, and every node with work runs an iteration.
     fn step(&mut self) {
         self.now += MILLISECOND;
         let shared = Arc::clone(&self.network);
@@ -180,23 +180,23 @@ impl World {
             self.servers.get_mut(&message.to).unwrap().inbox.messages.push(message);
         }
         for (from, to, term) in snapshots.drain(..).filter(|(_, to, _)| running.contains(to)) {
-            if !self.parcels.iter().any(|parcel| parcel.to == to) {
+            if !self.transits.iter().any(|transit| transit.to == to) {
                 let (at, snapshot) = (self.now + self.sending, Arc::clone(&self.newest[&from]));
-                self.parcels.push(Parcel { at, from, to, term, snapshot });
+                self.transits.push(Transit { at, from, to, term, snapshot });
             }
         }
         let now = self.now;
-        for Parcel { from, to, term, snapshot, .. } in self.parcels.extract_if(.., |parcel| parcel.at <= now) {
+        for Transit { from, to, term, snapshot, .. } in self.transits.extract_if(.., |transit| transit.at <= now) {
             let message = Message { from, to, term, body: Body::InstallSnapshot { snapshot } };
             self.servers.get_mut(&to).unwrap().inbox.messages.push(message);
             self.arrived += 1;
         }
         let running = running.clone();
         drop(network);
-        running.into_iter().for_each(|id| self.round(id));
+        running.into_iter().for_each(|id| self.run_iteration(id));
     }
 
-    fn round(&mut self, id: NodeId) {
+    fn run_iteration(&mut self, id: NodeId) {
         let server = self.servers.get_mut(&id).unwrap();
         let (now, inbox) = (self.zero + self.now, &mut server.inbox);
         if inbox.messages.is_empty() && inbox.events.is_empty() && server.driver.next_alarm() > now {
@@ -210,7 +210,7 @@ impl World {
         }
     }
 
-    /// A node is asked for something, over a connection of its own.
+    /// Sends a request to a node, over a connection of its own.
     fn request(&mut self, id: NodeId, op: Op) -> (ConnectionId, Reply) {
         self.connections += 1;
         let connection = ConnectionId(self.connections);
@@ -252,11 +252,11 @@ fn acquire(session: Option<SessionId>, wait: Duration) -> Op {
     Op::Acquire { key: "key".into(), options: Acquire { session, wait_ms, ..Acquire::default() }, number: None }
 }
 
-/// Goal: an operator may ask again and again that a leader hand over to a voter that is dead. The leader goes on for a moment
-/// between two attempts at the most, and refuses everything meanwhile. Still every wait that ends is answered, and whoever
-/// went away leaves the queue.
+/// Goal: an operator may repeatedly ask a leader to transfer leadership to a failed voter. The
+/// leader takes proposals only for a moment between two attempts, and rejects them otherwise. Still
+/// every wait that times out is answered, and a disconnected client leaves the queue.
 #[test]
-fn waits_end_although_the_leader_hands_over_to_the_dead() {
+fn waits_end_during_transfers_to_a_failed_voter() {
     let mut world = World::start(3, SnapshotPolicy::default());
     let leader = world.wait_for_leader();
     let holder = world.open_session(leader);
@@ -267,7 +267,7 @@ fn waits_end_although_the_leader_hands_over_to_the_dead() {
     let mut waits: Vec<Reply> = waits.collect();
     let leaving = world.open_session(leader);
     let (connection, _gone) = world.request(leader, acquire(Some(leaving), Duration::from_secs(3600)));
-    world.run_until("everybody in the queue", |world| world.queue(leader) == 11);
+    world.run_until("all clients in the queue", |world| world.queue(leader) == 11);
 
     let transfer = Op::Transfer(Transfer { to: Some(dead.number()) });
     let (_, mut transferred) = world.request(leader, transfer.clone());
@@ -286,7 +286,7 @@ fn waits_end_although_the_leader_hands_over_to_the_dead() {
         }
     }
     assert_eq!(world.leader(), Some(leader));
-    assert!(failed > 5, "the leader is handing over nearly all the time");
+    assert!(failed > 5, "the leader is transferring leadership nearly all the time");
     for (number, wait) in (1..).zip(&mut waits) {
         match wait.try_recv() {
             Ok(Err(Failure { error: Code::Timeout, .. })) => {}
@@ -296,10 +296,10 @@ fn waits_end_although_the_leader_hands_over_to_the_dead() {
     assert_eq!(world.queue(leader), 0);
 }
 
-/// Goal: a follower that takes longer to receive and load a snapshot than the cluster takes to write the log for the next
-/// one catches up with the first that it is sent.
+/// Goal: a follower that needs longer to receive and load a snapshot than the cluster needs to
+/// write the log for the next one catches up with the first snapshot that it is sent.
 #[test]
-fn a_follower_that_loads_slowly_catches_up() {
+fn slow_follower_catches_up_with_its_first_snapshot() {
     let policy = SnapshotPolicy { log_bytes: 1024, interval: Duration::from_secs(3600), margin: 10 };
     let mut world = World::start(3, policy);
     world.sending = Duration::from_millis(300);
@@ -329,19 +329,20 @@ fn a_follower_that_loads_slowly_catches_up() {
     });
 }
 
-/// Goal: cluster time is what leaders measure. What a node measured before it was elected is not, however little it is.
+/// Goal: cluster time is measured by leaders. The time that a node measured before its election
+/// does not count, not even a fraction of a millisecond.
 #[test]
-fn time_before_an_election_is_not_counted() {
+fn cluster_time_excludes_time_before_the_election() {
     let mut world = World::start(1, SnapshotPolicy::default());
     let [driver] = [&mut world.servers.get_mut(&NodeId(1)).unwrap().driver];
     let elected = world.zero + 3 * ELECTION + Duration::from_micros(900);
-    let mut round = |at: Instant| {
+    let mut iteration = |at: Instant| {
         driver.round(&mut Batch::default(), at).unwrap();
         (driver.node().is_leader(), driver.node().clock())
     };
-    assert!(!round(elected - 50 * MILLISECOND).0, "the timer was late, and gets a moment more");
-    assert_eq!(round(elected), (true, Stamp(0)));
-    assert_eq!(round(elected + Duration::from_micros(999)).1, Stamp(0), "it has not led for a millisecond");
-    assert_eq!(round(elected + Duration::from_micros(1000)).1, Stamp(1));
-    assert_eq!(round(elected + Duration::from_micros(5900)).1, Stamp(5));
+    assert!(!iteration(elected - 50 * MILLISECOND).0, "a late timer gets a grace period");
+    assert_eq!(iteration(elected), (true, Stamp(0)));
+    assert_eq!(iteration(elected + Duration::from_micros(999)).1, Stamp(0), "the leader has not led for a millisecond");
+    assert_eq!(iteration(elected + Duration::from_micros(1000)).1, Stamp(1));
+    assert_eq!(iteration(elected + Duration::from_micros(5900)).1, Stamp(5));
 }

@@ -1,4 +1,4 @@
-//! What became of a proposal, told to whoever made it and to whoever waited for it.
+//! The outcomes of proposals: answers to their requesters, and to the waiters that they concern.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::core::request::wire_session;
 use crate::core::respond::Responder;
 
 impl PendingRequests {
-    /// The entry of a proposal is applied: whoever made it is answered.
+    /// The entry of a proposal is applied: answers its requester.
     pub(super) fn answer(
         &mut self,
         node: &Node<LockTable>,
@@ -44,13 +44,13 @@ impl PendingRequests {
             (Requester::Change { responder, .. }, None) => {
                 responder.answer(Ok(Answer::Members(operator::members_view(node))));
             }
-            (Requester::Withdraw(_) | Requester::CloseUnclaimed(_) | Requester::Nobody, _) => {}
+            (Requester::Withdraw(_) | Requester::CloseUnclaimed(_) | Requester::Unrequested, _) => {}
             (requester, reply) => unreachable!("{requester:?} was answered with {reply:?}"),
         }
     }
 
-    /// Counts an acquire once, however often it is repeated: a repetition finds the wait or the grant of the first, or
-    /// what is left of it.
+    /// Counts an acquire once, however often it is repeated: a repetition finds the wait or the
+    /// grant of the first, or an error if that claim is gone.
     fn count_acquire(&self, key: &Key, reply: &Reply, events: &[Event], responder: &Responder) {
         let is_first = match reply {
             Reply::Granted { session, token } => {
@@ -61,7 +61,7 @@ impl PendingRequests {
                 }
                 is_first
             }
-            Reply::Queued { session, .. } => !self.waits.stands(&(*session, key.clone())),
+            Reply::Queued { session, .. } => !self.waits.contains(&(*session, key.clone())),
             Reply::Gone => false,
             _ => true,
         };
@@ -89,7 +89,7 @@ impl PendingRequests {
                 self.grant(responder, session, once, acquired(table, &key, session, token));
             }
             Reply::Queued { session, .. } => {
-                // An acquire without a session of its own cannot be kept alive by anybody else.
+                // A once-session is known to this node only, so this node renews it.
                 let ttl = table.session(session).map(|session| Duration::from_millis(session.ttl.0));
                 let renew_every = ttl.filter(|_| once).map(|ttl| ttl / 3);
                 let gone = responder.is_gone();
@@ -101,14 +101,14 @@ impl PendingRequests {
                 }
             }
             Reply::Held { owner, token, queue, .. } => {
-                let who = if owner.as_str().is_empty() { String::new() } else { format!(" by {owner}") };
-                let message = format!("{key} is held{who} (token {token}); {queue} wait for it");
+                let holder = if owner.as_str().is_empty() { String::new() } else { format!(" by {owner}") };
+                let message = format!("{key} is held{holder} (token {token}); {queue} sessions wait for it");
                 let holder = HeldBy { owner: owner.to_string(), token: token.0 };
                 let failure = Failure { holder: Some(holder), queue: Some(queue), ..Failure::new(Code::Held, message) };
                 responder.answer(Err(failure));
             }
             Reply::Gone => {
-                let message = "this acquire was done before, and its claim is gone; acquire again under a new number";
+                let message = "this acquire was done before, and its claim is gone; acquire again with a new number";
                 responder.answer(Err(Failure::new(Code::Gone, message)));
             }
             Reply::NoSession => {
@@ -120,8 +120,8 @@ impl PendingRequests {
         }
     }
 
-    /// Tells a client that it holds a lock. If nobody is there any more to hear it, and nobody else can know the
-    /// session, the lock goes on to the next.
+    /// Answers a client that holds a lock. If the client is gone and no other client can know the
+    /// session, the session is closed and the next waiter gets the lock.
     fn grant(&mut self, responder: Responder, session: SessionId, once: bool, acquired: Result<Answer, Failure>) {
         let delivered = responder.answer(acquired);
         if !delivered && once {
@@ -129,15 +129,15 @@ impl PendingRequests {
         }
     }
 
-    /// Something changed that a client of this node may be waiting for.
-    pub(super) fn tell(&mut self, node: &Node<LockTable>, event: Event) {
+    /// Handles an event that waits of this node's clients may depend on.
+    pub(super) fn handle_event(&mut self, node: &Node<LockTable>, event: Event) {
         let table = node.machine();
         match event {
             Event::Granted { key, session, token } => {
-                let place = (session, key);
-                let Some(wait) = self.waits.remove(&place) else { return };
+                let slot = (session, key);
+                let Some(wait) = self.waits.remove(&slot) else { return };
                 let once = table.session(session).is_some_and(|session| session.once);
-                let acquired = acquired(table, &place.1, session, token);
+                let acquired = acquired(table, &slot.1, session, token);
                 if !wait.is_deserted() {
                     self.count_grant(wait.asked);
                 } else if once {
@@ -150,7 +150,8 @@ impl PendingRequests {
             Event::Withdrawn { key, session } => {
                 let Some(wait) = self.waits.remove(&(session, key)) else { return };
                 let ran_out = wait.ran_out();
-                // Whoever is due is as good as gone, although a sweep may still be to come.
+                // A due session counts as ended, although the sweep that ends it may still be to
+                // come.
                 let lives = table.session(session).is_some_and(|session| !session.is_due(node.clock()));
                 if ran_out && !wait.is_deserted() {
                     self.metrics.acquire_timeouts.inc();
@@ -161,7 +162,7 @@ impl PendingRequests {
                     } else if !lives {
                         no_session()
                     } else {
-                        Failure::new(Code::Withdrawn, "the place in the queue was given up by another request")
+                        Failure::new(Code::Withdrawn, "another request for the same session and key withdrew this wait")
                     };
                     responder.answer(Err(failure));
                 }
@@ -175,11 +176,11 @@ impl PendingRequests {
 }
 
 fn no_session() -> Failure {
-    Failure::new(Code::NoSession, "the session does not exist: it expired, was closed, or never was")
+    Failure::new(Code::NoSession, "the session does not exist: it expired, was closed, or was never opened")
 }
 
-/// A grant, as its client hears of it. The table may be some entries ahead of the grant; if the session has ended in
-/// them, so has the grant.
+/// The answer to a granted acquire. The table may be some entries ahead of the grant; if the
+/// session has ended in them, so has the grant.
 fn acquired(table: &LockTable, key: &Key, id: SessionId, token: Token) -> Result<Answer, Failure> {
     let ttl_ms = table.session(id).ok_or_else(no_session)?.ttl.0;
     Ok(Answer::Acquired(Acquired { key: key.to_string(), token: token.0, session: wire_session(id), ttl_ms }))
@@ -188,12 +189,13 @@ fn acquired(table: &LockTable, key: &Key, id: SessionId, token: Token) -> Result
 fn released(reply: &Reply, claim: Claim) -> Result<Answer, Failure> {
     let done = if claim == Claim::Either { Answer::Withdrawn } else { Answer::Released };
     match reply {
-        // A repetition: the claim that it dropped the first time is gone, as it was asked for.
+        // A repetition: the first release has dropped the claim, as requested.
         Reply::Released | Reply::Gone => Ok(done),
-        // Whoever withdraws wants to have no claim, and has none.
+        // A withdrawal asks for no claim, and the session has none.
         Reply::NotHolder | Reply::NoSession if claim == Claim::Either => Ok(done),
         _ => {
-            let message = "the session does not hold the lock with this token; it was released before, or expired";
+            let message = "the session does not hold the lock with this token: \
+                           the lock was released before, or the session expired";
             Err(Failure::new(Code::NotHolder, message))
         }
     }

@@ -1,4 +1,5 @@
-//! Reads on their way: asked for as one, confirmed by a majority, and answered from the state.
+//! Reads: requested together, confirmed by a majority (ReadIndex), and answered from the state
+//! machine.
 
 use palisade_client::wire::{Consistency, LeaderView};
 use palisade_spec::lock::LockTable;
@@ -9,8 +10,9 @@ use crate::core::read::{self, Age};
 use crate::limits;
 
 impl PendingRequests {
-    /// The round's reads, as one. To be followed, some time, by [`PendingRequests::read_ready`] or [`PendingRequests::read_refused`], unless the
-    /// node stops leading.
+    /// The iteration's reads, as one ReadIndex request. The node answers it later with
+    /// [`PendingRequests::read_ready`] or [`PendingRequests::read_refused`], unless it loses
+    /// leadership before.
     pub(in crate::core) fn read(&mut self) -> Option<ReadId> {
         if self.reads.is_empty() {
             return None;
@@ -20,7 +22,7 @@ impl PendingRequests {
         Some(self.next_read)
     }
 
-    /// Reads up to this one can be answered.
+    /// The reads up to this one can be answered.
     pub(in crate::core) fn read_ready(&mut self, id: ReadId) {
         while let Some((_, reads)) = self.unconfirmed.pop_front_if(|(asked, _)| *asked <= id) {
             let ready = reads.into_iter().map(|(query, responder)| (query, responder, Consistency::Linearizable));
@@ -28,7 +30,7 @@ impl PendingRequests {
         }
     }
 
-    /// This node does not lead: reads up to this one are another's to answer.
+    /// This node does not lead: the clients of the reads up to this one are redirected.
     pub(in crate::core) fn read_refused(&mut self, id: ReadId, leader: Option<LeaderView>) {
         let failure = not_leading(leader);
         while let Some((_, reads)) = self.unconfirmed.pop_front_if(|(asked, _)| *asked <= id) {
@@ -38,12 +40,13 @@ impl PendingRequests {
         }
     }
 
-    /// Answers the reads that can be answered. To be called when everything that the state says is durable. A round
-    /// shows so much and leaves the rest to the next, so that heartbeats do not wait for those who read long lists; a
-    /// later state serves a read as well.
+    /// Answers the reads that are ready. The caller calls it when everything in the applied state
+    /// is durable. An iteration answers at most [`limits::ITERATION_CLAIMS`] holders and waiters
+    /// and leaves the rest to the next one, so that heartbeats do not wait for reads of long lists;
+    /// a later state serves a read as well.
     pub(in crate::core) fn answer_reads(&mut self, node: &Node<LockTable>, age: Age) {
         let mut shown = 0;
-        while shown < limits::ROUND_CLAIMS
+        while shown < limits::ITERATION_CLAIMS
             && let Some((query, responder, consistency)) = self.ready.pop_front()
         {
             if !responder.is_gone() {

@@ -1,4 +1,4 @@
-//! Who made a proposal, from the desk into the log and back.
+//! The requester of a proposal, kept until its entry is applied.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use palisade_spec::raft::{Change, Index, Term};
 use crate::core::respond::Responder;
 use crate::core::waits::QueueSlot;
 
-/// A proposal that stands in the log.
+/// A proposal in the log.
 #[derive(Debug)]
 pub(super) struct Inflight {
     pub(super) index: Index,
@@ -18,7 +18,7 @@ pub(super) struct Inflight {
     pub(super) requester: Requester,
 }
 
-/// Who made a proposal, and what the answer needs to know.
+/// The requester of a proposal, and what its answer needs.
 #[derive(Debug)]
 pub(super) enum Requester {
     Open {
@@ -28,7 +28,7 @@ pub(super) enum Requester {
     Close(Responder),
     KeepAlive(Vec<(SessionId, Renewer)>),
     Acquire {
-        /// `None`: one that is opened for this lock.
+        /// `None`: the acquire opens a session for this lock.
         session: Option<SessionId>,
         key: Key,
         wait: Duration,
@@ -42,26 +42,26 @@ pub(super) enum Requester {
         change: Change,
         responder: Responder,
     },
-    /// The desk itself: a wait has ended.
+    /// This node: a wait has ended.
     Withdraw(QueueSlot),
-    /// The desk itself: nobody received the grant of this once-session.
+    /// This node: the grant of this once-session reached no client.
     CloseUnclaimed(SessionId),
-    /// An input that was stepped by hand.
-    Nobody,
+    /// An input stepped by hand.
+    Unrequested,
 }
 
-/// Who renews a session.
+/// The origin of a keepalive.
 #[derive(Debug)]
 pub(super) enum Renewer {
-    /// A client that asked for it.
+    /// A client's request.
     Client(Responder),
-    /// The desk, for the once-session that waits for this key.
+    /// This node, for the once-session that waits for this key.
     Wait(Key),
 }
 
 impl Requester {
-    /// The place in a queue that somebody who is there is asking for.
-    pub(super) fn place(&self) -> Option<QueueSlot> {
+    /// The queue slot that the request asks for, if its client is still connected.
+    pub(super) fn slot(&self) -> Option<QueueSlot> {
         match self {
             Requester::Acquire { session, key, wait, responder } if !wait.is_zero() && !responder.is_gone() => {
                 Some(((*session)?, key.clone()))
@@ -70,7 +70,7 @@ impl Requester {
         }
     }
 
-    /// Nobody can say what became of it, or nothing will.
+    /// Answers the requester with an error: the outcome is unknown, or the proposal will have none.
     pub(super) fn fail(self, failure: &Failure) {
         let responders: Vec<Responder> = match self {
             Requester::Open { responder, .. }
@@ -85,7 +85,7 @@ impl Requester {
                 });
                 clients.collect()
             }
-            Requester::Withdraw(_) | Requester::CloseUnclaimed(_) | Requester::Nobody => Vec::new(),
+            Requester::Withdraw(_) | Requester::CloseUnclaimed(_) | Requester::Unrequested => Vec::new(),
         };
         for responder in responders {
             responder.answer(Err(failure.clone()));

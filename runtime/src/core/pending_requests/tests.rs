@@ -6,7 +6,7 @@ use super::*;
 
 type Reply = oneshot::Receiver<Result<Answer, Failure>>;
 
-/// A desk at a node that is its whole cluster: it applies at once what is proposed.
+/// Pending requests at a single-node cluster, which commits its proposals at once.
 struct Fixture {
     node: Node<LockTable>,
     requests: PendingRequests,
@@ -20,7 +20,7 @@ impl Fixture {
         Fixture { node, requests: PendingRequests::new(Metrics::new(), limits::SESSIONS, Space::of_tests(1, 0)) }
     }
 
-    /// A request is taken in, to be proposed in the next round.
+    /// Takes a request, to be proposed in the next iteration.
     fn take(&mut self, connection: u64, op: Op) -> Reply {
         let (sender, receiver) = oneshot::channel();
         let responder = Responder::once(ConnectionId(connection), sender);
@@ -28,7 +28,7 @@ impl Fixture {
         receiver
     }
 
-    /// The round's proposals reach the node.
+    /// Steps the node with the iteration's proposals.
     fn propose(&mut self) -> Vec<Output<LockTable>> {
         let mut outputs = Vec::new();
         self.requests.tick(&self.node, Instant::now());
@@ -36,7 +36,7 @@ impl Fixture {
         if !proposals.is_empty() {
             self.node.step(Input::Propose(proposals), &mut outputs);
         }
-        // What one step cannot commit, the next ones do.
+        // One step commits a bounded number of entries; the next steps commit the rest.
         while self.node.commit() < self.node.log().last().index {
             self.node.step(Input::HeartbeatTimeout, &mut outputs);
         }
@@ -54,15 +54,15 @@ impl Fixture {
         }
     }
 
-    fn round(&mut self) {
+    fn run_iteration(&mut self) {
         let outputs = self.propose();
         self.carry_out(outputs);
     }
 
-    /// A request in a round of its own.
+    /// A request in an iteration of its own.
     fn request(&mut self, connection: u64, op: Op) -> Reply {
         let reply = self.take(connection, op);
-        self.round();
+        self.run_iteration();
         reply
     }
 
@@ -74,7 +74,7 @@ impl Fixture {
         }
     }
 
-    /// Acquires asked for, granted, and run out of time.
+    /// Counts of acquires requested, granted, and timed out.
     fn counted(&self) -> (u64, u64, u64) {
         let Metrics { acquire_attempts, grants, acquire_timeouts, .. } = &*self.requests.metrics;
         (acquire_attempts.get(), grants.get(), acquire_timeouts.get())
@@ -104,15 +104,17 @@ fn granted(reply: &mut Reply) -> Acquired {
     }
 }
 
-/// Goal: what the desk proposes by itself, while the outputs of a round are carried out, is no part of that round's
-/// proposals. If it were counted among them, everybody after it would get another one's answer.
+/// Goal: a proposal that the node makes by itself, while the outputs of an iteration are carried
+/// out, is not one of that iteration's proposals. If it were counted among them, every later
+/// requester would get the answer of another one.
 #[test]
-fn a_withdrawal_in_the_middle_of_a_round_shifts_nobodys_answer() {
+fn withdrawal_during_outputs_is_not_answered_as_a_proposal_of_the_iteration() {
     let mut fixture = Fixture::open();
     let mut first = fixture.request(1, acquire("key", 0));
     assert_eq!(granted(&mut first).key, "key");
 
-    // Somebody joins the queue, and is gone when that is applied, in the round in which somebody else asks.
+    // A client joins the queue, and is gone when that is applied, in the iteration in which another
+    // client makes a request.
     let waiter = fixture.take(1, acquire("key", 60_000));
     let mut late = fixture.propose();
     let applied = late.split_off(1);
@@ -128,9 +130,10 @@ fn a_withdrawal_in_the_middle_of_a_round_shifts_nobodys_answer() {
     assert!(fixture.node.machine().lock(&Key::from("key")).unwrap().queue.is_empty(), "the waiter was withdrawn");
 }
 
-/// Goal: an index is answered for the entry that was proposed there, not for one that another leader has put in its place.
+/// Goal: an index answers the request that was proposed there only if the entry is of the same
+/// term, not one that another leader has put in its place.
 #[test]
-fn another_leaders_entry_answers_nobody() {
+fn entry_of_another_term_does_not_answer_the_request() {
     let mut fixture = Fixture::open();
     let mut reply = fixture.take(1, acquire("key", 0));
     let outputs = fixture.propose();
@@ -147,14 +150,15 @@ fn another_leaders_entry_answers_nobody() {
     }
     match reply.try_recv() {
         Ok(Err(failure)) => assert_eq!(failure.error, Code::NoLeader),
-        other => panic!("it was answered: {other:?}"),
+        other => panic!("the request was answered with {other:?}"),
     }
 }
 
-/// Goal: a snapshot that is installed in the round in which the node loses its leadership may include the entry that was
-/// proposed, or another leader's entry in its place. To say that nothing was done would be a guess.
+/// Goal: a snapshot that is installed in the iteration in which the node loses leadership may
+/// include the proposed entry, or another leader's entry in its place. The outcome is unknown, so
+/// the answer must not claim that nothing was done.
 #[test]
-fn an_entry_that_a_snapshot_covers_has_an_unknown_outcome() {
+fn entry_included_in_a_snapshot_has_an_unknown_outcome() {
     let mut fixture = Fixture::open();
     let mut reply = fixture.take(1, acquire("key", 0));
     for output in fixture.propose() {
@@ -169,11 +173,11 @@ fn an_entry_that_a_snapshot_covers_has_an_unknown_outcome() {
     }
     match reply.try_recv() {
         Ok(Err(failure)) => assert_eq!(failure.error, Code::LeadershipLost, "{failure}"),
-        other => panic!("it was answered: {other:?}"),
+        other => panic!("the request was answered with {other:?}"),
     }
 }
 
-/// What the desk proposes by itself at this moment, and the leader refuses.
+/// The proposals that the node makes by itself at this moment, and rejects.
 fn refused(fixture: &mut Fixture, now: Instant) -> Vec<Payload<Command>> {
     fixture.requests.tick(&fixture.node, now);
     let proposals = fixture.requests.proposals();
@@ -183,10 +187,11 @@ fn refused(fixture: &mut Fixture, now: Instant) -> Vec<Payload<Command>> {
     proposals
 }
 
-/// Goal: nobody repeats for the desk what it proposed by itself and what was refused. It tries again, a moment later and not
-/// at once, until it is taken: a wait that ran out is answered, and one whose connection is gone leaves the queue.
+/// Goal: no client repeats a rejected proposal of the node's own. The node repeats it, after a
+/// pause and not at once, until it is accepted: a wait that timed out is answered, and one without
+/// a connection leaves the queue.
 #[test]
-fn a_withdrawal_that_is_refused_is_proposed_again() {
+fn rejected_withdrawal_is_proposed_again() {
     let mut fixture = Fixture::open();
     let [holder, patient] = [(); 2].map(|()| fixture.open_session());
     granted(&mut fixture.request(1, first_acquire(holder, 0)));
@@ -194,13 +199,13 @@ fn a_withdrawal_that_is_refused_is_proposed_again() {
     let gone = fixture.request(3, first_acquire(patient, 60_000));
     let mut now = Instant::now() + Duration::from_secs(2);
     assert_eq!(refused(&mut fixture, now).len(), 1, "the short wait ran out");
-    assert_eq!(refused(&mut fixture, now), [], "not at once");
+    assert_eq!(refused(&mut fixture, now), [], "the node does not repeat its proposal at once");
     assert_eq!(fixture.requests.next(&fixture.node, now), Some(now + limits::OWN_PROPOSAL_RETRY));
 
-    // The other client goes away meanwhile.
+    // Meanwhile the other client disconnects.
     drop(gone);
     fixture.requests.disconnected(ConnectionId(3), now);
-    assert_eq!(refused(&mut fixture, now).len(), 1, "what is new is tried");
+    assert_eq!(refused(&mut fixture, now).len(), 1, "a new withdrawal is proposed at once");
     for _ in 0..3 {
         now += limits::OWN_PROPOSAL_RETRY;
         assert_eq!(refused(&mut fixture, now).len(), 2);
@@ -208,16 +213,16 @@ fn a_withdrawal_that_is_refused_is_proposed_again() {
     assert_eq!(fixture.requests.waits(), 2);
     now += limits::OWN_PROPOSAL_RETRY;
     fixture.requests.tick(&fixture.node, now);
-    fixture.round();
+    fixture.run_iteration();
     assert!(matches!(short.try_recv(), Ok(Err(Failure { error: Code::Timeout, .. }))));
     assert_eq!(fixture.requests.waits(), 0);
     assert!(fixture.node.machine().lock(&Key::from("key")).unwrap().queue.is_empty());
 }
 
-/// Goal: the session of a wait is renewed by the desk, and by nobody else: a renewal that was refused does not wait for the
-/// next one's time.
+/// Goal: only the node renews the session of a wait, so a rejected renewal does not wait for the
+/// next renewal's time.
 #[test]
-fn a_renewal_that_is_refused_is_proposed_again() {
+fn rejected_renewal_is_proposed_again() {
     let mut fixture = Fixture::open();
     granted(&mut fixture.request(1, acquire("key", 0)));
     let asked = Instant::now();
@@ -231,10 +236,10 @@ fn a_renewal_that_is_refused_is_proposed_again() {
     assert_eq!(refused(&mut fixture, again), renewal);
 }
 
-/// Goal: a grant that nobody received, of a session that nobody knows, is given back: also if the leader refuses that at
-/// first.
+/// Goal: a grant that reached no client, of a session that no client knows, is released: also if
+/// the leader first rejects the close.
 #[test]
-fn a_grant_that_nobody_received_is_given_back() {
+fn undelivered_grant_of_a_once_session_is_released() {
     let mut fixture = Fixture::open();
     let lost = fixture.take(1, acquire("key", 0));
     let outputs = fixture.propose();
@@ -243,13 +248,14 @@ fn a_grant_that_nobody_received_is_given_back() {
     let now = Instant::now();
     assert_eq!(refused(&mut fixture, now).len(), 1);
     assert_eq!(refused(&mut fixture, now).len(), 1);
-    fixture.round();
+    fixture.run_iteration();
     granted(&mut fixture.request(2, acquire("key", 0)));
 }
 
-/// Goal: a wait lasts for those who are still there. Whoever asked for longer, and is gone, does not make them wait longer.
+/// Goal: a wait ends with the latest timeout of its connected clients. A disconnected client that
+/// asked for a longer wait does not extend it.
 #[test]
-fn a_wait_ends_with_the_last_who_is_there() {
+fn wait_ends_with_its_last_connected_client() {
     let mut fixture = Fixture::open();
     let [holder, session] = [(); 2].map(|()| fixture.open_session());
     granted(&mut fixture.request(1, first_acquire(holder, 0)));
@@ -257,19 +263,19 @@ fn a_wait_ends_with_the_last_who_is_there() {
     let mut short = fixture.request(3, first_acquire(session, 1000));
     let now = Instant::now() + Duration::from_secs(2);
     fixture.requests.tick(&fixture.node, now);
-    assert!(fixture.requests.proposals().is_empty(), "the longer wait goes on, for both");
+    assert!(fixture.requests.proposals().is_empty(), "both wait until the later timeout");
     drop(long);
     fixture.requests.disconnected(ConnectionId(2), now);
     fixture.requests.tick(&fixture.node, now);
-    fixture.round();
+    fixture.run_iteration();
     assert!(matches!(short.try_recv(), Ok(Err(Failure { error: Code::Timeout, .. }))));
     assert!(fixture.node.machine().lock(&Key::from("key")).unwrap().queue.is_empty());
 }
 
-/// Goal: whoever asks for a place while an earlier wait for it runs out joins that wait. A withdrawal that is applied after
-/// the later request would take its place away.
+/// Goal: a request for a slot whose earlier wait is timing out joins that wait. A withdrawal
+/// applied after the later request would remove its claim.
 #[test]
-fn a_wait_that_runs_out_is_not_withdrawn_under_a_later_request() {
+fn later_request_joins_a_wait_that_times_out() {
     let mut fixture = Fixture::open();
     let [holder, session] = [(); 2].map(|()| fixture.open_session());
     granted(&mut fixture.request(1, first_acquire(holder, 0)));
@@ -277,39 +283,39 @@ fn a_wait_that_runs_out_is_not_withdrawn_under_a_later_request() {
     let now = Instant::now() + Duration::from_secs(2);
     let mut long = fixture.take(3, first_acquire(session, 60_000));
     fixture.requests.tick(&fixture.node, now);
-    fixture.round();
+    fixture.run_iteration();
     assert!(short.try_recv().is_err() && long.try_recv().is_err(), "both wait");
     assert_eq!(fixture.node.machine().lock(&Key::from("key")).unwrap().queue.len(), 1);
 
-    // Together they end with the later one.
+    // Both end with the later timeout.
     let now = now + Duration::from_secs(60);
     fixture.requests.tick(&fixture.node, now);
-    fixture.round();
+    fixture.run_iteration();
     for reply in [&mut short, &mut long] {
         assert!(matches!(reply.try_recv(), Ok(Err(Failure { error: Code::Timeout, .. }))));
     }
 }
 
-/// Goal: who asks again over another connection keeps its place, although the old connection's end is noticed in the
-/// same round.
+/// Goal: a client that repeats its request over another connection keeps its slot, although the end
+/// of the old connection is noticed in the same iteration.
 #[test]
-fn a_place_that_is_asked_for_again_is_kept() {
+fn repeated_request_keeps_its_slot() {
     let mut fixture = Fixture::open();
     let [holder, session] = [(); 2].map(|()| fixture.open_session());
     let grant = granted(&mut fixture.request(1, first_acquire(holder, 0)));
     let _first = fixture.request(2, first_acquire(session, 60_000));
     let mut second = fixture.take(3, first_acquire(session, 60_000));
     fixture.requests.disconnected(ConnectionId(2), Instant::now());
-    fixture.round();
-    assert!(second.try_recv().is_err(), "it waits");
+    fixture.run_iteration();
+    assert!(second.try_recv().is_err(), "the repeated request waits");
     drop(fixture.request(4, release(holder, grant.token)));
     assert_eq!(granted(&mut second).session, session);
 }
 
-/// Goal: what is counted is acquires, not requests. Who asks again, on the same connection or on another one, and gets a
-/// lock or runs out of time, has done so once.
+/// Goal: the metrics count acquires, not requests. An acquire that is repeated, on the same
+/// connection or on another one, and is granted or times out, counts once.
 #[test]
-fn an_acquire_that_is_repeated_counts_once() {
+fn repeated_acquire_counts_once() {
     let mut fixture = Fixture::open();
     let [holder, waiter, late] = [(); 3].map(|()| fixture.open_session());
     let grants = [1, 1, 2].map(|connection| granted(&mut fixture.request(connection, first_acquire(holder, 0))));
@@ -319,7 +325,7 @@ fn an_acquire_that_is_repeated_counts_once() {
     let mut overdue = [1, 2].map(|connection| fixture.request(connection, first_acquire(late, 1)));
     assert_eq!((fixture.counted(), fixture.requests.waits()), ((3, 1, 0), 2));
     fixture.requests.tick(&fixture.node, Instant::now() + Duration::from_secs(1));
-    fixture.round();
+    fixture.run_iteration();
     for reply in &mut overdue {
         assert!(matches!(reply.try_recv(), Ok(Err(Failure { error: Code::Timeout, .. }))));
     }
@@ -327,35 +333,36 @@ fn an_acquire_that_is_repeated_counts_once() {
 
     drop(fixture.request(1, release(holder, grants[0].token)));
     assert_eq!(fixture.counted(), (3, 2, 1));
-    // Of each connection the last request is answered: it took the place of those before it.
+    // Only the last request of each connection is answered: it replaced the earlier ones.
     let answered = waiting.each_mut().map(|reply| matches!(reply.try_recv(), Ok(Ok(Answer::Acquired(_)))));
     assert_eq!(answered, [false, true, false, true]);
 }
 
-/// Goal: a release by somebody who does not hold the lock is counted, also if its session is gone. A withdrawal that
-/// finds nothing is not: it claims to hold nothing.
+/// Goal: a release by a session that does not hold the lock is counted, also if the session has
+/// ended. A withdrawal that finds no claim is not counted: it does not claim to hold the lock.
 #[test]
-fn releases_by_those_who_do_not_hold_the_lock_are_counted() {
+fn releases_by_non_holders_are_counted() {
     let mut fixture = Fixture::open();
-    let (session, nobody) = (fixture.open_session(), SessionId::from_u128(7));
+    let (session, unknown) = (fixture.open_session(), SessionId::from_u128(7));
     let withdraw = |session| Op::Withdraw { key: "key".to_string(), session, number: None };
-    let asked = [(release(session, 1), 1), (release(nobody, 1), 2), (withdraw(session), 2), (withdraw(nobody), 2)];
+    let asked = [(release(session, 1), 1), (release(unknown, 1), 2), (withdraw(session), 2), (withdraw(unknown), 2)];
     for (op, counted) in asked {
         drop(fixture.request(1, op.clone()));
         assert_eq!(fixture.requests.metrics.releases_by_non_owner.get(), counted, "{op:?}");
     }
 }
 
-/// Goal: one connection may stand in so many queues and no more, and is told so. Others go on, and so does who asks
-/// again for a place that it has.
+/// Goal: the number of waits of one connection is limited, and the error names the limit. Other
+/// connections are not affected, nor is a repeated request for a slot that the connection already
+/// waits for.
 #[test]
-fn the_waits_of_one_connection_have_a_limit() {
+fn waits_of_one_connection_are_limited() {
     let mut fixture = Fixture::open();
     let [holder, patient] = [(); 2].map(|()| fixture.open_session());
     granted(&mut fixture.request(2, first_acquire(holder, 0)));
     let mut waiting = vec![fixture.request(1, first_acquire(patient, 60_000))];
     waiting.extend((1..limits::CONNECTION_WAITS).map(|_| fixture.take(1, acquire("key", 60_000))));
-    fixture.round();
+    fixture.run_iteration();
     assert_eq!(fixture.requests.waits(), limits::CONNECTION_WAITS);
 
     let refused = fixture.request(1, acquire("other", 60_000)).try_recv().unwrap().unwrap_err();
@@ -368,9 +375,10 @@ fn the_waits_of_one_connection_have_a_limit() {
     granted(&mut again);
 }
 
-/// Goal: the limit on sessions is the one that the node was given; whoever asks for no session of its own goes on.
+/// Goal: the limit on sessions is the configured one; requests that open no session are not
+/// affected.
 #[test]
-fn sessions_have_the_limit_that_the_node_was_given() {
+fn sessions_have_the_configured_limit() {
     let mut fixture = Fixture::open();
     fixture.requests.max_sessions = 2;
     let first = fixture.open_session();
@@ -383,10 +391,11 @@ fn sessions_have_the_limit_that_the_node_was_given() {
     granted(&mut fixture.request(1, first_acquire(first, 0)));
 }
 
-/// Goal: without disk space a leader takes nothing on that it would have to end later. Whatever ends something or keeps
-/// it goes on: releases, keepalives, closes, withdrawals, and an acquire that finds its own place again.
+/// Goal: without disk space a leader accepts nothing that it would have to end later. It accepts
+/// whatever ends or keeps something: releases, keepalives, closes, withdrawals, and a repeated
+/// acquire that finds its claim.
 #[test]
-fn no_space_refuses_only_what_is_new() {
+fn no_space_refuses_only_new_claims_and_sessions() {
     let mut fixture = Fixture::open();
     let [holder, waiter, idle] = [(); 3].map(|()| fixture.open_session());
     let grant = granted(&mut fixture.request(1, first_acquire(holder, 0)));
@@ -406,7 +415,7 @@ fn no_space_refuses_only_what_is_new() {
     for op in [Op::KeepAlive { session: idle }, Op::CloseSession { session: idle }] {
         fixture.request(3, op).try_recv().unwrap().unwrap();
     }
-    assert_eq!(granted(&mut fixture.request(3, first_acquire(holder, 0))), grant, "its own lock is found again");
+    assert_eq!(granted(&mut fixture.request(3, first_acquire(holder, 0))), grant, "a repeated acquire finds its lock");
     let mut again = fixture.request(3, first_acquire(waiter, 60_000));
     fixture.request(1, release(holder, grant.token)).try_recv().unwrap().unwrap();
     assert_eq!(granted(&mut again).session, waiter, "a waiter is granted what is released");

@@ -1,16 +1,20 @@
-//! The log that followers need behind the snapshots they are sent.
+//! The log entries that followers need after the snapshots they are sent.
 //!
-//! A follower that lacks what is gone from the leader's log is sent a snapshot, and then the entries behind it. To send
-//! and to load a snapshot may take longer than to write the log that makes the next one due. If the log lost the entries
-//! behind the first snapshot then, the follower would need the second one too, and so on for ever. So the leader keeps
-//! them: from the moment at which it sends the snapshot until the follower has acknowledged it and is no further behind
-//! than any other follower may be.
+//! A follower that needs entries which the leader's log has lost is sent a snapshot, and then the
+//! entries after it. Sending and loading a snapshot may take longer than writing the log that makes
+//! the next snapshot due. If the log then lost the entries after the first snapshot, the follower
+//! would need the second one too, and so on forever. So the leader keeps those entries: from the
+//! moment at which it sends the snapshot until the follower has acknowledged it and is no further
+//! behind than any other follower may be.
 //!
-//! That is bounded, for a follower may die on the way, or receive more slowly than the cluster writes: a follower that
-//! shows no progress for [`limits::SNAPSHOT_RESUMED_WITHIN`], or for whose sake too much log was kept
-//! ([`limits::CATCH_UP_LOG_BYTES`]), is kept nothing for any longer. If it comes back it is sent the newest snapshot.
+//! The time and the size are bounded, because a follower may fail during the transfer, or receive
+//! more slowly than the cluster writes: the leader stops keeping entries for a follower that makes
+//! no progress for [`limits::SNAPSHOT_RESUMED_WITHIN`], or for which it has kept more than
+//! [`limits::CATCH_UP_LOG_BYTES`]. If that follower continues later, it is sent the newest
+//! snapshot.
 //!
-//! Only when the log is shortened is decided here, and never that it is: safety depends on nothing of it.
+//! This module decides only when the log is compacted, not which entries a compaction may remove:
+//! safety does not depend on it.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -20,40 +24,42 @@ use palisade_spec::raft::{Index, Node, NodeId, Role};
 
 use crate::limits;
 
-/// The followers that are sent a snapshot or catch up behind one, and what the log keeps for each.
+/// The followers that are sent a snapshot or catch up after one, and the first entries that the log
+/// keeps for each.
 #[derive(Debug, Default)]
 pub(super) struct CatchingUp {
     followers: BTreeMap<NodeId, Kept>,
-    /// How many bytes were written to the log since the process began.
+    /// Bytes written to the log since the process started.
     written: u64,
 }
 
 #[derive(Debug)]
 struct Kept {
-    /// The entries after this one: the last that the snapshot includes, or that the follower has acknowledged.
+    /// The log keeps the entries after this one: the last that the snapshot includes, or that the
+    /// follower has acknowledged.
     after: Index,
     /// When the follower was last sent a snapshot or acknowledged an entry.
     progressed: Instant,
-    /// How many bytes had been written when it was first sent the snapshot.
+    /// The value of `written` when the follower was first sent the snapshot.
     since: u64,
 }
 
 impl CatchingUp {
-    /// So much was written to the log.
+    /// Counts bytes written to the log.
     pub(super) fn count(&mut self, bytes: usize) {
         self.written += bytes as u64;
     }
 
-    /// A snapshot is on its way to a follower: the newest, which ends here, or one that was begun earlier. What was kept
-    /// for that one is kept on.
+    /// A snapshot transfer to a follower has started: of the newest snapshot, which ends at
+    /// `newest`, or of an earlier one. The entries kept for an earlier one stay kept.
     pub(super) fn sends(&mut self, to: NodeId, newest: Index, now: Instant) {
         let first = Kept { after: newest, progressed: now, since: self.written };
         self.followers.entry(to).or_insert(first).progressed = now;
     }
 
-    /// Looks how far the followers are. A follower that is at most `margin` entries behind needs nothing of its own any
-    /// more.
-    pub(super) fn look(&mut self, node: &Node<LockTable>, margin: u64, newest_bytes: u64, now: Instant) {
+    /// Updates the followers' progress. A follower that is at most `margin` entries behind needs no
+    /// kept entries any more.
+    pub(super) fn update(&mut self, node: &Node<LockTable>, margin: u64, newest_bytes: u64, now: Instant) {
         let Role::Leader(leadership) = node.role() else { return self.followers.clear() };
         let (last, written) = (node.log().last().index, self.written);
         let most = limits::CATCH_UP_LOG_BYTES.max(newest_bytes.saturating_mul(2));
@@ -68,7 +74,7 @@ impl CatchingUp {
         });
     }
 
-    /// The last entry that the log may lose, as far as followers are concerned that catch up.
+    /// The last entry that the log may lose as far as these followers are concerned.
     pub(super) fn allow(&self) -> Option<Index> {
         self.followers.values().map(|kept| kept.after).min()
     }

@@ -1,4 +1,5 @@
-//! Two nodes' ports on this machine, with a bad network in between.
+//! Snapshot transfer between two nodes' ports on this machine, over a proxy that breaks
+//! connections.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,7 +32,7 @@ fn snapshot(index: u64) -> Snapshot<LockTable> {
     Snapshot { last, stamp: Stamp(index), members: Arc::default(), machine }
 }
 
-/// The snapshots of a node, in a directory of its own.
+/// The snapshot store of a node, in a directory of its own.
 fn snapshots(directory: &Path, node: NodeId) -> Arc<Snapshots> {
     let directory = DataDir::open(directory, &Identity::of(CLUSTER, node)).unwrap();
     let blank = Durable::blank(LockTable::default(), Members::default());
@@ -39,8 +40,8 @@ fn snapshots(directory: &Path, node: NodeId) -> Arc<Snapshots> {
     Arc::clone(wal.snapshots())
 }
 
-/// A sender and a receiver, and where the receiver's core would find what was received.
-struct Scene {
+/// A sender, a receiver, and the inbox of the receiver's core.
+struct Fixture {
     _directories: [tempfile::TempDir; 2],
     sender: Arc<Peers>,
     receiver: Arc<Peers>,
@@ -48,17 +49,17 @@ struct Scene {
     network: Arc<Network>,
 }
 
-/// What comes between them.
+/// The proxy between them.
 #[derive(Debug, Default)]
 struct Network {
-    /// How many bytes each of the next connections lets through before it breaks.
+    /// Number of bytes that each of the next connections carries before it breaks.
     cuts: parking_lot::Mutex<Vec<u64>>,
     connections: AtomicU64,
     carried: AtomicU64,
 }
 
-impl Scene {
-    async fn set(cuts: &[u64]) -> Scene {
+impl Fixture {
+    async fn open(cuts: &[u64]) -> Fixture {
         let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let (proxy, listener) =
             (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
@@ -80,16 +81,17 @@ impl Scene {
         tokio::spawn(carry_all(Arc::clone(&network), proxy, back.to_string()));
         let (core, inbox) = Core::channel();
         tokio::spawn(accept(Arc::clone(&receiver), core, listener, Descriptors::AT_EASE));
-        let link = sender.verify_or_pin(RECEIVER, &front.to_string()).unwrap();
+        let link = sender.get_or_create_link(RECEIVER, &front.to_string()).unwrap();
         link.state.lock().dialled = true;
         tokio::spawn(send_all(Arc::clone(&sender), link));
-        Scene { _directories: directories, sender, receiver, inbox, network }
+        Fixture { _directories: directories, sender, receiver, inbox, network }
     }
 
-    /// Asks for the snapshot like a node does, with every heartbeat, until something reaches the receiver's core.
+    /// Requests the snapshot as a node does with every heartbeat, until a message reaches the
+    /// receiver's core.
     async fn receive(&self) -> Message<LockTable> {
         for _ in 0..2000 {
-            assert!(self.sender.send_snapshot(RECEIVER, TERM), "it is connected");
+            assert!(self.sender.send_snapshot(RECEIVER, TERM), "the sender is connected");
             sleep(Duration::from_millis(10)).await;
             if let Some(message) = self.inbox.next_message() {
                 return message;
@@ -134,58 +136,59 @@ async fn carry_all(network: Arc<Network>, proxy: TcpListener, to: String) {
     }
 }
 
-/// The snapshot that a message brings.
+/// The snapshot of an InstallSnapshot message.
 fn installed(message: Message<LockTable>) -> Arc<Snapshot<LockTable>> {
     assert_eq!((message.from, message.to, message.term), (SENDER, RECEIVER, TERM));
     let Body::InstallSnapshot { snapshot } = message.body else { panic!("{} arrived", message.body.name()) };
     snapshot
 }
 
-/// Goal: a connection that is cut in the middle, twice, costs no byte that had arrived; the newer snapshot that the
-/// sender has meanwhile does not interfere.
+/// Goal: when a connection breaks during the transfer, twice, no received byte is sent again; a
+/// newer snapshot that the sender takes meanwhile does not interfere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transfer_that_is_cut_goes_on_where_it_was() {
-    let scene = Scene::set(&[900_000, 700_000]).await;
+async fn interrupted_transfer_resumes_at_the_received_bytes() {
+    let fixture = Fixture::open(&[900_000, 700_000]).await;
     let first = snapshot(100);
-    let info = scene.sender.snapshots.write(&first).unwrap();
+    let info = fixture.sender.snapshots.write(&first).unwrap();
     assert!(info.bytes > 2_500_000, "{info:?}");
     let newer = {
-        let (snapshots, network) = (Arc::clone(&scene.sender.snapshots), Arc::clone(&scene.network));
+        let (snapshots, network) = (Arc::clone(&fixture.sender.snapshots), Arc::clone(&fixture.network));
         tokio::spawn(async move {
             while network.connections.load(Ordering::SeqCst) < 1 {
                 sleep(Duration::from_millis(1)).await;
             }
-            // Three, so that the one that is under way has lost its name.
+            // Three, so that the file of the snapshot in transfer has been removed.
             spawn_blocking(move || (101..104).for_each(|index| assert!(snapshots.write(&snapshot(index)).is_ok())))
                 .await
         })
     };
-    assert_eq!(*installed(scene.receive().await), first);
+    assert_eq!(*installed(fixture.receive().await), first);
     newer.await.unwrap().unwrap();
-    assert!(scene.network.connections.load(Ordering::SeqCst) >= 3);
-    let carried = scene.network.carried.load(Ordering::SeqCst);
-    // What was on its way when a connection was cut is sent again: what sockets hold, and the handshakes.
+    assert!(fixture.network.connections.load(Ordering::SeqCst) >= 3);
+    let carried = fixture.network.carried.load(Ordering::SeqCst);
+    // Bytes in the sockets' buffers when a connection broke are sent again, and so are the
+    // handshakes.
     assert!(carried < info.bytes + 1_000_000, "{carried} bytes for a snapshot of {}", info.bytes);
 }
 
-/// Goal: whoever has a snapshot is not sent it again, and whoever received it but has not made it its own is handed it
-/// again without a byte of it being sent.
+/// Goal: a snapshot is not sent to a receiver that has it, and a receiver that has received but not
+/// installed it passes it to its core again without any byte being sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_has_arrived_is_not_sent_again() {
-    let scene = Scene::set(&[]).await;
-    let info = scene.sender.snapshots.write(&snapshot(100)).unwrap();
-    installed(scene.receive().await);
-    let carried = scene.network.carried.load(Ordering::SeqCst);
+async fn received_snapshot_is_not_sent_again() {
+    let fixture = Fixture::open(&[]).await;
+    let info = fixture.sender.snapshots.write(&snapshot(100)).unwrap();
+    installed(fixture.receive().await);
+    let carried = fixture.network.carried.load(Ordering::SeqCst);
     assert!(carried >= info.bytes);
-    installed(scene.receive().await);
-    assert!(scene.network.carried.load(Ordering::SeqCst) < carried + 10_000);
-    // It has it now.
-    scene.receiver.snapshots.write(&snapshot(100)).unwrap();
-    let connections = scene.network.connections.load(Ordering::SeqCst);
-    while scene.network.connections.load(Ordering::SeqCst) < connections + 3 {
-        assert!(scene.sender.send_snapshot(RECEIVER, TERM), "it is connected");
+    installed(fixture.receive().await);
+    assert!(fixture.network.carried.load(Ordering::SeqCst) < carried + 10_000);
+    // From now on the receiver has the snapshot.
+    fixture.receiver.snapshots.write(&snapshot(100)).unwrap();
+    let connections = fixture.network.connections.load(Ordering::SeqCst);
+    while fixture.network.connections.load(Ordering::SeqCst) < connections + 3 {
+        assert!(fixture.sender.send_snapshot(RECEIVER, TERM), "the sender is connected");
         sleep(Duration::from_millis(5)).await;
     }
-    assert!(scene.network.carried.load(Ordering::SeqCst) < carried + 20_000);
-    assert!(scene.sender.metrics.snapshots_sent.get() >= 1);
+    assert!(fixture.network.carried.load(Ordering::SeqCst) < carried + 20_000);
+    assert!(fixture.sender.metrics.snapshots_sent.get() >= 1);
 }

@@ -194,7 +194,7 @@ async fn a_node_comes_back_by_snapshot_while_the_cluster_serves() {
             }
         });
     }
-    let installed = cluster.log(away).matches("the leader's snapshot was installed").count();
+    let installed = cluster.log(away).matches("installed the leader's snapshot").count();
     println!("{installed} snapshots were installed, {caught} were killed as they arrived");
     assert!(installed > KILLS / 2 && caught > 0, "{installed} were installed, {caught} killed as they arrived");
 
