@@ -1,8 +1,8 @@
 //! Errors of a node's disk, each with a message for the operator who has to act on it.
 //!
-//! No operation that failed with one of these is retried. An error during startup keeps the node from
-//! starting; a later error stops it. After a failed write the content of the disk is unknown, and a
-//! node that does not know what it has acknowledged must not acknowledge anything more.
+//! No operation that failed with one of these is retried. An error during startup keeps the node
+//! from starting; a later error stops it. After a failed write the content of the disk is unknown,
+//! and a node that does not know what it has acknowledged must not acknowledge anything more.
 
 use std::io;
 use std::path::PathBuf;
@@ -167,8 +167,8 @@ impl StorageError {
         move |source| StorageError::Io { action, path, source }
     }
 
-    /// Whether the directory has lost state that the node has acknowledged. True only for errors that are
-    /// found once the directory's owner is known.
+    /// Whether the directory has lost state that the node has acknowledged. True only for errors
+    /// that are found once the directory's owner is known.
     pub fn is_damage(&self) -> bool {
         use StorageError::{Damaged, MissingSegment, SnapshotUnfit};
         matches!(self, MissingSegment { .. } | SnapshotUnfit { .. } | Damaged { .. })

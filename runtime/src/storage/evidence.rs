@@ -1,8 +1,10 @@
-//! Evidence of the log's end: each segment names, apart from the frames, the newest frame known to be synced.
+//! Evidence of the log's end: each segment names, apart from the frames, the newest frame known to
+//! be synced.
 //!
-//! A frame's checksums prove its presence, but nothing in the frames proves an absence: if the last frames are zeros,
-//! or the file was put back to earlier content, the remaining frames look like the log of a node that never wrote more.
-//! So each segment has two *evidence slots* between its header and its frames, one sector each:
+//! A frame's checksums prove its presence, but nothing in the frames proves an absence: if the last
+//! frames are zeros, or the file was put back to earlier content, the remaining frames look like
+//! the log of a node that never wrote more. So each segment has two *evidence slots* between its
+//! header and its frames, one sector each:
 //!
 //! ```text
 //! magic "PLSYNCED" | the segment header's checksum u32 | frame's number u64 | its offset u64 | its end u64
@@ -10,22 +12,24 @@
 //! ```
 //!
 //! The log writes the slot of frame N after the sync of frame N has succeeded, and before
-//! [`Wal::write`](super::Wal::write) returns. The slot becomes durable with the sync of frame N + 1: the hot path has
-//! one small write more, and no additional sync. Frames use the two slots in turn. In a new segment both slots name the
-//! frame before its first.
+//! [`Wal::write`](super::Wal::write) returns. The slot becomes durable with the sync of frame N +
+//! 1: the hot path has one small write more, and no additional sync. Frames use the two slots in
+//! turn. In a new segment both slots name the frame before its first.
 //!
 //! # Consequences for a start
 //!
-//! - *A slot that names frame N proves that frame N was synced.* If the frames read end before it, frames are lost.
-//! - *A sync of frame N leaves the slot of frame N - 1 durable.* A killed process leaves the slot of the last frame in
-//!   the system's cache. After a power failure the newest slot may name the frame before the last synced one; and the
-//!   frame that was in flight may have arrived as a whole. So the newest slot is at most two frames behind.
-//! - *Only one slot is written to at a time*, and only when the other one is durable. So after a crash the older slot has
-//!   either its old content or its new content. A torn write leaves the beginning of the new content before the end of
-//!   the old one. All else in a slot is damage.
+//! - *A slot that names frame N proves that frame N was synced.* If the frames read end before it,
+//!   frames are lost.
+//! - *A sync of frame N leaves the slot of frame N - 1 durable.* A killed process leaves the slot
+//!   of the last frame in the system's cache. After a power failure the newest slot may name the
+//!   frame before the last synced one; and the frame that was in flight may have arrived as a
+//!   whole. So the newest slot is at most two frames behind.
+//! - *Only one slot is written to at a time*, and only when the other one is durable. So after a
+//!   crash the older slot has either its old content or its new content. A torn write leaves the
+//!   beginning of the new content before the end of the old one. All else in a slot is damage.
 //!
-//! Evidence cannot show that the last frame is missing if its own evidence is missing, too: a power failure before the
-//! sync of that frame leaves the same state.
+//! Evidence cannot show that the last frame is missing if its own evidence is missing, too: a power
+//! failure before the sync of that frame leaves the same state.
 
 use super::frame::{HEADER, Sequence, field};
 use super::mask::SECTOR;
@@ -96,12 +100,14 @@ impl Slots {
 
     /// Offset of a frame's slot in the file.
     pub(super) fn offset(self, frame: Sequence) -> usize {
-        // Both slots of a new segment name the frame before its first. The first frame uses the second slot.
+        // Both slots of a new segment name the frame before its first. The first frame uses the
+        // second slot.
         let turn = frame.0.wrapping_add(1).wrapping_sub(self.first.0);
         SLOTS_AT + if turn.is_multiple_of(SLOTS as u64) { 0 } else { SECTOR }
     }
 
-    /// The evidence in a new segment: no frame of this segment is known to be synced, all frames before it are.
+    /// The evidence in a new segment: no frame of this segment is known to be synced, all frames
+    /// before it are.
     pub(super) fn initial(self) -> Evidence {
         let at = SLOTS_END as u64;
         Evidence { sequence: Sequence(self.first.0.saturating_sub(1)), offset: at, end: at, header: [0; HEADER] }
@@ -157,10 +163,12 @@ impl Slots {
         })
     }
 
-    /// The newest evidence, if the slots agree with each other and with the frames. Evidence of a frame behind the last
-    /// one of `frames` is no contradiction here: [`Evidence::lost_from`] reports it.
+    /// The newest evidence, if the slots agree with each other and with the frames. Evidence of a
+    /// frame behind the last one of `frames` is no contradiction here: [`Evidence::lost_from`]
+    /// reports it.
     ///
-    /// `is_last` states whether this is the log's last segment. In all others every frame was synced.
+    /// `is_last` states whether this is the log's last segment. In all others every frame was
+    /// synced.
     pub(super) fn newest(self, frames: SoundFrames<'_>, is_last: bool) -> Result<Evidence, Contradiction> {
         let slots: [usize; SLOTS] = std::array::from_fn(|slot| SLOTS_AT + slot * SECTOR);
         let valid = slots.iter().filter_map(|&offset| self.decode(frames.segment, offset));
@@ -196,7 +204,8 @@ impl Slots {
         if *found == old {
             return Ok(());
         }
-        // The slot was being written when the process or the machine stopped. So the next frame was synced.
+        // The slot was being written when the process or the machine stopped. So the next frame was
+        // synced.
         let new = self.expected(frames, next).map(|evidence| self.encode(&evidence));
         if new.is_some_and(|new| is_torn(found, &new, &old)) {
             return Ok(());
@@ -215,8 +224,8 @@ impl Evidence {
         Evidence { sequence, offset, end: offset + frame.len() as u64, header: field(frame, 0) }
     }
 
-    /// Describes the frames that are lost if the frames end before frame `next`: `None` if none is known to be lost.
-    /// `slot` is the offset of this evidence.
+    /// Describes the frames that are lost if the frames end before frame `next`: `None` if none is
+    /// known to be lost. `slot` is the offset of this evidence.
     pub(super) fn lost_from(&self, next: Sequence, slot: usize) -> Option<String> {
         let lost = self.sequence.0.checked_sub(next.0)? + 1;
         let Evidence { sequence, end, .. } = self;
@@ -250,7 +259,8 @@ mod tests {
         Slots { segment_sum: 0x0403_0201, first: FIRST }
     }
 
-    /// A segment with this number of frames and initial slots; the frames' offsets; the end of the last one.
+    /// A segment with this number of frames and initial slots; the frames' offsets; the end of the
+    /// last one.
     fn segment(frames: u64) -> (Vec<u8>, Vec<usize>, usize) {
         let mut buffer = FrameBuffer::default();
         let mut segment = vec![0; SLOTS_END];
@@ -326,7 +336,8 @@ mod tests {
             segment[bit / 8] ^= 1 << (bit % 8);
             let offset = bit / 8 / SECTOR * SECTOR;
             assert_eq!(slots().decode(&segment, offset), None, "bit {bit}");
-            // The flipped bit may restore the old last byte of the newest slot: then the slot looks torn.
+            // The flipped bit may restore the old last byte of the newest slot: then the slot looks
+            // torn.
             hidden +=
                 usize::from(slots().newest(SoundFrames { segment: &segment, starts: &starts, end }, true).is_ok());
             segment[bit / 8] ^= 1 << (bit % 8);

@@ -9,8 +9,8 @@
 //!
 //! Numbers are little-endian; the payload's checksum is that of the masked bytes. A torn frame is
 //! recognizable because of what an intact frame guarantees: its first byte, its last byte and every
-//! full sector of it differ from zero by more than one bit. [`FrameBuffer::seal`], the only function
-//! that makes frames, enforces this.
+//! full sector of it differ from zero by more than one bit. [`FrameBuffer::seal`], the only
+//! function that makes frames, enforces this.
 
 use std::fmt;
 
@@ -42,7 +42,8 @@ impl fmt::Display for Sequence {
 /// Kind of a frame whose payload is a batch of records; the only kind.
 pub(super) const KIND_BATCH: u8 = 1;
 
-/// Every byte of it has more than one bit set: a flipped bit cannot turn a byte into an unwritten zero.
+/// Every byte of it has more than one bit set: a flipped bit cannot turn a byte into an unwritten
+/// zero.
 pub(super) const MAGIC: [u8; 4] = *b"PLFR";
 /// Offset of the sequence number in the header, in bytes.
 pub(super) const SEQUENCE_AT: usize = 8;
@@ -86,8 +87,8 @@ impl FrameBuffer {
     /// called once for each [`fill`](FrameBuffer::fill).
     pub(super) fn seal(&mut self, sequence: Sequence, kind: u8, offset: u64) -> &[u8] {
         let end = self.bytes.len() - 1;
-        // Terminates: a sector can be nearly equal to the mask of one salt only, and there are more salts
-        // than sectors.
+        // Terminates: a sector can be nearly equal to the mask of one salt only, and there are more
+        // salts than sectors.
         for salt in 0.. {
             mask::apply(sequence.0, salt, &mut self.bytes[HEADER..end]);
             self.write_header(sequence, kind, salt);

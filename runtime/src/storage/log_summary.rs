@@ -5,7 +5,8 @@ use palisade_spec::raft::{Index, Log, Position, Term};
 use super::record::Record;
 use super::segment::Start;
 
-/// What the log's writer must know of the log. Terms change rarely, so the list of their first indexes is short.
+/// What the log's writer must know of the log. Terms change rarely, so the list of their first
+/// indexes is short.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LogSummary {
     start: Start,

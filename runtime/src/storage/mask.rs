@@ -2,18 +2,18 @@
 //!
 //! A torn write is recognized by the sectors of its frame that are still zero. So a frame must not
 //! contain a zero sector by itself. A payload may: keys and values are any bytes, including zeros.
-//! Therefore the payload is masked with a pseudo-random stream (chosen by the frame's sequence number
-//! and a salt), and the writer changes the salt until every full sector has enough bytes that are not
-//! zero. The first salt practically always suffices; the writer checks it nevertheless, so that the
-//! reader may rely on it whatever a client sent.
+//! Therefore the payload is masked with a pseudo-random stream (chosen by the frame's sequence
+//! number and a salt), and the writer changes the salt until every full sector has enough bytes
+//! that are not zero. The first salt practically always suffices; the writer checks it
+//! nevertheless, so that the reader may rely on it for any payload.
 //!
 //! Masking is not encryption: it hides nothing.
 
 /// The unit in which a disk writes, in bytes. A sector is written as a whole or not at all.
 pub(super) const SECTOR: usize = 512;
 
-/// Minimum number of nonzero bytes in every full sector of a frame, so that a few flipped bits cannot
-/// make it look like a sector that was never written.
+/// Minimum number of nonzero bytes in every full sector of a frame, so that a few flipped bits
+/// cannot make it look like a sector that was never written.
 const MIN_NONZERO: usize = 16;
 
 /// Masks or unmasks a payload: the operation is its own inverse.
@@ -28,8 +28,8 @@ pub(super) fn apply(sequence: u64, salt: u32, payload: &mut [u8]) {
     }
 }
 
-/// Whether every full sector inside `frame`, to be written at `offset` of its file, is distinguishable
-/// from a sector that was never written.
+/// Whether every full sector inside `frame`, to be written at `offset` of its file, is
+/// distinguishable from a sector that was never written.
 pub(super) fn is_dense(frame: &[u8], offset: u64) -> bool {
     let into_sector = usize::try_from(offset % SECTOR as u64).unwrap_or(0);
     let first_full = (SECTOR - into_sector) % SECTOR;

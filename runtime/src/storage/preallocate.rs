@@ -1,12 +1,13 @@
 //! Preallocation of segments: zeros first, then a header, then a name.
 //!
-//! The zeros are written, not only allocated: a sync of bytes that replace written ones only writes them, while a first
-//! write to allocated space must also record in the file system's journal that the space is no longer empty. Writing
-//! zeros takes a while, so a thread of its own does it ahead of time, and the log waits for it only if it fills a
-//! segment faster than the disk can zero the next. The header is written last, because it names the first frame.
+//! The zeros are written, not only allocated: a sync of bytes that replace written ones only writes
+//! them, while a first write to allocated space must also record in the file system's journal that
+//! the space is no longer empty. Writing zeros takes a while, so a thread of its own does it ahead
+//! of time, and the log waits for it only if it fills a segment faster than the disk can zero the
+//! next. The header is written last, because it names the first frame.
 //!
-//! A prepared segment makes the change of segments independent of free space: the identity file, which is rewritten at
-//! each change, has its space allocated along with the zeros.
+//! A prepared segment makes the change of segments independent of free space: the identity file,
+//! which is rewritten at each change, has its space allocated along with the zeros.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -19,12 +20,14 @@ use super::segment::{Header, SegmentNumber};
 use super::space::Space;
 use super::{Identity, StorageError, files, identity};
 
-/// Minimum and maximum pause between attempts to prepare a segment; the pause doubles after each failure.
+/// Minimum and maximum pause between attempts to prepare a segment; the pause doubles after each
+/// failure.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 /// Bytes zeroed between two syncs: few enough that the log's own syncs do not queue behind many.
 const CHUNK: u64 = 1 << 20;
-/// Bytes zeroed by one write. A file system may keep the content of one write in one piece of its cache (ext4 does
-/// since Linux 6.16), and then searches all of that piece in each small write and each sync of the log within it.
+/// Bytes zeroed by one write. A file system may keep the content of one write in one piece of its
+/// cache (ext4 does since Linux 6.16), and then searches all of that piece in each small write and
+/// each sync of the log within it.
 const PAGE: usize = 4096;
 
 /// A file of durable zeros that is not a segment yet.
@@ -37,8 +40,8 @@ pub(super) struct Blank {
 }
 
 impl Blank {
-    /// Creates the file under a temporary name and zeros it. Also allocates all other space that beginning a segment
-    /// takes. A failed attempt removes the file.
+    /// Creates the file under a temporary name and zeros it. Also allocates all other space that
+    /// beginning a segment takes. A failed attempt removes the file.
     pub(super) fn create(
         disk: &dyn Disk,
         directory: &Path,
@@ -46,7 +49,7 @@ impl Blank {
         size: u64,
     ) -> Result<Blank, StorageError> {
         let path = number.path(directory);
-        let temporary = files::aside(&path);
+        let temporary = files::temporary_path(&path);
         let zeroed = disk.open(&temporary, Access::Create).map_err(StorageError::write("create", &temporary));
         let zeroed = zeroed.and_then(|file| {
             zero(&*file, &temporary, 0, size)?;
@@ -56,15 +59,16 @@ impl Blank {
         match zeroed {
             Ok(file) => Ok(Blank { file, path, number, size }),
             Err(error) => {
-                // Frees the space for other writers. The next attempt starts from scratch, because the content after
-                // a failed sync is unknown.
+                // Frees the space for other writers. The next attempt starts from scratch, because
+                // the content after a failed sync is unknown.
                 let _ = disk.remove(&temporary);
                 Err(error)
             }
         }
     }
 
-    /// Makes the file the log's next segment, durably. The file grows if the segment must be larger.
+    /// Makes the file the log's next segment, durably. The file grows if the segment must be
+    /// larger.
     pub(super) fn publish(
         self,
         disk: &dyn Disk,
@@ -73,7 +77,7 @@ impl Blank {
         header: &Header,
     ) -> Result<(Box<dyn DiskFile>, PathBuf), StorageError> {
         debug_assert!(self.number == header.number && self.size <= header.size, "prepared for this segment");
-        let temporary = files::aside(&self.path);
+        let temporary = files::temporary_path(&self.path);
         zero(&*self.file, &temporary, self.size, header.size)?;
         let written = self.file.write_all_at(&header.encode(identity), 0);
         written.map_err(StorageError::write("write to", &temporary))?;
@@ -100,11 +104,11 @@ pub(super) fn zero(file: &dyn DiskFile, path: &Path, from: u64, to: u64) -> Resu
     Ok(())
 }
 
-/// The preparation of the next segment. Dropping it waits for the end of the work; the next start removes the prepared
-/// file.
+/// The preparation of the next segment. Dropping it waits for the end of the work; the next start
+/// removes the prepared file.
 ///
-/// The log does not need the next segment until the present one is full. So a failed attempt is logged, counted
-/// ([`Space`]) and repeated after a pause.
+/// The log does not need the next segment until the present one is full. So a failed attempt is
+/// logged, counted ([`Space`]) and repeated after a pause.
 #[derive(Debug)]
 pub(super) struct Preparation {
     stage: Stage,
@@ -172,8 +176,8 @@ impl Preparation {
         self.stage = Stage::Making(Making { work, made, number, size });
     }
 
-    /// Polls the running attempt, and retries a failed one once its pause is over. `left` is the number of free bytes
-    /// in the present segment.
+    /// Polls the running attempt, and retries a failed one once its pause is over. `left` is the
+    /// number of free bytes in the present segment.
     pub(super) fn tend(&mut self, left: u64, now: Instant) {
         match &mut self.stage {
             Stage::Idle | Stage::Ready(_) => {}
@@ -181,7 +185,10 @@ impl Preparation {
                 Err(mpsc::TryRecvError::Empty) => {}
                 Ok(Ok(blank)) => {
                     if self.failures > 0 {
-                        info!(attempts = self.failures + 1, "the next segment of the log is prepared after failed attempts");
+                        info!(
+                            attempts = self.failures + 1,
+                            "the next segment of the log is prepared after failed attempts"
+                        );
                     }
                     (self.stage, self.failures) = (Stage::Ready(blank), 0);
                 }
@@ -214,8 +221,8 @@ impl Preparation {
         }
     }
 
-    /// Returns the prepared segment, and waits for it if the preparation is running. If there is none, creates it now,
-    /// on the calling thread.
+    /// Returns the prepared segment, and waits for it if the preparation is running. If there is
+    /// none, creates it now, on the calling thread.
     pub(super) fn take(&mut self, number: SegmentNumber, size: u64) -> Result<Blank, StorageError> {
         self.failures = 0;
         let blank = match std::mem::replace(&mut self.stage, Stage::Idle) {
@@ -293,8 +300,9 @@ mod tests {
         panic!("{} attempts have failed, not {failures}", wal.space().preparation_failures());
     }
 
-    /// A failed preparation is retried, after longer and longer pauses, until it succeeds. Meanwhile the log continues,
-    /// failed attempts leave no file on the disk, and the node reports low space.
+    /// A failed preparation is retried, after longer and longer pauses, until it succeeds.
+    /// Meanwhile the log continues, failed attempts leave no file on the disk, and the node reports
+    /// low space.
     #[test]
     fn a_preparation_that_fails_is_tried_again() {
         let directory = tempfile::tempdir().unwrap();
@@ -309,7 +317,7 @@ mod tests {
             assert!(wal.space().is_low());
             let view = wal.space().view();
             assert!(view.obstacle.is_some_and(|why| why.contains("wal-00000000000000000002.log")));
-            assert!(!files::aside(&SegmentNumber(2).path(directory.path())).exists(), "it takes no space");
+            assert!(!files::temporary_path(&SegmentNumber(2).path(directory.path())).exists(), "it takes no space");
             // No retry before the pause is over.
             wal.tend(now);
             now += RETRY.1;
@@ -328,8 +336,9 @@ mod tests {
         write(&mut wal, 3 * FILLS).expect("the log continues");
     }
 
-    /// A prepared segment takes no more space: on a full disk the log continues in the prepared segment, and fails only
-    /// when it needs another one. The next start finds all that was written.
+    /// A prepared segment takes no more space: on a full disk the log continues in the prepared
+    /// segment, and fails only when it needs another one. The next start finds all that was
+    /// written.
     #[test]
     fn a_prepared_segment_can_be_begun_on_a_full_disk() {
         let directory = tempfile::tempdir().unwrap();

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use palisade_spec::raft::{Entry, HardState, Index, Persist, Position, Stamp, StateMachine};
 use serde::{Deserialize, Serialize};
 
-/// One write, as the log stores it. A snapshot's state never goes into a frame: it has a file of its
-/// own, and the log records at which point among the writes the snapshot was installed.
+/// One write, as the log stores it. A snapshot's state never goes into a frame: it has a file of
+/// its own, and the log records at which point among the writes the snapshot was installed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(bound(serialize = "C: Serialize", deserialize = "C: Deserialize<'de>"))]
 pub(super) enum Record<'a, C: Clone> {
@@ -22,8 +22,8 @@ pub(super) enum Record<'a, C: Clone> {
         last: Position,
         /// That entry's stamp.
         stamp: Stamp,
-        /// Whether the log had that entry, and so keeps the entries behind it. Recovery cannot always
-        /// find out: it may begin with a later segment than the one that had the entry.
+        /// Whether the log had that entry, and so keeps the entries behind it. Recovery cannot
+        /// always find out: it may begin with a later segment than the one that had the entry.
         keeps: bool,
     },
 }

@@ -1,8 +1,8 @@
 //! Recovery: reads back every segment, every frame and every write, in order.
 //!
-//! Recovery ends in one of two ways: with exactly the durable state, or with an error. It makes one repair, and reports
-//! it: it cuts off the remains of a torn write. And it finishes what a crash interrupted: the removal of segments and
-//! snapshots, and the installation of a leader's snapshot.
+//! Recovery ends in one of two ways: with exactly the durable state, or with an error. It makes one
+//! repair, and reports it: it cuts off the remains of a torn write. And it finishes what a crash
+//! interrupted: the removal of segments and snapshots, and the installation of a leader's snapshot.
 
 use std::path::PathBuf;
 
@@ -54,7 +54,8 @@ pub struct Cut {
 #[derive(Debug)]
 pub(super) struct Recovered<S: StateMachine> {
     pub(super) durable: Durable<S>,
-    /// Summary of the log as its segments have it, even if a [record](Recovered::settled) is still missing.
+    /// Summary of the log as its segments have it, even if a [record](Recovered::settled) is still
+    /// missing.
     pub(super) summary: LogSummary,
     pub(super) snapshots: Snapshots,
     /// Whether the log on the disk still lacks the record that a leader's snapshot replaced it.
@@ -135,7 +136,8 @@ where
 struct Found {
     /// The segments that the log needs; none is missing.
     needed: Vec<SegmentNumber>,
-    /// Segments that a snapshot has made superfluous, and temporary files that never became segments.
+    /// Segments that a snapshot has made superfluous, and temporary files that never became
+    /// segments.
     leftovers: Vec<PathBuf>,
 }
 
@@ -173,7 +175,7 @@ struct Reader<S: StateMachine> {
     replay: Replay<S>,
     next: Sequence,
     frames: u64,
-    /// Length of the frames after the one with the snapshot's last entry, in bytes.
+    /// Length of the frames from the first one that goes past the snapshot on, in bytes.
     log_bytes: u64,
 }
 
@@ -197,8 +199,8 @@ where
         Ok(Reader { replay: Replay::begin(snapshot, start).map_err(unfit)?, next, frames: 0, log_bytes: 0 })
     }
 
-    /// Checks that the segment continues where `previous` ended: with the next frame number and the same state of the
-    /// log.
+    /// Checks that the segment continues where `previous` ended: with the next frame number and the
+    /// same state of the log.
     fn check_continues(&self, segment: &Segment, previous: Option<&LastSegment>) -> Result<(), StorageError> {
         let (first, start) = (segment.header.first, segment.header.start);
         let number = segment.header.number;
@@ -253,12 +255,13 @@ where
     }
 }
 
-/// Makes the last segment durable as it was read: writes its last frame and its newest evidence again (see the first
-/// argument of the storage module), and replaces the `torn` bytes behind the frame by zeros. Once the frames are
-/// durable, writes the missing evidence, one frame after the other.
+/// Makes the last segment durable as it was read: writes its last frame and its newest evidence
+/// again (see the first argument of the storage module), and replaces the `torn` bytes behind the
+/// frame by zeros. Once the frames are durable, writes the missing evidence, one frame after the
+/// other.
 ///
-/// A crash in the middle of this leaves a state of the same kind: whole sectors that are zero again, and evidence that
-/// is at most two frames behind.
+/// A crash in the middle of this leaves a state of the same kind: whole sectors that are zero
+/// again, and evidence that is at most two frames behind.
 fn make_durable(
     disk: &dyn Disk,
     segment: &Segment,

@@ -1,17 +1,19 @@
-//! Replay of the log, record by record: yields the durable state, or the reason why no correct node can have written
-//! these records.
+//! Replay of the log, record by record: yields the durable state, or the reason why no correct node
+//! can have written these records.
 //!
-//! Replay begins with the first segment that was not removed, so the entries of the segments before it are unknown. The
-//! known facts suffice: the [`Start`] of that segment says where those entries ended, and the newest snapshot includes
-//! all of them. (A segment is removed only once a durable snapshot includes every entry that the log had when the
-//! *next* one began.) So replay lets the log begin at that position. Only a snapshot can tell the members as of that
-//! position; if none does, the log begins with the snapshot ([`Durable::settle`]). If a later record replaces entries
-//! from before that position (which were uncommitted then), the log begins with the replacement instead, which a
-//! snapshot includes as well.
+//! Replay begins with the first segment that was not removed, so the entries of the segments before
+//! it are unknown. The known facts suffice: the [`Start`] of that segment says where those entries
+//! ended, and the newest snapshot includes all of them. (A segment is removed only once a durable
+//! snapshot includes every entry that the log had when the *next* one began.) So replay lets the
+//! log begin at that position. Only a snapshot can tell the members as of that position; if none
+//! does, the log begins with the snapshot ([`Durable::settle`]). If a later record replaces entries
+//! from before that position (which were uncommitted then), the log begins with the replacement
+//! instead, which a snapshot includes as well.
 //!
-//! This program wrote every frame with valid checksums; but a program has bugs, and a directory can be assembled by
-//! hand. [`Log`] panics at an impossible write, which is right for a running node and wrong for a node that reads its
-//! disk. So replay checks each record first, and returns a message for an impossible one.
+//! This program wrote every frame with valid checksums; but a program has bugs, and a directory can
+//! be assembled by hand. [`Log`] panics at an impossible write, which is right for a running node
+//! and wrong for a node that reads its disk. So replay checks each record first, and returns a
+//! message for an impossible one.
 
 use std::sync::Arc;
 
@@ -25,7 +27,8 @@ use super::segment::Start;
 #[derive(Debug)]
 pub(super) struct Replay<S: StateMachine> {
     durable: Durable<S>,
-    /// Snapshots include the entries up to here, according to the log's records: no record may replace them.
+    /// Snapshots include the entries up to here, according to the log's records: no record may
+    /// replace them.
     floor: Index,
 }
 
@@ -72,11 +75,13 @@ impl<S: StateMachine> Replay<S> {
         }
     }
 
-    /// The durable state, and whether its log had to be [settled](Durable::settle) with the snapshot: a crash
-    /// interrupted the installation of a leader's snapshot between the snapshot and its record.
+    /// The durable state, and whether its log had to be [settled](Durable::settle) with the
+    /// snapshot: a crash interrupted the installation of a leader's snapshot between the snapshot
+    /// and its record.
     ///
     /// # Errors
-    /// If the log does not reach back to the snapshot, or the snapshot is later than the node's term.
+    /// If the log does not reach back to the snapshot, or the snapshot is later than the node's
+    /// term.
     pub(super) fn finish(mut self) -> Result<(Durable<S>, bool), String> {
         let Durable { hard, snapshot, log } = &self.durable;
         let (begins, last) = (log.base().index, snapshot.last);
@@ -105,7 +110,8 @@ impl<S: StateMachine> Replay<S> {
         Ok(())
     }
 
-    /// Entries continue the log, or replace its end. Their indexes have no gap; their terms and stamps never decrease.
+    /// Entries continue the log, or replace its end. Their indexes have no gap; their terms and
+    /// stamps never decrease.
     fn entries(&mut self, entries: Vec<Entry<S::Command>>) -> Result<(), String> {
         let log = &mut self.durable.log;
         let first = entries.first().ok_or("it writes no entries")?.index;
@@ -148,8 +154,8 @@ impl<S: StateMachine> Replay<S> {
         Ok(())
     }
 
-    /// A leader's snapshot replaces the log up to the snapshot's last entry, and all of the log if it had another entry
-    /// there.
+    /// A leader's snapshot replaces the log up to the snapshot's last entry, and all of the log if
+    /// it had another entry there.
     fn installed(&mut self, last: Position, stamp: Stamp, keeps: bool) -> Result<(), String> {
         let included = self.durable.snapshot.last.index;
         if last.index > included {
@@ -298,7 +304,8 @@ mod tests {
             let replay = replay(snapshot(2, 5), Start::default(), &[hard(2, None), before.clone(), record]);
             assert_eq!(log(&replay.durable), expected);
         }
-        // The segment with the entry is removed: only the record says whether the log had the entry.
+        // The segment with the entry is removed: only the record says whether the log had the
+        // entry.
         let mut replay = replay(snapshot(2, 5), start(2, (1, 3)), &[installed(1, 2, true), entries(&[(2, 4, 40)])]);
         assert_eq!(log(&replay.durable), [(1, 3), (2, 4)]);
         assert!(replay.apply(entries(&[(2, 2, 40)])).is_err());

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A segment gets its name only once its header and all its zeros are durable (see the preallocate
-//! module). So an invalid header is damage, never a torn write, and so is a file that is shorter than
-//! its header says. Therefore the header also restates the state of the log before the segment
+//! module). So an invalid header is damage, never a torn write, and so is a file that is shorter
+//! than its header says. Therefore the header also restates the state of the log before the segment
 //! ([`Start`]): this needs no write of its own, and cannot be torn.
 
 use std::fmt;
@@ -63,8 +63,8 @@ const SUM_AT: usize = SECTOR - 4;
 /// Offset of the first frame, in bytes.
 pub(crate) const FRAMES_AT: u64 = SLOTS_END as u64;
 
-/// State of the log where a segment begins: all that recovery must know of the segments before it, once
-/// a snapshot includes their entries.
+/// State of the log where a segment begins: all that recovery must know of the segments before it,
+/// once a snapshot includes their entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Start {
     pub(super) hard: HardState,
@@ -116,8 +116,8 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// The bytes of a new segment before its frames: its header, and evidence of the frame before its
-    /// first.
+    /// The bytes of a new segment before its frames: its header, and evidence of the frame before
+    /// its first.
     pub(super) fn encode(&self, identity: &Identity) -> [u8; SLOTS_END] {
         let mut bytes = [0; SLOTS_END];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -290,8 +290,8 @@ mod tests {
         assert!(matches!(Header::decode(&bytes, path, &other_cluster), Err(StorageError::WrongCluster { .. })));
     }
 
-    /// Format 1 had no state of the log before the segment; format 2 had no evidence; format 3 had no
-    /// generations.
+    /// Format 1 had no state of the log before the segment; format 2 had no evidence; format 3 had
+    /// no generations.
     #[test]
     fn unknown_format_is_reported_with_its_number() {
         for format in [1, 2, 3, 5] {

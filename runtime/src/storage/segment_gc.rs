@@ -1,8 +1,8 @@
 //! Removal of segments that the log does not need any more.
 //!
-//! A file system may take long to free the space of a large file, so a thread of its own removes the segments. Before
-//! that, `identity.json` durably ceases to count them. Then it does not matter which of them a crash leaves behind: the
-//! next start removes them.
+//! A file system may take long to free the space of a large file, so a thread of its own removes
+//! the segments. Before that, `identity.json` durably ceases to count them. Then it does not matter
+//! which of them a crash leaves behind: the next start removes them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,7 +34,9 @@ impl Removal {
         };
         match disk.beside("wal-remove", Box::new(remove)) {
             Ok(under_way) => self.under_way = under_way,
-            Err(error) => warn!(%error, "no thread could be started to remove superfluous log segments; they stay until the next start"),
+            Err(error) => {
+                warn!(%error, "no thread could be started to remove superfluous log segments; they stay until the next start")
+            }
         }
     }
 }

@@ -1,19 +1,20 @@
 //! Free space on the disk: how much the log has, and whether a leader may accept new work.
 //!
-//! Below a low-water mark a leader refuses new sessions and acquires. Requests that keep or end claims (releases,
-//! keepalives, closes, expiries) are still served, in the space that the mark reserves. The mark is room for two
-//! segments of the log and for two snapshots as large as the newest:
+//! Below a low-water mark a leader refuses new sessions and acquires. Requests that keep or end
+//! claims (releases, keepalives, closes, expiries) are still served, in the space that the mark
+//! reserves. The mark is room for two segments of the log and for two snapshots as large as the
+//! newest:
 //!
 //! - one segment is the next one, without which the log cannot continue;
 //! - the other segment is for the writes below the mark, until space is freed;
-//! - a new snapshot shortens the log, so it must not fail for lack of space. The state grows between two snapshots, as
-//!   a rule to no more than twice its size.
+//! - a new snapshot shortens the log, so it must not fail for lack of space. The state grows
+//!   between two snapshots, as a rule to no more than twice its size.
 //!
-//! A prepared segment counts as free space. Any obstacle to preparing the next segment (a quota, no more inodes, a
-//! damaged disk) counts as no space, even if the file system reports free space.
+//! A prepared segment counts as free space. Any obstacle to preparing the next segment (a quota, no
+//! more inodes, a damaged disk) counts as no space, even if the file system reports free space.
 //!
-//! A request costs one atomic load here. [`Space::check`] asks the system; the server calls it every second, on a
-//! thread of its own, and every segment change calls it, too.
+//! A request costs one atomic load here. [`Space::check`] asks the system; the server calls it
+//! every second, on a thread of its own, and every segment change calls it, too.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -52,8 +53,8 @@ struct State {
 /// Free space, as of the last check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpaceView {
-    /// Bytes that the log may still allocate, including the next segment if it is prepared; `None` if the system does
-    /// not report free space.
+    /// Bytes that the log may still allocate, including the next segment if it is prepared; `None`
+    /// if the system does not report free space.
     pub free: Option<u64>,
     /// The low-water mark, in bytes.
     pub mark: u64,
@@ -126,8 +127,8 @@ impl Space {
         self.preparation_failures.load(Ordering::Relaxed)
     }
 
-    /// Fails if there is no room for a segment of this length. An attempt without room would take the remaining space
-    /// away from other writers while it lasts.
+    /// Fails if there is no room for a segment of this length. An attempt without room would take
+    /// the remaining space away from other writers while it lasts.
     pub(super) fn expect_room_for(&self, bytes: u64) -> std::io::Result<()> {
         match self.disk.available(&self.directory) {
             Ok(available) if available < bytes => {
@@ -169,8 +170,9 @@ impl Space {
         state.demanded.unwrap_or(computed)
     }
 
-    /// Updates `is_low`, with hysteresis: space becomes low below the mark, and stops being low once there is room for
-    /// another segment above the mark. So a segment that is created or removed does not toggle it.
+    /// Updates `is_low`, with hysteresis: space becomes low below the mark, and stops being low
+    /// once there is room for another segment above the mark. So a segment that is created or
+    /// removed does not toggle it.
     fn update_is_low(&self, state: &State) {
         let (was_low, mark) = (self.is_low(), self.mark(state));
         let enough = if was_low { mark.saturating_add(self.segment_bytes) } else { mark };

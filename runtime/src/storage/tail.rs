@@ -1,25 +1,30 @@
 //! Classification of the log's end: clean, torn or damaged.
 //!
-//! Reading stops at the first offset of a segment that has no sound frame. This module decides what is there. Recovery
-//! may cut off only what a crash in the middle of the last write can have left. All other content is damage, because
-//! behind it there are, or were, writes that this node has acknowledged.
+//! Reading stops at the first offset of a segment that has no sound frame. This module decides what
+//! is there. Recovery may cut off only what a crash in the middle of the last write can have left.
+//! All other content is damage, because behind it there are, or were, writes that this node has
+//! acknowledged.
 //!
 //! The decision rests on four guarantees of the writer:
 //!
-//! - A segment is zero before it is written to, and a frame is written only once the frame before it is synced. So
-//!   **only the last frame of the log can be torn**, and its unwritten part is zero.
-//! - A crash leaves of a write either a prefix of its bytes, or any selection of the sectors that it touches. A crash
-//!   does not shorten the file: a segment has its full size, durably, before it gets its name.
-//! - In an intact frame the first byte, the last byte and every full sector differ from zero by more than one bit. So no
-//!   single flipped bit makes an intact frame look torn.
-//! - A frame that was synced has *evidence* in another place (see the evidence module). The frame that the evidence names
-//!   was acknowledged: if it is not there, it is neither torn nor unwritten, but lost.
+//! - A segment is zero before it is written to, and a frame is written only once the frame before
+//!   it is synced. So **only the last frame of the log can be torn**, and its unwritten part is
+//!   zero.
+//! - A crash leaves of a write either a prefix of its bytes, or any selection of the sectors that
+//!   it touches. A crash does not shorten the file: a segment has its full size, durably, before it
+//!   gets its name.
+//! - In an intact frame the first byte, the last byte and every full sector differ from zero by
+//!   more than one bit. So no single flipped bit makes an intact frame look torn.
+//! - A frame that was synced has *evidence* in another place (see the evidence module). The frame
+//!   that the evidence names was acknowledged: if it is not there, it is neither torn nor
+//!   unwritten, but lost.
 //!
-//! Two limits are unavoidable. If a disk turns a sector of the very last frame, or all of the frame, back to zeros
-//! *after* it was synced, and the frame's evidence is not durable because the power failed before the next sync, the
-//! result is indistinguishable from a write that was torn or never begun. And a bit that flips in the zeros behind the
-//! log, from the next sector on, looks like the remains of a frame whose first sector is missing: it is cut, and nothing
-//! is lost. A bit that flips closer to the log's end cannot be the remains of a frame, and is refused.
+//! Two limits are unavoidable. If a disk turns a sector of the very last frame, or all of the
+//! frame, back to zeros *after* it was synced, and the frame's evidence is not durable because the
+//! power failed before the next sync, the result is indistinguishable from a write that was torn or
+//! never begun. And a bit that flips in the zeros behind the log, from the next sector on, looks
+//! like the remains of a frame whose first sector is missing: it is cut, and nothing is lost. A bit
+//! that flips closer to the log's end cannot be the remains of a frame, and is refused.
 
 use super::frame::{self, Flaw, HEADER, MAGIC, SEQUENCE_AT, Sequence};
 use super::mask::SECTOR;
@@ -36,21 +41,20 @@ pub(super) enum Tail {
 }
 
 impl Tail {
-    /// Takes evidence into account: if it shows that frames are `lost`, any end is damage. `lost` describes them.
+    /// Takes evidence into account: if it shows that frames are `lost`, any end is damage. `lost`
+    /// describes them.
     pub(super) fn with_evidence(self, lost: Option<String>) -> Tail {
         let Some(lost) = lost else { return self };
         match self {
             Tail::Clean => Tail::Damaged(format!("from here on there are only zeros, but {lost}")),
-            Tail::Torn(_) => {
-                Tail::Damaged(format!("the content from here on looks like a torn write, but {lost}"))
-            }
+            Tail::Torn(_) => Tail::Damaged(format!("the content from here on looks like a torn write, but {lost}")),
             Tail::Damaged(what) => Tail::Damaged(format!("{what}; {lost}")),
         }
     }
 }
 
-/// Classifies the bytes of `segment` from `at` on, where the frame `expected` should be but `flaw` was found.
-/// `is_last` states whether this is the log's last segment.
+/// Classifies the bytes of `segment` from `at` on, where the frame `expected` should be but `flaw`
+/// was found. `is_last` states whether this is the log's last segment.
 pub(super) fn classify(segment: &[u8], at: usize, expected: Sequence, flaw: Flaw, is_last: bool) -> Tail {
     let Some(last) = segment[at..].iter().rposition(|byte| *byte != 0) else { return Tail::Clean };
     let written = last + 1;
@@ -84,7 +88,8 @@ fn later_frame(segment: &[u8], at: usize, expected: Sequence) -> Option<(usize, 
     headers.find(|(_, sequence)| *sequence > expected)
 }
 
-/// Whether the frame at `at`, whose header is valid, was written only in part: its trailer or a sector is zero.
+/// Whether the frame at `at`, whose header is valid, was written only in part: its trailer or a
+/// sector is zero.
 fn content_is_torn(segment: &[u8], at: usize, frame_end: usize) -> bool {
     let mut from = at;
     while from < frame_end {
@@ -97,8 +102,8 @@ fn content_is_torn(segment: &[u8], at: usize, frame_end: usize) -> bool {
     segment[frame_end - 1] == 0
 }
 
-/// Whether the content at `at` can be a frame whose header was written only in part. `end` is behind the last byte that
-/// is not zero.
+/// Whether the content at `at` can be a frame whose header was written only in part. `end` is
+/// behind the last byte that is not zero.
 fn header_is_torn(segment: &[u8], at: usize, end: usize, expected: Sequence) -> bool {
     if at + HEADER >= segment.len() {
         return false; // A frame does not fit here.
@@ -150,8 +155,8 @@ mod tests {
 
     const LAST: Sequence = Sequence(3);
 
-    /// A segment's bytes: frame 2 at the beginning, frame 3 right behind it at `at`, then zeros. The payloads are
-    /// zeros, the worst case.
+    /// A segment's bytes: frame 2 at the beginning, frame 3 right behind it at `at`, then zeros.
+    /// The payloads are zeros, the worst case.
     fn segment(at: usize, last_payload: usize) -> (Vec<u8>, usize) {
         let mut buffer = FrameBuffer::default();
         let mut segment = Vec::new();
@@ -166,7 +171,8 @@ mod tests {
         (segment, end)
     }
 
-    /// Offsets for the last frame: all those at which its header crosses into another sector, and some others.
+    /// Offsets for the last frame: all those at which its header crosses into another sector, and
+    /// some others.
     fn offsets() -> impl Iterator<Item = usize> {
         (SECTOR..2 * SECTOR).filter(|at| at % 37 == 0 || at % SECTOR > SECTOR - 33 || at % SECTOR < 2)
     }
@@ -206,8 +212,7 @@ mod tests {
                     torn[from.max(at)..(from + SECTOR).min(end)].fill(0);
                 }
                 let tail = read_tail(&torn, at, true);
-                let fits =
-                    if selection == 0 { tail == Some(Tail::Clean) } else { matches!(tail, Some(Tail::Torn(_))) };
+                let fits = if selection == 0 { tail == Some(Tail::Clean) } else { matches!(tail, Some(Tail::Torn(_))) };
                 assert!(fits, "sectors {selection:b} of the frame at {at}: {tail:?}");
             }
         }
@@ -216,7 +221,8 @@ mod tests {
     #[test]
     fn every_flipped_bit_of_the_last_frame_is_damage() {
         for at in offsets() {
-            // Frames that end just before, at and behind a sector's end: the trailer may be alone in its sector.
+            // Frames that end just before, at and behind a sector's end: the trailer may be alone
+            // in its sector.
             let to_boundary = 2 * SECTOR - at % SECTOR - 33;
             for payload in [0, 300, to_boundary - 1, to_boundary, to_boundary + 1] {
                 let (mut segment, end) = segment(at, payload);
@@ -232,7 +238,8 @@ mod tests {
 
     #[test]
     fn damaged_frame_is_detected_by_the_frame_behind_it() {
-        // Frame 2 is the damaged one: even if only zeros are left of it, frame 3 shows that it existed.
+        // Frame 2 is the damaged one: even if only zeros are left of it, frame 3 shows that it
+        // existed.
         for at in offsets() {
             let (mut segment, _) = segment(at, 100);
             segment[..at].fill(0);

@@ -1,14 +1,16 @@
 //! The write-ahead log of the running node: one call, one write, one sync.
 //!
-//! [`Wal::write`] returns once the batch is durable, so the caller cannot continue without a sync. When it fails, the
-//! content of the disk is unknown: an operating system may report a failed sync once and then forget it, so a second
-//! attempt would prove nothing. The log therefore rejects all writes from then on, and the process must stop; the next
-//! start reads the actual content of the disk.
+//! [`Wal::write`] returns once the batch is durable, so the caller cannot continue without a sync.
+//! When it fails, the content of the disk is unknown: an operating system may report a failed sync
+//! once and then forget it, so a second attempt would prove nothing. The log therefore rejects all
+//! writes from then on, and the process must stop; the next start reads the actual content of the
+//! disk.
 //!
-//! After the sync, the log writes the frame's evidence (see the evidence module). The next sync makes it durable.
+//! After the sync, the log writes the frame's evidence (see the evidence module). The next sync
+//! makes it durable.
 //!
-//! The protocol shortens the log at its beginning ([`Persist::Compact`], [`Persist::Snapshot`]). When a new segment
-//! begins, the log removes the segments all of whose entries it has lost.
+//! The protocol shortens the log at its beginning ([`Persist::Compact`], [`Persist::Snapshot`]).
+//! When a new segment begins, the log removes the segments all of whose entries it has lost.
 
 use std::marker::PhantomData;
 use std::path::PathBuf;
@@ -61,7 +63,8 @@ struct Active {
     slots: Slots,
 }
 
-/// The write-ahead log of a node that replicates `S`. Holds the data directory and its lock for its lifetime.
+/// The write-ahead log of a node that replicates `S`. Holds the data directory and its lock for its
+/// lifetime.
 #[derive(Debug)]
 pub struct Wal<S: StateMachine> {
     active: Active,
@@ -97,11 +100,13 @@ impl<S: StateMachine> Wal<S> {
         Wal::open_with_segments_of(DEFAULT_SEGMENT_BYTES, directory, blank)
     }
 
-    /// Opens the log, reads back what is durable, and cuts off the remains of an unfinished write. `blank` is the
-    /// content of the disk at the first start; new segments are `segment_bytes` long, existing ones keep their size.
+    /// Opens the log, reads back what is durable, and cuts off the remains of an unfinished write.
+    /// `blank` is the content of the disk at the first start; new segments are `segment_bytes`
+    /// long, existing ones keep their size.
     ///
     /// # Errors
-    /// If the log is damaged, or if an operation of the operating system fails. The node must not start then.
+    /// If the log is damaged, or if an operation of the operating system fails. The node must not
+    /// start then.
     pub fn open_with_segments_of(
         segment_bytes: u64,
         mut directory: DataDir,
@@ -142,7 +147,8 @@ impl<S: StateMachine> Wal<S> {
             machine: PhantomData,
         };
         if recovered.settled {
-            // From here on the log continues behind the snapshot; the record tells the next start so.
+            // From here on the log continues behind the snapshot; the record tells the next start
+            // so.
             let snapshot = &recovered.durable.snapshot;
             let installed = Record::Installed { last: snapshot.last, stamp: snapshot.stamp, keeps: false };
             wal.append(&mut vec![installed], &mut Written::default())?;
@@ -160,8 +166,8 @@ impl<S: StateMachine> Wal<S> {
         &self.space
     }
 
-    /// Retries the preparation of the next segment if it has failed and the pause is over at `now`. To be called
-    /// periodically, whether or not anything is written.
+    /// Retries the preparation of the next segment if it has failed and the pause is over at `now`.
+    /// To be called periodically, whether or not anything is written.
     pub fn tend(&mut self, now: Instant) {
         self.preparation.tend(self.active.size - self.active.end, now);
     }
@@ -171,14 +177,16 @@ impl<S: StateMachine> Wal<S> {
         &self.directory
     }
 
-    /// Makes a batch durable as a whole: one write, one sync. The node may act on the batch (answer clients, send
-    /// messages) once this returns, and not before. A crash in the middle leaves all of the batch or nothing.
+    /// Makes a batch durable as a whole: one write, one sync. The node may act on the batch (answer
+    /// clients, send messages) once this returns, and not before. A crash in the middle leaves all
+    /// of the batch or nothing.
     ///
-    /// A snapshot in the batch is made durable separately, after the writes before it. A crash may leave a batch with
-    /// snapshots written up to one of them.
+    /// A snapshot in the batch is made durable separately, after the writes before it. A crash may
+    /// leave a batch with snapshots written up to one of them.
     ///
     /// # Errors
-    /// If the batch did not become durable, or may not have. The process must stop; every later call fails, too.
+    /// If the batch did not become durable, or may not have. The process must stop; every later
+    /// call fails, too.
     pub fn write(&mut self, batch: &[Persist<S>]) -> Result<Written, StorageError>
     where
         S: Serialize,
@@ -207,8 +215,8 @@ impl<S: StateMachine> Wal<S> {
         for write in batch {
             if let Persist::Snapshot(snapshot) = write {
                 self.append(&mut records, &mut written)?;
-                // After a crash between this and the record, the next start finds the snapshot beside the old log and
-                // finishes the installation.
+                // After a crash between this and the record, the next start finds the snapshot
+                // beside the old log and finishes the installation.
                 self.snapshots.install(snapshot)?;
             }
             records.push(Record::of(write, |position| self.summary.has(position)));
@@ -272,7 +280,8 @@ impl<S: StateMachine> Wal<S> {
         Ok(())
     }
 
-    /// Starts preparing the next segment once half of this one is used. Not earlier, because an idle node needs none.
+    /// Starts preparing the next segment once half of this one is used. Not earlier, because an
+    /// idle node needs none.
     fn prepare_ahead(&mut self) {
         if self.active.end > self.active.size / 2 {
             self.preparation.start(self.active.number.next(), self.segment_bytes);
@@ -281,8 +290,8 @@ impl<S: StateMachine> Wal<S> {
 }
 
 impl Active {
-    /// Begins a segment. Before a frame is written to it, the identity file durably counts it, and no longer counts the
-    /// segments before `first`.
+    /// Begins a segment. Before a frame is written to it, the identity file durably counts it, and
+    /// no longer counts the segments before `first`.
     fn begin(
         blank: Blank,
         header: Header,
