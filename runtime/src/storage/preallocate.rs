@@ -304,7 +304,7 @@ mod tests {
     /// Meanwhile the log continues, failed attempts leave no file on the disk, and the node reports
     /// low space.
     #[test]
-    fn a_preparation_that_fails_is_tried_again() {
+    fn failed_preparation_is_retried() {
         let directory = tempfile::tempdir().unwrap();
         let disk = Arc::new(FullDisk::default());
         let mut wal = open(&disk, directory.path());
@@ -340,7 +340,7 @@ mod tests {
     /// segment, and fails only when it needs another one. The next start finds all that was
     /// written.
     #[test]
-    fn a_prepared_segment_can_be_begun_on_a_full_disk() {
+    fn prepared_segment_needs_no_free_space() {
         let directory = tempfile::tempdir().unwrap();
         let disk = Arc::new(FullDisk::default());
         let mut wal = open(&disk, directory.path());

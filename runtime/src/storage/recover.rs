@@ -212,7 +212,7 @@ where
         }
         if start != self.replay.start() {
             let what =
-                format!("the log ends here with {}, but segment {number} goes on from {start}", self.replay.start());
+                format!("the log ends here with {}, but segment {number} continues from {start}", self.replay.start());
             return Err(StorageError::Damaged { path: path.clone(), offset, what });
         }
         Ok(())

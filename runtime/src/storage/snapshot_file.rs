@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_an_error() {
+    fn full_disk_is_an_error() {
         let (bytes, _) = file(vec![7_u8; 300]);
         for room in 0..bytes.len() {
             let mut disk = vec![0; room];

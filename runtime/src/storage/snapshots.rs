@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_two_are_kept_and_the_newest_is_read() {
+    fn newest_two_snapshots_are_kept_and_the_newest_is_read() {
         let directory = tempfile::tempdir().unwrap();
         let (snapshots, none) = open(directory.path());
         assert_eq!((none, snapshots.newest()), (None, None));

@@ -310,7 +310,7 @@ fn a_shortened_segment_is_refused_at_any_length() {
 }
 
 #[test]
-fn any_selection_of_the_last_frames_sectors_may_be_missing() {
+fn log_recovers_from_any_missing_sectors_of_the_last_frame() {
     // 40 logs whose last frame has 2 to 10 sectors; every selection of these but all.
     let mut scenes = 0;
     for seed in 0..40 {

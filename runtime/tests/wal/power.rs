@@ -90,7 +90,7 @@ impl Trial<'_> {
 
 /// A failure at every moment of several logs, and then at every moment of the next start.
 #[test]
-fn any_selection_of_the_sectors_in_flight_is_a_log() {
+fn power_failure_recovers_with_any_selection_of_sectors() {
     let mut starts = 0;
     for (seed, count, largest, segment_bytes) in [(1, 6, 100, 8192), (2, 4, 700, 8192), (3, 7, 150, 2560)] {
         let log = RecordedDisk::write(seed, count, largest, segment_bytes);
@@ -109,7 +109,7 @@ fn any_selection_of_the_sectors_in_flight_is_a_log() {
 
 /// Any byte of any write may be the last one that reached the disk.
 #[test]
-fn any_prefix_of_a_write_is_a_log() {
+fn torn_write_recovers_at_any_byte() {
     let log = RecordedDisk::write(4, 4, 300, 4608);
     let mut trial = Trial { log: &log, rng: SmallRng::seed_from_u64(4), starts: 0 };
     for (number, moment) in log.moments.iter().enumerate().filter(|(_, moment)| !moment.is_sync) {
