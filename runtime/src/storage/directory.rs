@@ -1,4 +1,4 @@
-//! The data directory: one process at a time, one node for ever.
+//! The data directory: used by one process at a time, and owned by one node for its lifetime.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,12 +9,14 @@ use super::disk::{Disk, Lock, Locking, SystemDisk};
 use super::identity::Segments;
 use super::{Identity, StorageError, files, identity, segment};
 
-/// The lock's name.
+/// The lock file's name.
 const LOCK_FILE: &str = "lock";
 
-/// A node's data directory: locked against other processes while this value lives, and known to be this node's.
+/// A node's data directory: locked against other processes for the lifetime of this value, and
+/// verified to be this node's.
 ///
-/// The log takes it over ([`Wal::open`](super::Wal::open)), so that there is never a second log in it.
+/// The log takes ownership of it ([`Wal::open`](super::Wal::open)), so that there is never a second
+/// log in it.
 #[derive(Debug)]
 pub struct DataDir {
     disk: Arc<dyn Disk>,
@@ -24,7 +26,7 @@ pub struct DataDir {
     _lock: Lock,
 }
 
-/// A data directory that this process has locked, before it is known to be this node's.
+/// A data directory that this process has locked, before it is verified to be this node's.
 #[derive(Debug)]
 pub struct LockedDir {
     disk: Arc<dyn Disk>,
@@ -37,12 +39,14 @@ impl LockedDir {
     /// Locks a directory of this machine; creates it at the first start.
     ///
     /// # Errors
-    /// If another process uses it, if it cannot be understood, or if the operating system refuses something.
+    /// If another process uses the directory, if its files cannot be parsed, or if an operation of
+    /// the operating system fails.
     pub fn open(path: impl AsRef<Path>) -> Result<LockedDir, StorageError> {
         LockedDir::open_on(SystemDisk::shared(), path)
     }
 
-    /// Locks a directory of a disk; creates it at the first start. Finishes a return that the cluster has agreed to.
+    /// Locks a directory of a disk; creates it at the first start. Finishes a return that the
+    /// cluster has agreed to.
     ///
     /// # Errors
     /// See [`LockedDir::open`].
@@ -50,7 +54,7 @@ impl LockedDir {
         let path = path.as_ref().to_owned();
         disk.create_directory(&path).map_err(StorageError::io("create the data directory", &path))?;
         let lock = lock(&*disk, &path)?;
-        // What is seen here may have been renamed by a process that died before it had made that durable.
+        // A process may have renamed files here and died before it made the names durable.
         files::sync_directory(&*disk, &path)?;
         let found = identity::read(&*disk, &path)?;
         if found.is_none() && !segment::list(&*disk, &path)?.segments.is_empty() {
@@ -61,39 +65,40 @@ impl LockedDir {
         Ok(directory)
     }
 
-    /// Whose it is; `None` if it is new.
+    /// The identity of the directory's owner; `None` if the directory is new.
     pub fn identity(&self) -> Option<&Identity> {
         self.found.as_ref().map(|(identity, _)| identity)
     }
 
-    /// Where it is.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// It is this one's from now on, and has no log.
+    /// Writes a new identity for the directory, with an empty log.
     pub(super) fn give_to(&mut self, identity: Identity) -> Result<(), StorageError> {
         identity::write(&*self.disk, &self.path, &identity, Segments::NONE)?;
         self.found = Some((identity, Segments::NONE));
         Ok(())
     }
 
-    /// The disk that it is on.
+    /// The disk of the directory.
     pub(super) fn disk(&self) -> &Arc<dyn Disk> {
         &self.disk
     }
 
-    /// Takes it over: a new one for the node of this `identity`, which is written down; any other only if it is that
-    /// node's.
+    /// Claims the directory for the node of this `identity`: writes the identity to a new
+    /// directory, and verifies that of an existing one.
     ///
     /// # Errors
-    /// If it is another node's, or if the operating system refuses something.
+    /// If the directory belongs to another node, or if an operation of the operating system fails.
     pub fn claim(self, identity: &Identity) -> Result<DataDir, StorageError> {
         let LockedDir { disk, path, found, lock } = self;
         let (identity, segments) = match found {
             Some((found, segments)) => {
                 verify(&path, &found, identity)?;
-                // What it said at the first start: where the founders are now is nothing that it remembers.
+                // Keeps the identity of the first start, including the addresses that the founders
+                // had then.
                 (found, segments)
             }
             None => {
@@ -105,7 +110,7 @@ impl LockedDir {
     }
 }
 
-/// Refuses a directory that is not this node's in this cluster.
+/// Refuses a directory that belongs to another node or cluster.
 fn verify(directory: &Path, found: &Identity, expected: &Identity) -> Result<(), StorageError> {
     let path = identity::path(directory);
     if found.cluster != expected.cluster {
@@ -123,7 +128,7 @@ fn verify(directory: &Path, found: &Identity, expected: &Identity) -> Result<(),
 }
 
 impl DataDir {
-    /// Locks a directory of this machine and takes it over.
+    /// Locks a directory of this machine and claims it.
     ///
     /// # Errors
     /// See [`LockedDir::open`] and [`LockedDir::claim`].
@@ -131,22 +136,22 @@ impl DataDir {
         LockedDir::open(path)?.claim(identity)
     }
 
-    /// The disk that it is on.
+    /// The disk of the directory.
     pub fn disk(&self) -> &Arc<dyn Disk> {
         &self.disk
     }
 
-    /// Where it is.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whose it is.
+    /// The identity of the directory's owner.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Whether the log has ever been opened: there was a segment.
+    /// Whether the log has ever been opened, that is, has ever had a segment.
     pub fn has_begun(&self) -> bool {
         self.segments.last != Segments::NONE.last
     }
@@ -156,8 +161,8 @@ impl DataDir {
         self.segments
     }
 
-    /// Remembers which segments the log needs: that a new one was created, before anything is written to it; that others
-    /// are of no use, before they are removed.
+    /// Durably records which segments the log needs: a new one before anything is written to it,
+    /// and superfluous ones before they are removed.
     pub(super) fn record_segments(&mut self, segments: Segments) -> Result<(), StorageError> {
         if segments != self.segments {
             identity::write(&*self.disk, &self.path, &self.identity, segments)?;
@@ -191,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_has_one_owner() {
+    fn directory_has_one_owner() {
         let directory = tempfile::tempdir().unwrap();
         let path: PathBuf = directory.path().join("not/yet/there");
         drop(DataDir::open(&path, &identity()).unwrap());
@@ -206,7 +211,11 @@ mod tests {
         let segments = Segments { last: SegmentNumber(1), ..Segments::NONE };
         directory.record_segments(segments).unwrap();
         drop(directory);
-        assert_eq!(DataDir::open(&path, &identity()).unwrap().identity(), &identity(), "it is what it was at first");
+        assert_eq!(
+            DataDir::open(&path, &identity()).unwrap().identity(),
+            &identity(),
+            "the identity of the first start"
+        );
         identity::write(&SystemDisk, &path, &identity(), Segments::NONE).unwrap();
 
         let file = path.join("identity.json");

@@ -1,11 +1,12 @@
-//! What the storage asks of a disk, and the disk that an operating system gives.
+//! The interface of the storage to a disk, and its implementation by the operating system.
 //!
-//! Everything in this module that touches a file does it through a [`Disk`], so that all of it (writing, rotating,
-//! cutting, refusing) also runs on a disk that loses what was not synced, tears writes and lies, in a simulation. The
-//! server has [`SystemDisk`]. A disk decides nothing: what is written where, in which order, and what is synced when, its
-//! callers say.
+//! The storage accesses files only through a [`Disk`], so that all of it (writing, rotating,
+//! cutting, refusing) also runs in a simulation, on a disk that loses unsynced content, tears
+//! writes and returns wrong content. The server uses [`SystemDisk`]. A disk decides nothing: its
+//! callers determine what is written where, in which order, and what is synced when.
 //!
-//! Two things are durable separately: the content of a file once the file is synced, its name once the directory is.
+//! The content of a file becomes durable once the file is synced; its name becomes durable once the
+//! directory is synced.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -16,111 +17,114 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-/// A disk.
+/// A disk: files, directories, locks, free space, and threads for background work.
 pub trait Disk: fmt::Debug + Send + Sync {
-    /// Creates a directory and whatever is missing above it, durably.
+    /// Creates a directory and its missing parents, durably.
     ///
     /// # Errors
-    /// What the system says.
+    /// The operating system's error.
     fn create_directory(&self, path: &Path) -> io::Result<()>;
 
     /// The names in a directory, in any order.
     ///
     /// # Errors
-    /// What the system says.
+    /// The operating system's error.
     fn list(&self, directory: &Path) -> io::Result<Vec<OsString>>;
 
     /// Makes a directory's names durable.
     ///
     /// # Errors
-    /// If they may not be.
+    /// If the names may not be durable.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
 
     /// Opens a file.
     ///
     /// # Errors
-    /// What the system says; [`io::ErrorKind::NotFound`] if there is no such file, and there should be.
+    /// The operating system's error; [`io::ErrorKind::NotFound`] if there is no such file, and
+    /// there should be.
     fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>>;
 
-    /// Reads the whole of a file.
+    /// Reads a whole file.
     ///
     /// # Errors
-    /// What the system says; [`io::ErrorKind::NotFound`] if there is no such file.
+    /// The operating system's error; [`io::ErrorKind::NotFound`] if there is no such file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
 
-    /// Gives a file another name, in the same directory. Whatever had that name is gone.
+    /// Renames a file within its directory. Replaces an existing file of that name.
     ///
     /// # Errors
-    /// What the system says.
+    /// The operating system's error.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file's name.
     ///
     /// # Errors
-    /// What the system says.
+    /// The operating system's error.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Locks a file against other processes until the lock is dropped, and creates it if need be.
+    /// Locks a file against other processes until the lock is dropped; creates the file if
+    /// necessary.
     ///
     /// # Errors
-    /// What the system says.
+    /// The operating system's error.
     fn lock(&self, path: &Path) -> io::Result<Locking>;
 
-    /// How many bytes this process may still allocate on the file system of a directory.
+    /// Number of bytes that this process may still allocate on the file system of a directory.
     ///
     /// # Errors
-    /// What the system says.
+    /// The operating system's error.
     fn available(&self, directory: &Path) -> io::Result<u64>;
 
-    /// Has work done beside the caller. It concerns this disk only, and is over when [`Beside::join`] returns.
+    /// Runs work in the background. The work uses this disk only, and has ended when
+    /// [`Beside::join`] returns.
     ///
     /// # Errors
-    /// If nobody can be found to do it.
+    /// If no thread can be started.
     fn beside(&self, name: &'static str, work: Box<dyn FnOnce() + Send>) -> io::Result<Beside>;
 }
 
 /// An open file.
 pub trait DiskFile: fmt::Debug + Send + Sync {
-    /// Reads from `offset` on; says how much. 0 at the file's end.
+    /// Reads from `offset` on; returns the number of bytes read, which is 0 at the file's end.
     ///
     /// # Errors
-    /// What the system says.
+    /// The operating system's error.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Writes all of it. The file grows if need be.
+    /// Writes all of `bytes` at `offset`. The file grows if necessary.
     ///
     /// # Errors
-    /// What the system says. Some of it may have been written.
+    /// The operating system's error. A part of the bytes may have been written.
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// How long the file is.
+    /// Length of the file, in bytes.
     ///
     /// # Errors
-    /// What the system says.
+    /// The operating system's error.
     fn length(&self) -> io::Result<u64>;
 
-    /// Makes it so long.
+    /// Truncates or extends the file to this length, in bytes.
     ///
     /// # Errors
-    /// What the system says.
+    /// The operating system's error.
     fn set_length(&self, bytes: u64) -> io::Result<()>;
 
     /// Makes the content durable.
     ///
     /// # Errors
-    /// If it may not be. Asking again would not tell.
+    /// If the content may not be durable. A retry would not reveal whether it is.
     fn sync_data(&self) -> io::Result<()>;
 
-    /// Makes the content durable, and all that the system knows of the file beside it.
+    /// Makes the content and the file's metadata durable.
     ///
     /// # Errors
-    /// If it may not be. Asking again would not tell.
+    /// If they may not be durable. A retry would not reveal whether they are.
     fn sync_all(&self) -> io::Result<()>;
 
-    /// Fills `bytes` with what stands from `offset` on.
+    /// Fills `bytes` with the content from `offset` on.
     ///
     /// # Errors
-    /// What the system says; [`io::ErrorKind::UnexpectedEof`] if the file ends before.
+    /// The operating system's error; [`io::ErrorKind::UnexpectedEof`] if the file ends before.
     fn read_exact_at(&self, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
         while !bytes.is_empty() {
             let read = self.read_at(bytes, offset)?;
@@ -134,35 +138,35 @@ pub trait DiskFile: fmt::Debug + Send + Sync {
     }
 }
 
-/// What a file is opened for.
+/// The purpose for which a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// To be read.
+    /// Reading.
     Read,
-    /// To be written to; it exists.
+    /// Writing to an existing file.
     Write,
-    /// To be written from its beginning; nothing is left of what had its name.
+    /// Writing to a new file; truncates an existing file of that name.
     Create,
-    /// To be read, and written on where it ends; created if need be.
+    /// Reading and writing, without truncation; creates the file if necessary.
     Continue,
 }
 
-/// What came of an attempt to lock a file.
+/// Result of an attempt to lock a file.
 #[derive(Debug)]
 pub enum Locking {
-    /// It is locked as long as this lives.
+    /// The file is locked for the lifetime of this value.
     Locked(Lock),
-    /// Another process has it; its number, if it left that.
+    /// Another process holds the lock; its process ID, if the file holds it.
     Taken(Option<u32>),
 }
 
-/// Something that is locked until this is dropped.
+/// A lock that is held until this value is dropped.
 pub struct Lock {
     _guard: Box<dyn Send + Sync>,
 }
 
 impl Lock {
-    /// What unlocks when it is dropped.
+    /// Wraps a guard that unlocks when it is dropped.
     pub fn new(guard: impl Send + Sync + 'static) -> Lock {
         Lock { _guard: Box::new(guard) }
     }
@@ -174,17 +178,17 @@ impl fmt::Debug for Lock {
     }
 }
 
-/// Work that is done beside the caller. Dropping it waits for the end.
+/// Background work. Dropping it waits for the end of the work.
 #[derive(Debug, Default)]
 pub struct Beside(Option<JoinHandle<()>>);
 
 impl Beside {
-    /// Work that is over.
+    /// Work that has already ended.
     pub fn done() -> Beside {
         Beside(None)
     }
 
-    /// Waits for the end of the work. A panic in it is a bug of ours, and goes on here.
+    /// Waits for the end of the work, and resumes its panic, if it panicked.
     pub fn join(mut self) {
         if let Some(thread) = self.0.take() {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -195,7 +199,7 @@ impl Beside {
 impl Drop for Beside {
     fn drop(&mut self) {
         if let Some(thread) = self.0.take() {
-            // Nobody wants to know any more what came of it.
+            // A panic of the work is ignored: its result is no longer needed.
             let _ = thread.join();
         }
     }
@@ -206,7 +210,7 @@ impl Drop for Beside {
 pub struct SystemDisk;
 
 impl SystemDisk {
-    /// As the storage takes it.
+    /// The system's disk as a shared trait object, the form that the storage expects.
     pub fn shared() -> Arc<dyn Disk> {
         Arc::new(SystemDisk)
     }
@@ -261,7 +265,8 @@ impl Disk for SystemDisk {
             }
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        // The process ID only helps the reader of an error message; a full disk must not keep a node from starting.
+        // The process ID only helps the reader of an error message; a full disk must not keep a
+        // node from starting.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
         Ok(Locking::Locked(Lock::new(file)))
     }

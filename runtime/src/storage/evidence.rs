@@ -1,39 +1,44 @@
-//! Evidence of the log's end: in another place of the segment, which frame was the newest that is known to be synced.
+//! Evidence of the log's end: each segment names, apart from the frames, the newest frame known to
+//! be synced.
 //!
-//! A frame proves itself, but its absence proves nothing: where the last frames are zeros, or the file was put back to
-//! what it held a while ago, the frames that remain look like the log of a node that never wrote more. So each segment
-//! has two *evidence slots* between its header and its frames, one sector each:
+//! A frame's checksums prove its presence, but nothing in the frames proves an absence: if the last
+//! frames are zeros, or the file was put back to earlier content, the remaining frames look like
+//! the log of a node that never wrote more. So each segment has two *evidence slots* between its
+//! header and its frames, one sector each:
 //!
 //! ```text
 //! magic "PLSYNCED" | the segment header's checksum u32 | frame's number u64 | its offset u64 | its end u64
 //! | its header (29 bytes) | zeros | CRC-32C at 508
 //! ```
 //!
-//! The slot of frame N is written after the sync of frame N has succeeded, and before [`Wal::write`](super::Wal::write)
-//! returns. It becomes durable with the sync of frame N + 1: the hot path has one small write more, and no sync. Frames
-//! take the two slots in turn. A new segment has both slots filled, with the frame before its first.
+//! The log writes the slot of frame N after the sync of frame N has succeeded, and before
+//! [`Wal::write`](super::Wal::write) returns. The slot becomes durable with the sync of frame N +
+//! 1: the hot path has one small write more, and no additional sync. Frames use the two slots in
+//! turn. In a new segment both slots name the frame before its first.
 //!
-//! # What follows for a start
+//! # Consequences for a start
 //!
-//! - *A slot that names frame N proves that frame N was synced.* If the frames read end before it, frames are lost.
-//! - *A sync of frame N leaves the slot of frame N - 1 durable.* A killed process leaves the slot of the last frame in
-//!   the system's cache. After a power failure the newest slot may name the frame before the last synced one; and the
-//!   frame that was in flight may have arrived as a whole. So the newest slot is at most two frames behind.
-//! - *Only one slot is written to at a time*, and only when the other one is durable. So after a crash the older slot is
-//!   what it was before, or what it was about to become. A write that the disk tore leaves the beginning of the new slot
-//!   before the end of the old one. All else in a slot is damage.
+//! - *A slot that names frame N proves that frame N was synced.* If the frames read end before it,
+//!   frames are lost.
+//! - *A sync of frame N leaves the slot of frame N - 1 durable.* A killed process leaves the slot
+//!   of the last frame in the system's cache. After a power failure the newest slot may name the
+//!   frame before the last synced one; and the frame that was in flight may have arrived as a
+//!   whole. So the newest slot is at most two frames behind.
+//! - *Only one slot is written to at a time*, and only when the other one is durable. So after a
+//!   crash the older slot has either its old content or its new content. A torn write leaves the
+//!   beginning of the new content before the end of the old one. All else in a slot is damage.
 //!
-//! What evidence cannot show: that the last frame is missing, if its own evidence is missing, too. That is the state that
-//! a power failure leaves which comes before the frame was synced.
+//! Evidence cannot show that the last frame is missing if its own evidence is missing, too: a power
+//! failure before the sync of that frame leaves the same state.
 
 use super::frame::{HEADER, Sequence, field};
 use super::mask::SECTOR;
 
-/// How many slots a segment has.
+/// Number of slots in a segment.
 pub(super) const SLOTS: usize = 2;
-/// Where the first slot begins.
+/// Offset of the first slot.
 const SLOTS_AT: usize = SECTOR;
-/// Behind the last slot: where the frames begin.
+/// End of the last slot, and offset of the first frame.
 pub(super) const SLOTS_END: usize = SLOTS_AT + SLOTS * SECTOR;
 
 const MAGIC: [u8; 8] = *b"PLSYNCED";
@@ -50,40 +55,40 @@ pub(super) type Slot = [u8; SECTOR];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Evidence {
     pub(super) sequence: Sequence,
-    /// Where it begins in its segment.
+    /// Offset of the frame in its segment.
     pub(super) offset: u64,
-    /// Where the next frame begins.
+    /// Offset of the next frame.
     pub(super) end: u64,
-    /// Its header, which has the checksum of its payload.
+    /// The frame's header, which has the checksum of its payload.
     pub(super) header: [u8; HEADER],
 }
 
 /// The evidence slots of one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slots {
-    /// The checksum of the segment's header: no other segment's slot is valid here.
+    /// Checksum of the segment's header: a slot of another segment is not valid in this one.
     segment_sum: u32,
-    /// The segment's first frame.
+    /// Number of the segment's first frame.
     first: Sequence,
 }
 
-/// The frames of one segment that were read, up to the first place without a sound frame.
+/// The frames read from one segment, up to the first offset without a sound frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SoundFrames<'a> {
     /// The whole segment.
     pub(super) segment: &'a [u8],
-    /// Where each frame begins.
+    /// Offset of each frame.
     pub(super) starts: &'a [usize],
-    /// Where the last one ends.
+    /// End of the last frame.
     pub(super) end: usize,
 }
 
-/// Why the slots cannot be what a crash left.
+/// A state of the slots that no crash explains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Contradiction {
     /// The slot's offset in the segment.
     pub(super) offset: usize,
-    /// The sentence that says what is wrong there.
+    /// Description of the contradiction.
     pub(super) what: String,
 }
 
@@ -93,14 +98,16 @@ impl Slots {
         Slots { segment_sum: u32::from_le_bytes(field(header, SUM_AT)), first }
     }
 
-    /// Where the slot of a frame is in the file.
+    /// Offset of a frame's slot in the file.
     pub(super) fn offset(self, frame: Sequence) -> usize {
-        // The frame before the first one has both slots of a new segment. The first one takes the second.
+        // Both slots of a new segment name the frame before its first. The first frame uses the
+        // second slot.
         let turn = frame.0.wrapping_add(1).wrapping_sub(self.first.0);
         SLOTS_AT + if turn.is_multiple_of(SLOTS as u64) { 0 } else { SECTOR }
     }
 
-    /// What a slot says in a new segment: no frame of this segment is known to be synced, all before it are.
+    /// The evidence in a new segment: no frame of this segment is known to be synced, all frames
+    /// before it are.
     pub(super) fn initial(self) -> Evidence {
         let at = SLOTS_END as u64;
         Evidence { sequence: Sequence(self.first.0.saturating_sub(1)), offset: at, end: at, header: [0; HEADER] }
@@ -120,7 +127,7 @@ impl Slots {
         slot
     }
 
-    /// The evidence in the slot at `offset`, if it is valid there.
+    /// Decodes the slot at `offset`; `None` if it is not valid there.
     fn decode(self, segment: &[u8], offset: usize) -> Option<Evidence> {
         let slot = segment.get(offset..)?.first_chunk::<SECTOR>()?;
         let number = |at| u64::from_le_bytes(field(slot, at));
@@ -135,7 +142,7 @@ impl Slots {
         (belongs && self.encode(&evidence) == *slot).then_some(evidence)
     }
 
-    /// What the slot of `frame` says, going by the frames: `None` if it is not among them.
+    /// The evidence of `frame`, computed from the frames: `None` if it is not among them.
     fn expected(self, frames: SoundFrames<'_>, frame: Sequence) -> Option<Evidence> {
         if frame == self.initial().sequence {
             return Some(self.initial());
@@ -147,7 +154,7 @@ impl Slots {
         Some(Evidence { sequence: frame, offset: offset as u64, end: end as u64, header })
     }
 
-    /// The evidence of the frames behind `newest`, the oldest first.
+    /// The evidence of the frames behind `newest`, oldest first.
     pub(super) fn after(self, frames: SoundFrames<'_>, newest: Sequence) -> impl Iterator<Item = Evidence> {
         let mut last = newest;
         std::iter::from_fn(move || {
@@ -156,10 +163,12 @@ impl Slots {
         })
     }
 
-    /// The newest evidence, if the slots agree with each other and with the frames. That it names a frame behind the last
-    /// one of `frames` is no contradiction: see [`Evidence::lost_from`].
+    /// The newest evidence, if the slots agree with each other and with the frames. Evidence of a
+    /// frame behind the last one of `frames` is no contradiction here: [`Evidence::lost_from`]
+    /// reports it.
     ///
-    /// `is_last` tells whether this is the log's last segment. In all others every frame was synced.
+    /// `is_last` states whether this is the log's last segment. In all others every frame was
+    /// synced.
     pub(super) fn newest(self, frames: SoundFrames<'_>, is_last: bool) -> Result<Evidence, Contradiction> {
         let slots: [usize; SLOTS] = std::array::from_fn(|slot| SLOTS_AT + slot * SECTOR);
         let valid = slots.iter().filter_map(|&offset| self.decode(frames.segment, offset));
@@ -184,37 +193,39 @@ impl Slots {
         Ok(newest)
     }
 
-    /// Checks the slot that the evidence of frame `newest` is not in. That frame is one of `frames`.
+    /// Checks the slot that does not hold the evidence of frame `newest`, which is one of `frames`.
     fn check_older(self, frames: SoundFrames<'_>, newest: Sequence) -> Result<(), Contradiction> {
         let next = newest.next();
         let offset = self.offset(next);
         let older = Sequence(newest.0.saturating_sub(1)).max(self.initial().sequence);
-        let old = self.expected(frames, older).expect("a frame before one that was read was read, too");
+        let old = self.expected(frames, older).expect("the frames before `newest` were read, too");
         let old = self.encode(&old);
         let found = &frames.segment[offset..offset + SECTOR];
         if *found == old {
             return Ok(());
         }
-        // The slot was being written when the process or the machine ended. Then the next frame was synced.
+        // The slot was being written when the process or the machine stopped. So the next frame was
+        // synced.
         let new = self.expected(frames, next).map(|evidence| self.encode(&evidence));
         if new.is_some_and(|new| is_torn(found, &new, &old)) {
             return Ok(());
         }
         let what = match self.decode(frames.segment, offset) {
             Some(evidence) => format!("evidence of frame {older} belongs here, not of frame {}", evidence.sequence),
-            None => "this evidence slot cannot be read, and not in the way of a write cut off by a crash".to_owned(),
+            None => "this evidence slot cannot be read, and its content is not that of a torn write".to_owned(),
         };
         Err(contradicts(offset, what))
     }
 }
 
 impl Evidence {
-    /// Of a frame with these bytes.
+    /// Evidence of the frame with these bytes.
     pub(super) fn of(frame: &[u8], sequence: Sequence, offset: u64) -> Evidence {
         Evidence { sequence, offset, end: offset + frame.len() as u64, header: field(frame, 0) }
     }
 
-    /// What is lost if the frames end before the frame `next`: `None` if nothing is known to be.
+    /// Describes the frames that are lost if the frames end before frame `next`: `None` if none is
+    /// known to be lost. `slot` is the offset of this evidence.
     pub(super) fn lost_from(&self, next: Sequence, slot: usize) -> Option<String> {
         let lost = self.sequence.0.checked_sub(next.0)? + 1;
         let Evidence { sequence, end, .. } = self;
@@ -231,7 +242,7 @@ fn contradicts(offset: usize, what: String) -> Contradiction {
     Contradiction { offset, what }
 }
 
-/// Whether `slot` begins like `new` and goes on like `old`.
+/// Whether `slot` begins like `new` and continues like `old`.
 fn is_torn(slot: &[u8], new: &Slot, old: &Slot) -> bool {
     let written = slot.iter().zip(new).take_while(|(found, new)| found == new).count();
     slot[written..] == old[written..]
@@ -248,7 +259,8 @@ mod tests {
         Slots { segment_sum: 0x0403_0201, first: FIRST }
     }
 
-    /// A segment with so many frames whose slots were never written to, and where the frames begin and end.
+    /// A segment with this number of frames and initial slots; the frames' offsets; the end of the
+    /// last one.
     fn segment(frames: u64) -> (Vec<u8>, Vec<usize>, usize) {
         let mut buffer = FrameBuffer::default();
         let mut segment = vec![0; SLOTS_END];
@@ -270,7 +282,7 @@ mod tests {
         segment[at..at + SECTOR].copy_from_slice(slot);
     }
 
-    /// Gives the segment the evidence that its first `count` frames leave.
+    /// Writes the evidence of the first `count` frames to the slots.
     fn with_evidence(segment: &[u8], starts: &[usize], end: usize, count: u64) -> Vec<u8> {
         let mut with = segment.to_vec();
         let before = Sequence(FIRST.0 - 1);
@@ -282,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn evidence_may_be_two_frames_behind_and_one_where_the_log_goes_on() {
+    fn evidence_lags_two_frames_in_the_last_segment_and_one_before_it() {
         for count in 0..6 {
             let (blank, starts, end) = segment(count);
             for known in 0..=count {
@@ -301,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn evidence_of_frames_that_cannot_be_read_says_how_many_are_lost() {
+    fn evidence_of_missing_frames_reports_their_number() {
         let (blank, starts, end) = segment(5);
         let segment = with_evidence(&blank, &starts, end, 5);
         for kept in 0..5 {
@@ -316,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn no_flipped_bit_leaves_a_slot_valid() {
+    fn every_flipped_bit_invalidates_a_slot() {
         let (blank, starts, end) = segment(3);
         let mut segment = with_evidence(&blank, &starts, end, 3);
         let mut hidden = 0;
@@ -324,7 +336,8 @@ mod tests {
             segment[bit / 8] ^= 1 << (bit % 8);
             let offset = bit / 8 / SECTOR * SECTOR;
             assert_eq!(slots().decode(&segment, offset), None, "bit {bit}");
-            // The newest slot's last byte may become what it was.
+            // The flipped bit may restore the old last byte of the newest slot: then the slot looks
+            // torn.
             hidden +=
                 usize::from(slots().newest(SoundFrames { segment: &segment, starts: &starts, end }, true).is_ok());
             segment[bit / 8] ^= 1 << (bit % 8);
@@ -333,10 +346,10 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_other_than_the_synced_one_is_noticed() {
+    fn frame_other_than_the_synced_one_is_detected() {
         let (blank, starts, end) = segment(3);
         let mut segment = with_evidence(&blank, &starts, end, 3);
-        // Its length and its place are the same.
+        // Its length and its offset are the same.
         let mut buffer = FrameBuffer::default();
         buffer.fill(&vec![8_u8; 20].as_slice()).unwrap();
         let other = buffer.seal(Sequence(FIRST.0 + 2), KIND_BATCH, starts[2] as u64);

@@ -1,4 +1,4 @@
-//! A file that fails, and a disk that is full.
+//! Test doubles: a file that fails, and a disk that is full.
 
 use std::ffi::OsString;
 use std::io;
@@ -8,18 +8,19 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::{Access, Beside, Disk, DiskFile, Locking, SystemDisk};
 
-/// A file of a disk that fails once: at the write or the sync with number `at`. Works again afterwards, as disks do.
+/// A file that fails once, at the write or sync with number `at`, and works again afterwards, as
+/// disks do.
 #[derive(Debug)]
 pub(crate) struct FailsOnce {
     file: Box<dyn DiskFile>,
     calls: Arc<AtomicU32>,
     at: u32,
-    /// How much of a failed write gets through nevertheless.
+    /// Number of bytes of the failed write that are written nevertheless.
     through: usize,
 }
 
 impl FailsOnce {
-    /// That file instead of this one; and how often it is written to or synced.
+    /// Wraps a file; also returns the counter of its writes and syncs.
     pub(crate) fn at(at: u32, through: usize, file: Box<dyn DiskFile>) -> (Box<dyn DiskFile>, Arc<AtomicU32>) {
         let calls = Arc::new(AtomicU32::new(0));
         (Box::new(FailsOnce { file, calls: Arc::clone(&calls), at, through }), calls)
@@ -60,14 +61,15 @@ impl DiskFile for FailsOnce {
     }
 }
 
-/// The system's disk, which can be made to look full: then no file grows. It does not say so beforehand.
+/// The system's disk, with a switch that makes it full: then no file can grow, although `available`
+/// still reports space.
 #[derive(Debug, Default)]
 pub(crate) struct FullDisk {
     pub(crate) is_full: Arc<AtomicBool>,
 }
 
 impl FullDisk {
-    /// What it says is free.
+    /// Free space that `available` reports, in bytes.
     pub(crate) const FREE: u64 = 1 << 40;
 }
 

@@ -1,16 +1,17 @@
-//! The things that make a change of a directory durable, each done one way.
+//! Durable changes of a directory: publishing a file, replacing a file.
 //!
-//! A file's content and its name are durable separately: the content once the file is synced, the name once its
-//! directory is. So a file that must be whole whenever it has its name is written under another name first
-//! (`….tmp`), synced, renamed, and then its directory is synced. A `.tmp` that a crash left behind means nothing.
+//! A file's content and its name become durable separately: the content once the file is synced,
+//! the name once its directory is. So a file that must be whole whenever it has its name is written
+//! under a temporary name first (`….tmp`), synced, renamed, and then its directory is synced. A
+//! start ignores a `.tmp` that a crash left behind.
 
 use std::path::{Path, PathBuf};
 
 use super::StorageError;
 use super::disk::{Access, Disk};
 
-/// The name under which a file is prepared.
-pub(super) fn aside(path: &Path) -> PathBuf {
+/// The temporary name under which a file is written before it is published.
+pub(super) fn temporary_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".tmp");
     PathBuf::from(name)
@@ -21,17 +22,17 @@ pub(super) fn sync_directory(disk: &dyn Disk, path: &Path) -> Result<(), Storage
     disk.sync_directory(path).map_err(StorageError::write("sync", path))
 }
 
-/// Gives the file prepared aside its name, durably. Its content must be synced.
+/// Renames the temporary file to `path`, durably. Its content must be synced.
 pub(super) fn publish(disk: &dyn Disk, path: &Path, directory: &Path) -> Result<(), StorageError> {
-    disk.rename(&aside(path), path).map_err(StorageError::write("rename a file to", path))?;
+    disk.rename(&temporary_path(path), path).map_err(StorageError::write("rename a file to", path))?;
     sync_directory(disk, directory)
 }
 
-/// Replaces a small file as a whole: after a crash it is the old one or the new one. It takes no new space on the disk
-/// if there is a [reserve](preallocate) for it.
+/// Replaces a small file as a whole: after a crash it has either the old content or the new. It
+/// takes no new space on the disk if space was [allocated](preallocate) for it.
 pub(crate) fn replace(disk: &dyn Disk, path: &Path, directory: &Path, content: &[u8]) -> Result<(), StorageError> {
-    let temporary = aside(path);
-    // Not truncated first: what is allocated to it is written again.
+    let temporary = temporary_path(path);
+    // Not truncated first, so that its allocated blocks are reused.
     let file = disk.open(&temporary, Access::Continue).map_err(StorageError::write("create", &temporary))?;
     file.write_all_at(content, 0).map_err(StorageError::write("write to", &temporary))?;
     file.set_length(content.len() as u64).map_err(StorageError::write("cut", &temporary))?;
@@ -41,11 +42,12 @@ pub(crate) fn replace(disk: &dyn Disk, path: &Path, directory: &Path, content: &
 
 /// Allocates space for the next [`replace`] of a file, so that a full disk does not make it fail.
 pub(super) fn preallocate(disk: &dyn Disk, path: &Path) -> Result<(), StorageError> {
-    let temporary = aside(path);
+    let temporary = temporary_path(path);
     let file = disk.open(&temporary, Access::Continue).map_err(StorageError::write("create", &temporary))?;
     file.write_all_at(&[0; RESERVE], 0).map_err(StorageError::write("write zeros to", &temporary))?;
     file.sync_all().map_err(StorageError::write("sync", &temporary))
 }
 
-/// How much is allocated for a small file, in bytes: two blocks, more than an identity with a hundred founders takes.
+/// Space allocated for a small file, in bytes: two blocks, more than an identity with a hundred
+/// founders takes.
 const RESERVE: usize = 8192;

@@ -1,4 +1,4 @@
-//! One frame: what one write puts into a segment.
+//! One frame: the unit that one write appends to a segment.
 //!
 //! ```text
 //! magic "PLFR" | payload length u32 | sequence u64 | kind u8 | salt u32
@@ -7,9 +7,10 @@
 //! trailer: 0xA5
 //! ```
 //!
-//! Numbers are little-endian; the payload's checksum is that of the masked bytes. What makes a torn frame
-//! recognizable is what an intact one guarantees: its first byte and its last are not zero, nor is any full sector of
-//! it, and each by more than one bit. [`FrameBuffer::seal`] is the only place that makes frames, and sees to it.
+//! Numbers are little-endian; the payload's checksum is that of the masked bytes. A torn frame is
+//! recognizable because of what an intact frame guarantees: its first byte, its last byte and every
+//! full sector of it differ from zero by more than one bit. [`FrameBuffer::seal`], the only
+//! function that makes frames, enforces this.
 
 use std::fmt;
 
@@ -18,7 +19,7 @@ use serde::Serialize;
 
 use super::{StorageError, mask};
 
-/// A frame's place in the sequence of all frames of the log. The first is 1; there are no gaps.
+/// A frame's number in the sequence of all frames of the log. The first is 1; there are no gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Sequence(pub(super) u64);
 
@@ -26,7 +27,7 @@ impl Sequence {
     /// The first frame of a log.
     pub(super) const FIRST: Sequence = Sequence(1);
 
-    /// The one after this one.
+    /// The next frame's number.
     pub(super) fn next(self) -> Sequence {
         Sequence(self.0 + 1)
     }
@@ -38,23 +39,24 @@ impl fmt::Display for Sequence {
     }
 }
 
-/// What a payload is.
+/// Kind of a frame whose payload is a batch of records; the only kind.
 pub(super) const KIND_BATCH: u8 = 1;
 
-/// Every byte of it has more than one bit set: a flipped bit leaves it different from bytes never written.
+/// Every byte of it has more than one bit set: a flipped bit cannot turn a byte into an unwritten
+/// zero.
 pub(super) const MAGIC: [u8; 4] = *b"PLFR";
-/// Where the header has the sequence number.
+/// Offset of the sequence number in the header, in bytes.
 pub(super) const SEQUENCE_AT: usize = 8;
 /// The header's length in bytes.
 pub(super) const HEADER: usize = 29;
 /// The last byte of every frame.
 const TRAILER: u8 = 0xA5;
-/// What a frame has besides its payload.
+/// Bytes of a frame besides its payload.
 const OVERHEAD: usize = HEADER + 1;
-/// The largest payload in bytes: recovery holds a whole segment in memory.
+/// Maximum payload length, in bytes: recovery holds a whole segment in memory.
 pub(super) const MAX_PAYLOAD: usize = 1 << 30;
 
-/// The one buffer that frames are made in, kept from write to write.
+/// The buffer in which frames are encoded, reused from write to write.
 #[derive(Debug, Default)]
 pub(super) struct FrameBuffer {
     bytes: Vec<u8>,
@@ -62,7 +64,7 @@ pub(super) struct FrameBuffer {
 }
 
 impl FrameBuffer {
-    /// Encodes a payload.
+    /// Encodes a payload and replaces the buffer's content.
     pub(super) fn fill<T: Serialize>(&mut self, value: &T) -> Result<(), StorageError> {
         self.bytes.clear();
         self.bytes.resize(HEADER, 0);
@@ -81,11 +83,12 @@ impl FrameBuffer {
         self.bytes.len()
     }
 
-    /// Makes the payload last filled in into a frame that is to be written at `offset` of its file. Once for each
-    /// [`fill`](FrameBuffer::fill).
+    /// Makes a frame, to be written at `offset` of its file, of the payload last encoded. To be
+    /// called once for each [`fill`](FrameBuffer::fill).
     pub(super) fn seal(&mut self, sequence: Sequence, kind: u8, offset: u64) -> &[u8] {
         let end = self.bytes.len() - 1;
-        // Ends: a sector can be nearly equal to the masks of one salt only, and there are more salts than sectors.
+        // Terminates: a sector can be nearly equal to the mask of one salt only, and there are more
+        // salts than sectors.
         for salt in 0.. {
             mask::apply(sequence.0, salt, &mut self.bytes[HEADER..end]);
             self.write_header(sequence, kind, salt);
@@ -112,19 +115,19 @@ impl FrameBuffer {
     }
 }
 
-/// A frame as it was read, whole and checked.
+/// A frame that was read as a whole, with its checksums verified.
 #[derive(Debug)]
 pub(super) struct Frame<'a> {
     pub(super) kind: u8,
     sequence: Sequence,
     salt: u32,
     masked: &'a [u8],
-    /// Where the next frame begins.
+    /// Offset at which the next frame begins.
     pub(super) end: usize,
 }
 
 impl Frame<'_> {
-    /// What was filled in.
+    /// The unmasked payload.
     pub(super) fn payload(&self) -> Vec<u8> {
         let mut payload = self.masked.to_vec();
         mask::apply(self.sequence.0, self.salt, &mut payload);
@@ -132,20 +135,20 @@ impl Frame<'_> {
     }
 }
 
-/// Why there is no frame where one could be.
+/// Why there is no sound frame at a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flaw {
-    /// There is no header that checks out.
+    /// There is no header with a valid checksum.
     Header,
-    /// The header is sound, but another frame's.
+    /// The header is valid, but belongs to the frame with this number.
     OutOfSequence(Sequence),
-    /// The header is sound, but claims more than the segment has.
+    /// The header is valid, but its payload length, in bytes, exceeds the segment.
     TooLong(u32),
-    /// The header is sound; the payload or the trailer is not. The frame would end here.
+    /// The header is valid; the payload or the trailer is not. The frame would end at this offset.
     Content(usize),
 }
 
-/// A header that checks out.
+/// A header with a valid checksum.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
     length: u32,
@@ -155,7 +158,7 @@ pub(super) struct Header {
     payload_sum: u32,
 }
 
-/// The header at the beginning of `bytes`, if it checks out.
+/// The header at the beginning of `bytes`, if its magic and its checksum are valid.
 pub(super) fn read_header(bytes: &[u8]) -> Option<Header> {
     let (header, _) = bytes.split_first_chunk::<HEADER>()?;
     let sum = u32::from_le_bytes(field(header, 25));
@@ -171,7 +174,7 @@ pub(super) fn read_header(bytes: &[u8]) -> Option<Header> {
     })
 }
 
-/// The frame at `at` of a segment, which must have the number `expected`.
+/// Reads the frame at offset `at` of a segment; it must have the number `expected`.
 pub(super) fn read(segment: &[u8], at: usize, expected: Sequence) -> Result<Frame<'_>, Flaw> {
     let header = segment.get(at..).and_then(read_header).ok_or(Flaw::Header)?;
     if header.sequence != expected {
@@ -189,7 +192,7 @@ pub(super) fn read(segment: &[u8], at: usize, expected: Sequence) -> Result<Fram
     }
 }
 
-/// The `N` bytes at `at`, which the caller knows to be there.
+/// The `N` bytes at `at`. Panics if `bytes` is too short.
 pub(super) fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut field = [0; N];
     field.copy_from_slice(&bytes[at..at + N]);
@@ -225,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_longer_than_its_segment_is_no_frame() {
+    fn frame_longer_than_its_segment_is_rejected() {
         let segment = segment_with(&[1; 50], Sequence(9), 0);
         let cut = &segment[..segment.len() - 701];
         assert!(matches!(read(cut, 0, Sequence(9)), Err(Flaw::TooLong(_))));
@@ -233,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_payload_that_equals_the_mask_gets_another_salt() {
-        // The payload of the worst client: masked with salt 0, it is zero throughout.
+        // The worst possible payload: masked with salt 0, it is zero throughout.
         let mut payload = vec![0; 3000];
         let prefix = {
             let mut buffer = Vec::new();

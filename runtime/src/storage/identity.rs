@@ -1,9 +1,10 @@
-//! Whose directory this is: the file `identity.json`.
+//! The identity of a data directory: the file `identity.json`.
 //!
-//! A node that takes up another node's log speaks with two voices in one cluster, and a node whose log is gone has
-//! forgotten its votes; both can elect two leaders in one term. So the first start writes down who the directory
-//! belongs to, and every later start compares. The file also says which segments the log has, so that a log whose
-//! newest file (or oldest, or every file) was removed is noticed: nothing in what remains would show it.
+//! A node that uses another node's log acts as two members of one cluster, and a node whose log is
+//! gone has forgotten its votes; both can lead to two leaders in one term. So the first start
+//! records the owner of the directory, and every later start verifies it. The file also records
+//! which segments the log has, so that the removal of its newest segment (or its oldest, or all of
+//! them) is detected: nothing in the remaining files would show it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,11 +21,11 @@ use super::{SegmentNumber, StorageError, files};
 /// The file's name.
 pub(super) const FILE_NAME: &str = "identity.json";
 
-/// The only format this program writes and reads.
+/// The only format that this program writes and reads.
 const FORMAT: u32 = 3;
 
-/// The number of a data directory, drawn at random when it is made: it tells a node from another one that was started
-/// under its number.
+/// The random number of a data directory, drawn when the directory is created: it distinguishes a
+/// node from another one that was started with the same node ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Incarnation(pub u64);
 
@@ -44,27 +45,30 @@ impl FromStr for Incarnation {
     }
 }
 
-/// What is not 16 hexadecimal digits.
+/// The text does not consist of 16 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoIncarnation;
 
-/// Who a data directory belongs to. Fixed at the first start.
+/// The owner of a data directory. Fixed at the first start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The cluster's id.
+    /// The cluster's ID.
     pub cluster: u64,
-    /// The node: the number that the operator gave it, and how often it has come back without its directory.
+    /// The node: the number that the operator gave it, and its generation (how often it has come
+    /// back without its directory).
     pub node: NodeId,
-    /// The directory's number.
+    /// The directory's incarnation.
     pub incarnation: Incarnation,
-    /// The voters with which the cluster was founded, and where they were then. Empty if the node joined it later.
+    /// The voters with which the cluster was founded, and their addresses then. Empty if the node
+    /// joined the cluster later.
     pub founders: BTreeMap<NodeId, String>,
-    /// The hash of the snapshot with which the cluster was founded, if it was.
+    /// The hash of the snapshot from which the cluster was founded, if any.
     pub restored: Option<String>,
 }
 
 impl Identity {
-    /// Of a node that no other one is needed to tell from: the only founder of its cluster. For tests and tools.
+    /// Identity of a node that is the only founder of its cluster, with incarnation 0. For tests
+    /// and tools.
     pub fn of(cluster: u64, node: NodeId) -> Identity {
         let founders = BTreeMap::from([(node, String::new())]);
         Identity { cluster, node, incarnation: Incarnation(0), founders, restored: None }
@@ -89,29 +93,30 @@ struct Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Segments {
-    /// What stood in those before this one, a snapshot includes. They are removed, or about to be.
+    /// First segment that the log needs. A snapshot includes the entries of the segments before it,
+    /// which are removed or about to be.
     pub(super) first: SegmentNumber,
-    /// Segments up to this one have been created; 0 before the first.
+    /// Last segment created; 0 if there is none yet.
     pub(super) last: SegmentNumber,
 }
 
 impl Segments {
-    /// Those of a log that was never written to.
+    /// The segments of a log that was never opened.
     pub(super) const NONE: Segments = Segments { first: SegmentNumber::FIRST, last: SegmentNumber::NONE };
 }
 
-/// Just enough to tell the format of a file, whatever else is in it.
+/// The format number of a file; all other fields are ignored.
 #[derive(Deserialize)]
 pub(crate) struct Versioned {
     pub(crate) format: u32,
 }
 
-/// Where the file is.
+/// Path of the file.
 pub(super) fn path(directory: &Path) -> PathBuf {
     directory.join(FILE_NAME)
 }
 
-/// Reads the directory's identity and which segments its log has. `None` if there is no such file.
+/// Reads the directory's identity and the segments of its log. `None` if there is no such file.
 pub(super) fn read(disk: &dyn Disk, directory: &Path) -> Result<Option<(Identity, Segments)>, StorageError> {
     let path = path(directory);
     let bytes = match disk.read(&path) {

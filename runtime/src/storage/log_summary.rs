@@ -1,11 +1,12 @@
-//! The log's outline: as much of it as its writer must know, without its entries.
+//! Summary of the log's contents: positions and terms, without the entries.
 
 use palisade_spec::raft::{Index, Log, Position, Term};
 
 use super::record::Record;
 use super::segment::Start;
 
-/// What the log has come to. Terms change rarely, so where each begins is a short list.
+/// What the log's writer must know of the log. Terms change rarely, so the list of their first
+/// indexes is short.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LogSummary {
     start: Start,
@@ -15,19 +16,19 @@ pub(super) struct LogSummary {
 }
 
 impl LogSummary {
-    /// That of a log which was read back.
+    /// Summarizes a log that was read back.
     pub(super) fn of<C>(start: Start, log: &Log<C>) -> LogSummary {
-        let mut outline = LogSummary { start, base: log.base(), terms: Vec::new() };
-        log.entries().iter().for_each(|entry| outline.push(entry.position()));
-        outline
+        let mut summary = LogSummary { start, base: log.base(), terms: Vec::new() };
+        log.entries().iter().for_each(|entry| summary.push(entry.position()));
+        summary
     }
 
-    /// What the next segment has to say of those before it.
+    /// The state of the log that the next segment must begin with.
     pub(super) fn start(&self) -> Start {
         self.start
     }
 
-    /// Entries up to this one have no place in the log any more: a snapshot includes them.
+    /// The log no longer has the entries up to this one: a snapshot includes them.
     pub(super) fn base(&self) -> Index {
         self.base.index
     }
@@ -46,8 +47,8 @@ impl LogSummary {
         if in_log { self.terms.get(at.checked_sub(1)?).map(|&(_, term)| term) } else { None }
     }
 
-    /// Follows one write.
-    pub(super) fn follow<C: Clone>(&mut self, record: &Record<'_, C>) {
+    /// Applies one write.
+    pub(super) fn apply<C: Clone>(&mut self, record: &Record<'_, C>) {
         match record {
             Record::HardState(hard) => self.start.hard = *hard,
             Record::Entries(entries) => {
@@ -80,9 +81,9 @@ impl LogSummary {
         if through <= self.base.index {
             return;
         }
-        let term = self.term_at(through).expect("what is removed is in the log");
+        let term = self.term_at(through).expect("the compacted entries are in the log");
         self.base = Position { term, index: through };
-        // The term that reaches past the new base begins behind it now, if it reaches that far.
+        // The term of the first entry behind the new base now begins at that entry.
         let keep = self.terms.partition_point(|&(first, _)| first <= through.next()).saturating_sub(1);
         self.terms.drain(..keep);
         if let Some((first, _)) = self.terms.first_mut() {
@@ -105,7 +106,7 @@ mod tests {
     use super::super::testing::Tape;
     use super::*;
 
-    /// Something that a node whose disk is `durable` could write next.
+    /// A possible next write of a node whose disk is `durable`.
     fn write(rng: &mut SmallRng, durable: &Durable<Tape>) -> Persist<Tape> {
         let (base, last) = (durable.log.base().index.0, durable.log.last());
         match rng.random_range(0..10) {
@@ -136,33 +137,33 @@ mod tests {
         }
     }
 
-    /// Goal: the outline knows of the log what the log itself would say, whatever is written.
+    /// After any sequence of writes the summary agrees with the log itself.
     #[test]
-    fn it_follows_the_log() {
+    fn summary_agrees_with_the_log() {
         let (mut kept, mut replaced) = (0, 0);
         for seed in 0..300 {
             let rng = &mut SmallRng::seed_from_u64(seed);
             let mut durable = Durable::blank(Tape, Members::default());
-            let mut outline = LogSummary::of(Start::default(), &durable.log);
+            let mut summary = LogSummary::of(Start::default(), &durable.log);
             for step in 0..60 {
                 if rng.random_bool(0.1) {
                     let through = rng.random_range(durable.snapshot.last.index.0..=durable.log.last().index.0);
                     durable.snapshot = durable.snapshot_at(Index(through));
                 }
                 let write = write(rng, &durable);
-                let record = Record::of(&write, |position| outline.has(position));
+                let record = Record::of(&write, |position| summary.has(position));
                 if let Record::Installed { last, keeps, .. } = &record {
                     assert_eq!(*keeps, durable.log.term_at(last.index) == Some(last.term), "seed {seed}, step {step}");
                     kept += u32::from(*keeps);
                     replaced += u32::from(!*keeps);
                 }
-                outline.follow(&record);
+                summary.apply(&record);
                 durable.apply(&write);
                 let start = Start { hard: durable.hard, last: durable.log.last(), stamp: durable.log.last_stamp() };
-                assert_eq!(outline, LogSummary::of(start, &durable.log), "seed {seed}, step {step}: {write:?}");
+                assert_eq!(summary, LogSummary::of(start, &durable.log), "seed {seed}, step {step}: {write:?}");
                 for index in 0..durable.log.last().index.0 + 3 {
                     let index = Index(index);
-                    assert_eq!(outline.term_at(index), durable.log.term_at(index), "seed {seed}, step {step}");
+                    assert_eq!(summary.term_at(index), durable.log.term_at(index), "seed {seed}, step {step}");
                 }
             }
         }

@@ -1,65 +1,81 @@
-//! The node's disk: a directory that is one node's for ever, and in it a log of everything the node must remember.
+//! The node's disk: a directory that belongs to one node for its lifetime, and in it a log of
+//! everything that the node must remember.
 //!
-//! The log recovers exactly to [`Durable`](palisade_spec::raft::Durable), the disk of the model. What the model may
-//! assume of its disk, this module makes true of a real one: a write that was reported done is there after any crash,
-//! a write that was not reported done is there wholly or not at all, and a disk that has lost or changed anything
-//! else is never taken for a disk that has not. In doubt the node does not start; a cluster can do without a node, but
-//! not with one that has forgotten its vote.
+//! The log recovers exactly to [`Durable`](palisade_spec::raft::Durable), the disk of the model.
+//! This module makes true of a real disk what the model assumes of its own:
+//!
+//! - a write that was reported as done is there after any crash;
+//! - a write that was not reported as done is there as a whole or not at all;
+//! - a disk that has lost or changed anything else is never taken for a sound one.
+//!
+//! In doubt the node does not start: a cluster can do without one node, but not with a node that
+//! has forgotten its vote.
 //!
 //! # The directory
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
-//! | `lock` | locked while a process uses the directory; holds its number |
-//! | `identity.json` | cluster, node, founders, the directory's own number: fixed at the first start; which segments the log has |
-//! | `peers.json` | which directories' nodes this one has met (see `peers::identity`) |
+//! | `lock` | locked while a process uses the directory; holds its process ID |
+//! | `identity.json` | cluster, node, founders, the directory's incarnation: fixed at the first start; which segments the log has |
+//! | `peers.json` | the directory incarnations of the peers that this node has met (see `peers::identity`) |
 //! | `wal-00000000000000000001.log`… | the log's segments |
 //! | `snapshot-00000000000000000700-3.snap`… | the state after entry 700, which is of term 3 |
-//! | `return.json` | this node has lost its log, and is on its way to a new identity (see `set_aside`) |
+//! | `return.json` | this node has lost its log and is about to get a new identity (see `set_aside`) |
 //! | `damaged-0-…` | the files of such a node, of its generation 0; never read |
-//! | `….tmp` | a file in the making; means nothing |
+//! | `….tmp` | an unfinished file; ignored by a start |
 //!
 //! # Why recovery is right
 //!
-//! 1. [`Wal::write`] puts a batch into one frame, and returns when it is synced. The next frame is written after
-//!    that, so only the last frame of a log can be torn. A start makes sure of the last frame that it finds: it
-//!    writes it again and syncs it before anybody acts on it. (The process that wrote it may have died between write
-//!    and sync; or its sync failed, which leaves in memory what is not on the disk.)
-//! 2. A segment is full of durable zeros before it gets its name, so what was not written of a torn frame is zero, and a
-//!    segment file that is shorter than its header says is damaged.
-//! 3. An intact frame never looks torn: its first byte and its last are not zero, and no full sector of it is (the
-//!    payload is masked to that end).
-//! 4. Frames are numbered without a gap over all segments, each segment names its first frame and what the log has come
-//!    to before it, and `identity.json` says which segments there must be. So a missing piece shows, wherever it is but
-//!    at the log's end.
-//! 5. When a frame is synced, evidence of it is written to another place of its segment, and becomes durable with the next
-//!    frame at the latest. So a log whose end is missing shows, too, unless nothing is missing but the last frame, and the
-//!    evidence of it had not become durable (see `evidence`).
-//! 6. A segment is removed only when the log has lost every entry that it had when the next segment began, and the log
-//!    loses only what a durable snapshot includes. `identity.json` ceases to count it first. So whatever a crash leaves
-//!    of a removal is of no use, and is not read.
-//! 7. A snapshot has its name only once it is whole and durable. A leader's snapshot gets its name after the writes before
-//!    it are durable, and before the log has a record of it: a crash in between leaves it beside the old log, and the
-//!    next start ends what was begun, as the model's disk does ([`Durable::settle`](palisade_spec::raft::Durable::settle)).
+//! 1. [`Wal::write`] puts a batch into one frame, and returns once the frame is synced. The next
+//!    frame is written after that, so only the last frame of a log can be torn. A start writes the
+//!    last frame that it finds again and syncs it before the node acts on it. (The process that
+//!    wrote it may have died between write and sync; or its sync failed, which leaves content in
+//!    memory that is not on the disk.)
+//! 2. A segment is full of durable zeros before it gets its name. So the unwritten part of a torn
+//!    frame is zero, and a segment file that is shorter than its header says is damaged.
+//! 3. An intact frame never looks torn: its first byte and its last byte are not zero, and no full
+//!    sector of it is zero (the payload is masked to that end).
+//! 4. Frames are numbered without a gap over all segments. Each segment names its first frame and
+//!    the state of the log before it, and `identity.json` names the segments that must exist. So a
+//!    missing piece is detected anywhere but at the log's end.
+//! 5. When a frame is synced, evidence of it is written to another place of its segment, and
+//!    becomes durable with the next frame at the latest. So a missing end of the log is detected,
+//!    too, unless only the last frame is missing and its evidence had not become durable (see
+//!    `evidence`).
+//! 6. A segment is removed only when the log has lost every entry that it had when the next segment
+//!    began, and the log loses only what a durable snapshot includes. `identity.json` ceases to
+//!    count the segment first. So the segments that an interrupted removal leaves behind are not
+//!    needed, and are not read.
+//! 7. A snapshot gets its name only once it is whole and durable. A leader's snapshot gets its name
+//!    after the writes before it are durable, and before the log has a record of it. A crash in
+//!    between leaves the snapshot beside the old log; the next start finishes the installation, as
+//!    the model's disk does ([`Durable::settle`](palisade_spec::raft::Durable::settle)).
 //!
-//! From 1, 2, 3 and 5 follows what may be cut off: the remains of one frame, at the end of the last segment, with no sound
-//! frame behind them and no evidence of them, and zero where a crash leaves zeros. All else is damage.
+//! From 1, 2, 3 and 5 follows what recovery may cut off: the remains of one frame at the end of the
+//! last segment, with no sound frame behind them, no evidence of that frame, and zeros where a
+//! crash leaves zeros. All else is damage.
 //!
-//! What cannot be noticed: damage to the last frame that looks like a torn write (or removes it), when its evidence is
-//! not durable. After a mere end of the process the evidence is there; after a power failure it is if another frame was
-//! synced since, or the system has written it back by itself. And a segment whose sectors are *all* put back to what they
-//! held at one earlier moment is a log of that moment.
+//! Undetectable: damage to the last frame that looks like a torn write (or removes the frame),
+//! while its evidence is not durable. After a process exit the evidence is there. After a power
+//! failure it is there if another frame was synced since, or if the system has written it back by
+//! itself. And a segment whose sectors are *all* put back to their content at one earlier moment is
+//! indistinguishable from the log at that moment.
 //!
 //! # Where to look
 //!
-//! `disk`: what all of it is done with. `directory` and `identity`: whose it is. `wal`: writing. `frame`, `record`,
-//! `mask`, `segment`, `evidence`: the format. `outline`: what the writer knows of the log. `prepare`, `remove`, `files`: new
-//! files, durably, and old ones; `space`: whether there is room for them. `recover`, `tail`, `replay`: reading back; torn
-//! or damaged; possible or not. `snapshots`, `snapshot_file`, `snapshot_names`: the state beside the log. `set_aside`: a
-//! directory that has lost its log becomes another member's.
+//! - `disk`: the interface to files and threads.
+//! - `directory`, `identity`: which node and cluster own the directory.
+//! - `wal`: writing.
+//! - `frame`, `record`, `mask`, `segment`, `evidence`: the format.
+//! - `log_summary`: what the writer knows of the log.
+//! - `preallocate`, `segment_gc`, `files`: creating files durably, and removing old ones; `space`:
+//!   free space.
+//! - `recover`, `tail`, `replay`: reading back; torn or damaged; possible or impossible records.
+//! - `snapshots`, `snapshot_file`, `snapshot_names`: the snapshots beside the log.
+//! - `set_aside`: a directory that has lost its log becomes another member's.
 //!
-//! Deliberately absent: retries, repair of damage, compression, encryption, reuse of old segments (their old frames
-//! would end the argument above), falling back to an older snapshot.
+//! Deliberately absent: retries, repair of damage, compression, encryption, reuse of old segments
+//! (their old frames would invalidate the argument above), falling back to an older snapshot.
 
 mod directory;
 mod disk;

@@ -1,12 +1,13 @@
-//! Making a segment: zeros first, then a header, then a name.
+//! Preallocation of segments: zeros first, then a header, then a name.
 //!
-//! The zeros are written, not only allocated: a sync of bytes that replace written ones has nothing to do but write
-//! them, while a first write to allocated space must record in the file system's journal that it is no longer empty.
-//! That takes a while, so it is done ahead, on a thread of its own, and the log only waits for it if it fills a
-//! segment faster than the disk can zero the next. Only the header has to wait: it names the first frame.
+//! The zeros are written, not only allocated: a sync of bytes that replace written ones only writes
+//! them, while a first write to allocated space must also record in the file system's journal that
+//! the space is no longer empty. Writing zeros takes a while, so a thread of its own does it ahead
+//! of time, and the log waits for it only if it fills a segment faster than the disk can zero the
+//! next. The header is written last, because it names the first frame.
 //!
-//! What is prepared makes the change of segments independent of free space: the identity, which is written anew at each
-//! change, has space of its own set aside along with the zeros.
+//! A prepared segment makes the change of segments independent of free space: the identity file,
+//! which is rewritten at each change, has its space allocated along with the zeros.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -19,15 +20,17 @@ use super::segment::{Header, SegmentNumber};
 use super::space::Space;
 use super::{Identity, StorageError, files, identity};
 
-/// The pauses between attempts to prepare a segment: doubled from the first to the last.
+/// Minimum and maximum pause between attempts to prepare a segment; the pause doubles after each
+/// failure.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
-/// How much is zeroed before it is synced: small enough that the log's own syncs need not queue behind much.
+/// Bytes zeroed between two syncs: few enough that the log's own syncs do not queue behind many.
 const CHUNK: u64 = 1 << 20;
-/// How much is written at a time. A file system may keep what one write brought in one piece of its cache (ext4 does
-/// since Linux 6.16), and then looks through all of that piece in each small write and each sync of the log within it.
+/// Bytes zeroed by one write. A file system may keep the content of one write in one piece of its
+/// cache (ext4 does since Linux 6.16), and then searches all of that piece in each small write and
+/// each sync of the log within it.
 const PAGE: usize = 4096;
 
-/// A file of durable zeros, not yet a segment.
+/// A file of durable zeros that is not a segment yet.
 #[derive(Debug)]
 pub(super) struct Blank {
     file: Box<dyn DiskFile>,
@@ -37,8 +40,8 @@ pub(super) struct Blank {
 }
 
 impl Blank {
-    /// Creates the file aside, and zeros it. What else it takes to begin a segment is allocated too. An attempt that fails
-    /// leaves nothing behind.
+    /// Creates the file under a temporary name and zeros it. Also allocates all other space that
+    /// beginning a segment takes. A failed attempt removes the file.
     pub(super) fn create(
         disk: &dyn Disk,
         directory: &Path,
@@ -46,7 +49,7 @@ impl Blank {
         size: u64,
     ) -> Result<Blank, StorageError> {
         let path = number.path(directory);
-        let temporary = files::aside(&path);
+        let temporary = files::temporary_path(&path);
         let zeroed = disk.open(&temporary, Access::Create).map_err(StorageError::write("create", &temporary));
         let zeroed = zeroed.and_then(|file| {
             zero(&*file, &temporary, 0, size)?;
@@ -56,14 +59,16 @@ impl Blank {
         match zeroed {
             Ok(file) => Ok(Blank { file, path, number, size }),
             Err(error) => {
-                // Others need the space more. The next attempt begins anew: what a failed sync has left is not to be trusted.
+                // Frees the space for other writers. The next attempt starts from scratch, because
+                // the content after a failed sync is unknown.
                 let _ = disk.remove(&temporary);
                 Err(error)
             }
         }
     }
 
-    /// Makes it the log's next segment, durably. It grows if the segment must be larger.
+    /// Makes the file the log's next segment, durably. The file grows if the segment must be
+    /// larger.
     pub(super) fn publish(
         self,
         disk: &dyn Disk,
@@ -72,7 +77,7 @@ impl Blank {
         header: &Header,
     ) -> Result<(Box<dyn DiskFile>, PathBuf), StorageError> {
         debug_assert!(self.number == header.number && self.size <= header.size, "prepared for this segment");
-        let temporary = files::aside(&self.path);
+        let temporary = files::temporary_path(&self.path);
         zero(&*self.file, &temporary, self.size, header.size)?;
         let written = self.file.write_all_at(&header.encode(identity), 0);
         written.map_err(StorageError::write("write to", &temporary))?;
@@ -99,18 +104,18 @@ pub(super) fn zero(file: &dyn DiskFile, path: &Path, from: u64, to: u64) -> Resu
     Ok(())
 }
 
-/// The next segment: not begun, in the making, or ready. Dropping it waits for the end of the work; the next start
-/// removes what came of it.
+/// The preparation of the next segment. Dropping it waits for the end of the work; the next start
+/// removes the prepared file.
 ///
-/// The log can do without it until the present segment is full. So an attempt that fails is logged and counted
-/// ([`Space`]), and made again after a pause.
+/// The log does not need the next segment until the present one is full. So a failed attempt is
+/// logged, counted ([`Space`]) and repeated after a pause.
 #[derive(Debug)]
 pub(super) struct Preparation {
     stage: Stage,
     disk: Arc<dyn Disk>,
     directory: PathBuf,
     space: Arc<Space>,
-    /// How many attempts in a row have failed.
+    /// Number of consecutive failed attempts.
     failures: u32,
 }
 
@@ -119,7 +124,7 @@ enum Stage {
     Idle,
     Making(Making),
     Ready(Blank),
-    /// To be tried again then.
+    /// The last attempt failed; the next one is due at `again`.
     Failed {
         number: SegmentNumber,
         size: u64,
@@ -141,7 +146,7 @@ impl Preparation {
         Preparation { stage: Stage::Idle, disk, directory, space, failures: 0 }
     }
 
-    /// Begins, unless it has begun already.
+    /// Starts the preparation, unless it has started already.
     pub(super) fn start(&mut self, number: SegmentNumber, size: u64) {
         if matches!(self.stage, Stage::Idle) {
             self.attempt(number, size);
@@ -158,11 +163,11 @@ impl Preparation {
                 Ok(_) => space.prepared(size),
                 Err(error) => space.not_prepared(error),
             }
-            // If the log waits for it no more, it needs it no more.
+            // The receiver is gone if the log no longer needs the segment.
             let _ = result.send(blank);
         };
         let name = "wal-prepare";
-        // Without a thread there is no result either.
+        // Without a thread, the channel closes without a result.
         let work = self.disk.beside(name, Box::new(make)).unwrap_or_else(|error| {
             self.space
                 .not_prepared(&StorageError::write("start a thread to prepare a segment in", &self.directory)(error));
@@ -171,7 +176,8 @@ impl Preparation {
         self.stage = Stage::Making(Making { work, made, number, size });
     }
 
-    /// Looks what came of it, and tries again if it is time. `left` is the room that the log has without it, in bytes.
+    /// Polls the running attempt, and retries a failed one once its pause is over. `left` is the
+    /// number of free bytes in the present segment.
     pub(super) fn tend(&mut self, left: u64, now: Instant) {
         match &mut self.stage {
             Stage::Idle | Stage::Ready(_) => {}
@@ -179,7 +185,10 @@ impl Preparation {
                 Err(mpsc::TryRecvError::Empty) => {}
                 Ok(Ok(blank)) => {
                     if self.failures > 0 {
-                        info!(attempts = self.failures + 1, "the next segment of the log could be prepared at last");
+                        info!(
+                            attempts = self.failures + 1,
+                            "the next segment of the log is prepared after failed attempts"
+                        );
                     }
                     (self.stage, self.failures) = (Stage::Ready(blank), 0);
                 }
@@ -188,7 +197,7 @@ impl Preparation {
                     self.failures = self.failures.saturating_add(1);
                     let pause = RETRY.0.saturating_mul(1 << self.failures.min(16)).min(RETRY.1);
                     self.stage = Stage::Failed { number, size, again: now + pause };
-                    self.complain(number, left, pause);
+                    self.log_failure(number, left, pause);
                 }
             },
             Stage::Failed { number, size, again } if *again <= now => {
@@ -199,8 +208,8 @@ impl Preparation {
         }
     }
 
-    /// Not every attempt has a line in the log: the first, the second, the fourth…
-    fn complain(&self, number: SegmentNumber, left: u64, pause: Duration) {
+    /// Logs the first, the second, the fourth… failed attempt; not every one.
+    fn log_failure(&self, number: SegmentNumber, left: u64, pause: Duration) {
         let attempt = self.failures;
         if attempt.is_power_of_two() {
             let (file, obstacle) = (number.path(&self.directory), self.space.view().obstacle.unwrap_or_default());
@@ -212,8 +221,8 @@ impl Preparation {
         }
     }
 
-    /// The segment, waited for if it is in the making. This is the last moment for one that could not be prepared: it is
-    /// tried once more, here and now.
+    /// Returns the prepared segment, and waits for it if the preparation is running. If there is
+    /// none, creates it now, on the calling thread.
     pub(super) fn take(&mut self, number: SegmentNumber, size: u64) -> Result<Blank, StorageError> {
         self.failures = 0;
         let blank = match std::mem::replace(&mut self.stage, Stage::Idle) {
@@ -250,9 +259,9 @@ mod tests {
         Wal::open_with_segments_of(SEGMENT, directory, Durable::blank(Tape, Members::default())).unwrap().0
     }
 
-    /// Goal: what is zeroed is zeros, and nothing else is touched, wherever it begins and ends.
+    /// For any begin and end, the range is zero afterwards and no other byte has changed.
     #[test]
-    fn zeros_are_written_from_here_to_there() {
+    fn zero_fills_exactly_the_given_range() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         let end = 2 * CHUNK + 2;
@@ -267,7 +276,7 @@ mod tests {
         }
     }
 
-    /// Writes so many small frames; `None` if one fails.
+    /// Writes this number of small frames; `None` if one fails.
     fn write(wal: &mut Wal<Tape>, frames: u64) -> Option<()> {
         for term in 1..=frames {
             wal.write(&[Persist::HardState(HardState { term: Term(term), vote: None })]).ok()?;
@@ -275,10 +284,10 @@ mod tests {
         Some(())
     }
 
-    /// How many of them fill a segment, at the most.
+    /// Maximum number of such frames in a segment.
     const FILLS: u64 = SEGMENT / 30;
 
-    /// Waits until the preparation that is under way has ended.
+    /// Waits until the running preparation has ended.
     fn settle(wal: &mut Wal<Tape>, now: Instant, failures: u64) {
         for _ in 0..10_000 {
             wal.tend(now);
@@ -291,10 +300,11 @@ mod tests {
         panic!("{} attempts have failed, not {failures}", wal.space().preparation_failures());
     }
 
-    /// Goal: a segment that cannot be prepared is tried again, after longer and longer pauses, until it can be; meanwhile the
-    /// log goes on, nothing of the attempts is left on the disk, and the node is known to have no space.
+    /// A failed preparation is retried, after longer and longer pauses, until it succeeds.
+    /// Meanwhile the log continues, failed attempts leave no file on the disk, and the node reports
+    /// low space.
     #[test]
-    fn a_preparation_that_fails_is_tried_again() {
+    fn failed_preparation_is_retried() {
         let directory = tempfile::tempdir().unwrap();
         let disk = Arc::new(FullDisk::default());
         let mut wal = open(&disk, directory.path());
@@ -307,8 +317,8 @@ mod tests {
             assert!(wal.space().is_low());
             let view = wal.space().view();
             assert!(view.obstacle.is_some_and(|why| why.contains("wal-00000000000000000002.log")));
-            assert!(!files::aside(&SegmentNumber(2).path(directory.path())).exists(), "it takes no space");
-            // Not again before its time.
+            assert!(!files::temporary_path(&SegmentNumber(2).path(directory.path())).exists(), "it takes no space");
+            // No retry before the pause is over.
             wal.tend(now);
             now += RETRY.1;
         }
@@ -323,13 +333,14 @@ mod tests {
         }
         assert_eq!(wal.space().view().obstacle, None);
         assert_eq!(wal.space().preparation_failures(), 8);
-        write(&mut wal, 3 * FILLS).expect("it goes on");
+        write(&mut wal, 3 * FILLS).expect("the log continues");
     }
 
-    /// Goal: what is prepared takes no more space: the log goes on from one segment to the next on a disk without any, and
-    /// stops where it has to. Then the next start finds all that was written.
+    /// A prepared segment takes no more space: on a full disk the log continues in the prepared
+    /// segment, and fails only when it needs another one. The next start finds all that was
+    /// written.
     #[test]
-    fn a_prepared_segment_can_be_begun_on_a_full_disk() {
+    fn prepared_segment_needs_no_free_space() {
         let directory = tempfile::tempdir().unwrap();
         let disk = Arc::new(FullDisk::default());
         let mut wal = open(&disk, directory.path());
@@ -346,7 +357,7 @@ mod tests {
                 Ok(_) => term += 1,
                 Err(error) => break error.to_string(),
             }
-            assert!(term < 1_000_000 + 10 * FILLS, "it writes without end");
+            assert!(term < 1_000_000 + 10 * FILLS, "the log never runs out of space");
         };
         assert!(error.contains("wal-00000000000000000003.log"), "{error}");
         drop(wal);

@@ -1,8 +1,8 @@
-//! Reading the log back: every segment, every frame, every write, in order.
+//! Recovery: reads back every segment, every frame and every write, in order.
 //!
-//! Recovery ends in one of two ways: with exactly what was durable, or with an error. It repairs one thing, the
-//! remains of a write that a crash cut off, and reports that it did; and it ends what a crash left half done: segments
-//! and snapshots that were about to be removed, a log that was about to give way to a leader's snapshot.
+//! Recovery ends in one of two ways: with exactly the durable state, or with an error. It makes one
+//! repair, and reports it: it cuts off the remains of a torn write. And it finishes what a crash
+//! interrupted: the removal of segments and snapshots, and the installation of a leader's snapshot.
 
 use std::path::PathBuf;
 
@@ -22,31 +22,31 @@ use super::snapshots::Snapshots;
 use super::tail::{self, Tail};
 use super::{DataDir, StorageError};
 
-/// What recovery found and did, for the log of the process.
+/// Findings and repairs of a recovery, for the process's log output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
-    /// How many segments were read.
+    /// Number of segments read.
     pub segments: usize,
-    /// How many frames, that is batches of writes, they held.
+    /// Number of frames (batches of writes) in these segments.
     pub frames: u64,
     /// The last entry that the newest snapshot includes, if there is one.
     pub snapshot: Option<Position>,
-    /// How many bytes of the log that snapshot does not include.
+    /// Bytes of the log that this snapshot does not include.
     pub log_bytes: u64,
-    /// The unfinished write that was cut off, if there was one.
+    /// The torn write that was cut off, if there was one.
     pub cut: Option<Cut>,
-    /// Files that a crash left behind, in the making or about to be removed; now they are.
+    /// Files that a crash left behind, unfinished or superfluous; recovery has removed them.
     pub leftovers: Vec<PathBuf>,
 }
 
-/// The remains of an unfinished write, cut off. None of it was ever acknowledged.
+/// The remains of a torn write, which recovery cut off. No part of the write was ever acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// The segment.
     pub path: PathBuf,
-    /// Where the write began.
+    /// Offset of the write in the segment.
     pub offset: u64,
-    /// How many of its bytes were replaced by zeros.
+    /// Number of bytes replaced by zeros.
     pub bytes: u64,
 }
 
@@ -54,32 +54,33 @@ pub struct Cut {
 #[derive(Debug)]
 pub(super) struct Recovered<S: StateMachine> {
     pub(super) durable: Durable<S>,
-    /// The log as its segments tell it, even if it still has to be [settled](Recovered::settled).
-    pub(super) outline: LogSummary,
+    /// Summary of the log as its segments have it, even if a [record](Recovered::settled) is still
+    /// missing.
+    pub(super) summary: LogSummary,
     pub(super) snapshots: Snapshots,
-    /// Whether the log on the disk still has to be told that it gave way to a leader's snapshot.
+    /// Whether the log on the disk still lacks the record that a leader's snapshot replaced it.
     pub(super) settled: bool,
     pub(super) report: RecoveryReport,
-    /// The segments, each with the last entry before it.
+    /// The segments, each with the index of the last entry before it.
     pub(super) segments: Vec<(SegmentNumber, Index)>,
-    /// The number of the frame to be written next.
+    /// The number of the next frame.
     pub(super) next: Sequence,
-    /// The segment it goes to; `None` if there is none yet.
+    /// The segment of the next frame; `None` if there is none yet.
     pub(super) last: Option<LastSegment>,
 }
 
-/// The segment that is still written to.
+/// The log's last segment, to which the next frame is appended.
 #[derive(Debug)]
 pub(super) struct LastSegment {
     pub(super) number: SegmentNumber,
     pub(super) path: PathBuf,
-    /// Where the next frame goes.
+    /// Offset of the next frame.
     pub(super) end: u64,
     pub(super) size: u64,
     pub(super) slots: Slots,
 }
 
-/// Reads the log back. `blank` is the disk at the first start.
+/// Reads the log back. `blank` is the content of the disk at the first start.
 pub(super) fn recover<S>(directory: &DataDir, blank: Durable<S>) -> Result<Recovered<S>, StorageError>
 where
     S: StateMachine + DeserializeOwned,
@@ -104,38 +105,39 @@ where
         let newest = slots.newest(sound, is_last);
         let newest = newest.map_err(|contradiction| damaged(&segment, contradiction.offset, contradiction.what))?;
         let lost = newest.lost_from(reader.next, slots.offset(newest.sequence));
-        let torn = match tail::judge(&segment.bytes, end, reader.next, flaw, is_last).in_light_of(lost) {
+        let torn = match tail::classify(&segment.bytes, end, reader.next, flaw, is_last).with_evidence(lost) {
             Tail::Clean => 0,
             Tail::Torn(bytes) => bytes,
             Tail::Damaged(what) => return Err(damaged(&segment, end, what)),
         };
         if is_last {
-            cut = settle(&**directory.disk(), &segment, sound, newest, torn)?;
+            cut = make_durable(&**directory.disk(), &segment, sound, newest, torn)?;
         }
         last = Some(LastSegment { number: *number, path, end: end as u64, size: segment.header.size, slots });
     }
     let Reader { replay, next, frames, log_bytes } = reader;
     let unfit = |what| StorageError::SnapshotUnfit { path: directory.path().to_owned(), what };
-    let outline = replay.outline();
+    let summary = replay.summary();
     let (durable, settled) = replay.finish().map_err(unfit)?;
     if !durable.in_range() {
         let what =
-            format!("it holds a term, an index, a stamp or a token far beyond {MAX_NUMBER}, which no node counts to");
+            format!("it holds a term, an index, a stamp or a token far beyond {MAX_NUMBER}, which no node reaches");
         return Err(StorageError::Damaged { path: directory.path().to_owned(), offset: 0, what });
     }
-    // Only now: whatever else an operator may want to look at is still there if the log was refused.
+    // Only now, so that a refused start removes no file that an operator may want to examine.
     let mut leftovers = remove(&**directory.disk(), found.leftovers)?;
     leftovers.extend(snapshots.remove_leftovers()?);
     let snapshot = snapshots.newest().map(|newest| newest.last);
     let report = RecoveryReport { segments: segments.len(), frames, snapshot, log_bytes, cut, leftovers };
-    Ok(Recovered { durable, outline, snapshots, settled, report, segments, next, last })
+    Ok(Recovered { durable, summary, snapshots, settled, report, segments, next, last })
 }
 
 /// The segments of a directory.
 struct Found {
-    /// Those that the log needs; none is missing.
+    /// The segments that the log needs; none is missing.
     needed: Vec<SegmentNumber>,
-    /// Those that a snapshot has made superfluous, and preparations that never became segments.
+    /// Segments that a snapshot has made superfluous, and temporary files that never became
+    /// segments.
     leftovers: Vec<PathBuf>,
 }
 
@@ -158,22 +160,22 @@ fn find_segments(directory: &DataDir) -> Result<Found, StorageError> {
     Ok(Found { needed, leftovers: found.leftovers })
 }
 
-/// Where a segment's frames are.
+/// Positions of a segment's frames.
 struct Frames {
-    /// Where each begins.
+    /// Offset of each frame.
     starts: Vec<usize>,
-    /// Where they end.
+    /// End of the last frame.
     end: usize,
-    /// Why there is no other.
+    /// Why there is no sound frame at `end`.
     flaw: Flaw,
 }
 
-/// What was read so far.
+/// The state of the log as read so far.
 struct Reader<S: StateMachine> {
     replay: Replay<S>,
     next: Sequence,
     frames: u64,
-    /// The length of the frames since the one that brought the snapshot's last entry.
+    /// Length of the frames from the first one that goes past the snapshot on, in bytes.
     log_bytes: u64,
 }
 
@@ -182,10 +184,10 @@ where
     S: StateMachine + DeserializeOwned,
     S::Command: DeserializeOwned,
 {
-    /// Before the first segment that is there.
+    /// Makes a reader that starts at segment `first`; `None` if there are no segments.
     fn begin(directory: &DataDir, snapshot: Snapshot<S>, first: Option<SegmentNumber>) -> Result<Self, StorageError> {
         let (next, start) = match first {
-            // Nothing was ever removed before the very first.
+            // No segment precedes the first one of a log.
             None | Some(SegmentNumber::FIRST) => (Sequence::FIRST, Start::default()),
             Some(number) => {
                 let path = number.path(directory.path());
@@ -197,7 +199,8 @@ where
         Ok(Reader { replay: Replay::begin(snapshot, start).map_err(unfit)?, next, frames: 0, log_bytes: 0 })
     }
 
-    /// Checks that the segment goes on where `previous` ended: with the next frame, and with what it led to.
+    /// Checks that the segment continues where `previous` ended: with the next frame number and the
+    /// same state of the log.
     fn check_continues(&self, segment: &Segment, previous: Option<&LastSegment>) -> Result<(), StorageError> {
         let (first, start) = (segment.header.first, segment.header.start);
         let number = segment.header.number;
@@ -209,13 +212,13 @@ where
         }
         if start != self.replay.start() {
             let what =
-                format!("the log ends here with {}, but segment {number} goes on from {start}", self.replay.start());
+                format!("the log ends here with {}, but segment {number} continues from {start}", self.replay.start());
             return Err(StorageError::Damaged { path: path.clone(), offset, what });
         }
         Ok(())
     }
 
-    /// Replays the segment's frames up to the first place that has none.
+    /// Replays the segment's frames up to the first offset without a sound frame.
     fn read_frames(&mut self, segment: &Segment) -> Result<Frames, StorageError> {
         let mut starts = Vec::new();
         let mut at = SLOTS_END;
@@ -236,7 +239,7 @@ where
         }
     }
 
-    /// Applies what the frame at `at` holds, or says why that is impossible.
+    /// Applies the records of the frame at `at`, or reports why they are impossible.
     fn replay(&mut self, segment: &Segment, at: usize, frame: &Frame<'_>) -> Result<(), StorageError> {
         let (path, offset, number) = (&segment.path, at as u64, self.next);
         let not_understood = |what| StorageError::NotUnderstood { path: path.clone(), offset, what };
@@ -245,20 +248,21 @@ where
         }
         let records: Vec<Record<'_, S::Command>> =
             codec::decode(&frame.payload()).map_err(|error| not_understood(format!("frame {number}: {error}")))?;
-        let followed = records.into_iter().try_for_each(|record| self.replay.follow(record));
-        followed.map_err(|what| {
-            damaged(segment, at, format!("frame {number} is intact, but does not fit what is before it: {what}"))
+        let applied = records.into_iter().try_for_each(|record| self.replay.apply(record));
+        applied.map_err(|what| {
+            damaged(segment, at, format!("frame {number} is intact, but contradicts the log before it: {what}"))
         })
     }
 }
 
-/// Makes sure that the last segment is on the disk as it was read: its last frame and its newest evidence are written
-/// once more (see the module's first argument), and the `torn` bytes behind the frame become zeros. Then the frames are
-/// durable, and evidence of them is written as far as it is missing, one frame after the other.
+/// Makes the last segment durable as it was read: writes its last frame and its newest evidence
+/// again (see the first argument of the storage module), and replaces the `torn` bytes behind the
+/// frame by zeros. Once the frames are durable, writes the missing evidence, one frame after the
+/// other.
 ///
-/// A crash in the middle of this leaves remains of the same kind: whole sectors that are zero again, and evidence that
-/// is at most two frames behind.
-fn settle(
+/// A crash in the middle of this leaves a state of the same kind: whole sectors that are zero
+/// again, and evidence that is at most two frames behind.
+fn make_durable(
     disk: &dyn Disk,
     segment: &Segment,
     sound: SoundFrames<'_>,
@@ -284,7 +288,7 @@ fn settle(
     Ok((bytes > 0).then(|| Cut { path: path.clone(), offset, bytes }))
 }
 
-/// Removes what a crash left behind.
+/// Removes files that a crash left behind.
 fn remove(disk: &dyn Disk, leftovers: Vec<PathBuf>) -> Result<Vec<PathBuf>, StorageError> {
     for path in &leftovers {
         disk.remove(path).map_err(StorageError::io("remove the left-over", path))?;

@@ -1,15 +1,19 @@
-//! The log, read back record by record: what the node's disk came to, or why no sound node can have written that.
+//! Replay of the log, record by record: yields the durable state, or the reason why no correct node
+//! can have written these records.
 //!
-//! Reading begins with the first segment that was not removed, so the entries of those before it are unknown. What is
-//! known of them is enough: the [`Start`] of that segment says where they ended, and the newest snapshot includes them
-//! all. (A segment is removed only once a durable snapshot includes every entry that the log had when the *next* one
-//! began.) So the log is taken to begin there. Who the members were at that place, the snapshot tells, or
-//! nobody: then the log begins with the snapshot ([`Durable::settle`]). If a later record replaces entries from before that
-//! place, uncommitted ones then, the log begins with the replacement instead, which a snapshot includes as well.
+//! Replay begins with the first segment that was not removed, so the entries of the segments before
+//! it are unknown. The known facts suffice: the [`Start`] of that segment says where those entries
+//! ended, and the newest snapshot includes all of them. (A segment is removed only once a durable
+//! snapshot includes every entry that the log had when the *next* one began.) So replay lets the
+//! log begin at that position. Only a snapshot can tell the members as of that position; if none
+//! does, the log begins with the snapshot ([`Durable::settle`]). If a later record replaces entries
+//! from before that position (which were uncommitted then), the log begins with the replacement
+//! instead, which a snapshot includes as well.
 //!
-//! A frame that checks out was written by this program; but a program has bugs, and a directory can be put together
-//! by hand. [`Log`] answers an impossible write with a panic, which is right for a running node and wrong for one that
-//! is only reading its disk: so what is impossible is found here first, and becomes a sentence.
+//! This program wrote every frame with valid checksums; but a program has bugs, and a directory can
+//! be assembled by hand. [`Log`] panics at an impossible write, which is right for a running node
+//! and wrong for a node that reads its disk. So replay checks each record first, and returns a
+//! message for an impossible one.
 
 use std::sync::Arc;
 
@@ -19,19 +23,20 @@ use super::log_summary::LogSummary;
 use super::record::Record;
 use super::segment::Start;
 
-/// What the records so far have come to, on top of the newest snapshot.
+/// The state after the records so far, on top of the newest snapshot.
 #[derive(Debug)]
 pub(super) struct Replay<S: StateMachine> {
     durable: Durable<S>,
-    /// A snapshot includes the entries up to here, says the log: nothing may replace them.
+    /// Snapshots include the entries up to here, according to the log's records: no record may
+    /// replace them.
     floor: Index,
 }
 
 impl<S: StateMachine> Replay<S> {
-    /// Before the first record of a segment that begins so.
+    /// Begins before the first record of a segment with this `start`.
     ///
     /// # Errors
-    /// If the snapshot does not include what stood in the segments before that one.
+    /// If the snapshot does not include the entries of the segments before that one.
     pub(super) fn begin(snapshot: Snapshot<S>, start: Start) -> Result<Replay<S>, String> {
         let (begins, included) = (start.last.index, snapshot.last.index);
         if begins > included {
@@ -41,27 +46,27 @@ impl<S: StateMachine> Replay<S> {
         Ok(Replay { durable: Durable { hard: start.hard, snapshot, log }, floor: Index(0) })
     }
 
-    /// What the next segment has to say of those before it.
+    /// The state of the log that the next segment must begin with.
     pub(super) fn start(&self) -> Start {
         let Durable { hard, log, .. } = &self.durable;
         Start { hard: *hard, last: log.last(), stamp: log.last_stamp() }
     }
 
-    /// The log as the records tell it, whatever the newest snapshot says: what the next segment goes on from.
-    pub(super) fn outline(&self) -> LogSummary {
+    /// Summary of the log according to its records alone, regardless of the newest snapshot.
+    pub(super) fn summary(&self) -> LogSummary {
         LogSummary::of(self.start(), &self.durable.log)
     }
 
-    /// Whether the log goes further than the snapshot.
+    /// Whether the log has entries behind the snapshot's last one.
     pub(super) fn is_past_the_snapshot(&self) -> bool {
         self.durable.log.last().index > self.durable.snapshot.last.index
     }
 
-    /// Follows one record.
+    /// Applies one record.
     ///
     /// # Errors
-    /// Says what is impossible about it.
-    pub(super) fn follow(&mut self, record: Record<'_, S::Command>) -> Result<(), String> {
+    /// Why the record is impossible.
+    pub(super) fn apply(&mut self, record: Record<'_, S::Command>) -> Result<(), String> {
         match record {
             Record::HardState(hard) => self.hard_state(hard),
             Record::Entries(entries) => self.entries(entries.into_owned()),
@@ -70,11 +75,13 @@ impl<S: StateMachine> Replay<S> {
         }
     }
 
-    /// What the disk holds, and whether its log had to be [brought into line](Durable::settle) with the snapshot: a
-    /// crash came between the two when a leader's snapshot was installed.
+    /// The durable state, and whether its log had to be [settled](Durable::settle) with the
+    /// snapshot: a crash interrupted the installation of a leader's snapshot between the snapshot
+    /// and its record.
     ///
     /// # Errors
-    /// If the log does not reach back to the snapshot, or the snapshot is later than the node's term.
+    /// If the log does not reach back to the snapshot, or the snapshot is later than the node's
+    /// term.
     pub(super) fn finish(mut self) -> Result<(Durable<S>, bool), String> {
         let Durable { hard, snapshot, log } = &self.durable;
         let (begins, last) = (log.base().index, snapshot.last);
@@ -90,7 +97,7 @@ impl<S: StateMachine> Replay<S> {
         Ok((self.durable, settled))
     }
 
-    /// Terms never decrease, and a vote given stands for its term (figure 3.1).
+    /// Terms never decrease, and a vote does not change within its term (figure 3.1).
     fn hard_state(&mut self, new: HardState) -> Result<(), String> {
         let old = self.durable.hard;
         if new.term < old.term {
@@ -103,13 +110,13 @@ impl<S: StateMachine> Replay<S> {
         Ok(())
     }
 
-    /// Entries continue the log, or replace its end; among themselves indexes have no gap, terms and stamps never
-    /// decrease.
+    /// Entries continue the log, or replace its end. Their indexes have no gap; their terms and
+    /// stamps never decrease.
     fn entries(&mut self, entries: Vec<Entry<S::Command>>) -> Result<(), String> {
         let log = &mut self.durable.log;
         let first = entries.first().ok_or("it writes no entries")?.index;
         if first <= self.floor {
-            return Err(format!("it replaces entry {first}, which a snapshot covers"));
+            return Err(format!("it replaces entry {first}, which a snapshot includes"));
         }
         if first > log.last().index.next() {
             return Err(format!("it writes entry {first} after entry {}", log.last().index));
@@ -147,21 +154,25 @@ impl<S: StateMachine> Replay<S> {
         Ok(())
     }
 
-    /// A leader's snapshot takes the place of the log up to its end, and of all of it if the log had another entry there.
+    /// A leader's snapshot replaces the log up to the snapshot's last entry, and all of the log if
+    /// it had another entry there.
     fn installed(&mut self, last: Position, stamp: Stamp, keeps: bool) -> Result<(), String> {
         let included = self.durable.snapshot.last.index;
         if last.index > included {
             return Err(format!("it installs a snapshot up to entry {}, but {}", last.index, ends_at(included)));
         }
         if last.index <= self.floor {
-            return Err(format!("it installs a snapshot up to entry {}, which one covers already", last.index));
+            return Err(format!(
+                "it installs a snapshot up to entry {}, which an earlier snapshot includes",
+                last.index
+            ));
         }
         let log = &mut self.durable.log;
         if !keeps {
             *log = Log::starting_at(last, stamp, Arc::default());
         } else if log.base().index <= last.index && log.term_at(last.index) != Some(last.term) {
             return Err(format!(
-                "it keeps what follows entry {} of term {}, which is not there",
+                "it keeps the entries behind entry {} of term {}, which is not in the log",
                 last.index, last.term
             ));
         }
@@ -171,7 +182,7 @@ impl<S: StateMachine> Replay<S> {
     }
 }
 
-/// How far the newest snapshot goes.
+/// Describes the end of the newest snapshot.
 fn ends_at(included: Index) -> String {
     match included {
         Index(0) => "there is no snapshot".into(),
@@ -219,10 +230,10 @@ mod tests {
         Snapshot { last, stamp: Stamp(index * 10), members: Arc::default(), machine: Tape }
     }
 
-    /// Follows records that are all possible.
-    fn follow(snapshot: Snapshot<Tape>, start: Start, records: &[Record<'static, Vec<u8>>]) -> Replay<Tape> {
+    /// Applies records that are all possible.
+    fn replay(snapshot: Snapshot<Tape>, start: Start, records: &[Record<'static, Vec<u8>>]) -> Replay<Tape> {
         let mut replay = Replay::begin(snapshot, start).unwrap();
-        records.iter().for_each(|record| replay.follow(record.clone()).unwrap());
+        records.iter().for_each(|record| replay.apply(record.clone()).unwrap());
         replay
     }
 
@@ -233,10 +244,10 @@ mod tests {
     }
 
     #[test]
-    fn impossible_records_are_named_and_possible_ones_are_not() {
+    fn only_impossible_records_are_rejected() {
         // Entries 1@1 to 4@3, of which a snapshot includes three, and the log has lost one.
         let before = [hard(4, Some(1)), entries(&[(1, 1, 10), (3, 2, 20), (3, 3, 30), (3, 4, 40)]), compacted(1)];
-        let check = |record| follow(snapshot(3, 3), Start::default(), &before).follow(record);
+        let check = |record| replay(snapshot(3, 3), Start::default(), &before).apply(record);
         for good in [
             hard(4, Some(1)),
             hard(5, None),
@@ -267,40 +278,41 @@ mod tests {
         ] {
             assert!(check(bad.clone()).is_err(), "{bad:?}");
         }
-        let mut short = follow(snapshot(3, 3), Start::default(), &[entries(&[(1, 1, 10)])]);
-        assert!(short.follow(compacted(2)).is_err(), "the log does not have what it loses");
+        let mut short = replay(snapshot(3, 3), Start::default(), &[entries(&[(1, 1, 10)])]);
+        assert!(short.apply(compacted(2)).is_err(), "the log does not have the compacted entries");
     }
 
-    /// Goal: uncommitted entries of segments that are gone may be replaced by what a later segment has.
+    /// A later segment may replace uncommitted entries of removed segments.
     #[test]
-    fn a_log_whose_beginning_is_gone_begins_with_what_replaced_it() {
+    fn log_without_its_first_segments_begins_with_the_replacing_entries() {
         let replaced = [entries(&[(5, 8, 80), (5, 9, 90), (5, 10, 100)]), entries(&[(5, 11, 110)]), compacted(9)];
-        let (durable, settled) = follow(snapshot(5, 10), start(5, (4, 10)), &replaced).finish().unwrap();
+        let (durable, settled) = replay(snapshot(5, 10), start(5, (4, 10)), &replaced).finish().unwrap();
         assert_eq!((log(&durable), settled), (vec![(5, 9), (5, 10), (5, 11)], false));
         let again = [&replaced[..1], &[entries(&[(6, 7, 70), (6, 8, 80), (6, 9, 90)])], &[hard(6, None)]].concat();
-        let (durable, _) = follow(snapshot(6, 8), start(5, (4, 8)), &again).finish().unwrap();
+        let (durable, _) = replay(snapshot(6, 8), start(5, (4, 8)), &again).finish().unwrap();
         assert_eq!(log(&durable), [(6, 7), (6, 8), (6, 9)]);
     }
 
     #[test]
-    fn an_installed_snapshot_keeps_what_follows_only_if_the_log_had_its_end() {
+    fn installed_snapshot_keeps_later_entries_only_if_the_log_had_its_last_entry() {
         let before = entries(&[(1, 1, 10), (1, 2, 20), (1, 3, 30)]);
         for (record, expected) in [
             (installed(1, 2, true), vec![(1, 2), (1, 3)]),
             (installed(2, 2, false), vec![(2, 2)]),
             (installed(2, 5, false), vec![(2, 5)]),
         ] {
-            let replay = follow(snapshot(2, 5), Start::default(), &[hard(2, None), before.clone(), record]);
+            let replay = replay(snapshot(2, 5), Start::default(), &[hard(2, None), before.clone(), record]);
             assert_eq!(log(&replay.durable), expected);
         }
-        // The segment that had the entry is gone: the record's word counts.
-        let mut replay = follow(snapshot(2, 5), start(2, (1, 3)), &[installed(1, 2, true), entries(&[(2, 4, 40)])]);
+        // The segment with the entry is removed: only the record says whether the log had the
+        // entry.
+        let mut replay = replay(snapshot(2, 5), start(2, (1, 3)), &[installed(1, 2, true), entries(&[(2, 4, 40)])]);
         assert_eq!(log(&replay.durable), [(1, 3), (2, 4)]);
-        assert!(replay.follow(entries(&[(2, 2, 40)])).is_err());
+        assert!(replay.apply(entries(&[(2, 2, 40)])).is_err());
     }
 
     #[test]
-    fn a_log_beside_a_newer_snapshot_is_brought_into_line() {
+    fn log_beside_a_newer_conflicting_snapshot_is_settled() {
         let before = [hard(3, None), entries(&[(1, 1, 10), (1, 2, 20), (2, 3, 30)])];
         for (snapshot, expected, is_settled) in [
             (snapshot(0, 0), vec![(0, 0), (1, 1), (1, 2), (2, 3)], false),
@@ -309,15 +321,15 @@ mod tests {
             (snapshot(3, 3), vec![(3, 3)], true),
             (snapshot(3, 9), vec![(3, 9)], true),
         ] {
-            let (durable, settled) = follow(snapshot, Start::default(), &before).finish().unwrap();
+            let (durable, settled) = replay(snapshot, Start::default(), &before).finish().unwrap();
             assert_eq!((log(&durable), settled), (expected, is_settled));
         }
-        let later = follow(snapshot(4, 9), Start::default(), &before).finish().unwrap_err();
+        let later = replay(snapshot(4, 9), Start::default(), &before).finish().unwrap_err();
         assert!(later.contains("the snapshot is of term 4"), "{later}");
     }
 
     #[test]
-    fn a_log_that_needs_a_snapshot_that_is_not_there_is_refused() {
+    fn log_without_the_snapshot_it_builds_on_is_refused() {
         let refusal = Replay::begin(snapshot(1, 4), start(1, (1, 5))).unwrap_err();
         assert_eq!(refusal, "the log begins behind entry 5, but the newest snapshot ends with entry 4");
         let refusal = Replay::begin(snapshot(0, 0), start(1, (1, 5))).unwrap_err();

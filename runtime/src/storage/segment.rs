@@ -1,17 +1,18 @@
-//! One segment: a file of the log, from its name to its last byte.
+//! One segment: the name and the layout of a file of the log.
 //!
 //! ```text
 //! sector 0:  magic "PALISWAL" | format u32 | cluster u64 | node u32 | segment number u64 | first frame u64
-//!            | size u64 | term u64 | has voted u8 | for whom u32 | last entry: term u64, index u64, stamp u64
+//!            | size u64 | term u64 | has voted u8 | vote u32 | last entry: term u64, index u64, stamp u64
 //!            | zeros | CRC-32C at 508
 //! sectors 1, 2: evidence of the newest synced frame (see the evidence module)
 //! then:      frames, one after the other
 //! then:      zeros, up to the size
 //! ```
 //!
-//! A segment has its name only once its header and all its zeros are durable (see the prepare module), so a header
-//! that does not check out is damage, never a torn write; and so is a file that is shorter than its header says. Therefore the header is also where a segment restates what
-//! the segments before it have led to ([`Start`]): it needs no write of its own, and cannot be torn.
+//! A segment gets its name only once its header and all its zeros are durable (see the preallocate
+//! module). So an invalid header is damage, never a torn write, and so is a file that is shorter
+//! than its header says. Therefore the header also restates the state of the log before the segment
+//! ([`Start`]): this needs no write of its own, and cannot be torn.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -30,12 +31,12 @@ use super::{Identity, StorageError};
 pub(super) struct SegmentNumber(pub(super) u64);
 
 impl SegmentNumber {
-    /// The first of a log.
+    /// The first segment of a log.
     pub(super) const FIRST: SegmentNumber = SegmentNumber(1);
-    /// Before the first.
+    /// The number before the first: no segment.
     pub(super) const NONE: SegmentNumber = SegmentNumber(0);
 
-    /// The one after this one.
+    /// The next segment's number.
     pub(super) fn next(self) -> SegmentNumber {
         SegmentNumber(self.0 + 1)
     }
@@ -53,16 +54,17 @@ impl fmt::Display for SegmentNumber {
 }
 
 const MAGIC: [u8; 8] = *b"PALISWAL";
-/// The only format this program writes and reads. The place of the checksum is the same in every format.
+/// The only format that this program writes and reads. The checksum's offset is the same in every
+/// format.
 const FORMAT: u32 = 4;
 const START_AT: usize = 48;
 const SUM_AT: usize = SECTOR - 4;
 
-/// Where the first frame begins.
+/// Offset of the first frame, in bytes.
 pub(crate) const FRAMES_AT: u64 = SLOTS_END as u64;
 
-/// What the log has come to when a segment begins: all that recovery must know of the segments before it, once a
-/// snapshot includes their entries.
+/// State of the log where a segment begins: all that recovery must know of the segments before it,
+/// once a snapshot includes their entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Start {
     pub(super) hard: HardState,
@@ -101,20 +103,21 @@ impl Start {
     }
 }
 
-/// What a segment says about itself.
+/// A segment's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) number: SegmentNumber,
     /// The sequence number of its first frame.
     pub(super) first: Sequence,
-    /// How long the file is, in bytes.
+    /// Length of the file, in bytes.
     pub(super) size: u64,
-    /// What the log has come to before it.
+    /// State of the log before this segment.
     pub(super) start: Start,
 }
 
 impl Header {
-    /// What a new segment has before its frames: its header, and evidence of the frame before its first.
+    /// The bytes of a new segment before its frames: its header, and evidence of the frame before
+    /// its first.
     pub(super) fn encode(&self, identity: &Identity) -> [u8; SLOTS_END] {
         let mut bytes = [0; SLOTS_END];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -133,7 +136,7 @@ impl Header {
         bytes
     }
 
-    /// Reads the first sector of the file at `path`, and refuses a segment of another log.
+    /// Decodes the first sector of the file at `path`, and rejects a segment of another log.
     fn decode(bytes: &[u8], path: &Path, identity: &Identity) -> Result<Header, StorageError> {
         let damaged = |what: &str| StorageError::Damaged { path: path.to_owned(), offset: 0, what: what.to_owned() };
         let Some(header) = bytes.first_chunk::<SECTOR>() else {
@@ -170,12 +173,12 @@ impl Header {
     }
 }
 
-/// A segment as it was read.
+/// A segment that was read.
 #[derive(Debug)]
 pub(super) struct Segment {
     pub(super) path: PathBuf,
     pub(super) header: Header,
-    /// The whole segment.
+    /// The whole content of the file.
     pub(super) bytes: Vec<u8>,
 }
 
@@ -216,16 +219,16 @@ pub(super) fn read(
     Ok(Segment { path: path.to_owned(), header, bytes })
 }
 
-/// The segments and the left-over preparations in a directory.
+/// The segments and the unfinished segments in a directory.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     /// In the order of their numbers.
     pub(super) segments: Vec<SegmentNumber>,
-    /// Files that a crash kept from becoming segments.
+    /// Temporary files that a crash left before they became segments.
     pub(super) leftovers: Vec<PathBuf>,
 }
 
-/// Looks for the log's files. Others are none of its business.
+/// Lists the log's files; ignores all others.
 pub(super) fn list(disk: &dyn Disk, directory: &Path) -> Result<Listing, StorageError> {
     let mut listing = Listing::default();
     for name in disk.list(directory).map_err(StorageError::io("list", directory))? {
@@ -261,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_reads_back_and_every_flipped_bit_of_it_is_refused() {
+    fn header_round_trips_and_every_flipped_bit_is_detected() {
         let no_vote = Header { start: Start::default(), ..header() };
         let bytes = no_vote.encode(&identity());
         assert_eq!(Header::decode(&bytes, Path::new("segment"), &identity()).unwrap(), no_vote);
@@ -278,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_of_another_log_is_refused_by_name() {
+    fn segment_of_another_node_or_cluster_is_refused() {
         let bytes = header().encode(&identity());
         let other_node = Identity { node: NodeId(3), ..identity() };
         let other_cluster = Identity { cluster: 0xC2, ..identity() };
@@ -287,9 +290,10 @@ mod tests {
         assert!(matches!(Header::decode(&bytes, path, &other_cluster), Err(StorageError::WrongCluster { .. })));
     }
 
-    /// Format 1 had nothing to say of the segments before; format 2 had no evidence; format 3 had no generations.
+    /// Format 1 had no state of the log before the segment; format 2 had no evidence; format 3 had
+    /// no generations.
     #[test]
-    fn another_format_is_named() {
+    fn unknown_format_is_reported_with_its_number() {
         for format in [1, 2, 3, 5] {
             let mut bytes = header().encode(&identity());
             bytes[8] = format;

@@ -1,8 +1,8 @@
-//! Removing segments that are not needed any more.
+//! Removal of segments that the log does not need any more.
 //!
-//! A file system takes its time to give back the space of a large file, so that is done on a thread of its own. What
-//! must be durable before it begins is, that the directory's identity no longer counts these segments. Then it does not
-//! matter which of them a crash leaves behind: the next start removes them.
+//! A file system may take long to free the space of a large file, so a thread of its own removes
+//! the segments. Before that, `identity.json` durably ceases to count them. Then it does not matter
+//! which of them a crash leaves behind: the next start removes them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use tracing::warn;
 
 use super::disk::{Beside, Disk};
 
-/// A removal, if one is under way. Dropping it waits for the end.
+/// The removal in progress, if any. Dropping it waits for the end.
 #[derive(Debug, Default)]
 pub(super) struct Removal {
     under_way: Beside,
 }
 
 impl Removal {
-    /// Removes these files after those that are being removed already.
+    /// Removes these files, after waiting for the removal in progress.
     pub(super) fn start(&mut self, disk: &Arc<dyn Disk>, files: Vec<PathBuf>) {
         if files.is_empty() {
             return;
@@ -28,13 +28,15 @@ impl Removal {
         let remove = move || {
             for path in files {
                 if let Err(error) = directory.remove(&path) {
-                    warn!(file = %path.display(), %error, "a superfluous log segment could not be removed; the next start will try again");
+                    warn!(file = %path.display(), %error, "a superfluous log segment could not be removed; the next start removes it");
                 }
             }
         };
         match disk.beside("wal-remove", Box::new(remove)) {
             Ok(under_way) => self.under_way = under_way,
-            Err(error) => warn!(%error, "superfluous log segments stay until the next start: no thread to remove them"),
+            Err(error) => {
+                warn!(%error, "no thread could be started to remove superfluous log segments; they stay until the next start")
+            }
         }
     }
 }

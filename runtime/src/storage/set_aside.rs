@@ -1,19 +1,23 @@
-//! A data directory that has lost what its node promised gets a new identity: its files are set aside, and the node begins again
-//! with nothing, as another member of its cluster.
+//! New identity for a data directory that has lost state which its node had acknowledged: its files
+//! are set aside, and the node starts again with an empty state, as another member of its cluster.
 //!
 //! A return takes these steps, each durable before the next:
 //!
-//! 1. `return.json` says which incarnation the directory will have. The node draws it before it asks the cluster, so that it
-//!    repeats the same request if the answer is lost, and is not taken for a third server.
-//! 2. The cluster agrees, and `return.json` says so. From here on every opening of the directory finishes the return.
-//! 3. The files are renamed: `damaged-0-wal-00000000000000000008.log`, the generation in front.
+//! 1. `return.json` names the incarnation that the directory will have. The node draws it before it
+//!    asks the cluster, so that it repeats the same request if the answer is lost, and is not taken
+//!    for a third server.
+//! 2. The cluster agrees, and `return.json` records it. From here on every opening of the directory
+//!    finishes the return.
+//! 3. The files get the prefix `damaged-` and the generation:
+//!    `damaged-0-wal-00000000000000000008.log`.
 //! 4. `identity.json` is replaced, and `return.json` is removed.
 //!
-//! Before step 2 the directory is the old member's, and a start judges it as any other: a directory that an operator has repaired
-//! meanwhile is whole. After step 2 the old identity is void: the cluster would refuse it.
+//! Before step 2 the directory belongs to the old member, and a start treats it like any other: a
+//! directory that an operator has repaired meanwhile is whole. After step 2 the old identity is
+//! void: the cluster would refuse it.
 //!
-//! The files that were set aside are kept for an operator who wants to find out what happened. No program reads them, and the next
-//! return removes them.
+//! The files that were set aside are kept for an operator who investigates the failure. No program
+//! reads them, and the next return removes them.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -25,11 +29,11 @@ use super::directory::LockedDir;
 use super::identity::Versioned;
 use super::{Identity, Incarnation, StorageError, files};
 
-/// Says that the directory's node is on its way to a new identity.
+/// Name of the file that records an unfinished return.
 const RETURN_FILE: &str = "return.json";
-/// The only format this program writes and reads.
+/// The only format that this program writes and reads.
 const FORMAT: u32 = 2;
-/// What the names of files begin with that were set aside.
+/// Prefix of the names of files that were set aside.
 const ASIDE: &str = "damaged-";
 
 #[derive(Serialize, Deserialize)]
@@ -38,16 +42,16 @@ struct Record {
     format: u32,
     /// The incarnation of the new identity.
     incarnation: Incarnation,
-    /// Whether the cluster has replaced the old identity by the new one.
+    /// Whether the cluster has replaced the old identity with the new one.
     agreed: bool,
 }
 
 impl LockedDir {
-    /// The incarnation that the directory will have when its node comes back: the one of a return that was begun before, otherwise
-    /// `drawn`, which becomes durable.
+    /// Begins or resumes a return, and returns the incarnation that the directory will have: the
+    /// one of a return that was begun before, otherwise `drawn`, which becomes durable.
     ///
     /// # Errors
-    /// If the file cannot be read or understood, or may not be durable.
+    /// If the file cannot be read or parsed, or may not be durable.
     pub fn begin_return(&self, drawn: Incarnation) -> Result<Incarnation, StorageError> {
         if let Some(begun) = self.read_return()? {
             return Ok(begun.incarnation);
@@ -56,18 +60,18 @@ impl LockedDir {
         Ok(drawn)
     }
 
-    /// The cluster has replaced the directory's node by its next generation, with this incarnation: sets the files aside and takes
-    /// over the new identity.
+    /// Sets the files aside and takes over the new identity, after the cluster has replaced the
+    /// directory's node with its next generation and this incarnation.
     ///
     /// # Errors
-    /// If it may not be durable. The next opening of the directory finishes it then, if the cluster's agreement is durable;
-    /// otherwise the node has to ask again.
+    /// If the return may not be durable. The next opening of the directory finishes it then, if the
+    /// record of the cluster's agreement is durable; otherwise the node has to ask again.
     pub fn complete_return(&mut self, incarnation: Incarnation) -> Result<(), StorageError> {
         self.write_return(incarnation, true)?;
         self.finish_return()
     }
 
-    /// Goes on with a return that the cluster has agreed to, if there is one.
+    /// Finishes a return that the cluster has agreed to, if there is one.
     pub(super) fn finish_return(&mut self) -> Result<(), StorageError> {
         let Some(Record { incarnation, agreed: true, .. }) = self.read_return()? else { return Ok(()) };
         let path = self.return_file();
@@ -75,14 +79,15 @@ impl LockedDir {
         if old.incarnation != incarnation {
             self.set_aside(&old)?;
             let node = old.node.next_generation().expect("the cluster has agreed to the next generation");
-            // The new node has joined the cluster: founders and the snapshot that they began with do not concern it.
+            // The new node joins the cluster, so it has no founders and no founding snapshot.
             self.give_to(Identity { node, incarnation, founders: [].into(), restored: None, ..old })?;
         }
         self.disk().remove(&path).map_err(StorageError::write("remove", path))?;
         files::sync_directory(&**self.disk(), self.path())
     }
 
-    /// Renames the files of the log, and removes those of an earlier generation.
+    /// Renames the files of the log, and removes the files that were set aside from an earlier
+    /// generation.
     fn set_aside(&self, old: &Identity) -> Result<(), StorageError> {
         let (disk, directory) = (&**self.disk(), self.path());
         let prefix = format!("{ASIDE}{}-", old.node.generation());
@@ -147,7 +152,7 @@ mod tests {
         OLD.next_generation().unwrap()
     }
 
-    /// A directory with the files of a log, which nothing here reads.
+    /// A directory with the files of a log; their content does not matter here.
     fn damaged() -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         let identity = Identity { incarnation: Incarnation(1), ..Identity::of(7, OLD) };
@@ -185,14 +190,15 @@ mod tests {
         let identity = locked.identity().unwrap();
         assert_eq!((identity.node, identity.incarnation), (next(), NEW));
         assert!(identity.founders.is_empty() && identity.cluster == 7);
-        // The second return draws an incarnation of its own, and removes what the first one kept.
+        // The second return draws an incarnation of its own, and removes the files that the first
+        // one set aside.
         let begun = locked.begin_return(Incarnation(8)).unwrap();
         assert_eq!(begun, Incarnation(8));
         locked.complete_return(begun).unwrap();
         assert_eq!(names(path), KEPT_FILES);
     }
 
-    /// Every step of a return is the last one before a crash.
+    /// A crash may follow each step of a return.
     #[test]
     fn opening_finishes_what_the_cluster_has_agreed_to() {
         let agreed = |path: &Path| LockedDir::open(path).unwrap().write_return(NEW, true).unwrap();

@@ -1,17 +1,20 @@
-//! The file of a snapshot: the state after one entry, with whatever else a node needs to go on from there.
+//! The format of a snapshot file: the state after one entry, and all else that a node needs to
+//! continue from there.
 //!
 //! ```text
-//! head:     magic "PALISNAP" | format u32 | cluster u64 | length of the header u32 | header (bincode) | CRC-32C of all that
+//! head:     magic "PALISNAP" | format u32 | cluster u64 | length of the header u32 | header (bincode)
+//!           | CRC-32C of all of it
 //! chunks:   length u32 | CRC-32C of the length and the bytes | bytes of the state (bincode), 64 KiB but for the last
 //! end:      0 u32 | length of the whole file u64 | SHA-256 of everything before it
 //! ```
 //!
-//! Numbers are little-endian. Nothing in it is one node's own, so every replica's file of one position has the same
-//! bytes: files can be compared, and what one node has begun to send another can go on with.
+//! Numbers are little-endian. A file holds nothing that is specific to one node, so the files of
+//! all replicas at one position have the same bytes: files can be compared, and a transfer that one
+//! node began can be resumed by another.
 //!
-//! The state is streamed, into the file and out of it; it is never in memory a second time. The chunks' checksums say
-//! *where* a file is damaged, and are compared before anything that was read is made use of; the hash says that it is
-//! whole.
+//! The state is streamed into the file and out of it; memory never holds a second copy. The chunks'
+//! checksums show *where* a file is damaged, and are verified before any content is used; the hash
+//! shows that the file is complete.
 
 use std::io::{self, Read, Write};
 
@@ -26,18 +29,18 @@ use sha2::{Digest, Sha256};
 use super::frame::field;
 
 const MAGIC: [u8; 8] = *b"PALISNAP";
-/// The only format this program writes and reads.
+/// The only format that this program writes and reads.
 pub(super) const FORMAT: u32 = 2;
-/// What stands before the header: magic, format, cluster, length.
+/// Length of the fields before the header, in bytes: magic, format, cluster, length.
 const PREFIX: usize = 24;
-/// The longest header that is believed to be one.
+/// Maximum header length, in bytes; a greater length is damage.
 const HEADER_BYTES: u32 = 1 << 20;
-/// How much of the state a chunk holds.
+/// Bytes of the state in a chunk.
 const CHUNK: usize = 64 * 1024;
-/// The end of the file: the mark that no chunk follows, the length, the hash.
+/// Length of the end of the file, in bytes: the mark that no chunk follows, the length, the hash.
 const END: usize = 4 + 8 + 32;
 
-/// Everything of a snapshot but the state.
+/// All of a snapshot except the state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Header {
     last: Position,
@@ -55,7 +58,7 @@ impl Header {
     }
 }
 
-/// The SHA-256 of a snapshot's file, up to where it stands itself.
+/// The SHA-256 of a snapshot's file, without the hash itself.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotHash(pub [u8; 32]);
 
@@ -71,54 +74,54 @@ impl std::fmt::Debug for SnapshotHash {
     }
 }
 
-/// What is known of a snapshot's file without reading it.
+/// Description of a snapshot file, known without reading the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotInfo {
     /// The last entry that the state includes.
     pub last: Position,
     /// That entry's stamp.
     pub stamp: Stamp,
-    /// The file's length.
+    /// The file's length, in bytes.
     pub bytes: u64,
     /// The file's hash.
     pub hash: SnapshotHash,
 }
 
-/// What is wrong with a snapshot's file.
+/// Why a snapshot file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotFlaw {
-    /// It could not be read.
+    /// The file could not be read.
     #[error("it cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// It is in a format that this program does not know.
+    /// The file is in a format that this program does not know.
     #[error("it is in format {0}; this program knows format {FORMAT}")]
     UnknownFormat(u32),
-    /// It is another cluster's.
-    #[error("it is of cluster {0:016x}")]
+    /// The file belongs to another cluster.
+    #[error("it belongs to cluster {0:016x}")]
     WrongCluster(u64),
-    /// It is what was written, but by another program.
-    #[error("it holds at byte {offset} what this program does not understand: {what}")]
+    /// The file is intact, but another version of the program wrote it.
+    #[error("it holds at byte {offset} content that this program does not understand: {what}")]
     NotUnderstood {
-        /// Where, in bytes from its beginning.
+        /// Offset of the content, in bytes.
         offset: u64,
-        /// What is not understood.
+        /// Description of the content.
         what: String,
     },
-    /// It is not what was written.
+    /// The file does not hold what was written.
     #[error("it is damaged at byte {offset}: {what}")]
     Damaged {
-        /// Where, in bytes from its beginning.
+        /// Offset of the damage, in bytes.
         offset: u64,
-        /// What is wrong there.
+        /// Description of the damage.
         what: String,
     },
 }
 
-/// Writes a snapshot, and says what came of it.
+/// Writes a snapshot, and returns the description of the file.
 pub(super) fn write<S: Serialize>(to: impl Write, cluster: u64, snapshot: &Snapshot<S>) -> io::Result<SnapshotInfo> {
     let mut file = Hashed { inner: to, hash: Sha256::new(), bytes: 0 };
     file.write_all(&head(cluster, &Header::of(snapshot)))?;
-    let mut chunks = Chunks { file, buffer: Vec::with_capacity(CHUNK) };
+    let mut chunks = ChunkWriter { file, buffer: Vec::with_capacity(CHUNK) };
     codec::encode_to(&snapshot.machine, &mut chunks)?;
     let mut file = chunks.finish()?;
     let bytes = file.bytes + END as u64;
@@ -136,25 +139,25 @@ fn head(cluster: u64, header: &Header) -> Vec<u8> {
     head[..8].copy_from_slice(&MAGIC);
     head[8..12].copy_from_slice(&FORMAT.to_le_bytes());
     head[12..20].copy_from_slice(&cluster.to_le_bytes());
-    head[20..].first_chunk_mut().map(|place| *place = length.to_le_bytes()).expect("the prefix has room for it");
+    head[20..].first_chunk_mut().map(|bytes| *bytes = length.to_le_bytes()).expect("the prefix has room for it");
     let sum = crc32c::crc32c(&head);
     head.extend(sum.to_le_bytes());
     head
 }
 
-/// Reads a snapshot of this cluster (of any, if none is named) and checks every byte of it.
+/// Reads a snapshot of this cluster (of any cluster, if `None`) and verifies all of it.
 ///
 /// # Errors
-/// What is wrong with it, and where.
+/// The file's flaw and its offset.
 pub fn read<S: DeserializeOwned>(
     from: impl Read,
     cluster: Option<u64>,
 ) -> Result<(Snapshot<S>, SnapshotInfo), SnapshotFlaw> {
     let mut file = Hashed { inner: from, hash: Sha256::new(), bytes: 0 };
     let header = read_head(&mut file, cluster)?;
-    let mut chunks = Chunked { file, chunk: Vec::new(), at: 0, chunk_at: 0, flaw: None, is_over: false };
+    let mut chunks = ChunkReader { file, chunk: Vec::new(), at: 0, chunk_at: 0, flaw: None, is_over: false };
     let decoded: Result<S, CodecError> = codec::decode_from(&mut chunks);
-    // What the chunks say is the cause; what the decoder says, only what came of it.
+    // A flaw of a chunk is the cause, and the decoder's error only its consequence.
     if let Some(flaw) = chunks.flaw.take() {
         return Err(flaw);
     }
@@ -163,7 +166,7 @@ pub fn read<S: DeserializeOwned>(
         Ok(machine) => machine,
         Err(error) => {
             let offset = chunks.chunk_at;
-            // If all of the file is as it was written, it is not damaged.
+            // If the whole file is as it was written, it is not damaged.
             while chunks.next_chunk()? {}
             read_end(chunks.file, &header)?;
             return Err(SnapshotFlaw::NotUnderstood { offset, what: format!("the state: {error}") });
@@ -184,7 +187,7 @@ fn read_head(file: &mut Hashed<impl Read>, cluster: Option<u64>) -> Result<Heade
     }
     let length = u32::from_le_bytes(field(&head, 20));
     if length > HEADER_BYTES {
-        return Err(damaged("its header is longer than any"));
+        return Err(damaged("its header is longer than the maximum"));
     }
     head.extend(file.take_vec(length as usize + 4, 0, "its header")?);
     let (head, sum) = head.split_last_chunk::<4>().ok_or_else(|| damaged("it has no header"))?;
@@ -203,7 +206,7 @@ fn read_head(file: &mut Hashed<impl Read>, cluster: Option<u64>) -> Result<Heade
     header.map_err(|error| SnapshotFlaw::NotUnderstood { offset: PREFIX as u64, what: format!("its header: {error}") })
 }
 
-/// Reads what stands behind the mark that no chunk follows.
+/// Reads the end of the file, behind the mark that no chunk follows.
 fn read_end(mut file: Hashed<impl Read>, header: &Header) -> Result<SnapshotInfo, SnapshotFlaw> {
     let offset = file.bytes;
     let damaged = |what: &str| Err(SnapshotFlaw::Damaged { offset, what: what.to_owned() });
@@ -213,7 +216,7 @@ fn read_end(mut file: Hashed<impl Read>, header: &Header) -> Result<SnapshotInfo
         return damaged("it does not match its hash");
     }
     if bytes != file.bytes {
-        return damaged("it is not as long as it says");
+        return damaged("its length differs from the length that it records");
     }
     if file.inner.read(&mut [0])? != 0 {
         return damaged("more follows behind its end");
@@ -221,7 +224,7 @@ fn read_end(mut file: Hashed<impl Read>, header: &Header) -> Result<SnapshotInfo
     Ok(SnapshotInfo { last: header.last, stamp: header.stamp, bytes, hash })
 }
 
-/// Hashes and counts what passes through.
+/// Hashes and counts the bytes that pass through.
 struct Hashed<F> {
     inner: F,
     hash: Sha256,
@@ -238,7 +241,8 @@ impl<F: Write> Hashed<F> {
 }
 
 impl<F: Read> Hashed<F> {
-    /// Takes so many bytes, which a sound file has here: they belong to what begins at `offset`.
+    /// Fills `bytes` from the file. They belong to `what`, which begins at `offset`: if the file
+    /// ends before, both are in the error.
     fn take(&mut self, bytes: &mut [u8], offset: u64, what: &str) -> Result<(), SnapshotFlaw> {
         self.inner.read_exact(bytes).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => {
@@ -258,13 +262,13 @@ impl<F: Read> Hashed<F> {
     }
 }
 
-/// Cuts the state into chunks on its way to the file.
-struct Chunks<F> {
+/// Splits the written state into chunks.
+struct ChunkWriter<F> {
     file: Hashed<F>,
     buffer: Vec<u8>,
 }
 
-impl<F: Write> Chunks<F> {
+impl<F: Write> ChunkWriter<F> {
     fn finish(mut self) -> io::Result<Hashed<F>> {
         self.write_chunk()?;
         Ok(self.file)
@@ -284,7 +288,7 @@ impl<F: Write> Chunks<F> {
     }
 }
 
-impl<F: Write> Write for Chunks<F> {
+impl<F: Write> Write for ChunkWriter<F> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let taken = bytes.len().min(CHUNK - self.buffer.len());
         self.buffer.extend_from_slice(&bytes[..taken]);
@@ -299,21 +303,21 @@ impl<F: Write> Write for Chunks<F> {
     }
 }
 
-/// Puts the chunks together again; gives nothing out that was not checked.
-struct Chunked<F> {
+/// Reads the state from its chunks; returns only bytes whose checksum was verified.
+struct ChunkReader<F> {
     file: Hashed<F>,
     chunk: Vec<u8>,
-    /// What has been given out of the chunk.
+    /// Number of bytes of the chunk already returned.
     at: usize,
-    /// Where in the file the chunk begins.
+    /// Offset of the chunk in the file.
     chunk_at: u64,
     flaw: Option<SnapshotFlaw>,
-    /// The last chunk was read.
+    /// Whether the last chunk was read.
     is_over: bool,
 }
 
-impl<F: Read> Chunked<F> {
-    /// Goes on to the next chunk, if there is one.
+impl<F: Read> ChunkReader<F> {
+    /// Reads the next chunk; returns `false` if there is none.
     fn next_chunk(&mut self) -> Result<bool, SnapshotFlaw> {
         if self.is_over {
             return Ok(false);
@@ -329,7 +333,7 @@ impl<F: Read> Chunked<F> {
             return Ok(false);
         }
         if bytes > CHUNK {
-            return damaged("a chunk is longer than any");
+            return damaged("a chunk is longer than the maximum");
         }
         let sum = u32::from_le_bytes(field(&self.file.take_vec(4, offset, "a chunk")?, 0));
         self.chunk.resize(bytes, 0);
@@ -341,7 +345,7 @@ impl<F: Read> Chunked<F> {
     }
 }
 
-impl<F: Read> Read for Chunked<F> {
+impl<F: Read> Read for ChunkReader<F> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if self.at == self.chunk.len() {
             match self.next_chunk() {
@@ -384,8 +388,8 @@ mod tests {
         (bytes, info)
     }
 
-    /// Reads what should be refused; says where it is refused.
-    fn refused(bytes: &[u8], scene: &str) -> u64 {
+    /// Reads a damaged file; returns the offset of the damage.
+    fn damaged_at(bytes: &[u8], scene: &str) -> u64 {
         match read::<Vec<u8>>(bytes, Some(CLUSTER)) {
             Err(SnapshotFlaw::Damaged { offset, .. }) => offset,
             other => panic!("{scene}: {other:?}"),
@@ -405,26 +409,26 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_and_every_cut_is_refused_where_it_is() {
+    fn every_flipped_bit_and_every_cut_is_located() {
         let (mut bytes, _) = file(vec![7_u8; 300]);
         for bit in 0..bytes.len() * 8 {
             let byte = bit / 8;
             bytes[byte] ^= 1 << (bit % 8);
-            let offset = refused(&bytes, &format!("bit {bit}"));
+            let offset = damaged_at(&bytes, &format!("bit {bit}"));
             assert!(offset <= byte as u64, "bit {bit} was found at {offset}");
             bytes[byte] ^= 1 << (bit % 8);
         }
         for cut in 0..bytes.len() {
-            let offset = refused(&bytes[..cut], &format!("cut at {cut}"));
+            let offset = damaged_at(&bytes[..cut], &format!("cut at {cut}"));
             assert!(offset <= cut as u64, "cut at {cut} was found at {offset}");
         }
         bytes.push(0);
-        assert_eq!(refused(&bytes, "one byte more"), (bytes.len() - 1 - 40) as u64);
+        assert_eq!(damaged_at(&bytes, "one byte more"), (bytes.len() - 1 - 40) as u64);
     }
 
-    /// Goal: whole chunks may not go missing, come twice, or change places: each is sound by itself.
+    /// Missing, repeated or reordered chunks are detected, although each chunk is sound by itself.
     #[test]
-    fn chunks_in_another_order_are_refused() {
+    fn missing_repeated_or_reordered_chunks_are_refused() {
         let state: Vec<u8> = (0..3 * CHUNK).map(|at| u8::try_from(at % 253).unwrap()).collect();
         let (bytes, _) = file(&state);
         let head = head(CLUSTER, &Header::of(&snapshot(()))).len();
@@ -435,12 +439,12 @@ mod tests {
         let missing = [&bytes[..head], second, rest].concat();
         let twice = [&bytes[..head], first, first, second, rest].concat();
         for (scene, bytes) in [("swapped", swapped), ("missing", missing), ("twice", twice)] {
-            refused(&bytes, scene);
+            damaged_at(&bytes, scene);
         }
     }
 
     #[test]
-    fn another_clusters_file_and_another_format_are_refused_by_name() {
+    fn file_of_another_cluster_or_format_is_refused() {
         let (bytes, _) = file(vec![1_u8]);
         let refusal = read::<Vec<u8>>(bytes.as_slice(), Some(0xC2));
         assert!(matches!(refusal, Err(SnapshotFlaw::WrongCluster(CLUSTER))));
@@ -452,9 +456,8 @@ mod tests {
         assert!(matches!(read::<Vec<u8>>(later.as_slice(), Some(CLUSTER)), Err(SnapshotFlaw::UnknownFormat(3))));
     }
 
-    /// A writer that is full.
     #[test]
-    fn a_full_disk_is_an_error() {
+    fn full_disk_is_an_error() {
         let (bytes, _) = file(vec![7_u8; 300]);
         for room in 0..bytes.len() {
             let mut disk = vec![0; room];

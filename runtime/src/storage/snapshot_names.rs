@@ -1,4 +1,4 @@
-//! What the files of snapshots are called, and which there are.
+//! Names of snapshot files, and the listing of those in a directory.
 
 use std::path::{Path, PathBuf};
 
@@ -7,30 +7,30 @@ use palisade_spec::raft::{Index, Position, Term};
 use super::disk::Disk;
 use super::{StorageError, files};
 
-/// How many snapshots are kept.
+/// Number of snapshots that a node keeps.
 const KEPT: usize = 2;
 
-/// How the names begin: of this node's own snapshots, and of one that a leader sends. The second ends like what means
-/// nothing after a crash.
+/// Prefixes of the names of this node's own snapshots, and of a snapshot that a leader sends. The
+/// latter's name also ends in `.tmp`, so that a start ignores it.
 const OWN: &str = "snapshot-";
 const INCOMING: &str = "incoming-";
 const SUFFIX: &str = ".snap";
 
-/// This node's own snapshot that ends at `last`.
+/// Path of this node's own snapshot that ends at `last`.
 pub(super) fn own(directory: &Path, last: Position) -> PathBuf {
     path(directory, OWN, last)
 }
 
-/// What a leader sends of such a one.
+/// Path of the snapshot that ends at `last` while a leader sends it.
 pub(super) fn incoming(directory: &Path, last: Position) -> PathBuf {
-    files::aside(&path(directory, INCOMING, last))
+    files::temporary_path(&path(directory, INCOMING, last))
 }
 
 fn path(directory: &Path, prefix: &str, last: Position) -> PathBuf {
     directory.join(format!("{prefix}{:020}-{}{SUFFIX}", last.index.0, last.term.0))
 }
 
-/// The position in `snapshot-00000000000000000700-3.snap`.
+/// Parses the position in `snapshot-00000000000000000700-3.snap`.
 fn parse(name: &str, prefix: &str) -> Option<Position> {
     let (index, term) = name.strip_prefix(prefix)?.strip_suffix(SUFFIX)?.split_once('-')?;
     let index = Some(index).filter(|digits| digits.len() == 20)?.parse().ok()?;
@@ -40,11 +40,11 @@ fn parse(name: &str, prefix: &str) -> Option<Position> {
 /// The files of snapshots in a directory.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
-    /// This node's own, the oldest first.
+    /// This node's own snapshots, oldest first.
     own: Vec<Position>,
-    /// Those that are being written.
-    aside: Vec<Position>,
-    /// Those that a leader sends or has sent.
+    /// Own snapshots that are being written.
+    unfinished: Vec<Position>,
+    /// Snapshots that a leader sends or has sent.
     incoming: Vec<Position>,
 }
 
@@ -53,10 +53,10 @@ impl Listing {
         let mut listing = Listing::default();
         for name in disk.list(directory).map_err(StorageError::io("list", directory))? {
             let Some(name) = name.to_str() else { continue };
-            let (name, is_aside) = name.strip_suffix(".tmp").map_or((name, false), |name| (name, true));
-            match (is_aside, parse(name, OWN), parse(name, INCOMING)) {
+            let (name, is_temporary) = name.strip_suffix(".tmp").map_or((name, false), |name| (name, true));
+            match (is_temporary, parse(name, OWN), parse(name, INCOMING)) {
                 (false, Some(last), _) => listing.own.push(last),
-                (true, Some(last), _) => listing.aside.push(last),
+                (true, Some(last), _) => listing.unfinished.push(last),
                 (true, None, Some(last)) => listing.incoming.push(last),
                 _ => {}
             }
@@ -65,26 +65,26 @@ impl Listing {
         Ok(listing)
     }
 
-    /// Where the newest of this node's own ends.
+    /// Last entry of the newest of this node's own snapshots.
     pub(super) fn newest(&self) -> Option<Position> {
         self.own.last().copied()
     }
 
-    /// Snapshots that are not kept any longer.
+    /// Own snapshots older than the newest two.
     pub(super) fn surplus(&self, directory: &Path) -> Vec<PathBuf> {
         let count = self.own.len().saturating_sub(KEPT);
         self.own[..count].iter().map(|&last| own(directory, last)).collect()
     }
 
-    /// What a leader sends or has sent, of the snapshots that are meant.
-    pub(super) fn incoming(&self, directory: &Path, is_meant: impl Fn(Position) -> bool) -> Vec<PathBuf> {
-        let meant = self.incoming.iter().filter(|&&last| is_meant(last));
-        meant.map(|&last| incoming(directory, last)).collect()
+    /// Snapshots that a leader sends or has sent and whose position matches.
+    pub(super) fn incoming(&self, directory: &Path, matches: impl Fn(Position) -> bool) -> Vec<PathBuf> {
+        let matching = self.incoming.iter().filter(|&&last| matches(last));
+        matching.map(|&last| incoming(directory, last)).collect()
     }
 
-    /// What is of no use when nobody is at work.
-    pub(super) fn of_no_use(&self, directory: &Path) -> Vec<PathBuf> {
-        let aside = self.aside.iter().map(|&last| files::aside(&own(directory, last)));
-        self.surplus(directory).into_iter().chain(aside).chain(self.incoming(directory, |_| true)).collect()
+    /// All files that a start does not need: it has no writer or receiver of snapshots yet.
+    pub(super) fn leftovers(&self, directory: &Path) -> Vec<PathBuf> {
+        let unfinished = self.unfinished.iter().map(|&last| files::temporary_path(&own(directory, last)));
+        self.surplus(directory).into_iter().chain(unfinished).chain(self.incoming(directory, |_| true)).collect()
     }
 }

@@ -1,12 +1,14 @@
-//! The snapshots in a node's directory: which there are, which is the newest, and how one becomes it.
+//! The snapshots in a node's directory: writing, receiving and publishing them.
 //!
-//! A snapshot is written aside, synced, and only then gets its name: what has the name of a snapshot is one, whole and
-//! durable, and one that cannot be read was damaged later. The newest two are kept. The log builds on the newest alone;
-//! the one before it is for whoever has to find out what happened.
+//! A snapshot is written to a temporary file, synced, and only then gets its name. So a file with
+//! the name of a snapshot is whole and durable, and an unreadable one was damaged later. The node
+//! keeps the newest two. The log builds on the newest alone; the one before it is for an operator
+//! who investigates a failure.
 //!
-//! Three threads meet here: one that writes snapshots of the node's own state; the core, whose write-ahead log makes a
-//! leader's snapshot this node's own, in its place among the other writes; and whoever sends and receives them. They
-//! share what the newest is, and take its place one after the other: a snapshot never goes back.
+//! Three kinds of threads use this module: one writes snapshots of the node's own state; the core,
+//! whose write-ahead log installs a leader's snapshot in its order among the other writes; and
+//! those that send and receive snapshots. They share the newest snapshot and publish one after the
+//! other: an older snapshot never replaces a newer one.
 
 use std::io::{self, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -28,34 +30,34 @@ pub struct Snapshots {
     disk: Arc<dyn Disk>,
     directory: PathBuf,
     cluster: u64,
-    /// The newest that is durable. Held for a moment only: the core looks here in every round.
+    /// The newest durable snapshot. Locked only briefly: the core reads it in every iteration.
     newest: Mutex<Option<SnapshotInfo>>,
-    /// A leader's that is not this node's yet. Held while files get or lose their names.
+    /// A leader's snapshot that is not installed yet. Locked while files are renamed or removed.
     under_way: Mutex<Option<UnderWay>>,
 }
 
-/// A leader's snapshot that is not this node's yet. What its file is worth is known here alone: a file that this does
-/// not speak of may have lost what a failed sync should have kept, so not a byte of it is believed.
+/// A leader's snapshot that is not installed yet. Only this value vouches for its file: any other
+/// file of an incoming snapshot may lack content whose sync failed, so none of its bytes are used.
 #[derive(Clone, Copy, Debug)]
 struct UnderWay {
     info: SnapshotInfo,
-    /// Whether all of it is here, durable, and was read.
+    /// Whether the file is complete, durable and verified.
     is_whole: bool,
 }
 
-/// A leader's snapshot on its way into this directory.
+/// A leader's snapshot that is being received into this directory.
 #[derive(Debug)]
 pub struct Incoming {
     file: Box<dyn DiskFile>,
     info: SnapshotInfo,
-    /// How many bytes of it are here.
+    /// Number of bytes received.
     have: u64,
-    /// How many of them were not synced yet.
+    /// Number of received bytes that are not synced yet.
     unsynced: usize,
 }
 
 impl Snapshots {
-    /// Reads the newest snapshot of a directory, if there is one, and checks every byte of it.
+    /// Reads the newest snapshot of a directory, if there is one, and verifies all of it.
     pub fn open<S: DeserializeOwned>(
         disk: &Arc<dyn Disk>,
         directory: &Path,
@@ -69,9 +71,10 @@ impl Snapshots {
         Ok((Snapshots { disk, directory, cluster, newest: info, under_way }, newest))
     }
 
-    /// Removes what a crash left behind: files in the making, and snapshots past those that are kept.
+    /// Removes the files that a crash left behind: unfinished files, and snapshots older than the
+    /// newest two.
     pub(super) fn remove_leftovers(&self) -> Result<Vec<PathBuf>, StorageError> {
-        let leftovers = Listing::of(&*self.disk, &self.directory)?.of_no_use(&self.directory);
+        let leftovers = Listing::of(&*self.disk, &self.directory)?.leftovers(&self.directory);
         for path in &leftovers {
             self.disk.remove(path).map_err(StorageError::io("remove the left-over", path))?;
         }
@@ -83,34 +86,37 @@ impl Snapshots {
         *self.newest.lock()
     }
 
-    /// The newest durable snapshot, open: it can be read to its end, whatever takes its place meanwhile.
+    /// The newest durable snapshot, opened: it can be read to its end even if a newer one replaces
+    /// it meanwhile.
     ///
     /// # Errors
-    /// What the system says.
+    /// The operating system's error.
     pub fn open_newest(&self) -> io::Result<Option<(SnapshotInfo, Box<dyn DiskFile>)>> {
-        // Two later ones would have to get their names in between for its file to be gone.
+        // The file disappears before the open only if two newer snapshots are published in between.
         let Some(info) = self.newest() else { return Ok(None) };
         Ok(Some((info, self.disk.open(&names::own(&self.directory, info.last), Access::Read)?)))
     }
 
-    /// Writes a snapshot. When this returns it is durable, and the newest, unless a later one came first.
+    /// Writes a snapshot. When this returns, the snapshot is durable and the newest, unless a later
+    /// one came first.
     ///
     /// # Errors
-    /// If it did not become durable. Nothing builds on it then, so it may be tried again: with a file of its own, not
-    /// with what a failed sync has left.
+    /// If the snapshot did not become durable. Nothing builds on it then, so the caller may retry:
+    /// a retry writes a new file and uses no content of the failed one.
     pub fn write<S: Serialize>(&self, snapshot: &Snapshot<S>) -> Result<SnapshotInfo, StorageError> {
-        let aside = files::aside(&names::own(&self.directory, snapshot.last));
-        let written = write(&*self.disk, &aside, self.cluster, snapshot);
-        let published = written.and_then(|info| self.publish(&mut self.under_way.lock(), &aside, info).map(|()| info));
+        let temporary = files::temporary_path(&names::own(&self.directory, snapshot.last));
+        let written = write(&*self.disk, &temporary, self.cluster, snapshot);
+        let published =
+            written.and_then(|info| self.publish(&mut self.under_way.lock(), &temporary, info).map(|()| info));
         if published.is_err() {
-            // It is of no use to anybody, and the disk may be full.
-            let _ = self.disk.remove(&aside);
+            // Frees the space: the disk may be full.
+            let _ = self.disk.remove(&temporary);
         }
         published
     }
 
-    /// Makes a leader's snapshot this node's newest. It was [received](Snapshots::accept) before, as a file; if it came
-    /// in another way, it is written now.
+    /// Makes a leader's snapshot this node's newest. Publishes its file if it was
+    /// [received](Snapshots::accept) as one; otherwise writes the snapshot now.
     pub(super) fn install<S: Serialize>(&self, snapshot: &Snapshot<S>) -> Result<(), StorageError> {
         let mut under_way = self.under_way.lock();
         let received = |under_way: &mut UnderWay| under_way.is_whole && under_way.info.last == snapshot.last;
@@ -121,8 +127,9 @@ impl Snapshots {
         self.write(snapshot).map(drop)
     }
 
-    /// Gives a durable file the name of a snapshot, and removes what it makes superfluous. One after the other: whoever
-    /// calls this holds the lock on names.
+    /// Gives a durable file the name of a snapshot, and removes the files that it makes
+    /// superfluous. The caller holds the lock on `under_way`, so that snapshots are published one
+    /// after the other.
     fn publish(&self, under_way: &mut Option<UnderWay>, from: &Path, info: SnapshotInfo) -> Result<(), StorageError> {
         if self.newest().is_some_and(|newest| newest.last.index >= info.last.index) {
             return self.disk.remove(from).map_err(StorageError::write("remove", from));
@@ -132,10 +139,11 @@ impl Snapshots {
         files::sync_directory(&*self.disk, &self.directory)?;
         *self.newest.lock() = Some(info);
         under_way.take_if(|under_way| under_way.info.last.index <= info.last.index);
-        // Whatever stays behind, the next start removes.
+        // The next start removes any file that cannot be removed here.
         let surplus = Listing::of(&*self.disk, &self.directory)
             .map(|listing| {
-                // Who still writes to one that this overtakes will see.
+                // A receiver may still be writing to an overtaken file: its snapshot will not be
+                // published.
                 let overtaken = listing.incoming(&self.directory, |last| last.index <= info.last.index);
                 [listing.surplus(&self.directory), overtaken].concat()
             })
@@ -144,13 +152,15 @@ impl Snapshots {
         Ok(())
     }
 
-    /// Makes ready to receive a leader's snapshot, or to go on with one that was broken off: its bytes from
-    /// [`Incoming::have`] on are still to come. `None` if this node has it already, or a later one.
+    /// Begins to receive a leader's snapshot, or resumes an interrupted transfer: the bytes from
+    /// [`Incoming::have`] on are still to come. `None` if this node already has the snapshot or a
+    /// later one.
     ///
-    /// What there is of another is thrown away. At most one is received at a time: the caller sees to that.
+    /// Discards the content of other incoming snapshots. The caller ensures that at most one is
+    /// received at a time.
     ///
     /// # Errors
-    /// What the system says.
+    /// The operating system's error.
     pub fn receive(&self, info: SnapshotInfo) -> io::Result<Option<Incoming>> {
         let mut under_way = self.under_way.lock();
         if self.newest().is_some_and(|newest| newest.last.index >= info.last.index) {
@@ -159,7 +169,8 @@ impl Snapshots {
         under_way.take_if(|under_way| under_way.info != info);
         let listing = Listing::of(&*self.disk, &self.directory).map_err(io::Error::other)?;
         for other in listing.incoming(&self.directory, |last| last != info.last) {
-            // It takes room, and no more: no program reads it, and the next offer or start tries again.
+            // A file that cannot be removed only takes space: no program reads it, and the next
+            // offer or start tries again.
             let _ = self.disk.remove(&other);
         }
         let file = self.disk.open(&names::incoming(&self.directory, info.last), Access::Continue)?;
@@ -175,14 +186,16 @@ impl Snapshots {
         Ok(Some(Incoming { file, info, have, unsynced: 0 }))
     }
 
-    /// Makes a snapshot that was received durable, checks every byte of it, and keeps it until it is made this node's
-    /// own, a later one is, or another is received. One that cannot be made durable or read is thrown away.
+    /// Makes a received snapshot durable, verifies all of it, and keeps it until it or a later one
+    /// is installed, or another one is received. Discards a snapshot that cannot be made durable or
+    /// verified.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The snapshot's flaw.
     pub fn accept<S: DeserializeOwned>(&self, incoming: Incoming) -> Result<Snapshot<S>, SnapshotFlaw> {
         let Incoming { file, info, .. } = &incoming;
-        // Not by its name: one that was whole before may be made this node's own at this moment.
+        // Through the open file, not by its name: the core may be installing (renaming) a snapshot
+        // that was already whole.
         let read = file.sync_all().map_err(SnapshotFlaw::Io).and_then(|()| {
             let bytes = BufReader::new(FromStart::of(&**file));
             snapshot_file::read(bytes, Some(self.cluster))
@@ -193,57 +206,59 @@ impl Snapshots {
         });
         match checked {
             Ok(snapshot) => {
-                // Nothing is under way if it is this node's own by now, or a later one is.
+                // `under_way` is empty if this snapshot or a later one has been installed
+                // meanwhile.
                 if let Some(under_way) = self.under_way.lock().as_mut().filter(|under_way| under_way.info == *info) {
                     under_way.is_whole = true;
                 }
                 Ok(snapshot)
             }
             Err(flaw) => {
-                // What a failed sync has left must not be synced again: the system would say that all is well. And what
-                // cannot be read must come again.
+                // A second sync after a failed one would succeed without writing anything. And a
+                // snapshot that cannot be read must be sent again.
                 self.discard(incoming);
                 Err(flaw)
             }
         }
     }
 
-    /// Throws away what is here of a snapshot.
+    /// Discards an incoming snapshot.
     pub fn discard(&self, incoming: Incoming) {
         let info = incoming.info;
         let mut under_way = self.under_way.lock();
         if under_way.take_if(|under_way| under_way.info == info).is_some() {
-            // If it cannot be removed now, the next offer or start sees to it, and no program reads it until then.
+            // If the file cannot be removed now, the next offer or start removes it; no program
+            // reads it until then.
             let _ = self.disk.remove(&names::incoming(&self.directory, info.last));
         }
     }
 }
 
 impl Incoming {
-    /// How many of its bytes are here.
+    /// Number of bytes received.
     pub fn have(&self) -> u64 {
         self.have
     }
 
-    /// How many are still to come.
+    /// Number of bytes still to come.
     pub fn lacks(&self) -> u64 {
         self.info.bytes - self.have
     }
 
-    /// Takes the next bytes.
+    /// Appends the next bytes.
     ///
     /// # Errors
-    /// What the system says. A part of them may have been written.
+    /// The operating system's error. A part of the bytes may have been written.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let mut steady = Steady { file: &*self.file, at: self.have, unsynced: self.unsynced };
-        steady.write_all(bytes)?;
-        self.unsynced = steady.unsynced;
+        let mut writer = SyncingWriter { file: &*self.file, at: self.have, unsynced: self.unsynced };
+        writer.write_all(bytes)?;
+        self.unsynced = writer.unsynced;
         self.have += bytes.len() as u64;
         Ok(())
     }
 }
 
-/// Reads the snapshot that is to end at `last`.
+/// Reads the snapshot whose name says that it ends at `last`.
 fn read<S: DeserializeOwned>(
     disk: &dyn Disk,
     path: &Path,
@@ -268,13 +283,13 @@ fn read<S: DeserializeOwned>(
     };
     if info.last != last {
         let Position { index, term } = info.last;
-        let what = format!("it ends at entry {index} of term {term}, and its name says otherwise");
+        let what = format!("the snapshot ends at entry {index} of term {term}, and its name says otherwise");
         return Err(StorageError::Damaged { path, offset: 0, what });
     }
     Ok((snapshot, info))
 }
 
-/// Writes a file, and makes its content durable.
+/// Writes a snapshot to a file, and makes its content durable.
 fn write<S: Serialize>(
     disk: &dyn Disk,
     path: &Path,
@@ -282,7 +297,7 @@ fn write<S: Serialize>(
     snapshot: &Snapshot<S>,
 ) -> Result<SnapshotInfo, StorageError> {
     let file = disk.open(path, Access::Create).map_err(StorageError::write("create", path))?;
-    let mut writer = BufWriter::with_capacity(PIECE, Steady { file: &*file, at: 0, unsynced: 0 });
+    let mut writer = BufWriter::with_capacity(BUFFER, SyncingWriter { file: &*file, at: 0, unsynced: 0 });
     let written = snapshot_file::write(&mut writer, cluster, snapshot);
     let info = written.and_then(|info| writer.flush().map(|()| info)).map_err(StorageError::write("write to", path))?;
     drop(writer);
@@ -290,26 +305,26 @@ fn write<S: Serialize>(
     Ok(info)
 }
 
-/// How much is written at once.
-const PIECE: usize = 256 * 1024;
-/// How much may be written to a file of a snapshot before it is synced: so little that the log's own syncs, which
-/// clients wait for, need not stand behind much of it.
-const UNSYNCED: usize = 4 << 20;
+/// Bytes written at once.
+const BUFFER: usize = 256 * 1024;
+/// Maximum number of unsynced bytes in a snapshot file: few enough that the log's own syncs, which
+/// clients wait for, do not queue behind many.
+const MAX_UNSYNCED: usize = 4 << 20;
 
-/// Writes to a file, and syncs it all the while.
-struct Steady<'a> {
+/// Writes to a file, and syncs it every [`MAX_UNSYNCED`] bytes.
+struct SyncingWriter<'a> {
     file: &'a dyn DiskFile,
-    /// Where the next bytes go.
+    /// Offset of the next bytes.
     at: u64,
     unsynced: usize,
 }
 
-impl Write for Steady<'_> {
+impl Write for SyncingWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.write_all_at(bytes, self.at)?;
         self.at += bytes.len() as u64;
         self.unsynced += bytes.len();
-        if self.unsynced >= UNSYNCED {
+        if self.unsynced >= MAX_UNSYNCED {
             self.file.sync_data()?;
             self.unsynced = 0;
         }
@@ -354,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_two_are_kept_and_the_newest_is_read() {
+    fn newest_two_snapshots_are_kept_and_the_newest_is_read() {
         let directory = tempfile::tempdir().unwrap();
         let (snapshots, none) = open(directory.path());
         assert_eq!((none, snapshots.newest()), (None, None));
@@ -367,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_that_comes_late_does_not_take_the_newests_place() {
+    fn older_snapshot_does_not_replace_the_newest() {
         let directory = tempfile::tempdir().unwrap();
         let (snapshots, _) = open(directory.path());
         snapshots.write(&snapshot(70)).unwrap();
@@ -378,14 +393,14 @@ mod tests {
     }
 
     #[test]
-    fn one_that_cannot_be_written_leaves_nothing_and_can_be_tried_again() {
+    fn failed_write_leaves_no_file_and_can_be_retried() {
         let directory = tempfile::tempdir().unwrap();
         let (snapshots, _) = open(directory.path());
         let obstacle = directory.path().join(own(5) + ".tmp");
         fs::create_dir(&obstacle).unwrap();
         assert!(snapshots.write(&snapshot(5)).unwrap_err().to_string().contains("could not create"));
         fs::remove_dir(&obstacle).unwrap();
-        // No snapshot can take the name of a directory.
+        // A file cannot be renamed to an existing directory.
         fs::create_dir_all(directory.path().join(own(5)).join("full")).unwrap();
         assert!(snapshots.write(&snapshot(5)).is_err());
         assert_eq!((snapshots.newest(), names(directory.path())), (None, vec![own(5)]));
@@ -395,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_newest_is_an_error_that_names_it_and_what_was_in_the_making_is_not() {
+    fn damaged_newest_snapshot_is_an_error_and_unfinished_files_are_removed() {
         let directory = tempfile::tempdir().unwrap();
         let (snapshots, _) = open(directory.path());
         snapshots.write(&snapshot(5)).unwrap();
@@ -423,22 +438,22 @@ mod tests {
         ));
     }
 
-    /// A leader's snapshot of entries up to `index`, as bytes.
+    /// The bytes of a leader's snapshot of the entries up to `index`.
     fn sent(index: u64) -> (Vec<u8>, SnapshotInfo) {
         let mut bytes = Vec::new();
         let info = snapshot_file::write(&mut bytes, 1, &snapshot(index)).unwrap();
         (bytes, info)
     }
 
-    /// It has arrived whole, and was not read yet.
-    fn arrived(snapshots: &Snapshots, (bytes, info): &(Vec<u8>, SnapshotInfo)) -> Incoming {
+    /// Receives all bytes of a snapshot, without accepting it.
+    fn receive_all(snapshots: &Snapshots, (bytes, info): &(Vec<u8>, SnapshotInfo)) -> Incoming {
         let mut incoming = snapshots.receive(*info).unwrap().unwrap();
         incoming.append(bytes).unwrap();
         incoming
     }
 
     #[test]
-    fn receiving_goes_on_where_it_was_broken_off() {
+    fn receiving_resumes_after_an_interruption() {
         let directory = tempfile::tempdir().unwrap();
         let (snapshots, _) = open(directory.path());
         let (bytes, info) = sent(70);
@@ -447,7 +462,7 @@ mod tests {
             assert_eq!((incoming.have(), incoming.lacks()), (from as u64, (bytes.len() - from) as u64));
             incoming.append(&bytes[from..to]).unwrap();
         }
-        // Whole, but not installed: the next offer finds it whole.
+        // Complete, but not installed: the next offer finds it complete.
         for _ in 0..2 {
             let incoming = snapshots.receive(info).unwrap().unwrap();
             assert_eq!(incoming.lacks(), 0);
@@ -460,30 +475,31 @@ mod tests {
         assert!(snapshots.receive(sent(5).1).unwrap().is_none());
     }
 
-    /// A leader that has not heard the end offers it again, and the core takes the first one at that very moment.
+    /// A leader that missed the acknowledgement offers the snapshot again, and the core installs
+    /// the first copy meanwhile.
     #[test]
-    fn one_that_is_installed_while_it_is_received_again_is_no_trouble() {
+    fn snapshot_can_be_installed_while_it_is_received_again() {
         let directory = tempfile::tempdir().unwrap();
         let (snapshots, _) = open(directory.path());
         let (sent_70, sent_80) = (sent(70), sent(80));
         let (info, next) = (sent_70.1, sent_80.1);
-        snapshots.accept::<Text>(arrived(&snapshots, &sent_70)).unwrap();
+        snapshots.accept::<Text>(receive_all(&snapshots, &sent_70)).unwrap();
         let again = snapshots.receive(info).unwrap().unwrap();
         snapshots.install(&snapshot(70)).unwrap();
         assert_eq!(snapshots.accept::<Text>(again).unwrap(), snapshot(70));
         assert_eq!((snapshots.newest(), names(directory.path())), (Some(info), vec![own(70)]));
-        // The next one finds nothing of it.
-        snapshots.accept::<Text>(arrived(&snapshots, &sent_80)).unwrap();
+        // The next snapshot is received from the beginning.
+        snapshots.accept::<Text>(receive_all(&snapshots, &sent_80)).unwrap();
         snapshots.install(&snapshot(80)).unwrap();
         assert_eq!((snapshots.newest(), names(directory.path())), (Some(next), vec![own(70), own(80)]));
     }
 
     #[test]
-    fn nothing_stays_of_what_a_later_snapshot_has_overtaken() {
+    fn overtaken_incoming_snapshot_is_removed() {
         let directory = tempfile::tempdir().unwrap();
         let (snapshots, _) = open(directory.path());
         let (bytes, info) = sent(70);
-        snapshots.accept::<Text>(arrived(&snapshots, &(bytes.clone(), info))).unwrap();
+        snapshots.accept::<Text>(receive_all(&snapshots, &(bytes.clone(), info))).unwrap();
         snapshots.write(&snapshot(70)).unwrap();
         assert_eq!(names(directory.path()), [own(70)], "received, and never installed");
 
@@ -492,7 +508,7 @@ mod tests {
         let mut incoming = snapshots.receive(info).unwrap().unwrap();
         incoming.append(&bytes[..20]).unwrap();
         snapshots.write(&snapshot(80)).unwrap();
-        assert_eq!(names(directory.path()), [own(80)], "half of it is here");
+        assert_eq!(names(directory.path()), [own(80)], "a part of it was received");
         incoming.append(&bytes[20..]).unwrap();
         assert_eq!(snapshots.accept::<Text>(incoming).unwrap(), snapshot(70));
         assert_eq!(names(directory.path()), [own(80)]);
@@ -501,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn another_snapshot_takes_the_place_of_one_that_was_broken_off() {
+    fn offer_of_another_snapshot_discards_an_interrupted_one() {
         let directory = tempfile::tempdir().unwrap();
         let (snapshots, _) = open(directory.path());
         let (bytes, info) = sent(70);
@@ -509,13 +525,13 @@ mod tests {
         assert_eq!(snapshots.receive(sent(80).1).unwrap().unwrap().have(), 0);
         assert_eq!(snapshots.receive(info).unwrap().unwrap().have(), 0);
         assert_eq!(names(directory.path()).len(), 1);
-        // What cannot be removed does no harm.
+        // A leftover that cannot be removed does no harm.
         fs::create_dir(directory.path().join(own(90).replace("snapshot-", "incoming-") + ".tmp")).unwrap();
         assert_eq!(snapshots.receive(sent(80).1).unwrap().unwrap().have(), 0);
     }
 
     #[test]
-    fn one_that_arrives_damaged_is_thrown_away() {
+    fn damaged_incoming_snapshot_is_discarded() {
         let directory = tempfile::tempdir().unwrap();
         let (snapshots, _) = open(directory.path());
         let (mut bytes, info) = sent(70);
@@ -523,12 +539,12 @@ mod tests {
         let mut incoming = snapshots.receive(info).unwrap().unwrap();
         incoming.append(&bytes).unwrap();
         assert!(matches!(snapshots.accept::<Text>(incoming), Err(SnapshotFlaw::Damaged { .. })));
-        // Sound, but another one than was announced.
+        // Sound, but not the snapshot that was announced.
         let mut incoming = snapshots.receive(info).unwrap().unwrap();
         assert_eq!(incoming.have(), 0);
         incoming.append(&sent(71).0).unwrap();
         assert!(matches!(snapshots.accept::<Text>(incoming), Err(SnapshotFlaw::Damaged { .. })));
-        // Of another cluster: it would be no better the next time.
+        // A snapshot of another cluster.
         let mut foreign = Vec::new();
         let info = snapshot_file::write(&mut foreign, 2, &snapshot(70)).unwrap();
         let mut incoming = snapshots.receive(info).unwrap().unwrap();
@@ -537,28 +553,28 @@ mod tests {
         assert_eq!(names(directory.path()), Vec::<String>::new());
     }
 
-    /// What a failed sync should have made durable, the system takes for clean from then on: the next sync succeeds, and
-    /// says nothing of it.
+    /// After a failed sync the system takes the written pages for clean: the next sync succeeds
+    /// without writing them.
     #[test]
-    fn one_that_cannot_be_synced_is_received_again() {
+    fn snapshot_whose_sync_failed_is_received_again() {
         let directory = tempfile::tempdir().unwrap();
         let (snapshots, _) = open(directory.path());
         let (bytes, info) = sent(70);
-        let mut incoming = arrived(&snapshots, &(bytes.clone(), info));
+        let mut incoming = receive_all(&snapshots, &(bytes.clone(), info));
         incoming.file = FailsOnce::at(0, 0, incoming.file).0;
         assert!(matches!(snapshots.accept::<Text>(incoming), Err(SnapshotFlaw::Io(_))));
         assert_eq!(names(directory.path()), Vec::<String>::new());
-        // Not even if its file could not be removed.
+        // Also if its file could not be removed.
         fs::write(directory.path().join(own(70).replace("snapshot-", "incoming-") + ".tmp"), &bytes).unwrap();
         assert_eq!(snapshots.receive(info).unwrap().unwrap().have(), 0);
     }
 
     #[test]
-    fn one_whose_file_was_lost_is_not_taken_for_whole() {
+    fn snapshot_whose_file_was_lost_is_received_again() {
         let directory = tempfile::tempdir().unwrap();
         let (snapshots, _) = open(directory.path());
         let sent = sent(70);
-        snapshots.accept::<Text>(arrived(&snapshots, &sent)).unwrap();
+        snapshots.accept::<Text>(receive_all(&snapshots, &sent)).unwrap();
         fs::remove_file(directory.path().join(&names(directory.path())[0])).unwrap();
         assert_eq!(snapshots.receive(sent.1).unwrap().unwrap().have(), 0);
         snapshots.install(&snapshot(70)).unwrap();

@@ -1,19 +1,20 @@
-//! Free space on the disk: how much the log has, and whether that is enough to take on more work.
+//! Free space on the disk: how much the log has, and whether a leader may accept new work.
 //!
-//! Below a low-water mark a leader refuses new sessions and acquires. What ends claims (releases, keepalives, closes,
-//! expiries) goes on, in the space that the mark has kept free. The mark is room for two segments of the log and for
-//! two snapshots as large as the newest:
+//! Below a low-water mark a leader refuses new sessions and acquires. Requests that keep or end
+//! claims (releases, keepalives, closes, expiries) are still served, in the space that the mark
+//! reserves. The mark is room for two segments of the log and for two snapshots as large as the
+//! newest:
 //!
-//! - one segment is the next one, which the log cannot do without;
-//! - the other one is for what goes on below the mark, until space is freed;
-//! - a new snapshot is what shortens the log, so it must not fail for want of space. The state grows between two
-//!   snapshots, as a rule to no more than twice its size.
+//! - one segment is the next one, without which the log cannot continue;
+//! - the other segment is for the writes below the mark, until space is freed;
+//! - a new snapshot shortens the log, so it must not fail for lack of space. The state grows
+//!   between two snapshots, as a rule to no more than twice its size.
 //!
-//! A segment that is prepared already counts as free space. Whatever keeps the next segment from being prepared (a
-//! quota, no more inodes, a damaged disk) counts as no space, whatever the file system says.
+//! A prepared segment counts as free space. Any obstacle to preparing the next segment (a quota, no
+//! more inodes, a damaged disk) counts as no space, even if the file system reports free space.
 //!
-//! Nothing here is on the path of a request but one atomic load. [`Space::check`] asks the system; the server calls it
-//! every second, on a thread of its own, and every segment change calls it too.
+//! A request costs one atomic load here. [`Space::check`] asks the system; the server calls it
+//! every second, on a thread of its own, and every segment change calls it, too.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,32 +40,32 @@ pub struct Space {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What the operator wants to be free, instead of the mark that is computed.
+    /// The operator's low-water mark, in bytes; it replaces the computed one.
     demanded: Option<u64>,
-    /// What the system said last; `None` if it could not say.
+    /// Free bytes that the system reported last; `None` if the query failed.
     available: Option<u64>,
-    /// How long the next segment is, once it is prepared.
+    /// Length of the prepared next segment, in bytes; 0 if none is prepared.
     prepared: u64,
-    /// Why the next segment could not be prepared, at the last attempt.
+    /// Why the last attempt to prepare the next segment failed.
     obstacle: Option<String>,
 }
 
 /// Free space, as of the last check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpaceView {
-    /// What the log may still allocate, the next segment included if it is prepared, in bytes; `None` if the system does
-    /// not say.
+    /// Bytes that the log may still allocate, including the next segment if it is prepared; `None`
+    /// if the system does not report free space.
     pub free: Option<u64>,
     /// The low-water mark, in bytes.
     pub mark: u64,
     /// Whether a leader refuses new sessions and acquires.
     pub is_low: bool,
-    /// Why the next segment of the log could not be prepared, if it could not.
+    /// Why the next segment of the log could not be prepared; `None` if it could.
     pub obstacle: Option<String>,
 }
 
 impl Space {
-    /// Not checked yet.
+    /// Makes the tracker of a directory's free space, without a first check.
     pub(super) fn new(
         disk: &Arc<dyn Disk>,
         directory: impl Into<PathBuf>,
@@ -86,10 +87,10 @@ impl Space {
     pub fn demand(&self, bytes: u64) {
         let mut state = self.state.lock();
         state.demanded = Some(bytes);
-        self.judge(&state);
+        self.update_is_low(&state);
     }
 
-    /// Asks the system how much is free. May wait for the disk.
+    /// Asks the system how much space is free. May block on the disk.
     pub fn check(&self) {
         let available = self.disk.available(&self.directory);
         let mut state = self.state.lock();
@@ -98,11 +99,15 @@ impl Space {
             Err(error) => {
                 if state.available.take().is_some() {
                     let directory = self.directory.display();
-                    warn!(%directory, %error, "cannot learn how much space is free; the low-water mark is not kept");
+                    warn!(
+                        %directory, %error,
+                        "the free space of the data directory's file system is unknown; the low-water mark is not \
+                         enforced"
+                    );
                 }
             }
         }
-        self.judge(&state);
+        self.update_is_low(&state);
     }
 
     /// Whether a leader is to refuse new sessions and acquires.
@@ -117,25 +122,25 @@ impl Space {
         SpaceView { free, mark, is_low: self.is_low(), obstacle: state.obstacle.clone() }
     }
 
-    /// How many attempts to prepare a segment have failed since the start.
+    /// Number of failed attempts to prepare a segment since the start.
     pub fn preparation_failures(&self) -> u64 {
         self.preparation_failures.load(Ordering::Relaxed)
     }
 
-    /// Refuses to begin a segment for which there is no room: an attempt would take the last of it from others for as
-    /// long as it lasts.
+    /// Fails if there is no room for a segment of this length. An attempt without room would take
+    /// the remaining space away from other writers while it lasts.
     pub(super) fn expect_room_for(&self, bytes: u64) -> std::io::Result<()> {
         match self.disk.available(&self.directory) {
             Ok(available) if available < bytes => {
                 let message = format!("No space left on device ({available} bytes are free, {bytes} are needed)");
                 Err(std::io::Error::new(std::io::ErrorKind::StorageFull, message))
             }
-            // If the system does not say, the attempt will show.
+            // If the free space is unknown, only the attempt can tell.
             _ => Ok(()),
         }
     }
 
-    /// The next segment is there, and has this length.
+    /// Records that the next segment is prepared, with this length.
     pub(super) fn prepared(&self, bytes: u64) {
         {
             let mut state = self.state.lock();
@@ -144,19 +149,19 @@ impl Space {
         self.check();
     }
 
-    /// The next segment could not be prepared.
+    /// Records that the next segment could not be prepared.
     pub(super) fn not_prepared(&self, error: &StorageError) {
         self.preparation_failures.fetch_add(1, Ordering::Relaxed);
         let mut state = self.state.lock();
         state.obstacle = Some(error.to_string());
-        self.judge(&state);
+        self.update_is_low(&state);
     }
 
-    /// What was prepared is the log's segment now.
+    /// Records that the prepared segment is in use.
     pub(super) fn used(&self) {
         let mut state = self.state.lock();
         (state.prepared, state.obstacle) = (0, None);
-        self.judge(&state);
+        self.update_is_low(&state);
     }
 
     fn mark(&self, state: &State) -> u64 {
@@ -165,12 +170,13 @@ impl Space {
         state.demanded.unwrap_or(computed)
     }
 
-    /// It is low below the mark, and no more when there is room for another segment above it: so a segment that comes or
-    /// goes does not turn it back and forth.
-    fn judge(&self, state: &State) {
+    /// Updates `is_low`, with hysteresis: space becomes low below the mark, and stops being low
+    /// once there is room for another segment above the mark. So a segment that is created or
+    /// removed does not toggle it.
+    fn update_is_low(&self, state: &State) {
         let (was_low, mark) = (self.is_low(), self.mark(state));
         let enough = if was_low { mark.saturating_add(self.segment_bytes) } else { mark };
-        // A mark of 0 switches this off.
+        // A mark of 0 disables the check.
         let lacks = mark > 0 && state.free().is_some_and(|free| free < enough);
         let is_low = lacks || state.obstacle.is_some();
         self.is_low.store(is_low, Ordering::Relaxed);
@@ -179,17 +185,17 @@ impl Space {
             warn!(
                 %directory, free, mark,
                 "the disk is nearly full: as a leader this node refuses new sessions and acquires until space is freed \
-                 in its data directory's file system; releases, keepalives and expiries go on as long as there is room"
+                 in its data directory's file system; releases, keepalives and expiries are served as long as there is room"
             );
         } else if was_low && !is_low {
-            info!(%directory, free, mark, "there is enough space on the disk again: new sessions and acquires are taken");
+            info!(%directory, free, mark, "there is enough space on the disk again: new sessions and acquires are accepted");
         }
     }
 }
 
 #[cfg(test)]
 impl Space {
-    /// One where so much is free, and so much should be.
+    /// A tracker that reports `free` bytes and has the low-water mark `mark`.
     pub(crate) fn of_tests(free: u64, mark: u64) -> Arc<Space> {
         let (disk, directory) = (super::SystemDisk::shared(), tempfile::tempdir().expect("a temporary directory"));
         let snapshots = Snapshots::open::<super::testing::Tape>(&disk, directory.path(), 1).expect("a directory");

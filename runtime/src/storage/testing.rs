@@ -1,9 +1,9 @@
-//! The smallest state machine a log can be tested with, here and in `tests/wal`.
+//! A minimal state machine for tests of the log, here and in `tests/wal`.
 
 use palisade_spec::raft::{Stamp, StateMachine};
 use serde::{Deserialize, Serialize};
 
-/// Remembers nothing; its commands are bytes.
+/// Has no state; its commands are bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Tape;
 

@@ -1,14 +1,16 @@
-//! The write-ahead log as the running node uses it: one call, one write, one sync.
+//! The write-ahead log of the running node: one call, one write, one sync.
 //!
-//! [`Wal::write`] returns when the batch is durable, so there is no way to go on without having synced. When it
-//! fails, what is on the disk is unknown: an operating system may report a failed sync once and then forget it, so
-//! a second try would prove nothing. The log therefore refuses everything from then on, and the process must stop;
-//! the next start reads what really is there.
+//! [`Wal::write`] returns once the batch is durable, so the caller cannot continue without a sync.
+//! When it fails, the content of the disk is unknown: an operating system may report a failed sync
+//! once and then forget it, so a second attempt would prove nothing. The log therefore rejects all
+//! writes from then on, and the process must stop; the next start reads the actual content of the
+//! disk.
 //!
-//! After the sync, the frame's evidence is written (see the evidence module). The next sync makes it durable.
+//! After the sync, the log writes the frame's evidence (see the evidence module). The next sync
+//! makes it durable.
 //!
-//! The log's beginning goes when the protocol says so ([`Persist::Compact`], [`Persist::Snapshot`]): a segment is removed
-//! when the next one is begun and nothing that stands in it is in the log any more.
+//! The protocol shortens the log at its beginning ([`Persist::Compact`], [`Persist::Snapshot`]).
+//! When a new segment begins, the log removes the segments all of whose entries it has lost.
 
 use std::marker::PhantomData;
 use std::path::PathBuf;
@@ -31,37 +33,38 @@ use super::segment::{FRAMES_AT, Header, SegmentNumber, Start};
 use super::segment_gc::Removal;
 use super::{DataDir, Snapshots, Space, StorageError};
 
-/// The size of a segment in bytes, unless told otherwise.
+/// Default size of a segment, in bytes.
 pub const DEFAULT_SEGMENT_BYTES: u64 = 16 << 20;
 
-/// What one write cost.
+/// Cost of one write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// The length of its frames in bytes; 0 for an empty batch, which writes nothing.
+    /// Length of its frames, in bytes; 0 for an empty batch, which writes nothing.
     pub bytes: usize,
-    /// How long the write itself took.
+    /// Duration of the write itself.
     pub write: Duration,
-    /// How long the sync took.
+    /// Duration of the sync.
     pub sync: Duration,
-    /// How long it took to begin a new segment, if that was necessary.
+    /// Time to begin a new segment; `None` if no new segment was necessary.
     pub rotation: Option<Duration>,
-    /// How many segments were found superfluous when it was.
+    /// Number of segments that became superfluous with the new segment.
     pub removed: usize,
 }
 
-/// The segment that frames go to.
+/// The segment that frames are appended to.
 #[derive(Debug)]
 struct Active {
     file: Box<dyn DiskFile>,
     path: PathBuf,
     number: SegmentNumber,
-    /// Where the next frame goes.
+    /// Offset of the next frame.
     end: u64,
     size: u64,
     slots: Slots,
 }
 
-/// The write-ahead log of a node that replicates `S`. Holds the data directory, and its lock, as long as it lives.
+/// The write-ahead log of a node that replicates `S`. Holds the data directory and its lock for its
+/// lifetime.
 #[derive(Debug)]
 pub struct Wal<S: StateMachine> {
     active: Active,
@@ -70,13 +73,13 @@ pub struct Wal<S: StateMachine> {
     /// The segment after the active one, begun once the active one is half full.
     preparation: Preparation,
     space: Arc<Space>,
-    /// What the log has come to.
-    outline: LogSummary,
-    /// All segments that are there, each with the last entry before it.
+    /// Summary of the log's contents.
+    summary: LogSummary,
+    /// All segments of the log, each with the index of the last entry before it.
     segments: Vec<(SegmentNumber, Index)>,
     removal: Removal,
     snapshots: Arc<Snapshots>,
-    /// The first failure, after which there is no other.
+    /// Message of the first failed write; all later writes are rejected.
     failed: Option<String>,
     segment_bytes: u64,
     directory: DataDir,
@@ -88,7 +91,7 @@ impl<S: StateMachine> Wal<S> {
     /// [`open_with_segments_of`](Wal::open_with_segments_of).
     ///
     /// # Errors
-    /// If the log is damaged, or if the operating system refuses something.
+    /// If the log is damaged, or if an operation of the operating system fails.
     pub fn open(directory: DataDir, blank: Durable<S>) -> Result<(Wal<S>, Durable<S>, RecoveryReport), StorageError>
     where
         S: DeserializeOwned,
@@ -97,11 +100,13 @@ impl<S: StateMachine> Wal<S> {
         Wal::open_with_segments_of(DEFAULT_SEGMENT_BYTES, directory, blank)
     }
 
-    /// Opens the log, reads back what is durable, and cuts off the remains of an unfinished write. `blank` is the disk
-    /// at the first start; new segments are `segment_bytes` long, existing ones stay as they are.
+    /// Opens the log, reads back what is durable, and cuts off the remains of an unfinished write.
+    /// `blank` is the content of the disk at the first start; new segments are `segment_bytes`
+    /// long, existing ones keep their size.
     ///
     /// # Errors
-    /// If the log is damaged, or if the operating system refuses something. The node must not start then.
+    /// If the log is damaged, or if an operation of the operating system fails. The node must not
+    /// start then.
     pub fn open_with_segments_of(
         segment_bytes: u64,
         mut directory: DataDir,
@@ -132,7 +137,7 @@ impl<S: StateMachine> Wal<S> {
             buffer: FrameBuffer::default(),
             preparation: Preparation::new(directory.disk(), directory.path(), &space),
             space,
-            outline: recovered.outline,
+            summary: recovered.summary,
             segments,
             removal: Removal::default(),
             snapshots,
@@ -142,7 +147,8 @@ impl<S: StateMachine> Wal<S> {
             machine: PhantomData,
         };
         if recovered.settled {
-            // From here on the log goes on behind the snapshot; the next start must know why.
+            // From here on the log continues behind the snapshot; the record tells the next start
+            // so.
             let snapshot = &recovered.durable.snapshot;
             let installed = Record::Installed { last: snapshot.last, stamp: snapshot.stamp, keeps: false };
             wal.append(&mut vec![installed], &mut Written::default())?;
@@ -150,35 +156,37 @@ impl<S: StateMachine> Wal<S> {
         Ok((wal, recovered.durable, recovered.report))
     }
 
-    /// The snapshots beside the log.
+    /// The snapshots in the log's directory.
     pub fn snapshots(&self) -> &Arc<Snapshots> {
         &self.snapshots
     }
 
-    /// The free space beside the log.
+    /// The free space for the log.
     pub fn space(&self) -> &Arc<Space> {
         &self.space
     }
 
-    /// Sees to the next segment, if its preparation has failed. To be called now and then, whether anything is written or
-    /// not; `now` decides when it is tried again.
+    /// Retries the preparation of the next segment if it has failed and the pause is over at `now`.
+    /// To be called periodically, whether or not anything is written.
     pub fn tend(&mut self, now: Instant) {
         self.preparation.tend(self.active.size - self.active.end, now);
     }
 
-    /// The directory that the log is in.
+    /// The log's directory.
     pub fn directory(&self) -> &DataDir {
         &self.directory
     }
 
-    /// Makes a batch durable as a whole: one write, one sync. Whatever waited for it may be released when this
-    /// returns, and not before. After a crash in the middle of it, all of it or nothing is there.
+    /// Makes a batch durable as a whole: one write, one sync. The node may act on the batch (answer
+    /// clients, send messages) once this returns, and not before. A crash in the middle leaves all
+    /// of the batch or nothing.
     ///
-    /// A snapshot in it is made durable by itself, after what stands before it. A crash may leave a batch with snapshots
-    /// done up to one of them.
+    /// A snapshot in the batch is made durable separately, after the writes before it. A crash may
+    /// leave a batch with snapshots written up to one of them.
     ///
     /// # Errors
-    /// If it did not become durable, or may not have. The process must stop; every later call fails too.
+    /// If the batch did not become durable, or may not have. The process must stop; every later
+    /// call fails, too.
     pub fn write(&mut self, batch: &[Persist<S>]) -> Result<Written, StorageError>
     where
         S: Serialize,
@@ -207,11 +215,11 @@ impl<S: StateMachine> Wal<S> {
         for write in batch {
             if let Persist::Snapshot(snapshot) = write {
                 self.append(&mut records, &mut written)?;
-                // If a crash comes between this and the record, the next start finds the snapshot beside the old log,
-                // and brings the log into line with it.
+                // After a crash between this and the record, the next start finds the snapshot
+                // beside the old log and finishes the installation.
                 self.snapshots.install(snapshot)?;
             }
-            records.push(Record::of(write, |position| self.outline.has(position)));
+            records.push(Record::of(write, |position| self.summary.has(position)));
         }
         self.append(&mut records, &mut written)?;
         Ok(written)
@@ -241,13 +249,13 @@ impl<S: StateMachine> Wal<S> {
         written.bytes += bytes;
         written.write += between - before;
         written.sync += between.elapsed();
-        // Not before the sync has succeeded: who finds the evidence takes the frame for durable.
+        // Only after the sync has succeeded: a start takes a frame with evidence for durable.
         let evidence = active.slots.encode(&Evidence::of(frame, self.next, active.end));
         let slot_at = active.slots.offset(self.next) as u64;
         active.file.write_all_at(&evidence, slot_at).map_err(StorageError::write("write to", &active.path))?;
         active.end += length;
         self.next = self.next.next();
-        records.drain(..).for_each(|record| self.outline.follow(&record));
+        records.drain(..).for_each(|record| self.summary.apply(&record));
         self.prepare_ahead();
         Ok(())
     }
@@ -257,11 +265,11 @@ impl<S: StateMachine> Wal<S> {
         let before = Instant::now();
         let number = self.active.number.next();
         let blank = self.preparation.take(number, self.segment_bytes)?;
-        let start = self.outline.start();
+        let start = self.summary.start();
         let header = Header { number, first: self.next, size: self.segment_bytes.max(FRAMES_AT + frame), start };
         self.segments.push((number, start.last.index));
-        // The last segment before which there is nothing but what the log has lost.
-        let base = self.outline.base();
+        // The last segment before which the log has no entries any more.
+        let base = self.summary.base();
         let superfluous = self.segments.iter().rposition(|&(_, before)| before <= base).unwrap_or(0);
         self.active = Active::begin(blank, header, self.segments[superfluous].0, &mut self.directory)?;
         let superfluous = self.segments.drain(..superfluous).map(|(number, _)| number.path(self.directory.path()));
@@ -272,7 +280,8 @@ impl<S: StateMachine> Wal<S> {
         Ok(())
     }
 
-    /// Starts preparing the next segment once half of this one is used. Not earlier: an idle node needs none.
+    /// Starts preparing the next segment once half of this one is used. Not earlier, because an
+    /// idle node needs none.
     fn prepare_ahead(&mut self) {
         if self.active.end > self.active.size / 2 {
             self.preparation.start(self.active.number.next(), self.segment_bytes);
@@ -281,8 +290,8 @@ impl<S: StateMachine> Wal<S> {
 }
 
 impl Active {
-    /// Begins a segment. Before a frame can go to it, the directory knows that it exists, and that those before `first`
-    /// need not.
+    /// Begins a segment. Before a frame is written to it, the identity file durably counts it, and
+    /// no longer counts the segments before `first`.
     fn begin(
         blank: Blank,
         header: Header,
@@ -295,10 +304,10 @@ impl Active {
         Ok(Active { file, path, number: header.number, end: FRAMES_AT, size: header.size, slots })
     }
 
-    /// Goes on in the last segment of a log that was read back.
+    /// Continues the last segment of a log that was read back.
     fn reopen(last: LastSegment, directory: &mut DataDir) -> Result<Active, StorageError> {
         let file = directory.disk().open(&last.path, Access::Write).map_err(StorageError::io("open", &last.path))?;
-        // A crash right after the segment's creation may have come before this.
+        // A crash right after the segment's creation may have left the segment uncounted.
         directory.record_segments(Segments { last: last.number, ..directory.segments() })?;
         Ok(Active { file, path: last.path, number: last.number, end: last.end, size: last.size, slots: last.slots })
     }
@@ -328,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_failed_write_or_sync_there_is_no_other() {
+    fn failed_write_or_sync_poisons_the_log() {
         for at in 0..12 {
             for through in [0, 20, usize::MAX] {
                 let directory = tempfile::tempdir().unwrap();

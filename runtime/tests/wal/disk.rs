@@ -1,7 +1,7 @@
-//! A disk in memory whose every moment is kept, and can be the last: of what was not synced then, any selection of
-//! sectors may be durable.
+//! A disk in memory that records its state after each write and sync, so that a crash can be
+//! simulated at each of them: of the unsynced sectors, any selection may become durable.
 //!
-//! Names are durable at once: what a crash does to names is tried out elsewhere.
+//! Names are durable at once; other tests cover the effect of crashes on names.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -27,10 +27,10 @@ struct Piece {
 
 #[derive(Clone, Debug, Default)]
 struct Content {
-    /// What the operating system shows.
+    /// The content that the operating system shows.
     cache: Vec<u8>,
     durable: Vec<u8>,
-    /// What was written since the last sync, the oldest first.
+    /// Pieces written since the last sync, oldest first.
     pending: Vec<Piece>,
 }
 
@@ -44,8 +44,8 @@ impl Content {
         }
     }
 
-    /// Of what is pending, the pieces that are `chosen` become durable, and nothing else ever does.
-    fn land(&mut self, mut chosen: impl FnMut(usize) -> bool) {
+    /// Makes the `chosen` pending pieces durable, and discards the others.
+    fn flush(&mut self, mut chosen: impl FnMut(usize) -> bool) {
         for (number, piece) in self.pending.drain(..).enumerate() {
             if chosen(number) {
                 put(&mut self.durable, &piece.bytes, piece.offset);
@@ -59,7 +59,7 @@ fn put(to: &mut Vec<u8>, bytes: &[u8], offset: usize) {
     to[offset..offset + bytes.len()].copy_from_slice(bytes);
 }
 
-/// What is on a disk, and what is only in the system's memory.
+/// The content of a disk, and the unsynced content in the system's memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
     names: BTreeMap<String, usize>,
@@ -67,47 +67,48 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// The log's last segment: its name, and what the system shows of it.
+    /// The log's last segment: its name, and the content that the system shows.
     pub(crate) fn last_segment(&self) -> (&str, &[u8]) {
         let is_segment = |name: &&String| name.starts_with("wal-") && name.ends_with(".log");
         let name = self.names.keys().rfind(is_segment).expect("the log has begun");
         (name, &self.contents[self.names[name]].cache)
     }
 
-    /// All is durable, and the last segment is something else.
+    /// Makes everything durable, and replaces the content of the last segment.
     pub(crate) fn with_last_segment(&self, bytes: Vec<u8>) -> State {
         let mut state = self.clone();
         for content in &mut state.contents {
-            content.land(|_| true);
+            content.flush(|_| true);
         }
         let last = state.names[self.last_segment().0];
         state.contents[last] = Content { cache: bytes.clone(), durable: bytes, pending: Vec::new() };
         state
     }
 
-    /// How many sectors were written and not synced.
+    /// Number of pieces (each within one sector) that were written and not synced.
     pub(crate) fn pending(&self) -> usize {
         self.contents.iter().map(|content| content.pending.len()).sum()
     }
 
-    /// Whether the system shows what is durable.
+    /// Whether the content that the system shows is durable.
     pub(crate) fn is_durable(&self) -> bool {
         self.contents.iter().all(|content| content.cache == content.durable)
     }
 
-    /// A sync has failed: the sectors of this `selection` were written, the others are forgotten. Nobody sees which.
+    /// The state after a failed sync: the sectors of this `selection` were written, the others are
+    /// forgotten. The content that the system shows does not reveal which.
     pub(crate) fn failed_sync(&self, selection: u64) -> State {
         let mut state = self.clone();
         let mut before = 0;
         for content in &mut state.contents {
             let pending = content.pending.len();
-            content.land(|number| selection >> (before + number) & 1 == 1);
+            content.flush(|number| selection >> (before + number) & 1 == 1);
             before += pending;
         }
         state
     }
 
-    /// The power has failed: of the sectors in flight, this `selection` was written.
+    /// The state after a power failure: of the sectors in flight, this `selection` was written.
     pub(crate) fn power_failure(&self, selection: u64) -> State {
         let mut state = self.failed_sync(selection);
         for content in &mut state.contents {
@@ -116,7 +117,8 @@ impl State {
         state
     }
 
-    /// As in a power failure; of the last sector in flight only the first `bytes` were written.
+    /// Like [`State::power_failure`]; of the last sector in flight only the first `bytes` were
+    /// written.
     pub(crate) fn torn(&self, selection: u64, bytes: usize) -> State {
         let mut state = self.clone();
         let pieces = state.contents.iter_mut().filter_map(|content| content.pending.last_mut());
@@ -124,7 +126,8 @@ impl State {
         state.power_failure(selection)
     }
 
-    /// The process opens its log. Says what was on the disk after each write and each sync meanwhile.
+    /// Opens the log on this state. The returned disk has recorded the state after each write and
+    /// each sync meanwhile.
     pub(crate) fn open(&self, segment_bytes: u64) -> (Result<Opened, StorageError>, TestDisk) {
         let disk = TestDisk(Arc::new(Mutex::new(Inner { state: self.clone(), moments: Vec::new() })));
         let directory =
@@ -134,7 +137,7 @@ impl State {
     }
 }
 
-/// What was done, and what was on the disk right after.
+/// The kind of an operation, and the state of the disk right after it.
 #[derive(Clone, Debug)]
 pub(crate) struct Moment {
     pub(crate) state: State,
@@ -147,7 +150,7 @@ struct Inner {
     moments: Vec<Moment>,
 }
 
-/// The disk. Its clones are the same disk.
+/// The disk. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct TestDisk(Arc<Mutex<Inner>>);
 
@@ -160,7 +163,7 @@ impl TestDisk {
         self.inner().state.clone()
     }
 
-    /// All that was done to segments.
+    /// All operations on segments, in order.
     pub(crate) fn moments(&self) -> Vec<Moment> {
         self.inner().moments.clone()
     }
@@ -273,7 +276,8 @@ impl DiskFile for TestFile {
         Ok(self.disk.inner().state.contents[self.number].cache.len() as u64)
     }
 
-    /// Only files that are written aside are cut, and synced before they get their names: no crash of the log's sees it.
+    /// Truncates durably at once. Only temporary files are truncated, and they are synced before
+    /// they get their names, so no crash of the log can expose this.
     fn set_length(&self, length: u64) -> io::Result<()> {
         let length = usize::try_from(length).expect("files are short");
         self.change(false, |content| {
@@ -284,7 +288,7 @@ impl DiskFile for TestFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.change(true, |content| content.land(|_| true));
+        self.change(true, |content| content.flush(|_| true));
         Ok(())
     }
 
@@ -293,23 +297,23 @@ impl DiskFile for TestFile {
     }
 }
 
-/// A log that was written to, and all that happened to its disk.
-pub(crate) struct Told {
+/// A log that was written, and the record of all operations on its disk.
+pub(crate) struct RecordedDisk {
     pub(crate) moments: Vec<Moment>,
-    /// How many frames were acknowledged at each moment.
+    /// Number of acknowledged frames at each moment.
     pub(crate) acknowledged: Vec<usize>,
-    /// What was durable before the first frame and after each.
+    /// The durable state before the first frame and after each.
     pub(crate) durable: Vec<Durable<Tape>>,
-    /// What was on the disk then.
+    /// The state of the disk before the first frame and after each.
     pub(crate) states: Vec<State>,
-    /// Where each frame begins and ends in its segment.
+    /// Begin and end of each frame in its segment.
     pub(crate) frames: Vec<(usize, usize)>,
     pub(crate) segment_bytes: u64,
 }
 
-impl Told {
+impl RecordedDisk {
     /// Writes `count` batches with payloads of up to `largest` bytes.
-    pub(crate) fn tell(seed: u64, count: usize, largest: usize, segment_bytes: u64) -> Told {
+    pub(crate) fn write(seed: u64, count: usize, largest: usize, segment_bytes: u64) -> RecordedDisk {
         let (opened, disk) = State::default().open(segment_bytes);
         let (mut wal, blank, _) = opened.unwrap();
         let rng = &mut SmallRng::seed_from_u64(seed);
@@ -318,9 +322,9 @@ impl Told {
         for number in 0..count {
             let batch = batch(rng, &durable[number], largest);
             let written = wal.write(&batch).unwrap();
-            let mut is = durable[number].clone();
-            batch.iter().for_each(|write| is.apply(write));
-            durable.push(is);
+            let mut after = durable[number].clone();
+            batch.iter().for_each(|write| after.apply(write));
+            durable.push(after);
             states.push(disk.state());
             let goes_on = frames.last().filter(|_| written.rotation.is_none());
             let at = goes_on.map_or(FRAMES_AT, |&(_, end)| end);
@@ -328,15 +332,15 @@ impl Told {
             acknowledged.resize(disk.moments().len(), number);
             *acknowledged.last_mut().unwrap() = number + 1;
         }
-        Told { moments: disk.moments(), acknowledged, durable, states, frames, segment_bytes }
+        RecordedDisk { moments: disk.moments(), acknowledged, durable, states, frames, segment_bytes }
     }
 
-    /// How many frames there are.
+    /// Number of frames.
     pub(crate) fn count(&self) -> usize {
         self.frames.len()
     }
 
-    /// How many frames make up this.
+    /// Number of frames that lead to this durable state; `None` if it is no state of this log.
     pub(crate) fn frames_of(&self, durable: &Durable<Tape>) -> Option<usize> {
         self.durable.iter().position(|is| is == durable)
     }

@@ -1,8 +1,9 @@
-//! The log's promise, tried out on files: whatever a crash leaves, recovery brings back exactly what was durable;
-//! whatever else happens to the files, it either brings back everything or refuses, and says where.
+//! The log's guarantee, tested on files: after any crash, recovery restores exactly the durable
+//! state; after any other change of the files, it either restores everything or refuses and reports
+//! the offset.
 //!
-//! All logs here are made by [`Story`] from a seed, so a failure replays; what is done to their files is exhaustive
-//! within the bounds that stand in each test.
+//! [`RecordedLog`] makes all logs here from a seed, so a failure can be reproduced. The changes to
+//! the files are exhaustive within the bounds that each test states.
 
 mod disk;
 mod evidence;
@@ -26,7 +27,8 @@ use testing::Tape;
 /// Small enough that a short log has several segments.
 const SEGMENT: u64 = 3072;
 const SECTOR: usize = 512;
-/// Behind a segment's header are two sectors of evidence, and then the frames. The format stands in docs/operations.md.
+/// Behind a segment's header are two sectors of evidence, and then the frames. docs/operations.md
+/// describes the format.
 const FRAMES_AT: usize = 3 * SECTOR;
 
 type Opened = (Wal<Tape>, Durable<Tape>, RecoveryReport);
@@ -43,7 +45,8 @@ fn open(directory: &Path) -> Result<Opened, StorageError> {
     )
 }
 
-/// In memory if the machine allows it: thousands of tiny logs, and no test here is about the disk's own speed.
+/// A directory in memory, if the machine has one: the tests write thousands of tiny logs and do not
+/// measure the disk.
 fn directory() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -52,8 +55,9 @@ fn segment_name(number: usize) -> String {
     format!("wal-{number:020}.log")
 }
 
-/// What a new segment with this header sector has before its frames: evidence of the frame before its first, twice.
-fn front(header: &[u8]) -> Vec<u8> {
+/// The bytes of a new segment before its frames: this header sector, and twice the evidence of the
+/// frame before its first.
+fn new_segment_front(header: &[u8]) -> Vec<u8> {
     let first = u64::from_le_bytes(header[32..40].try_into().unwrap());
     let at = (FRAMES_AT as u64).to_le_bytes();
     let mut slot = [b"PLSYNCED", &header[508..512], &(first - 1).to_le_bytes(), &at, &at].concat();
@@ -62,7 +66,8 @@ fn front(header: &[u8]) -> Vec<u8> {
     [&header[..SECTOR], &slot, &slot].concat()
 }
 
-/// The next batch of a node whose disk is `durable`: a new term, a vote, new entries, replaced entries.
+/// The next batch of a node whose disk is `durable`: a new term, a vote, new entries, replaced
+/// entries.
 fn batch(rng: &mut SmallRng, durable: &Durable<Tape>, largest: usize) -> Vec<Persist<Tape>> {
     let mut durable = durable.clone();
     let writes = rng.random_range(1..=3);
@@ -97,7 +102,7 @@ fn entries(rng: &mut SmallRng, durable: &Durable<Tape>, largest: usize) -> Persi
                 term = Term(rng.random_range(term.0..=term.0.max(durable.hard.term.0)));
                 stamp = stamp.plus(rng.random_range(0..50));
                 let length = rng.random_range(0..=largest);
-                // Zeros are what a log that looks for zeros might trip over.
+                // Zeros test a recovery that searches for zeros.
                 let bytes = if rng.random() { vec![0; length] } else { (0..length).map(|_| rng.random()).collect() };
                 let payload = if length == 0 { Payload::Noop } else { Payload::Command(bytes) };
                 Entry { term, index: Index(first.0 + offset), stamp, payload }
@@ -106,21 +111,21 @@ fn entries(rng: &mut SmallRng, durable: &Durable<Tape>, largest: usize) -> Persi
     )
 }
 
-/// A log, and what was durable after each of its frames.
-struct Story {
-    /// The directory's files as the last write left them.
+/// A log, and the durable state after each of its frames.
+struct RecordedLog {
+    /// The directory's files after the last write.
     files: BTreeMap<String, Vec<u8>>,
-    /// Each frame's segment, and its first byte and the byte behind it there.
+    /// Each frame's segment, and the offsets of its first byte and of the byte behind it there.
     frames: Vec<(usize, usize, usize)>,
-    /// The evidence slots of each frame's segment, as the write of the frame left them.
+    /// The evidence slots of each frame's segment after the write of the frame.
     slots: Vec<Vec<u8>>,
-    /// What was durable before the first frame and after each.
+    /// The durable state before the first frame and after each.
     states: Vec<Durable<Tape>>,
 }
 
-impl Story {
+impl RecordedLog {
     /// Writes `count` batches with payloads of up to `largest` bytes.
-    fn tell(seed: u64, count: usize, largest: usize) -> Story {
+    fn write(seed: u64, count: usize, largest: usize) -> RecordedLog {
         let directory = directory();
         let rng = &mut SmallRng::seed_from_u64(seed);
         let (mut wal, durable, report) = open(directory.path()).unwrap();
@@ -145,13 +150,14 @@ impl Story {
             files.insert(entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap());
         }
         files.retain(|name, _| !name.ends_with(".tmp") && name != "lock");
-        Story { files, frames, slots, states }
+        RecordedLog { files, frames, slots, states }
     }
 
     fn segments(&self) -> usize {
         self.frames.last().unwrap().0
     }
 
+    /// The durable state after the last frame.
     fn all(&self) -> &Durable<Tape> {
         self.states.last().unwrap()
     }
@@ -166,39 +172,41 @@ impl Story {
         files
     }
 
-    /// How many frames end in `segment` at `byte` or before.
+    /// Number of frames that end in `segment` at `byte` or before.
     fn whole_at(&self, segment: usize, byte: usize) -> usize {
         self.frames.iter().take_while(|&&(in_segment, _, end)| (in_segment, end) <= (segment, byte)).count()
     }
 
-    /// The bytes of `segment` when a crash came after `byte`, while the newest evidence on the disk was that of the frame
-    /// with number `known`.
+    /// The bytes of `segment` after a crash that left it zero from `byte` on, with the evidence of
+    /// the frame with number `known` as the newest on the disk.
     fn crashed_at(&self, segment: usize, byte: usize, known: usize) -> Vec<u8> {
         let mut bytes = self.files[&segment_name(segment)].clone();
         bytes[byte..].fill(0);
         let has_evidence = known > 0 && self.frames[known - 1].0 == segment;
-        let slots = if has_evidence { self.slots[known - 1].clone() } else { front(&bytes).split_off(SECTOR) };
+        let slots =
+            if has_evidence { self.slots[known - 1].clone() } else { new_segment_front(&bytes).split_off(SECTOR) };
         bytes[SECTOR..FRAMES_AT].copy_from_slice(&slots);
         bytes
     }
 
-    /// What was durable once all frames were written that end in `segment` at `byte` or before.
+    /// The durable state after all frames that end in `segment` at `byte` or before.
     fn durable_at(&self, segment: usize, byte: usize) -> &Durable<Tape> {
         &self.states[self.whole_at(segment, byte)]
     }
 }
 
-/// Puts files into a directory.
-fn lay_out(directory: &Path, files: &BTreeMap<String, Vec<u8>>) {
+/// Writes files to a directory.
+fn write_files(directory: &Path, files: &BTreeMap<String, Vec<u8>>) {
     for (name, content) in files {
         fs::write(directory.join(name), content).unwrap();
     }
 }
 
-/// Opens what a crash left: it must hold exactly `expected`, and be a log like any other from then on.
+/// Opens the files that a crash left: the log must hold exactly `expected`, and accept writes from
+/// then on.
 fn assert_recovers(files: &BTreeMap<String, Vec<u8>>, expected: &Durable<Tape>, scene: &str) -> RecoveryReport {
     let directory = directory();
-    lay_out(directory.path(), files);
+    write_files(directory.path(), files);
     let (mut wal, mut durable, report) = open(directory.path()).unwrap_or_else(|error| panic!("{scene}: {error}"));
     assert_eq!(&durable, expected, "{scene}");
     let rng = &mut SmallRng::seed_from_u64(0);
@@ -214,11 +222,11 @@ fn assert_recovers(files: &BTreeMap<String, Vec<u8>>, expected: &Durable<Tape>, 
     report
 }
 
-/// Opens damaged files: everything must be there, or the log be refused. Says whether it was refused.
+/// Opens damaged files: the log must hold everything, or be refused. Returns the refusal.
 fn assert_nothing_lost(directory: &Path, everything: &Durable<Tape>, scene: &str) -> Option<StorageError> {
     match open(directory) {
         Ok((_, durable, _)) => {
-            assert_eq!(&durable, everything, "{scene}: lost without a word");
+            assert_eq!(&durable, everything, "{scene}: silent loss");
             None
         }
         Err(error) => Some(error),
@@ -226,7 +234,7 @@ fn assert_nothing_lost(directory: &Path, everything: &Durable<Tape>, scene: &str
 }
 
 #[test]
-fn what_was_written_is_read_back_across_many_segments_and_starts() {
+fn log_is_read_back_across_many_segments_and_starts() {
     for seed in 0..20 {
         let directory = directory();
         let rng = &mut SmallRng::seed_from_u64(seed);
@@ -238,7 +246,7 @@ fn what_was_written_is_read_back_across_many_segments_and_starts() {
             assert_eq!(durable, expected, "seed {seed}, start {start}");
             assert_eq!((report.frames, report.cut), (frames, None));
             for _ in 0..rng.random_range(0..30) {
-                // Some frames are larger than a segment, and get one of their own size.
+                // Some frames are larger than a segment, and get a segment of their size.
                 let largest = if rng.random_bool(0.05) { 5000 } else { 300 };
                 let batch = batch(rng, &expected, largest);
                 rotations += u32::from(wal.write(&batch).unwrap().rotation.is_some());
@@ -252,22 +260,22 @@ fn what_was_written_is_read_back_across_many_segments_and_starts() {
 }
 
 #[test]
-fn a_crash_at_any_byte_leaves_exactly_the_frames_before_it() {
-    let story = Story::tell(1, 24, 150);
-    assert!((3..=6).contains(&story.segments()), "{} segments", story.segments());
+fn crash_at_any_byte_keeps_exactly_the_frames_before_it() {
+    let log = RecordedLog::write(1, 24, 150);
+    assert!((3..=6).contains(&log.segments()), "{} segments", log.segments());
     let (mut torn, mut clean) = (0, 0);
-    for last in 1..=story.segments() {
-        let files = story.files_up_to(last);
-        let used = story.frames.iter().filter(|frame| frame.0 == last).map(|frame| frame.2).max().unwrap();
+    for last in 1..=log.segments() {
+        let files = log.files_up_to(last);
+        let used = log.frames.iter().filter(|frame| frame.0 == last).map(|frame| frame.2).max().unwrap();
         for cut in FRAMES_AT..=used {
-            let expected = story.durable_at(last, cut);
-            let whole = story.whole_at(last, cut);
-            let is_boundary = story.frames.iter().any(|&(segment, _, end)| (segment, end) == (last, cut));
-            // The write before the cut was synced, so the evidence of the one before it is there. If the cut is a frame's
-            // end, that frame may itself not have been synced.
+            let expected = log.durable_at(last, cut);
+            let whole = log.whole_at(last, cut);
+            let is_boundary = log.frames.iter().any(|&(segment, _, end)| (segment, end) == (last, cut));
+            // The frame before the torn one was synced, so the evidence of its predecessor is
+            // durable. If the cut is at a frame's end, that frame itself may not have been synced.
             for behind in 0..=if is_boundary { 2 } else { 1 } {
                 let mut files = files.clone();
-                files.insert(segment_name(last), story.crashed_at(last, cut, whole.saturating_sub(behind)));
+                files.insert(segment_name(last), log.crashed_at(last, cut, whole.saturating_sub(behind)));
                 let scene = format!("segment {last} is zero from byte {cut} on, the evidence {behind} frames behind");
                 let report = assert_recovers(&files, expected, &scene);
                 match report.cut {
@@ -282,53 +290,53 @@ fn a_crash_at_any_byte_leaves_exactly_the_frames_before_it() {
 
 #[test]
 fn a_shortened_segment_is_refused_at_any_length() {
-    let story = Story::tell(1, 24, 150);
+    let log = RecordedLog::write(1, 24, 150);
     let directory = directory();
-    lay_out(directory.path(), &story.files);
-    for number in 1..=story.segments() {
+    write_files(directory.path(), &log.files);
+    for number in 1..=log.segments() {
         let path = directory.path().join(segment_name(number));
-        let whole = &story.files[&segment_name(number)];
+        let whole = &log.files[&segment_name(number)];
         for length in 0..whole.len() {
             fs::write(&path, &whole[..length]).unwrap();
             let scene = format!("segment {number} ends at byte {length}");
-            let error = assert_nothing_lost(directory.path(), story.all(), &scene).expect(&scene);
+            let error = assert_nothing_lost(directory.path(), log.all(), &scene).expect(&scene);
             let StorageError::Damaged { path: named, offset, .. } = &error else { panic!("{scene}: {error}") };
             assert_eq!(named, &path, "{scene}");
             assert_eq!(*offset, if length < SECTOR { 0 } else { length as u64 }, "{scene}");
         }
         fs::write(&path, whole).unwrap();
     }
-    assert!(assert_nothing_lost(directory.path(), story.all(), "all bytes back").is_none());
+    assert!(assert_nothing_lost(directory.path(), log.all(), "all bytes back").is_none());
 }
 
 #[test]
-fn any_selection_of_the_last_frames_sectors_may_be_missing() {
+fn log_recovers_from_any_missing_sectors_of_the_last_frame() {
     // 40 logs whose last frame has 2 to 10 sectors; every selection of these but all.
     let mut scenes = 0;
     for seed in 0..40 {
-        let mut story = Story::tell(seed, 4, 1000);
-        // Until the last frame is large enough, the one before it plays its part.
-        while story.frames.last().is_some_and(|(_, from, to)| to.div_ceil(SECTOR) - from / SECTOR < 2) {
-            let (segment, from, to) = story.frames.pop().unwrap();
-            story.states.pop();
-            story.slots.pop();
-            story.files = story.files_up_to(segment);
-            story.files.get_mut(&segment_name(segment)).unwrap()[from..to].fill(0);
+        let mut log = RecordedLog::write(seed, 4, 1000);
+        // Drops the last frame until the last one is large enough.
+        while log.frames.last().is_some_and(|(_, from, to)| to.div_ceil(SECTOR) - from / SECTOR < 2) {
+            let (segment, from, to) = log.frames.pop().unwrap();
+            log.states.pop();
+            log.slots.pop();
+            log.files = log.files_up_to(segment);
+            log.files.get_mut(&segment_name(segment)).unwrap()[from..to].fill(0);
         }
-        let Some(&(segment, from, to)) = story.frames.last() else { continue };
-        let files = story.files_up_to(segment);
-        let before = &story.states[story.states.len() - 2];
+        let Some(&(segment, from, to)) = log.frames.last() else { continue };
+        let files = log.files_up_to(segment);
+        let before = &log.states[log.states.len() - 2];
         let first = from / SECTOR;
         let sectors = to.div_ceil(SECTOR) - first;
         if sectors > 10 {
             continue;
         }
-        let whole = story.frames.len();
+        let whole = log.frames.len();
         for selection in 0..(1_usize << sectors) - 1 {
             let mut files = files.clone();
             let bytes = files.get_mut(&segment_name(segment)).unwrap();
-            // The evidence of the frame before it was in flight, too.
-            let known = story.crashed_at(segment, to, whole.saturating_sub(1 + selection % 2));
+            // The evidence of the frame before the last was in flight, too.
+            let known = log.crashed_at(segment, to, whole.saturating_sub(1 + selection % 2));
             bytes[..FRAMES_AT].copy_from_slice(&known[..FRAMES_AT]);
             for missing in (0..sectors).filter(|sector| selection & (1 << sector) == 0) {
                 let sector = (first + missing) * SECTOR;
@@ -344,35 +352,36 @@ fn any_selection_of_the_last_frames_sectors_may_be_missing() {
 }
 
 #[test]
-fn no_flipped_bit_loses_anything_without_a_word() {
-    // Every bit of every byte of three to five segments, their zeros included.
-    let story = Story::tell(2, 16, 150);
-    assert!((3..=5).contains(&story.segments()), "{} segments", story.segments());
-    let &(last, _, end) = story.frames.last().unwrap();
+fn no_flipped_bit_causes_silent_loss() {
+    // Every bit of every byte of three to five segments, including their zeros.
+    let log = RecordedLog::write(2, 16, 150);
+    assert!((3..=5).contains(&log.segments()), "{} segments", log.segments());
+    let &(last, _, end) = log.frames.last().unwrap();
     let next_sector = end.next_multiple_of(SECTOR);
     let directory = directory();
-    lay_out(directory.path(), &story.files);
+    write_files(directory.path(), &log.files);
     let mut like_torn_evidence = 0;
-    for number in 1..=story.segments() {
+    for number in 1..=log.segments() {
         let path = directory.path().join(segment_name(number));
-        let mut bytes = story.files[&segment_name(number)].clone();
+        let mut bytes = log.files[&segment_name(number)].clone();
         for bit in 0..bytes.len() * 8 {
             let byte = bit / 8;
             bytes[byte] ^= 1 << (bit % 8);
             fs::write(&path, &bytes).unwrap();
             let scene = format!("bit {bit} (byte {byte}) of segment {number}");
-            match assert_nothing_lost(directory.path(), story.all(), &scene) {
+            match assert_nothing_lost(directory.path(), log.all(), &scene) {
                 Some(StorageError::Damaged { path: named, offset, what }) => {
                     assert_eq!(named, path, "{scene}: {what}");
                     assert!(offset <= byte as u64, "{scene}: {what} at byte {offset}");
                 }
                 Some(error) => panic!("{scene}: {error}"),
-                // The last byte of a checksum may become that of the slot's earlier content. Start again from the log.
+                // A flipped bit may restore the last checksum byte of the slot's earlier content:
+                // then the slot looks torn. That start has repaired the files, so restore them.
                 None if (SECTOR..FRAMES_AT).contains(&byte) => {
                     like_torn_evidence += 1;
-                    lay_out(directory.path(), &story.files);
+                    write_files(directory.path(), &log.files);
                 }
-                // Only zeros that no frame has reached.
+                // Only a bit in the zeros that no frame has reached may stay undetected.
                 None => assert!(number == last && byte >= next_sector, "{scene} was overlooked"),
             }
             bytes[byte] ^= 1 << (bit % 8);
@@ -380,41 +389,38 @@ fn no_flipped_bit_loses_anything_without_a_word() {
         fs::write(&path, &bytes).unwrap();
     }
     assert!(like_torn_evidence <= 1, "{like_torn_evidence} damaged slots were taken for torn ones");
-    assert_eq!(
-        assert_nothing_lost(directory.path(), story.all(), "all bits back").map(|error| error.to_string()),
-        None
-    );
+    assert_eq!(assert_nothing_lost(directory.path(), log.all(), "all bits back").map(|error| error.to_string()), None);
 }
 
 #[test]
-fn a_lost_sector_is_damage_wherever_it_was() {
+fn any_lost_sector_is_damage() {
     for seed in 10..20 {
-        let story = Story::tell(seed, 30, 300);
-        for &(number, from, to) in &story.frames {
+        let log = RecordedLog::write(seed, 30, 300);
+        for &(number, from, to) in &log.frames {
             let directory = directory();
-            lay_out(directory.path(), &story.files);
+            write_files(directory.path(), &log.files);
             let path = directory.path().join(segment_name(number));
             let front = (0..FRAMES_AT).step_by(SECTOR).filter(|_| from == FRAMES_AT);
             for sector in front.chain((from / SECTOR * SECTOR..to).step_by(SECTOR)) {
-                let mut bytes = story.files[&segment_name(number)].clone();
+                let mut bytes = log.files[&segment_name(number)].clone();
                 let end = bytes.len().min(sector + SECTOR);
                 bytes[sector..end].fill(0);
                 fs::write(&path, bytes).unwrap();
                 let scene = format!("seed {seed}: sector at {sector} of segment {number}");
-                assert!(assert_nothing_lost(directory.path(), story.all(), &scene).is_some(), "{scene}");
+                assert!(assert_nothing_lost(directory.path(), log.all(), &scene).is_some(), "{scene}");
             }
         }
     }
 }
 
 #[test]
-fn a_missing_segment_is_named_wherever_it_was() {
-    let story = Story::tell(1, 24, 150);
-    for number in 1..=story.segments() {
+fn any_missing_segment_is_named() {
+    let log = RecordedLog::write(1, 24, 150);
+    for number in 1..=log.segments() {
         for with_all_after in [false, true] {
             let directory = directory();
-            lay_out(directory.path(), &story.files);
-            let until = if with_all_after { story.segments() } else { number };
+            write_files(directory.path(), &log.files);
+            let until = if with_all_after { log.segments() } else { number };
             for number in number..=until {
                 fs::remove_file(directory.path().join(segment_name(number))).unwrap();
             }
@@ -426,44 +432,45 @@ fn a_missing_segment_is_named_wherever_it_was() {
 }
 
 #[test]
-fn segments_under_each_others_names_are_refused() {
-    let story = Story::tell(1, 24, 150);
+fn segment_under_another_segments_name_is_refused() {
+    let log = RecordedLog::write(1, 24, 150);
     let directory = directory();
-    lay_out(directory.path(), &story.files);
-    fs::write(directory.path().join(segment_name(1)), &story.files[&segment_name(2)]).unwrap();
+    write_files(directory.path(), &log.files);
+    fs::write(directory.path().join(segment_name(1)), &log.files[&segment_name(2)]).unwrap();
     let error = open(directory.path()).unwrap_err();
     assert!(error.to_string().contains("this is segment 2, under the name of segment 1"), "{error}");
 }
 
 #[test]
-fn a_crash_around_a_new_segment_leaves_a_good_log() {
-    let story = Story::tell(1, 24, 150);
-    let &(_, from, _) = story.frames.iter().find(|frame| frame.0 == 2).unwrap();
+fn crash_while_a_segment_is_created_keeps_the_log() {
+    let log = RecordedLog::write(1, 24, 150);
+    let &(_, from, _) = log.frames.iter().find(|frame| frame.0 == 2).unwrap();
     assert_eq!(from, FRAMES_AT);
     // The segment has its name, but the identity file does not count it yet.
-    let mut files = story.files_up_to(2);
-    files.insert("identity.json".into(), story.files_up_to(1)["identity.json"].clone());
-    files.insert(segment_name(2), story.crashed_at(2, FRAMES_AT, 0));
-    assert_recovers(&files, story.durable_at(2, 0), "uncounted segment 2");
-    // From the next start on it is counted, though no frame has gone to it: it may not go missing any more.
+    let mut files = log.files_up_to(2);
+    files.insert("identity.json".into(), log.files_up_to(1)["identity.json"].clone());
+    files.insert(segment_name(2), log.crashed_at(2, FRAMES_AT, 0));
+    assert_recovers(&files, log.durable_at(2, 0), "uncounted segment 2");
+    // The next start counts the segment, although it has no frame yet: from then on its absence is
+    // detected.
     let directory = directory();
-    lay_out(directory.path(), &files);
+    write_files(directory.path(), &files);
     drop(open(directory.path()).unwrap());
     fs::remove_file(directory.path().join(segment_name(2))).unwrap();
     assert!(matches!(open(directory.path()), Err(StorageError::MissingSegment { .. })));
-    // It does not even have its name.
-    let mut files = story.files_up_to(1);
+    // Segment 2 does not have its name yet.
+    let mut files = log.files_up_to(1);
     files.insert(segment_name(2) + ".tmp", vec![7; 100]);
-    let report = assert_recovers(&files, story.durable_at(2, 0), "unnamed segment 2");
+    let report = assert_recovers(&files, log.durable_at(2, 0), "unnamed segment 2");
     assert_eq!(report.leftovers.len(), 1);
-    // The very first segment has not got its name.
-    let mut files = story.files_up_to(0);
+    // Segment 1 does not have its name yet.
+    let mut files = log.files_up_to(0);
     files.insert(segment_name(1) + ".tmp", vec![0; 100]);
-    assert_recovers(&files, &story.states[0], "unnamed segment 1");
+    assert_recovers(&files, &log.states[0], "unnamed segment 1");
 }
 
 #[test]
-fn content_that_no_sound_node_wrote_is_damage_not_a_panic() {
+fn impossible_record_is_damage_not_a_panic() {
     let directory = directory();
     let (mut wal, _, _) = open(directory.path()).unwrap();
     let entry = Entry { term: Term(1), index: Index(7), stamp: Stamp(0), payload: Payload::Noop };
@@ -488,7 +495,7 @@ fn frame_of_another_program_is_not_damage() {
 }
 
 #[test]
-fn a_directory_has_one_process() {
+fn directory_is_locked_by_one_process() {
     let directory = directory();
     let first = DataDir::open(directory.path(), &identity()).unwrap();
     let locked = |error: StorageError| {
@@ -516,10 +523,10 @@ fn a_segment_of_another_node_is_refused() {
 }
 
 #[test]
-fn a_segment_that_cannot_be_prepared_stops_the_log_when_it_is_needed() {
+fn unprepared_segment_fails_the_write_that_needs_it() {
     let directory = directory();
     let (mut wal, mut durable, _) = open(directory.path()).unwrap();
-    // In the way of the file in which segment 2 would be prepared.
+    // A directory with the temporary name of segment 2, so that the file cannot be created.
     let obstacle = directory.path().join(segment_name(2) + ".tmp");
     fs::create_dir(&obstacle).unwrap();
     let rng = &mut SmallRng::seed_from_u64(0);
@@ -540,7 +547,7 @@ fn a_segment_that_cannot_be_prepared_stops_the_log_when_it_is_needed() {
 
 #[test]
 #[ignore = "a measurement, for a real disk: cargo test --release --test wal -- --ignored --nocapture"]
-fn what_a_small_append_costs() {
+fn measure_small_appends() {
     let directory = tempfile::tempdir().unwrap();
     let (mut wal, mut durable, _) =
         Wal::open(DataDir::open(directory.path(), &identity()).unwrap(), Durable::blank(Tape, Members::default()))

@@ -1,68 +1,71 @@
-//! No crash makes a log look damaged: whenever the power fails, whichever of the sectors in flight were written, and
-//! whatever happens in the middle of the start after that, the log has what was acknowledged.
+//! No crash makes a log look damaged. After a power failure at any moment, with any selection of
+//! the sectors in flight written, and with further failures in the middle of the next start, the
+//! log has all that was acknowledged.
 //!
-//! Frames, their evidence, and what a start writes once more are in flight at different times, and together.
+//! Frames, their evidence, and the sectors that a start writes again are in flight at different
+//! times, and together.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::batch;
-use super::disk::{State, Told};
+use super::disk::{RecordedDisk, State};
 
-/// Power failures with more sectors in flight than this are tried by chance.
-const ALL: usize = 6;
-/// How many of those.
-const SOME: usize = 40;
+/// Up to this number of sectors in flight all selections are tried; above it, a random sample.
+const MAX_EXHAUSTIVE: usize = 6;
+/// Number of random selections in the sample.
+const SAMPLES: usize = 40;
 
-/// What the disk may have written of so many sectors in flight.
+/// Selections of the sectors in flight that the disk may have written, as bit masks.
 fn selections(pending: usize, rng: &mut SmallRng) -> Vec<u64> {
     let all = (1_u64 << pending) - 1;
-    if pending <= ALL {
+    if pending <= MAX_EXHAUSTIVE {
         return (0..=all).collect();
     }
     let one_or_all_but_one = (0..pending).flat_map(|sector| [1 << sector, all ^ (1 << sector)]);
-    [0, all].into_iter().chain(one_or_all_but_one).chain((0..SOME).map(|_| rng.random_range(0..=all))).collect()
+    [0, all].into_iter().chain(one_or_all_but_one).chain((0..SAMPLES).map(|_| rng.random_range(0..=all))).collect()
 }
 
 struct Trial<'a> {
-    told: &'a Told,
+    log: &'a RecordedDisk,
     rng: SmallRng,
     starts: usize,
 }
 
 impl Trial<'_> {
-    /// A process starts on `state`: it must find at least so many frames. Says how many it found.
+    /// A process starts on `state`: it must find at least `least` frames.
     ///
-    /// In the middle of that start other things may happen, `depth` times one after the other.
+    /// Further failures happen in the middle of that start, `depth` of them one after the other.
     fn start(&mut self, state: &State, least: usize, depth: u32, scene: &str) {
-        let (opened, disk) = state.open(self.told.segment_bytes);
+        let (opened, disk) = state.open(self.log.segment_bytes);
         let (mut wal, durable, report) = opened.unwrap_or_else(|error| panic!("{scene}: {error}"));
         self.starts += 1;
-        let found = self.told.frames_of(&durable).unwrap_or_else(|| panic!("{scene}: no state of this log"));
+        let found = self.log.frames_of(&durable).unwrap_or_else(|| panic!("{scene}: no state of this log"));
         assert!(found >= least, "{scene}: {found} frames of {least} that were acknowledged");
         if depth > 0 {
-            // What was only in the system's memory may be lost until the start is over.
+            // Until the start has ended, content that is only in the system's memory may be lost.
             let least = if state.is_durable() { found } else { least };
             let moments = disk.moments();
             for (number, moment) in moments.iter().enumerate() {
                 let is_over = number + 1 == moments.len();
                 let least = if is_over { found } else { least };
                 self.crash(&moment.state, least, depth, &format!("{scene}, in step {number} of the start"));
-                // A start that cuts off a torn write, and whose sync fails, leaves zeros to see where the disk may still have
-                // the remains: that is a refusal later on, and not one that evidence has to do with.
+                // Not after a start that cut off a torn write: if its sync fails, the system shows
+                // zeros where the disk may still have the remains. A later start refuses that,
+                // independently of evidence.
                 if report.cut.is_none() && moments.get(number + 1).is_some_and(|next| next.is_sync) {
                     self.failed_sync(&moment.state, least, depth, &format!("{scene}, step {number} of the start"));
                 }
             }
         }
-        // It is a log like any other.
+        // The log accepts writes and reads them back.
         let next = batch(&mut SmallRng::seed_from_u64(0), &durable, 100);
         wal.write(&next).unwrap();
         drop(wal);
         let mut expected = durable;
         next.iter().for_each(|write| expected.apply(write));
         for state in [disk.state(), disk.state().power_failure(0)] {
-            let again = state.open(self.told.segment_bytes).0.unwrap_or_else(|error| panic!("{scene}, later: {error}"));
+            let again = state.open(self.log.segment_bytes).0.unwrap_or_else(|error| panic!("{scene}, later: {error}"));
             assert_eq!(again.1, expected, "{scene}, later");
         }
     }
@@ -76,7 +79,7 @@ impl Trial<'_> {
         }
     }
 
-    /// A sync fails. The system goes on to show what the disk may not have.
+    /// A sync fails. The system continues to show content that the disk may not have.
     fn failed_sync(&mut self, state: &State, least: usize, depth: u32, scene: &str) {
         for selection in selections(state.pending(), &mut self.rng) {
             let scene = format!("{scene}: the sync failed, and {selection:b} were written");
@@ -85,17 +88,17 @@ impl Trial<'_> {
     }
 }
 
-/// Every moment of several logs; then every moment of the start after that.
+/// A failure at every moment of several logs, and then at every moment of the next start.
 #[test]
-fn any_selection_of_the_sectors_in_flight_is_a_log() {
+fn power_failure_recovers_with_any_selection_of_sectors() {
     let mut starts = 0;
     for (seed, count, largest, segment_bytes) in [(1, 6, 100, 8192), (2, 4, 700, 8192), (3, 7, 150, 2560)] {
-        let told = Told::tell(seed, count, largest, segment_bytes);
-        let mut trial = Trial { told: &told, rng: SmallRng::seed_from_u64(seed), starts: 0 };
-        for (number, moment) in told.moments.iter().enumerate() {
-            let least = told.acknowledged[number];
+        let log = RecordedDisk::write(seed, count, largest, segment_bytes);
+        let mut trial = Trial { log: &log, rng: SmallRng::seed_from_u64(seed), starts: 0 };
+        for (number, moment) in log.moments.iter().enumerate() {
+            let least = log.acknowledged[number];
             trial.crash(&moment.state, least, 2, &format!("seed {seed}, moment {number}"));
-            if told.moments.get(number + 1).is_some_and(|next| next.is_sync) {
+            if log.moments.get(number + 1).is_some_and(|next| next.is_sync) {
                 trial.failed_sync(&moment.state, least, 2, &format!("seed {seed}, moment {number}"));
             }
         }
@@ -104,18 +107,18 @@ fn any_selection_of_the_sectors_in_flight_is_a_log() {
     assert!(starts > 5000, "{starts} starts");
 }
 
-/// Every byte of every write may be the last that reached the disk.
+/// Any byte of any write may be the last one that reached the disk.
 #[test]
-fn any_prefix_of_a_write_is_a_log() {
-    let told = Told::tell(4, 4, 300, 4608);
-    let mut trial = Trial { told: &told, rng: SmallRng::seed_from_u64(4), starts: 0 };
-    for (number, moment) in told.moments.iter().enumerate().filter(|(_, moment)| !moment.is_sync) {
+fn torn_write_recovers_at_any_byte() {
+    let log = RecordedDisk::write(4, 4, 300, 4608);
+    let mut trial = Trial { log: &log, rng: SmallRng::seed_from_u64(4), starts: 0 };
+    for (number, moment) in log.moments.iter().enumerate().filter(|(_, moment)| !moment.is_sync) {
         let pending = moment.state.pending();
         for selection in selections(pending - 1, &mut trial.rng) {
             for bytes in 0..512 {
                 let state = moment.state.torn(selection | 1 << (pending - 1), bytes);
                 let scene = format!("moment {number}: sectors {selection:b}, and {bytes} bytes of the last");
-                trial.start(&state, told.acknowledged[number], 0, &scene);
+                trial.start(&state, log.acknowledged[number], 0, &scene);
             }
         }
     }

@@ -1,7 +1,9 @@
-//! The log with snapshots: its beginning goes when a snapshot includes it, a leader's snapshot takes its place, and
-//! wherever a crash comes in between, the next start finds what the model's disk would hold.
+//! The log with snapshots: a snapshot allows the log to be compacted, and a leader's snapshot
+//! replaces the log. After a crash at any point in between, the next start finds the state that the
+//! model's disk would hold.
 //!
-//! The state machine here remembers what was applied to it, so that a state that is one entry off shows.
+//! The state machine here hashes all that was applied to it, so that a difference of one entry is
+//! detected.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,9 +21,9 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-use super::{FRAMES_AT, SECTOR, SEGMENT, directory, front, identity, lay_out, segment_name};
+use super::{FRAMES_AT, SECTOR, SEGMENT, directory, identity, new_segment_front, segment_name, write_files};
 
-/// Remembers all that was applied, in a word.
+/// A hash of all that was applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Digest(u64);
 
@@ -54,7 +56,7 @@ fn open(directory: &Path) -> Result<(Wal<Digest>, Durable<Digest>, RecoveryRepor
     )
 }
 
-/// Everything in a directory that means something.
+/// All files in a directory that a start reads.
 fn files(directory: &Path) -> Files {
     let entries = fs::read_dir(directory).unwrap().map(Result::unwrap);
     // A segment may be removed while the directory is read.
@@ -68,32 +70,33 @@ fn files(directory: &Path) -> Files {
 
 /// A segment before its first frame was written.
 fn as_new(segment: &[u8]) -> Vec<u8> {
-    let mut new = front(segment);
+    let mut new = new_segment_front(segment);
     new.resize(segment.len(), 0);
     new
 }
 
-/// One step of a node: what was on its disk before, and after.
+/// One write of a node: its files and its durable state before and after.
 struct Step {
     what: &'static str,
     before: Files,
     after: Files,
-    /// What was durable before.
+    /// The durable state before.
     was: Durable<Digest>,
-    /// What is durable once a snapshot has its name, and the log does not know of it.
+    /// The durable state between the publication of a snapshot and its record in the log.
     torn: Durable<Digest>,
+    /// The durable state after.
     is: Durable<Digest>,
 }
 
-/// A node's life, in steps. Every kind of step comes about as often.
-struct Life {
+/// A generator of a node's writes.
+struct Writer {
     rng: SmallRng,
-    /// The node knows that everything up to here is committed.
+    /// The node's commit index.
     committed: Index,
     durable: Durable<Digest>,
 }
 
-impl Life {
+impl Writer {
     fn entries(&mut self) -> Persist<Digest> {
         let (log, rng) = (&self.durable.log, &mut self.rng);
         let end = log.last().index.0;
@@ -116,8 +119,9 @@ impl Life {
         Persist::HardState(HardState { term: self.durable.hard.term.next(), vote })
     }
 
-    /// A leader's snapshot: of something that the log has, or has otherwise, or has not reached.
-    fn foreign(&mut self) -> Persist<Digest> {
+    /// A leader's snapshot: its last entry is in the log, conflicts with the log, or lies behind
+    /// the log's end.
+    fn leader_snapshot(&mut self) -> Persist<Digest> {
         let index = Index(self.committed.0 + self.rng.random_range(1..8));
         let same = self.durable.log.term_at(index).filter(|_| self.rng.random());
         let term = same.unwrap_or(self.durable.hard.term).max(self.durable.log.term_at(self.committed).unwrap());
@@ -132,62 +136,63 @@ impl Life {
     }
 }
 
-/// Lives for so many steps, and keeps what its disk held on the way.
-fn live(seed: u64, count: usize) -> Vec<Step> {
+/// Writes a log in this number of steps, and records the disk before and after each.
+fn write_log(seed: u64, count: usize) -> Vec<Step> {
     let directory = directory();
     let (mut wal, durable, _) = open(directory.path()).unwrap();
-    let mut life = Life { rng: SmallRng::seed_from_u64(seed), committed: Index(0), durable };
+    let mut writer = Writer { rng: SmallRng::seed_from_u64(seed), committed: Index(0), durable };
     let mut steps = Vec::new();
     for _ in 0..count {
-        let (before, was) = (files(directory.path()), life.durable.clone());
-        let last = life.durable.log.last().index;
-        life.committed = Index(life.rng.random_range(life.committed.0..=last.0));
-        let own = life.durable.snapshot.last.index;
-        let (what, write) = match life.rng.random_range(0..10) {
-            0 => ("term", life.hard_state()),
-            1 | 2 if life.committed > own => {
-                let snapshot = life.durable.snapshot_at(life.committed);
+        let (before, was) = (files(directory.path()), writer.durable.clone());
+        let last = writer.durable.log.last().index;
+        writer.committed = Index(writer.rng.random_range(writer.committed.0..=last.0));
+        let own = writer.durable.snapshot.last.index;
+        let (what, write) = match writer.rng.random_range(0..10) {
+            0 => ("term", writer.hard_state()),
+            1 | 2 if writer.committed > own => {
+                let snapshot = writer.durable.snapshot_at(writer.committed);
                 wal.snapshots().write(&snapshot).unwrap();
-                life.durable.snapshot = snapshot;
-                let is = life.durable.clone();
+                writer.durable.snapshot = snapshot;
+                let is = writer.durable.clone();
                 let after = files(directory.path());
                 steps.push(Step { what: "snapshot", before, after, was, torn: is.clone(), is });
                 continue;
             }
-            3 | 4 if own > life.durable.log.base().index => {
-                let through = life.rng.random_range(life.durable.log.base().index.0 + 1..=own.0);
+            3 | 4 if own > writer.durable.log.base().index => {
+                let through = writer.rng.random_range(writer.durable.log.base().index.0 + 1..=own.0);
                 ("compaction", Persist::Compact(Index(through)))
             }
-            5 => ("installation", life.foreign()),
-            _ => ("entries", life.entries()),
+            5 => ("installation", writer.leader_snapshot()),
+            _ => ("entries", writer.entries()),
         };
         wal.write(std::slice::from_ref(&write)).unwrap();
-        life.durable.apply(&write);
+        writer.durable.apply(&write);
         let mut torn = was.clone();
         if let Persist::Snapshot(snapshot) = &write {
-            life.committed = snapshot.last.index;
+            writer.committed = snapshot.last.index;
             torn.snapshot = Snapshot::clone(snapshot);
             torn.settle();
         }
-        let is = life.durable.clone();
+        let is = writer.durable.clone();
         steps.push(Step { what, before, after: files(directory.path()), was, torn, is });
     }
     steps
 }
 
-/// Opens what a crash left: it must hold exactly `expected`, and be a log like any other from then on.
+/// Opens the files that a crash left: the log must hold exactly `expected`, and accept writes from
+/// then on.
 fn assert_recovers(files: &Files, expected: &Durable<Digest>, scene: &str) {
     let directory = directory();
-    lay_out(directory.path(), files);
+    write_files(directory.path(), files);
     let (mut wal, mut durable, _) = open(directory.path()).unwrap_or_else(|error| panic!("{scene}: {error}"));
     assert_eq!(&durable, expected, "{scene}");
     let committed = durable.snapshot.last.index;
-    let mut life = Life { rng: SmallRng::seed_from_u64(0), committed, durable: durable.clone() };
+    let mut writer = Writer { rng: SmallRng::seed_from_u64(0), committed, durable: durable.clone() };
     for _ in 0..2 {
-        for write in [life.entries(), life.hard_state()] {
+        for write in [writer.entries(), writer.hard_state()] {
             wal.write(std::slice::from_ref(&write)).unwrap();
             durable.apply(&write);
-            life.durable.apply(&write);
+            writer.durable.apply(&write);
         }
     }
     drop(wal);
@@ -201,13 +206,13 @@ fn segments(files: &Files) -> Vec<&String> {
 }
 
 #[test]
-fn what_was_written_is_read_back_with_snapshots_across_many_segments_and_starts() {
+fn log_with_snapshots_is_read_back_across_many_segments_and_starts() {
     let (mut removed, mut shortest) = (0, usize::MAX);
     for seed in 0..20 {
-        let steps = live(seed, 120);
+        let steps = write_log(seed, 120);
         for (number, step) in steps.iter().enumerate() {
             let directory = directory();
-            lay_out(directory.path(), &step.after);
+            write_files(directory.path(), &step.after);
             let (_, durable, report) = open(directory.path()).unwrap();
             assert_eq!(durable, step.is, "seed {seed}, step {number}: {}", step.what);
             assert_eq!(report.snapshot.unwrap_or_default(), step.is.snapshot.last);
@@ -223,16 +228,17 @@ fn what_was_written_is_read_back_with_snapshots_across_many_segments_and_starts(
     assert!(removed > 50, "{removed} segments were removed");
 }
 
-/// Goal: a crash inside any write, at any byte, leaves what was durable before it or after it; and where a leader's
-/// snapshot came before the write, it leaves the snapshot, and the log in line with it.
+/// A crash at any byte of any write leaves the durable state before or after the write. If the
+/// write is the record of a leader's snapshot, a crash leaves the snapshot and the settled log.
 #[test]
-fn a_log_with_snapshots_cut_at_any_byte_recovers() {
+fn log_with_snapshots_recovers_from_a_crash_at_any_byte() {
     let mut scenes = BTreeMap::new();
     for seed in 0..3 {
-        for (number, step) in live(seed, 60).iter().enumerate() {
+        for (number, step) in write_log(seed, 60).iter().enumerate() {
             let last = (*segments(&step.after).last().unwrap()).clone();
             let (new, old) = (&step.after[&last], step.before.get(&last));
-            // What the write changed is behind what was there, or behind the front of a new segment. Its evidence came later.
+            // The write changed bytes behind the earlier frames, or behind the front of a new
+            // segment. Its evidence came later.
             let old = old.cloned().unwrap_or_else(|| as_new(new));
             let changed: Vec<usize> = (FRAMES_AT..new.len()).filter(|&at| old[at] != new[at]).collect();
             let Some((&from, &to)) = changed.first().zip(changed.last()) else { continue };
@@ -251,13 +257,14 @@ fn a_log_with_snapshots_cut_at_any_byte_recovers() {
     assert!(scenes["entries"] > 2000 && scenes["installation"] > 300 && scenes["compaction"] > 300, "{scenes:?}");
 }
 
-/// Goal: a start that finds a leader's snapshot beside the old log may crash at any byte while it brings the log into line,
-/// also when the log has no room left and a segment begins for it, which the identity file counts or does not count yet.
+/// A start that finds a leader's snapshot beside the old log may crash at any byte while it records
+/// the installation. That includes a log without room, where a new segment begins, which the
+/// identity file counts or does not count yet.
 #[test]
-fn a_start_that_brings_the_log_into_line_may_crash_as_well() {
+fn start_that_finishes_an_installation_may_crash_at_any_byte() {
     let (mut scenes, mut begun) = (0, 0);
     for seed in 0..40 {
-        for (number, step) in live(seed, 60).iter().enumerate() {
+        for (number, step) in write_log(seed, 60).iter().enumerate() {
             if step.what != "installation" || step.torn.log.last() == step.was.log.last() {
                 continue;
             }
@@ -266,7 +273,7 @@ fn a_start_that_brings_the_log_into_line_may_crash_as_well() {
             let mut before = step.before.clone();
             before.extend(snapshots.map(|(name, bytes)| (name.clone(), bytes.clone())));
             let directory = directory();
-            lay_out(directory.path(), &before);
+            write_files(directory.path(), &before);
             drop(open(directory.path()).unwrap());
             let after = files(directory.path());
             let last = (*segments(&after).last().unwrap()).clone();
@@ -297,13 +304,13 @@ fn a_start_that_brings_the_log_into_line_may_crash_as_well() {
     assert!(scenes > 1000 && begun >= 3, "{scenes} scenes, {begun} segments begun");
 }
 
-/// Goal: segments are removed in no particular order, after they are no longer counted. Whatever of them a crash leaves,
-/// nothing of it is read; and while they are counted, none may be missing.
+/// Segments are removed in any order, after the identity file has ceased to count them. A start
+/// does not read those that a crash left; and while a segment is counted, it must not be missing.
 #[test]
-fn segments_that_were_about_to_be_removed_are_not_read() {
+fn uncounted_segments_are_not_read() {
     let mut scenes = 0;
     for seed in 0..6 {
-        for step in live(seed, 120) {
+        for step in write_log(seed, 120) {
             let removed: Vec<&String> =
                 segments(&step.before).into_iter().filter(|name| !step.after.contains_key(*name)).collect();
             if removed.is_empty() {
@@ -312,24 +319,24 @@ fn segments_that_were_about_to_be_removed_are_not_read() {
             for selection in 0..1_usize << removed.len().min(4) {
                 let mut files = step.after.clone();
                 for (place, name) in removed.iter().enumerate().filter(|(place, _)| selection & (1 << place) != 0) {
-                    // Some of it may be cut off too: a removal is nothing that a crash leaves whole.
+                    // The file may also be truncated: a removal is not atomic.
                     let content = &step.before[*name];
                     files.insert((*name).clone(), content[..content.len() / (1 + place)].to_vec());
                 }
                 assert_recovers(&files, &step.is, &format!("seed {seed}: {selection:b} of {removed:?} are left"));
                 scenes += 1;
             }
-            // The new segment has its name, but nothing else has happened yet.
+            // The new segment has its name, but the identity file does not count it yet.
             let mut files = step.before.clone();
             let new = *segments(&step.after).last().unwrap();
             files.insert(new.clone(), as_new(&step.after[new]));
             assert_recovers(&files, &step.was, &format!("seed {seed}: {removed:?} are still counted"));
-            // Those that are counted must be there.
+            // A missing segment that is counted is an error.
             let mut files = step.after.clone();
             let first = segments(&step.after)[0].clone();
             files.remove(&first);
             let directory = directory();
-            lay_out(directory.path(), &files);
+            write_files(directory.path(), &files);
             let error = open(directory.path()).unwrap_err();
             assert!(matches!(&error, StorageError::MissingSegment { path } if path.ends_with(&first)), "{error}");
         }
@@ -337,19 +344,20 @@ fn segments_that_were_about_to_be_removed_are_not_read() {
     assert!(scenes > 50, "{scenes} scenes");
 }
 
-/// Goal: without the snapshot that the log was shortened for, nobody starts; and it is never an older one instead.
+/// A compacted log without the snapshot it was compacted for is refused. An older snapshot replaces
+/// it only if the log still has all entries behind that one; a damaged snapshot is always refused.
 #[test]
-fn a_log_without_its_snapshot_is_refused() {
+fn compacted_log_without_its_snapshot_is_refused() {
     let (mut none, mut older) = (0, 0);
     for (seed, place) in (0..6).zip([0, 9, 17, 25, 33, 59]) {
-        for step in live(seed, 80) {
+        for step in write_log(seed, 80) {
             let own: Vec<String> = step.after.keys().filter(|name| name.starts_with("snapshot-")).cloned().collect();
             let is_shortened = step.is.log.base().index > Index(0);
             let Some(newest) = own.last().filter(|_| is_shortened) else { continue };
             let directory = directory();
-            lay_out(directory.path(), &step.after);
+            write_files(directory.path(), &step.after);
             let path = directory.path().join(newest);
-            // Damaged, it is named, whatever else there is.
+            // The error names the damaged snapshot, whatever other files there are.
             let mut damaged = step.after[newest].clone();
             damaged[place] ^= 1;
             fs::write(&path, damaged).unwrap();
@@ -357,7 +365,7 @@ fn a_log_without_its_snapshot_is_refused() {
             assert!(matches!(&error, StorageError::Damaged { path: named, .. } if *named == path), "{error}");
             fs::remove_file(&path).unwrap();
             match open(directory.path()) {
-                // The older one and the log have everything, for the log was not shortened since.
+                // The log was not compacted since the older snapshot, so the two have everything.
                 Ok((_, durable, _)) => {
                     assert_eq!(durable.log, step.is.log);
                     assert!(durable.log.base().index <= durable.snapshot.last.index);
@@ -371,34 +379,35 @@ fn a_log_without_its_snapshot_is_refused() {
     assert!(none > 20 && older > 20, "{none} refused, {older} recovered");
 }
 
-/// Goal: a snapshot in the middle of a batch stands on the writes before it, and those after it stand on it.
+/// A snapshot in the middle of a batch is installed after the writes before it and before those
+/// behind it.
 #[test]
-fn a_snapshot_keeps_its_place_in_a_batch() {
+fn snapshot_is_installed_in_batch_order() {
     for seed in 0..50 {
         let directory = directory();
         let (mut wal, durable, _) = open(directory.path()).unwrap();
-        let mut life = Life { rng: SmallRng::seed_from_u64(seed), committed: Index(0), durable };
+        let mut writer = Writer { rng: SmallRng::seed_from_u64(seed), committed: Index(0), durable };
         let mut batch = Vec::new();
         for kind in 0..7 {
             let write = match kind % 3 {
-                0 => life.hard_state(),
-                1 => life.entries(),
-                _ => life.foreign(),
+                0 => writer.hard_state(),
+                1 => writer.entries(),
+                _ => writer.leader_snapshot(),
             };
-            life.durable.apply(&write);
-            life.committed = life.durable.snapshot.last.index;
+            writer.durable.apply(&write);
+            writer.committed = writer.durable.snapshot.last.index;
             batch.push(write);
         }
         wal.write(&batch).unwrap();
         drop(wal);
         let (_, durable, report) = open(directory.path()).unwrap();
-        assert_eq!((durable, report.frames), (life.durable, 3), "seed {seed}");
+        assert_eq!((durable, report.frames), (writer.durable, 3), "seed {seed}");
     }
 }
 
-/// Goal: an old directory is refused by name, not misread.
+/// A directory in an old format is refused with the format's number, not misread.
 #[test]
-fn a_segment_of_format_1_is_refused_by_name() {
+fn segment_of_format_1_is_refused() {
     let directory = directory();
     drop(open(directory.path()).unwrap());
     let path = directory.path().join(segment_name(1));
@@ -413,7 +422,7 @@ fn a_segment_of_format_1_is_refused_by_name() {
 
 #[test]
 #[ignore = "a measurement, for a real disk: cargo test --release --test wal -- --ignored --nocapture"]
-fn what_a_snapshot_costs() {
+fn measure_snapshots() {
     for sessions in [100_000, 1_000_000] {
         let directory = tempfile::tempdir().unwrap();
         let mut machine = LockTable::default();
@@ -441,7 +450,7 @@ fn what_a_snapshot_costs() {
         let writer = std::thread::spawn(move || {
             snapshots.write(&Snapshot { last, stamp: Stamp(1), members: Arc::default(), machine: copy })
         });
-        // What the log's clients wait for meanwhile.
+        // The latency of log writes meanwhile.
         let mut syncs = Vec::new();
         while !writer.is_finished() {
             let before = Instant::now();
