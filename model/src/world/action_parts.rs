@@ -1,4 +1,5 @@
-//! An action taken apart: who had a turn in it, what was said, and what became of it.
+//! The parts of an action: the servers that take part, the messages they send, and the fate of each
+//! message.
 
 use std::collections::VecDeque;
 
@@ -13,44 +14,44 @@ use super::replica::{Replica, Stimulus};
 use super::state::State;
 use super::step::FaultCount;
 
-/// One server's part in an action. Where messages are prompt, others follow.
+/// One server's part in an action. With prompt delivery an action has several turns.
 pub(super) struct Turn<E: Environment> {
     pub(super) server: NodeId,
     pub(super) stimulus: Stimulus<E::Machine>,
-    /// The turn in which the message was sent that arrives in this one, if it was sent within the action.
+    /// The turn that sent the message which arrives in this one, if it was sent within the action.
     pub(super) cause: Option<usize>,
     pub(super) before: Ref<Replica<E::Machine>>,
     pub(super) after: Ref<Replica<E::Machine>>,
     pub(super) fed: Vec<Fed<E::Machine>>,
     pub(super) crash: Option<Crash<E::Machine>>,
-    /// What it sent, in order.
+    /// The messages that the server sent, in order.
     pub(super) sent: Vec<(Ref<Message<E::Machine>>, MessageFate)>,
 }
 
 impl<E: Environment> Turn<E> {
-    /// Whether the server crashes and stays away, cut off from the others.
+    /// Whether the server crashes and stays away, partitioned from the others.
     pub(super) fn stays_away(&self) -> bool {
         self.after.cut && !self.before.cut
     }
 }
 
-/// What becomes of a message within the action in which it is sent.
+/// The fate of a message within the action in which it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MessageFate {
-    /// It goes on its way, and stays there.
+    /// The message stays in the network.
     Travels,
-    /// It arrives in a turn of its own.
+    /// The message arrives, in a turn of its own.
     Arrives,
-    /// So it does, and stays on its way, to arrive once more.
+    /// The message arrives, and a copy stays in the network, to arrive once more.
     ArrivesAndTravels,
-    /// It is lost.
+    /// The message is lost.
     Lost,
-    /// The sender or the receiver is cut off.
+    /// The sender or the receiver is partitioned.
     CutOff,
 }
 
 impl<E: Environment> World<E> {
-    /// Everybody's part in an action, in order.
+    /// The turns of an action, in order.
     pub(super) fn turns(&self, last: &State<E>, action: &Action<E>) -> Vec<Turn<E>> {
         let mut state = last.clone();
         let (first, fault) = match action {
@@ -66,7 +67,7 @@ impl<E: Environment> World<E> {
                 return Vec::new();
             }
         };
-        // The same loop as in `World::step`, with an eye on who brought about what.
+        // The same loop as in `World::step`; it also records the cause of each turn.
         let (mut turns, mut faults) = (Vec::new(), FaultCount::default());
         let mut todo = VecDeque::from([first]);
         let mut causes = VecDeque::from([None]);
@@ -103,7 +104,7 @@ impl<E: Environment> World<E> {
         turns
     }
 
-    /// What becomes of what a server said.
+    /// The fate of each message that a server sent.
     fn fortunes(
         &self,
         state: &State<E>,
@@ -150,7 +151,7 @@ mod tests {
         World::new(bounds, Tape::default(), Proposals::new(2, 1))
     }
 
-    /// Asks about every action in at most so many reachable states, and says how many there were.
+    /// Calls `ask` for every action in at most `most` reachable states, and returns their number.
     fn everywhere<E: Environment>(
         world: &World<E>,
         most: usize,
@@ -169,7 +170,8 @@ mod tests {
         known.len()
     }
 
-    /// What a turn says happened is what happens: its inputs make the node what it is, and a crash leaves that disk.
+    /// Checks that a turn describes what happened: its inputs lead to the node's state, and a crash
+    /// leaves the recorded disk.
     fn is_true<E: Environment>(turn: &Turn<E>) {
         let mut node: Node<E::Machine> = turn.before.node.clone();
         let mut disk = turn.before.disk.clone();
@@ -211,7 +213,7 @@ mod tests {
             assert!(others || servers == next.servers, "{}", world.tell(last, action));
             turns_seen += turns.len();
             longest = longest.max(turns.len());
-            // Whatever can happen can be told, recounted and drawn.
+            // Every possible action has a sentence, an event and a drawing.
             assert!(world.tell(last, action).starts_with(|letter: char| letter.is_alphabetic()));
             assert!(!format!("{next:?}").is_empty());
             world.recount(last, action);

@@ -1,4 +1,4 @@
-//! Everything that can happen next.
+//! The actions that are possible in a state.
 
 use palisade_spec::raft::{NodeId, Term};
 
@@ -11,7 +11,7 @@ use super::state::State;
 use super::step::FaultCount;
 
 impl<E: Environment> World<E> {
-    /// In an order that depends on nothing but the state.
+    /// Lists all actions, in an order that depends on nothing but the state.
     pub(super) fn all_actions(&self, state: &State<E>, actions: &mut Vec<Action<E>>) {
         for replica in &state.servers {
             self.server_actions(state, replica.node.id(), actions);
@@ -53,7 +53,7 @@ impl<E: Environment> World<E> {
         }
     }
 
-    /// So many servers at a time are cut off.
+    /// Whether one more server may be partitioned.
     fn may_cut(&self, state: &State<E>) -> bool {
         state.cuts > 0 && state.servers.iter().filter(|replica| replica.cut).count() < self.bounds.apart
     }
@@ -106,7 +106,7 @@ impl<E: Environment> World<E> {
         actions.extend(faults.map(|fault| Action::Step { server, stimulus, again, fault: Some(fault) }));
     }
 
-    /// What can go wrong when `stimulus` happens to `server`, as far as the budgets go.
+    /// The faults that are possible when `stimulus` happens to `server`, within the budgets.
     fn faults(
         &self,
         state: &State<E>,
@@ -116,7 +116,7 @@ impl<E: Environment> World<E> {
         let may_crash = state.crashes > 0;
         let may_lose = match self.bounds.delivery {
             Delivery::Prompt { .. } => state.losses > 0,
-            // Losing an answer costs nothing.
+            // Losing an answer uses no budget.
             Delivery::AnyTime { answers, .. } => answers == super::Answers::AtOnce,
         };
         let may_delay = state.late > 0;

@@ -1,4 +1,4 @@
-//! Everything that states refer to: their parts, each kept once, and what comes of steps, remembered.
+//! The parts that states refer to, each stored once, and the memoised results of steps.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use super::memo::Memo;
 use super::replica::{Replica, Stimulus};
 use super::state::CommandOf;
 
-/// How many results each memo keeps.
+/// The number of results that each memo keeps.
 const MEMO: usize = 1 << 20;
 
-/// Everything that states refer to.
+/// The parts that states refer to, and the memos.
 pub(super) struct Caches<E: Environment> {
     pub(super) driver: Driver,
     pub(super) renamings: Vec<Renaming>,
@@ -31,49 +31,50 @@ pub(super) struct Caches<E: Environment> {
     memos: Memos<E>,
 }
 
-/// What is remembered.
+/// The memoised results.
 struct Memos<E: Environment> {
     steps: Memo<Stepped<E>>,
-    /// The crashes that may happen in steps: asked for only as long as one may happen, for they have servers of their own.
+    /// The crashes that may happen in a step. They are computed only while the budget allows a
+    /// crash, because each crash adds servers to the interner.
     crashes: Memo<Vec<Crashed<E>>>,
-    /// What history and environments make of steps, and what comes of their moves.
+    /// The effects of steps on history and environment, and the results of the environment's moves.
     histories: Memo<Result<Ref<Ghost<E::Machine>>, &'static Violation>>,
     sights: Memo<Result<Ref<E>, &'static Violation>>,
     moves: Memo<Moved<E>>,
-    /// What is true, or not, of these parts together.
+    /// The results of checks of two parts.
     judgements: Memo<Option<&'static Violation>>,
 }
 
-/// An environment after a move, and what it asks of a server.
+/// The environment after a move, and its request to a server.
 pub(super) type Moved<E> = (Ref<E>, Option<(NodeId, Stimulus<<E as Environment>::Machine>)>);
 
-/// What a server says in a step.
+/// The messages that a server sends in a step.
 pub(super) type Said<E> = SmallVec<[Ref<Message<<E as Environment>::Machine>>; 4]>;
 
-/// What comes of a stimulus, in parts that are kept.
+/// The result of a stimulus, as interned parts.
 pub(super) struct Stepped<E: Environment> {
     pub(super) replica: Ref<Replica<E::Machine>>,
     pub(super) said: Said<E>,
-    /// Where in that a run begins: see [`Taken`](super::driver::Taken).
+    /// The start of each run in `said`: see [`Taken`](super::driver::Taken).
     pub(super) runs: SmallVec<[usize; 4]>,
     pub(super) answers: Vec<Answer<E::Machine>>,
     pub(super) violation: Option<&'static Violation>,
 }
 
-/// A crash on the way.
+/// A crash within a step.
 pub(super) struct Crashed<E: Environment> {
-    /// The server when it is back.
+    /// The server after its restart.
     pub(super) replica: Ref<Replica<E::Machine>>,
-    /// The server right before, if it was as it was going to be.
+    /// The server right before the crash, if it had given an answer.
     pub(super) before: Option<Ref<Replica<E::Machine>>>,
     pub(super) said: usize,
     pub(super) answers: usize,
-    /// What went wrong when it came back.
+    /// The violation at its restart.
     pub(super) violation: Option<&'static Violation>,
 }
 
 impl<E: Environment> Memos<E> {
-    /// Room for so many results of each kind.
+    /// Creates memos with room for `room` results each.
     fn new(room: usize) -> Memos<E> {
         Memos {
             steps: Memo::new(room),
@@ -87,7 +88,7 @@ impl<E: Environment> Memos<E> {
 }
 
 impl<E: Environment> Caches<E> {
-    /// Nothing is kept yet.
+    /// Creates empty caches.
     pub(super) fn new(driver: Driver, renamings: Vec<Renaming>) -> Caches<E> {
         Caches {
             driver,
@@ -102,7 +103,7 @@ impl<E: Environment> Caches<E> {
         }
     }
 
-    /// Remembers nothing from now on.
+    /// Disables the memos from now on.
     pub(super) fn forget(&mut self) {
         self.memos = Memos::new(0);
     }
@@ -111,7 +112,7 @@ impl<E: Environment> Caches<E> {
         self.replicas.intern(replica, &self.renamings)
     }
 
-    /// History after a step in which a server was elected, or applied something.
+    /// The history after a step in which a server was elected or applied entries.
     pub(super) fn remembered(
         &self,
         ghost: Ref<Ghost<E::Machine>>,
@@ -134,7 +135,7 @@ impl<E: Environment> Caches<E> {
         })
     }
 
-    /// What the environment sees of a step.
+    /// The environment after it observed a step.
     pub(super) fn seen(
         &self,
         environment: Ref<E>,
@@ -142,7 +143,8 @@ impl<E: Environment> Caches<E> {
         new: Ref<Replica<E::Machine>>,
         answers: &[Answer<E::Machine>],
     ) -> Result<Ref<E>, &'static Violation> {
-        // A server's steps tell what it applied, but not for certain which reads it answered.
+        // Old and new server determine the applied entries, but not the answered reads: the key
+        // needs the numbers of those.
         let told = answers.iter().fold(0, |told, answer| match answer {
             Answer::Applied(_) => told + 1,
             Answer::Ready(ReadId(id)) => mix(told, *id),
@@ -159,12 +161,13 @@ impl<E: Environment> Caches<E> {
         })
     }
 
-    /// Whether environment and history agree.
+    /// Checks the environment against the history.
     pub(super) fn judged(&self, environment: Ref<E>, ghost: Ref<Ghost<E::Machine>>) -> Result<(), &'static Violation> {
         self.holds([environment.key(), ghost.key()], || environment.judge(&ghost))
     }
 
-    /// Whether a check of two parts succeeds. No two checks are of the same two kinds of parts.
+    /// The memoised result of a check of two parts. No two checks concern the same two types of
+    /// parts.
     pub(super) fn holds(&self, parts: [u64; 2], check: impl FnOnce() -> Check) -> Result<(), &'static Violation> {
         let [a, b] = parts;
         self.memos.judgements.get([a, b, 0, 0], || check().err().map(keep)).map_or(Ok(()), Err)
@@ -187,7 +190,8 @@ impl<E: Environment> Caches<E> {
         })
     }
 
-    /// A server that is back with what its disk has; or the one that crashed, and why it is not.
+    /// The server after a restart from this disk; or the crashed server, and the violation that
+    /// stops it.
     pub(super) fn recovered(
         &self,
         crashed: Ref<Replica<E::Machine>>,
@@ -216,7 +220,7 @@ impl<E: Environment> Caches<E> {
         })
     }
 
-    /// The environment after a move, and what it asks of a server.
+    /// The environment after a move, and its request to a server.
     pub(super) fn moved(&self, environment: Ref<E>, chosen: &E::Move) -> Arc<Moved<E>> {
         self.memos.moves.get([environment.key(), E::key(chosen), 0, 0], || {
             let mut changed = (*environment).clone();
@@ -236,7 +240,7 @@ impl<E: Environment> Caches<E> {
     }
 }
 
-/// A violation ends a run: it may stay.
+/// Leaks a violation. No path goes on after one, so there are few.
 pub(super) fn keep(violation: Violation) -> &'static Violation {
     Box::leak(Box::new(violation))
 }

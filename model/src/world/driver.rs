@@ -1,8 +1,8 @@
-//! The driver: it hands a node one input after the other and carries out the outputs in their order, exactly as
-//! `palisade_spec::raft::interface` demands of any driver.
+//! The driver: hands a node its inputs one after the other and carries out the outputs in order, as
+//! `palisade_spec::raft::interface` requires of every driver.
 //!
-//! What it did is kept step by step, with every place at which the server could have crashed, so that people can read
-//! it and programs can do it again with a live server.
+//! The driver records every step, with every point at which the server could have crashed. The
+//! record can be printed, and replayed with a live server.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,10 +18,10 @@ use super::inputs::judge_input;
 use super::judge::{answers_name_entries, judge, vote_is_written};
 use super::replica::{Replica, Stimulus};
 
-/// Carries out what nodes ask for.
+/// Carries out the outputs of nodes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Driver {
-    /// How elections go.
+    /// How the model holds elections.
     elections: Elections,
     /// Where servers can crash.
     crashes: Crashes,
@@ -31,83 +31,87 @@ pub(super) struct Driver {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Crashes {
     Nowhere,
-    /// Before a write, and in the middle of one. Where messages take their time, a crash anywhere else is one of these,
-    /// or one after the step, and the messages that were not sent are some that never arrive.
+    /// Before a write, and in the middle of one. With [`Delivery::AnyTime`], a crash at any other
+    /// point is equivalent to one of these, or to one after the step: the messages that the crash
+    /// leaves unsent are messages that never arrive.
     AtWrites,
-    /// Before and after everything that is done.
+    /// Before and after every output.
     Anywhere,
 }
 
-/// An input, and what a node asked for when it was given it.
+/// An input, and the node's outputs.
 pub(super) struct Fed<S: StateMachine> {
     pub(super) input: Input<S>,
     pub(super) outputs: Vec<Output<S>>,
-    /// Whether what it asked for was done. If it was not, it was no more than to send messages, and they are lost.
+    /// Whether the driver carried out the outputs. If it did not, they only send messages, and
+    /// these are lost.
     pub(super) done: bool,
-    /// The node afterwards.
+    /// The node after the input.
     after: Node<S>,
 }
 
-/// What comes of a stimulus.
+/// The result of a stimulus.
 pub(super) struct Taken<S: StateMachine> {
-    /// The server afterwards.
+    /// The server after the step.
     pub(super) replica: Replica<S>,
-    /// The inputs of its node. One that stops itself gets no more of them.
+    /// The inputs of the node. A node that panics gets no further inputs.
     pub(super) fed: Vec<Fed<S>>,
-    /// What it said.
+    /// The messages that the server sent.
     pub(super) said: Vec<Message<S>>,
-    /// Where in that a run begins: messages with nothing in between, which might have been said in another order.
+    /// The start of each run in `said`. A run is a sequence of messages without another output
+    /// between them, so the node could have sent them in another order.
     pub(super) runs: Vec<usize>,
-    /// What it told those who wait for it.
+    /// The answers to waiting clients.
     pub(super) answers: Vec<Answer<S>>,
-    /// The crashes that could have happened on the way.
+    /// The crashes that could have happened in the step.
     pub(super) crashes: Vec<Crash<S>>,
-    /// What went wrong.
+    /// The first violation of the step.
     pub(super) violation: Option<Violation>,
 }
 
-/// What a server tells whoever waits for it.
+/// An answer of a server to a waiting client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<S: StateMachine> {
-    /// An entry is committed, and what it did.
+    /// The server applied the entry that the client waits for.
     Applied(Applied<S>),
-    /// A read can be answered from what is applied.
+    /// The server can answer a read from its applied state.
     Ready(ReadId),
 }
 
 /// An entry that a server applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied<S: StateMachine> {
-    /// Its index.
+    /// The entry's index.
     pub index: Index,
-    /// Its term.
+    /// The entry's term.
     pub term: Term,
-    /// What it did.
+    /// The outcome of the entry.
     pub outcome: S::Outcome,
 }
 
-/// A crash at a place in a step.
+/// A crash at one point in a step.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Crash<S: StateMachine> {
-    /// At which input, counted from 0.
+    /// The input at which the server crashes, counted from 0.
     pub(super) input: usize,
-    /// How many of what it asked for had been done.
+    /// The number of outputs of that input that the driver had carried out.
     pub(super) outputs: usize,
-    /// How many entries of the write that is next were done, after the removal of what was in their place, or of a
-    /// snapshot, without the removal of what it replaces; nothing of the write, if `None`.
+    /// How much of the next write was on disk: the number of entries, after the removal of
+    /// conflicting entries; or `Some(0)` for a snapshot whose write did not yet remove the log that
+    /// it replaces. `None` if nothing of the write was on disk.
     pub(super) entries: Option<usize>,
-    /// What the disk has.
+    /// The disk's contents.
     pub(super) disk: Durable<S>,
-    /// How many messages had been sent.
+    /// The number of messages sent.
     pub(super) said: usize,
-    /// How many answers had been given.
+    /// The number of answers given.
     pub(super) answers: usize,
-    /// The node, if it had given any: somebody may have seen that.
+    /// The node at that point, if it had given an answer: a client may have seen the answer.
     pub(super) node: Option<Node<S>>,
 }
 
 impl Driver {
-    /// A driver of servers within these bounds.
+    /// Creates a driver for servers within these bounds.
     pub(super) fn new(bounds: &Bounds) -> Driver {
         let crashes = match (bounds.crashes, bounds.delivery) {
             (0, _) => Crashes::Nowhere,
@@ -117,15 +121,16 @@ impl Driver {
         Driver { elections: bounds.elections, crashes }
     }
 
-    /// The same where nobody crashes.
+    /// Returns a driver that records no crashes.
     pub(super) fn undisturbed(self) -> Driver {
         Driver { crashes: Crashes::Nowhere, ..self }
     }
 
-    /// Hands `stimulus` to a server and carries out what it asks for.
+    /// Hands `stimulus` to a server and carries out the outputs.
     pub(super) fn take<S: StateMachine>(self, before: &Replica<S>, stimulus: Stimulus<S>) -> Taken<S> {
         let mut feeder = Feeder { node: before.node.clone(), fed: Vec::new() };
-        // A failed assertion is how a node stops itself, and its disk likewise. In a sound protocol none ever fails.
+        // A failed assertion is how a node or its disk stops itself. A correct protocol never fails
+        // one.
         let stepped = catch_unwind(AssertUnwindSafe(|| feeder.run(stimulus, self.elections)));
         let Feeder { node, fed } = feeder;
         let mut taken = Taken {
@@ -157,10 +162,10 @@ impl Driver {
         taken
     }
 
-    /// A server comes back with what its disk has.
+    /// Restarts a server from its disk.
     ///
     /// # Errors
-    /// If it stops itself at once: its disk has what no sound server could have written.
+    /// If the node panics: no correct server could have written what the disk holds.
     pub(super) fn recover<S: StateMachine>(
         self,
         crashed: &Replica<S>,
@@ -228,7 +233,7 @@ impl Driver {
         self.crash_elsewhere(taken, (input, fed.outputs.len()), &fed.after);
     }
 
-    /// A crash right before a write, and after any proper prefix of its entries.
+    /// Records a crash right before a write, and one after every proper prefix of its entries.
     fn crash_at_write<S: StateMachine>(
         self,
         taken: &mut Taken<S>,
@@ -261,11 +266,11 @@ impl Driver {
         }
     }
 
-    /// A crash before a message is sent, or when everything is done.
+    /// Records a crash before a message is sent, or after the last output.
     fn crash_elsewhere<S: StateMachine>(self, taken: &mut Taken<S>, (input, outputs): (usize, usize), after: &Node<S>) {
         if self.crashes == Crashes::Anywhere {
             let (said, answers) = (taken.said.len(), taken.answers.len());
-            // What is answered has been written before, all of it: see `carry_out`.
+            // Every answer follows the write that it depends on (`carry_out` checks that).
             let (disk, node) = (taken.replica.disk.clone(), (answers > 0).then(|| after.clone()));
             let crash = Crash { input, outputs, entries: None, disk, said, answers, node };
             let alike = |other: &Crash<S>| {
@@ -278,7 +283,7 @@ impl Driver {
     }
 }
 
-/// A node and what it was given.
+/// A node, and the inputs that it was given.
 struct Feeder<S: StateMachine> {
     node: Node<S>,
     fed: Vec<Fed<S>>,
@@ -306,7 +311,8 @@ impl<S: StateMachine> Feeder<S> {
         self.stop_waiting(elections);
     }
 
-    /// Whoever waits in vain for a leader to be heard need not wait.
+    /// Lets the election timer of a server that waits for its leader run out, with
+    /// `Elections::AtWill`.
     fn stop_waiting(&mut self, elections: Elections) {
         if elections == Elections::AtWill && hears_or_is_heard(&self.node) {
             self.give(Input::ElectionTimeout, false);
@@ -326,8 +332,8 @@ impl<S: StateMachine> Feeder<S> {
         }
     }
 
-    /// Election timers run out until the server knows no leader: once for a follower, twice for a leader that was
-    /// answered. All that these inputs ask for is to send requests for pre-votes, which may be lost.
+    /// Lets election timers run out until the server knows no leader: one for a follower, two for a
+    /// leader whose followers answered. These inputs only send PreVote requests, which may be lost.
     fn stop_hearing(&mut self) {
         while self.node.leader().is_some() {
             self.give(Input::ElectionTimeout, false);
@@ -344,9 +350,11 @@ impl<S: StateMachine> Feeder<S> {
     }
 }
 
-/// Whether an election timeout changes something that makes no difference. Where elections are held at will, it makes none
-/// whether a server that is neither leader nor candidate hears from a leader, nor who has answered a leader lately: a
-/// request for a vote arrives only after the timers have run out. So let them run out at once, and there are fewer states.
+/// Whether an election timeout would change only state that makes no difference. With
+/// [`Elections::AtWill`] it makes no difference whether a server that is neither leader nor
+/// candidate hears from a leader, nor which followers answered a leader lately: a RequestVote
+/// arrives only after the timers have run out. So the model lets them run out at once, which gives
+/// fewer states.
 pub(crate) fn hears_or_is_heard<S: StateMachine>(node: &Node<S>) -> bool {
     match node.role() {
         Role::Follower { .. } => true,
@@ -359,7 +367,7 @@ pub(crate) fn hears_or_is_heard<S: StateMachine>(node: &Node<S>) -> bool {
     }
 }
 
-/// What a server said when it stopped itself.
+/// The message of a node's panic.
 pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     text.unwrap_or("a node stopped itself").to_string()

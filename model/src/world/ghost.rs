@@ -1,6 +1,7 @@
-//! What an observer who sees everything remembers, so that a state can be judged by what was.
+//! The history of a cluster, as an omniscient observer records it, to check states against it.
 //!
-//! It has no influence on what happens. All of it but the leaders follows from what was committed.
+//! It is a history (auxiliary) variable: it does not influence the cluster. Everything in it except
+//! the leaders follows from the committed entries.
 
 use std::collections::BTreeMap;
 
@@ -14,18 +15,18 @@ use serde::Serialize;
 #[derive(Clone, PartialEq, Eq, Serialize)]
 #[serde(bound(serialize = "S: Serialize, S::Command: Serialize"))]
 pub struct Ghost<S: StateMachine> {
-    /// Who led which term.
+    /// The leader of each term.
     pub leaders: Leaders,
-    /// Every entry that a leader took for committed.
+    /// Every entry that a leader considered committed.
     pub committed: Committed<S::Command>,
-    /// The term in which it was committed.
+    /// The term in which each entry was committed.
     pub committed_in: BTreeMap<Index, Term>,
-    /// The state machine after each of these entries, the state before the first one first.
+    /// The state machine before the first entry, and after each entry.
     pub machines: Vec<S>,
 }
 
 impl<S: StateMachine> Ghost<S> {
-    /// Nothing has happened.
+    /// Creates an empty history.
     pub fn new(machine: S) -> Ghost<S> {
         Ghost {
             leaders: Leaders::new(),
@@ -35,13 +36,14 @@ impl<S: StateMachine> Ghost<S> {
         }
     }
 
-    /// A server has been elected: no other one led its term, and it has whatever was committed in earlier terms.
+    /// Records an elected leader. Checks that its term has no other leader, and that it has all
+    /// entries committed in earlier terms.
     pub fn elected(&mut self, leader: &Node<S>) -> Check {
         election_safety(&mut self.leaders, leader.term(), leader.id())?;
         self.completeness(leader)
     }
 
-    /// A leader has whatever was committed in terms before its own.
+    /// Checks that a leader has all entries committed in terms before its own.
     pub fn completeness(&self, leader: &Node<S>) -> Check {
         let before = |index: &Index| self.committed_in.get(index).is_some_and(|&term| term < leader.term());
         let due: Committed<S::Command> = self
@@ -53,7 +55,8 @@ impl<S: StateMachine> Ghost<S> {
         leader_completeness(&due, leader)
     }
 
-    /// A server has applied entries: nobody ever applies others in their place, and everybody gets the same state.
+    /// Records the entries that a server applied. Checks that every server applies the same entries
+    /// and reaches the same state.
     pub fn applied(&mut self, node: &Node<S>) -> Check {
         state_machine_safety(&mut self.committed, node)?;
         let mut stamp = Stamp(0);
@@ -66,7 +69,7 @@ impl<S: StateMachine> Ghost<S> {
             self.committed_in.entry(index).or_insert(node.term());
             if self.machines.len() as u64 == index.0 {
                 let mut machine = self.machines.last().expect("there is a first state").clone();
-                // Not by `apply_payload`: that is one of the things that are judged.
+                // Not by `apply_payload`, which is one of the functions under test.
                 match &entry.payload {
                     Payload::Noop | Payload::Members(_) => machine.advance(entry.stamp),
                     Payload::Command(command) => machine.apply(entry.stamp, command),

@@ -1,14 +1,15 @@
-//! What must hold of one input of a node: by what it was given, what it asked for, and what it is afterwards.
+//! Checks of a single input of a node: the input, the outputs, and the node's state before and
+//! after.
 //!
-//! Most of these are rules that no safety property rests on: a cluster that breaks them loses time or sessions. They are
-//! told from a single input, so that no model has to show what comes of breaking them.
+//! No safety property depends on most of these rules: a cluster that breaks them loses time or
+//! sessions. A single input shows such an error, so no model has to reach its consequences.
 
 use palisade_spec::invariants::Check;
 use palisade_spec::raft::{Body, Index, Input, Message, Node, Output, Payload, ProgressState, Role, StateMachine};
 
 use super::judge::require;
 
-/// Judges what a node has made of an input.
+/// Checks a node's reaction to an input.
 pub(super) fn judge_input<S: StateMachine>(
     before: &Node<S>,
     input: &Input<S>,
@@ -28,8 +29,8 @@ pub(super) fn judge_input<S: StateMachine>(
     })
 }
 
-/// A message of a later term ends the term of its receiver (figure 3.1, "All Servers"), but for the questions that a
-/// server with a live leader does not hear (§4.2.3).
+/// A message of a later term ends its receiver's term (figure 3.1, "All Servers"), except for the
+/// vote requests that a server with a live leader ignores (§4.2.3).
 fn later_terms_are_adopted<S: StateMachine>(input: &Input<S>, after: &Node<S>) -> Check {
     let Input::Receive(message) = input else { return Ok(()) };
     let may_go_unheard = matches!(message.body, Body::PreVote { .. } | Body::RequestVote { transfer: false, .. });
@@ -38,7 +39,7 @@ fn later_terms_are_adopted<S: StateMachine>(input: &Input<S>, after: &Node<S>) -
     })
 }
 
-/// A leader that hears from nobody between two election timeouts steps down (CheckQuorum, §6.2).
+/// A leader that receives no answers between two election timeouts steps down (CheckQuorum, §6.2).
 fn unheard_leader_steps_down<S: StateMachine>(input: &Input<S>, after: &Node<S>) -> Check {
     let alone = after.members().is_majority(|voter| voter == after.id());
     if !matches!(input, Input::ElectionTimeout) || !after.is_leader() || alone {
@@ -51,7 +52,8 @@ fn unheard_leader_steps_down<S: StateMachine>(input: &Input<S>, after: &Node<S>)
     })
 }
 
-/// A leader that hands over refuses keepalives: its clock stands still, or sessions would lose that time.
+/// A leader's clock stops during a leadership transfer: the leader rejects keepalives, so sessions
+/// would lose that time.
 fn time_stops_in_a_handover<S: StateMachine>(before: &Node<S>, after: &Node<S>) -> Check {
     let hands_over = |node: &Node<S>| matches!(node.role(), Role::Leader(leads) if leads.successor.is_some());
     let goes_on = hands_over(before) && hands_over(after) && before.term() == after.term();
@@ -60,7 +62,8 @@ fn time_stops_in_a_handover<S: StateMachine>(before: &Node<S>, after: &Node<S>) 
     })
 }
 
-/// A leader whose clock has passed a deadline has an entry under way that is late enough to end the session.
+/// A leader whose clock has passed a deadline has an uncommitted no-op whose stamp is late enough
+/// to end the session.
 fn expiry_is_on_its_way<S: StateMachine>(input: &Input<S>, after: &Node<S>) -> Check {
     let Role::Leader(leads) = after.role() else { return Ok(()) };
     let Some(deadline) = after.machine().next_deadline().filter(|deadline| *deadline < after.clock()) else {
@@ -76,7 +79,8 @@ fn expiry_is_on_its_way<S: StateMachine>(input: &Input<S>, after: &Node<S>) -> C
     })
 }
 
-/// A leader has no more entries in flight, and sends and commits no more at once, than its configuration allows.
+/// The entries in flight to a follower, sent in one message, or committed in one step stay within
+/// the configured limits.
 fn limits_are_kept<S: StateMachine>(outputs: &[Output<S>], after: &Node<S>) -> Check {
     let (name, config) = ("limits hold", after.config());
     for output in outputs {
@@ -92,7 +96,8 @@ fn limits_are_kept<S: StateMachine>(outputs: &[Output<S>], after: &Node<S>) -> C
     require(most <= config.max_inflight, name, || format!("{most} entries are in flight to one follower"))
 }
 
-/// What a snapshot includes is committed, and acknowledged with everything after it.
+/// A follower acknowledges at least the last entry of its snapshot: a snapshot includes only
+/// committed entries.
 fn covers_the_snapshot<S: StateMachine>(matched: Index, after: &Node<S>) -> Check {
     let base = after.log().base().index;
     require(matched >= base, "acknowledgements match the log", || {

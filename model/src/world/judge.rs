@@ -1,11 +1,11 @@
-//! What must hold of a server by itself, over any step.
+//! Checks of a single server, over any step.
 
 use palisade_spec::invariants::{Check, Committed, Violation, clock_monotonicity, leader_append_only, node_is_sound};
 use palisade_spec::raft::{Body, Durable, Message, Node, Output, Position, Stamp, StateMachine};
 
 use super::replica::Replica;
 
-/// What must hold over a step that a server has taken to its end.
+/// Checks a step that a server completed.
 pub(super) fn judge<S: StateMachine>(before: &Replica<S>, after: &Replica<S>) -> Option<Violation> {
     let (old, new) = (&before.node, &after.node);
     let id = new.id();
@@ -21,8 +21,9 @@ pub(super) fn judge<S: StateMachine>(before: &Replica<S>, after: &Replica<S>) ->
     sound().err()
 }
 
-/// What a server tells whoever waits for an entry: where a proposal stands, before anything is applied from there on; and
-/// what was applied, one entry after the other, each by its own name.
+/// Checks a server's answers: `Accepted` names the right index and term, and comes before anything
+/// is applied from that index on; `Applied` names the entries one after the other, each with its
+/// own index, term and stamp.
 pub(super) fn answers_name_entries<S: StateMachine>(before: &Node<S>, outputs: &[Output<S>], after: &Node<S>) -> Check {
     let name = "replies name their entries";
     let (id, last) = (after.id(), before.log().last().index);
@@ -45,8 +46,9 @@ pub(super) fn answers_name_entries<S: StateMachine>(before: &Node<S>, outputs: &
     Ok(())
 }
 
-/// A candidate has written its term and its own vote before it asks for others': it must not forget them. What goes wrong
-/// when other messages leave before what they say is written, other properties show.
+/// Checks that a candidate has written its term and its own vote before it sends a RequestVote: a
+/// crash must not make it forget them. Other properties find other messages that leave before the
+/// write that they depend on.
 pub(super) fn vote_is_written<S: StateMachine>(message: &Message<S>, after: &Node<S>, disk: &Durable<S>) -> Check {
     let is_written = !matches!(message.body, Body::RequestVote { .. }) || disk.hard == after.hard_state();
     require(is_written, "memory matches disk", || {
@@ -54,7 +56,8 @@ pub(super) fn vote_is_written<S: StateMachine>(message: &Message<S>, after: &Nod
     })
 }
 
-/// What stands for entries that are gone says which was the last of them, and when it happened.
+/// Checks that the base of the log and the snapshot name the last entry that they replace, and its
+/// stamp.
 pub(super) fn snapshots_are_true<S: StateMachine>(replica: &Replica<S>, committed: &Committed<S::Command>) -> Check {
     let (log, snapshot) = (replica.node.log(), &replica.disk.snapshot);
     let is_true = |(last, stamp): (Position, Stamp)| {
@@ -70,7 +73,7 @@ pub(super) fn snapshots_are_true<S: StateMachine>(replica: &Replica<S>, committe
     })
 }
 
-/// A follower that acknowledges entries to the leader of its term has the same.
+/// Checks that a follower which acknowledges an entry to the leader of its term has the same entry.
 pub(super) fn acknowledged_is_equal<S: StateMachine>(message: &Message<S>, from: &Node<S>, to: &Node<S>) -> Check {
     let Body::AppendAccepted { matched, .. } = message.body else { return Ok(()) };
     if !to.is_leader() || to.term() != message.term || matched < to.log().base().index {
@@ -82,7 +85,7 @@ pub(super) fn acknowledged_is_equal<S: StateMachine>(message: &Message<S>, from:
     })
 }
 
-/// What must hold over any step, whether or not the server crashes in it.
+/// Checks what must hold over any step, even one in which the server crashes.
 pub(super) fn keeps_its_word<S: StateMachine>(old: &Node<S>, new: &Node<S>) -> Check {
     let (id, was, is) = (new.id(), old.hard_state(), new.hard_state());
     require(is.term >= was.term, "terms only grow", || {
@@ -92,7 +95,7 @@ pub(super) fn keeps_its_word<S: StateMachine>(old: &Node<S>, new: &Node<S>) -> C
     require(stands, "one vote a term", || format!("server {id} changed its vote in term {}", is.term))
 }
 
-/// Fails with `property` unless it `holds`.
+/// Fails with `property` unless `holds` is true.
 pub(super) fn require(holds: bool, property: &'static str, detail: impl FnOnce() -> String) -> Check {
     if holds { Ok(()) } else { Err(Violation { property, detail: detail() }) }
 }

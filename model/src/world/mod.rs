@@ -1,6 +1,7 @@
-//! A cluster of servers as the checker sees it: real nodes, real messages, disks that crash, and an environment.
+//! A cluster of servers under the model checker: real nodes, real messages, disks that survive
+//! crashes, and an environment.
 
-/// Properties that must always hold, by the names of the violations.
+/// Properties that must always hold, named like their violations.
 macro_rules! always {
     ($($name:literal),* $(,)?) => {
         [$(stateright::Property::always($name, |_, state: &$crate::world::State<_>| {
@@ -52,7 +53,7 @@ pub use state::State;
 
 use palisade_spec::invariants::Violation;
 
-/// Whether what went wrong, if anything did, is that `property` does not hold.
+/// Whether a violation of `property` has occurred.
 pub fn violates(violation: Option<&Violation>, property: &str) -> bool {
     violation.is_some_and(|violation| violation.property == property)
 }

@@ -1,5 +1,5 @@
-//! A cluster as a [`stateright::Model`]: every step of the model is one step of the spec, its outputs carried out in
-//! order, and the adversary chooses which.
+//! A cluster as a [`stateright::Model`]. Every step of the model is one step of the spec with its
+//! outputs carried out in order; the adversary chooses which step.
 
 use palisade_spec::invariants::Violation;
 use palisade_spec::raft::{Change, Config, Durable, Members, Node, NodeId, Payload};
@@ -23,20 +23,21 @@ use crate::presentation::{Presentation, Representative, Way};
 
 /// A model of a cluster in an environment.
 pub struct World<E: Environment> {
-    /// What is explored.
+    /// The limits of the exploration.
     pub bounds: Bounds,
-    /// The members with which the cluster begins.
+    /// The initial members.
     pub(super) founders: Members,
     initial: Vec<State<E>>,
     /// The state machine before the first entry.
     pub(super) blank: E::Machine,
-    /// What happened before the beginning, as data.
+    /// The events before the initial state, as data.
     pub(super) prelude: Vec<Value>,
     pub(super) kept: Caches<E>,
 }
 
 impl<E: Environment> World<E> {
-    /// A cluster of blank servers (or one that has a leader already), in an environment.
+    /// Creates a cluster of blank servers (or of servers that have a leader already), in an
+    /// environment.
     pub fn new(bounds: Bounds, machine: E::Machine, environment: E) -> World<E> {
         let founders = Members::of((1..=bounds.servers).map(NodeId));
         let ids = (1..=bounds.servers + bounds.joiners).map(NodeId);
@@ -44,7 +45,8 @@ impl<E: Environment> World<E> {
         if !bounds.symmetry {
             renamings.truncate(1);
         } else if bounds.starts_with_leader {
-            // Who led the first term is remembered, and is like none of the others.
+            // The history records the leader of the first term, so that server is not
+            // interchangeable with the others.
             renamings.retain(|names| names[0] == 1);
         }
         let kept = Caches::new(Driver::new(&bounds), renamings);
@@ -88,7 +90,8 @@ impl<E: Environment> World<E> {
         world
     }
 
-    /// The same with these changes of the members made and committed before anything else, by server 1, which leads.
+    /// Returns the same model with these membership changes committed in its initial state, by
+    /// server 1, which leads.
     pub fn changed(mut self, changes: &[Change]) -> World<E> {
         let mut state = self.initial[0].clone();
         let delivery = std::mem::replace(&mut self.bounds.delivery, Delivery::Prompt { losses: 0, cuts: 0 });
@@ -104,8 +107,8 @@ impl<E: Environment> World<E> {
         self
     }
 
-    /// Lets server 1 win term 1, with all messages delivered at once; its heartbeat tells everybody that the no-op is
-    /// committed.
+    /// Elects server 1 in term 1, with all messages delivered at once. Its heartbeat tells all
+    /// servers that the no-op is committed.
     fn elect_first(&mut self) {
         let mut state = self.initial[0].clone();
         let delivery = std::mem::replace(&mut self.bounds.delivery, Delivery::Prompt { losses: 0, cuts: 0 });
@@ -117,14 +120,16 @@ impl<E: Environment> World<E> {
         self.initial = vec![state];
     }
 
-    /// The same after server 1, which leads, and server 2 were alone with one another for a while. Two entries were proposed,
-    /// which both have, but the answer of server 2 is late. Now it is cut off, and server 1 is with the others again.
+    /// Returns the same model in a state after server 1, which leads, and server 2 were partitioned
+    /// from the others together. The leader proposed two entries, which both servers have, but the
+    /// answer of server 2 is delayed. Now server 2 is partitioned, and server 1 reaches the others
+    /// again.
     pub fn with_a_late_answer(mut self) -> World<E> {
         let mut state = self.initial[0].clone();
         let others: Vec<NodeId> = (3..=self.bounds.servers).map(NodeId).collect();
         self.connect_all(&mut state, &others, false);
         let entries = self.kept.proposals.intern(vec![Payload::Noop, Payload::Noop], &self.kept.renamings);
-        // The first message that is carried is the one to server 2.
+        // Message 0 of the step is the one to server 2; its answer is message 1.
         self.begin_with(&mut state, Stimulus::Propose(entries), Some(Fault::Delay(1)));
         self.connect_all(&mut state, &others, true);
         self.connect_all(&mut state, &[NodeId(2)], false);
@@ -134,7 +139,7 @@ impl<E: Environment> World<E> {
         self
     }
 
-    /// The same with server 1, which leads, cut off from the others.
+    /// Returns the same model with server 1, which leads, partitioned from the others.
     pub fn with_its_leader_cut_off(mut self) -> World<E> {
         let mut state = self.initial[0].clone();
         self.connect_all(&mut state, &[NodeId(1)], false);
@@ -142,7 +147,7 @@ impl<E: Environment> World<E> {
         self
     }
 
-    /// Servers are cut off, or connected, before the beginning.
+    /// Partitions or connects servers before the initial state.
     fn connect_all(&mut self, state: &mut State<E>, servers: &[NodeId], connected: bool) {
         for &server in servers {
             let action = if connected { Action::Heal(server) } else { Action::Cut(server) };
@@ -151,7 +156,7 @@ impl<E: Environment> World<E> {
         }
     }
 
-    /// Something happens to server 1 before the beginning.
+    /// Lets a stimulus happen to server 1 before the initial state.
     fn begin_with(&mut self, state: &mut State<E>, stimulus: Stimulus<E::Machine>, fault: Option<Fault>) {
         let action = Action::Step { server: NodeId(1), stimulus, again: false, fault };
         self.prelude.push(self.recount(state, &action));
@@ -177,8 +182,8 @@ impl<E: Environment> World<E> {
         state.servers[usize::from(server.number()) - 1] = self.kept.replica(replica);
     }
 
-    /// A server comes back with a blank disk, as if nothing had happened. That it has forgotten is not judged: what comes of it
-    /// is.
+    /// Restarts a server with a blank disk. Losing the disk is no violation by itself; the model
+    /// shows the violations that follow from it.
     fn forget_all(&self, state: &mut State<E>, server: NodeId) {
         let blank = Durable::blank(self.blank.clone(), self.founders.clone());
         let (recovered, violation) = self.kept.recovered(state.server(server), blank);
@@ -186,7 +191,8 @@ impl<E: Environment> World<E> {
         state.servers[usize::from(server.number()) - 1] = recovered;
     }
 
-    /// Nothing happens after a violation: one that no property asks for would hide all that lies behind it.
+    /// Panics if a violation belongs to no property of the model. The exploration stops at every
+    /// violation, so an unnamed one would hide all states behind it.
     fn assert_named(&self, violation: Option<&Violation>) {
         if let Some(violation) = violation {
             let named = self.properties().iter().any(|property| property.name == violation.property);
@@ -194,23 +200,23 @@ impl<E: Environment> World<E> {
         }
     }
 
-    /// The surroundings at the beginning.
+    /// The environment in the initial state.
     pub fn surroundings(&self) -> &E {
         &self.initial[0].environment
     }
 
-    /// Takes every step anew from now on: what remembering gains is measured so.
+    /// Disables the memos from now on, to measure what they gain.
     pub fn forget_steps(&mut self) {
         self.kept.forget();
     }
 
-    /// How many different parts there are: servers, messages, histories, environments.
+    /// The numbers of distinct parts: servers, messages, histories, environments.
     pub fn parts(&self) -> [usize; 4] {
         let kept = &self.kept;
         [kept.replicas.count(), kept.messages.count(), kept.ghosts.count(), kept.environments.count()]
     }
 
-    /// The state that stands for all that can be renamed into it.
+    /// The representative of all states that are renamings of this one.
     pub fn representative(state: &State<E>) -> State<E> {
         let least = (0..state.ghost.renamings()).map(|renaming| state.digest(renaming)).min();
         State { canonical: least, ..state.clone() }
@@ -260,7 +266,7 @@ impl<E: Environment> Model for World<E> {
                 self.spend(&mut state, fault);
                 if let Some((server, stimulus)) = moved.1 {
                     self.step(&mut state, server, stimulus, fault);
-                    // An operator who is refused can ask again: nothing has happened.
+                    // A rejected operator request changes nothing, and the operator can repeat it.
                     let is_operators = matches!(stimulus, Stimulus::Change(_) | Stimulus::Transfer(_));
                     if is_operators && state.servers == last.servers && state.violation.is_none() {
                         return None;
@@ -301,7 +307,7 @@ impl<E: Environment> Model for World<E> {
             Action::Heal(server) => self.connect(&mut state, server, true),
         }
         self.assert_named(state.violation);
-        // What goes wrong counts, whether or not there is room for what comes of it.
+        // A violation counts even if the state exceeds the bounds.
         (state != *last && (state.violation.is_some() || self.fits(&state))).then_some(state)
     }
 

@@ -1,4 +1,4 @@
-//! What is on its way, where messages take their time.
+//! The messages in flight, with [`Delivery::AnyTime`].
 
 use palisade_spec::raft::{Body, Message, Node, Role, StateMachine, Term};
 
@@ -18,9 +18,10 @@ impl<E: Environment> World<E> {
         }
     }
 
-    /// Puts a message on its way. Where a link has room for one AppendEntries, and for one answer, a newer one takes
-    /// the place of an older one, which is lost: had it arrived, it could as well have done so before. (Where messages
-    /// may arrive any number of times, links have room for all, and what is said again is on its way already.)
+    /// Adds a message to the network. A link with room for one AppendEntries and one answer loses
+    /// the older message to the newer one: the older one could as well have arrived before. (With
+    /// [`Repeats::Unlimited`] links have room for all messages, and a message that is sent again is
+    /// in the network already.)
     pub(super) fn send(&self, state: &mut State<E>, message: Ref<Message<E::Machine>>) {
         let class = class(&message.body);
         if self.bounds.repeats == Repeats::Unlimited {
@@ -35,7 +36,7 @@ impl<E: Environment> World<E> {
         state.send(message);
     }
 
-    /// Whether logs are no longer than they may be, and what is on its way is no more.
+    /// Whether the logs and the network are within the bounds.
     pub(super) fn fits(&self, state: &State<E>) -> bool {
         let log = |replica: &Ref<Replica<E::Machine>>| replica.node.log().last().index.0;
         if state.servers.iter().any(|replica| log(replica) > self.bounds.log) {
@@ -53,16 +54,17 @@ impl<E: Environment> World<E> {
         state.network.len() <= most && !state.network.iter().any(crowds)
     }
 
-    /// Whether it can make a difference that a message is lost: loss makes room. Without that, a message that never
-    /// arrives is one that is still on its way at the end.
+    /// Whether the loss of a message can make a difference, because it makes room in the network.
+    /// Otherwise a lost message is equivalent to one that is still in flight at the end.
     pub(super) fn may_matter_lost(&self, state: &State<E>, message: Ref<Message<E::Machine>>) -> bool {
         let Delivery::AnyTime { most, .. } = self.bounds.delivery else { return false };
         let crowded = state.network.len() + state.servers.len() > most + 1;
         crowded || (class(&message.body) != Class::Vote && self.bounds.appends > 1)
     }
 
-    /// Answers that would change nothing where they go, now or ever. Late ones stay: that those of an earlier term change
-    /// nothing later is a rule of the protocol.
+    /// Removes answers that change nothing at their receiver, now or later. If messages may be
+    /// delayed, all answers stay: that an answer of an earlier term changes nothing is a rule of
+    /// the protocol, which the model checks.
     pub(super) fn discard_spent(&self, state: &mut State<E>) {
         if self.bounds.late > 0 {
             return;
@@ -78,15 +80,16 @@ impl<E: Environment> World<E> {
         state.network.retain(|message| !spent(message));
     }
 
-    /// Whether there is one question at a time on each link, which is answered once, and nobody counts the answers.
+    /// Whether each link carries one request at a time, each request is answered once, and the
+    /// leader counts no answers (as CheckQuorum does).
     fn asks_once(&self) -> bool {
         let Bounds { appends, repeats, elections, .. } = self.bounds;
         appends == 1 && repeats == Repeats::AtMost(0) && elections == Elections::AtWill
     }
 
-    /// Whether an answer that changes nothing now never will. It is to a question of a term, to which a server does not
-    /// return, nor to a role in it: votes are counted by the candidate, acknowledgements by the leader, who has been
-    /// the candidate.
+    /// Whether an answer that changes nothing now never will. An answer belongs to a term and to a
+    /// role in it, and a server returns to neither: candidates count votes, leaders count
+    /// acknowledgements, and a leader of the term has been its candidate before.
     fn never_will(&self, body: &Body<E::Machine>, term: Term, node: &Node<E::Machine>) -> bool {
         match body {
             Body::RequestVoteReply { .. } => term <= node.term(),
@@ -96,14 +99,16 @@ impl<E: Environment> World<E> {
                         && match node.role() {
                             Role::Follower { .. } | Role::PreCandidate { .. } => true,
                             Role::Candidate { .. } => false,
-                            // With one question on each link at a time, nothing is answered twice: an answer that does
-                            // not fit what the leader knows of a follower is one that a later answer has overtaken.
+                            // With one request on each link at a time, no request is answered
+                            // twice: an answer that does not fit the leader's progress for a
+                            // follower was overtaken by a later one.
                             Role::Leader(_) => self.asks_once(),
                         }
             }
-            // It counts for whichever election the server thinks of when it arrives.
+            // A PreVote reply counts for whichever pre-vote the server runs when the reply arrives.
             Body::PreVoteReply { .. } => term < node.term(),
-            // Where elections are held at will, nobody hears from a leader: one that is called is free to campaign anyhow.
+            // With `Elections::AtWill` no follower waits for a leader: the receiver of a TimeoutNow
+            // may campaign anyway.
             Body::TimeoutNow => term < node.term() || self.bounds.elections == Elections::AtWill,
             Body::PreVote { .. }
             | Body::RequestVote { .. }

@@ -1,4 +1,4 @@
-//! What the adversary does, in sentences.
+//! The adversary's actions as sentences.
 
 use palisade_spec::raft::{HardState, Output, Persist, StateMachine};
 use stateright::Model;
@@ -13,7 +13,7 @@ use super::replica::Stimulus;
 use super::show::{DescribeMove, on_its_way, table};
 use super::state::State;
 
-/// What an action is by itself.
+/// The sentence for an action without its context.
 pub(super) fn action<E: Environment>(action: &Action<E>) -> String {
     let (what, fault) = match action {
         Action::Step { server, stimulus: Stimulus::Deliver(message), again, fault } => {
@@ -59,7 +59,8 @@ fn happens<S: StateMachine>(stimulus: Stimulus<S>, server: &str) -> String {
 }
 
 impl<E: Environment> World<E> {
-    /// What is different after an action. That a message is not on its way any more which arrives is not worth saying.
+    /// The differences that an action makes. The removal of the delivered message from the network
+    /// is omitted.
     pub(super) fn outcome(&self, last: &State<E>, action: Action<E>) -> Option<String> {
         let mut before = last.clone();
         if let Action::Step { stimulus: Stimulus::Deliver(message), again: false, .. } | Action::Lose(message) = &action
@@ -71,7 +72,7 @@ impl<E: Environment> World<E> {
         Some(table(&after).since(&table(&before)).join("\n"))
     }
 
-    /// What an action is in the state in which it is taken.
+    /// The sentence for an action in the state in which it is taken.
     pub(super) fn tell(&self, last: &State<E>, action: &Action<E>) -> String {
         let turns = self.turns(last, action);
         let Some(first) = turns.first() else { return self::action(action) };
@@ -116,7 +117,7 @@ fn begins<E: Environment>(turn: &Turn<E>) -> String {
     }
 }
 
-/// Where a server crashes: what it has written of what it was to write, and what it has said.
+/// Where a server crashes: the writes and messages that it completed before.
 fn crashes<E: Environment>(turn: &Turn<E>, crash: &Crash<E::Machine>) -> String {
     let done = turn.fed[..crash.input].iter().filter(|fed| fed.done).flat_map(|fed| &fed.outputs);
     let done: Vec<_> = done.chain(&turn.fed[crash.input].outputs[..crash.outputs]).collect();

@@ -1,4 +1,5 @@
-//! A path as a sequence diagram: a lifeline for every server and for whoever is around them.
+//! A path as a sequence diagram, with a lifeline for each server and each participant of the
+//! environment.
 
 use palisade_spec::raft::{Message, Role};
 
@@ -13,7 +14,7 @@ use super::show::DescribeMove;
 use super::state::State;
 use crate::diagram::{Diagram, Fate, Place, Tone};
 
-/// A message that is on its way, and where it was sent.
+/// A message in flight, and where it was sent.
 struct Flight<E: Environment> {
     message: Ref<Message<E::Machine>>,
     sent: Place,
@@ -28,7 +29,7 @@ struct Drawing<'a, E: Environment> {
 }
 
 impl<E: Environment> World<E> {
-    /// What went on along a path.
+    /// Draws a path.
     pub(super) fn draw(&self, way: &[(State<E>, Option<Action<E>>)]) -> Option<Diagram> {
         let (first, _) = way.first()?;
         let servers = first.servers.iter().map(|replica| format!("server {}", replica.node.id()));
@@ -123,7 +124,7 @@ impl<E: Environment> Drawing<'_, E> {
         self.diagram.detailed_arrow(from, to, notation::label(&message), detail, fate);
     }
 
-    /// What a server became, what it sent and answered.
+    /// Draws what a server became, what it sent and what it answered.
     fn turn(&mut self, turn: &Turn<E>) {
         let here = self.here(turn.server);
         let (before, after) = (&turn.before, &turn.after);
@@ -150,11 +151,12 @@ impl<E: Environment> Drawing<'_, E> {
         }
     }
 
-    /// What is not on its way any more, and did not arrive.
+    /// Ends the arrows of messages that left the network without arriving.
     fn discard(&mut self, action: &Action<E>, turns: &[Turn<E>], next: &State<E>) {
         let mut left: Vec<_> = next.network.to_vec();
         let flights = std::mem::take(&mut self.flights);
-        // Later ones are matched first: of equal messages it is the earlier one that went.
+        // The newest flights are matched first: of several equal messages, the oldest one left the
+        // network.
         let mut kept = Vec::new();
         for flight in flights.into_iter().rev() {
             if let Some(place) = left.iter().position(|message| *message == flight.message) {
@@ -181,7 +183,7 @@ impl<E: Environment> Drawing<'_, E> {
     }
 }
 
-/// What is worth a note of a server that is no follower.
+/// The note for a server that is a candidate or a leader.
 fn standing<S: palisade_spec::raft::StateMachine>(replica: &Replica<S>) -> Option<(String, Tone)> {
     let term = replica.node.term();
     match replica.node.role() {

@@ -1,8 +1,9 @@
-//! One step of the adversary's choosing: something happens to a server, and to whoever it speaks to within the step.
+//! One step that the adversary chooses: an event at one server, and its consequences at other
+//! servers within the step.
 //!
-//! Where messages take their time, a step ends when the server has carried out its outputs. Where they are prompt, they
-//! arrive within the step, in the order in which they were sent, and so does what they bring about, until nobody has
-//! anything more to say. A step has at most one [`Fault`].
+//! With [`Delivery::AnyTime`] a step ends when the server has carried out its outputs. With
+//! [`Delivery::Prompt`] messages arrive within the step, in the order of sending, and so do the
+//! messages that they cause, until no messages are left. A step has at most one [`Fault`].
 
 use std::collections::VecDeque;
 
@@ -21,17 +22,18 @@ use super::model::World;
 use super::replica::{Replica, Stimulus};
 use super::state::State;
 
-/// What could have gone wrong in a step.
+/// The points of a step at which a fault could have happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FaultCount {
-    /// How many messages arrived within it.
+    /// The number of messages that arrived within the step.
     pub(super) carried: usize,
-    /// At how many places servers could have crashed.
+    /// The number of points at which a server could have crashed.
     pub(super) crashes: usize,
 }
 
 impl<E: Environment> World<E> {
-    /// Lets `stimulus` happen to `server`, with all that follows within the step, and says what could have gone wrong.
+    /// Applies `stimulus` to `server`, with all consequences within the step, and counts the
+    /// possible faults.
     pub(super) fn step(
         &self,
         state: &mut State<E>,
@@ -60,7 +62,8 @@ impl<E: Environment> World<E> {
         faults
     }
 
-    /// What happens to one server, and what it brings about. Returns what it said.
+    /// Applies a stimulus to one server, and queues the consequences. Returns the messages that it
+    /// sent.
     pub(super) fn step_one(
         &self,
         state: &mut State<E>,
@@ -117,8 +120,9 @@ impl<E: Environment> World<E> {
         said
     }
 
-    /// What a server says, in the order in which it arrives where messages are prompt. Where servers' names make no difference,
-    /// they make none here: of those that are spoken to in one run, the first is told by what it is, and what the others are.
+    /// The messages of a server, in the order in which they arrive with prompt delivery. With
+    /// symmetry the order must not depend on the servers' numbers: within a run, it depends on the
+    /// digest of the state as the two servers see it.
     fn in_order(&self, state: &State<E>, stepped: &Stepped<E>) -> Said<E> {
         let mut said = stepped.said.clone();
         if self.kept.renamings.len() == 1 || !matches!(self.bounds.delivery, Delivery::Prompt { .. }) {
@@ -131,7 +135,8 @@ impl<E: Environment> World<E> {
         said
     }
 
-    /// What a state is to a server that looks at another, whatever all of them are called.
+    /// The least digest of the state over the renamings that give this pair of servers its least
+    /// names.
     fn seen_as(&self, state: &State<E>, from: NodeId, to: NodeId) -> ((u32, u32), u64) {
         let called = |names: &Renaming, id: NodeId| names[usize::from(id.number()) - 1];
         let pair = |names: &Renaming| (called(names, from), called(names, to));
@@ -141,7 +146,7 @@ impl<E: Environment> World<E> {
         (least, alike.map(|(renaming, _)| state.digest(renaming)).min().expect("one of them is the least"))
     }
 
-    /// A server becomes another one, and everything that is true of histories and of pairs of servers is judged.
+    /// Replaces a server's state, and checks what must hold of the history and of pairs of servers.
     pub(super) fn becomes(
         &self,
         state: &mut State<E>,
@@ -174,7 +179,7 @@ impl<E: Environment> World<E> {
         }
         let before = (state.environment, state.ghost);
         let elected = new.node.is_leader() && !(old.node.is_leader() && old.node.term() == new.node.term());
-        // A snapshot that is installed is applied as well.
+        // A node that installs a snapshot also applies it.
         if elected || new.node.commit() > old.node.commit() {
             state.ghost = self.kept.remembered(state.ghost, old, new, elected)?;
             if state.ghost.committed.len() > before.1.committed.len() {
@@ -187,7 +192,7 @@ impl<E: Environment> World<E> {
         if begins(&old) != begins(&new) {
             snapshots_are_true(&new, &state.ghost.committed).map_err(keep)?;
         }
-        // One that commits its own removal leads no more when the step is done.
+        // A leader that commits its own removal is no leader any more at the end of the step.
         let leads = new.node.is_leader() || (old.node.is_leader() && old.node.term() == new.node.term());
         if leads && new.node.commit() > old.node.commit() {
             let log = |id: NodeId| state.servers[usize::from(id.number()) - 1].node.log();
