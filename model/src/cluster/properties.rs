@@ -1,4 +1,4 @@
-//! What is checked of the whole.
+//! The properties of the whole system.
 
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Index, Stamp, Term};
@@ -49,7 +49,7 @@ pub(super) fn properties(around: &Around) -> Vec<Property<World<Surroundings>>> 
     all
 }
 
-/// What must hold of locks, and of their holders.
+/// What must hold of locks and of their holders.
 pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 10] {
     always![
         "mutual exclusion",
@@ -65,7 +65,7 @@ pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 10] {
     ]
 }
 
-/// What is said of clocks, where it is remembered when each entry was stamped.
+/// What must hold of clocks, if the state records when each entry was stamped.
 fn clocks() -> [Property<World<Surroundings>>; 2] {
     [
         Property::always("cluster time never runs ahead", |_, state: &S| !state.environment.runs_ahead(&state.servers)),

@@ -1,4 +1,4 @@
-//! How clients, operators and readers are shown.
+//! Text, JSON and labels for clients, operators and readers.
 
 use serde_json::{Value, json};
 
@@ -51,7 +51,8 @@ impl DescribeMove for Move {
     }
 
     fn doer(&self) -> Option<usize> {
-        // Operators and readers stand behind the clients and the resources, of whom there is no fixed number.
+        // The lifelines of operators and readers follow those of the clients and resources, whose
+        // number varies, so their index is unknown here.
         match self {
             Move::Client(chosen) => chosen.doer(),
             Move::Change(_) | Move::Transfer(..) | Move::Read(_) => None,

@@ -13,8 +13,8 @@
 //!   its log: of an entry and all before it, the least counts.
 //! - **Leases that are over**: since when. **Keepalives** that would prolong no lease.
 //!
-//! That all states of one digest can do the same is a test: `model/tests/leases.rs` compares the digests of their
-//! successors, and what the properties say of them.
+//! That all states of one digest can do the same is a test: `model/tests/leases.rs` compares the
+//! digests of their successors, and what the properties say of them.
 
 use palisade_spec::lock::Command;
 use palisade_spec::raft::{Body, Entry, Payload, StateMachine, Term};
@@ -28,7 +28,7 @@ use crate::world::digest::{digest, mix};
 const SEED: u64 = 0x243F_6A88_85A3_08D3;
 
 impl State {
-    /// The digest of all that makes a difference.
+    /// The digest of everything that makes a difference.
     pub(super) fn canonical(&self) -> u64 {
         let terms = self.terms();
         let mut servers: SmallVec<[u64; 3]> =
@@ -44,7 +44,7 @@ impl State {
         servers.into_iter().chain(clients).chain(rest).fold(SEED, mix)
     }
 
-    /// The terms of entries, in order.
+    /// The terms of entries, delayed messages and keepalives, in order.
     fn terms(&self) -> SmallVec<[Term; 8]> {
         let logs = self.servers.iter().flat_map(|server| server.node.log().entries()).map(|entry| entry.term);
         let delayed = self.delayed.iter().flat_map(|late| {

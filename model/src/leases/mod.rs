@@ -1,15 +1,17 @@
 //! Time across many terms: elections, logs, stamps, clocks and leases, without single messages.
 //!
-//! A lease can end early by a fault that takes four terms, real time and a client at once. A model of single messages
-//! with such bounds has too many states to be explored to its end. So this layer explores *macro steps* of the real
-//! nodes: an election with all its messages, an AppendEntries with its answer, a request with its entry. Every step
-//! hands real inputs to [`Node::step`](palisade_spec::raft::Node::step) and takes what comes of it; the model decides
+//! A lease can end early by a fault that takes four terms, real time and a client at once. A model
+//! of single messages with such bounds has too many states to be explored to its end. So this layer
+//! explores *macro steps* of the real nodes: an election with all its messages, an AppendEntries
+//! with its answer, a request with its entry. Every step hands real inputs to
+//! [`Node::step`](palisade_spec::raft::Node::step) and takes what comes of it; the model decides
 //! only which messages exist, which arrive and when.
 //!
 //! # Why macro steps lose no behaviour of clocks and leases
 //!
-//! Real time enters in three places: a leader measures it, a client counts its lease from it, and an entry is born in
-//! it. Everything else is order. For each message it is enough to consider these orders:
+//! Real time enters in three places: a leader measures it, a client counts its lease from it, and
+//! an entry is born in it. Everything else is order. For each message it is enough to consider
+//! these orders:
 //!
 //! - **Elections.** The requests for votes and the votes of one election arrive at once, from as many voters as the
 //!   candidate needs. A further voter only learns the term, and so ignores earlier leaders: losing their messages has
@@ -34,9 +36,10 @@
 //!
 //! # What is not covered
 //!
-//! Snapshots, changes of the members, hand-overs and reads; more than three servers; repeated AppendEntries that arrive
-//! late twice; a crash inside a follower's write that removes entries and adds none; a crash of a leader after both
-//! followers received an entry that its own disk lacks; releases and the resource.
+//! Snapshots, changes of the members, hand-overs and reads; more than three servers; repeated
+//! AppendEntries that arrive late twice; a crash inside a follower's write that removes entries and
+//! adds none; a crash of a leader after both followers received an entry that its own disk lacks;
+//! releases and the resource.
 
 mod action;
 mod canonical;
@@ -64,43 +67,44 @@ pub type LockNode = Node<LockTable>;
 /// The limits of one configuration.
 #[derive(Clone, Debug)]
 pub struct Bounds {
-    /// How many elections are won. Each begins a term.
+    /// The number of elections that are won. Each begins a term.
     pub elections: u8,
     /// Maximum length of a log, the no-ops of new leaders included.
     pub log: u64,
-    /// How many ticks of real time pass.
+    /// The number of ticks of real time.
     pub ticks: u64,
-    /// The time-to-live of the first client's session, in ticks. Each further client's is a tick longer, so that its
-    /// session does not end together with the holder's.
+    /// The TTL of the first client's session, in ticks. The TTL of each further client is a tick
+    /// longer, so that its session does not end together with the holder's.
     pub ttl: u64,
-    /// How many clients there are.
+    /// The number of clients.
     pub clients: u64,
-    /// How often a client's acquire may arrive.
+    /// The maximum number of arrivals of a client's acquire.
     pub acquires: u8,
-    /// How many keepalives a client sends.
+    /// The number of keepalives that a client sends.
     pub keepalives: u8,
-    /// How many crashes may happen.
+    /// The maximum number of crashes.
     pub crashes: u8,
-    /// How many AppendEntries may be delayed.
+    /// The maximum number of delayed AppendEntries.
     pub delays: u8,
     /// Whether a leader may lose time that it should have measured.
     pub losses: bool,
 }
 
 impl Bounds {
-    /// The surroundings of the layer `cluster` with the same time and the same client, if there is one only.
+    /// The limits of the same environment in the layer `cluster`. They match if there is only one
+    /// client.
     pub fn around(&self) -> Around {
         let Bounds { clients, ticks, ttl, acquires: arrivals, keepalives, log, .. } = *self;
         Around { sessions: clients, keys: 1, ticks, ttl, longer: 0, arrivals, keepalives, log, births: false }
     }
 }
 
-/// How many servers there are.
+/// The number of servers.
 pub(crate) const SERVERS: u32 = 3;
 
-/// The model.
+/// The model of leases.
 pub struct Leases {
-    /// What is explored.
+    /// The limits of the exploration.
     pub bounds: Bounds,
     /// The servers' steps.
     protocol: Protocol,
@@ -108,14 +112,14 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// A blank cluster.
+    /// Creates the model, with a blank cluster.
     pub fn new(bounds: Bounds) -> Leases {
         let protocol = Protocol::new(&bounds);
         let initial = State::blank(&bounds, &protocol);
         Leases { bounds, protocol, initial }
     }
 
-    /// Whether a request of a client may arrive at a leader.
+    /// Whether a client's request may arrive at a leader.
     fn may_ask(&self, state: &State, client: usize, request: Request) -> bool {
         let asked = &state.clients[client].arrivals;
         let room = match request {
@@ -262,7 +266,7 @@ fn key() -> Key {
     Key::from("k")
 }
 
-/// The table that the clients' sessions were opened in.
+/// The lock table with the clients' sessions.
 fn table(bounds: &Bounds) -> LockTable {
     let mut table = LockTable::default();
     for client in 0..bounds.clients {

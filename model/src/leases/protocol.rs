@@ -1,4 +1,4 @@
-//! The macro steps, made of the steps of real nodes.
+//! The macro steps, composed of steps of real nodes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -17,14 +17,14 @@ use crate::world::intern::Interner;
 use crate::world::memo::Memo;
 use crate::world::{Applied, Ref, hears_or_is_heard, panic_text};
 
-/// How many macro steps are remembered.
+/// The number of memoised macro steps.
 const MEMO: usize = 1 << 20;
 
-/// The servers' steps, and the parts of states.
+/// The servers' steps, and the interned parts of states.
 pub(super) struct Protocol {
-    /// What disks have at the beginning.
+    /// The initial contents of every disk.
     blank: Durable<LockTable>,
-    /// The servers keep their names.
+    /// The identity renaming only: servers keep their numbers.
     pub(super) names: Vec<Renaming>,
     nodes: Interner<LockNode>,
     messages: Interner<Message<LockTable>>,
@@ -34,14 +34,14 @@ pub(super) struct Protocol {
     noted: Memo<Result<Ref<Truth>, &'static Violation>>,
 }
 
-/// The servers that took part in a macro step, and what they applied.
+/// The servers that took part in a macro step, and the entries that they applied.
 struct Stepped {
     nodes: SmallVec<[Ref<LockNode>; 2]>,
     applied: Vec<Applied<LockTable>>,
     violation: Option<&'static Violation>,
 }
 
-/// Servers that take part in a macro step.
+/// The servers that take part in a macro step.
 struct Scene {
     nodes: SmallVec<[LockNode; 2]>,
     applied: Vec<Applied<LockTable>>,
@@ -61,14 +61,14 @@ impl Protocol {
         }
     }
 
-    /// A server with a blank disk.
+    /// Creates a server with a blank disk.
     pub(super) fn blank(&self, id: NodeId) -> Ref<LockNode> {
         let mut scene = Scene::of([Node::recover(Config::new(id), self.blank.clone())]);
         scene.stop_waiting(0);
         self.nodes.intern(scene.nodes.remove(0), &self.names)
     }
 
-    /// The AppendEntries of a leader that confirms its log up to an entry.
+    /// A leader's AppendEntries that confirms its log up to the entry `through`.
     pub(super) fn message(&self, leader: Ref<LockNode>, follower: NodeId, through: Index) -> Ref<Message<LockTable>> {
         self.messages.intern(append(&leader, follower, through), &self.names)
     }
@@ -93,7 +93,7 @@ impl Protocol {
         }
     }
 
-    /// What becomes of the servers; nothing if the step is none.
+    /// The servers after a step; `None` if the step is impossible.
     fn step(&self, state: &State, before: &[Ref<LockNode>], action: &Action) -> Option<Stepped> {
         let mut scene = Scene::of(before.iter().map(|node| (**node).clone()));
         let done = catch_unwind(AssertUnwindSafe(|| match *action {
@@ -145,7 +145,7 @@ impl Protocol {
         Some(Stepped { nodes, applied, violation: violation.map(|violation| &*Box::leak(Box::new(violation))) })
     }
 
-    /// A server restarts without the last entries of its log.
+    /// Restarts a server without the last `lost` entries of its log.
     fn recover(&self, node: &LockNode, lost: u64) -> LockNode {
         let mut log = node.log().clone();
         log.truncate(Index(log.last().index.0 - lost).next());
@@ -153,7 +153,7 @@ impl Protocol {
         Node::recover(node.config().clone(), disk)
     }
 
-    /// What the surroundings make of a step.
+    /// Updates the state after a step: servers, births, committed entries and clients.
     fn becomes(&self, state: &mut State, action: &Action, before: &[Ref<LockNode>], stepped: &Stepped) {
         stepped.nodes.iter().for_each(|&node| state.set(node));
         state.violation = stepped.violation;
@@ -189,7 +189,7 @@ impl Protocol {
         }
     }
 
-    /// Notes when a leader's new entries were born.
+    /// Records when a leader's new entries were born.
     fn note_births(state: &mut State, old: &LockNode, new: &LockNode) {
         let last = old.log().last().index;
         let own = new.log().entries().iter().filter(|entry| entry.index > last);
@@ -197,7 +197,7 @@ impl Protocol {
         state.births.extend(own.map(|entry| Birth { entry: entry.position(), at }));
     }
 
-    /// Notes what servers have applied that nobody had.
+    /// Records newly applied entries.
     fn note_committed(&self, state: &mut State, nodes: &[Ref<LockNode>]) {
         let keys = [nodes[0].key(), nodes.get(1).map_or(0, |node| node.key())];
         let noted = self.noted.get([state.truth.key(), keys[0], keys[1], 0], || {
@@ -240,7 +240,7 @@ impl Scene {
         sent
     }
 
-    /// The first node campaigns until it has the vote of the second. Says whether it wins.
+    /// Lets the first node campaign until it has the vote of the second. Returns whether it wins.
     fn elect(&mut self) -> bool {
         let (candidate, voter) = (self.nodes[0].id(), self.nodes[1].id());
         let latest = self.nodes[0].term().max(self.nodes[1].term());
@@ -260,15 +260,16 @@ impl Scene {
             if self.nodes[0].is_leader() {
                 return true;
             }
-            // In a term that one of the two knows the vote may be gone. In a later one only a better log refuses it.
+            // In a term that one of the two nodes knows, the vote may have been cast already. In a
+            // later term, only a more up-to-date log is a reason to reject.
             if campaign > latest {
                 return false;
             }
         }
     }
 
-    /// An AppendEntries of the first node arrives at the second. If the answer arrives, the second node hears what is
-    /// committed by that.
+    /// Delivers an AppendEntries of the first node to the second. If the answer arrives, the second
+    /// node learns the resulting commit index.
     fn send(&mut self, message: Message<LockTable>, answered: bool) {
         let (follower, through) = (message.to, entries(&message).len());
         let answers = self.give(1, Input::Receive(message));
@@ -281,14 +282,14 @@ impl Scene {
         }
     }
 
-    /// Election timers run out until the node knows no leader.
+    /// Lets election timers run out until the node knows no leader.
     fn stop_hearing(&mut self, place: usize) {
         while self.nodes[place].leader().is_some() {
             self.give(place, Input::ElectionTimeout);
         }
     }
 
-    /// Lets an election timer run out where it makes no difference but to have fewer states.
+    /// Lets an election timer run out where its only effect is to reduce the number of states.
     fn stop_waiting(&mut self, place: usize) {
         if hears_or_is_heard(&self.nodes[place]) {
             self.give(place, Input::ElectionTimeout);
@@ -296,7 +297,8 @@ impl Scene {
     }
 }
 
-/// The AppendEntries of a leader that confirms its log up to an entry: its heartbeat, with all these entries.
+/// A leader's AppendEntries that confirms its log up to an entry: its heartbeat, with all these
+/// entries.
 pub(super) fn append(leader: &LockNode, follower: NodeId, through: Index) -> Message<LockTable> {
     let mut scene = Scene::of([leader.clone()]);
     let heartbeats = scene.give(0, Input::HeartbeatTimeout);
@@ -308,7 +310,8 @@ pub(super) fn append(leader: &LockNode, follower: NodeId, through: Index) -> Mes
     Message { from, to, term, body }
 }
 
-/// How many entries a leader may lose in a crash: those of its own at the end that are not committed.
+/// The number of entries that a leader may lose in a crash: its own uncommitted entries at the end
+/// of its log.
 pub(super) fn uncommitted(node: &LockNode) -> u64 {
     let entries = node.log().entries().iter().rev();
     let own = entries.take_while(|entry| entry.term == node.term() && entry.index > node.commit());

@@ -1,11 +1,11 @@
-//! Whether what a command is told is what the table has.
+//! Checks that a command's reply matches the table.
 
 use palisade_spec::invariants::Check;
 use palisade_spec::lock::{Claim, Command, Holder, Key, Lock, Opening, Outcome, Reply, Sequence, SessionId, Token};
 
 use super::judge::{Step, require};
 
-/// Judges an entry's answer. Of the answers that a command can have no two are true at once.
+/// Checks an entry's reply. No two possible replies to a command are true at once.
 pub(super) fn answer_is_true(step: &Step<'_>) -> Check {
     let Step { command, outcome: Outcome { reply, .. }, after, .. } = step;
     let is_true = match (command, reply) {
@@ -30,13 +30,14 @@ pub(super) fn answer_is_true(step: &Step<'_>) -> Check {
     require("replies match the table", is_true, || format!("{command:?} was told {reply:?}"))
 }
 
-/// The sessions that came to be.
+/// The sessions that the entry opened.
 fn opened(step: &Step<'_>) -> Vec<SessionId> {
     step.after.sessions().keys().copied().filter(|id| step.before.session(*id).is_none()).collect()
 }
 
 impl Step<'_> {
-    /// This session came to be and no other, as it was asked for, and after all the others.
+    /// Whether the entry opened this session and no other, as requested, with a greater number than
+    /// all others.
     fn is_opened(&self, id: SessionId, opening: &Opening, once: bool) -> bool {
         let is_next = self.before.sessions().keys().all(|known| known.number < id.number);
         let is_as_asked = self
@@ -59,7 +60,7 @@ impl Step<'_> {
         place.is_some_and(|place| place as u64 == ahead)
     }
 
-    /// The lock is held, as it is said, by somebody who is not due.
+    /// Whether a session that is not due holds the lock, as the reply says.
     fn is_held(&self, key: &Key, reply: &Reply) -> bool {
         let Some(lock) = self.lock(key) else { return false };
         let Holder { session: holder, token, .. } = lock.holder;
@@ -80,15 +81,15 @@ impl Step<'_> {
         }
     }
 
-    /// An acquire that was done before is told what is left of its claim; a new one has the lock, or a place, or
-    /// neither if it did not want to wait.
+    /// Whether the reply to an acquire is true. A repeated acquire learns what is left of its
+    /// claim; a new one holds the lock, or waits, or has no claim if it did not want to wait.
     fn is_told(&self, asks: SessionId, sequence: Option<Sequence>, key: &Key, wait: bool, reply: &Reply) -> bool {
         let is_repeated = self.is_repeated(asks, sequence);
         let number = self.lock(key).and_then(|lock| {
             let waiter = lock.queue.iter().find(|waiter| waiter.session == asks).map(|waiter| waiter.sequence);
             if lock.holder.session == asks { Some(lock.holder.sequence) } else { waiter }
         });
-        // The claim is that of this very operation.
+        // Whether the claim belongs to this operation.
         let is_its_own = sequence.is_none() || number == Some(sequence);
         let lives = self.lives(asks);
         match reply {

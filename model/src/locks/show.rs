@@ -1,4 +1,4 @@
-//! How the lock table, its clients and what they do are shown.
+//! Text, JSON, labels and drawings for the lock table, its clients and their operations.
 
 use palisade_spec::lock::{Claim, Command, Key, Lock, LockTable, Opening, Sequence, SessionId};
 use palisade_spec::raft::Payload;
@@ -10,7 +10,7 @@ use crate::diagram::{Diagram, Fate, Tone};
 use crate::state_table::{Field, StateTable};
 use crate::world::Notation;
 
-/// A session as its number, which is enough where nonces are the same for all.
+/// A session's number; with the nonce unless that is 0.
 fn session(id: SessionId) -> String {
     if id.nonce == 0 { format!("s{}", id.number) } else { format!("s{id}") }
 }
@@ -57,7 +57,7 @@ impl Notation for LockTable {
         vec![("locks", locks), ("sessions", until.collect::<Vec<_>>().join(", "))]
     }
 
-    /// Maps are told as lists: in JSON a session's identity cannot be a key.
+    /// Writes maps as lists, because a session's identity cannot be a key in JSON.
     fn data(&self) -> Value {
         let sessions = self.sessions().iter().map(|(id, session)| json!({ "id": id, "session": session }));
         let locks = self.locks().iter().map(|(key, lock)| json!({ "key": key, "lock": lock }));
@@ -69,7 +69,7 @@ impl Notation for LockTable {
     }
 }
 
-/// Everything that is worth saying of a table and its clients.
+/// The table and its clients, as a table of fields.
 pub(super) fn table(state: &State) -> StateTable {
     let mut rows = StateTable::default();
     let table = &*state.table;
@@ -125,7 +125,7 @@ fn operation(operation: Operation, key: &str) -> String {
     }
 }
 
-/// A request that has no number, in a sentence.
+/// The sentence for a request without a number.
 fn asked(command: &Command) -> String {
     let sessions = |ids: &[SessionId]| ids.iter().copied().map(session).collect::<Vec<_>>().join(", ");
     let acquire = |wait: &bool, key: &Key| match wait {
@@ -154,7 +154,7 @@ fn asked(command: &Command) -> String {
 }
 
 impl Locks {
-    /// What an action is by itself.
+    /// The sentence for an action without its context.
     pub(super) fn tell(&self, action: &Action) -> String {
         let key = |place: &usize| self.keys[*place].as_str();
         match action {
@@ -173,7 +173,7 @@ impl Locks {
         }
     }
 
-    /// What an action is in the state in which it is taken.
+    /// The sentence for an action in the state in which it is taken.
     pub(super) fn tell_in(&self, last: &State, action: &Action) -> String {
         let applied = |payload: &Payload<Command>| format!("{} is applied", words(payload));
         match action {
@@ -182,7 +182,7 @@ impl Locks {
         }
     }
 
-    /// The entry that is applied, and when.
+    /// An action as JSON: the applied entry and its stamp.
     pub(super) fn recount(&self, last: &State, action: &Action) -> Value {
         let next = self.next_state(last, action.clone());
         let sent = next.as_ref().map_or(last, |next| next);
@@ -200,8 +200,8 @@ impl Locks {
         }
     }
 
-    /// What went on along a path: the table on the left, a lifeline for each session that there is at the beginning, and
-    /// one for all that come later.
+    /// Draws a path: the lock table on the left, a lifeline for each initial session, and one for
+    /// all later sessions.
     pub(super) fn draw(&self, way: &[(State, Option<Action>)]) -> Option<Diagram> {
         way.first()?;
         let sessions = usize::try_from(self.bounds.sessions).expect("few sessions");
@@ -209,7 +209,7 @@ impl Locks {
         let names = (1..=sessions).map(|number| format!("{who} {number}"));
         let others = (!self.bounds.openings.is_empty()).then(|| "later sessions".to_string());
         let mut diagram = Diagram::new(std::iter::once("lock table".to_string()).chain(names).chain(others));
-        // Where each client's requests were sent.
+        // The rows in which each client sent its requests.
         let mut sent = vec![Vec::new(); sessions];
         for (number, steps) in way.windows(2).enumerate() {
             let [(last, Some(action)), (next, _)] = steps else { continue };
@@ -259,7 +259,8 @@ fn label(payload: &Payload<Command>) -> &'static str {
     }
 }
 
-/// The number of the session that asks; of one that does not exist yet, a number beyond all that do.
+/// The number of the session that sends the request; `u64::MAX` for a session that does not exist
+/// yet.
 fn asks(payload: &Payload<Command>) -> Option<u64> {
     match payload {
         Payload::Command(Command::Open { .. } | Command::AcquireOnce { .. }) => Some(u64::MAX),
@@ -274,7 +275,7 @@ fn asks(payload: &Payload<Command>) -> Option<u64> {
     }
 }
 
-/// What came of a step: who is told of a grant, whose session is gone, what is wrong.
+/// Notes the effects of a step: new grants, waiters, ended sessions, and the violation.
 fn notes(diagram: &mut Diagram, row: usize, last: &State, next: &State) {
     for (key, lock) in next.table.locks().iter() {
         if last.table.lock(key).is_none_or(|was| was.holder.token != lock.holder.token) {
@@ -310,7 +311,8 @@ mod tests {
         let bounds = Bounds { openings: &EVERY_START, opened: 5, keys: 2, unnumbered: &EVERY_DEED, ..LOCKS };
         let model = Locks::new(bounds);
         let mut state = model.init_states().remove(0);
-        // Where two locks were granted, to sessions that were opened for them, there is the most to ask for.
+        // The most requests are possible after two locks were granted to sessions that were opened
+        // for them.
         for grants in 0..=2 {
             let mut actions = Vec::new();
             model.actions(&state, &mut actions);

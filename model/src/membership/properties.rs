@@ -1,4 +1,5 @@
-//! What is checked where members change: consensus as ever, and who is counted.
+//! The properties of membership changes: those of consensus, and which servers count for
+//! majorities.
 
 use std::collections::BTreeSet;
 
@@ -107,7 +108,7 @@ pub(super) fn properties(world: &World<Operators>) -> Vec<Property<World<Operato
     all
 }
 
-/// What must hold of members.
+/// What must hold of the membership.
 pub(crate) fn memberships<E: Environment>() -> [Property<World<E>>; 5] {
     always![
         "members follow the log",
@@ -127,7 +128,7 @@ fn joiners<'a>(world: &World<Operators>, state: &'a S) -> impl Iterator<Item = &
     state.servers.iter().filter(move |replica| replica.node.id() > founders)
 }
 
-/// The changes in all logs, and whose log it is.
+/// The changes in all logs, each with the server whose log has it.
 fn changes(state: &S) -> Vec<(NodeId, Position)> {
     let is_change = |entry: &&Entry<u8>| matches!(entry.payload, Payload::Members(_));
     let of = |replica: &Ref<Replica<Tape>>| {

@@ -1,4 +1,4 @@
-//! How operators and what they ask for are shown.
+//! Text, JSON and labels for membership changes.
 
 use palisade_spec::raft::NodeId;
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ impl DescribeEnvironment for Operators {
 }
 
 impl Move {
-    /// What is done, with whom, at which server.
+    /// The kind of the move, its server, and the leader that receives it.
     fn parts(self) -> (&'static str, Option<NodeId>, NodeId) {
         match self {
             Move::Propose(leader) => ("propose", None, leader),

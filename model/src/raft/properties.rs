@@ -1,4 +1,4 @@
-//! What is checked of consensus. Figure 3.2's names where it has one.
+//! The properties of consensus, under the names of figure 3.2 where it has one.
 
 use palisade_spec::raft::{Body, HardState, Index, Log, Message, Node, Role, Stamp, Term};
 use stateright::Property;
@@ -70,7 +70,8 @@ pub(super) fn properties(world: &World<Proposals>) -> Vec<Property<World<Proposa
         }),
     ]);
     if world.bounds.crashes > 0 {
-        // Who crashes has applied nothing when it is back: what it has applied, it applied after that.
+        // A restart loses the applied state, so a server that has applied entries applied them
+        // after its crash.
         all.push(Property::sometimes("a cluster goes on after a crash", |world, state: &S| {
             state.crashes < world.bounds.crashes
                 && state.servers.iter().all(|replica| !replica.node.machine().0.is_empty())
@@ -113,7 +114,7 @@ pub(super) fn properties(world: &World<Proposals>) -> Vec<Property<World<Proposa
                     _ => false,
                 })
             }),
-            // Nobody campaigns in so late a term because his timer ran out.
+            // Only a TimeoutNow starts a term beyond the bound; an election timer does not.
             Property::sometimes("a successor leads, and no timer ran out", |world: &World<Proposals>, state: &S| {
                 leaders(state).any(|replica| replica.node.term() > Term(world.bounds.terms))
             }),

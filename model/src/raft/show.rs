@@ -1,4 +1,4 @@
-//! How proposals and what became of them are shown.
+//! Text, JSON and labels for proposals and the state machine.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What is checked of reads: consensus as ever, and that nobody reads what is out of date.
+//! The properties of reads: those of consensus, and that no read is stale.
 
 use palisade_spec::raft::{Index, Leadership, Log, Reads, Role, Term};
 use stateright::Property;

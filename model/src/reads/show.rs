@@ -1,4 +1,4 @@
-//! How reads and what became of them are shown.
+//! Text, JSON and labels for reads and proposals.
 
 use serde_json::{Value, json};
 
