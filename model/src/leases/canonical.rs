@@ -1,20 +1,21 @@
-//! Which states count as one.
+//! The canonical digest: states with equal digests count as one.
 //!
-//! A state's canonical digest leaves out what makes no difference from here on:
+//! The digest leaves out what makes no difference to later steps:
 //!
-//! - **Names.** Servers are interchangeable: the digest has them in the order of their own digests.
-//! - **Terms' numbers.** Only their order counts. Of a server's own term only which leaders and delayed messages it still
-//!   listens to: elections are always for a new term.
-//! - **Votes and progress.** A vote counts in its own election only. A leader commits what a follower answers at once,
-//!   whatever it knew of it before.
-//! - **What a server has applied**, but for its next deadline. The table follows from the entries (the layers `raft` and
-//!   `cluster` show that), and what clients are told, from what any server applied.
-//! - **Births.** An entry's stamp minus its birth bounds how far a clock may be ahead of real time that has the entry in
-//!   its log: of an entry and all before it, the least counts.
-//! - **Leases that are over**: since when. **Keepalives** that would prolong no lease.
+//! - **Server numbers.** Servers are interchangeable: the digest sorts them by their own digests.
+//! - **Term numbers.** Only their order counts. Of a server's own term, only the set of leaders and
+//!   delayed messages that it still accepts counts: an election always begins a new term.
+//! - **Votes and progress.** A vote counts in its own election only. A leader commits what a
+//!   follower acknowledges at once, whatever its progress for the follower was before.
+//! - **The applied state**, except its next deadline. The table follows from the entries (the
+//!   layers `raft` and `cluster` show that), and the replies to clients follow from the entries
+//!   that any server applied.
+//! - **Births.** An entry's stamp minus its birth bounds how far ahead of real time a clock may be
+//!   whose log has the entry: of an entry and all before it, the least difference counts.
+//! - **The start of leases that are over**, and **keepalives** that would extend no lease.
 //!
-//! That all states of one digest can do the same is a test: `model/tests/leases.rs` compares the
-//! digests of their successors, and what the properties say of them.
+//! A test checks that all states with one digest have the same behaviour: `model/tests/leases.rs`
+//! compares the digests of their successors, and the values of the properties.
 
 use palisade_spec::lock::Command;
 use palisade_spec::raft::{Body, Entry, Payload, StateMachine, Term};

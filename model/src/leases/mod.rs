@@ -1,42 +1,48 @@
 //! Time across many terms: elections, logs, stamps, clocks and leases, without single messages.
 //!
-//! A lease can end early by a fault that takes four terms, real time and a client at once. A model
-//! of single messages with such bounds has too many states to be explored to its end. So this layer
-//! explores *macro steps* of the real nodes: an election with all its messages, an AppendEntries
-//! with its answer, a request with its entry. Every step hands real inputs to
-//! [`Node::step`](palisade_spec::raft::Node::step) and takes what comes of it; the model decides
-//! only which messages exist, which arrive and when.
+//! A fault that ends a lease early can take four terms, real time and a client at once. With such
+//! bounds, a model of single messages has too many states to explore completely. This layer
+//! therefore explores *macro steps* of the real nodes: an election with all its messages, an
+//! AppendEntries with its answer, a request with its entry. Every step hands real inputs to
+//! [`Node::step`](palisade_spec::raft::Node::step) and uses its outputs; the model decides only
+//! which messages exist, which of them arrive, and when.
 //!
 //! # Why macro steps lose no behaviour of clocks and leases
 //!
-//! Real time enters in three places: a leader measures it, a client counts its lease from it, and
-//! an entry is born in it. Everything else is order. For each message it is enough to consider
-//! these orders:
+//! Real time matters in three places: a leader measures it, a client counts its lease in it, and an
+//! entry is born at a point of it. Otherwise only the order of events matters. For each kind of
+//! message, the following orders suffice:
 //!
-//! - **Elections.** The requests for votes and the votes of one election arrive at once, from as many voters as the
-//!   candidate needs. A further voter only learns the term, and so ignores earlier leaders: losing their messages has
-//!   the same effect. A lost election only raises terms, which has that effect too.
-//!   A candidate whose votes arrive late, after a later leader was elected, can reach nobody in a cluster of three: it
-//!   stamps entries by the clock that it had before. A leader that was elected in time, and has *lost* the time since
-//!   ([`Action::Look`]), does the same.
-//! - **AppendEntries.** Of one that is accepted only its end counts: the last entry that it confirms. A leader sends all
-//!   that it has, or a heartbeat, here at the last entry that both logs have. One that is rejected only tells the term.
-//! - **Late AppendEntries.** A leader looks at its clock before it sends, as the server does. As long as its follower does
-//!   nothing else meanwhile, arriving later is arriving at once. One that arrives after its leader or its follower went on
-//!   is kept on its way ([`Action::Delay`]), within a budget.
-//! - **Answers.** All entries of a leader that a follower has are a majority's in a cluster of three, and the last is of
-//!   the leader's own term: no later leader lacks them, whether or not the answer arrives. So it arrives at once. An
-//!   earlier commit tells clients earlier, and ends sessions no later: it violates whatever a later one does. (A leader
-//!   that does not know yet that a keepalive is committed may append a no-op for nobody: that ends no session.)
-//! - **Requests.** A request is sent when it first arrives, and its answer is heard at once, as in the layer
-//!   [`cluster`](crate::cluster), whose clients these are. A leader looks at its clock before it takes one.
-//! - **Crashes.** A server restarts at once from what it remembers, as memory and disk are equal between inputs (layer
-//!   `raft`). A leader may lose those of its own entries that nobody acknowledged: followers can have them before its
-//!   own disk does.
+//! - **Elections.** The vote requests and votes of an election arrive at once, at as many voters as
+//!   the candidate needs. A further voter would only learn the term, and so ignore earlier leaders:
+//!   the loss of their messages has the same effect. A lost election only raises terms, which has
+//!   that effect too. A candidate whose votes arrive late, after the election of a later leader,
+//!   can reach no server in a cluster of three: it stamps entries with the clock that it had
+//!   before. A leader that was elected in time, and has *lost* the time since ([`Action::Look`]),
+//!   does the same.
+//! - **AppendEntries.** Of an accepted AppendEntries only the last entry that it confirms matters.
+//!   A leader sends all its entries, or a heartbeat, here at the last entry that both logs have. A
+//!   rejected AppendEntries only conveys the term.
+//! - **Late AppendEntries.** A leader reads its clock before it sends, as the server does. As long
+//!   as the follower does nothing else in between, a late arrival is equivalent to an immediate
+//!   one. A message that arrives after its leader or its follower has taken another step stays in
+//!   flight ([`Action::Delay`]), within a budget.
+//! - **Answers.** In a cluster of three, the leader and one follower are a majority, so the
+//!   leader's entries that a follower has are stored by a majority, and the last of them is of the
+//!   leader's own term: no later leader lacks them, whether or not the answer arrives. The answer
+//!   therefore arrives at once. An earlier commit informs clients earlier, and ends no session
+//!   later: it violates every property that a later commit violates. (A leader that does not know
+//!   yet that a keepalive is committed may append a no-op in vain: that ends no session.)
+//! - **Requests.** A request is sent when it first arrives, and its answer is received at once, as
+//!   in the layer [`cluster`](crate::cluster), which provides the clients. A leader reads its clock
+//!   before it accepts a request.
+//! - **Crashes.** A server restarts at once from its memory, because memory and disk are equal
+//!   between inputs (layer `raft`). A leader may lose its own entries that no follower has
+//!   acknowledged: followers can have them before the leader's own disk does.
 //!
 //! # What is not covered
 //!
-//! Snapshots, changes of the members, hand-overs and reads; more than three servers; repeated
+//! Snapshots, membership changes, leadership transfers and reads; more than three servers; repeated
 //! AppendEntries that arrive late twice; a crash inside a follower's write that removes entries and
 //! adds none; a crash of a leader after both followers received an entry that its own disk lacks;
 //! releases and the resource.

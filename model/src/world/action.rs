@@ -31,7 +31,7 @@ pub enum Action<E: Environment> {
     /// A server crashes between two steps and restarts at once.
     Crash(NodeId),
     /// A server's driver takes a snapshot of the applied state. The node does not know of the
-    /// snapshot until it is told to compact its log.
+    /// snapshot until it gets `Compact`.
     Snapshot(NodeId),
     /// A message is lost, which makes room in the network.
     Lose(Ref<Message<E::Machine>>),
