@@ -94,7 +94,7 @@ impl Client {
         match request {
             Request::Acquire => Command::Acquire { session, sequence: number(), key, wait: true },
             Request::Release => {
-                let token = self.token.expect("who releases was granted the lock");
+                let token = self.token.expect("a client that releases has a token");
                 Command::Release { session, sequence: number(), key, claim: Claim::Held(token) }
             }
             Request::KeepAlive => Command::KeepAlive { sessions: vec![session] },
@@ -103,7 +103,7 @@ impl Client {
 
     /// Observes a server after a keepalive arrived there: the keepalive is the last entry of the
     /// server's log, or the server rejected it.
-    pub(crate) fn follow(&mut self, node: &Node<LockTable>) {
+    pub(crate) fn observe_keepalive(&mut self, node: &Node<LockTable>) {
         let last = node.log().last();
         let keeps_alive = |entry: &Entry<Command>| {
             let Payload::Command(Command::KeepAlive { sessions }) = &entry.payload else { return false };
@@ -120,7 +120,7 @@ impl Client {
 
     /// Observes the outcome of an entry, as far as it concerns this client's session and lock.
     /// `asked_for` is the lock of the entry's acquire, if the entry is one.
-    pub(crate) fn hear(&mut self, entry: Position, asked_for: Option<&Key>, outcome: &Outcome) {
+    pub(crate) fn observe_outcome(&mut self, entry: Position, asked_for: Option<&Key>, outcome: &Outcome) {
         let own = self.session;
         let reply = outcome.reply.iter().filter_map(|reply| match reply {
             Reply::Granted { session, token } => Some((*session, asked_for?, *token)),

@@ -146,9 +146,9 @@ impl Surroundings {
     fn write(&mut self, number: usize) {
         let client = &mut self.clients[number];
         client.wrote = true;
-        let token = client.token.expect("who writes was granted the lock");
+        let token = client.token.expect("a client that writes has a token");
         let resource = self.resources.iter_mut().find(|resource| resource.key == client.key);
-        resource.expect("every lock protects something").write(client.session, token);
+        resource.expect("every lock has a resource").write(client.session, token);
     }
 }
 
@@ -207,7 +207,7 @@ impl Environment for Surroundings {
         match *chosen {
             Move::Tick => self.now += 1,
             Move::Look(server) => {
-                let looked = self.looked.insert(server, self.now).expect("a leader has looked at its clock before");
+                let looked = self.looked.insert(server, self.now).expect("a leader has read its clock before");
                 return Some(Asked::Clock(server, self.now - looked));
             }
             Move::Arrive(number, request, server) => {
@@ -229,11 +229,11 @@ impl Environment for Surroundings {
 
     fn see(&mut self, node: &Node<LockTable>, applied: &Applied<LockTable>) -> Check {
         let entry = Position { term: applied.term, index: applied.index };
-        let asked_for = match &node.log().get(applied.index).expect("what was applied just now is in the log").payload {
+        let asked_for = match &node.log().get(applied.index).expect("an entry just applied is in the log").payload {
             Payload::Command(Command::Acquire { key, .. }) => Some(key),
             _ => None,
         };
-        self.clients.iter_mut().for_each(|client| client.hear(entry, asked_for, &applied.outcome));
+        self.clients.iter_mut().for_each(|client| client.observe_outcome(entry, asked_for, &applied.outcome));
         Ok(())
     }
 
@@ -248,7 +248,7 @@ impl Environment for Surroundings {
             let own = node.log().entries().iter().filter(|entry| entry.term == node.term());
             own.for_each(|entry| _ = born.entry(entry.index).or_insert(self.now));
         }
-        self.clients.iter_mut().for_each(|client| client.follow(node));
+        self.clients.iter_mut().for_each(|client| client.observe_keepalive(node));
     }
 
     fn outline(&self) -> u64 {
@@ -266,7 +266,7 @@ impl Environment for Surroundings {
     }
 
     fn committed(ghost: &Ghost<LockTable>, index: Index) -> Check {
-        let place = usize::try_from(index.0).expect("logs are short");
+        let place = usize::try_from(index.0).expect("a log index fits in usize");
         let (before, after) = (&ghost.machines[place - 1], &ghost.machines[place]);
         let entry = &ghost.committed[&index];
         let earlier = ghost.machines[..place].iter().flat_map(|table| table.locks().values());
@@ -277,7 +277,7 @@ impl Environment for Surroundings {
     }
 
     fn judge(&self, ghost: &Ghost<LockTable>) -> Check {
-        let table = ghost.machines.last().expect("there is a first state");
+        let table = ghost.machines.last().expect("the history has an initial state");
         for (number, client) in self.clients.iter().enumerate() {
             let holder = table.lock(&client.key).map(|lock| (lock.holder.session, lock.holder.token));
             let own = client.token.map(|token| (client.session, token));

@@ -17,7 +17,7 @@ use crate::cluster::properties::locks_and_leases;
 use crate::cluster::{self, Surroundings};
 use crate::membership::properties::memberships;
 use crate::membership::{self, Operators};
-use crate::raft::{consensus, handovers};
+use crate::raft::{consensus, transfer_pairs};
 use crate::reads::Readers;
 use crate::reads::properties::answers_to_reads;
 use crate::world::{Answer, Applied, Asked, Environment, Ghost, Ref, Replica, State, World};
@@ -83,7 +83,7 @@ impl Environment for AllLayers {
         moves.extend(clients.into_iter().map(Move::Client));
         moves.extend(changes.into_iter().map(Move::Change));
         if self.transfers > 0 {
-            moves.extend(handovers(servers).map(|(leader, to)| Move::Transfer(leader, to)));
+            moves.extend(transfer_pairs(servers).map(|(leader, to)| Move::Transfer(leader, to)));
         }
         moves.extend(self.readers.choices(servers).map(Move::Read));
     }

@@ -80,7 +80,9 @@ impl State {
         let late = self.delayed.iter().filter(|message| message.to == node.id());
         let mut delayed: SmallVec<[u64; 2]> = late
             .map(|message| {
-                let Body::AppendEntries { commit, stamp, .. } = message.body else { unreachable!("only those are") };
+                let Body::AppendEntries { commit, stamp, .. } = message.body else {
+                    unreachable!("only AppendEntries are delayed")
+                };
                 let entries = self.log_digest(entries(message), terms);
                 [rank(terms, message.term), commit.0, stamp.0, entries].into_iter().fold(SEED, mix)
             })
@@ -97,7 +99,7 @@ impl State {
                 Payload::Noop | Payload::Members(_) => 0,
                 Payload::Command(Command::KeepAlive { sessions }) => sessions[0].number << 1,
                 Payload::Command(Command::Acquire { session, .. }) => session.number << 1 | 1,
-                Payload::Command(_) => unreachable!("clients send nothing else"),
+                Payload::Command(_) => unreachable!("clients send only acquires and keepalives"),
             };
             [rank(terms, entry.term), entry.stamp.0, least.cast_unsigned(), kind].into_iter().fold(digest, mix)
         })

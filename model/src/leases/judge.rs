@@ -37,7 +37,7 @@ pub(super) fn stepped(old: &LockNode, new: &LockNode, crashed: bool) -> Check {
     clock_monotonicity((old.clock(), old.log().last()), new)?;
     if new.is_leader() && new.clock() < old.clock() {
         let (id, was, is) = (new.id(), old.clock(), new.clock());
-        let detail = format!("server {id} knew of {was}, and leads from {is}");
+        let detail = format!("the clock of server {id} went from {was} back to {is} when it became leader");
         return Err(Violation { property: "elections lose no time", detail });
     }
     Ok(())

@@ -15,7 +15,7 @@ pub(super) fn table(state: &State) -> StateTable {
     for server in &state.servers {
         table.fields(format!("server {}", server.node.id()), fields(server));
     }
-    table.items("delayed", state.delayed.iter().map(told));
+    table.items("delayed", state.delayed.iter().map(delayed_message));
     for (number, client) in state.clients.iter().enumerate() {
         let count = |count: u8| if count > 0 { format!("{count}×") } else { String::new() };
         let open = client.keepalives.iter().map(|keepalive| keepalive.sent.to_string());
@@ -55,7 +55,7 @@ fn fields(server: &Server) -> Vec<Field> {
     ]
 }
 
-fn told(late: &Ref<palisade_spec::raft::Message<LockTable>>) -> String {
+fn delayed_message(late: &Ref<palisade_spec::raft::Message<LockTable>>) -> String {
     format!("{} → {} {}", late.from, late.to, message(late))
 }
 

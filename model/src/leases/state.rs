@@ -118,7 +118,7 @@ impl State {
 
     /// An entry's age in real time, in ticks.
     pub fn age(&self, entry: Position) -> u64 {
-        let birth = self.births.iter().find(|birth| birth.entry == entry).expect("every entry was born");
+        let birth = self.births.iter().find(|birth| birth.entry == entry).expect("every entry has a birth");
         self.now - birth.at
     }
 
@@ -130,7 +130,7 @@ impl State {
     /// Removes a delayed message.
     pub(super) fn forget(&mut self, message: Ref<Message<LockTable>>) {
         let place = self.delayed.iter().position(|other| *other == message);
-        self.delayed.remove(place.expect("only what is delayed arrives"));
+        self.delayed.remove(place.expect("only a delayed message arrives"));
     }
 
     /// The last entry that an AppendEntries confirms: one with all entries, or a heartbeat.

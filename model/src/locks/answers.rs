@@ -6,13 +6,13 @@ use palisade_spec::lock::{Claim, Command, Holder, Key, Lock, Opening, Outcome, R
 use super::judge::{Step, require};
 
 /// Checks an entry's reply. No two possible replies to a command are true at once.
-pub(super) fn answer_is_true(step: &Step<'_>) -> Check {
+pub(super) fn reply_matches_table(step: &Step<'_>) -> Check {
     let Step { command, outcome: Outcome { reply, .. }, after, .. } = step;
-    let is_true = match (command, reply) {
+    let matches = match (command, reply) {
         (None, reply) => reply.is_none() && opened(step).is_empty(),
         (Some(Command::Open { opening }), Some(Reply::Opened { session })) => step.is_opened(*session, opening, false),
         (Some(Command::AcquireOnce { opening, key, wait }), Some(reply)) => {
-            step.is_told_once(opening, key, *wait, reply)
+            step.acquire_once_reply_matches(opening, key, *wait, reply)
         }
         (Some(_), _) if !opened(step).is_empty() => false,
         (Some(Command::Close { session }), Some(Reply::Closed)) => after.session(*session).is_none(),
@@ -20,14 +20,14 @@ pub(super) fn answer_is_true(step: &Step<'_>) -> Check {
             sessions.iter().filter(|session| !step.lives(**session)).eq(missing)
         }
         (Some(Command::Acquire { session, sequence, key, wait }), Some(reply)) => {
-            step.is_told(*session, *sequence, key, *wait, reply)
+            step.acquire_reply_matches(*session, *sequence, key, *wait, reply)
         }
         (Some(Command::Release { session, sequence, key, claim }), Some(reply)) => {
-            step.is_told_of_release(*session, *sequence, key, *claim, reply)
+            step.release_reply_matches(*session, *sequence, key, *claim, reply)
         }
         (Some(_), _) => false,
     };
-    require("replies match the table", is_true, || format!("{command:?} was told {reply:?}"))
+    require("replies match the table", matches, || format!("{command:?} got the reply {reply:?}"))
 }
 
 /// The sessions that the entry opened.
@@ -69,7 +69,7 @@ impl Step<'_> {
         session.deadline >= self.at && *reply == Reply::Held { holder, owner, token, queue: lock.queue.len() as u64 }
     }
 
-    fn is_told_once(&self, opening: &Opening, key: &Key, wait: bool, reply: &Reply) -> bool {
+    fn acquire_once_reply_matches(&self, opening: &Opening, key: &Key, wait: bool, reply: &Reply) -> bool {
         match reply {
             Reply::Granted { session, token } => {
                 self.is_opened(*session, opening, true) && self.holds(key, *session, *token)
@@ -83,21 +83,28 @@ impl Step<'_> {
 
     /// Whether the reply to an acquire is true. A repeated acquire learns what is left of its
     /// claim; a new one holds the lock, or waits, or has no claim if it did not want to wait.
-    fn is_told(&self, asks: SessionId, sequence: Option<Sequence>, key: &Key, wait: bool, reply: &Reply) -> bool {
-        let is_repeated = self.is_repeated(asks, sequence);
+    fn acquire_reply_matches(
+        &self,
+        requester: SessionId,
+        sequence: Option<Sequence>,
+        key: &Key,
+        wait: bool,
+        reply: &Reply,
+    ) -> bool {
+        let is_repeated = self.is_repeated(requester, sequence);
         let number = self.lock(key).and_then(|lock| {
-            let waiter = lock.queue.iter().find(|waiter| waiter.session == asks).map(|waiter| waiter.sequence);
-            if lock.holder.session == asks { Some(lock.holder.sequence) } else { waiter }
+            let waiter = lock.queue.iter().find(|waiter| waiter.session == requester).map(|waiter| waiter.sequence);
+            if lock.holder.session == requester { Some(lock.holder.sequence) } else { waiter }
         });
         // Whether the claim belongs to this operation.
         let is_its_own = sequence.is_none() || number == Some(sequence);
-        let lives = self.lives(asks);
+        let lives = self.lives(requester);
         match reply {
             Reply::Granted { session, token } => {
-                lives && *session == asks && is_its_own && self.holds(key, asks, *token)
+                lives && *session == requester && is_its_own && self.holds(key, requester, *token)
             }
             Reply::Queued { session, ahead } => {
-                wait && lives && *session == asks && is_its_own && self.waits(key, asks, *ahead)
+                wait && lives && *session == requester && is_its_own && self.waits(key, requester, *ahead)
             }
             Reply::Gone => lives && is_repeated && !is_its_own,
             Reply::NoSession => !lives,
@@ -105,19 +112,21 @@ impl Step<'_> {
         }
     }
 
-    fn is_told_of_release(
+    fn release_reply_matches(
         &self,
-        asks: SessionId,
+        requester: SessionId,
         sequence: Option<Sequence>,
         key: &Key,
         claim: Claim,
         reply: &Reply,
     ) -> bool {
-        let is_repeated = self.is_repeated(asks, sequence);
-        let lives = self.lives(asks);
-        let had = Step::has_claim(self.found, asks, key, claim);
+        let is_repeated = self.is_repeated(requester, sequence);
+        let lives = self.lives(requester);
+        let had = Step::has_claim(self.found, requester, key, claim);
         match reply {
-            Reply::Released => lives && !is_repeated && had && !Step::has_claim(self.after, asks, key, Claim::Either),
+            Reply::Released => {
+                lives && !is_repeated && had && !Step::has_claim(self.after, requester, key, Claim::Either)
+            }
             Reply::NotHolder => lives && !is_repeated && !had,
             Reply::Gone => lives && is_repeated,
             Reply::NoSession => !lives,

@@ -10,7 +10,7 @@ use palisade_spec::invariants::{
 use palisade_spec::lock::{Claim, Command, Event, Key, Lock, LockTable, Outcome, Reply, Sequence, SessionId, Token};
 use palisade_spec::raft::{Payload, Stamp, StateMachine};
 
-use super::answers::answer_is_true;
+use super::answers::reply_matches_table;
 
 /// Applies an entry's payload to `table`.
 pub fn execute(table: &mut LockTable, at: Stamp, payload: &Payload<Command>) -> Outcome {
@@ -52,20 +52,20 @@ pub fn judge(
         found.to_mut().apply(at, &Command::Close { session });
     }
     let step = &Step { before, at, command, outcome, after, found: &found };
-    events_say_who_holds(step)?;
+    events_match_holders(step)?;
     token_monotonicity(greatest, &outcome.events)?;
-    release_is_ones_own(step)?;
+    release_drops_only_its_claim(step)?;
     if let Some(command) = command {
         exactly_once(before, at, command, after)?;
     }
-    numbers_are_remembered(step)?;
+    sequences_are_recorded(step)?;
     fifo_order(before, at, command, &outcome.events, after)?;
     no_early_expiry(before, at, command, &outcome.events, after)?;
-    only_signs_of_life_count(step)?;
+    deadlines_follow_signs_of_life(step)?;
     table_is_sound(after)?;
-    sessions_stay_what_they_are(step)?;
-    numbers_stay_with_their_claims(step)?;
-    answer_is_true(step)
+    session_attributes_are_constant(step)?;
+    claims_keep_their_sequence(step)?;
+    reply_matches_table(step)
 }
 
 /// Fails with `property` unless `holds` is true.
@@ -96,17 +96,17 @@ impl Step<'_> {
 }
 
 /// Checks that the events suffice to reconstruct the holders.
-fn events_say_who_holds(step: &Step<'_>) -> Check {
+fn events_match_holders(step: &Step<'_>) -> Check {
     let holder =
         |(key, lock): (&Key, &palisade_spec::lock::Lock)| (key.clone(), (lock.holder.session, lock.holder.token));
     let mut holders: Holders = step.before.locks().iter().map(holder).collect();
     mutual_exclusion(&mut holders, &step.outcome.events)?;
-    let told_all = step.after.locks().iter().map(holder).collect::<BTreeMap<_, _>>() == holders;
-    require("mutual exclusion", told_all, || format!("the events leave the holders {holders:?}"))
+    let events_match = step.after.locks().iter().map(holder).collect::<BTreeMap<_, _>>() == holders;
+    require("mutual exclusion", events_match, || format!("the events leave the holders {holders:?}"))
 }
 
 /// Checks that a release drops only the claim that it names.
-fn release_is_ones_own(step: &Step<'_>) -> Check {
+fn release_drops_only_its_claim(step: &Step<'_>) -> Check {
     let Some(Command::Release { session, key, claim, .. }) = step.command else { return Ok(()) };
     let line = |table: &LockTable| {
         let queue = |lock: &Lock| lock.queue.iter().map(|waiter| waiter.session).collect();
@@ -121,7 +121,7 @@ fn release_is_ones_own(step: &Step<'_>) -> Check {
 
 /// Checks that a session records its greatest sequence number, without which the table could not
 /// recognise a repetition.
-fn numbers_are_remembered(step: &Step<'_>) -> Check {
+fn sequences_are_recorded(step: &Step<'_>) -> Check {
     let done = match step.command {
         Some(Command::Acquire { session, sequence, .. } | Command::Release { session, sequence, .. }) => {
             Some((*session, *sequence))
@@ -141,15 +141,15 @@ fn numbers_are_remembered(step: &Step<'_>) -> Check {
 
 /// Checks that a deadline moves only for signs of life of its own session (a grant, an acquire of
 /// what it holds, a keepalive), and then to a full TTL from now.
-fn only_signs_of_life_count(step: &Step<'_>) -> Check {
+fn deadlines_follow_signs_of_life(step: &Step<'_>) -> Check {
     let Step { at, command, outcome, .. } = step;
     let is_granted =
         |id| outcome.events.iter().any(|event| matches!(event, Event::Granted { session, .. } if *session == id));
     let asks = |id| match command {
         Some(Command::KeepAlive { sessions }) => sessions.contains(&id),
         Some(Command::Acquire { session, sequence, .. }) => {
-            let is_told = matches!(outcome.reply, Some(Reply::Granted { .. }));
-            *session == id && is_told && !step.is_repeated(id, *sequence)
+            let is_granted_now = matches!(outcome.reply, Some(Reply::Granted { .. }));
+            *session == id && is_granted_now && !step.is_repeated(id, *sequence)
         }
         _ => false,
     };
@@ -168,7 +168,7 @@ fn only_signs_of_life_count(step: &Step<'_>) -> Check {
 
 /// Checks that a session keeps the attributes it was opened with, that a session opened for a lock
 /// ends with its last claim, and that the table knows the next deadline.
-fn sessions_stay_what_they_are(step: &Step<'_>) -> Check {
+fn session_attributes_are_constant(step: &Step<'_>) -> Check {
     for (&id, session) in step.after.sessions().iter() {
         let is_same = step
             .before
@@ -186,7 +186,7 @@ fn sessions_stay_what_they_are(step: &Step<'_>) -> Check {
 
 /// Checks that a claim, held or waiting, keeps the number of the last request for it, which
 /// identifies repetitions.
-fn numbers_stay_with_their_claims(step: &Step<'_>) -> Check {
+fn claims_keep_their_sequence(step: &Step<'_>) -> Check {
     for key in step.after.locks().keys() {
         let before = numbers(step.before, key);
         for (id, number) in numbers(step.after, key) {

@@ -227,7 +227,7 @@ impl Locks {
         let mut next = state.clone();
         (next.table, next.greatest, next.violation) = (entry.table, entry.greatest, entry.violation);
         if let Some(number) = entry.opened {
-            next.violation = next.violation.or_else(|| came_again(number, state.opened).map(leak));
+            next.violation = next.violation.or_else(|| session_number_reused(number, state.opened).map(leak));
             next.opened = state.opened.max(number);
         }
         let is_within = next.greatest.0 <= self.bounds.grants && next.opened <= self.bounds.opened;
@@ -236,7 +236,7 @@ impl Locks {
         }
         for event in &entry.outcome.events {
             let Event::Granted { key, session, token } = event else { continue };
-            let place = self.keys.iter().position(|known| known == key).expect("only these keys are used");
+            let place = self.keys.iter().position(|known| known == key).expect("a grant names a key of the model");
             if let Some(number) = usize::try_from(session.number - 1).ok().filter(|&at| at < next.clients.len()) {
                 self.change(&mut next, number, |client| client.granted[place] = Some(*token));
             }
@@ -247,7 +247,7 @@ impl Locks {
 
 /// Checks that a session's number is not reused: otherwise a late request of the earlier session
 /// would apply to the later one.
-fn came_again(number: u64, opened: u64) -> Option<Violation> {
+fn session_number_reused(number: u64, opened: u64) -> Option<Violation> {
     let detail = || format!("session {number} was opened after session {opened}");
     (number <= opened).then(|| Violation { property: "exactly once", detail: detail() })
 }
@@ -275,7 +275,7 @@ impl Model for Locks {
         // Clients without numbered operations have no state.
         let clients = if self.bounds.operations > 0 { self.bounds.sessions } else { 0 };
         let client = Client { sent: Vec::new(), granted: vec![None; self.bounds.keys] };
-        let count = usize::try_from(clients).expect("few sessions");
+        let count = usize::try_from(clients).expect("a number of sessions fits in usize");
         vec![State {
             table: self.tables.intern(table, &self.names),
             clients: vec![self.clients.intern(client, &self.names); count].into(),
@@ -323,13 +323,13 @@ impl Model for Locks {
             // Nothing follows a violation, so one that belongs to no property would hide all states
             // behind it.
             let named = self.properties().iter().any(|property| property.name == violation.property);
-            assert!(named, "no property asks for {violation}");
+            assert!(named, "no property has the name of the violation {violation}");
         }
         (next != *last).then_some(next)
     }
 
     fn format_action(&self, action: &Action) -> String {
-        self.tell(action)
+        self.describe(action)
     }
 
     fn format_step(&self, last: &State, action: Action) -> Option<String> {
@@ -352,11 +352,11 @@ impl Presentation for Locks {
     }
 
     fn sentence(&self, last: &State, action: &Action) -> String {
-        self.tell_in(last, action)
+        self.describe_in(last, action)
     }
 
     fn event(&self, last: &State, action: &Action) -> serde_json::Value {
-        self.recount(last, action)
+        self.event_json(last, action)
     }
 
     /// The setting of a cluster of one server, whose log is as perfect as the model's: the server

@@ -21,10 +21,10 @@ pub(super) struct Requests {
     openings: Vec<Request>,
     /// The requests of each session, each with the token that must have been granted before a
     /// client can know it.
-    of: Vec<Vec<(Token, Request)>>,
+    by_session: Vec<Vec<(Token, Request)>>,
     /// By the number of sessions opened so far: a keepalive of all of them, and of one that does
     /// not exist.
-    together: Vec<Request>,
+    joint_keepalives: Vec<Request>,
 }
 
 impl Requests {
@@ -40,22 +40,22 @@ impl Requests {
             |last: u64| Command::KeepAlive { sessions: (1..=last + 1).map(|n| session(bounds, n)).collect() };
         Requests {
             openings: bounds.openings.iter().flat_map(opens).map(&keep).collect(),
-            of: (1..=bounds.opened)
+            by_session: (1..=bounds.opened)
                 .map(|number| {
-                    let all = of(bounds, keys, session(bounds, number)).into_iter();
+                    let all = session_requests(bounds, keys, session(bounds, number)).into_iter();
                     all.map(|(token, command)| (token, keep(command))).collect()
                 })
                 .collect(),
-            together: (0..=bounds.opened).map(|last| keep(together(last))).collect(),
+            joint_keepalives: (0..=bounds.opened).map(|last| keep(together(last))).collect(),
         }
     }
 
     /// The requests that may be applied in a state.
     pub(super) fn possible(&self, state: &State) -> impl Iterator<Item = Request> {
-        let opened = usize::try_from(state.opened).expect("few sessions");
+        let opened = usize::try_from(state.opened).expect("a number of sessions fits in usize");
         let granted = state.greatest;
-        let single = self.of[..opened].iter().flatten().filter(move |(token, _)| *token <= granted);
-        let together = (opened > 0).then(|| self.together[opened]);
+        let single = self.by_session[..opened].iter().flatten().filter(move |(token, _)| *token <= granted);
+        let together = (opened > 0).then(|| self.joint_keepalives[opened]);
         self.openings.iter().copied().chain(single.map(|(_, request)| *request)).chain(together)
     }
 }
@@ -82,7 +82,7 @@ pub(super) fn opening(bounds: &Bounds, client: u64) -> Opening {
     Opening { nonce: u64::from(client == 0), owner: Owner::from(owner.as_str()), ttl: Ttl(bounds.ttl) }
 }
 
-fn of(bounds: &Bounds, keys: &[Key], session: SessionId) -> Vec<(Token, Command)> {
+fn session_requests(bounds: &Bounds, keys: &[Key], session: SessionId) -> Vec<(Token, Command)> {
     let signs = [Command::KeepAlive { sessions: vec![session] }, Command::Close { session }];
     let mut all: Vec<(Token, Command)> = signs.map(|command| (Token(0), command)).into();
     for key in keys {

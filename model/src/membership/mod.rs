@@ -181,7 +181,7 @@ mod tests {
     use crate::world::Bounds;
 
     #[test]
-    fn server_that_comes_back_under_its_old_identity_breaks_the_protocol() {
+    fn restart_with_blank_disk_under_old_identity_breaks_safety() {
         let bounds = Bounds { crashes: 1, forgets: true, log: 3, delivery: prompt(0, 1), ..JOINED };
         let world = membership(Changes::default(), 1, bounds);
         let verdict = explore(world, crate::world::World::REPRESENTATIVE, &Effort { threads: 1, ..Effort::default() });

@@ -79,11 +79,12 @@ pub(super) fn properties(world: &World<Operators>) -> Vec<Property<World<Operato
                 joiners(world, state).any(|replica| replica.node.is_leader())
             }),
             Property::sometimes("a server votes for one that it does not know as a member", |_, state: &S| {
-                let stranger = |replica: &Ref<Replica<Tape>>, vote: NodeId| replica.node.members().get(vote).is_none();
+                let is_unknown =
+                    |replica: &Ref<Replica<Tape>>, vote: NodeId| replica.node.members().get(vote).is_none();
                 state
                     .servers
                     .iter()
-                    .any(|replica| replica.node.hard_state().vote.is_some_and(|vote| stranger(replica, vote)))
+                    .any(|replica| replica.node.hard_state().vote.is_some_and(|vote| is_unknown(replica, vote)))
             }),
         ]);
     }

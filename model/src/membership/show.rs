@@ -46,7 +46,7 @@ impl DescribeMove for Move {
     fn sentence(&self) -> String {
         match self.parts() {
             (_, Some(lost), leader) if let Move::Replace { by, .. } = self => {
-                format!("server {lost} has lost its disk, and asks server {leader} to replace it by server {by}")
+                format!("server {lost} lost its disk, and asks server {leader} to replace it by server {by}")
             }
             (what, Some(server), leader) => format!("an operator asks server {leader} to {what} server {server}"),
             (_, None, leader) => format!("a client's proposal arrives at server {leader}"),

@@ -48,13 +48,13 @@ impl Proposals {
     /// Creates clients that propose until the log is full, with `ticks` advances of leaders' clocks
     /// and no transfers.
     pub fn new(log: u64, ticks: u8) -> Proposals {
-        let clients = Proposers::new(u8::try_from(log).expect("logs are short"), log);
+        let clients = Proposers::new(u8::try_from(log).expect("a log length fits in u8"), log);
         Proposals { clients, ticks, transfers: 0 }
     }
 }
 
 /// All pairs of a leader and a voter to which it may transfer leadership.
-pub(crate) fn handovers<S: Machine>(servers: &[Ref<Replica<S>>]) -> impl Iterator<Item = (NodeId, NodeId)> {
+pub(crate) fn transfer_pairs<S: Machine>(servers: &[Ref<Replica<S>>]) -> impl Iterator<Item = (NodeId, NodeId)> {
     servers.iter().map(|replica| &replica.node).filter(|node| node.is_leader()).flat_map(|leader| {
         let others = leader.members().voters().filter(|&voter| voter != leader.id());
         others.map(|voter| (leader.id(), voter))
@@ -87,7 +87,7 @@ impl Environment for Proposals {
             moves.extend(leaders.map(|replica| Move::Tick(replica.node.id())));
         }
         if self.transfers > 0 {
-            moves.extend(handovers(servers).map(|(leader, to)| Move::Transfer(leader, to)));
+            moves.extend(transfer_pairs(servers).map(|(leader, to)| Move::Transfer(leader, to)));
         }
     }
 

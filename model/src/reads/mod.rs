@@ -61,13 +61,15 @@ impl Readers {
     /// Records that a server reports a read as ready.
     pub(crate) fn answered<S: Machine>(&mut self, node: &Node<S>, read: ReadId) -> Check {
         let (id, commit) = (node.id(), node.commit());
-        let place = usize::try_from(read.0).expect("reads are few");
+        let place = usize::try_from(read.0).expect("a number of reads fits in usize");
         let Some(due) = self.open[place].take() else {
-            let detail = format!("server {id} answers read {read}, which was answered before");
+            let detail = format!("server {id} answers read {read}, which was already answered");
             return Err(Violation { property: "a read is answered once", detail });
         };
         if commit < due {
-            let detail = format!("server {id} answers read {read} from {commit}, and {due} was acknowledged before it");
+            let detail = format!(
+                "server {id} answers read {read} at index {commit}, but {due} was acknowledged before the read"
+            );
             return Err(Violation { property: "linearizable reads", detail });
         }
         self.overtaken |= commit < self.acknowledged;

@@ -73,7 +73,7 @@ impl<E: Environment> World<E> {
                 let left = State { repeats: state.repeats - 1, ..state.clone() };
                 self.step_actions(&left, message.to, stimulus, true, actions);
             }
-            if self.may_matter_lost(state, message) {
+            if self.loss_matters(state, message) {
                 actions.push(Action::Lose(message));
             }
         }
@@ -83,7 +83,7 @@ impl<E: Environment> World<E> {
         let mut moves = Vec::new();
         state.environment.moves(&state.servers, &mut moves);
         for chosen in moves {
-            let asked = self.kept.moved(state.environment, &chosen);
+            let asked = self.caches.moved(state.environment, &chosen);
             if let Some((server, stimulus)) = asked.1 {
                 let moved = State { environment: asked.0, ..state.clone() };
                 let faults = self.faults(&moved, server, stimulus);

@@ -39,7 +39,7 @@ struct Memos<E: Environment> {
     crashes: Memo<Vec<Crashed<E>>>,
     /// The effects of steps on history and environment, and the results of the environment's moves.
     histories: Memo<Result<Ref<Ghost<E::Machine>>, &'static Violation>>,
-    sights: Memo<Result<Ref<E>, &'static Violation>>,
+    observations: Memo<Result<Ref<E>, &'static Violation>>,
     moves: Memo<Moved<E>>,
     /// The results of checks of two parts.
     judgements: Memo<Option<&'static Violation>>,
@@ -49,13 +49,13 @@ struct Memos<E: Environment> {
 pub(super) type Moved<E> = (Ref<E>, Option<(NodeId, Stimulus<<E as Environment>::Machine>)>);
 
 /// The messages that a server sends in a step.
-pub(super) type Said<E> = SmallVec<[Ref<Message<<E as Environment>::Machine>>; 4]>;
+pub(super) type SentMessages<E> = SmallVec<[Ref<Message<<E as Environment>::Machine>>; 4]>;
 
 /// The result of a stimulus, as interned parts.
 pub(super) struct Stepped<E: Environment> {
     pub(super) replica: Ref<Replica<E::Machine>>,
-    pub(super) said: Said<E>,
-    /// The start of each run in `said`: see [`Taken`](super::driver::Taken).
+    pub(super) sent: SentMessages<E>,
+    /// The start of each run in `sent`: see [`StepResult`](super::driver::StepResult).
     pub(super) runs: SmallVec<[usize; 4]>,
     pub(super) answers: Vec<Answer<E::Machine>>,
     pub(super) violation: Option<&'static Violation>,
@@ -67,7 +67,7 @@ pub(super) struct Crashed<E: Environment> {
     pub(super) replica: Ref<Replica<E::Machine>>,
     /// The server right before the crash, if it had given an answer.
     pub(super) before: Option<Ref<Replica<E::Machine>>>,
-    pub(super) said: usize,
+    pub(super) sent: usize,
     pub(super) answers: usize,
     /// The violation at its restart.
     pub(super) violation: Option<&'static Violation>,
@@ -80,7 +80,7 @@ impl<E: Environment> Memos<E> {
             steps: Memo::new(room),
             crashes: Memo::new(room),
             histories: Memo::new(room),
-            sights: Memo::new(room),
+            observations: Memo::new(room),
             moves: Memo::new(room),
             judgements: Memo::new(room),
         }
@@ -104,7 +104,7 @@ impl<E: Environment> Caches<E> {
     }
 
     /// Disables the memos from now on.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn disable_memos(&mut self) {
         self.memos = Memos::new(0);
     }
 
@@ -113,7 +113,7 @@ impl<E: Environment> Caches<E> {
     }
 
     /// The history after a step in which a server was elected or applied entries.
-    pub(super) fn remembered(
+    pub(super) fn history_after(
         &self,
         ghost: Ref<Ghost<E::Machine>>,
         old: Ref<Replica<E::Machine>>,
@@ -123,20 +123,20 @@ impl<E: Environment> Caches<E> {
         *self.memos.histories.get([ghost.key(), old.key(), new.key(), u64::from(elected)], || {
             let mut history = (*ghost).clone();
             if elected {
-                history.elected(&new.node).map_err(keep)?;
+                history.elected(&new.node).map_err(leak)?;
             }
             if new.node.commit() > old.node.commit() {
-                history.applied(&new.node).map_err(keep)?;
+                history.applied(&new.node).map_err(leak)?;
                 let known = ghost.committed.len() as u64;
                 let committed = known + 1..=history.committed.len() as u64;
-                committed.map(Index).try_for_each(|index| E::committed(&history, index)).map_err(keep)?;
+                committed.map(Index).try_for_each(|index| E::committed(&history, index)).map_err(leak)?;
             }
             Ok(self.ghost(history))
         })
     }
 
     /// The environment after it observed a step.
-    pub(super) fn seen(
+    pub(super) fn environment_after(
         &self,
         environment: Ref<E>,
         old: Ref<Replica<E::Machine>>,
@@ -145,32 +145,36 @@ impl<E: Environment> Caches<E> {
     ) -> Result<Ref<E>, &'static Violation> {
         // Old and new server determine the applied entries, but not the answered reads: the key
         // needs the numbers of those.
-        let told = answers.iter().fold(0, |told, answer| match answer {
-            Answer::Applied(_) => told + 1,
-            Answer::Ready(ReadId(id)) => mix(told, *id),
+        let answer_key = answers.iter().fold(0, |answer_key, answer| match answer {
+            Answer::Applied(_) => answer_key + 1,
+            Answer::Ready(ReadId(id)) => mix(answer_key, *id),
         });
-        *self.memos.sights.get([environment.key(), old.key(), new.key(), told], || {
+        *self.memos.observations.get([environment.key(), old.key(), new.key(), answer_key], || {
             let mut changed = (*environment).clone();
             changed.stepped(&new.node);
-            let tell = |answer: &Answer<E::Machine>| match answer {
+            let observe = |answer: &Answer<E::Machine>| match answer {
                 Answer::Applied(applied) => changed.see(&new.node, applied),
                 Answer::Ready(read) => changed.ready(&new.node, *read),
             };
-            answers.iter().try_for_each(tell).map_err(keep)?;
+            answers.iter().try_for_each(observe).map_err(leak)?;
             Ok(self.environments.intern(changed, &self.renamings))
         })
     }
 
     /// Checks the environment against the history.
-    pub(super) fn judged(&self, environment: Ref<E>, ghost: Ref<Ghost<E::Machine>>) -> Result<(), &'static Violation> {
-        self.holds([environment.key(), ghost.key()], || environment.judge(&ghost))
+    pub(super) fn check_environment(
+        &self,
+        environment: Ref<E>,
+        ghost: Ref<Ghost<E::Machine>>,
+    ) -> Result<(), &'static Violation> {
+        self.check([environment.key(), ghost.key()], || environment.judge(&ghost))
     }
 
     /// The memoised result of a check of two parts. No two checks concern the same two types of
     /// parts.
-    pub(super) fn holds(&self, parts: [u64; 2], check: impl FnOnce() -> Check) -> Result<(), &'static Violation> {
+    pub(super) fn check(&self, parts: [u64; 2], check: impl FnOnce() -> Check) -> Result<(), &'static Violation> {
         let [a, b] = parts;
-        self.memos.judgements.get([a, b, 0, 0], || check().err().map(keep)).map_or(Ok(()), Err)
+        self.memos.judgements.get([a, b, 0, 0], || check().err().map(leak)).map_or(Ok(()), Err)
     }
 
     pub(super) fn ghost(&self, ghost: Ghost<E::Machine>) -> Ref<Ghost<E::Machine>> {
@@ -179,13 +183,13 @@ impl<E: Environment> Caches<E> {
 
     pub(super) fn step(&self, replica: Ref<Replica<E::Machine>>, stimulus: Stimulus<E::Machine>) -> Arc<Stepped<E>> {
         self.memos.steps.get([replica.key(), stimulus.key(), 0, 0], || {
-            let taken = self.driver.undisturbed().take(&replica, stimulus);
+            let result = self.driver.undisturbed().take(&replica, stimulus);
             Stepped {
-                replica: self.replica(taken.replica),
-                said: taken.said.into_iter().map(|message| self.messages.intern(message, &self.renamings)).collect(),
-                runs: taken.runs.into(),
-                answers: taken.answers,
-                violation: taken.violation.map(keep),
+                replica: self.replica(result.replica),
+                sent: result.sent.into_iter().map(|message| self.messages.intern(message, &self.renamings)).collect(),
+                runs: result.runs.into(),
+                answers: result.answers,
+                violation: result.violation.map(leak),
             }
         })
     }
@@ -199,7 +203,7 @@ impl<E: Environment> Caches<E> {
     ) -> (Ref<Replica<E::Machine>>, Option<&'static Violation>) {
         match self.driver.recover(&crashed, disk) {
             Ok(replica) => (self.replica(replica), None),
-            Err(violation) => (crashed, Some(keep(violation))),
+            Err(violation) => (crashed, Some(leak(violation))),
         }
     }
 
@@ -214,7 +218,7 @@ impl<E: Environment> Caches<E> {
                 let before =
                     crash.node.map(|node| self.replica(Replica { node, disk: crash.disk.clone(), cut: replica.cut }));
                 let (replica, violation) = self.recovered(replica, crash.disk);
-                Crashed { before, replica, said: crash.said, answers: crash.answers, violation }
+                Crashed { before, replica, sent: crash.sent, answers: crash.answers, violation }
             });
             crashes.collect()
         })
@@ -241,6 +245,6 @@ impl<E: Environment> Caches<E> {
 }
 
 /// Leaks a violation. No path goes on after one, so there are few.
-pub(super) fn keep(violation: Violation) -> &'static Violation {
+pub(super) fn leak(violation: Violation) -> &'static Violation {
     Box::leak(Box::new(violation))
 }

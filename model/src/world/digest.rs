@@ -221,7 +221,7 @@ impl<'a, 'b> ser::Serializer for &'a mut Digest<'b> {
         let mut number = Digest::of(self.names);
         value.serialize(&mut number)?;
         let place = usize::try_from(number.last).ok().and_then(|id| id.checked_sub(1));
-        let renamed = place.and_then(|place| self.names.get(place)).expect("every node's number has a new name");
+        let renamed = place.and_then(|place| self.names.get(place)).expect("every node number has a new number");
         self.is_name = true;
         self.word(u64::from(*renamed))
     }
@@ -349,7 +349,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_renaming_is_there_once_and_the_identity_first() {
+    fn renamings_are_distinct_and_begin_with_the_identity() {
         let all = renamings(3, 1);
         assert_eq!(all[0], [1, 2, 3, 4]);
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 6);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renamed_value_has_the_digest_of_what_it_is_renamed_into() {
+    fn digest_under_a_renaming_equals_digest_of_the_renamed_value() {
         let names = [2, 3, 1];
         let grants = |ids: [u32; 2]| Role::PreCandidate { grants: ids.map(NodeId).into_iter().collect() };
         // 1 becomes 2 and 3 becomes 1, which changes their order in the set.
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn order_and_kind_matter_where_they_do() {
+    fn digest_distinguishes_order_option_and_length() {
         assert_ne!(digest(&[1u8, 2][..], &[]), digest(&[2u8, 1][..], &[]));
         assert_ne!(digest(&Some(0u8), &[]), digest(&None::<u8>, &[]));
         assert_ne!(digest(&[0u8][..], &[]), digest(&[0u8, 0][..], &[]));

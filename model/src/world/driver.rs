@@ -40,7 +40,7 @@ enum Crashes {
 }
 
 /// An input, and the node's outputs.
-pub(super) struct Fed<S: StateMachine> {
+pub(super) struct NodeStep<S: StateMachine> {
     pub(super) input: Input<S>,
     pub(super) outputs: Vec<Output<S>>,
     /// Whether the driver carried out the outputs. If it did not, they only send messages, and
@@ -51,14 +51,14 @@ pub(super) struct Fed<S: StateMachine> {
 }
 
 /// The result of a stimulus.
-pub(super) struct Taken<S: StateMachine> {
+pub(super) struct StepResult<S: StateMachine> {
     /// The server after the step.
     pub(super) replica: Replica<S>,
     /// The inputs of the node. A node that panics gets no further inputs.
-    pub(super) fed: Vec<Fed<S>>,
+    pub(super) node_steps: Vec<NodeStep<S>>,
     /// The messages that the server sent.
-    pub(super) said: Vec<Message<S>>,
-    /// The start of each run in `said`. A run is a sequence of messages without another output
+    pub(super) sent: Vec<Message<S>>,
+    /// The start of each run in `sent`. A run is a sequence of messages without another output
     /// between them, so the node could have sent them in another order.
     pub(super) runs: Vec<usize>,
     /// The answers to waiting clients.
@@ -103,7 +103,7 @@ pub(super) struct Crash<S: StateMachine> {
     /// The disk's contents.
     pub(super) disk: Durable<S>,
     /// The number of messages sent.
-    pub(super) said: usize,
+    pub(super) sent: usize,
     /// The number of answers given.
     pub(super) answers: usize,
     /// The node at that point, if it had given an answer: a client may have seen the answer.
@@ -127,39 +127,40 @@ impl Driver {
     }
 
     /// Hands `stimulus` to a server and carries out the outputs.
-    pub(super) fn take<S: StateMachine>(self, before: &Replica<S>, stimulus: Stimulus<S>) -> Taken<S> {
-        let mut feeder = Feeder { node: before.node.clone(), fed: Vec::new() };
+    pub(super) fn take<S: StateMachine>(self, before: &Replica<S>, stimulus: Stimulus<S>) -> StepResult<S> {
+        let mut feeder = NodeFeeder { node: before.node.clone(), node_steps: Vec::new() };
         // A failed assertion is how a node or its disk stops itself. A correct protocol never fails
         // one.
         let stepped = catch_unwind(AssertUnwindSafe(|| feeder.run(stimulus, self.elections)));
-        let Feeder { node, fed } = feeder;
-        let mut taken = Taken {
+        let NodeFeeder { node, node_steps } = feeder;
+        let mut result = StepResult {
             replica: Replica { node, ..before.clone() },
-            fed: Vec::new(),
-            said: Vec::new(),
+            node_steps: Vec::new(),
+            sent: Vec::new(),
             runs: Vec::new(),
             answers: Vec::new(),
             crashes: Vec::new(),
             violation: None,
         };
         let carried_out = catch_unwind(AssertUnwindSafe(|| {
-            for (place, fed) in fed.iter().enumerate().filter(|(_, fed)| fed.done) {
-                self.carry_out(&mut taken, place, fed);
+            for (place, node_step) in node_steps.iter().enumerate().filter(|(_, node_step)| node_step.done) {
+                self.carry_out(&mut result, place, node_step);
             }
         }));
-        taken.fed = fed;
-        taken.violation = match stepped.and(carried_out) {
-            Ok(()) => taken.violation.take().or_else(|| judge(before, &taken.replica)).or_else(|| {
-                let nodes = std::iter::once(&before.node).chain(taken.fed.iter().map(|fed| &fed.after));
-                let judged = |(before, fed): (&Node<S>, &Fed<S>)| {
-                    answers_name_entries(before, &fed.outputs, &fed.after)?;
-                    judge_input(before, &fed.input, &fed.outputs, &fed.after)
+        result.node_steps = node_steps;
+        result.violation = match stepped.and(carried_out) {
+            Ok(()) => result.violation.take().or_else(|| judge(before, &result.replica)).or_else(|| {
+                let nodes =
+                    std::iter::once(&before.node).chain(result.node_steps.iter().map(|node_step| &node_step.after));
+                let judged = |(before, node_step): (&Node<S>, &NodeStep<S>)| {
+                    answers_name_entries(before, &node_step.outputs, &node_step.after)?;
+                    judge_input(before, &node_step.input, &node_step.outputs, &node_step.after)
                 };
-                nodes.zip(&taken.fed).map(judged).find_map(Result::err)
+                nodes.zip(&result.node_steps).map(judged).find_map(Result::err)
             }),
             Err(panic) => Some(Violation { property: "assertions", detail: panic_text(panic.as_ref()) }),
         };
-        taken
+        result
     }
 
     /// Restarts a server from its disk.
@@ -176,48 +177,49 @@ impl Driver {
         let recovered = catch_unwind(AssertUnwindSafe(|| Node::recover(config, disk.clone())));
         let stopped =
             |panic: Box<dyn Any + Send>| Violation { property: "assertions", detail: panic_text(panic.as_ref()) };
-        let mut feeder = Feeder { node: recovered.map_err(stopped)?, fed: Vec::new() };
+        let mut feeder = NodeFeeder { node: recovered.map_err(stopped)?, node_steps: Vec::new() };
         node_is_sound(&feeder.node)?;
-        feeder.stop_waiting(self.elections);
+        feeder.expire_redundant_timeout(self.elections);
         let node = feeder.node;
         Ok(Replica { node, disk, cut: crashed.cut })
     }
 
-    fn carry_out<S: StateMachine>(self, taken: &mut Taken<S>, input: usize, fed: &Fed<S>) {
+    fn carry_out<S: StateMachine>(self, result: &mut StepResult<S>, input: usize, node_step: &NodeStep<S>) {
         let mut goes_on = false;
-        for (outputs, output) in fed.outputs.iter().enumerate() {
+        for (outputs, output) in node_step.outputs.iter().enumerate() {
             let says = matches!(output, Output::Send(_) | Output::SendSnapshot { .. });
             if says && !goes_on {
-                taken.runs.push(taken.said.len());
+                result.runs.push(result.sent.len());
             }
             goes_on = says;
             match output {
                 Output::Persist(write) => {
-                    self.crash_at_write(taken, (input, outputs), write);
-                    taken.replica.disk.apply(write);
+                    self.crash_at_write(result, (input, outputs), write);
+                    result.replica.disk.apply(write);
                 }
                 Output::Send(message) => {
-                    self.crash_elsewhere(taken, (input, outputs), &fed.after);
-                    if taken.violation.is_none() {
-                        taken.violation = vote_is_written(message, &fed.after, &taken.replica.disk).err();
+                    self.crash_elsewhere(result, (input, outputs), &node_step.after);
+                    if result.violation.is_none() {
+                        result.violation = vote_is_written(message, &node_step.after, &result.replica.disk).err();
                     }
-                    taken.said.push(message.clone());
+                    result.sent.push(message.clone());
                 }
                 Output::Applied { index, term, outcome, .. } => {
-                    let disk = &taken.replica.disk;
+                    let disk = &result.replica.disk;
                     let is_written = *index <= disk.snapshot.last.index || disk.log.term_at(*index) == Some(*term);
-                    if !is_written && taken.violation.is_none() {
-                        let detail = format!("server {} applied entry {index} before it was written", fed.after.id());
-                        taken.violation = Some(Violation { property: "memory matches disk", detail });
+                    if !is_written && result.violation.is_none() {
+                        let detail =
+                            format!("server {} applied entry {index} before it was written", node_step.after.id());
+                        result.violation = Some(Violation { property: "memory matches disk", detail });
                     }
                     let applied = Applied { index: *index, term: *term, outcome: outcome.clone() };
-                    taken.answers.push(Answer::Applied(applied));
+                    result.answers.push(Answer::Applied(applied));
                 }
-                Output::ReadReady(id) => taken.answers.push(Answer::Ready(*id)),
+                Output::ReadReady(id) => result.answers.push(Answer::Ready(*id)),
                 Output::SendSnapshot { to, term } => {
-                    self.crash_elsewhere(taken, (input, outputs), &fed.after);
-                    let body = Body::InstallSnapshot { snapshot: Arc::new(taken.replica.disk.snapshot.clone()) };
-                    taken.said.push(Message { from: fed.after.id(), to: *to, term: *term, body });
+                    self.crash_elsewhere(result, (input, outputs), &node_step.after);
+                    let body = Body::InstallSnapshot { snapshot: Arc::new(result.replica.disk.snapshot.clone()) };
+                    result.sent.push(Message { from: node_step.after.id(), to: *to, term: *term, body });
                 }
                 Output::Accepted { .. }
                 | Output::Refused { .. }
@@ -230,23 +232,23 @@ impl Driver {
                 | Output::Dropped { .. } => {}
             }
         }
-        self.crash_elsewhere(taken, (input, fed.outputs.len()), &fed.after);
+        self.crash_elsewhere(result, (input, node_step.outputs.len()), &node_step.after);
     }
 
     /// Records a crash right before a write, and one after every proper prefix of its entries.
     fn crash_at_write<S: StateMachine>(
         self,
-        taken: &mut Taken<S>,
+        result: &mut StepResult<S>,
         (input, outputs): (usize, usize),
         write: &Persist<S>,
     ) {
         if self.crashes == Crashes::Nowhere {
             return;
         }
-        let (said, answers) = (taken.said.len(), taken.answers.len());
-        let mut disk = taken.replica.disk.clone();
+        let (sent, answers) = (result.sent.len(), result.answers.len());
+        let mut disk = result.replica.disk.clone();
         let mut crash = |entries, disk: &Durable<S>| {
-            taken.crashes.push(Crash { input, outputs, entries, disk: disk.clone(), said, answers, node: None });
+            result.crashes.push(Crash { input, outputs, entries, disk: disk.clone(), sent, answers, node: None });
         };
         crash(None, &disk);
         if let Persist::Snapshot(snapshot) = write {
@@ -267,34 +269,39 @@ impl Driver {
     }
 
     /// Records a crash before a message is sent, or after the last output.
-    fn crash_elsewhere<S: StateMachine>(self, taken: &mut Taken<S>, (input, outputs): (usize, usize), after: &Node<S>) {
+    fn crash_elsewhere<S: StateMachine>(
+        self,
+        result: &mut StepResult<S>,
+        (input, outputs): (usize, usize),
+        after: &Node<S>,
+    ) {
         if self.crashes == Crashes::Anywhere {
-            let (said, answers) = (taken.said.len(), taken.answers.len());
+            let (sent, answers) = (result.sent.len(), result.answers.len());
             // Every answer follows the write that it depends on (`carry_out` checks that).
-            let (disk, node) = (taken.replica.disk.clone(), (answers > 0).then(|| after.clone()));
-            let crash = Crash { input, outputs, entries: None, disk, said, answers, node };
+            let (disk, node) = (result.replica.disk.clone(), (answers > 0).then(|| after.clone()));
+            let crash = Crash { input, outputs, entries: None, disk, sent, answers, node };
             let alike = |other: &Crash<S>| {
-                (other.said, other.answers) == (said, answers) && other.disk == crash.disk && other.node == crash.node
+                (other.sent, other.answers) == (sent, answers) && other.disk == crash.disk && other.node == crash.node
             };
-            if !taken.crashes.last().is_some_and(alike) {
-                taken.crashes.push(crash);
+            if !result.crashes.last().is_some_and(alike) {
+                result.crashes.push(crash);
             }
         }
     }
 }
 
 /// A node, and the inputs that it was given.
-struct Feeder<S: StateMachine> {
+struct NodeFeeder<S: StateMachine> {
     node: Node<S>,
-    fed: Vec<Fed<S>>,
+    node_steps: Vec<NodeStep<S>>,
 }
 
-impl<S: StateMachine> Feeder<S> {
+impl<S: StateMachine> NodeFeeder<S> {
     fn run(&mut self, stimulus: Stimulus<S>, elections: Elections) {
         match stimulus {
             Stimulus::Deliver(message) => {
                 if elections == Elections::AtWill && matches!(message.body, Body::RequestVote { .. }) {
-                    self.stop_hearing();
+                    self.lose_contact();
                 }
                 self.give(Input::Receive((*message).clone()), true);
             }
@@ -308,19 +315,19 @@ impl<S: StateMachine> Feeder<S> {
             Stimulus::Clock(milliseconds) => self.give(Input::ClockAdvanced(milliseconds), true),
             Stimulus::Compact(through) => self.give(Input::Compact(through), true),
         }
-        self.stop_waiting(elections);
+        self.expire_redundant_timeout(elections);
     }
 
     /// Lets the election timer of a server that waits for its leader run out, with
     /// `Elections::AtWill`.
-    fn stop_waiting(&mut self, elections: Elections) {
-        if elections == Elections::AtWill && hears_or_is_heard(&self.node) {
+    fn expire_redundant_timeout(&mut self, elections: Elections) {
+        if elections == Elections::AtWill && timeout_is_redundant(&self.node) {
             self.give(Input::ElectionTimeout, false);
         }
     }
 
     fn campaign(&mut self) {
-        self.stop_hearing();
+        self.lose_contact();
         self.give(Input::ElectionTimeout, false);
         let to = self.node.id();
         let voters: Vec<_> = self.node.members().voters().filter(|&voter| voter != to).collect();
@@ -334,7 +341,7 @@ impl<S: StateMachine> Feeder<S> {
 
     /// Lets election timers run out until the server knows no leader: one for a follower, two for a
     /// leader whose followers answered. These inputs only send PreVote requests, which may be lost.
-    fn stop_hearing(&mut self) {
+    fn lose_contact(&mut self) {
         while self.node.leader().is_some() {
             self.give(Input::ElectionTimeout, false);
         }
@@ -343,10 +350,10 @@ impl<S: StateMachine> Feeder<S> {
     fn give(&mut self, input: Input<S>, done: bool) {
         let mut outputs = Vec::new();
         self.node.step(input.clone(), &mut outputs);
-        let lasts =
+        let has_effect =
             |output: &Output<S>| matches!(output, Output::Persist(_) | Output::Applied { .. } | Output::ReadReady(_));
-        assert!(done || !outputs.iter().any(lasts), "an election timeout changes nothing durable");
-        self.fed.push(Fed { input, outputs, done, after: self.node.clone() });
+        assert!(done || !outputs.iter().any(has_effect), "a driver may skip only messages");
+        self.node_steps.push(NodeStep { input, outputs, done, after: self.node.clone() });
     }
 }
 
@@ -355,7 +362,7 @@ impl<S: StateMachine> Feeder<S> {
 /// candidate hears from a leader, nor which followers answered a leader lately: a RequestVote
 /// arrives only after the timers have run out. So the model lets them run out at once, which gives
 /// fewer states.
-pub(crate) fn hears_or_is_heard<S: StateMachine>(node: &Node<S>) -> bool {
+pub(crate) fn timeout_is_redundant<S: StateMachine>(node: &Node<S>) -> bool {
     match node.role() {
         Role::Follower { .. } => true,
         Role::PreCandidate { .. } | Role::Candidate { .. } => false,

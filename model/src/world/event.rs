@@ -21,7 +21,7 @@ use stateright::Model;
 use super::action::Action;
 use super::action_parts::{MessageFate, Turn};
 use super::bounds::Elections;
-use super::driver::Fed;
+use super::driver::NodeStep;
 use super::environment::{Environment, Machine};
 use super::model::World;
 use super::replica::{Replica, Stimulus};
@@ -32,7 +32,7 @@ impl<E: Environment> World<E> {
     /// The initial state of a path: each server, its disk, the network and the environment. A
     /// server whose state is not that of a node recovered from its disk leads from the beginning,
     /// or follows the leader.
-    pub(super) fn begin(&self, initial: &State<E>) -> Value {
+    pub(super) fn setting_json(&self, initial: &State<E>) -> Value {
         let servers = initial.servers.iter().map(|replica| server(replica));
         let network = initial.network.iter().map(|message| json!(**message));
         json!({
@@ -52,7 +52,7 @@ impl<E: Environment> World<E> {
     }
 
     /// The effect of an action.
-    pub(super) fn recount(&self, last: &State<E>, action: &Action<E>) -> Value {
+    pub(super) fn event_json(&self, last: &State<E>, action: &Action<E>) -> Value {
         let turns: Vec<Value> = self.turns(last, action).iter().map(turn).collect();
         match action {
             Action::Step { server, stimulus, again, .. } => {
@@ -93,8 +93,8 @@ fn complete<S: Machine>(replica: &Replica<S>) -> Value {
 }
 
 /// An input of a node.
-fn given<S: Machine>(fed: &Fed<S>) -> Value {
-    json!({ "input": fed.input, "done": fed.done, "outputs": fed.outputs.len() })
+fn given<S: Machine>(node_step: &NodeStep<S>) -> Value {
+    json!({ "input": node_step.input, "done": node_step.done, "outputs": node_step.outputs.len() })
 }
 
 fn server<S: Machine>(replica: &Replica<S>) -> Value {
@@ -142,7 +142,7 @@ fn fate(fate: MessageFate) -> &'static str {
 }
 
 fn turn<E: Environment>(turn: &Turn<E>) -> Value {
-    let inputs: Vec<Value> = turn.fed.iter().map(given).collect();
+    let inputs: Vec<Value> = turn.node_steps.iter().map(given).collect();
     let crash = turn.crash.as_ref().map(|crash| {
         json!({
             "input": crash.input,

@@ -62,13 +62,13 @@ impl<S: StateMachine> Ghost<S> {
         let mut stamp = Stamp(0);
         for (&index, entry) in &self.committed {
             if entry.stamp < stamp {
-                let detail = format!("entry {index} happened at {}, after {stamp}", entry.stamp);
+                let detail = format!("entry {index} has stamp {}, after an entry with stamp {stamp}", entry.stamp);
                 return Err(Violation { property: "stamps only grow", detail });
             }
             stamp = entry.stamp;
             self.committed_in.entry(index).or_insert(node.term());
             if self.machines.len() as u64 == index.0 {
-                let mut machine = self.machines.last().expect("there is a first state").clone();
+                let mut machine = self.machines.last().expect("the history has an initial state").clone();
                 // Not by `apply_payload`, which is one of the functions under test.
                 match &entry.payload {
                     Payload::Noop | Payload::Members(_) => machine.advance(entry.stamp),
@@ -77,9 +77,13 @@ impl<S: StateMachine> Ghost<S> {
                 self.machines.push(machine);
             }
         }
-        let place = usize::try_from(node.commit().0).expect("logs are short");
+        let place = usize::try_from(node.commit().0).expect("a log index fits in usize");
         if self.machines.get(place) != Some(node.machine()) {
-            let detail = format!("server {}'s state after {} is not everybody's", node.id(), node.commit());
+            let detail = format!(
+                "the state machine of server {} after entry {} differs from that of other servers",
+                node.id(),
+                node.commit()
+            );
             return Err(Violation { property: "replica agreement", detail });
         }
         Ok(())

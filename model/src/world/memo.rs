@@ -27,7 +27,7 @@ impl<V> Memo<V> {
     /// Creates a memo with room for at least `size` results, which is a power of two; with size 0
     /// it memoises nothing.
     pub fn new(size: usize) -> Memo<V> {
-        assert!(size == 0 || size.is_power_of_two(), "places are found by masking");
+        assert!(size == 0 || size.is_power_of_two(), "masking needs a power of two");
         Memo { pages: (0..size.div_ceil(PAGE)).map(|_| OnceLock::new()).collect() }
     }
 

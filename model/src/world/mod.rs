@@ -40,7 +40,7 @@ mod step;
 pub use action::{Action, Fault};
 pub use bounds::{Answers, Bounds, Delivery, Elections, Repeats};
 pub use driver::{Answer, Applied};
-pub(crate) use driver::{hears_or_is_heard, panic_text};
+pub(crate) use driver::{panic_text, timeout_is_redundant};
 pub use environment::{Asked, Environment, Machine};
 pub use ghost::Ghost;
 pub use intern::Ref;

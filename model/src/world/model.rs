@@ -32,7 +32,7 @@ pub struct World<E: Environment> {
     pub(super) blank: E::Machine,
     /// The events before the initial state, as data.
     pub(super) prelude: Vec<Value>,
-    pub(super) kept: Caches<E>,
+    pub(super) caches: Caches<E>,
 }
 
 impl<E: Environment> World<E> {
@@ -49,7 +49,7 @@ impl<E: Environment> World<E> {
             // interchangeable with the others.
             renamings.retain(|names| names[0] == 1);
         }
-        let kept = Caches::new(Driver::new(&bounds), renamings);
+        let caches = Caches::new(Driver::new(&bounds), renamings);
         let replicas = ids.map(|id| {
             let members = if id <= NodeId(bounds.servers) { founders.clone() } else { Members::default() };
             let disk = Durable::blank(machine.clone(), members);
@@ -57,7 +57,7 @@ impl<E: Environment> World<E> {
             let config = Config { max_batch, max_inflight, max_commits, ..Config::new(id) };
             let node = Node::recover(config, disk.clone());
             let blank = Replica { node, disk: disk.clone(), cut: false };
-            kept.replica(kept.driver.recover(&blank, disk).expect("a blank disk is sound"))
+            caches.replica(caches.driver.recover(&blank, disk).expect("a server recovers from a blank disk"))
         });
         let repeats = match bounds.repeats {
             Repeats::AtMost(count) => count,
@@ -70,8 +70,8 @@ impl<E: Environment> World<E> {
         let state = State {
             servers: replicas.collect(),
             network: SmallVec::new(),
-            ghost: kept.ghost(Ghost::new(machine.clone())),
-            environment: kept.environments.intern(environment, &kept.renamings),
+            ghost: caches.ghost(Ghost::new(machine.clone())),
+            environment: caches.environments.intern(environment, &caches.renamings),
             crashes: bounds.crashes,
             snapshots: bounds.snapshots,
             repeats,
@@ -83,7 +83,7 @@ impl<E: Environment> World<E> {
             canonical: None,
         };
         let (initial, prelude) = (vec![state], Vec::new());
-        let mut world = World { bounds, founders, initial, blank: machine, prelude, kept };
+        let mut world = World { bounds, founders, initial, blank: machine, prelude, caches };
         if world.bounds.starts_with_leader {
             world.elect_first();
         }
@@ -96,12 +96,12 @@ impl<E: Environment> World<E> {
         let mut state = self.initial[0].clone();
         let delivery = std::mem::replace(&mut self.bounds.delivery, Delivery::Prompt { losses: 0, cuts: 0 });
         for change in changes {
-            let change = self.kept.changes.intern(change.clone(), &self.kept.renamings);
+            let change = self.caches.changes.intern(change.clone(), &self.caches.renamings);
             for stimulus in [Stimulus::Change(change), Stimulus::HeartbeatTimeout, Stimulus::HeartbeatTimeout] {
-                self.begin_with(&mut state, stimulus, None);
+                self.apply_before_start(&mut state, stimulus, None);
             }
         }
-        assert!(state.violation.is_none(), "the first changes went wrong: {:?}", state.violation);
+        assert!(state.violation.is_none(), "the initial changes violate {:?}", state.violation);
         self.bounds.delivery = delivery;
         self.initial = vec![state];
         self
@@ -113,9 +113,9 @@ impl<E: Environment> World<E> {
         let mut state = self.initial[0].clone();
         let delivery = std::mem::replace(&mut self.bounds.delivery, Delivery::Prompt { losses: 0, cuts: 0 });
         for stimulus in [Stimulus::Campaign, Stimulus::HeartbeatTimeout] {
-            self.begin_with(&mut state, stimulus, None);
+            self.apply_before_start(&mut state, stimulus, None);
         }
-        assert!(state.violation.is_none(), "the first election went wrong: {:?}", state.violation);
+        assert!(state.violation.is_none(), "the initial election violates {:?}", state.violation);
         self.bounds.delivery = delivery;
         self.initial = vec![state];
     }
@@ -128,13 +128,13 @@ impl<E: Environment> World<E> {
         let mut state = self.initial[0].clone();
         let others: Vec<NodeId> = (3..=self.bounds.servers).map(NodeId).collect();
         self.connect_all(&mut state, &others, false);
-        let entries = self.kept.proposals.intern(vec![Payload::Noop, Payload::Noop], &self.kept.renamings);
+        let entries = self.caches.proposals.intern(vec![Payload::Noop, Payload::Noop], &self.caches.renamings);
         // Message 0 of the step is the one to server 2; its answer is message 1.
-        self.begin_with(&mut state, Stimulus::Propose(entries), Some(Fault::Delay(1)));
+        self.apply_before_start(&mut state, Stimulus::Propose(entries), Some(Fault::Delay(1)));
         self.connect_all(&mut state, &others, true);
         self.connect_all(&mut state, &[NodeId(2)], false);
         state.late -= 1;
-        assert!(state.violation.is_none() && state.network.len() == 1, "the answer is late, and nothing is wrong");
+        assert!(state.violation.is_none() && state.network.len() == 1, "one answer is delayed, without a violation");
         self.initial = vec![state];
         self
     }
@@ -151,15 +151,15 @@ impl<E: Environment> World<E> {
     fn connect_all(&mut self, state: &mut State<E>, servers: &[NodeId], connected: bool) {
         for &server in servers {
             let action = if connected { Action::Heal(server) } else { Action::Cut(server) };
-            self.prelude.push(self.recount(state, &action));
+            self.prelude.push(self.event_json(state, &action));
             self.connect(state, server, connected);
         }
     }
 
     /// Lets a stimulus happen to server 1 before the initial state.
-    fn begin_with(&mut self, state: &mut State<E>, stimulus: Stimulus<E::Machine>, fault: Option<Fault>) {
+    fn apply_before_start(&mut self, state: &mut State<E>, stimulus: Stimulus<E::Machine>, fault: Option<Fault>) {
         let action = Action::Step { server: NodeId(1), stimulus, again: false, fault };
-        self.prelude.push(self.recount(state, &action));
+        self.prelude.push(self.event_json(state, &action));
         self.step(state, NodeId(1), stimulus, fault);
     }
 
@@ -179,15 +179,15 @@ impl<E: Environment> World<E> {
 
     fn connect(&self, state: &mut State<E>, server: NodeId, connected: bool) {
         let replica = Replica { cut: !connected, ..(*state.server(server)).clone() };
-        state.servers[usize::from(server.number()) - 1] = self.kept.replica(replica);
+        state.servers[usize::from(server.number()) - 1] = self.caches.replica(replica);
     }
 
     /// Restarts a server with a blank disk. Losing the disk is no violation by itself; the model
     /// shows the violations that follow from it.
-    fn forget_all(&self, state: &mut State<E>, server: NodeId) {
+    fn lose_disk(&self, state: &mut State<E>, server: NodeId) {
         let blank = Durable::blank(self.blank.clone(), self.founders.clone());
-        let (recovered, violation) = self.kept.recovered(state.server(server), blank);
-        assert!(violation.is_none(), "a blank disk is sound");
+        let (recovered, violation) = self.caches.recovered(state.server(server), blank);
+        assert!(violation.is_none(), "a server recovers from a blank disk");
         state.servers[usize::from(server.number()) - 1] = recovered;
     }
 
@@ -196,7 +196,7 @@ impl<E: Environment> World<E> {
     fn assert_named(&self, violation: Option<&Violation>) {
         if let Some(violation) = violation {
             let named = self.properties().iter().any(|property| property.name == violation.property);
-            assert!(named, "no property asks for {violation}");
+            assert!(named, "no property has the name of the violation {violation}");
         }
     }
 
@@ -207,13 +207,13 @@ impl<E: Environment> World<E> {
 
     /// Disables the memos from now on, to measure what they gain.
     pub fn forget_steps(&mut self) {
-        self.kept.forget();
+        self.caches.disable_memos();
     }
 
     /// The numbers of distinct parts: servers, messages, histories, environments.
     pub fn parts(&self) -> [usize; 4] {
-        let kept = &self.kept;
-        [kept.replicas.count(), kept.messages.count(), kept.ghosts.count(), kept.environments.count()]
+        let caches = &self.caches;
+        [caches.replicas.count(), caches.messages.count(), caches.ghosts.count(), caches.environments.count()]
     }
 
     /// The representative of all states that are renamings of this one.
@@ -260,9 +260,9 @@ impl<E: Environment> Model for World<E> {
                 self.step(&mut state, server, stimulus, fault);
             }
             Action::Move { chosen, fault } => {
-                let moved = self.kept.moved(state.environment, &chosen);
+                let moved = self.caches.moved(state.environment, &chosen);
                 state.environment = moved.0;
-                state.violation = self.kept.judged(state.environment, state.ghost).err();
+                state.violation = self.caches.check_environment(state.environment, state.ghost).err();
                 self.spend(&mut state, fault);
                 if let Some((server, stimulus)) = moved.1 {
                     self.step(&mut state, server, stimulus, fault);
@@ -277,16 +277,16 @@ impl<E: Environment> Model for World<E> {
                 let replica = state.server(server);
                 if self.bounds.forgets {
                     state.crashes -= 1;
-                    self.forget_all(&mut state, server);
+                    self.lose_disk(&mut state, server);
                     return Some(state);
                 }
-                let (recovered, violation) = self.kept.recovered(replica, replica.disk.clone());
+                let (recovered, violation) = self.caches.recovered(replica, replica.disk.clone());
                 if recovered == replica && violation.is_none() {
                     return None;
                 }
                 state.crashes -= 1;
                 state.violation = violation;
-                self.becomes(&mut state, server, recovered, &[]);
+                self.replace_server(&mut state, server, recovered, &[]);
                 self.discard_spent(&mut state);
             }
             Action::Snapshot(server) => {
@@ -294,7 +294,12 @@ impl<E: Environment> Model for World<E> {
                 let snapshot = replica.disk.snapshot_at(replica.node.commit());
                 let disk = Durable { snapshot, ..replica.disk.clone() };
                 state.snapshots -= 1;
-                self.becomes(&mut state, server, self.kept.replica(Replica { disk, ..(*replica).clone() }), &[]);
+                self.replace_server(
+                    &mut state,
+                    server,
+                    self.caches.replica(Replica { disk, ..(*replica).clone() }),
+                    &[],
+                );
             }
             Action::Lose(message) => {
                 let place = state.network.iter().position(|other| *other == message)?;
@@ -336,15 +341,15 @@ impl<E: Environment> Presentation for World<E> {
     }
 
     fn sentence(&self, last: &State<E>, action: &Action<E>) -> String {
-        self.tell(last, action)
+        self.describe(last, action)
     }
 
     fn event(&self, last: &State<E>, action: &Action<E>) -> serde_json::Value {
-        self.recount(last, action)
+        self.event_json(last, action)
     }
 
     fn setting(&self, initial: &State<E>) -> serde_json::Value {
-        self.begin(initial)
+        self.setting_json(initial)
     }
 
     fn diagram(&self, way: &Way<World<E>>) -> Option<Diagram> {

@@ -44,19 +44,19 @@ impl<E: Environment> World<E> {
         }
         let Delivery::AnyTime { most, .. } = self.bounds.delivery else { return true };
         let limit = if self.bounds.repeats == Repeats::Unlimited { most } else { self.bounds.appends };
-        let crowds = |message: &Ref<Message<E::Machine>>| {
+        let exceeds_limit = |message: &Ref<Message<E::Machine>>| {
             let class = class(&message.body);
             let alike = state.network.iter().filter(|other| {
                 (other.from, other.to) == (message.from, message.to) && self::class(&other.body) == class
             });
             class != Class::Vote && alike.count() > limit
         };
-        state.network.len() <= most && !state.network.iter().any(crowds)
+        state.network.len() <= most && !state.network.iter().any(exceeds_limit)
     }
 
     /// Whether the loss of a message can make a difference, because it makes room in the network.
     /// Otherwise a lost message is equivalent to one that is still in flight at the end.
-    pub(super) fn may_matter_lost(&self, state: &State<E>, message: Ref<Message<E::Machine>>) -> bool {
+    pub(super) fn loss_matters(&self, state: &State<E>, message: Ref<Message<E::Machine>>) -> bool {
         let Delivery::AnyTime { most, .. } = self.bounds.delivery else { return false };
         let crowded = state.network.len() + state.servers.len() > most + 1;
         crowded || (class(&message.body) != Class::Vote && self.bounds.appends > 1)
@@ -72,9 +72,9 @@ impl<E: Environment> World<E> {
         let servers = &state.servers;
         let spent = |message: &mut Ref<Message<E::Machine>>| {
             let replica = servers[usize::from(message.to.number()) - 1];
-            self.never_will(&message.body, message.term, &replica.node) && {
-                let stepped = self.kept.step(replica, Stimulus::Deliver(*message));
-                stepped.replica == replica && stepped.said.is_empty() && stepped.violation.is_none()
+            self.stays_without_effect(&message.body, message.term, &replica.node) && {
+                let stepped = self.caches.step(replica, Stimulus::Deliver(*message));
+                stepped.replica == replica && stepped.sent.is_empty() && stepped.violation.is_none()
             }
         };
         state.network.retain(|message| !spent(message));
@@ -82,7 +82,7 @@ impl<E: Environment> World<E> {
 
     /// Whether each link carries one request at a time, each request is answered once, and the
     /// leader counts no answers (as CheckQuorum does).
-    fn asks_once(&self) -> bool {
+    fn one_request_per_link(&self) -> bool {
         let Bounds { appends, repeats, elections, .. } = self.bounds;
         appends == 1 && repeats == Repeats::AtMost(0) && elections == Elections::AtWill
     }
@@ -90,7 +90,7 @@ impl<E: Environment> World<E> {
     /// Whether an answer that changes nothing now never will. An answer belongs to a term and to a
     /// role in it, and a server returns to neither: candidates count votes, leaders count
     /// acknowledgements, and a leader of the term has been its candidate before.
-    fn never_will(&self, body: &Body<E::Machine>, term: Term, node: &Node<E::Machine>) -> bool {
+    fn stays_without_effect(&self, body: &Body<E::Machine>, term: Term, node: &Node<E::Machine>) -> bool {
         match body {
             Body::RequestVoteReply { .. } => term <= node.term(),
             Body::AppendAccepted { .. } | Body::AppendRejected { .. } => {
@@ -102,7 +102,7 @@ impl<E: Environment> World<E> {
                             // With one request on each link at a time, no request is answered
                             // twice: an answer that does not fit the leader's progress for a
                             // follower was overtaken by a later one.
-                            Role::Leader(_) => self.asks_once(),
+                            Role::Leader(_) => self.one_request_per_link(),
                         }
             }
             // A PreVote reply counts for whichever pre-vote the server runs when the reply arrives.
@@ -124,7 +124,7 @@ enum Class {
     Append,
     Snapshot,
     Answer,
-    Call,
+    TimeoutNow,
 }
 
 fn is_answer<S: StateMachine>(body: &Body<S>) -> bool {
@@ -149,6 +149,6 @@ fn class<S: StateMachine>(body: &Body<S>) -> Class {
         Body::AppendEntries { .. } => Class::Append,
         Body::InstallSnapshot { .. } => Class::Snapshot,
         Body::AppendAccepted { .. } | Body::AppendRejected { .. } => Class::Answer,
-        Body::TimeoutNow => Class::Call,
+        Body::TimeoutNow => Class::TimeoutNow,
     }
 }

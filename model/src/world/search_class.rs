@@ -28,14 +28,14 @@ pub(super) fn outline<E: Environment>(state: &State<E>) -> (u64, u64) {
         let (node, log) = (&replica.node, replica.node.log());
         let place = (role(node.role()), rank(node.term()));
         let ahead = (node.clock().0 - slowest.0).min(AHEAD);
-        let news = news(node);
+        let uncommitted = uncommitted(node);
         let conflicts = nodes().filter(|other| conflict(log, other.log())).count();
         let shorter = nodes().filter(|other| other.log().last().index < log.last().index).count();
-        classes.push((place, ahead.min(AHEAD - 1), news, conflicts, shorter));
+        classes.push((place, ahead.min(AHEAD - 1), uncommitted, conflicts, shorter));
         let mut lineage: Vec<Term> = log.entries().iter().map(|entry| entry.term).collect();
         lineage.dedup();
         let ahead_of_log = (node.clock().0 - log.last_stamp().0).min(AHEAD);
-        outlines.push((place, ahead, news, lineage, ahead_of_log, replica.cut));
+        outlines.push((place, ahead, uncommitted, lineage, ahead_of_log, replica.cut));
     }
     classes.sort_unstable();
     outlines.sort_unstable();
@@ -54,7 +54,7 @@ fn role(role: &Role) -> u8 {
 
 /// The kind of entries in the log that the server does not know to be committed: 2 if there is a
 /// client's command, 1 if there are only others, 0 if there are none.
-fn news<S: StateMachine>(node: &Node<S>) -> u8 {
+fn uncommitted<S: StateMachine>(node: &Node<S>) -> u8 {
     let open = node.log().entries().iter().filter(|entry| entry.index > node.commit());
     open.map(|entry| if matches!(entry.payload, Payload::Command(_)) { 2 } else { 1 }).max().unwrap_or(0)
 }

@@ -54,7 +54,7 @@ impl<E: Environment> Drawing<'_, E> {
 
     fn begin(&mut self, state: &State<E>) {
         for replica in &state.servers {
-            if let Some((text, tone)) = standing(replica) {
+            if let Some((text, tone)) = role_note(replica) {
                 self.diagram.note(self.here(replica.node.id()), text, tone);
             }
         }
@@ -120,7 +120,7 @@ impl<E: Environment> Drawing<'_, E> {
     }
 
     fn arrow(&mut self, message: Ref<Message<E::Machine>>, from: Place, to: Place, fate: Fate) {
-        let detail = super::show::on_its_way::<E>(&message);
+        let detail = super::show::in_flight::<E>(&message);
         self.diagram.detailed_arrow(from, to, notation::label(&message), detail, fate);
     }
 
@@ -131,12 +131,12 @@ impl<E: Environment> Drawing<'_, E> {
         if turn.crash.is_some() {
             self.diagram.note(here, if turn.stays_away() { "✕ crash, stays away" } else { "✕ crash" }, Tone::Bad);
         } else {
-            if standing(before) != standing(after)
-                && let Some((text, tone)) = standing(after)
+            if role_note(before) != role_note(after)
+                && let Some((text, tone)) = role_note(after)
             {
                 self.diagram.note(here, text, tone);
             } else if before.node.is_leader() && !after.node.is_leader() {
-                self.diagram.note(here, format!("leads no more, t{}", after.node.term()), Tone::Plain);
+                self.diagram.note(here, format!("steps down, t{}", after.node.term()), Tone::Plain);
             }
             if after.node.commit() > before.node.commit() {
                 self.diagram.note(here, format!("commit {}", after.node.commit()), Tone::Good);
@@ -184,7 +184,7 @@ impl<E: Environment> Drawing<'_, E> {
 }
 
 /// The note for a server that is a candidate or a leader.
-fn standing<S: palisade_spec::raft::StateMachine>(replica: &Replica<S>) -> Option<(String, Tone)> {
+fn role_note<S: palisade_spec::raft::StateMachine>(replica: &Replica<S>) -> Option<(String, Tone)> {
     let term = replica.node.term();
     match replica.node.role() {
         Role::Follower { .. } | Role::PreCandidate { .. } => None,

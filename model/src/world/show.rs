@@ -49,7 +49,7 @@ pub(super) fn table<E: Environment>(state: &State<E>) -> StateTable {
         table.fields(format!("server {}", replica.node.id()), server(replica));
         table.aside("  sends", followers(&replica.node));
     }
-    table.items("network", state.network.iter().map(|message| on_its_way::<E>(message)));
+    table.items("network", state.network.iter().map(|message| in_flight::<E>(message)));
     state.environment.table(&mut table);
     let ghost = &*state.ghost;
     let led = ghost.leaders.iter().map(|(term, leader)| format!("{term} by {leader}")).collect::<Vec<_>>();
@@ -70,7 +70,7 @@ pub(super) fn table<E: Environment>(state: &State<E>) -> StateTable {
     table
 }
 
-pub(super) fn on_its_way<E: Environment>(message: &Message<E::Machine>) -> String {
+pub(super) fn in_flight<E: Environment>(message: &Message<E::Machine>) -> String {
     format!("{} → {} {}", message.from, message.to, notation::message::<E::Machine>(message))
 }
 
@@ -109,8 +109,8 @@ fn role<S: Notation>(node: &Node<S>) -> String {
     match node.role() {
         Role::Follower { leader: None } => "follower".to_string(),
         Role::Follower { leader: Some(leader) } => format!("follower of {leader}"),
-        Role::PreCandidate { grants } => asks("pre-candidate", grants, node.id()),
-        Role::Candidate { votes } => asks("candidate", votes, node.id()),
+        Role::PreCandidate { grants } => candidate("pre-candidate", grants, node.id()),
+        Role::Candidate { votes } => candidate("candidate", votes, node.id()),
         Role::Leader(leadership) => leader(leadership),
     }
 }
@@ -119,21 +119,21 @@ fn role<S: Notation>(node: &Node<S>) -> String {
 fn leader(leadership: &Leadership) -> String {
     let ids = |reads: &[ReadId]| reads.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let reads = &leadership.reads;
-    let mut told = "LEADER".to_string();
+    let mut text = "LEADER".to_string();
     if let Some(successor) = leadership.successor {
-        told.push_str(&format!(", hands over to {successor}"));
+        text.push_str(&format!(", transfers to {successor}"));
     }
     if !reads.asked.is_empty() {
-        told.push_str(&format!(", round {} for read {}", reads.round, ids(&reads.asked)));
+        text.push_str(&format!(", round {} for read {}", reads.round, ids(&reads.asked)));
     }
     if !reads.next.is_empty() {
-        told.push_str(&format!(", then read {}", ids(&reads.next)));
+        text.push_str(&format!(", then read {}", ids(&reads.next)));
     }
-    told
+    text
 }
 
 /// A candidate's role, and the votes it has beside its own.
-fn asks(what: &str, votes: &BTreeSet<NodeId>, own: NodeId) -> String {
+fn candidate(what: &str, votes: &BTreeSet<NodeId>, own: NodeId) -> String {
     let others: Vec<String> = votes.iter().filter(|id| **id != own).map(ToString::to_string).collect();
     if others.is_empty() { what.to_string() } else { format!("{what} with {}", others.join(", ")) }
 }
