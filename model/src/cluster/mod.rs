@@ -30,7 +30,7 @@ use stateright::Property;
 pub use self::client::{Client, KeepAlive, Place, Request};
 pub use self::resource::Resource;
 use crate::locks::{execute, judge};
-use crate::world::{Answer, Applied, Asked, Environment, Ghost, Ref, Replica, World};
+use crate::world::{Answer, Applied, Asked, Environment, History, Ref, Replica, World};
 
 /// The limits of the environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -265,19 +265,19 @@ impl Environment for Surroundings {
         (node.is_leader() && self.looked[&node.id()] < self.now).then(|| Move::Look(node.id()))
     }
 
-    fn committed(ghost: &Ghost<LockTable>, index: Index) -> Check {
+    fn committed(history: &History<LockTable>, index: Index) -> Check {
         let place = usize::try_from(index.0).expect("a log index fits in usize");
-        let (before, after) = (&ghost.machines[place - 1], &ghost.machines[place]);
-        let entry = &ghost.committed[&index];
-        let earlier = ghost.machines[..place].iter().flat_map(|table| table.locks().values());
+        let (before, after) = (&history.machines[place - 1], &history.machines[place]);
+        let entry = &history.committed[&index];
+        let earlier = history.machines[..place].iter().flat_map(|table| table.locks().values());
         let mut greatest = earlier.map(|lock| lock.holder.token).max().unwrap_or_default();
         let mut table = before.clone();
         let outcome = execute(&mut table, entry.stamp, &entry.payload);
         judge(before, entry.stamp, &entry.payload, &outcome, after, &mut greatest)
     }
 
-    fn judge(&self, ghost: &Ghost<LockTable>) -> Check {
-        let table = ghost.machines.last().expect("the history has an initial state");
+    fn judge(&self, history: &History<LockTable>) -> Check {
+        let table = history.machines.last().expect("the history has an initial state");
         for (number, client) in self.clients.iter().enumerate() {
             let holder = table.lock(&client.key).map(|lock| (lock.holder.session, lock.holder.token));
             let own = client.token.map(|token| (client.session, token));
@@ -286,6 +286,6 @@ impl Environment for Surroundings {
                 return Err(Violation { property: "leases are honoured", detail });
             }
         }
-        self.resources.iter().try_for_each(|resource| resource.writes_in_order(ghost))
+        self.resources.iter().try_for_each(|resource| resource.writes_in_order(history))
     }
 }

@@ -5,7 +5,7 @@ use palisade_spec::raft::{Index, Stamp, Term};
 use stateright::Property;
 
 use super::{Around, Client, Surroundings};
-use crate::world::{Environment, Ghost, State, World, always};
+use crate::world::{Environment, History, State, World, always};
 
 type S = State<Surroundings>;
 
@@ -23,17 +23,17 @@ pub(super) fn properties(around: &Around) -> Vec<Property<World<Surroundings>>> 
             clients.iter().filter(|client| client.key == resources[0].key).all(|client| client.token.is_some())
         }),
         Property::sometimes("a session expired", |_, state: &S| {
-            let last = state.ghost.machines.last();
+            let last = state.history.machines.last();
             last.is_some_and(|table| (table.sessions().len() as u64) < state.environment.around.sessions)
         }),
         Property::sometimes("a client waits in the queue", |_, state: &S| {
-            let table = state.ghost.machines.last();
+            let table = state.history.machines.last();
             table.is_some_and(|table| table.locks().values().any(|lock| !lock.queue.is_empty()))
         }),
         Property::sometimes("a lease outlives a leader", |_, state: &S| {
             let surroundings = &*state.environment;
-            let last = state.ghost.leaders.keys().next_back().copied();
-            let outlives = |client: &Client| surroundings.relies(client) && granted_in(&state.ghost, client) < last;
+            let last = state.history.leaders.keys().next_back().copied();
+            let outlives = |client: &Client| surroundings.relies(client) && granted_in(&state.history, client) < last;
             surroundings.clients.iter().any(outlives)
         }),
         Property::sometimes("both clients wrote, one after the other", |_, state: &S| {
@@ -79,9 +79,9 @@ fn clocks() -> [Property<World<Surroundings>>; 2] {
 }
 
 /// The term in which a client's grant was committed.
-fn granted_in(ghost: &Ghost<LockTable>, client: &Client) -> Option<Term> {
+fn granted_in(history: &History<LockTable>, client: &Client) -> Option<Term> {
     let token = client.token?;
     let holds = |table: &LockTable| table.lock(&client.key).is_some_and(|lock| lock.holder.token == token);
-    let place = ghost.machines.iter().position(holds)?;
-    ghost.committed_in.get(&Index(place as u64)).copied()
+    let place = history.machines.iter().position(holds)?;
+    history.committed_in.get(&Index(place as u64)).copied()
 }

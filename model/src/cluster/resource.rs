@@ -4,7 +4,7 @@ use palisade_spec::invariants::{Check, Violation};
 use palisade_spec::lock::{Key, LockTable, SessionId, Token};
 use serde::Serialize;
 
-use crate::world::Ghost;
+use crate::world::History;
 
 /// A resource that a lock protects. It rejects a write whose token is lower than the highest one
 /// that it has seen.
@@ -38,10 +38,10 @@ impl Resource {
     }
 
     /// Checks that the accepted writes are in the order of the grants.
-    pub(super) fn writes_in_order(&self, ghost: &Ghost<LockTable>) -> Check {
+    pub(super) fn writes_in_order(&self, history: &History<LockTable>) -> Check {
         let granted = |writer: &SessionId| {
             let holds = |table: &LockTable| table.lock(&self.key).is_some_and(|lock| lock.holder.session == *writer);
-            ghost.machines.iter().position(holds)
+            history.machines.iter().position(holds)
         };
         if self.accepted.iter().map(granted).is_sorted() {
             return Ok(());

@@ -119,7 +119,7 @@ impl DescribeMove for Move {
         }
     }
 
-    fn doer(&self) -> Option<usize> {
+    fn participant(&self) -> Option<usize> {
         match self {
             Move::Tick | Move::Look(_) => None,
             Move::Arrive(number, ..) | Move::Write(number) => Some(*number),

@@ -20,7 +20,7 @@ use crate::membership::{self, Operators};
 use crate::raft::{consensus, transfer_pairs};
 use crate::reads::Readers;
 use crate::reads::properties::answers_to_reads;
-use crate::world::{Answer, Applied, Asked, Environment, Ghost, Ref, Replica, State, World};
+use crate::world::{Answer, Applied, Asked, Environment, History, Ref, Replica, State, World};
 
 /// The environments of all layers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -69,7 +69,7 @@ impl Environment for AllLayers {
                 state.environment.clients.clients.iter().any(|client| client.token.is_some())
             }),
             Property::sometimes("a change is committed", |_, state: &S| {
-                state.ghost.committed.values().any(|entry| matches!(entry.payload, Payload::Members(_)))
+                state.history.committed.values().any(|entry| matches!(entry.payload, Payload::Members(_)))
             }),
             Property::sometimes("a read is answered", |_, state: &S| state.environment.readers.open.contains(&None)),
         ]);
@@ -128,12 +128,12 @@ impl Environment for AllLayers {
         self.clients.stepped(node);
     }
 
-    fn committed(ghost: &Ghost<LockTable>, index: Index) -> Check {
-        Surroundings::committed(ghost, index)
+    fn committed(history: &History<LockTable>, index: Index) -> Check {
+        Surroundings::committed(history, index)
     }
 
-    fn judge(&self, ghost: &Ghost<LockTable>) -> Check {
-        self.clients.judge(ghost)
+    fn judge(&self, history: &History<LockTable>) -> Check {
+        self.clients.judge(history)
     }
 
     fn outline(&self) -> u64 {

@@ -52,11 +52,11 @@ impl DescribeMove for Move {
         }
     }
 
-    fn doer(&self) -> Option<usize> {
+    fn participant(&self) -> Option<usize> {
         // The lifelines of operators and readers follow those of the clients and resources, whose
         // number varies, so their index is unknown here.
         match self {
-            Move::Client(chosen) => chosen.doer(),
+            Move::Client(chosen) => chosen.participant(),
             Move::Change(_) | Move::Transfer(..) | Move::Read(_) => None,
         }
     }

@@ -27,7 +27,7 @@ pub(super) fn properties(world: &World<Operators>) -> Vec<Property<World<Operato
         }),
         Property::sometimes("a change stands in a log where another entry is committed", |_, state: &S| {
             let lost = |change: Position| {
-                state.ghost.committed.get(&change.index).is_some_and(|entry| entry.term != change.term)
+                state.history.committed.get(&change.index).is_some_and(|entry| entry.term != change.term)
             };
             changes(state).into_iter().any(|(_, change)| lost(change))
         }),
@@ -46,7 +46,7 @@ pub(super) fn properties(world: &World<Operators>) -> Vec<Property<World<Operato
         }),
         Property::sometimes("a leader removed itself, and leads no more", |_, state: &S| {
             committed_changes(state).any(|(entry, members)| {
-                let leader = state.ghost.leaders[&entry.term];
+                let leader = state.history.leaders[&entry.term];
                 members.was_removed(leader) && !state.server(leader).node.is_leader()
             })
         }),
@@ -54,7 +54,7 @@ pub(super) fn properties(world: &World<Operators>) -> Vec<Property<World<Operato
     if world.surroundings().most > 0 {
         all.push(Property::sometimes("a proposal is committed after a change", |_, state: &S| {
             let first = committed_changes(state).next().map(|(entry, _)| entry.index);
-            let mut entries = state.ghost.committed.values();
+            let mut entries = state.history.committed.values();
             first.is_some_and(|first| {
                 entries.any(|entry| entry.index > first && matches!(entry.payload, Payload::Command(_)))
             })
@@ -141,7 +141,7 @@ fn changes(state: &S) -> Vec<(NodeId, Position)> {
 }
 
 fn committed_changes(state: &S) -> impl Iterator<Item = (&Entry<u8>, &Members)> {
-    state.ghost.committed.values().filter_map(|entry| match &entry.payload {
+    state.history.committed.values().filter_map(|entry| match &entry.payload {
         Payload::Members(members) => Some((entry, &**members)),
         Payload::Noop | Payload::Command(_) => None,
     })

@@ -61,7 +61,7 @@ impl DescribeMove for Move {
         }
     }
 
-    fn doer(&self) -> Option<usize> {
+    fn participant(&self) -> Option<usize> {
         Some(0)
     }
 

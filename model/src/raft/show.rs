@@ -58,7 +58,7 @@ impl DescribeMove for Move {
         }
     }
 
-    fn doer(&self) -> Option<usize> {
+    fn participant(&self) -> Option<usize> {
         match self {
             Move::Propose(_) => Some(0),
             Move::Tick(_) | Move::Transfer(..) => None,

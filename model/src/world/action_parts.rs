@@ -59,7 +59,7 @@ impl<E: Environment> World<E> {
             Action::Move { chosen, fault } => {
                 let moved = self.caches.moved(last.environment, chosen);
                 state.environment = moved.0;
-                state.violation = self.caches.check_environment(state.environment, state.ghost).err();
+                state.violation = self.caches.check_environment(state.environment, state.history).err();
                 let Some(asked) = moved.1 else { return Vec::new() };
                 (asked, *fault)
             }

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::digest::{Renaming, mix};
 use super::driver::{Answer, Driver};
 use super::environment::{Asked, Environment};
-use super::ghost::Ghost;
+use super::history::History;
 use super::intern::{Interner, Ref};
 use super::memo::Memo;
 use super::replica::{Replica, Stimulus};
@@ -26,7 +26,7 @@ pub(super) struct Caches<E: Environment> {
     pub(super) messages: Interner<Message<E::Machine>>,
     pub(super) proposals: Interner<Vec<Payload<CommandOf<E>>>>,
     pub(super) changes: Interner<Change>,
-    pub(super) ghosts: Interner<Ghost<E::Machine>>,
+    pub(super) histories: Interner<History<E::Machine>>,
     pub(super) environments: Interner<E>,
     memos: Memos<E>,
 }
@@ -38,7 +38,7 @@ struct Memos<E: Environment> {
     /// crash, because each crash adds servers to the interner.
     crashes: Memo<Vec<Crashed<E>>>,
     /// The effects of steps on history and environment, and the results of the environment's moves.
-    histories: Memo<Result<Ref<Ghost<E::Machine>>, &'static Violation>>,
+    histories: Memo<Result<Ref<History<E::Machine>>, &'static Violation>>,
     observations: Memo<Result<Ref<E>, &'static Violation>>,
     moves: Memo<Moved<E>>,
     /// The results of checks of two parts.
@@ -97,7 +97,7 @@ impl<E: Environment> Caches<E> {
             messages: Interner::default(),
             proposals: Interner::default(),
             changes: Interner::default(),
-            ghosts: Interner::default(),
+            histories: Interner::default(),
             environments: Interner::default(),
             memos: Memos::new(MEMO),
         }
@@ -115,23 +115,23 @@ impl<E: Environment> Caches<E> {
     /// The history after a step in which a server was elected or applied entries.
     pub(super) fn history_after(
         &self,
-        ghost: Ref<Ghost<E::Machine>>,
+        history: Ref<History<E::Machine>>,
         old: Ref<Replica<E::Machine>>,
         new: Ref<Replica<E::Machine>>,
         elected: bool,
-    ) -> Result<Ref<Ghost<E::Machine>>, &'static Violation> {
-        *self.memos.histories.get([ghost.key(), old.key(), new.key(), u64::from(elected)], || {
-            let mut history = (*ghost).clone();
+    ) -> Result<Ref<History<E::Machine>>, &'static Violation> {
+        *self.memos.histories.get([history.key(), old.key(), new.key(), u64::from(elected)], || {
+            let mut changed = (*history).clone();
             if elected {
-                history.elected(&new.node).map_err(leak)?;
+                changed.elected(&new.node).map_err(leak)?;
             }
             if new.node.commit() > old.node.commit() {
-                history.applied(&new.node).map_err(leak)?;
-                let known = ghost.committed.len() as u64;
-                let committed = known + 1..=history.committed.len() as u64;
-                committed.map(Index).try_for_each(|index| E::committed(&history, index)).map_err(leak)?;
+                changed.applied(&new.node).map_err(leak)?;
+                let known = history.committed.len() as u64;
+                let committed = known + 1..=changed.committed.len() as u64;
+                committed.map(Index).try_for_each(|index| E::committed(&changed, index)).map_err(leak)?;
             }
-            Ok(self.ghost(history))
+            Ok(self.history(changed))
         })
     }
 
@@ -165,9 +165,9 @@ impl<E: Environment> Caches<E> {
     pub(super) fn check_environment(
         &self,
         environment: Ref<E>,
-        ghost: Ref<Ghost<E::Machine>>,
+        history: Ref<History<E::Machine>>,
     ) -> Result<(), &'static Violation> {
-        self.check([environment.key(), ghost.key()], || environment.judge(&ghost))
+        self.check([environment.key(), history.key()], || environment.judge(&history))
     }
 
     /// The memoised result of a check of two parts. No two checks concern the same two types of
@@ -177,8 +177,8 @@ impl<E: Environment> Caches<E> {
         self.memos.judgements.get([a, b, 0, 0], || check().err().map(leak)).map_or(Ok(()), Err)
     }
 
-    pub(super) fn ghost(&self, ghost: Ghost<E::Machine>) -> Ref<Ghost<E::Machine>> {
-        self.ghosts.intern(ghost, &self.renamings)
+    pub(super) fn history(&self, history: History<E::Machine>) -> Ref<History<E::Machine>> {
+        self.histories.intern(history, &self.renamings)
     }
 
     pub(super) fn step(&self, replica: Ref<Replica<E::Machine>>, stimulus: Stimulus<E::Machine>) -> Arc<Stepped<E>> {

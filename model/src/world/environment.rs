@@ -9,7 +9,7 @@ use stateright::Property;
 
 use super::World;
 use super::driver::{Answer, Applied};
-use super::ghost::Ghost;
+use super::history::History;
 use super::intern::Ref;
 use super::notation::Notation;
 use super::replica::Replica;
@@ -69,7 +69,7 @@ pub trait Environment: Clone + Eq + Debug + DescribeEnvironment + Serialize + Se
     ///
     /// # Errors
     /// If the entry's effect breaks a property.
-    fn committed(_ghost: &Ghost<Self::Machine>, _index: Index) -> Check {
+    fn committed(_history: &History<Self::Machine>, _index: Index) -> Check {
         Ok(())
     }
 
@@ -77,7 +77,7 @@ pub trait Environment: Clone + Eq + Debug + DescribeEnvironment + Serialize + Se
     ///
     /// # Errors
     /// If they contradict each other.
-    fn judge(&self, _ghost: &Ghost<Self::Machine>) -> Check {
+    fn judge(&self, _history: &History<Self::Machine>) -> Check {
         Ok(())
     }
 

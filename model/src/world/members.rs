@@ -22,7 +22,7 @@ impl<E: Environment> World<E> {
         new: Ref<Replica<E::Machine>>,
         elected: bool,
     ) -> Check {
-        let (node, committed) = (&new.node, &state.ghost.committed);
+        let (node, committed) = (&new.node, &state.history.committed);
         removed_leader_steps_down(node)?;
         if old.node.log() != node.log() {
             members_follow_the_log(node.log())?;

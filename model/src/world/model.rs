@@ -13,7 +13,7 @@ use super::caches::Caches;
 use super::digest::renamings;
 use super::driver::Driver;
 use super::environment::Environment;
-use super::ghost::Ghost;
+use super::history::History;
 use super::replica::{Replica, Stimulus};
 use super::search_class::outline;
 use super::sentences;
@@ -70,7 +70,7 @@ impl<E: Environment> World<E> {
         let state = State {
             servers: replicas.collect(),
             network: SmallVec::new(),
-            ghost: caches.ghost(Ghost::new(machine.clone())),
+            history: caches.history(History::new(machine.clone())),
             environment: caches.environments.intern(environment, &caches.renamings),
             crashes: bounds.crashes,
             snapshots: bounds.snapshots,
@@ -213,12 +213,12 @@ impl<E: Environment> World<E> {
     /// The numbers of distinct parts: servers, messages, histories, environments.
     pub fn parts(&self) -> [usize; 4] {
         let caches = &self.caches;
-        [caches.replicas.count(), caches.messages.count(), caches.ghosts.count(), caches.environments.count()]
+        [caches.replicas.count(), caches.messages.count(), caches.histories.count(), caches.environments.count()]
     }
 
     /// The representative of all states that are renamings of this one.
     pub fn representative(state: &State<E>) -> State<E> {
-        let least = (0..state.ghost.renamings()).map(|renaming| state.digest(renaming)).min();
+        let least = (0..state.history.renamings()).map(|renaming| state.digest(renaming)).min();
         State { canonical: least, ..state.clone() }
     }
 }
@@ -262,7 +262,7 @@ impl<E: Environment> Model for World<E> {
             Action::Move { chosen, fault } => {
                 let moved = self.caches.moved(state.environment, &chosen);
                 state.environment = moved.0;
-                state.violation = self.caches.check_environment(state.environment, state.ghost).err();
+                state.violation = self.caches.check_environment(state.environment, state.history).err();
                 self.spend(&mut state, fault);
                 if let Some((server, stimulus)) = moved.1 {
                     self.step(&mut state, server, stimulus, fault);

@@ -76,13 +76,13 @@ impl<E: Environment> Drawing<'_, E> {
             Action::Cut(server) => self.diagram.note(self.here(*server), "cut off", Tone::Bad),
             Action::Snapshot(server) => self.diagram.note(self.here(*server), "snapshot", Tone::Plain),
             Action::Heal(server) => self.diagram.note(self.here(*server), "connected", Tone::Plain),
-            Action::Move { chosen, .. } => match (chosen.doer(), turns.first()) {
-                (Some(doer), Some(turn)) => {
-                    let from = (self.servers + doer, self.row);
+            Action::Move { chosen, .. } => match (chosen.participant(), turns.first()) {
+                (Some(participant), Some(turn)) => {
+                    let from = (self.servers + participant, self.row);
                     self.diagram.arrow(from, self.here(turn.server), chosen.label(), Fate::Arrives);
                 }
-                (Some(doer), None) => {
-                    self.diagram.note((self.servers + doer, self.row), chosen.label(), Tone::Plain);
+                (Some(participant), None) => {
+                    self.diagram.note((self.servers + participant, self.row), chosen.label(), Tone::Plain);
                 }
                 (None, Some(turn)) => self.diagram.note(self.here(turn.server), chosen.label(), Tone::Plain),
                 (None, None) => self.diagram.line(self.row, chosen.label(), Tone::Plain),
@@ -101,8 +101,8 @@ impl<E: Environment> Drawing<'_, E> {
             self.turn(turn);
         }
         self.discard(action, &turns, next);
-        for (doer, text, tone) in next.environment.notes(&last.environment) {
-            self.diagram.note((self.servers + doer, self.row), text, tone);
+        for (participant, text, tone) in next.environment.notes(&last.environment) {
+            self.diagram.note((self.servers + participant, self.row), text, tone);
         }
         if let Some(violation) = next.violation {
             self.row = self.diagram.row("");

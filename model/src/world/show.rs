@@ -34,7 +34,7 @@ pub trait DescribeMove {
 
     /// The participant that makes the move: its lifeline, counted from 0; `None` if the move
     /// concerns all.
-    fn doer(&self) -> Option<usize>;
+    fn participant(&self) -> Option<usize>;
 
     /// A short label for an arrow or a note.
     fn label(&self) -> String {
@@ -51,9 +51,9 @@ pub(super) fn table<E: Environment>(state: &State<E>) -> StateTable {
     }
     table.items("network", state.network.iter().map(|message| in_flight::<E>(message)));
     state.environment.table(&mut table);
-    let ghost = &*state.ghost;
-    let led = ghost.leaders.iter().map(|(term, leader)| format!("{term} by {leader}")).collect::<Vec<_>>();
-    let committed = notation::entries::<E::Machine>(ghost.committed.values());
+    let history = &*state.history;
+    let led = history.leaders.iter().map(|(term, leader)| format!("{term} by {leader}")).collect::<Vec<_>>();
+    let committed = notation::entries::<E::Machine>(history.committed.values());
     table.fields("history", [("led", led.join(", ")), ("committed", committed)]);
     let left = [
         ("crashes", state.crashes),

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::digest::{digest, mix};
 use super::environment::Environment;
-use super::ghost::Ghost;
+use super::history::History;
 use super::intern::Ref;
 use super::replica::Replica;
 use super::show::table;
@@ -27,7 +27,7 @@ pub struct State<E: Environment> {
     /// The messages in flight.
     pub network: Network<E::Machine>,
     /// The history so far.
-    pub ghost: Ref<Ghost<E::Machine>>,
+    pub history: Ref<History<E::Machine>>,
     /// The environment.
     pub environment: Ref<E>,
     /// The crashes left.
@@ -60,7 +60,7 @@ impl<E: Environment> PartialEq for State<E> {
     fn eq(&self, other: &State<E>) -> bool {
         self.servers == other.servers
             && self.network == other.network
-            && self.ghost == other.ghost
+            && self.history == other.history
             && self.environment == other.environment
             && self.budgets() == other.budgets()
             && self.violation == other.violation
@@ -92,7 +92,7 @@ impl<E: Environment> State<E> {
         let servers = self.servers.iter().map(|replica| replica.digest(renaming));
         let network = self.network.iter().map(|message| message.digest(renaming));
         let parts = servers.chain(network).fold(0, u64::wrapping_add);
-        let rest = self.ghost.digest(renaming).wrapping_add(self.environment.digest(renaming));
+        let rest = self.history.digest(renaming).wrapping_add(self.environment.digest(renaming));
         parts
             .wrapping_add(rest)
             .wrapping_add(mix(self.budgets(), self.violation.map_or(0, |violation| digest(violation.property, &[]))))

@@ -178,21 +178,21 @@ impl<E: Environment> World<E> {
                 self.caches.check([new.key(), other.key()], logs)?;
             }
         }
-        let before = (state.environment, state.ghost);
+        let before = (state.environment, state.history);
         let elected = new.node.is_leader() && !(old.node.is_leader() && old.node.term() == new.node.term());
         // A node that installs a snapshot also applies it.
         if elected || new.node.commit() > old.node.commit() {
-            state.ghost = self.caches.history_after(state.ghost, old, new, elected)?;
-            if state.ghost.committed.len() > before.1.committed.len() {
+            state.history = self.caches.history_after(state.history, old, new, elected)?;
+            if state.history.committed.len() > before.1.committed.len() {
                 for replica in &state.servers {
                     self.caches
-                        .check([state.ghost.key(), replica.key()], || state.ghost.completeness(&replica.node))?;
+                        .check([state.history.key(), replica.key()], || state.history.completeness(&replica.node))?;
                 }
             }
         }
         let begins = |replica: &Replica<E::Machine>| (replica.node.log().base(), replica.disk.snapshot.last);
         if begins(&old) != begins(&new) {
-            snapshots_match_log(&new, &state.ghost.committed).map_err(leak)?;
+            snapshots_match_log(&new, &state.history.committed).map_err(leak)?;
         }
         // A leader that commits its own removal is no leader any more at the end of the step.
         let leads = new.node.is_leader() || (old.node.is_leader() && old.node.term() == new.node.term());
@@ -206,9 +206,9 @@ impl<E: Environment> World<E> {
         if E::watches(&old.node, &new.node, answers) {
             state.environment = self.caches.environment_after(state.environment, old, new, answers)?;
         }
-        if (state.environment, state.ghost) == before {
+        if (state.environment, state.history) == before {
             return Ok(());
         }
-        self.caches.check_environment(state.environment, state.ghost)
+        self.caches.check_environment(state.environment, state.history)
     }
 }

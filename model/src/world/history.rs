@@ -14,7 +14,7 @@ use serde::Serialize;
 /// The history of a cluster.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 #[serde(bound(serialize = "S: Serialize, S::Command: Serialize"))]
-pub struct Ghost<S: StateMachine> {
+pub struct History<S: StateMachine> {
     /// The leader of each term.
     pub leaders: Leaders,
     /// Every entry that a leader considered committed.
@@ -25,10 +25,10 @@ pub struct Ghost<S: StateMachine> {
     pub machines: Vec<S>,
 }
 
-impl<S: StateMachine> Ghost<S> {
+impl<S: StateMachine> History<S> {
     /// Creates an empty history.
-    pub fn new(machine: S) -> Ghost<S> {
-        Ghost {
+    pub fn new(machine: S) -> History<S> {
+        History {
             leaders: Leaders::new(),
             committed: Committed::new(),
             committed_in: BTreeMap::new(),
