@@ -35,13 +35,13 @@ pub struct Client {
 pub struct KeepAlive {
     /// When the keepalive was sent, in ticks.
     pub sent: u64,
-    /// The keepalive's place.
-    pub place: Place,
+    /// Where the keepalive is.
+    pub place: RequestLocation,
 }
 
-/// The place of a request.
+/// The location of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Place {
+pub enum RequestLocation {
     /// The request is arriving at this server.
     Arriving(NodeId),
     /// The request is this entry of the log.
@@ -85,7 +85,9 @@ impl Client {
     pub(crate) fn ask(&mut self, request: Request, server: NodeId, now: u64, last: Sequence) -> Command {
         match request {
             Request::Acquire if self.arrivals[0] == 0 => self.asked = now,
-            Request::KeepAlive => self.keepalives.push(KeepAlive { sent: now, place: Place::Arriving(server) }),
+            Request::KeepAlive => {
+                self.keepalives.push(KeepAlive { sent: now, place: RequestLocation::Arriving(server) })
+            }
             Request::Acquire | Request::Release => {}
         }
         self.arrivals[request as usize] += 1;
@@ -110,9 +112,9 @@ impl Client {
             sessions.contains(&self.session)
         };
         let is_taken = node.is_leader() && node.log().get(last.index).is_some_and(keeps_alive);
-        let here = Place::Arriving(node.id());
+        let here = RequestLocation::Arriving(node.id());
         if is_taken && let Some(keepalive) = self.keepalives.iter_mut().find(|keepalive| keepalive.place == here) {
-            keepalive.place = Place::Entry(last);
+            keepalive.place = RequestLocation::Entry(last);
         } else if !node.is_leader() {
             self.keepalives.retain(|keepalive| keepalive.place != here);
         }
@@ -136,7 +138,7 @@ impl Client {
         {
             (self.token, self.lease) = (Some(token), self.lease.max(self.asked));
         }
-        let answered = |keepalive: &KeepAlive| keepalive.place == Place::Entry(entry);
+        let answered = |keepalive: &KeepAlive| keepalive.place == RequestLocation::Entry(entry);
         if let Some(Reply::KeptAlive { missing }) = &outcome.reply
             && let Some(keepalive) = self.keepalives.iter().find(|keepalive| answered(keepalive))
             && !missing.contains(&own)
@@ -147,7 +149,7 @@ impl Client {
         // its index to another one: only one entry is committed at an index.
         let (lease, decided) = (self.lease, entry.index);
         self.keepalives.retain(|keepalive| {
-            let is_open = !matches!(keepalive.place, Place::Entry(place) if place.index <= decided);
+            let is_open = !matches!(keepalive.place, RequestLocation::Entry(place) if place.index <= decided);
             is_open && keepalive.sent > lease
         });
     }

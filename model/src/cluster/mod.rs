@@ -27,7 +27,7 @@ use palisade_spec::raft::{Index, Log, Node, NodeId, Payload, Position, Stamp, St
 use serde::Serialize;
 use stateright::Property;
 
-pub use self::client::{Client, KeepAlive, Place, Request};
+pub use self::client::{Client, KeepAlive, Request, RequestLocation};
 pub use self::resource::Resource;
 use crate::locks::{execute, judge};
 use crate::world::{Answer, Applied, Asked, Environment, History, Ref, Replica, World};

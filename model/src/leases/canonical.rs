@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 
 use super::protocol::uncommitted;
 use super::state::{Server, State, entries};
-use crate::cluster::{Client, Place};
+use crate::cluster::{Client, RequestLocation};
 use crate::world::digest::{digest, mix};
 
 const SEED: u64 = 0x243F_6A88_85A3_08D3;
@@ -54,8 +54,8 @@ impl State {
         });
         let keepalives = self.clients.iter().flat_map(Client::open_keepalives);
         let places = keepalives.filter_map(|keepalive| match keepalive.place {
-            Place::Entry(entry) => Some(entry.term),
-            Place::Arriving(_) => None,
+            RequestLocation::Entry(entry) => Some(entry.term),
+            RequestLocation::Arriving(_) => None,
         });
         let mut terms: SmallVec<[Term; 8]> = SmallVec::new();
         for term in logs.chain(delayed).chain(places) {
@@ -116,8 +116,8 @@ impl State {
         let token = client.token.map_or(0, |token| token.0);
         client.open_keepalives().fold([arrivals, lease, token].into_iter().fold(SEED, mix), |digest, keepalive| {
             let place = match keepalive.place {
-                Place::Entry(entry) => rank(terms, entry.term) << 8 | entry.index.0,
-                Place::Arriving(_) => unreachable!("a request arrives within a step"),
+                RequestLocation::Entry(entry) => rank(terms, entry.term) << 8 | entry.index.0,
+                RequestLocation::Arriving(_) => unreachable!("a request arrives within a step"),
             };
             mix(digest, place << 16 | keepalive.sent)
         })
