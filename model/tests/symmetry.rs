@@ -72,7 +72,7 @@ fn prompt_membership(symmetry: bool) -> World<Operators> {
 type StateOf<E> = <World<E> as Model>::State;
 
 fn digests<E: Environment>(state: &StateOf<E>) -> Vec<u64> {
-    (0..state.ghost.renamings()).map(|renaming| state.digest(renaming)).collect()
+    (0..state.history.renamings()).map(|renaming| state.digest(renaming)).collect()
 }
 
 fn least<E: Environment>(state: &StateOf<E>) -> u64 {

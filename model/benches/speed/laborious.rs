@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use palisade_model::check::exhaust;
 use palisade_model::raft::{Proposals, Tape};
 use palisade_model::world::digest::{digest, renamings};
-use palisade_model::world::{Action, Answers, Bounds, Delivery, Ghost, Repeats, Replica, State, World};
+use palisade_model::world::{Action, Answers, Bounds, Delivery, History, Repeats, Replica, State, World};
 use palisade_spec::raft::Message;
 use stateright::{Checker, Model, Property};
 
@@ -51,7 +51,7 @@ struct Laboured {
     sent: Vec<u64>,
 }
 
-type Parts = (Vec<Replica<Tape>>, Vec<Message<Tape>>, Ghost<Tape>);
+type Parts = (Vec<Replica<Tape>>, Vec<Message<Tape>>, History<Tape>);
 
 impl PartialEq for Laboured {
     fn eq(&self, other: &Laboured) -> bool {
@@ -80,13 +80,13 @@ impl Laborious {
             for names in &renamings(self.world.bounds.servers, self.world.bounds.joiners) {
                 state.servers.iter().for_each(|replica| _ = black_box(digest(&**replica, names)));
                 state.network.iter().for_each(|message| _ = black_box(digest(&**message, names)));
-                black_box(digest(&*state.ghost, names));
+                black_box(digest(&*state.history, names));
             }
         }
         let own = (self.without == Without::Sharing).then(|| {
             let servers = state.servers.iter().map(|replica| (**replica).clone()).collect();
             let network = state.network.iter().map(|message| (**message).clone()).collect();
-            (servers, network, (*state.ghost).clone())
+            (servers, network, (*state.history).clone())
         });
         let mut sent = Vec::new();
         if self.without == Without::Order {

@@ -1,63 +1,66 @@
-//! A client: what it asks for, what it is told, and how long it relies on that.
+//! A client: its requests, the replies it receives, and how long it relies on its lease.
 
 use palisade_spec::lock::{Claim, Command, Event, Key, LockTable, Outcome, Reply, Sequence, SessionId, Token};
 use palisade_spec::raft::{Entry, Node, NodeId, Payload, Position};
 use serde::Serialize;
 
-/// A client that takes a lock once. Several may share a session, each for a lock of its own.
+/// A client that acquires a lock once. Several clients may share a session, each with a lock of its
+/// own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Client {
-    /// Its session.
+    /// The client's session.
     pub session: SessionId,
-    /// The lock that it takes.
+    /// The lock that the client acquires.
     pub key: Key,
-    /// The number of its acquire, and that of its release: the session numbers the requests of all its clients.
+    /// The sequence numbers of its acquire and its release. A session numbers the requests of all
+    /// its clients.
     pub numbers: [Option<Sequence>; 2],
-    /// How often each of its requests arrived at a server.
+    /// The number of times that each of its requests arrived at a server.
     pub arrivals: [u8; 3],
-    /// When it first asked for the lock.
+    /// When its acquire first arrived, in ticks.
     pub asked: u64,
-    /// The grant that it was told of.
+    /// The token of its grant, once the client knows it.
     pub token: Option<Token>,
-    /// The moment from which its lease counts.
+    /// The start of its lease, in ticks.
     pub lease: u64,
-    /// Its keepalives that may be answered yet, and would prolong its lease.
+    /// Its keepalives whose answer would still extend its lease.
     pub keepalives: Vec<KeepAlive>,
-    /// Whether it has written.
+    /// Whether the client has written to the resource.
     pub wrote: bool,
 }
 
-/// A keepalive under way. Its answer counts from the moment at which it was sent, and from no other's.
+/// A keepalive in flight. Its answer extends the lease from the moment at which this keepalive was
+/// sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct KeepAlive {
-    /// When it was sent.
+    /// When the keepalive was sent, in ticks.
     pub sent: u64,
-    /// Where it is.
-    pub place: Place,
+    /// Where the keepalive is.
+    pub place: RequestLocation,
 }
 
-/// Where a request is.
+/// The location of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Place {
-    /// It arrives at a server.
+pub enum RequestLocation {
+    /// The request is arriving at this server.
     Arriving(NodeId),
-    /// It is an entry of the log.
+    /// The request is this entry of the log.
     Entry(Position),
 }
 
-/// What a client can ask for.
+/// A client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// The lock.
+    /// Acquire the lock.
     Acquire = 0,
-    /// To give it back.
+    /// Release the lock.
     Release = 1,
-    /// A longer life.
+    /// Keep the session alive.
     KeepAlive = 2,
 }
 
 impl Client {
-    /// A client that has asked for nothing yet.
+    /// Creates a client that has sent no request.
     pub(crate) fn new(session: SessionId, key: Key) -> Client {
         Client {
             session,
@@ -72,16 +75,19 @@ impl Client {
         }
     }
 
-    /// The greatest number that it has given to a request.
+    /// The greatest sequence number among its requests.
     pub(crate) fn last_number(&self) -> Sequence {
         self.numbers.iter().flatten().copied().max().unwrap_or_default()
     }
 
-    /// A request arrives at a server at this moment: what it says. `last` is the greatest number that the session has given.
+    /// The command of a request that arrives at a server at time `now`. `last` is the greatest
+    /// sequence number of the session.
     pub(crate) fn ask(&mut self, request: Request, server: NodeId, now: u64, last: Sequence) -> Command {
         match request {
             Request::Acquire if self.arrivals[0] == 0 => self.asked = now,
-            Request::KeepAlive => self.keepalives.push(KeepAlive { sent: now, place: Place::Arriving(server) }),
+            Request::KeepAlive => {
+                self.keepalives.push(KeepAlive { sent: now, place: RequestLocation::Arriving(server) })
+            }
             Request::Acquire | Request::Release => {}
         }
         self.arrivals[request as usize] += 1;
@@ -90,32 +96,33 @@ impl Client {
         match request {
             Request::Acquire => Command::Acquire { session, sequence: number(), key, wait: true },
             Request::Release => {
-                let token = self.token.expect("who releases was granted the lock");
+                let token = self.token.expect("a client that releases has a token");
                 Command::Release { session, sequence: number(), key, claim: Claim::Held(token) }
             }
             Request::KeepAlive => Command::KeepAlive { sessions: vec![session] },
         }
     }
 
-    /// Sees what becomes of a keepalive that arrived at a server: it is the last entry of its log, or was not taken.
-    pub(crate) fn follow(&mut self, node: &Node<LockTable>) {
+    /// Observes a server after a keepalive arrived there: the keepalive is the last entry of the
+    /// server's log, or the server rejected it.
+    pub(crate) fn observe_keepalive(&mut self, node: &Node<LockTable>) {
         let last = node.log().last();
         let keeps_alive = |entry: &Entry<Command>| {
             let Payload::Command(Command::KeepAlive { sessions }) = &entry.payload else { return false };
             sessions.contains(&self.session)
         };
         let is_taken = node.is_leader() && node.log().get(last.index).is_some_and(keeps_alive);
-        let here = Place::Arriving(node.id());
+        let here = RequestLocation::Arriving(node.id());
         if is_taken && let Some(keepalive) = self.keepalives.iter_mut().find(|keepalive| keepalive.place == here) {
-            keepalive.place = Place::Entry(last);
+            keepalive.place = RequestLocation::Entry(last);
         } else if !node.is_leader() {
             self.keepalives.retain(|keepalive| keepalive.place != here);
         }
     }
 
-    /// Hears what an entry did, as far as it is about this client's session and lock. `asked_for` is the lock that the
-    /// entry asks for, if it asks for one.
-    pub(crate) fn hear(&mut self, entry: Position, asked_for: Option<&Key>, outcome: &Outcome) {
+    /// Observes the outcome of an entry, as far as it concerns this client's session and lock.
+    /// `asked_for` is the lock of the entry's acquire, if the entry is one.
+    pub(crate) fn observe_outcome(&mut self, entry: Position, asked_for: Option<&Key>, outcome: &Outcome) {
         let own = self.session;
         let reply = outcome.reply.iter().filter_map(|reply| match reply {
             Reply::Granted { session, token } => Some((*session, asked_for?, *token)),
@@ -131,28 +138,29 @@ impl Client {
         {
             (self.token, self.lease) = (Some(token), self.lease.max(self.asked));
         }
-        let answered = |keepalive: &KeepAlive| keepalive.place == Place::Entry(entry);
+        let answered = |keepalive: &KeepAlive| keepalive.place == RequestLocation::Entry(entry);
         if let Some(Reply::KeptAlive { missing }) = &outcome.reply
             && let Some(keepalive) = self.keepalives.iter().find(|keepalive| answered(keepalive))
             && !missing.contains(&own)
         {
             self.lease = self.lease.max(keepalive.sent);
         }
-        // What else is answered counts from later, or not at all: of two entries in one place only one is committed.
+        // Drops the keepalives that would no longer extend the lease, and those whose entry lost
+        // its index to another one: only one entry is committed at an index.
         let (lease, decided) = (self.lease, entry.index);
         self.keepalives.retain(|keepalive| {
-            let is_open = !matches!(keepalive.place, Place::Entry(place) if place.index <= decided);
+            let is_open = !matches!(keepalive.place, RequestLocation::Entry(place) if place.index <= decided);
             is_open && keepalive.sent > lease
         });
     }
 
-    /// Its keepalives under way that would prolong its lease.
+    /// The keepalives in flight that would extend the lease.
     pub(crate) fn open_keepalives(&self) -> impl Iterator<Item = &KeepAlive> {
         self.keepalives.iter().filter(|keepalive| keepalive.sent > self.lease)
     }
 
-    /// Whether it may still rely on its lease: it was told of a grant, has not given it back, and by its own count its
-    /// TTL has not passed.
+    /// Whether the client may still rely on its lease: it knows of its grant, has sent no release,
+    /// and at most the TTL has passed since its lease began.
     pub fn relies(&self, now: u64, ttl: u64) -> bool {
         self.token.is_some() && self.arrivals[Request::Release as usize] == 0 && now <= self.lease + ttl
     }

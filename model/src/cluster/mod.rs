@@ -1,14 +1,17 @@
-//! Everything together: the nodes, the lock table, clients that pause past their TTL, real time, and a resource.
+//! The whole system: nodes, the lock table, clients that pause past their TTL, real time, and a
+//! resource.
 //!
-//! Real time passes in ticks, for everybody alike. A leader looks at its clock before it does anything, as the server
-//! does, and may stand still for as long as the adversary likes. A client asks for the lock, may ask again at another
-//! server, is told, writes to the resource at any time after that, however late, unless it has given the lock back. It counts its
-//! lease from the moment at which it sent what was answered.
+//! Real time passes in ticks, at the same rate for all. A leader reads its clock before it does
+//! anything else, as the server does, and may pause for any time. A client requests the lock, may
+//! repeat the request at another server, receives the grant, and writes to the resource at any
+//! later time, unless it has sent its release. It counts its lease from the moment at which it sent
+//! the request that was answered.
 //!
-//! A request is sent at the moment at which it first arrives, and an answer is heard at once or not needed: a client
-//! that sent earlier, or heard later, relies on its lease for a part of the time only. It may act on it as late as ever.
-//! Whichever server first applies an entry answers for it, whether or not it leads: it could have led when it was asked,
-//! and step down before it answers.
+//! A request is sent when it first arrives, and an answer is received at once or never: a client
+//! that sends earlier or receives later relies on its lease for a shorter time, and a client may
+//! still act at any later time. The server that first applies an entry answers for it, whether or
+//! not it leads: it could have been the leader at the request, and have stepped down before the
+//! answer.
 
 mod client;
 pub(crate) mod properties;
@@ -24,79 +27,82 @@ use palisade_spec::raft::{Index, Log, Node, NodeId, Payload, Position, Stamp, St
 use serde::Serialize;
 use stateright::Property;
 
-pub use self::client::{Client, KeepAlive, Place, Request};
+pub use self::client::{Client, KeepAlive, Request, RequestLocation};
 pub use self::resource::Resource;
 use crate::locks::{execute, judge};
-use crate::world::{Answer, Applied, Asked, Environment, Ghost, Ref, Replica, World};
+use crate::world::{Answer, Applied, Asked, Environment, History, Ref, Replica, World};
 
-/// What is explored of the surroundings.
+/// The limits of the environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Around {
-    /// How many sessions there are.
+    /// The number of sessions.
     pub sessions: u64,
-    /// How many locks there are. The first session has a client for each, the others for the first only.
+    /// The number of locks. The first session has a client for each lock, the others for the first
+    /// lock only.
     pub keys: usize,
-    /// How many ticks pass.
+    /// The number of ticks that pass.
     pub ticks: u64,
     /// The first session's time-to-live, in ticks.
     pub ttl: u64,
-    /// How much longer that of each further session is.
+    /// How much longer the TTL of each further session is than that of the one before, in ticks.
     pub longer: u64,
-    /// How often a request may reach a server: more than once is a retry, or a late duplicate.
+    /// The maximum number of arrivals of a request. More than one stands for retries and late
+    /// duplicates.
     pub arrivals: u8,
-    /// How many keepalives a client sends.
+    /// The maximum number of a client's keepalives.
     pub keepalives: u8,
-    /// How long a log may become.
+    /// The maximum length of a log, in entries.
     pub log: u64,
-    /// Whether it is remembered when each entry was stamped: then no server's clock may have moved on
-    /// from an entry's stamp by more than the entry's age. States that differ in nothing else are
-    /// different ones then. An entry whose leader crashed while it was sent, before the leader wrote it,
-    /// is not remembered.
+    /// Whether the state records when each entry was stamped. If it does, a property checks that no
+    /// server's clock advances from an entry's stamp by more than the entry's age, and states that
+    /// differ only in these times are distinct. The state does not record an entry whose leader
+    /// crashed while it sent the entry and before it wrote the entry.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub births: bool,
 }
 
-/// The clients, the time, and the resource.
+/// The clients, the time, and the resources.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Surroundings {
     around: Around,
     /// Real time, in ticks.
     pub now: u64,
-    /// When each leader last looked at its clock.
+    /// When each leader last read its clock, in ticks.
     pub looked: BTreeMap<NodeId, u64>,
-    /// When each entry of each term was stamped, if that is remembered. Where it is not, nothing of it
-    /// is digested: the order of messages follows digests where servers' names count once, and the
-    /// number of states follows that order.
+    /// When each entry of each term was stamped, if that is recorded. If it is not, the empty map
+    /// is left out of the digest: with symmetry, digests determine the order of messages, and that
+    /// order affects the number of states.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     births: BTreeMap<Term, BTreeMap<Index, u64>>,
-    /// The clients: those of the first session, in the order of their locks, then those of the second, and so on.
+    /// The clients: those of the first session, in the order of their locks, then those of the
+    /// second, and so on.
     pub clients: Vec<Client>,
-    /// What the locks protect.
+    /// The resources that the locks protect.
     pub resources: Vec<Resource>,
 }
 
-/// What happens around the servers.
+/// A move of the environment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Move {
-    /// Time passes.
+    /// One tick passes.
     Tick,
-    /// A leader looks at its clock.
+    /// A leader reads its clock.
     Look(NodeId),
-    /// A request arrives at a leader: in time, late, or again.
+    /// A client's request arrives at a leader: for the first time, or again.
     Arrive(usize, Request, NodeId),
-    /// A client writes to the resource, with the token that it was told.
+    /// A client writes to the resource with its token.
     Write(usize),
 }
 
 impl Around {
-    /// The time-to-live of a session, which is counted from 1.
+    /// The TTL of a session, in ticks. Sessions are numbered from 1.
     fn ttl_of(&self, session: u64) -> u64 {
         self.ttl + (session - 1) * self.longer
     }
 }
 
 impl Surroundings {
-    /// Clients that have asked for nothing yet.
+    /// Creates clients that have sent no request.
     pub fn new(around: Around) -> Surroundings {
         let sessions = 1..=around.sessions;
         let wanted = |number| keys(if number == 1 { around.keys } else { 1 });
@@ -106,7 +112,7 @@ impl Surroundings {
         Surroundings { around, now: 0, looked: BTreeMap::new(), births: BTreeMap::new(), clients, resources }
     }
 
-    /// The table that the clients' sessions were opened in.
+    /// The lock table with the clients' sessions.
     pub fn table(around: &Around) -> LockTable {
         let mut table = LockTable::default();
         for number in 1..=around.sessions {
@@ -121,13 +127,13 @@ impl Surroundings {
         client.relies(self.now, self.around.ttl_of(client.session.number))
     }
 
-    /// Whether the clock of a server has moved on from the stamp of an entry of its log by more than
-    /// the entry's age.
+    /// Whether a server's clock has advanced from the stamp of an entry in its log by more than the
+    /// entry's age.
     pub(crate) fn runs_ahead(&self, servers: &[Ref<Replica<LockTable>>]) -> bool {
         servers.iter().any(|replica| self.is_ahead(replica.node.clock(), replica.node.log()))
     }
 
-    /// Whether a clock has moved on from the stamp of one of these entries, or of the one before them,
+    /// Whether a clock has advanced from the stamp of an entry in this log, or of the log's base,
     /// by more than that entry's age.
     fn is_ahead(&self, clock: Stamp, log: &Log<Command>) -> bool {
         let entries = log.entries().iter().map(|entry| (entry.position(), entry.stamp));
@@ -140,13 +146,13 @@ impl Surroundings {
     fn write(&mut self, number: usize) {
         let client = &mut self.clients[number];
         client.wrote = true;
-        let token = client.token.expect("who writes was granted the lock");
+        let token = client.token.expect("a client that writes has a token");
         let resource = self.resources.iter_mut().find(|resource| resource.key == client.key);
-        resource.expect("every lock protects something").write(client.session, token);
+        resource.expect("every lock has a resource").write(client.session, token);
     }
 }
 
-/// So many keys.
+/// The first `count` keys.
 pub fn keys(count: usize) -> impl Iterator<Item = Key> {
     ["k", "l"].into_iter().take(count).map(Key::from)
 }
@@ -201,7 +207,7 @@ impl Environment for Surroundings {
         match *chosen {
             Move::Tick => self.now += 1,
             Move::Look(server) => {
-                let looked = self.looked.insert(server, self.now).expect("a leader has looked at its clock before");
+                let looked = self.looked.insert(server, self.now).expect("a leader has read its clock before");
                 return Some(Asked::Clock(server, self.now - looked));
             }
             Move::Arrive(number, request, server) => {
@@ -223,11 +229,11 @@ impl Environment for Surroundings {
 
     fn see(&mut self, node: &Node<LockTable>, applied: &Applied<LockTable>) -> Check {
         let entry = Position { term: applied.term, index: applied.index };
-        let asked_for = match &node.log().get(applied.index).expect("what was applied just now is in the log").payload {
+        let asked_for = match &node.log().get(applied.index).expect("an entry just applied is in the log").payload {
             Payload::Command(Command::Acquire { key, .. }) => Some(key),
             _ => None,
         };
-        self.clients.iter_mut().for_each(|client| client.hear(entry, asked_for, &applied.outcome));
+        self.clients.iter_mut().for_each(|client| client.observe_outcome(entry, asked_for, &applied.outcome));
         Ok(())
     }
 
@@ -242,7 +248,7 @@ impl Environment for Surroundings {
             let own = node.log().entries().iter().filter(|entry| entry.term == node.term());
             own.for_each(|entry| _ = born.entry(entry.index).or_insert(self.now));
         }
-        self.clients.iter_mut().for_each(|client| client.follow(node));
+        self.clients.iter_mut().for_each(|client| client.observe_keepalive(node));
     }
 
     fn outline(&self) -> u64 {
@@ -259,19 +265,19 @@ impl Environment for Surroundings {
         (node.is_leader() && self.looked[&node.id()] < self.now).then(|| Move::Look(node.id()))
     }
 
-    fn committed(ghost: &Ghost<LockTable>, index: Index) -> Check {
-        let place = usize::try_from(index.0).expect("logs are short");
-        let (before, after) = (&ghost.machines[place - 1], &ghost.machines[place]);
-        let entry = &ghost.committed[&index];
-        let earlier = ghost.machines[..place].iter().flat_map(|table| table.locks().values());
+    fn committed(history: &History<LockTable>, index: Index) -> Check {
+        let place = usize::try_from(index.0).expect("a log index fits in usize");
+        let (before, after) = (&history.machines[place - 1], &history.machines[place]);
+        let entry = &history.committed[&index];
+        let earlier = history.machines[..place].iter().flat_map(|table| table.locks().values());
         let mut greatest = earlier.map(|lock| lock.holder.token).max().unwrap_or_default();
         let mut table = before.clone();
         let outcome = execute(&mut table, entry.stamp, &entry.payload);
         judge(before, entry.stamp, &entry.payload, &outcome, after, &mut greatest)
     }
 
-    fn judge(&self, ghost: &Ghost<LockTable>) -> Check {
-        let table = ghost.machines.last().expect("there is a first state");
+    fn judge(&self, history: &History<LockTable>) -> Check {
+        let table = history.machines.last().expect("the history has an initial state");
         for (number, client) in self.clients.iter().enumerate() {
             let holder = table.lock(&client.key).map(|lock| (lock.holder.session, lock.holder.token));
             let own = client.token.map(|token| (client.session, token));
@@ -280,6 +286,6 @@ impl Environment for Surroundings {
                 return Err(Violation { property: "leases are honoured", detail });
             }
         }
-        self.resources.iter().try_for_each(|resource| resource.writes_in_order(ghost))
+        self.resources.iter().try_for_each(|resource| resource.writes_in_order(history))
     }
 }

@@ -1,11 +1,11 @@
-//! What is checked of the whole.
+//! The properties of the whole system.
 
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Index, Stamp, Term};
 use stateright::Property;
 
 use super::{Around, Client, Surroundings};
-use crate::world::{Environment, Ghost, State, World, always};
+use crate::world::{Environment, History, State, World, always};
 
 type S = State<Surroundings>;
 
@@ -23,17 +23,17 @@ pub(super) fn properties(around: &Around) -> Vec<Property<World<Surroundings>>> 
             clients.iter().filter(|client| client.key == resources[0].key).all(|client| client.token.is_some())
         }),
         Property::sometimes("a session expired", |_, state: &S| {
-            let last = state.ghost.machines.last();
+            let last = state.history.machines.last();
             last.is_some_and(|table| (table.sessions().len() as u64) < state.environment.around.sessions)
         }),
         Property::sometimes("a client waits in the queue", |_, state: &S| {
-            let table = state.ghost.machines.last();
+            let table = state.history.machines.last();
             table.is_some_and(|table| table.locks().values().any(|lock| !lock.queue.is_empty()))
         }),
         Property::sometimes("a lease outlives a leader", |_, state: &S| {
             let surroundings = &*state.environment;
-            let last = state.ghost.leaders.keys().next_back().copied();
-            let outlives = |client: &Client| surroundings.relies(client) && granted_in(&state.ghost, client) < last;
+            let last = state.history.leaders.keys().next_back().copied();
+            let outlives = |client: &Client| surroundings.relies(client) && granted_in(&state.history, client) < last;
             surroundings.clients.iter().any(outlives)
         }),
         Property::sometimes("both clients wrote, one after the other", |_, state: &S| {
@@ -49,7 +49,7 @@ pub(super) fn properties(around: &Around) -> Vec<Property<World<Surroundings>>> 
     all
 }
 
-/// What must hold of locks, and of their holders.
+/// What must hold of locks and of their holders.
 pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 10] {
     always![
         "mutual exclusion",
@@ -65,7 +65,7 @@ pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 10] {
     ]
 }
 
-/// What is said of clocks, where it is remembered when each entry was stamped.
+/// What must hold of clocks, if the state records when each entry was stamped.
 fn clocks() -> [Property<World<Surroundings>>; 2] {
     [
         Property::always("cluster time never runs ahead", |_, state: &S| !state.environment.runs_ahead(&state.servers)),
@@ -79,9 +79,9 @@ fn clocks() -> [Property<World<Surroundings>>; 2] {
 }
 
 /// The term in which a client's grant was committed.
-fn granted_in(ghost: &Ghost<LockTable>, client: &Client) -> Option<Term> {
+fn granted_in(history: &History<LockTable>, client: &Client) -> Option<Term> {
     let token = client.token?;
     let holds = |table: &LockTable| table.lock(&client.key).is_some_and(|lock| lock.holder.token == token);
-    let place = ghost.machines.iter().position(holds)?;
-    ghost.committed_in.get(&Index(place as u64)).copied()
+    let place = history.machines.iter().position(holds)?;
+    history.committed_in.get(&Index(place as u64)).copied()
 }

@@ -1,32 +1,33 @@
-//! What the lock protects.
+//! The resource that a lock protects.
 
 use palisade_spec::invariants::{Check, Violation};
 use palisade_spec::lock::{Key, LockTable, SessionId, Token};
 use serde::Serialize;
 
-use crate::world::Ghost;
+use crate::world::History;
 
-/// What a lock protects. It refuses a write whose token is lower than one that it has seen.
+/// A resource that a lock protects. It rejects a write whose token is lower than the highest one
+/// that it has seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Resource {
-    /// The lock.
+    /// The lock's key.
     pub key: Key,
-    /// The highest token seen.
+    /// The highest token that the resource has seen.
     pub highest: Option<Token>,
-    /// Who wrote, in order.
+    /// The sessions that wrote, in order.
     pub accepted: Vec<SessionId>,
-    /// Whether a write was refused. A resource without a check of tokens would have done it: after another client that
-    /// was granted the lock later.
+    /// Whether the resource rejected a write. Without fencing it would have accepted that write
+    /// after one of a later holder.
     pub refused: bool,
 }
 
 impl Resource {
-    /// A resource without a write.
+    /// Creates a resource without writes.
     pub(super) fn new(key: Key) -> Resource {
         Resource { key, highest: None, accepted: Vec::new(), refused: false }
     }
 
-    /// Somebody writes, with this token.
+    /// A session writes with this token.
     pub(super) fn write(&mut self, writer: SessionId, token: Token) {
         if self.highest > Some(token) {
             self.refused = true;
@@ -36,11 +37,11 @@ impl Resource {
         }
     }
 
-    /// A resource that checks tokens accepts writes in the order in which the lock was granted.
-    pub(super) fn writes_in_order(&self, ghost: &Ghost<LockTable>) -> Check {
+    /// Checks that the accepted writes are in the order of the grants.
+    pub(super) fn writes_in_order(&self, history: &History<LockTable>) -> Check {
         let granted = |writer: &SessionId| {
             let holds = |table: &LockTable| table.lock(&self.key).is_some_and(|lock| lock.holder.session == *writer);
-            ghost.machines.iter().position(holds)
+            history.machines.iter().position(holds)
         };
         if self.accepted.iter().map(granted).is_sorted() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! How clients, their leases, the time and the resource are shown.
+//! Text, JSON and labels for clients, their leases, time and resources.
 
 use serde_json::{Value, json};
 
@@ -81,12 +81,12 @@ impl Surroundings {
     }
 }
 
-/// What the lock of this name protects.
+/// The resource that the lock of this name protects.
 fn protected(resource: &Resource) -> String {
     format!("resource {}", resource.key)
 }
 
-/// Clients are counted from 0, as the violations count them.
+/// Clients are indexed from 0 and named from 1, as in violations.
 fn name(number: usize) -> String {
     format!("client {}", number + 1)
 }
@@ -119,7 +119,7 @@ impl DescribeMove for Move {
         }
     }
 
-    fn doer(&self) -> Option<usize> {
+    fn participant(&self) -> Option<usize> {
         match self {
             Move::Tick | Move::Look(_) => None,
             Move::Arrive(number, ..) | Move::Write(number) => Some(*number),

@@ -1,8 +1,9 @@
 //! All layers in one, for random walks and guided search: clients with leases and a resource,
-//! operators who change the members and have leaders hand over, and clients that read without a log
-//! entry.
+//! operators that request membership changes and leadership transfers, and clients that read
+//! without a log entry.
 //!
-//! Each part is that of its own layer. What it does to the others shows here only.
+//! Each part is the environment of its own layer. Only this layer shows how they affect one
+//! another.
 
 mod show;
 
@@ -16,34 +17,34 @@ use crate::cluster::properties::locks_and_leases;
 use crate::cluster::{self, Surroundings};
 use crate::membership::properties::memberships;
 use crate::membership::{self, Operators};
-use crate::raft::{consensus, handovers};
+use crate::raft::{consensus, transfer_pairs};
 use crate::reads::Readers;
 use crate::reads::properties::answers_to_reads;
-use crate::world::{Answer, Applied, Asked, Environment, Ghost, Ref, Replica, State, World};
+use crate::world::{Answer, Applied, Asked, Environment, History, Ref, Replica, State, World};
 
-/// What surrounds the servers of all layers.
+/// The environments of all layers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AllLayers {
-    /// The clients that hold locks, the time, and the resource.
+    /// The clients that hold locks, the time, and the resources.
     pub clients: Surroundings,
-    /// Who changes the members, and proposes nothing.
+    /// The operators that change the members. They propose no entries.
     pub operators: Operators,
-    /// How often a leader may still be asked to hand over.
+    /// The number of leadership transfers that may still be requested.
     pub transfers: u8,
     /// The clients that read.
     pub readers: Readers,
 }
 
-/// What happens around the servers.
+/// A move of the environment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Move {
-    /// A client does something, or time passes.
+    /// A client's move, or a tick.
     Client(cluster::Move),
-    /// An operator asks for a change.
+    /// An operator requests a membership change.
     Change(membership::Move),
-    /// An operator asks a leader to hand over to this server.
+    /// An operator asks a leader to transfer leadership to this server.
     Transfer(NodeId, NodeId),
-    /// A client asks a server to read.
+    /// A client requests a read from a server.
     Read(NodeId),
 }
 
@@ -68,7 +69,7 @@ impl Environment for AllLayers {
                 state.environment.clients.clients.iter().any(|client| client.token.is_some())
             }),
             Property::sometimes("a change is committed", |_, state: &S| {
-                state.ghost.committed.values().any(|entry| matches!(entry.payload, Payload::Members(_)))
+                state.history.committed.values().any(|entry| matches!(entry.payload, Payload::Members(_)))
             }),
             Property::sometimes("a read is answered", |_, state: &S| state.environment.readers.open.contains(&None)),
         ]);
@@ -82,7 +83,7 @@ impl Environment for AllLayers {
         moves.extend(clients.into_iter().map(Move::Client));
         moves.extend(changes.into_iter().map(Move::Change));
         if self.transfers > 0 {
-            moves.extend(handovers(servers).map(|(leader, to)| Move::Transfer(leader, to)));
+            moves.extend(transfer_pairs(servers).map(|(leader, to)| Move::Transfer(leader, to)));
         }
         moves.extend(self.readers.choices(servers).map(Move::Read));
     }
@@ -127,12 +128,12 @@ impl Environment for AllLayers {
         self.clients.stepped(node);
     }
 
-    fn committed(ghost: &Ghost<LockTable>, index: Index) -> Check {
-        Surroundings::committed(ghost, index)
+    fn committed(history: &History<LockTable>, index: Index) -> Check {
+        Surroundings::committed(history, index)
     }
 
-    fn judge(&self, ghost: &Ghost<LockTable>) -> Check {
-        self.clients.judge(ghost)
+    fn judge(&self, history: &History<LockTable>) -> Check {
+        self.clients.judge(history)
     }
 
     fn outline(&self) -> u64 {

@@ -1,4 +1,4 @@
-//! How clients, operators and readers are shown.
+//! Text, JSON and labels for clients, operators and readers.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ impl DescribeEnvironment for AllLayers {
     fn table(&self, table: &mut StateTable) {
         self.clients.table(table);
         let (operators, readers) = (&self.operators, &self.readers);
-        let asked = [("changes", operators.changed.to_string()), ("may have handed over", self.transfers.to_string())];
+        let asked = [("changes", operators.changed.to_string()), ("may request transfers", self.transfers.to_string())];
         table.fields("operators", asked);
         let open = readers.open.iter().filter(|read| read.is_some()).count();
         table.fields("readers", [("open", open.to_string()), ("may read", readers.left.to_string())]);
@@ -36,7 +36,9 @@ impl DescribeMove for Move {
         match self {
             Move::Client(chosen) => chosen.sentence(),
             Move::Change(chosen) => chosen.sentence(),
-            Move::Transfer(server, to) => format!("an operator asks server {server} to hand over to server {to}"),
+            Move::Transfer(server, to) => {
+                format!("an operator asks server {server} to transfer leadership to server {to}")
+            }
             Move::Read(server) => format!("a client asks server {server} to read"),
         }
     }
@@ -50,10 +52,11 @@ impl DescribeMove for Move {
         }
     }
 
-    fn doer(&self) -> Option<usize> {
-        // Operators and readers stand behind the clients and the resources, of whom there is no fixed number.
+    fn participant(&self) -> Option<usize> {
+        // The lifelines of operators and readers follow those of the clients and resources, whose
+        // number varies, so their index is unknown here.
         match self {
-            Move::Client(chosen) => chosen.doer(),
+            Move::Client(chosen) => chosen.participant(),
             Move::Change(_) | Move::Transfer(..) | Move::Read(_) => None,
         }
     }
@@ -62,7 +65,7 @@ impl DescribeMove for Move {
         match self {
             Move::Client(chosen) => chosen.label(),
             Move::Change(chosen) => chosen.label(),
-            Move::Transfer(_, to) => format!("hand over to {to}"),
+            Move::Transfer(_, to) => format!("transfer to {to}"),
             Move::Read(_) => "read".to_string(),
         }
     }

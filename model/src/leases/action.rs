@@ -1,4 +1,4 @@
-//! What the adversary can do.
+//! The adversary's actions.
 
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Message, NodeId};
@@ -9,20 +9,20 @@ use crate::world::Ref;
 /// A macro step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Action {
-    /// Real time passes.
+    /// One tick of real time passes.
     Tick,
-    /// A leader's driver tells it the time that passed since it last did, without this much, which is lost.
+    /// A leader's driver reports the time that passed since its last report, minus `lost`.
     Look {
         /// The leader.
         leader: NodeId,
-        /// How much is lost.
+        /// The lost time, in ticks.
         lost: u64,
     },
     /// A server wins an election. All its messages arrive at once, at this voter only.
     Elect {
         /// The winner.
         candidate: NodeId,
-        /// Whose vote makes the majority.
+        /// The voter whose vote completes the majority.
         voter: NodeId,
     },
     /// A leader's AppendEntries arrives.
@@ -31,17 +31,17 @@ pub enum Action {
         leader: NodeId,
         /// The receiver.
         follower: NodeId,
-        /// Whether it has all entries, and its answer arrives. Else it is a heartbeat at the last entry that both logs
-        /// have, and its answer is lost.
+        /// Whether the message carries all entries and its answer arrives. Otherwise it is a
+        /// heartbeat at the last entry that both logs have, and its answer is lost.
         full: bool,
     },
-    /// A leader sends an AppendEntries that stays on its way.
+    /// A leader's AppendEntries is delayed: it stays in flight.
     Delay {
         /// The leader.
         leader: NodeId,
         /// The receiver.
         follower: NodeId,
-        /// Whether it has all entries, or is a heartbeat.
+        /// Whether the message carries all entries, or is a heartbeat.
         full: bool,
     },
     /// A delayed AppendEntries arrives. Its answer is lost.
@@ -50,24 +50,25 @@ pub enum Action {
     Ask {
         /// The client, counted from 0.
         client: usize,
-        /// What it asks for.
+        /// The request.
         request: Request,
         /// The leader.
         leader: NodeId,
     },
     /// A server crashes and restarts.
     Crash {
-        /// Which.
+        /// The server.
         server: NodeId,
-        /// As a leader it loses so many of its latest entries, which were not yet on its disk.
+        /// The number of its latest entries that a leader loses, because they were not yet on its
+        /// disk.
         lost: u64,
-        /// A follower that received them before.
+        /// A follower that received these entries before.
         heard: Option<NodeId>,
     },
 }
 
 impl Action {
-    /// What happens, without the state in which it does.
+    /// The sentence for the action without its state.
     pub fn sentence(&self) -> String {
         match self {
             Action::Tick => "real time passes".to_string(),

@@ -1,20 +1,21 @@
-//! Which states count as one.
+//! The canonical digest: states with equal digests count as one.
 //!
-//! A state's canonical digest leaves out what makes no difference from here on:
+//! The digest leaves out what makes no difference to later steps:
 //!
-//! - **Names.** Servers are interchangeable: the digest has them in the order of their own digests.
-//! - **Terms' numbers.** Only their order counts. Of a server's own term only which leaders and delayed messages it still
-//!   listens to: elections are always for a new term.
-//! - **Votes and progress.** A vote counts in its own election only. A leader commits what a follower answers at once,
-//!   whatever it knew of it before.
-//! - **What a server has applied**, but for its next deadline. The table follows from the entries (the layers `raft` and
-//!   `cluster` show that), and what clients are told, from what any server applied.
-//! - **Births.** An entry's stamp minus its birth bounds how far a clock may be ahead of real time that has the entry in
-//!   its log: of an entry and all before it, the least counts.
-//! - **Leases that are over**: since when. **Keepalives** that would prolong no lease.
+//! - **Server numbers.** Servers are interchangeable: the digest sorts them by their own digests.
+//! - **Term numbers.** Only their order counts. Of a server's own term, only the set of leaders and
+//!   delayed messages that it still accepts counts: an election always begins a new term.
+//! - **Votes and progress.** A vote counts in its own election only. A leader commits what a
+//!   follower acknowledges at once, whatever its progress for the follower was before.
+//! - **The applied state**, except its next deadline. The table follows from the entries (the
+//!   layers `raft` and `cluster` show that), and the replies to clients follow from the entries
+//!   that any server applied.
+//! - **Births.** An entry's stamp minus its birth bounds how far ahead of real time a clock may be
+//!   whose log has the entry: of an entry and all before it, the least difference counts.
+//! - **The start of leases that are over**, and **keepalives** that would extend no lease.
 //!
-//! That all states of one digest can do the same is a test: `model/tests/leases.rs` compares the digests of their
-//! successors, and what the properties say of them.
+//! A test checks that all states with one digest have the same behaviour: `model/tests/leases.rs`
+//! compares the digests of their successors, and the values of the properties.
 
 use palisade_spec::lock::Command;
 use palisade_spec::raft::{Body, Entry, Payload, StateMachine, Term};
@@ -22,13 +23,13 @@ use smallvec::SmallVec;
 
 use super::protocol::uncommitted;
 use super::state::{Server, State, entries};
-use crate::cluster::{Client, Place};
+use crate::cluster::{Client, RequestLocation};
 use crate::world::digest::{digest, mix};
 
 const SEED: u64 = 0x243F_6A88_85A3_08D3;
 
 impl State {
-    /// The digest of all that makes a difference.
+    /// The digest of everything that makes a difference.
     pub(super) fn canonical(&self) -> u64 {
         let terms = self.terms();
         let mut servers: SmallVec<[u64; 3]> =
@@ -44,7 +45,7 @@ impl State {
         servers.into_iter().chain(clients).chain(rest).fold(SEED, mix)
     }
 
-    /// The terms of entries, in order.
+    /// The terms of entries, delayed messages and keepalives, in order.
     fn terms(&self) -> SmallVec<[Term; 8]> {
         let logs = self.servers.iter().flat_map(|server| server.node.log().entries()).map(|entry| entry.term);
         let delayed = self.delayed.iter().flat_map(|late| {
@@ -53,8 +54,8 @@ impl State {
         });
         let keepalives = self.clients.iter().flat_map(Client::open_keepalives);
         let places = keepalives.filter_map(|keepalive| match keepalive.place {
-            Place::Entry(entry) => Some(entry.term),
-            Place::Arriving(_) => None,
+            RequestLocation::Entry(entry) => Some(entry.term),
+            RequestLocation::Arriving(_) => None,
         });
         let mut terms: SmallVec<[Term; 8]> = SmallVec::new();
         for term in logs.chain(delayed).chain(places) {
@@ -79,7 +80,9 @@ impl State {
         let late = self.delayed.iter().filter(|message| message.to == node.id());
         let mut delayed: SmallVec<[u64; 2]> = late
             .map(|message| {
-                let Body::AppendEntries { commit, stamp, .. } = message.body else { unreachable!("only those are") };
+                let Body::AppendEntries { commit, stamp, .. } = message.body else {
+                    unreachable!("only AppendEntries are delayed")
+                };
                 let entries = self.log_digest(entries(message), terms);
                 [rank(terms, message.term), commit.0, stamp.0, entries].into_iter().fold(SEED, mix)
             })
@@ -96,7 +99,7 @@ impl State {
                 Payload::Noop | Payload::Members(_) => 0,
                 Payload::Command(Command::KeepAlive { sessions }) => sessions[0].number << 1,
                 Payload::Command(Command::Acquire { session, .. }) => session.number << 1 | 1,
-                Payload::Command(_) => unreachable!("clients send nothing else"),
+                Payload::Command(_) => unreachable!("clients send only acquires and keepalives"),
             };
             [rank(terms, entry.term), entry.stamp.0, least.cast_unsigned(), kind].into_iter().fold(digest, mix)
         })
@@ -113,8 +116,8 @@ impl State {
         let token = client.token.map_or(0, |token| token.0);
         client.open_keepalives().fold([arrivals, lease, token].into_iter().fold(SEED, mix), |digest, keepalive| {
             let place = match keepalive.place {
-                Place::Entry(entry) => rank(terms, entry.term) << 8 | entry.index.0,
-                Place::Arriving(_) => unreachable!("a request arrives within a step"),
+                RequestLocation::Entry(entry) => rank(terms, entry.term) << 8 | entry.index.0,
+                RequestLocation::Arriving(_) => unreachable!("a request arrives within a step"),
             };
             mix(digest, place << 16 | keepalive.sent)
         })

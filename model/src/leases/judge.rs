@@ -1,11 +1,12 @@
-//! What must hold after a macro step.
+//! Checks after a macro step.
 
 use palisade_spec::invariants::{Check, Violation, clock_monotonicity, node_is_sound};
 
 use super::key;
 use super::{LockNode, State};
 
-/// A client that relies on its lease, counted by real time from the moment at which it first asked, holds the lock.
+/// Checks that a client holds the lock while it relies on its lease, which it counts in real time
+/// from its first request.
 pub(super) fn leases_are_honoured(state: &State) -> Check {
     let holder = state.truth.table.lock(&key()).map(|lock| (lock.holder.session, lock.holder.token));
     for (number, client) in state.clients.iter().enumerate() {
@@ -18,8 +19,8 @@ pub(super) fn leases_are_honoured(state: &State) -> Check {
     Ok(())
 }
 
-/// A server's clock has moved on from an entry's stamp by no more than the entry's age. Where it has, the path goes on:
-/// the next check is whether a lease ends early by that.
+/// Whether no server's clock has advanced from an entry's stamp by more than the entry's age. The
+/// exploration goes on where one has, to check whether a lease ends early because of it.
 pub(super) fn time_never_runs_ahead(state: &State) -> bool {
     state.servers.iter().all(|server| {
         let (clock, log) = (server.node.clock().0, server.node.log());
@@ -27,7 +28,7 @@ pub(super) fn time_never_runs_ahead(state: &State) -> bool {
     })
 }
 
-/// What must hold of a server over a step, by itself.
+/// Checks of a single server over a step.
 pub(super) fn stepped(old: &LockNode, new: &LockNode, crashed: bool) -> Check {
     node_is_sound(new)?;
     if crashed {
@@ -36,7 +37,7 @@ pub(super) fn stepped(old: &LockNode, new: &LockNode, crashed: bool) -> Check {
     clock_monotonicity((old.clock(), old.log().last()), new)?;
     if new.is_leader() && new.clock() < old.clock() {
         let (id, was, is) = (new.id(), old.clock(), new.clock());
-        let detail = format!("server {id} knew of {was}, and leads from {is}");
+        let detail = format!("the clock of server {id} went from {was} back to {is} when it became leader");
         return Err(Violation { property: "elections lose no time", detail });
     }
     Ok(())

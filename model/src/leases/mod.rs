@@ -1,42 +1,51 @@
 //! Time across many terms: elections, logs, stamps, clocks and leases, without single messages.
 //!
-//! A lease can end early by a fault that takes four terms, real time and a client at once. A model of single messages
-//! with such bounds has too many states to be explored to its end. So this layer explores *macro steps* of the real
-//! nodes: an election with all its messages, an AppendEntries with its answer, a request with its entry. Every step
-//! hands real inputs to [`Node::step`](palisade_spec::raft::Node::step) and takes what comes of it; the model decides
-//! only which messages exist, which arrive and when.
+//! A fault that ends a lease early can take four terms, real time and a client at once. With such
+//! bounds, a model of single messages has too many states to explore completely. This layer
+//! therefore explores *macro steps* of the real nodes: an election with all its messages, an
+//! AppendEntries with its answer, a request with its entry. Every step hands real inputs to
+//! [`Node::step`](palisade_spec::raft::Node::step) and uses its outputs; the model decides only
+//! which messages exist, which of them arrive, and when.
 //!
 //! # Why macro steps lose no behaviour of clocks and leases
 //!
-//! Real time enters in three places: a leader measures it, a client counts its lease from it, and an entry is born in
-//! it. Everything else is order. For each message it is enough to consider these orders:
+//! Real time matters in three places: a leader measures it, a client counts its lease in it, and an
+//! entry is born at a point of it. Otherwise only the order of events matters. For each kind of
+//! message, the following orders suffice:
 //!
-//! - **Elections.** The requests for votes and the votes of one election arrive at once, from as many voters as the
-//!   candidate needs. A further voter only learns the term, and so ignores earlier leaders: losing their messages has
-//!   the same effect. A lost election only raises terms, which has that effect too.
-//!   A candidate whose votes arrive late, after a later leader was elected, can reach nobody in a cluster of three: it
-//!   stamps entries by the clock that it had before. A leader that was elected in time, and has *lost* the time since
-//!   ([`Action::Look`]), does the same.
-//! - **AppendEntries.** Of one that is accepted only its end counts: the last entry that it confirms. A leader sends all
-//!   that it has, or a heartbeat, here at the last entry that both logs have. One that is rejected only tells the term.
-//! - **Late AppendEntries.** A leader looks at its clock before it sends, as the server does. As long as its follower does
-//!   nothing else meanwhile, arriving later is arriving at once. One that arrives after its leader or its follower went on
-//!   is kept on its way ([`Action::Delay`]), within a budget.
-//! - **Answers.** All entries of a leader that a follower has are a majority's in a cluster of three, and the last is of
-//!   the leader's own term: no later leader lacks them, whether or not the answer arrives. So it arrives at once. An
-//!   earlier commit tells clients earlier, and ends sessions no later: it violates whatever a later one does. (A leader
-//!   that does not know yet that a keepalive is committed may append a no-op for nobody: that ends no session.)
-//! - **Requests.** A request is sent when it first arrives, and its answer is heard at once, as in the layer
-//!   [`cluster`](crate::cluster), whose clients these are. A leader looks at its clock before it takes one.
-//! - **Crashes.** A server restarts at once from what it remembers, as memory and disk are equal between inputs (layer
-//!   `raft`). A leader may lose those of its own entries that nobody acknowledged: followers can have them before its
-//!   own disk does.
+//! - **Elections.** The vote requests and votes of an election arrive at once, at as many voters as
+//!   the candidate needs. A further voter would only learn the term, and so ignore earlier leaders:
+//!   the loss of their messages has the same effect. A lost election only raises terms, which has
+//!   that effect too. A candidate whose votes arrive late, after the election of a later leader,
+//!   can reach no server in a cluster of three: it stamps entries with the clock that it had
+//!   before. A leader that was elected in time, and has *lost* the time since ([`Action::Look`]),
+//!   does the same.
+//! - **AppendEntries.** Of an accepted AppendEntries only the last entry that it confirms matters.
+//!   A leader sends all its entries, or a heartbeat, here at the last entry that both logs have. A
+//!   rejected AppendEntries only conveys the term.
+//! - **Late AppendEntries.** A leader reads its clock before it sends, as the server does. As long
+//!   as the follower does nothing else in between, a late arrival is equivalent to an immediate
+//!   one. A message that arrives after its leader or its follower has taken another step stays in
+//!   flight ([`Action::Delay`]), within a budget.
+//! - **Answers.** In a cluster of three, the leader and one follower are a majority, so the
+//!   leader's entries that a follower has are stored by a majority, and the last of them is of the
+//!   leader's own term: no later leader lacks them, whether or not the answer arrives. The answer
+//!   therefore arrives at once. An earlier commit informs clients earlier, and ends no session
+//!   later: it violates every property that a later commit violates. (A leader that does not know
+//!   yet that a keepalive is committed may append a no-op in vain: that ends no session.)
+//! - **Requests.** A request is sent when it first arrives, and its answer is received at once, as
+//!   in the layer [`cluster`](crate::cluster), which provides the clients. A leader reads its clock
+//!   before it accepts a request.
+//! - **Crashes.** A server restarts at once from its memory, because memory and disk are equal
+//!   between inputs (layer `raft`). A leader may lose its own entries that no follower has
+//!   acknowledged: followers can have them before the leader's own disk does.
 //!
 //! # What is not covered
 //!
-//! Snapshots, changes of the members, hand-overs and reads; more than three servers; repeated AppendEntries that arrive
-//! late twice; a crash inside a follower's write that removes entries and adds none; a crash of a leader after both
-//! followers received an entry that its own disk lacks; releases and the resource.
+//! Snapshots, membership changes, leadership transfers and reads; more than three servers; repeated
+//! AppendEntries that arrive late twice; a crash inside a follower's write that removes entries and
+//! adds none; a crash of a leader after both followers received an entry that its own disk lacks;
+//! releases and the resource.
 
 mod action;
 mod canonical;
@@ -64,43 +73,44 @@ pub type LockNode = Node<LockTable>;
 /// The limits of one configuration.
 #[derive(Clone, Debug)]
 pub struct Bounds {
-    /// How many elections are won. Each begins a term.
+    /// The number of elections that are won. Each begins a term.
     pub elections: u8,
     /// Maximum length of a log, the no-ops of new leaders included.
     pub log: u64,
-    /// How many ticks of real time pass.
+    /// The number of ticks of real time.
     pub ticks: u64,
-    /// The time-to-live of the first client's session, in ticks. Each further client's is a tick longer, so that its
-    /// session does not end together with the holder's.
+    /// The TTL of the first client's session, in ticks. The TTL of each further client is a tick
+    /// longer, so that its session does not end together with the holder's.
     pub ttl: u64,
-    /// How many clients there are.
+    /// The number of clients.
     pub clients: u64,
-    /// How often a client's acquire may arrive.
+    /// The maximum number of arrivals of a client's acquire.
     pub acquires: u8,
-    /// How many keepalives a client sends.
+    /// The number of keepalives that a client sends.
     pub keepalives: u8,
-    /// How many crashes may happen.
+    /// The maximum number of crashes.
     pub crashes: u8,
-    /// How many AppendEntries may be delayed.
+    /// The maximum number of delayed AppendEntries.
     pub delays: u8,
     /// Whether a leader may lose time that it should have measured.
     pub losses: bool,
 }
 
 impl Bounds {
-    /// The surroundings of the layer `cluster` with the same time and the same client, if there is one only.
+    /// The limits of the same environment in the layer `cluster`. They match if there is only one
+    /// client.
     pub fn around(&self) -> Around {
         let Bounds { clients, ticks, ttl, acquires: arrivals, keepalives, log, .. } = *self;
         Around { sessions: clients, keys: 1, ticks, ttl, longer: 0, arrivals, keepalives, log, births: false }
     }
 }
 
-/// How many servers there are.
+/// The number of servers.
 pub(crate) const SERVERS: u32 = 3;
 
-/// The model.
+/// The model of leases.
 pub struct Leases {
-    /// What is explored.
+    /// The limits of the exploration.
     pub bounds: Bounds,
     /// The servers' steps.
     protocol: Protocol,
@@ -108,14 +118,14 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// A blank cluster.
+    /// Creates the model, with a blank cluster.
     pub fn new(bounds: Bounds) -> Leases {
         let protocol = Protocol::new(&bounds);
         let initial = State::blank(&bounds, &protocol);
         Leases { bounds, protocol, initial }
     }
 
-    /// Whether a request of a client may arrive at a leader.
+    /// Whether a client's request may arrive at a leader.
     fn may_ask(&self, state: &State, client: usize, request: Request) -> bool {
         let asked = &state.clients[client].arrivals;
         let room = match request {
@@ -262,7 +272,7 @@ fn key() -> Key {
     Key::from("k")
 }
 
-/// The table that the clients' sessions were opened in.
+/// The lock table with the clients' sessions.
 fn table(bounds: &Bounds) -> LockTable {
     let mut table = LockTable::default();
     for client in 0..bounds.clients {

@@ -1,4 +1,4 @@
-//! What is checked of time, and what must be possible.
+//! The properties of time and leases, and the situations that must be reachable.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::key;
 use super::{Leases, Server, State, judge};
 use crate::world::violates;
 
-/// Properties that must always hold, by the names of the violations.
+/// Properties that must always hold, named like their violations.
 macro_rules! always {
     ($($name:literal),* $(,)?) => {
         [$(Property::always($name, |_: &Leases, state: &State| !violates(state.violation, $name))),*]
@@ -76,7 +76,7 @@ pub(super) fn properties() -> Vec<Property<Leases>> {
     all
 }
 
-/// Whether a session is not due by the clock of the present leader, which has just looked.
+/// Whether a session is not due by the clock of the present leader, which has just read it.
 fn lives_on(state: &State, client: usize) -> bool {
     let Some(leader) = state.leader().filter(|leader| leader.looked == state.now) else { return false };
     let known = state.truth.table.session(state.clients[client].session);

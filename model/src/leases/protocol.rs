@@ -1,4 +1,4 @@
-//! The macro steps, made of the steps of real nodes.
+//! The macro steps, composed of steps of real nodes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -15,34 +15,34 @@ use crate::cluster::Client;
 use crate::world::digest::{Renaming, renamings};
 use crate::world::intern::Interner;
 use crate::world::memo::Memo;
-use crate::world::{Applied, Ref, hears_or_is_heard, panic_text};
+use crate::world::{Applied, Ref, panic_text, timeout_is_redundant};
 
-/// How many macro steps are remembered.
+/// The number of memoised macro steps.
 const MEMO: usize = 1 << 20;
 
-/// The servers' steps, and the parts of states.
+/// The servers' steps, and the interned parts of states.
 pub(super) struct Protocol {
-    /// What disks have at the beginning.
+    /// The initial contents of every disk.
     blank: Durable<LockTable>,
-    /// The servers keep their names.
+    /// The identity renaming only: servers keep their numbers.
     pub(super) names: Vec<Renaming>,
     nodes: Interner<LockNode>,
     messages: Interner<Message<LockTable>>,
     pub(super) clients: Interner<Vec<Client>>,
     pub(super) truths: Interner<Truth>,
     steps: Memo<Option<Stepped>>,
-    noted: Memo<Result<Ref<Truth>, &'static Violation>>,
+    histories: Memo<Result<Ref<Truth>, &'static Violation>>,
 }
 
-/// The servers that took part in a macro step, and what they applied.
+/// The servers that took part in a macro step, and the entries that they applied.
 struct Stepped {
     nodes: SmallVec<[Ref<LockNode>; 2]>,
     applied: Vec<Applied<LockTable>>,
     violation: Option<&'static Violation>,
 }
 
-/// Servers that take part in a macro step.
-struct Scene {
+/// The servers that take part in a macro step.
+struct Participants {
     nodes: SmallVec<[LockNode; 2]>,
     applied: Vec<Applied<LockTable>>,
 }
@@ -57,18 +57,18 @@ impl Protocol {
             clients: Interner::default(),
             truths: Interner::default(),
             steps: Memo::new(MEMO),
-            noted: Memo::new(MEMO),
+            histories: Memo::new(MEMO),
         }
     }
 
-    /// A server with a blank disk.
+    /// Creates a server with a blank disk.
     pub(super) fn blank(&self, id: NodeId) -> Ref<LockNode> {
-        let mut scene = Scene::of([Node::recover(Config::new(id), self.blank.clone())]);
-        scene.stop_waiting(0);
-        self.nodes.intern(scene.nodes.remove(0), &self.names)
+        let mut participants = Participants::of([Node::recover(Config::new(id), self.blank.clone())]);
+        participants.expire_redundant_timeout(0);
+        self.nodes.intern(participants.nodes.remove(0), &self.names)
     }
 
-    /// The AppendEntries of a leader that confirms its log up to an entry.
+    /// A leader's AppendEntries that confirms its log up to the entry `through`.
     pub(super) fn message(&self, leader: Ref<LockNode>, follower: NodeId, through: Index) -> Ref<Message<LockTable>> {
         self.messages.intern(append(&leader, follower, through), &self.names)
     }
@@ -89,49 +89,50 @@ impl Protocol {
         let key = [before[0].key(), before.get(1).map_or(0, |node| node.key()), rest, 0];
         let stepped = self.steps.get(key, || self.step(state, &before, action));
         if let Some(stepped) = &*stepped {
-            self.becomes(state, action, &before, stepped);
+            self.update_state(state, action, &before, stepped);
         }
     }
 
-    /// What becomes of the servers; nothing if the step is none.
+    /// The servers after a step; `None` if the step is impossible.
     fn step(&self, state: &State, before: &[Ref<LockNode>], action: &Action) -> Option<Stepped> {
-        let mut scene = Scene::of(before.iter().map(|node| (**node).clone()));
+        let mut participants = Participants::of(before.iter().map(|node| (**node).clone()));
         let done = catch_unwind(AssertUnwindSafe(|| match *action {
             Action::Look { leader, lost } => {
                 let elapsed = state.now - state.server(leader).looked;
-                scene.give(0, Input::ClockAdvanced(elapsed - lost));
+                participants.give(0, Input::ClockAdvanced(elapsed - lost));
                 true
             }
-            Action::Elect { .. } => scene.elect(),
+            Action::Elect { .. } => participants.elect(),
             Action::Send { leader, follower, full } => {
-                scene.send(append(&before[0], follower, state.through(leader, follower, full)), full);
+                participants.send(append(&before[0], follower, state.through(leader, follower, full)), full);
                 true
             }
             Action::Arrive(message) => {
-                scene.give(0, Input::Receive((*message).clone()));
+                participants.give(0, Input::Receive((*message).clone()));
                 true
             }
             Action::Ask { client, request, leader } => {
                 let mut client = state.clients[client].clone();
                 let last = client.last_number();
                 let command = client.ask(request, leader, state.now, last);
-                scene.give(0, Input::Propose(vec![Payload::Command(command)]));
+                participants.give(0, Input::Propose(vec![Payload::Command(command)]));
                 true
             }
             Action::Crash { server, lost, heard } => {
                 if let Some(follower) = heard {
-                    scene.send(append(&before[0], follower, state.through(server, follower, true)), false);
+                    participants.send(append(&before[0], follower, state.through(server, follower, true)), false);
                 }
-                scene.nodes[0] = self.recover(&before[0], lost);
+                participants.nodes[0] = self.recover(&before[0], lost);
                 true
             }
             Action::Tick | Action::Delay { .. } => unreachable!("no server takes part"),
         }));
         let settled = done.and_then(|done| {
             let all = 0..before.len();
-            catch_unwind(AssertUnwindSafe(|| all.for_each(|place| scene.stop_waiting(place)))).map(|()| done)
+            catch_unwind(AssertUnwindSafe(|| all.for_each(|place| participants.expire_redundant_timeout(place))))
+                .map(|()| done)
         });
-        let Scene { nodes, applied } = scene;
+        let Participants { nodes, applied } = participants;
         let violation = match settled {
             Ok(false) => return None,
             Ok(true) => {
@@ -145,7 +146,7 @@ impl Protocol {
         Some(Stepped { nodes, applied, violation: violation.map(|violation| &*Box::leak(Box::new(violation))) })
     }
 
-    /// A server restarts without the last entries of its log.
+    /// Restarts a server without the last `lost` entries of its log.
     fn recover(&self, node: &LockNode, lost: u64) -> LockNode {
         let mut log = node.log().clone();
         log.truncate(Index(log.last().index.0 - lost).next());
@@ -153,8 +154,8 @@ impl Protocol {
         Node::recover(node.config().clone(), disk)
     }
 
-    /// What the surroundings make of a step.
-    fn becomes(&self, state: &mut State, action: &Action, before: &[Ref<LockNode>], stepped: &Stepped) {
+    /// Updates the state after a step: servers, births, committed entries and clients.
+    fn update_state(&self, state: &mut State, action: &Action, before: &[Ref<LockNode>], stepped: &Stepped) {
         stepped.nodes.iter().for_each(|&node| state.set(node));
         state.violation = stepped.violation;
         let (old, new) = (before[0], stepped.nodes[0]);
@@ -168,10 +169,10 @@ impl Protocol {
             };
         }
         if matches!(action, Action::Look { .. } | Action::Elect { .. } | Action::Ask { .. }) {
-            Protocol::note_births(state, &old, &new);
+            Protocol::record_births(state, &old, &new);
         }
         if !stepped.applied.is_empty() {
-            self.note_committed(state, &stepped.nodes);
+            self.record_committed(state, &stepped.nodes);
         }
         let asks = matches!(action, Action::Ask { .. });
         if asks || !stepped.applied.is_empty() {
@@ -179,28 +180,28 @@ impl Protocol {
             if let Action::Ask { client, request, leader } = *action {
                 let client = &mut clients[client];
                 client.ask(request, leader, state.now, client.last_number());
-                client.follow(&new);
+                client.observe_keepalive(&new);
             }
             for Applied { index, term, outcome } in &stepped.applied {
                 let entry = Position { term: *term, index: *index };
-                clients.iter_mut().for_each(|client| client.hear(entry, Some(&key()), outcome));
+                clients.iter_mut().for_each(|client| client.observe_outcome(entry, Some(&key()), outcome));
             }
             state.clients = self.clients.intern(clients, &self.names);
         }
     }
 
-    /// Notes when a leader's new entries were born.
-    fn note_births(state: &mut State, old: &LockNode, new: &LockNode) {
+    /// Records when a leader's new entries were born.
+    fn record_births(state: &mut State, old: &LockNode, new: &LockNode) {
         let last = old.log().last().index;
         let own = new.log().entries().iter().filter(|entry| entry.index > last);
         let at = state.now;
         state.births.extend(own.map(|entry| Birth { entry: entry.position(), at }));
     }
 
-    /// Notes what servers have applied that nobody had.
-    fn note_committed(&self, state: &mut State, nodes: &[Ref<LockNode>]) {
+    /// Records newly applied entries.
+    fn record_committed(&self, state: &mut State, nodes: &[Ref<LockNode>]) {
         let keys = [nodes[0].key(), nodes.get(1).map_or(0, |node| node.key())];
-        let noted = self.noted.get([state.truth.key(), keys[0], keys[1], 0], || {
+        let histories = self.histories.get([state.truth.key(), keys[0], keys[1], 0], || {
             let mut truth = (*state.truth).clone();
             for node in nodes {
                 let known = Index(truth.committed.len() as u64);
@@ -213,16 +214,16 @@ impl Protocol {
             }
             Ok(self.truths.intern(truth, &self.names))
         });
-        match *noted {
+        match *histories {
             Ok(truth) => state.truth = truth,
             Err(violation) => state.violation = Some(violation),
         }
     }
 }
 
-impl Scene {
-    fn of(nodes: impl IntoIterator<Item = LockNode>) -> Scene {
-        Scene { nodes: nodes.into_iter().collect(), applied: Vec::new() }
+impl Participants {
+    fn of(nodes: impl IntoIterator<Item = LockNode>) -> Participants {
+        Participants { nodes: nodes.into_iter().collect(), applied: Vec::new() }
     }
 
     /// Hands an input to a node. Returns the messages that it sends.
@@ -240,17 +241,17 @@ impl Scene {
         sent
     }
 
-    /// The first node campaigns until it has the vote of the second. Says whether it wins.
+    /// Lets the first node campaign until it has the vote of the second. Returns whether it wins.
     fn elect(&mut self) -> bool {
         let (candidate, voter) = (self.nodes[0].id(), self.nodes[1].id());
         let latest = self.nodes[0].term().max(self.nodes[1].term());
-        self.stop_hearing(0);
+        self.lose_contact(0);
         loop {
             let term = self.nodes[0].term();
             self.give(0, Input::ElectionTimeout);
             let body = Body::PreVoteReply { granted: true };
             let requests = self.give(0, Input::Receive(Message { from: voter, to: candidate, term, body }));
-            self.stop_hearing(1);
+            self.lose_contact(1);
             let to_voter = requests.into_iter().find(|message| message.to == voter);
             let Some(request) = to_voter else { return false };
             let campaign = request.term;
@@ -260,15 +261,16 @@ impl Scene {
             if self.nodes[0].is_leader() {
                 return true;
             }
-            // In a term that one of the two knows the vote may be gone. In a later one only a better log refuses it.
+            // In a term that one of the two nodes knows, the vote may have been cast already. In a
+            // later term, only a more up-to-date log is a reason to reject.
             if campaign > latest {
                 return false;
             }
         }
     }
 
-    /// An AppendEntries of the first node arrives at the second. If the answer arrives, the second node hears what is
-    /// committed by that.
+    /// Delivers an AppendEntries of the first node to the second. If the answer arrives, the second
+    /// node learns the resulting commit index.
     fn send(&mut self, message: Message<LockTable>, answered: bool) {
         let (follower, through) = (message.to, entries(&message).len());
         let answers = self.give(1, Input::Receive(message));
@@ -281,34 +283,36 @@ impl Scene {
         }
     }
 
-    /// Election timers run out until the node knows no leader.
-    fn stop_hearing(&mut self, place: usize) {
+    /// Lets election timers run out until the node knows no leader.
+    fn lose_contact(&mut self, place: usize) {
         while self.nodes[place].leader().is_some() {
             self.give(place, Input::ElectionTimeout);
         }
     }
 
-    /// Lets an election timer run out where it makes no difference but to have fewer states.
-    fn stop_waiting(&mut self, place: usize) {
-        if hears_or_is_heard(&self.nodes[place]) {
+    /// Lets an election timer run out where its only effect is to reduce the number of states.
+    fn expire_redundant_timeout(&mut self, place: usize) {
+        if timeout_is_redundant(&self.nodes[place]) {
             self.give(place, Input::ElectionTimeout);
         }
     }
 }
 
-/// The AppendEntries of a leader that confirms its log up to an entry: its heartbeat, with all these entries.
+/// A leader's AppendEntries that confirms its log up to an entry: its heartbeat, with all these
+/// entries.
 pub(super) fn append(leader: &LockNode, follower: NodeId, through: Index) -> Message<LockTable> {
-    let mut scene = Scene::of([leader.clone()]);
-    let heartbeats = scene.give(0, Input::HeartbeatTimeout);
+    let mut participants = Participants::of([leader.clone()]);
+    let heartbeats = participants.give(0, Input::HeartbeatTimeout);
     let heartbeat = heartbeats.into_iter().find(|message| message.to == follower);
     let Message { from, to, term, body } = heartbeat.expect("a leader sends heartbeats to every other server");
     let Body::AppendEntries { commit, stamp, .. } = body else { unreachable!("a heartbeat is an AppendEntries") };
-    let entries = leader.log().slice(Index(1), usize::try_from(through.0).expect("logs are short")).to_vec();
+    let entries = leader.log().slice(Index(1), usize::try_from(through.0).expect("a log index fits in usize")).to_vec();
     let body = Body::AppendEntries { prev: Position::default(), entries, commit, stamp, round: ReadRound::default() };
     Message { from, to, term, body }
 }
 
-/// How many entries a leader may lose in a crash: those of its own at the end that are not committed.
+/// The number of entries that a leader may lose in a crash: its own uncommitted entries at the end
+/// of its log.
 pub(super) fn uncommitted(node: &LockNode) -> u64 {
     let entries = node.log().entries().iter().rev();
     let own = entries.take_while(|entry| entry.term == node.term() && entry.index > node.commit());

@@ -8,7 +8,7 @@ use crate::cluster::Request;
 use crate::diagram::{Diagram, Fate, Tone};
 use crate::presentation::Way;
 
-/// What went on along a path.
+/// Draws a path.
 pub(super) fn draw(way: &Way<Leases>) -> Option<Diagram> {
     let (first, _) = way.first()?;
     let servers = first.servers.iter().map(|server| format!("server {}", server.node.id()));

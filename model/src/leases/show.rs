@@ -1,4 +1,4 @@
-//! How states and steps are shown.
+//! Text, JSON and labels for states and steps.
 
 use palisade_spec::lock::LockTable;
 use serde_json::{Value, json};
@@ -9,13 +9,13 @@ use crate::state_table::{Field, LIST, StateTable};
 use crate::world::{Notation, Ref, entries, message};
 use stateright::Model;
 
-/// Everything that is worth saying of a state.
+/// The state as a table.
 pub(super) fn table(state: &State) -> StateTable {
     let mut table = StateTable::default();
     for server in &state.servers {
         table.fields(format!("server {}", server.node.id()), fields(server));
     }
-    table.items("delayed", state.delayed.iter().map(told));
+    table.items("delayed", state.delayed.iter().map(delayed_message));
     for (number, client) in state.clients.iter().enumerate() {
         let count = |count: u8| if count > 0 { format!("{count}×") } else { String::new() };
         let open = client.keepalives.iter().map(|keepalive| keepalive.sent.to_string());
@@ -55,11 +55,11 @@ fn fields(server: &Server) -> Vec<Field> {
     ]
 }
 
-fn told(late: &Ref<palisade_spec::raft::Message<LockTable>>) -> String {
+fn delayed_message(late: &Ref<palisade_spec::raft::Message<LockTable>>) -> String {
     format!("{} → {} {}", late.from, late.to, message(late))
 }
 
-/// What happens when an action is taken in a state.
+/// The sentence for an action in the state in which it is taken.
 pub(super) fn sentence(model: &Leases, last: &State, action: &Action) -> String {
     match action {
         Action::Elect { candidate, voter } => {
@@ -76,7 +76,7 @@ pub(super) fn sentence(model: &Leases, last: &State, action: &Action) -> String 
     }
 }
 
-/// The same, for programs: the action, with what each server is afterwards.
+/// An action as JSON, with each server's term and clock after it.
 pub(super) fn event(model: &Leases, last: &State, action: &Action) -> Value {
     let step = match *action {
         Action::Tick => json!({ "tick": 1 }),

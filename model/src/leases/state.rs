@@ -1,4 +1,4 @@
-//! A cluster at one moment, as this layer sees it.
+//! The state of this layer's cluster.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -18,20 +18,20 @@ use crate::world::Ref;
 pub struct Server {
     /// The node.
     pub node: Ref<LockNode>,
-    /// When it last looked at its clock, if it leads.
+    /// When the leader last read its clock, in ticks; 0 for other servers.
     pub looked: u64,
 }
 
 /// The real time at which an entry was stamped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Birth {
-    /// The entry.
+    /// The entry's position.
     pub entry: Position,
-    /// When.
+    /// The real time, in ticks.
     pub at: u64,
 }
 
-/// What was committed, and the state machine after it.
+/// The committed entries, and the state machine after them.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 pub struct Truth {
     /// Every entry that a server applied.
@@ -43,34 +43,34 @@ pub struct Truth {
 /// A cluster, its clients and real time.
 #[derive(Clone)]
 pub struct State {
-    /// The servers, in the order of their numbers.
+    /// The servers, sorted by number.
     pub servers: SmallVec<[Server; 3]>,
-    /// The AppendEntries that are delayed, in the order of their digests.
+    /// The delayed AppendEntries, sorted by digest.
     pub delayed: SmallVec<[Ref<Message<LockTable>>; 1]>,
     /// The clients. Client `i` has session `i + 1`.
     pub clients: Ref<Vec<Client>>,
-    /// What was committed.
+    /// The committed history.
     pub truth: Ref<Truth>,
-    /// The births of the entries that some log or delayed message has.
+    /// The births of the entries in a log or a delayed message.
     pub births: SmallVec<[Birth; 12]>,
-    /// The time-to-live of the first client's session, in ticks.
+    /// The TTL of the first client's session, in ticks.
     pub ttl: u64,
     /// Real time, in ticks.
     pub now: u64,
-    /// How many more elections there may be.
+    /// The elections left.
     pub elections: u8,
-    /// How many more crashes there may be.
+    /// The crashes left.
     pub crashes: u8,
-    /// How many more AppendEntries may be delayed.
+    /// The delays of AppendEntries left.
     pub delays: u8,
-    /// What went wrong. Nothing happens after that.
+    /// The first violation. A state with a violation has no successors.
     pub violation: Option<&'static Violation>,
     /// The canonical digest.
     digest: u64,
 }
 
 impl State {
-    /// Servers with blank disks, clients that have asked for nothing.
+    /// Servers with blank disks, and clients that have sent no request.
     pub(super) fn blank(bounds: &Bounds, protocol: &Protocol) -> State {
         let clients = (1..=bounds.clients).map(|number| Client::new(SessionId { number, nonce: 0 }, key())).collect();
         let mut state = State {
@@ -100,13 +100,13 @@ impl State {
         self.servers[place(node.id())].node = node;
     }
 
-    /// The leader of the latest term, unless that has lost its leadership.
+    /// The leader of the latest term, unless it has lost its leadership.
     pub fn leader(&self) -> Option<Server> {
         let latest = self.servers.iter().map(|server| server.node.term()).max();
         self.servers.iter().find(|server| server.node.is_leader() && Some(server.node.term()) == latest).copied()
     }
 
-    /// The canonical digest: states of one digest count as one.
+    /// The canonical digest: states with equal digests count as one.
     pub fn digest(&self) -> u64 {
         self.digest
     }
@@ -116,9 +116,9 @@ impl State {
         self.clients[client].relies(self.now, self.ttl + client as u64)
     }
 
-    /// An entry's age, in real time.
+    /// An entry's age in real time, in ticks.
     pub fn age(&self, entry: Position) -> u64 {
-        let birth = self.births.iter().find(|birth| birth.entry == entry).expect("every entry was born");
+        let birth = self.births.iter().find(|birth| birth.entry == entry).expect("every entry has a birth");
         self.now - birth.at
     }
 
@@ -127,10 +127,10 @@ impl State {
         self.delayed.insert(place, message);
     }
 
-    /// A delayed message is on its way no longer.
+    /// Removes a delayed message.
     pub(super) fn forget(&mut self, message: Ref<Message<LockTable>>) {
         let place = self.delayed.iter().position(|other| *other == message);
-        self.delayed.remove(place.expect("only what is delayed arrives"));
+        self.delayed.remove(place.expect("only a delayed message arrives"));
     }
 
     /// The last entry that an AppendEntries confirms: one with all entries, or a heartbeat.
@@ -138,7 +138,7 @@ impl State {
         if full { self.server(leader).node.log().last().index } else { self.common(leader, follower) }
     }
 
-    /// A step was taken of which there is a limited number.
+    /// Subtracts a step from its budget.
     pub(super) fn spend(&mut self, action: &Action) {
         match action {
             Action::Elect { .. } => self.elections -= 1,
@@ -149,7 +149,8 @@ impl State {
         self.digest = self.canonical();
     }
 
-    /// Forgets what is nowhere any more, and notes the digest. What follows in the model ends with this.
+    /// Drops delayed messages and births that no longer matter, and computes the digest. Each step
+    /// ends with this.
     pub(super) fn settle(&mut self) {
         let servers = &self.servers;
         self.delayed.retain(|message| message.term >= servers[place(message.to)].node.term());
@@ -161,17 +162,17 @@ impl State {
         self.digest = self.canonical();
     }
 
-    /// How many more elections, crashes and delays there may be.
+    /// The elections, crashes and delays left.
     pub(super) fn budgets(&self) -> [u8; 3] {
         [self.elections, self.crashes, self.delays]
     }
 
-    /// Whether two states count as one.
+    /// Whether two states have equal digests.
     pub(super) fn is_like(&self, other: &State) -> bool {
         self.digest == other.digest
     }
 
-    /// The longest prefix that two servers' logs have in common.
+    /// The last index of the longest common prefix of two servers' logs.
     pub(super) fn common(&self, one: NodeId, other: NodeId) -> Index {
         let (one, other) = (self.server(one).node, self.server(other).node);
         let pairs = one.log().entries().iter().zip(other.log().entries());
@@ -187,7 +188,7 @@ pub(super) fn entries(message: &Message<LockTable>) -> &[Entry<Command>] {
     }
 }
 
-/// A server's place among all.
+/// A server's index in `servers`.
 pub(super) fn place(id: NodeId) -> usize {
     usize::from(id.number()) - 1
 }
@@ -203,14 +204,14 @@ impl PartialEq for State {
     }
 }
 
-/// States of one digest count as one.
+/// States with equal digests hash alike.
 impl Hash for State {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.digest);
     }
 }
 
-/// A table, for people.
+/// Formats the state as a table.
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&show::table(self), f)

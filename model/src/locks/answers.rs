@@ -1,18 +1,18 @@
-//! Whether what a command is told is what the table has.
+//! Checks that a command's reply matches the table.
 
 use palisade_spec::invariants::Check;
 use palisade_spec::lock::{Claim, Command, Holder, Key, Lock, Opening, Outcome, Reply, Sequence, SessionId, Token};
 
 use super::judge::{Step, require};
 
-/// Judges an entry's answer. Of the answers that a command can have no two are true at once.
-pub(super) fn answer_is_true(step: &Step<'_>) -> Check {
+/// Checks an entry's reply. No two possible replies to a command are true at once.
+pub(super) fn reply_matches_table(step: &Step<'_>) -> Check {
     let Step { command, outcome: Outcome { reply, .. }, after, .. } = step;
-    let is_true = match (command, reply) {
+    let matches = match (command, reply) {
         (None, reply) => reply.is_none() && opened(step).is_empty(),
         (Some(Command::Open { opening }), Some(Reply::Opened { session })) => step.is_opened(*session, opening, false),
         (Some(Command::AcquireOnce { opening, key, wait }), Some(reply)) => {
-            step.is_told_once(opening, key, *wait, reply)
+            step.acquire_once_reply_matches(opening, key, *wait, reply)
         }
         (Some(_), _) if !opened(step).is_empty() => false,
         (Some(Command::Close { session }), Some(Reply::Closed)) => after.session(*session).is_none(),
@@ -20,23 +20,24 @@ pub(super) fn answer_is_true(step: &Step<'_>) -> Check {
             sessions.iter().filter(|session| !step.lives(**session)).eq(missing)
         }
         (Some(Command::Acquire { session, sequence, key, wait }), Some(reply)) => {
-            step.is_told(*session, *sequence, key, *wait, reply)
+            step.acquire_reply_matches(*session, *sequence, key, *wait, reply)
         }
         (Some(Command::Release { session, sequence, key, claim }), Some(reply)) => {
-            step.is_told_of_release(*session, *sequence, key, *claim, reply)
+            step.release_reply_matches(*session, *sequence, key, *claim, reply)
         }
         (Some(_), _) => false,
     };
-    require("replies match the table", is_true, || format!("{command:?} was told {reply:?}"))
+    require("replies match the table", matches, || format!("{command:?} got the reply {reply:?}"))
 }
 
-/// The sessions that came to be.
+/// The sessions that the entry opened.
 fn opened(step: &Step<'_>) -> Vec<SessionId> {
     step.after.sessions().keys().copied().filter(|id| step.before.session(*id).is_none()).collect()
 }
 
 impl Step<'_> {
-    /// This session came to be and no other, as it was asked for, and after all the others.
+    /// Whether the entry opened this session and no other, as requested, with a greater number than
+    /// all others.
     fn is_opened(&self, id: SessionId, opening: &Opening, once: bool) -> bool {
         let is_next = self.before.sessions().keys().all(|known| known.number < id.number);
         let is_as_asked = self
@@ -59,7 +60,7 @@ impl Step<'_> {
         place.is_some_and(|place| place as u64 == ahead)
     }
 
-    /// The lock is held, as it is said, by somebody who is not due.
+    /// Whether a session that is not due holds the lock, as the reply says.
     fn is_held(&self, key: &Key, reply: &Reply) -> bool {
         let Some(lock) = self.lock(key) else { return false };
         let Holder { session: holder, token, .. } = lock.holder;
@@ -68,7 +69,7 @@ impl Step<'_> {
         session.deadline >= self.at && *reply == Reply::Held { holder, owner, token, queue: lock.queue.len() as u64 }
     }
 
-    fn is_told_once(&self, opening: &Opening, key: &Key, wait: bool, reply: &Reply) -> bool {
+    fn acquire_once_reply_matches(&self, opening: &Opening, key: &Key, wait: bool, reply: &Reply) -> bool {
         match reply {
             Reply::Granted { session, token } => {
                 self.is_opened(*session, opening, true) && self.holds(key, *session, *token)
@@ -80,23 +81,30 @@ impl Step<'_> {
         }
     }
 
-    /// An acquire that was done before is told what is left of its claim; a new one has the lock, or a place, or
-    /// neither if it did not want to wait.
-    fn is_told(&self, asks: SessionId, sequence: Option<Sequence>, key: &Key, wait: bool, reply: &Reply) -> bool {
-        let is_repeated = self.is_repeated(asks, sequence);
+    /// Whether the reply to an acquire is true. A repeated acquire learns what is left of its
+    /// claim; a new one holds the lock, or waits, or has no claim if it did not want to wait.
+    fn acquire_reply_matches(
+        &self,
+        requester: SessionId,
+        sequence: Option<Sequence>,
+        key: &Key,
+        wait: bool,
+        reply: &Reply,
+    ) -> bool {
+        let is_repeated = self.is_repeated(requester, sequence);
         let number = self.lock(key).and_then(|lock| {
-            let waiter = lock.queue.iter().find(|waiter| waiter.session == asks).map(|waiter| waiter.sequence);
-            if lock.holder.session == asks { Some(lock.holder.sequence) } else { waiter }
+            let waiter = lock.queue.iter().find(|waiter| waiter.session == requester).map(|waiter| waiter.sequence);
+            if lock.holder.session == requester { Some(lock.holder.sequence) } else { waiter }
         });
-        // The claim is that of this very operation.
+        // Whether the claim belongs to this operation.
         let is_its_own = sequence.is_none() || number == Some(sequence);
-        let lives = self.lives(asks);
+        let lives = self.lives(requester);
         match reply {
             Reply::Granted { session, token } => {
-                lives && *session == asks && is_its_own && self.holds(key, asks, *token)
+                lives && *session == requester && is_its_own && self.holds(key, requester, *token)
             }
             Reply::Queued { session, ahead } => {
-                wait && lives && *session == asks && is_its_own && self.waits(key, asks, *ahead)
+                wait && lives && *session == requester && is_its_own && self.waits(key, requester, *ahead)
             }
             Reply::Gone => lives && is_repeated && !is_its_own,
             Reply::NoSession => !lives,
@@ -104,19 +112,21 @@ impl Step<'_> {
         }
     }
 
-    fn is_told_of_release(
+    fn release_reply_matches(
         &self,
-        asks: SessionId,
+        requester: SessionId,
         sequence: Option<Sequence>,
         key: &Key,
         claim: Claim,
         reply: &Reply,
     ) -> bool {
-        let is_repeated = self.is_repeated(asks, sequence);
-        let lives = self.lives(asks);
-        let had = Step::has_claim(self.found, asks, key, claim);
+        let is_repeated = self.is_repeated(requester, sequence);
+        let lives = self.lives(requester);
+        let had = Step::has_claim(self.found, requester, key, claim);
         match reply {
-            Reply::Released => lives && !is_repeated && had && !Step::has_claim(self.after, asks, key, Claim::Either),
+            Reply::Released => {
+                lives && !is_repeated && had && !Step::has_claim(self.after, requester, key, Claim::Either)
+            }
             Reply::NotHolder => lives && !is_repeated && !had,
             Reply::Gone => lives && is_repeated,
             Reply::NoSession => !lives,

@@ -1,4 +1,4 @@
-//! What must be true of every entry that a lock table applies.
+//! Checks of every entry that a lock table applies.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,9 +10,9 @@ use palisade_spec::invariants::{
 use palisade_spec::lock::{Claim, Command, Event, Key, Lock, LockTable, Outcome, Reply, Sequence, SessionId, Token};
 use palisade_spec::raft::{Payload, Stamp, StateMachine};
 
-use super::answers::answer_is_true;
+use super::answers::reply_matches_table;
 
-/// Lets `table` do what an entry says.
+/// Applies an entry's payload to `table`.
 pub fn execute(table: &mut LockTable, at: Stamp, payload: &Payload<Command>) -> Outcome {
     match payload {
         Payload::Noop | Payload::Members(_) => table.advance(at),
@@ -20,18 +20,20 @@ pub fn execute(table: &mut LockTable, at: Stamp, payload: &Payload<Command>) -> 
     }
 }
 
-/// An entry, and what it did.
+/// An entry, and its effect.
 pub(super) struct Step<'a> {
     pub(super) before: &'a LockTable,
     pub(super) at: Stamp,
     pub(super) command: Option<&'a Command>,
     pub(super) outcome: &'a Outcome,
     pub(super) after: &'a LockTable,
-    /// The table before it, as the command finds it: without the holder of its key, if that is due.
+    /// The table as the command finds it: `before`, without the holder of the command's key if that
+    /// session is due.
     pub(super) found: &'a LockTable,
 }
 
-/// Judges one entry by the table before and after it. `greatest` is the greatest token that was ever granted before.
+/// Checks one entry by the table before and after it. `greatest` is the greatest token that was
+/// ever granted before.
 pub fn judge(
     before: &LockTable,
     at: Stamp,
@@ -50,29 +52,29 @@ pub fn judge(
         found.to_mut().apply(at, &Command::Close { session });
     }
     let step = &Step { before, at, command, outcome, after, found: &found };
-    events_say_who_holds(step)?;
+    events_match_holders(step)?;
     token_monotonicity(greatest, &outcome.events)?;
-    release_is_ones_own(step)?;
+    release_drops_only_its_claim(step)?;
     if let Some(command) = command {
         exactly_once(before, at, command, after)?;
     }
-    numbers_are_remembered(step)?;
+    sequences_are_recorded(step)?;
     fifo_order(before, at, command, &outcome.events, after)?;
     no_early_expiry(before, at, command, &outcome.events, after)?;
-    only_signs_of_life_count(step)?;
+    deadlines_follow_signs_of_life(step)?;
     table_is_sound(after)?;
-    sessions_stay_what_they_are(step)?;
-    numbers_stay_with_their_claims(step)?;
-    answer_is_true(step)
+    session_attributes_are_constant(step)?;
+    claims_keep_their_sequence(step)?;
+    reply_matches_table(step)
 }
 
-/// Fails with `property` unless `holds`.
+/// Fails with `property` unless `holds` is true.
 pub(crate) fn require(property: &'static str, holds: bool, detail: impl FnOnce() -> String) -> Check {
     if holds { Ok(()) } else { Err(Violation { property, detail: detail() }) }
 }
 
 impl Step<'_> {
-    /// Whether the session can act: one that is due cannot, swept or not.
+    /// Whether the session can act: a session that is due cannot, whether or not it was swept.
     pub(super) fn lives(&self, id: SessionId) -> bool {
         self.before.session(id).is_some_and(|session| session.deadline >= self.at)
     }
@@ -82,7 +84,7 @@ impl Step<'_> {
         sequence.is_some() && self.before.session(id).is_some_and(|session| session.last >= sequence)
     }
 
-    /// Whether the session has the claim that a release means.
+    /// Whether the session has the claim that a release names.
     pub(super) fn has_claim(table: &LockTable, id: SessionId, key: &Key, claim: Claim) -> bool {
         let Some(lock) = table.lock(key) else { return false };
         match claim {
@@ -93,18 +95,18 @@ impl Step<'_> {
     }
 }
 
-/// Whoever watches the events knows who holds what.
-fn events_say_who_holds(step: &Step<'_>) -> Check {
+/// Checks that the events suffice to reconstruct the holders.
+fn events_match_holders(step: &Step<'_>) -> Check {
     let holder =
         |(key, lock): (&Key, &palisade_spec::lock::Lock)| (key.clone(), (lock.holder.session, lock.holder.token));
     let mut holders: Holders = step.before.locks().iter().map(holder).collect();
     mutual_exclusion(&mut holders, &step.outcome.events)?;
-    let told_all = step.after.locks().iter().map(holder).collect::<BTreeMap<_, _>>() == holders;
-    require("mutual exclusion", told_all, || format!("the events leave the holders {holders:?}"))
+    let events_match = step.after.locks().iter().map(holder).collect::<BTreeMap<_, _>>() == holders;
+    require("mutual exclusion", events_match, || format!("the events leave the holders {holders:?}"))
 }
 
-/// A release drops no other claim than the one that it means.
-fn release_is_ones_own(step: &Step<'_>) -> Check {
+/// Checks that a release drops only the claim that it names.
+fn release_drops_only_its_claim(step: &Step<'_>) -> Check {
     let Some(Command::Release { session, key, claim, .. }) = step.command else { return Ok(()) };
     let line = |table: &LockTable| {
         let queue = |lock: &Lock| lock.queue.iter().map(|waiter| waiter.session).collect();
@@ -117,8 +119,9 @@ fn release_is_ones_own(step: &Step<'_>) -> Check {
     })
 }
 
-/// A session knows the greatest number of its operations: else nobody could tell a repetition.
-fn numbers_are_remembered(step: &Step<'_>) -> Check {
+/// Checks that a session records its greatest sequence number, without which the table could not
+/// recognise a repetition.
+fn sequences_are_recorded(step: &Step<'_>) -> Check {
     let done = match step.command {
         Some(Command::Acquire { session, sequence, .. } | Command::Release { session, sequence, .. }) => {
             Some((*session, *sequence))
@@ -136,17 +139,17 @@ fn numbers_are_remembered(step: &Step<'_>) -> Check {
     Ok(())
 }
 
-/// A deadline is put off by its own session's signs of life only, and then by a full time-to-live from now: a grant, an
-/// acquire of what it holds, a keepalive.
-fn only_signs_of_life_count(step: &Step<'_>) -> Check {
+/// Checks that a deadline moves only for signs of life of its own session (a grant, an acquire of
+/// what it holds, a keepalive), and then to a full TTL from now.
+fn deadlines_follow_signs_of_life(step: &Step<'_>) -> Check {
     let Step { at, command, outcome, .. } = step;
     let is_granted =
         |id| outcome.events.iter().any(|event| matches!(event, Event::Granted { session, .. } if *session == id));
     let asks = |id| match command {
         Some(Command::KeepAlive { sessions }) => sessions.contains(&id),
         Some(Command::Acquire { session, sequence, .. }) => {
-            let is_told = matches!(outcome.reply, Some(Reply::Granted { .. }));
-            *session == id && is_told && !step.is_repeated(id, *sequence)
+            let is_granted_now = matches!(outcome.reply, Some(Reply::Granted { .. }));
+            *session == id && is_granted_now && !step.is_repeated(id, *sequence)
         }
         _ => false,
     };
@@ -163,9 +166,9 @@ fn only_signs_of_life_count(step: &Step<'_>) -> Check {
     Ok(())
 }
 
-/// What a session was opened with stays; one that was opened for a lock lives no longer than its last claim; and it is
-/// known when the next will be due.
-fn sessions_stay_what_they_are(step: &Step<'_>) -> Check {
+/// Checks that a session keeps the attributes it was opened with, that a session opened for a lock
+/// ends with its last claim, and that the table knows the next deadline.
+fn session_attributes_are_constant(step: &Step<'_>) -> Check {
     for (&id, session) in step.after.sessions().iter() {
         let is_same = step
             .before
@@ -181,8 +184,9 @@ fn sessions_stay_what_they_are(step: &Step<'_>) -> Check {
     })
 }
 
-/// A claim has the number of the last request for it, wherever it stands: by that a repetition finds it.
-fn numbers_stay_with_their_claims(step: &Step<'_>) -> Check {
+/// Checks that a claim, held or waiting, keeps the number of the last request for it, which
+/// identifies repetitions.
+fn claims_keep_their_sequence(step: &Step<'_>) -> Check {
     for key in step.after.locks().keys() {
         let before = numbers(step.before, key);
         for (id, number) in numbers(step.after, key) {
@@ -203,7 +207,7 @@ fn numbers_stay_with_their_claims(step: &Step<'_>) -> Check {
     Ok(())
 }
 
-/// The numbers of the operations to which the claims on a key belong.
+/// The sequence numbers of the operations to which the claims on a key belong.
 fn numbers(table: &LockTable, key: &Key) -> BTreeMap<SessionId, Option<Sequence>> {
     let Some(lock) = table.lock(key) else { return BTreeMap::new() };
     let waiters = lock.queue.iter().map(|waiter| (waiter.session, waiter.sequence));

@@ -1,9 +1,10 @@
-//! The lock table by itself, behind a perfect log: what clients do to it, in every order, with every request late,
-//! repeated or lost, and sessions that expire at any moment.
+//! The lock table alone, behind a perfect log: all client operations in every order, with every
+//! request late, repeated or lost, and sessions that expire at any moment.
 //!
-//! A numbered operation that was ever sent may be applied at any later time and any number of times; one that never is
-//! was lost. No order is kept: a client's later operation may overtake an earlier one, which then arrives late. What has no
-//! number may be asked by anybody at any moment (`requests.rs`).
+//! A numbered operation that was sent may be applied at any later time and any number of times; one
+//! that is never applied was lost. There is no order among a client's operations: a later one may
+//! overtake an earlier one, which then arrives late. A request without a number may arrive at any
+//! moment (`requests.rs`).
 
 mod answers;
 mod judge;
@@ -32,55 +33,57 @@ use crate::world::digest::Renaming;
 use crate::world::intern::{Interner, Ref};
 use crate::world::memo::Memo;
 
-/// What is explored.
+/// The limits of the exploration.
 #[derive(Clone, Debug)]
 pub struct Bounds {
-    /// How many sessions there are at the beginning, each with a client that numbers its operations.
+    /// The number of initial sessions, each with a client that numbers its operations.
     pub sessions: u64,
-    /// How sessions begin later.
+    /// The ways in which later sessions are opened.
     pub openings: &'static [Start],
-    /// How many sessions there are in all, at once or one after the other.
+    /// The total number of sessions, at once or one after the other.
     pub opened: u64,
-    /// How many keys.
+    /// The number of keys, at most 3.
     pub keys: usize,
-    /// How many numbered operations a client sends.
+    /// The number of numbered operations that a client sends.
     pub operations: usize,
-    /// What numbered operations there are.
+    /// The kinds of numbered operations.
     pub numbered: &'static [Operation],
-    /// What there is without a number, for every session, at any moment and any number of times.
+    /// The kinds of operations without a number. They are possible for every session, at any
+    /// moment, any number of times.
     pub unnumbered: &'static [Operation],
-    /// How many grants there are.
+    /// The number of grants.
     pub grants: u64,
-    /// How long sessions live without a sign of life, in ticks.
+    /// The TTL of sessions, in ticks.
     pub ttl: u64,
-    /// How many ticks there are.
+    /// The number of ticks.
     pub ticks: u64,
-    /// How many sessions and claims a sweep ends.
+    /// The number of sessions and claims that a sweep ends.
     pub sweep: u64,
 }
 
-/// What can be done with a key.
+/// An operation on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Operation {
     /// Acquire, and wait if it is held.
     Wait,
     /// Acquire, if it is free.
     Try,
-    /// Release what was granted: a numbered operation means what its client was told of last, or a token that there
-    /// never was if it was told of none; without a number, any grant that there ever was.
+    /// Release a grant. A numbered operation names the last grant that its client knows of, or a
+    /// token that does not exist if it knows of none; an operation without a number names any past
+    /// grant.
     Release,
     /// Drop the claim, held or waiting.
     Withdraw,
-    /// Give up the place in the queue, but not the lock.
+    /// Leave the queue, but keep a held lock.
     Leave,
 }
 
-/// A client: its operations, in the order of their numbers.
+/// A client, with its operations in the order of their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Client {
-    /// What it sent.
+    /// The requests that it sent.
     pub sent: Vec<Ref<Payload<Command>>>,
-    /// The last grant it was told of, on each key.
+    /// The last grant that it knows of, for each key.
     pub granted: Vec<Option<Token>>,
 }
 
@@ -91,17 +94,17 @@ pub struct State {
     pub table: Ref<LockTable>,
     /// The clients.
     pub clients: SmallVec<[Ref<Client>; 3]>,
-    /// How many sessions were ever opened.
+    /// The number of sessions opened so far.
     pub opened: u64,
     /// Cluster time.
     pub now: Stamp,
-    /// The greatest token that was ever granted.
+    /// The greatest token granted so far.
     pub greatest: Token,
-    /// What went wrong.
+    /// The first violation.
     pub violation: Option<&'static Violation>,
 }
 
-/// What happens.
+/// A step of the model.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// A client sends its next operation.
@@ -110,15 +113,15 @@ pub enum Action {
     Apply(usize, usize),
     /// A request without a number is applied.
     Ask(Request),
-    /// Time passes.
+    /// One tick passes.
     Tick,
-    /// An idle leader's no-op.
+    /// The no-op of an idle leader is applied.
     Noop,
 }
 
-/// The model.
+/// The model of the lock table.
 pub struct Locks {
-    /// What is explored.
+    /// The limits of the exploration.
     pub bounds: Bounds,
     keys: Vec<Key>,
     names: Vec<Renaming>,
@@ -129,10 +132,10 @@ pub struct Locks {
     entries: Memo<Entry>,
 }
 
-/// What an entry did.
+/// The effect of an entry.
 struct Entry {
     table: Ref<LockTable>,
-    /// The number of the session that came to be.
+    /// The number of the session that the entry opened.
     opened: Option<u64>,
     outcome: Outcome,
     greatest: Token,
@@ -147,7 +150,7 @@ impl Hash for State {
     }
 }
 
-/// A table, for people.
+/// Formats the state as a table.
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&show::table(self), f)
@@ -155,12 +158,12 @@ impl fmt::Debug for State {
 }
 
 impl Locks {
-    /// The model within these bounds.
+    /// Creates the model within these bounds.
     pub fn new(bounds: Bounds) -> Locks {
         let keys: Vec<Key> = ["k", "l", "m"][..bounds.keys].iter().map(|&key| Key::from(key)).collect();
         let (names, payloads) = (vec![Vec::new()], Interner::default());
         let requests = Requests::new(&bounds, &keys, |command| payloads.intern(Payload::Command(command), &names));
-        // Without operations that were sent there is hardly a table that two states share.
+        // Without numbered operations, few states share a table.
         let entries = Memo::new(if bounds.operations > 0 { 1 << 18 } else { 1 });
         Locks {
             bounds,
@@ -192,7 +195,7 @@ impl Locks {
         requests::session(&self.bounds, client as u64 + 1)
     }
 
-    /// What a client sends.
+    /// The command that a client sends.
     fn command(&self, number: usize, client: &Client, operation: Operation, key: usize) -> Command {
         let (session, sequence) = (self.session(number), Some(Sequence(client.sent.len() as u64 + 1)));
         let token = client.granted[key].unwrap_or(Token(u64::MAX));
@@ -218,13 +221,13 @@ impl Locks {
         }
     }
 
-    /// An entry is applied, and whoever was granted a lock is told. Beyond the bounds nothing is followed.
+    /// Applies an entry, and informs the clients of its grants. Returns `None` beyond the bounds.
     fn apply(&self, state: &State, payload: Ref<Payload<Command>>) -> Option<State> {
         let entry = self.entry(state, payload);
         let mut next = state.clone();
         (next.table, next.greatest, next.violation) = (entry.table, entry.greatest, entry.violation);
         if let Some(number) = entry.opened {
-            next.violation = next.violation.or_else(|| came_again(number, state.opened).map(leak));
+            next.violation = next.violation.or_else(|| session_number_reused(number, state.opened).map(leak));
             next.opened = state.opened.max(number);
         }
         let is_within = next.greatest.0 <= self.bounds.grants && next.opened <= self.bounds.opened;
@@ -233,7 +236,7 @@ impl Locks {
         }
         for event in &entry.outcome.events {
             let Event::Granted { key, session, token } = event else { continue };
-            let place = self.keys.iter().position(|known| known == key).expect("only these keys are used");
+            let place = self.keys.iter().position(|known| known == key).expect("a grant names a key of the model");
             if let Some(number) = usize::try_from(session.number - 1).ok().filter(|&at| at < next.clients.len()) {
                 self.change(&mut next, number, |client| client.granted[place] = Some(*token));
             }
@@ -242,13 +245,14 @@ impl Locks {
     }
 }
 
-/// A session's number never comes back: else a late request of the earlier session would be done for the later one.
-fn came_again(number: u64, opened: u64) -> Option<Violation> {
+/// Checks that a session's number is not reused: otherwise a late request of the earlier session
+/// would apply to the later one.
+fn session_number_reused(number: u64, opened: u64) -> Option<Violation> {
     let detail = || format!("session {number} was opened after session {opened}");
     (number <= opened).then(|| Violation { property: "exactly once", detail: detail() })
 }
 
-/// Nothing happens after a violation, so there are few.
+/// Leaks a violation. No path goes on after one, so there are few.
 fn leak(violation: Violation) -> &'static Violation {
     Box::leak(Box::new(violation))
 }
@@ -268,10 +272,10 @@ impl Model for Locks {
             let outcome = table.apply(Stamp(0), &Command::Open { opening });
             assert!(matches!(outcome.reply, Some(Reply::Opened { .. })));
         }
-        // Whoever numbers nothing needs to remember nothing.
+        // Clients without numbered operations have no state.
         let clients = if self.bounds.operations > 0 { self.bounds.sessions } else { 0 };
         let client = Client { sent: Vec::new(), granted: vec![None; self.bounds.keys] };
-        let count = usize::try_from(clients).expect("few sessions");
+        let count = usize::try_from(clients).expect("a number of sessions fits in usize");
         vec![State {
             table: self.tables.intern(table, &self.names),
             clients: vec![self.clients.intern(client, &self.names); count].into(),
@@ -316,15 +320,16 @@ impl Model for Locks {
             Action::Noop => self.apply(last, self.payload(Payload::Noop))?,
         };
         if let Some(violation) = next.violation {
-            // Nothing happens after a violation: one that no property asks for would hide all that lies behind it.
+            // Nothing follows a violation, so one that belongs to no property would hide all states
+            // behind it.
             let named = self.properties().iter().any(|property| property.name == violation.property);
-            assert!(named, "no property asks for {violation}");
+            assert!(named, "no property has the name of the violation {violation}");
         }
         (next != *last).then_some(next)
     }
 
     fn format_action(&self, action: &Action) -> String {
-        self.tell(action)
+        self.describe(action)
     }
 
     fn format_step(&self, last: &State, action: Action) -> Option<String> {
@@ -337,7 +342,7 @@ impl Model for Locks {
 }
 
 impl Presentation for Locks {
-    /// There are hundreds of requests that may be applied at any moment; time must pass among them.
+    /// Ticks weigh more, because in most states hundreds of requests may be applied.
     fn weight(action: &Action) -> u32 {
         match action {
             Action::Tick => 12,
@@ -347,15 +352,15 @@ impl Presentation for Locks {
     }
 
     fn sentence(&self, last: &State, action: &Action) -> String {
-        self.tell_in(last, action)
+        self.describe_in(last, action)
     }
 
     fn event(&self, last: &State, action: &Action) -> serde_json::Value {
-        self.recount(last, action)
+        self.event_json(last, action)
     }
 
-    /// As a cluster of one server, whose log is as perfect as the model's: it leads, and whatever is applied was proposed to
-    /// it.
+    /// The setting of a cluster of one server, whose log is as perfect as the model's: the server
+    /// leads, and every applied entry was proposed to it.
     fn setting(&self, initial: &State) -> serde_json::Value {
         let campaign = serde_json::json!({ "input": Input::<LockTable>::ElectionTimeout, "done": true });
         let turn = serde_json::json!({ "server": 1, "stimulus": "election timeout", "inputs": [campaign] });

@@ -1,4 +1,4 @@
-//! What is checked of the lock table.
+//! The properties of the lock table.
 
 use palisade_spec::lock::{Command, Sequence, SessionId, Token};
 use palisade_spec::raft::Payload;
@@ -11,7 +11,7 @@ macro_rules! always {
     ($($name:literal),* $(,)?) => { [$(Property::always($name, |_: &Locks, state: &State| !violates(state.violation, $name))),*] };
 }
 
-/// What must hold, and what must be possible within the model's bounds.
+/// What must always hold, and what must be reachable within the model's bounds.
 pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
     let mut all = always![
         "mutual exclusion",
@@ -53,7 +53,7 @@ pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
         }),
         Property::sometimes("a release may arrive when the lock is another's", |model: &Locks, state: &State| {
             let held = || state.table.locks().values();
-            // Without a number, whatever was granted may be released at any moment.
+            // Without a number, every past grant may be released at any moment.
             if model.bounds.unnumbered.contains(&Operation::Release) && held().any(|lock| lock.holder.token > Token(1))
             {
                 return true;

@@ -1,4 +1,4 @@
-//! How the lock table, its clients and what they do are shown.
+//! Text, JSON, labels and drawings for the lock table, its clients and their operations.
 
 use palisade_spec::lock::{Claim, Command, Key, Lock, LockTable, Opening, Sequence, SessionId};
 use palisade_spec::raft::Payload;
@@ -10,7 +10,7 @@ use crate::diagram::{Diagram, Fate, Tone};
 use crate::state_table::{Field, StateTable};
 use crate::world::Notation;
 
-/// A session as its number, which is enough where nonces are the same for all.
+/// A session's number; with the nonce unless that is 0.
 fn session(id: SessionId) -> String {
     if id.nonce == 0 { format!("s{}", id.number) } else { format!("s{id}") }
 }
@@ -34,9 +34,9 @@ impl Notation for LockTable {
             Command::AcquireOnce { key, wait, .. } => format!("acquire{}({key} by a new session)", waits(*wait)),
             Command::Release { session: id, sequence, key, claim } => {
                 let claim = match claim {
-                    Claim::Held(token) if token.0 == u64::MAX => "a token it never had".to_string(),
+                    Claim::Held(token) if token.0 == u64::MAX => "an unknown token".to_string(),
                     Claim::Held(token) => format!("token {token}"),
-                    Claim::Waiting => "its place".to_string(),
+                    Claim::Waiting => "waiting".to_string(),
                     Claim::Either => "any claim".to_string(),
                 };
                 format!("release({key} {}{} {claim})", session(*id), numbered(*sequence))
@@ -57,7 +57,7 @@ impl Notation for LockTable {
         vec![("locks", locks), ("sessions", until.collect::<Vec<_>>().join(", "))]
     }
 
-    /// Maps are told as lists: in JSON a session's identity cannot be a key.
+    /// Writes maps as lists, because a session's identity cannot be a key in JSON.
     fn data(&self) -> Value {
         let sessions = self.sessions().iter().map(|(id, session)| json!({ "id": id, "session": session }));
         let locks = self.locks().iter().map(|(key, lock)| json!({ "key": key, "lock": lock }));
@@ -69,7 +69,7 @@ impl Notation for LockTable {
     }
 }
 
-/// Everything that is worth saying of a table and its clients.
+/// The table and its clients, as a table of fields.
 pub(super) fn table(state: &State) -> StateTable {
     let mut rows = StateTable::default();
     let table = &*state.table;
@@ -97,7 +97,7 @@ pub(super) fn table(state: &State) -> StateTable {
     for (number, client) in state.clients.iter().enumerate() {
         let sent = client.sent.iter().map(|sent| words(sent));
         let told = client.granted.iter().flatten().map(|token| format!("token {token}")).collect::<Vec<_>>();
-        let fields = [("was told", told.join(", ")), ("sent", sent.collect::<Vec<_>>().join(", "))];
+        let fields = [("knows", told.join(", ")), ("sent", sent.collect::<Vec<_>>().join(", "))];
         rows.fields(format!("client {}", number + 1), fields);
     }
     rows.fields("cluster time", [("", state.now.to_string())]);
@@ -121,12 +121,12 @@ fn operation(operation: Operation, key: &str) -> String {
         Operation::Try => format!("acquire {key} if it is free"),
         Operation::Release => format!("release {key}"),
         Operation::Withdraw => format!("drop its claim on {key}"),
-        Operation::Leave => format!("give up its place at {key}"),
+        Operation::Leave => format!("leave the queue of {key}"),
     }
 }
 
-/// A request that has no number, in a sentence.
-fn asked(command: &Command) -> String {
+/// The sentence for a request without a number.
+fn unnumbered_sentence(command: &Command) -> String {
     let sessions = |ids: &[SessionId]| ids.iter().copied().map(session).collect::<Vec<_>>().join(", ");
     let acquire = |wait: &bool, key: &Key| match wait {
         true => format!("acquire {key}, and wait for it"),
@@ -154,8 +154,8 @@ fn asked(command: &Command) -> String {
 }
 
 impl Locks {
-    /// What an action is by itself.
-    pub(super) fn tell(&self, action: &Action) -> String {
+    /// The sentence for an action without its context.
+    pub(super) fn describe(&self, action: &Action) -> String {
         let key = |place: &usize| self.keys[*place].as_str();
         match action {
             Action::Send(client, what, place) => {
@@ -165,7 +165,7 @@ impl Locks {
                 format!("operation {} of client {} is applied", operation + 1, client + 1)
             }
             Action::Ask(request) => match &**request {
-                Payload::Command(command) => asked(command),
+                Payload::Command(command) => unnumbered_sentence(command),
                 Payload::Noop | Payload::Members(_) => words(request),
             },
             Action::Tick => "time passes".to_string(),
@@ -173,17 +173,17 @@ impl Locks {
         }
     }
 
-    /// What an action is in the state in which it is taken.
-    pub(super) fn tell_in(&self, last: &State, action: &Action) -> String {
+    /// The sentence for an action in the state in which it is taken.
+    pub(super) fn describe_in(&self, last: &State, action: &Action) -> String {
         let applied = |payload: &Payload<Command>| format!("{} is applied", words(payload));
         match action {
             Action::Apply(client, operation) => applied(&last.clients[*client].sent[*operation]),
-            other => self.tell(other),
+            other => self.describe(other),
         }
     }
 
-    /// The entry that is applied, and when.
-    pub(super) fn recount(&self, last: &State, action: &Action) -> Value {
+    /// An action as JSON: the applied entry and its stamp.
+    pub(super) fn event_json(&self, last: &State, action: &Action) -> Value {
         let next = self.next_state(last, action.clone());
         let sent = next.as_ref().map_or(last, |next| next);
         let table = &*sent.table;
@@ -200,21 +200,21 @@ impl Locks {
         }
     }
 
-    /// What went on along a path: the table on the left, a lifeline for each session that there is at the beginning, and
-    /// one for all that come later.
+    /// Draws a path: the lock table on the left, a lifeline for each initial session, and one for
+    /// all later sessions.
     pub(super) fn draw(&self, way: &[(State, Option<Action>)]) -> Option<Diagram> {
         way.first()?;
-        let sessions = usize::try_from(self.bounds.sessions).expect("few sessions");
+        let sessions = usize::try_from(self.bounds.sessions).expect("a number of sessions fits in usize");
         let who = if self.bounds.operations > 0 { "client" } else { "session" };
         let names = (1..=sessions).map(|number| format!("{who} {number}"));
         let others = (!self.bounds.openings.is_empty()).then(|| "later sessions".to_string());
         let mut diagram = Diagram::new(std::iter::once("lock table".to_string()).chain(names).chain(others));
-        // Where each client's requests were sent.
+        // The rows in which each client sent its requests.
         let mut sent = vec![Vec::new(); sessions];
         for (number, steps) in way.windows(2).enumerate() {
             let [(last, Some(action)), (next, _)] = steps else { continue };
             let row = diagram.row((number + 1).to_string());
-            let words = self.tell_in(last, action);
+            let words = self.describe_in(last, action);
             match action {
                 Action::Send(client, what, place) => {
                     sent[*client].push(row);
@@ -225,7 +225,7 @@ impl Locks {
                     let label = label(&last.clients[*client].sent[*operation]);
                     diagram.detailed_arrow(from, (0, row), label, words, Fate::Arrives);
                 }
-                Action::Ask(request) => match asks(request) {
+                Action::Ask(request) => match requester(request) {
                     Some(number) => {
                         let from =
                             (usize::try_from(number).map_or(sessions + 1, |number| number.min(sessions + 1)), row);
@@ -259,8 +259,9 @@ fn label(payload: &Payload<Command>) -> &'static str {
     }
 }
 
-/// The number of the session that asks; of one that does not exist yet, a number beyond all that do.
-fn asks(payload: &Payload<Command>) -> Option<u64> {
+/// The number of the session that sends the request; `u64::MAX` for a session that does not exist
+/// yet.
+fn requester(payload: &Payload<Command>) -> Option<u64> {
     match payload {
         Payload::Command(Command::Open { .. } | Command::AcquireOnce { .. }) => Some(u64::MAX),
         Payload::Command(
@@ -274,7 +275,7 @@ fn asks(payload: &Payload<Command>) -> Option<u64> {
     }
 }
 
-/// What came of a step: who is told of a grant, whose session is gone, what is wrong.
+/// Notes the effects of a step: new grants, waiters, ended sessions, and the violation.
 fn notes(diagram: &mut Diagram, row: usize, last: &State, next: &State) {
     for (key, lock) in next.table.locks().iter() {
         if last.table.lock(key).is_none_or(|was| was.holder.token != lock.holder.token) {
@@ -306,15 +307,16 @@ mod tests {
     use crate::models::{EVERY_DEED, EVERY_START, LOCKS};
 
     #[test]
-    fn no_two_requests_read_alike() {
+    fn sentences_of_requests_are_distinct() {
         let bounds = Bounds { openings: &EVERY_START, opened: 5, keys: 2, unnumbered: &EVERY_DEED, ..LOCKS };
         let model = Locks::new(bounds);
         let mut state = model.init_states().remove(0);
-        // Where two locks were granted, to sessions that were opened for them, there is the most to ask for.
+        // The most requests are possible after two locks were granted to sessions that were opened
+        // for them.
         for grants in 0..=2 {
             let mut actions = Vec::new();
             model.actions(&state, &mut actions);
-            let told: BTreeSet<String> = actions.iter().map(|action| model.tell_in(&state, action)).collect();
+            let told: BTreeSet<String> = actions.iter().map(|action| model.describe_in(&state, action)).collect();
             assert_eq!(told.len(), actions.len(), "{told:#?}");
             assert_eq!((state.greatest.0, state.opened), (grants, 3 + grants));
             let is_granted = |next: &State| next.greatest > state.greatest && next.opened > state.opened;

@@ -1,8 +1,9 @@
-//! Consensus while servers come and go: operators change the members, at any server that thinks it leads.
+//! Consensus under membership changes: operators request changes from any server that believes it
+//! leads.
 //!
-//! The servers are the founders of the cluster and those that join it later, with blank disks. An operator may ask any
-//! leader for any change, whether or not it has been cut off meanwhile, so that several leaders can each have one under
-//! way. What is refused leaves no trace.
+//! The servers are the founders of the cluster, and those that join later with blank disks. An
+//! operator may request any change from any leader, even a partitioned one, so several leaders can
+//! each have an uncommitted change. A rejected request leaves the state as it was.
 
 pub(crate) mod properties;
 mod show;
@@ -14,43 +15,44 @@ use stateright::Property;
 use crate::raft::Tape;
 use crate::world::{Asked, Environment, Machine, Ref, Replica, World};
 
-/// Operators, and a client that proposes an entry now and then.
+/// Operators, and a client that proposes entries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Operators {
-    /// How many more changes may be made.
+    /// The changes that may still be made.
     pub left: Changes,
-    /// How many were made.
+    /// The number of changes made.
     pub changed: u8,
-    /// How many entries the client has proposed.
+    /// The number of entries that the client has proposed.
     pub made: u8,
-    /// How many it may propose.
+    /// The maximum number of entries that the client proposes.
     pub most: u8,
-    /// How long a log may become.
+    /// The maximum length of a log, in entries.
     pub log: u64,
 }
 
-/// So many changes of each kind.
+/// A number of changes of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Changes {
     /// Servers that join as learners.
     pub additions: u8,
     /// Learners that become voters.
     pub promotions: u8,
-    /// Members that go. Two voters must be left: the driver's elections at will wait for a leader to be deposed, and one
-    /// that is a majority by itself never is.
+    /// Members that are removed. Two voters must remain: the driver's elections at will wait until
+    /// a leader is deposed, and a leader that is a majority by itself never is.
     pub removals: u8,
-    /// Members that lose their disks and come back as other ones. A server of the old identity may act on: that it never does
-    /// is one of the things that can happen. Two voters must be left here, too.
+    /// Members that lose their disks and return under new identities. A server with the old
+    /// identity may still take steps; that it takes none is one of the explored behaviours. Two
+    /// voters must remain here, too.
     pub replacements: u8,
 }
 
 impl Operators {
-    /// Nothing has been changed yet.
+    /// Creates operators that have made no change.
     pub fn new(left: Changes, most: u8, log: u64) -> Operators {
         Operators { left, changed: 0, made: 0, most, log }
     }
 
-    /// What they may ask, and of whom.
+    /// Lists the possible requests to each leader.
     pub(crate) fn choices<S: Machine>(&self, servers: &[Ref<Replica<S>>], moves: &mut Vec<Move>) {
         let room =
             |replica: &&Ref<Replica<S>>| replica.node.is_leader() && replica.node.log().last().index < Index(self.log);
@@ -78,7 +80,8 @@ impl Operators {
         }
     }
 
-    /// Makes a change, unless an entry is to be proposed instead. Says at which server.
+    /// Counts a change, and returns it with the leader that it is requested from; `None` if the
+    /// move proposes an entry.
     pub(crate) fn change(&mut self, chosen: &Move) -> Option<(NodeId, Change)> {
         let asked = match *chosen {
             Move::Propose(_) => return None,
@@ -104,7 +107,7 @@ impl Operators {
     }
 }
 
-/// What happens around the servers, each at a server that thinks it leads.
+/// A move of the environment, each at a server that believes it leads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Move {
     /// A client proposes an entry.
@@ -115,13 +118,13 @@ pub enum Move {
     Promote(NodeId, NodeId),
     /// An operator removes a member.
     Remove(NodeId, NodeId),
-    /// A member has lost its disk, and comes back as another one.
+    /// A member that lost its disk returns under a new identity.
     Replace {
-        /// Who is asked.
+        /// The leader that receives the request.
         leader: NodeId,
-        /// Who has lost its disk.
+        /// The member that lost its disk.
         lost: NodeId,
-        /// What it is now: a server with a blank disk.
+        /// Its new identity: a server with a blank disk.
         by: NodeId,
     },
 }
@@ -178,7 +181,7 @@ mod tests {
     use crate::world::Bounds;
 
     #[test]
-    fn server_that_comes_back_under_its_old_identity_breaks_the_protocol() {
+    fn restart_with_blank_disk_under_old_identity_breaks_safety() {
         let bounds = Bounds { crashes: 1, forgets: true, log: 3, delivery: prompt(0, 1), ..JOINED };
         let world = membership(Changes::default(), 1, bounds);
         let verdict = explore(world, crate::world::World::REPRESENTATIVE, &Effort { threads: 1, ..Effort::default() });

@@ -1,4 +1,5 @@
-//! What is checked where members change: consensus as ever, and who is counted.
+//! The properties of membership changes: those of consensus, and which servers count for
+//! majorities.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +27,7 @@ pub(super) fn properties(world: &World<Operators>) -> Vec<Property<World<Operato
         }),
         Property::sometimes("a change stands in a log where another entry is committed", |_, state: &S| {
             let lost = |change: Position| {
-                state.ghost.committed.get(&change.index).is_some_and(|entry| entry.term != change.term)
+                state.history.committed.get(&change.index).is_some_and(|entry| entry.term != change.term)
             };
             changes(state).into_iter().any(|(_, change)| lost(change))
         }),
@@ -45,7 +46,7 @@ pub(super) fn properties(world: &World<Operators>) -> Vec<Property<World<Operato
         }),
         Property::sometimes("a leader removed itself, and leads no more", |_, state: &S| {
             committed_changes(state).any(|(entry, members)| {
-                let leader = state.ghost.leaders[&entry.term];
+                let leader = state.history.leaders[&entry.term];
                 members.was_removed(leader) && !state.server(leader).node.is_leader()
             })
         }),
@@ -53,7 +54,7 @@ pub(super) fn properties(world: &World<Operators>) -> Vec<Property<World<Operato
     if world.surroundings().most > 0 {
         all.push(Property::sometimes("a proposal is committed after a change", |_, state: &S| {
             let first = committed_changes(state).next().map(|(entry, _)| entry.index);
-            let mut entries = state.ghost.committed.values();
+            let mut entries = state.history.committed.values();
             first.is_some_and(|first| {
                 entries.any(|entry| entry.index > first && matches!(entry.payload, Payload::Command(_)))
             })
@@ -78,11 +79,12 @@ pub(super) fn properties(world: &World<Operators>) -> Vec<Property<World<Operato
                 joiners(world, state).any(|replica| replica.node.is_leader())
             }),
             Property::sometimes("a server votes for one that it does not know as a member", |_, state: &S| {
-                let stranger = |replica: &Ref<Replica<Tape>>, vote: NodeId| replica.node.members().get(vote).is_none();
+                let is_unknown =
+                    |replica: &Ref<Replica<Tape>>, vote: NodeId| replica.node.members().get(vote).is_none();
                 state
                     .servers
                     .iter()
-                    .any(|replica| replica.node.hard_state().vote.is_some_and(|vote| stranger(replica, vote)))
+                    .any(|replica| replica.node.hard_state().vote.is_some_and(|vote| is_unknown(replica, vote)))
             }),
         ]);
     }
@@ -107,7 +109,7 @@ pub(super) fn properties(world: &World<Operators>) -> Vec<Property<World<Operato
     all
 }
 
-/// What must hold of members.
+/// What must hold of the membership.
 pub(crate) fn memberships<E: Environment>() -> [Property<World<E>>; 5] {
     always![
         "members follow the log",
@@ -127,7 +129,7 @@ fn joiners<'a>(world: &World<Operators>, state: &'a S) -> impl Iterator<Item = &
     state.servers.iter().filter(move |replica| replica.node.id() > founders)
 }
 
-/// The changes in all logs, and whose log it is.
+/// The changes in all logs, each with the server whose log has it.
 fn changes(state: &S) -> Vec<(NodeId, Position)> {
     let is_change = |entry: &&Entry<u8>| matches!(entry.payload, Payload::Members(_));
     let of = |replica: &Ref<Replica<Tape>>| {
@@ -139,7 +141,7 @@ fn changes(state: &S) -> Vec<(NodeId, Position)> {
 }
 
 fn committed_changes(state: &S) -> impl Iterator<Item = (&Entry<u8>, &Members)> {
-    state.ghost.committed.values().filter_map(|entry| match &entry.payload {
+    state.history.committed.values().filter_map(|entry| match &entry.payload {
         Payload::Members(members) => Some((entry, &**members)),
         Payload::Noop | Payload::Command(_) => None,
     })

@@ -1,4 +1,4 @@
-//! How operators and what they ask for are shown.
+//! Text, JSON and labels for membership changes.
 
 use palisade_spec::raft::NodeId;
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ impl DescribeEnvironment for Operators {
 }
 
 impl Move {
-    /// What is done, with whom, at which server.
+    /// The kind of the move, its server, and the leader that receives it.
     fn parts(self) -> (&'static str, Option<NodeId>, NodeId) {
         match self {
             Move::Propose(leader) => ("propose", None, leader),
@@ -46,7 +46,7 @@ impl DescribeMove for Move {
     fn sentence(&self) -> String {
         match self.parts() {
             (_, Some(lost), leader) if let Move::Replace { by, .. } = self => {
-                format!("server {lost} has lost its disk, and asks server {leader} to replace it by server {by}")
+                format!("server {lost} lost its disk, and asks server {leader} to replace it by server {by}")
             }
             (what, Some(server), leader) => format!("an operator asks server {leader} to {what} server {server}"),
             (_, None, leader) => format!("a client's proposal arrives at server {leader}"),
@@ -61,7 +61,7 @@ impl DescribeMove for Move {
         }
     }
 
-    fn doer(&self) -> Option<usize> {
+    fn participant(&self) -> Option<usize> {
         Some(0)
     }
 

@@ -1,4 +1,5 @@
-//! Consensus by itself: the nodes of `palisade_spec::raft` over a state machine that only remembers.
+//! Consensus alone: the nodes of `palisade_spec::raft` with a state machine that records its
+//! commands.
 
 mod properties;
 mod proposers;
@@ -12,7 +13,7 @@ pub use self::properties::consensus;
 pub use self::proposers::Proposers;
 use crate::world::{Asked, Environment, Machine, Ref, Replica, World};
 
-/// A state machine that remembers what it was told, in order.
+/// A state machine that records its commands in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Tape(pub Vec<u8>);
 
@@ -31,42 +32,43 @@ impl StateMachine for Tape {
     }
 }
 
-/// Clients that propose one entry after the other, each to any server that thinks it leads; clocks; operators who ask
-/// leaders to hand over.
+/// Clients that propose one entry after the other, each to any server that believes it leads;
+/// leaders' clocks; operators that request leadership transfers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Proposals {
     /// The clients.
     pub clients: Proposers,
-    /// How often a leader's clock may still advance, by a millisecond each.
+    /// The number of times that a leader's clock may still advance, by one millisecond each.
     pub ticks: u8,
-    /// How often a leader may still be asked to hand over.
+    /// The number of leadership transfers that may still be requested.
     pub transfers: u8,
 }
 
 impl Proposals {
-    /// Clients that propose until the log is full, and so many ticks of leaders' clocks. Nobody hands over.
+    /// Creates clients that propose until the log is full, with `ticks` advances of leaders' clocks
+    /// and no transfers.
     pub fn new(log: u64, ticks: u8) -> Proposals {
-        let clients = Proposers::new(u8::try_from(log).expect("logs are short"), log);
+        let clients = Proposers::new(u8::try_from(log).expect("a log length fits in u8"), log);
         Proposals { clients, ticks, transfers: 0 }
     }
 }
 
-/// All pairs of a leader and a voter that it may hand over to.
-pub(crate) fn handovers<S: Machine>(servers: &[Ref<Replica<S>>]) -> impl Iterator<Item = (NodeId, NodeId)> {
+/// All pairs of a leader and a voter to which it may transfer leadership.
+pub(crate) fn transfer_pairs<S: Machine>(servers: &[Ref<Replica<S>>]) -> impl Iterator<Item = (NodeId, NodeId)> {
     servers.iter().map(|replica| &replica.node).filter(|node| node.is_leader()).flat_map(|leader| {
         let others = leader.members().voters().filter(|&voter| voter != leader.id());
         others.map(|voter| (leader.id(), voter))
     })
 }
 
-/// What happens around the servers.
+/// A move of the environment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Move {
     /// A client proposes an entry to a leader.
     Propose(NodeId),
     /// A leader's clock advances.
     Tick(NodeId),
-    /// An operator asks a leader to hand over to this server.
+    /// An operator asks a leader to transfer leadership to this server.
     Transfer(NodeId, NodeId),
 }
 
@@ -85,7 +87,7 @@ impl Environment for Proposals {
             moves.extend(leaders.map(|replica| Move::Tick(replica.node.id())));
         }
         if self.transfers > 0 {
-            moves.extend(handovers(servers).map(|(leader, to)| Move::Transfer(leader, to)));
+            moves.extend(transfer_pairs(servers).map(|(leader, to)| Move::Transfer(leader, to)));
         }
     }
 

@@ -1,4 +1,4 @@
-//! What is checked of consensus. Figure 3.2's names where it has one.
+//! The properties of consensus, under the names of figure 3.2 where it has one.
 
 use palisade_spec::raft::{Body, HardState, Index, Log, Message, Node, Role, Stamp, Term};
 use stateright::Property;
@@ -52,11 +52,11 @@ pub(super) fn properties(world: &World<Proposals>) -> Vec<Property<World<Proposa
             state.servers.iter().any(|a| state.servers.iter().any(|b| differ(hard(a), hard(b))))
         }),
         Property::sometimes("a leader inherits a committed entry", |_, state: &S| {
-            let inherits = |node: &Node<Tape>| state.ghost.committed_in.values().any(|&term| term < node.term());
+            let inherits = |node: &Node<Tape>| state.history.committed_in.values().any(|&term| term < node.term());
             leaders(state).any(|replica| inherits(&replica.node))
         }),
         Property::sometimes("a proposal is committed", |_, state: &S| {
-            state.ghost.machines.last().is_some_and(|tape| !tape.0.is_empty())
+            state.history.machines.last().is_some_and(|tape| !tape.0.is_empty())
         }),
         Property::sometimes("every server has applied a proposal", |_, state: &S| {
             state.servers.iter().all(|replica| !replica.node.machine().0.is_empty())
@@ -66,11 +66,12 @@ pub(super) fn properties(world: &World<Proposals>) -> Vec<Property<World<Proposa
             logs().any(|a| logs().any(|b| conflict(a, b)))
         }),
         Property::sometimes("an entry of an earlier term is committed", |_, state: &S| {
-            state.ghost.committed.values().any(|entry| state.ghost.committed_in[&entry.index] > entry.term)
+            state.history.committed.values().any(|entry| state.history.committed_in[&entry.index] > entry.term)
         }),
     ]);
     if world.bounds.crashes > 0 {
-        // Who crashes has applied nothing when it is back: what it has applied, it applied after that.
+        // A restart loses the applied state, so a server that has applied entries applied them
+        // after its crash.
         all.push(Property::sometimes("a cluster goes on after a crash", |world, state: &S| {
             state.crashes < world.bounds.crashes
                 && state.servers.iter().all(|replica| !replica.node.machine().0.is_empty())
@@ -113,7 +114,7 @@ pub(super) fn properties(world: &World<Proposals>) -> Vec<Property<World<Proposa
                     _ => false,
                 })
             }),
-            // Nobody campaigns in so late a term because his timer ran out.
+            // Only a TimeoutNow starts a term beyond the bound; an election timer does not.
             Property::sometimes("a successor leads, and no timer ran out", |world: &World<Proposals>, state: &S| {
                 leaders(state).any(|replica| replica.node.term() > Term(world.bounds.terms))
             }),
@@ -140,7 +141,7 @@ pub(super) fn properties(world: &World<Proposals>) -> Vec<Property<World<Proposa
     }
     if world.surroundings().ticks > 0 {
         all.push(Property::sometimes("an entry has a later stamp than the one before", |_, state: &S| {
-            state.ghost.committed.values().any(|entry| entry.stamp > Stamp(0))
+            state.history.committed.values().any(|entry| entry.stamp > Stamp(0))
         }));
     }
     all

@@ -6,24 +6,24 @@ use serde::Serialize;
 use super::Tape;
 use crate::world::{Asked, Ref, Replica};
 
-/// Clients that propose entries, each another one, to any server that thinks it leads.
+/// Clients that propose distinct entries, each to any server that believes it leads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Proposers {
-    /// How many entries were proposed.
+    /// The number of entries proposed.
     pub made: u8,
-    /// How many may be proposed.
+    /// The maximum number of entries proposed.
     pub most: u8,
-    /// How long a log may become.
+    /// The maximum length of a log, in entries.
     pub log: u64,
 }
 
 impl Proposers {
-    /// Clients that propose so many entries, as long as there is room in a leader's log.
+    /// Creates clients that propose `most` entries, as long as a leader's log has room.
     pub fn new(most: u8, log: u64) -> Proposers {
         Proposers { made: 0, most, log }
     }
 
-    /// To whom the next entry may be proposed.
+    /// The servers to which the next entry may be proposed.
     pub(crate) fn choices(&self, servers: &[Ref<Replica<Tape>>]) -> impl Iterator<Item = NodeId> {
         let may = self.made < self.most;
         let leads = move |replica: &&Ref<Replica<Tape>>| may && replica.node.is_leader();

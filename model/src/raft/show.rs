@@ -1,4 +1,4 @@
-//! How proposals and what became of them are shown.
+//! Text, JSON and labels for proposals and the state machine.
 
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ impl DescribeEnvironment for Proposals {
         let ticks = if self.ticks > 0 { format!("{}×", self.ticks) } else { String::new() };
         table.fields("clocks", [("may advance", ticks)]);
         let transfers = if self.transfers > 0 { format!("{}×", self.transfers) } else { String::new() };
-        table.fields("operators", [("may ask to hand over", transfers)]);
+        table.fields("operators", [("may request transfers", transfers)]);
     }
 
     fn lifelines(&self) -> Vec<String> {
@@ -44,7 +44,9 @@ impl DescribeMove for Move {
         match self {
             Move::Propose(server) => format!("a client's proposal arrives at server {server}"),
             Move::Tick(server) => format!("the clock of server {server} advances"),
-            Move::Transfer(server, to) => format!("an operator asks server {server} to hand over to {to}"),
+            Move::Transfer(server, to) => {
+                format!("an operator asks server {server} to transfer leadership to server {to}")
+            }
         }
     }
 
@@ -56,7 +58,7 @@ impl DescribeMove for Move {
         }
     }
 
-    fn doer(&self) -> Option<usize> {
+    fn participant(&self) -> Option<usize> {
         match self {
             Move::Propose(_) => Some(0),
             Move::Tick(_) | Move::Transfer(..) => None,
@@ -66,8 +68,8 @@ impl DescribeMove for Move {
     fn label(&self) -> String {
         match self {
             Move::Propose(_) => "propose".to_string(),
-            Move::Tick(_) => "its clock advances".to_string(),
-            Move::Transfer(_, to) => format!("hand over to {to}"),
+            Move::Tick(_) => "clock advances".to_string(),
+            Move::Transfer(_, to) => format!("transfer to {to}"),
         }
     }
 }

@@ -1,7 +1,8 @@
-//! Reads without a log entry: clients ask any server that thinks it leads, while leaders come and go.
+//! Reads without a log entry: clients ask any server that believes it leads, while leaders change.
 //!
-//! A read is linearizable if what it sees has everything that was acknowledged to anybody before it was asked (§6.4). So
-//! the environment remembers how far entries were acknowledged when each read was asked, and compares when it is ready.
+//! A read is linearizable if it sees every entry that was acknowledged to any client before the
+//! read was requested (§6.4). The environment records the acknowledged index at each request, and
+//! compares it when the read is ready.
 
 pub(crate) mod properties;
 mod show;
@@ -17,32 +18,34 @@ use crate::world::{Answer, Applied, Asked, Environment, Machine, Ref, Replica, W
 /// Clients that propose and read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Readers {
-    /// How many more reads may be asked.
+    /// The number of reads that may still be requested.
     pub left: u8,
-    /// The reads that were asked, by their numbers: how far entries had been acknowledged then, as long as it is open.
+    /// The requested reads, by number: the index that was acknowledged at the request, or `None`
+    /// once the read was answered.
     pub open: Vec<Option<Index>>,
-    /// How far entries are acknowledged: some server has said of them that they are applied.
+    /// The acknowledged index: some server has reported the entries up to it as applied.
     pub acknowledged: Index,
-    /// Whether a read was answered from less than had been acknowledged by then, as it may be: it was asked before.
+    /// Whether a read was answered from less than was acknowledged at its answer. That is allowed:
+    /// the read was requested before.
     pub overtaken: bool,
-    /// Those who propose.
+    /// The clients that propose.
     pub writers: Proposers,
 }
 
 impl Readers {
-    /// Clients that read so many times, and propose so many entries.
+    /// Creates clients that read `reads` times and propose `most` entries.
     pub fn new(reads: u8, most: u8, log: u64) -> Readers {
         let acknowledged = Index::default();
         Readers { left: reads, open: Vec::new(), acknowledged, overtaken: false, writers: Proposers::new(most, log) }
     }
 
-    /// The leaders that they may ask.
+    /// The leaders that a client may ask.
     pub(crate) fn choices<S: Machine>(&self, servers: &[Ref<Replica<S>>]) -> impl Iterator<Item = NodeId> {
         let left = self.left > 0;
         servers.iter().filter(move |replica| left && replica.node.is_leader()).map(|replica| replica.node.id())
     }
 
-    /// Asks this server to read.
+    /// Requests a read from this server.
     pub(crate) fn ask<S: Machine>(&mut self, server: NodeId) -> Asked<S> {
         self.left -= 1;
         let id = ReadId(self.open.len() as u64);
@@ -50,21 +53,23 @@ impl Readers {
         Asked::Read(server, id)
     }
 
-    /// An entry was acknowledged.
+    /// Records an acknowledged entry.
     pub(crate) fn acknowledge(&mut self, index: Index) {
         self.acknowledged = self.acknowledged.max(index);
     }
 
-    /// A server says that a read is ready.
+    /// Records that a server reports a read as ready.
     pub(crate) fn answered<S: Machine>(&mut self, node: &Node<S>, read: ReadId) -> Check {
         let (id, commit) = (node.id(), node.commit());
-        let place = usize::try_from(read.0).expect("reads are few");
+        let place = usize::try_from(read.0).expect("a number of reads fits in usize");
         let Some(due) = self.open[place].take() else {
-            let detail = format!("server {id} answers read {read}, which was answered before");
+            let detail = format!("server {id} answers read {read}, which was already answered");
             return Err(Violation { property: "a read is answered once", detail });
         };
         if commit < due {
-            let detail = format!("server {id} answers read {read} from {commit}, and {due} was acknowledged before it");
+            let detail = format!(
+                "server {id} answers read {read} at index {commit}, but {due} was acknowledged before the read"
+            );
             return Err(Violation { property: "linearizable reads", detail });
         }
         self.overtaken |= commit < self.acknowledged;
@@ -72,12 +77,12 @@ impl Readers {
     }
 }
 
-/// What happens around the servers.
+/// A move of the environment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Move {
-    /// A client proposes an entry to a server that thinks it leads.
+    /// A client proposes an entry to a server that believes it leads.
     Propose(NodeId),
-    /// A client asks one to read.
+    /// A client requests a read from a server that believes it leads.
     Read(NodeId),
 }
 

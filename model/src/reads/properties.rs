@@ -1,4 +1,4 @@
-//! What is checked of reads: consensus as ever, and that nobody reads what is out of date.
+//! The properties of reads: those of consensus, and that no read is stale.
 
 use palisade_spec::raft::{Index, Leadership, Log, Reads, Role, Term};
 use stateright::Property;
@@ -23,7 +23,7 @@ pub(super) fn properties(_: &World<Readers>) -> Vec<Property<World<Readers>>> {
             leaders(state).any(|(replica, reads)| replica.node.term() < latest && waits(reads))
         }),
         Property::sometimes("a read waits at a deposed leader while its successor has committed", |_, state: &S| {
-            let latest = state.ghost.committed_in.values().max().copied().unwrap_or(Term(0));
+            let latest = state.history.committed_in.values().max().copied().unwrap_or(Term(0));
             leaders(state).any(|(replica, reads)| replica.node.term() < latest && waits(reads))
         }),
         Property::sometimes("a read waits for the first commit of a term", |_, state: &S| {

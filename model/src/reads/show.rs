@@ -1,4 +1,4 @@
-//! How reads and what became of them are shown.
+//! Text, JSON and labels for reads and proposals.
 
 use serde_json::{Value, json};
 
@@ -49,7 +49,7 @@ impl DescribeMove for Move {
         }
     }
 
-    fn doer(&self) -> Option<usize> {
+    fn participant(&self) -> Option<usize> {
         Some(0)
     }
 

@@ -1,4 +1,4 @@
-//! What the adversary can do.
+//! The adversary's actions.
 
 use std::fmt;
 
@@ -8,55 +8,56 @@ use super::environment::Environment;
 use super::intern::Ref;
 use super::replica::Stimulus;
 
-/// What the adversary does.
+/// One action of the adversary.
 pub enum Action<E: Environment> {
-    /// Something happens to a server.
+    /// A server takes a step.
     Step {
-        /// To which.
+        /// The server.
         server: NodeId,
-        /// What.
+        /// What happens to it.
         stimulus: Stimulus<E::Machine>,
-        /// Whether the message stays on its way, to arrive again.
+        /// Whether a copy of the delivered message stays in the network, to arrive again.
         again: bool,
-        /// What goes wrong, if anything does.
+        /// The fault within the step, if there is one.
         fault: Option<Fault>,
     },
     /// The environment moves.
     Move {
-        /// How.
+        /// The chosen move.
         chosen: E::Move,
-        /// What goes wrong, if it asks a server for something.
+        /// The fault within the step, if the move sends a request to a server.
         fault: Option<Fault>,
     },
-    /// A server crashes and comes back.
+    /// A server crashes between two steps and restarts at once.
     Crash(NodeId),
-    /// A server's driver takes a snapshot of what is applied. The server does not know of it yet.
+    /// A server's driver takes a snapshot of the applied state. The node does not know of the
+    /// snapshot until it gets `Compact`.
     Snapshot(NodeId),
-    /// A message is lost, to make room.
+    /// A message is lost, which makes room in the network.
     Lose(Ref<Message<E::Machine>>),
-    /// A server is cut off from all others.
+    /// A server is partitioned from all others.
     Cut(NodeId),
-    /// It is connected again.
+    /// A partitioned server is connected again.
     Heal(NodeId),
 }
 
-/// What goes wrong within a step.
+/// A fault within a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A server crashes at this one of all the places of the step where one could, and is back at once.
+    /// A server crashes at this crash point, counted from 0 over the step, and restarts at once.
     Crash(usize),
-    /// So it does, but it stays away: it is cut off until it is connected again.
+    /// A server crashes at this crash point and stays away: it is partitioned until it heals.
     Leave(usize),
     /// This one of the messages that would arrive within the step is lost.
     Lose(usize),
-    /// This one of them is late: it stays on its way.
+    /// This one of those messages is delayed: it stays in the network.
     Delay(usize),
-    /// This one of them arrives, and stays on its way as well, to arrive once more.
+    /// This one of those messages arrives, and a copy stays in the network, to arrive once more.
     Repeat(usize),
 }
 
 impl Fault {
-    /// At which place a server crashes.
+    /// The crash point of a fault that crashes a server.
     pub(super) fn crash(self) -> Option<usize> {
         match self {
             Fault::Crash(place) | Fault::Leave(place) => Some(place),
@@ -66,7 +67,7 @@ impl Fault {
 }
 
 impl<E: Environment> Action<E> {
-    /// How likely it is in a random walk: what brings a cluster on is likelier than what disturbs it.
+    /// The weight in a random walk. Actions that make progress weigh more than faults.
     pub fn weight(&self) -> u32 {
         match self {
             Action::Step { fault: Some(_), .. } | Action::Move { fault: Some(_), .. } | Action::Crash(_) => 1,
@@ -79,7 +80,7 @@ impl<E: Environment> Action<E> {
         }
     }
 
-    /// Whether a heartbeat timer runs out.
+    /// Whether the action is an expiry of a heartbeat timer.
     pub fn is_heartbeat(&self) -> bool {
         matches!(self, Action::Step { stimulus: Stimulus::HeartbeatTimeout, .. })
     }

@@ -1,11 +1,12 @@
-//! An action taken apart: who had a turn in it, what was said, and what became of it.
+//! The parts of an action: the servers that take part, the messages they send, and the fate of each
+//! message.
 
 use std::collections::VecDeque;
 
 use palisade_spec::raft::{Message, NodeId};
 
 use super::action::{Action, Fault};
-use super::driver::{Crash, Fed};
+use super::driver::{Crash, NodeStep};
 use super::environment::Environment;
 use super::intern::Ref;
 use super::model::World;
@@ -13,52 +14,52 @@ use super::replica::{Replica, Stimulus};
 use super::state::State;
 use super::step::FaultCount;
 
-/// One server's part in an action. Where messages are prompt, others follow.
+/// One server's part in an action. With prompt delivery an action has several turns.
 pub(super) struct Turn<E: Environment> {
     pub(super) server: NodeId,
     pub(super) stimulus: Stimulus<E::Machine>,
-    /// The turn in which the message was sent that arrives in this one, if it was sent within the action.
+    /// The turn that sent the message which arrives in this one, if it was sent within the action.
     pub(super) cause: Option<usize>,
     pub(super) before: Ref<Replica<E::Machine>>,
     pub(super) after: Ref<Replica<E::Machine>>,
-    pub(super) fed: Vec<Fed<E::Machine>>,
+    pub(super) node_steps: Vec<NodeStep<E::Machine>>,
     pub(super) crash: Option<Crash<E::Machine>>,
-    /// What it sent, in order.
+    /// The messages that the server sent, in order.
     pub(super) sent: Vec<(Ref<Message<E::Machine>>, MessageFate)>,
 }
 
 impl<E: Environment> Turn<E> {
-    /// Whether the server crashes and stays away, cut off from the others.
+    /// Whether the server crashes and stays away, partitioned from the others.
     pub(super) fn stays_away(&self) -> bool {
         self.after.cut && !self.before.cut
     }
 }
 
-/// What becomes of a message within the action in which it is sent.
+/// The fate of a message within the action in which it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MessageFate {
-    /// It goes on its way, and stays there.
+    /// The message stays in the network.
     Travels,
-    /// It arrives in a turn of its own.
+    /// The message arrives, in a turn of its own.
     Arrives,
-    /// So it does, and stays on its way, to arrive once more.
+    /// The message arrives, and a copy stays in the network, to arrive once more.
     ArrivesAndTravels,
-    /// It is lost.
+    /// The message is lost.
     Lost,
-    /// The sender or the receiver is cut off.
+    /// The sender or the receiver is partitioned.
     CutOff,
 }
 
 impl<E: Environment> World<E> {
-    /// Everybody's part in an action, in order.
+    /// The turns of an action, in order.
     pub(super) fn turns(&self, last: &State<E>, action: &Action<E>) -> Vec<Turn<E>> {
         let mut state = last.clone();
         let (first, fault) = match action {
             Action::Step { server, stimulus, fault, .. } => ((*server, *stimulus), *fault),
             Action::Move { chosen, fault } => {
-                let moved = self.kept.moved(last.environment, chosen);
+                let moved = self.caches.moved(last.environment, chosen);
                 state.environment = moved.0;
-                state.violation = self.kept.judged(state.environment, state.ghost).err();
+                state.violation = self.caches.check_environment(state.environment, state.history).err();
                 let Some(asked) = moved.1 else { return Vec::new() };
                 (asked, *fault)
             }
@@ -66,7 +67,7 @@ impl<E: Environment> World<E> {
                 return Vec::new();
             }
         };
-        // The same loop as in `World::step`, with an eye on who brought about what.
+        // The same loop as in `World::step`; it also records the cause of each turn.
         let (mut turns, mut faults) = (Vec::new(), FaultCount::default());
         let mut todo = VecDeque::from([first]);
         let mut causes = VecDeque::from([None]);
@@ -74,7 +75,7 @@ impl<E: Environment> World<E> {
             (state.violation, todo.pop_front(), causes.pop_front())
         {
             if let Some(look) = state.environment.before(&state.server(server).node) {
-                let moved = self.kept.moved(state.environment, &look);
+                let moved = self.caches.moved(state.environment, &look);
                 state.environment = moved.0;
                 for next in [Some((server, stimulus)), moved.1].into_iter().flatten() {
                     todo.push_front(next);
@@ -82,20 +83,20 @@ impl<E: Environment> World<E> {
                 }
                 continue;
             }
-            let (before, faced) = (state.server(server), faults);
-            let said = self.step_one(&mut state, server, stimulus, fault, &mut faults, &mut todo);
+            let (before, faults_before) = (state.server(server), faults);
+            let messages = self.step_one(&mut state, server, stimulus, fault, &mut faults, &mut todo);
             causes.resize(todo.len(), Some(turns.len()));
-            let sent = self.fortunes(&state, before, &said, fault, faced);
-            let taken = self.kept.driver.take(&before, stimulus);
-            let place = fault.and_then(Fault::crash).and_then(|place| place.checked_sub(faced.crashes));
-            let crash = place.and_then(|place| taken.crashes.into_iter().nth(place));
+            let sent = self.message_fates(&state, before, &messages, fault, faults_before);
+            let result = self.caches.driver.take(&before, stimulus);
+            let place = fault.and_then(Fault::crash).and_then(|place| place.checked_sub(faults_before.crashes));
+            let crash = place.and_then(|place| result.crashes.into_iter().nth(place));
             turns.push(Turn {
                 server,
                 stimulus,
                 cause,
                 before,
                 after: state.server(server),
-                fed: taken.fed,
+                node_steps: result.node_steps,
                 crash,
                 sent,
             });
@@ -103,16 +104,16 @@ impl<E: Environment> World<E> {
         turns
     }
 
-    /// What becomes of what a server said.
-    fn fortunes(
+    /// The fate of each message that a server sent.
+    fn message_fates(
         &self,
         state: &State<E>,
         before: Ref<Replica<E::Machine>>,
-        said: &[Ref<Message<E::Machine>>],
+        messages: &[Ref<Message<E::Machine>>],
         fault: Option<Fault>,
-        faced: FaultCount,
+        faults_before: FaultCount,
     ) -> Vec<(Ref<Message<E::Machine>>, MessageFate)> {
-        let mut carried = faced.carried;
+        let mut carried = faults_before.carried;
         let fate = |&message: &Ref<Message<E::Machine>>| {
             let fate = if !self.is_prompt(&message.body) {
                 MessageFate::Travels
@@ -129,7 +130,7 @@ impl<E: Environment> World<E> {
             };
             (message, fate)
         };
-        said.iter().map(fate).collect()
+        messages.iter().map(fate).collect()
     }
 }
 
@@ -150,8 +151,8 @@ mod tests {
         World::new(bounds, Tape::default(), Proposals::new(2, 1))
     }
 
-    /// Asks about every action in at most so many reachable states, and says how many there were.
-    fn everywhere<E: Environment>(
+    /// Calls `ask` for every action in at most `most` reachable states, and returns their number.
+    fn for_each_action<E: Environment>(
         world: &World<E>,
         most: usize,
         mut ask: impl FnMut(&State<E>, &Action<E>, &State<E>),
@@ -169,18 +170,19 @@ mod tests {
         known.len()
     }
 
-    /// What a turn says happened is what happens: its inputs make the node what it is, and a crash leaves that disk.
-    fn is_true<E: Environment>(turn: &Turn<E>) {
+    /// Checks that a turn describes what happened: its inputs lead to the node's state, and a crash
+    /// leaves the recorded disk.
+    fn check_turn<E: Environment>(turn: &Turn<E>) {
         let mut node: Node<E::Machine> = turn.before.node.clone();
         let mut disk = turn.before.disk.clone();
-        for (place, fed) in turn.fed.iter().enumerate() {
+        for (place, node_step) in turn.node_steps.iter().enumerate() {
             let mut outputs = Vec::new();
-            node.step(fed.input.clone(), &mut outputs);
-            assert_eq!(outputs, fed.outputs);
+            node.step(node_step.input.clone(), &mut outputs);
+            assert_eq!(outputs, node_step.outputs);
             let cut = turn.crash.as_ref().filter(|crash| crash.input == place);
             for output in &outputs[..cut.map_or(outputs.len(), |crash| crash.outputs)] {
                 if let palisade_spec::raft::Output::Persist(write) = output {
-                    assert!(fed.done, "only messages are lost");
+                    assert!(node_step.done, "only messages are lost");
                     disk.apply(write);
                 }
             }
@@ -195,26 +197,26 @@ mod tests {
         assert!(turn.crash.is_none() && node == turn.after.node && disk == turn.after.disk);
     }
 
-    fn turns_are_true<E: Environment>(world: &World<E>) {
+    fn check_turns<E: Environment>(world: &World<E>) {
         let (mut turns_seen, mut crashes, mut longest) = (0, 0, 0);
-        let states = everywhere(world, 3_000, |last, action, next| {
+        let states = for_each_action(world, 3_000, |last, action, next| {
             let turns = world.turns(last, action);
             let mut servers = last.servers.clone();
             for turn in &turns {
-                is_true(turn);
+                check_turn(turn);
                 let place = usize::from(turn.server.number()) - 1;
                 assert!(servers[place] == turn.before, "turns follow one another");
                 servers[place] = turn.after;
                 crashes += usize::from(turn.crash.is_some());
             }
             let others = matches!(action, Action::Crash(_) | Action::Snapshot(_) | Action::Cut(_) | Action::Heal(_));
-            assert!(others || servers == next.servers, "{}", world.tell(last, action));
+            assert!(others || servers == next.servers, "{}", world.describe(last, action));
             turns_seen += turns.len();
             longest = longest.max(turns.len());
-            // Whatever can happen can be told, recounted and drawn.
-            assert!(world.tell(last, action).starts_with(|letter: char| letter.is_alphabetic()));
+            // Every possible action has a sentence, an event and a drawing.
+            assert!(world.describe(last, action).starts_with(|letter: char| letter.is_alphabetic()));
             assert!(!format!("{next:?}").is_empty());
-            world.recount(last, action);
+            world.event_json(last, action);
             assert!(world.draw(&[(last.clone(), Some(action.clone())), (next.clone(), None)]).is_some());
         });
         assert!(states > 500 && turns_seen > 1_000 && crashes > 100, "{states} {turns_seen} {crashes}");
@@ -223,49 +225,49 @@ mod tests {
     }
 
     #[test]
-    fn turns_are_what_happens_where_messages_take_their_time() {
-        turns_are_true(&world(Bounds { crashes: 1, ..Bounds::default() }));
+    fn turns_match_steps_with_asynchronous_messages() {
+        check_turns(&world(Bounds { crashes: 1, ..Bounds::default() }));
     }
 
     #[test]
-    fn turns_are_what_happens_where_answers_are_at_once() {
+    fn turns_match_steps_with_immediate_answers() {
         let delivery = Delivery::AnyTime { most: 4, answers: Answers::AtOnce };
-        turns_are_true(&world(Bounds { crashes: 1, delivery, ..Bounds::default() }));
+        check_turns(&world(Bounds { crashes: 1, delivery, ..Bounds::default() }));
     }
 
     #[test]
-    fn turns_are_what_happens_where_messages_are_prompt() {
+    fn turns_match_steps_with_prompt_messages() {
         let delivery = Delivery::Prompt { losses: 1, cuts: 1 };
-        turns_are_true(&world(Bounds { crashes: 1, delivery, ..Bounds::default() }));
+        check_turns(&world(Bounds { crashes: 1, delivery, ..Bounds::default() }));
     }
 
     #[test]
-    fn turns_are_what_happens_in_elections_step_by_step() {
-        turns_are_true(&world(Bounds { crashes: 1, elections: Elections::StepByStep, ..Bounds::default() }));
+    fn turns_match_steps_with_prevote_messages() {
+        check_turns(&world(Bounds { crashes: 1, elections: Elections::StepByStep, ..Bounds::default() }));
     }
 
     #[test]
-    fn turns_are_what_happens_where_members_change() {
-        turns_are_true(&membership(EACH, 1, Bounds { log: 4, crashes: 1, delivery: prompt(1, 1), ..JOINED }));
+    fn turns_match_steps_with_membership_changes() {
+        check_turns(&membership(EACH, 1, Bounds { log: 4, crashes: 1, delivery: prompt(1, 1), ..JOINED }));
     }
 
     #[test]
-    fn turns_are_what_happens_where_clients_read() {
-        turns_are_true(&reads(2, 1, Bounds { log: 3, crashes: 1, delivery: late(2), ..Bounds::default() }));
+    fn turns_match_steps_with_reads() {
+        check_turns(&reads(2, 1, Bounds { log: 3, crashes: 1, delivery: late(2), ..Bounds::default() }));
     }
 
     #[test]
-    fn turns_are_what_happens_where_leaders_hand_over() {
-        turns_are_true(&transfer(2, Bounds { crashes: 1, log: 3, delivery: late(2), ..CALLED }));
+    fn turns_match_steps_with_leadership_transfers() {
+        check_turns(&transfer(2, Bounds { crashes: 1, log: 3, delivery: late(2), ..CALLED }));
     }
 
     #[test]
-    fn sentences_say_where_a_server_crashes_and_what_is_lost() {
+    fn sentences_name_crash_point_and_lost_message() {
         let delivery = Delivery::Prompt { losses: 1, cuts: 1 };
         let world = world(Bounds { crashes: 1, delivery, ..Bounds::default() });
-        let mut told = HashSet::new();
-        everywhere(&world, 200, |last, action, _| {
-            told.insert(world.tell(last, action));
+        let mut sentences = HashSet::new();
+        for_each_action(&world, 200, |last, action, _| {
+            sentences.insert(world.describe(last, action));
         });
         for sentence in [
             "server 1 campaigns for term 1",
@@ -278,7 +280,10 @@ mod tests {
             "server 1 campaigns for term 1; server 2 crashes before it writes its vote for 1 in term 1, and stays away",
             "server 3 is cut off from the others",
         ] {
-            assert!(told.contains(sentence), "nobody says {sentence:?}, but {told:#?}");
+            assert!(
+                sentences.contains(sentence),
+                "no action has the sentence {sentence:?}; the sentences are {sentences:#?}"
+            );
         }
     }
 }

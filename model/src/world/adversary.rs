@@ -1,4 +1,4 @@
-//! Everything that can happen next.
+//! The actions that are possible in a state.
 
 use palisade_spec::raft::{NodeId, Term};
 
@@ -11,7 +11,7 @@ use super::state::State;
 use super::step::FaultCount;
 
 impl<E: Environment> World<E> {
-    /// In an order that depends on nothing but the state.
+    /// Lists all actions, in an order that depends on nothing but the state.
     pub(super) fn all_actions(&self, state: &State<E>, actions: &mut Vec<Action<E>>) {
         for replica in &state.servers {
             self.server_actions(state, replica.node.id(), actions);
@@ -53,7 +53,7 @@ impl<E: Environment> World<E> {
         }
     }
 
-    /// So many servers at a time are cut off.
+    /// Whether one more server may be partitioned.
     fn may_cut(&self, state: &State<E>) -> bool {
         state.cuts > 0 && state.servers.iter().filter(|replica| replica.cut).count() < self.bounds.apart
     }
@@ -73,7 +73,7 @@ impl<E: Environment> World<E> {
                 let left = State { repeats: state.repeats - 1, ..state.clone() };
                 self.step_actions(&left, message.to, stimulus, true, actions);
             }
-            if self.may_matter_lost(state, message) {
+            if self.loss_matters(state, message) {
                 actions.push(Action::Lose(message));
             }
         }
@@ -83,7 +83,7 @@ impl<E: Environment> World<E> {
         let mut moves = Vec::new();
         state.environment.moves(&state.servers, &mut moves);
         for chosen in moves {
-            let asked = self.kept.moved(state.environment, &chosen);
+            let asked = self.caches.moved(state.environment, &chosen);
             if let Some((server, stimulus)) = asked.1 {
                 let moved = State { environment: asked.0, ..state.clone() };
                 let faults = self.faults(&moved, server, stimulus);
@@ -106,7 +106,7 @@ impl<E: Environment> World<E> {
         actions.extend(faults.map(|fault| Action::Step { server, stimulus, again, fault: Some(fault) }));
     }
 
-    /// What can go wrong when `stimulus` happens to `server`, as far as the budgets go.
+    /// The faults that are possible when `stimulus` happens to `server`, within the budgets.
     fn faults(
         &self,
         state: &State<E>,
@@ -116,7 +116,7 @@ impl<E: Environment> World<E> {
         let may_crash = state.crashes > 0;
         let may_lose = match self.bounds.delivery {
             Delivery::Prompt { .. } => state.losses > 0,
-            // Losing an answer costs nothing.
+            // Losing an answer uses no budget.
             Delivery::AnyTime { answers, .. } => answers == super::Answers::AtOnce,
         };
         let may_delay = state.late > 0;

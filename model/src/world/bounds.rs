@@ -1,97 +1,102 @@
-//! What a run explores. Bounds are the model's, never the protocol's.
+//! The limits of an exploration. They belong to the model, not to the protocol.
 
-/// The limits of one configuration. Within them every behaviour is explored.
+/// The limits of one configuration. The checker explores every behaviour within them.
 #[derive(Clone, Debug)]
 pub struct Bounds {
-    /// How many servers found the cluster, as voters.
+    /// The number of voters that found the cluster.
     pub servers: u32,
-    /// How many more there are, which know of no cluster at the beginning. They have the highest numbers.
+    /// The number of further servers, which initially know of no cluster. They have the highest
+    /// numbers.
     pub joiners: u32,
-    /// The last term in which anybody may campaign, unless its leader calls it.
+    /// The last term in which a server may campaign on its own. A TimeoutNow may start a later one.
     pub terms: u64,
-    /// How long a log may become, the no-ops of new leaders included.
+    /// The maximum length of a log, in entries, including the no-ops of new leaders.
     pub log: u64,
-    /// How many crashes may happen, each at any place in a step. A server comes back at once: that it was away shows
-    /// as messages that arrive late.
+    /// The maximum number of crashes, at any point of a step. A server restarts at once; messages
+    /// that arrive late stand for its downtime.
     pub crashes: u8,
-    /// Whether a server that crashes between two steps has lost its disk, and comes back under its old identity. No server may:
-    /// this shows what comes of it.
+    /// Whether a server that crashes between two steps loses its disk, and comes back under its old
+    /// identity. The protocol forbids this; the bound shows the consequences.
     pub forgets: bool,
-    /// How many snapshots servers may take, each of all that they have applied. Their logs give way at any time after.
+    /// The maximum number of snapshots, each of the server's applied state. The server may compact
+    /// its log at any later time.
     pub snapshots: u8,
-    /// How many messages may arrive once more.
+    /// The maximum number of repeated deliveries.
     pub repeats: Repeats,
-    /// How many heartbeats there may be; without a number, as many as the adversary likes.
+    /// The maximum number of heartbeats; `None` for any number.
     pub heartbeats: Option<u8>,
-    /// How messages between servers travel.
+    /// How messages between servers are delivered.
     pub delivery: Delivery,
-    /// How many AppendEntries may be on their way from one server to another, and how many answers.
+    /// The maximum number of AppendEntries in flight from one server to another, and of answers to
+    /// them.
     pub appends: usize,
-    /// How many entries an AppendEntries may have.
+    /// The maximum number of entries in an AppendEntries.
     pub batch: usize,
-    /// How many entries a leader may have sent to a follower that has not acknowledged them.
+    /// The maximum number of unacknowledged entries that a leader sends to a follower.
     pub inflight: u64,
-    /// How many entries a node may commit in one step.
+    /// The maximum number of entries that a node commits in one step.
     pub commits: u64,
-    /// How many messages may be late where messages are prompt: they stay on their way, and arrive at any later time.
+    /// The maximum number of delayed messages with prompt delivery: they stay in the network, and
+    /// arrive at any later time.
     pub late: u8,
-    /// How many servers may be cut off at the same time, each from all others.
+    /// The maximum number of servers that are partitioned at the same time, each from all others.
     pub apart: usize,
-    /// How elections go.
+    /// How elections are held.
     pub elections: Elections,
-    /// Whether server 1 leads term 1 at the beginning, with its no-op committed everywhere.
+    /// Whether server 1 leads term 1 in the initial state, with its no-op committed on all servers.
     pub starts_with_leader: bool,
-    /// Whether states that differ only in the servers' names count as one.
+    /// Whether states that differ only in the servers' numbers count as one.
     pub symmetry: bool,
 }
 
-/// How many messages arrive more than once.
+/// The number of messages that arrive more than once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeats {
-    /// So many in a run.
+    /// At most this many in a run.
     AtMost(u8),
-    /// Every message may arrive as often as the network likes.
+    /// Every message may arrive any number of times.
     Unlimited,
 }
 
-/// How messages between servers travel.
+/// How messages between servers are delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// Each arrives whenever it does, or never.
+    /// Each message arrives at any time, or never.
     AnyTime {
-        /// How many may be on their way at once. Where there is no room for what is to be said, something that is on
-        /// its way is lost first: whatever it is.
+        /// The maximum number of messages in flight. A message that finds no room displaces one of
+        /// them, any one, which is lost.
         most: usize,
-        /// How the answers travel.
+        /// How the answers are delivered.
         answers: Answers,
     },
-    /// Each arrives at once, in the order in which they are sent, with all that it brings about. What comes of late
-    /// messages is for configurations that have less around the servers.
+    /// Each message arrives at once, in the order of sending, and so do the messages that it
+    /// causes. Configurations with a smaller environment check delayed messages.
     Prompt {
-        /// How many may be lost.
+        /// The maximum number of lost messages.
         losses: u8,
-        /// How often a server may be cut off from the others, for as long as the adversary likes.
+        /// How often a server may be partitioned from the others, each time for any duration.
         cuts: u8,
     },
 }
 
-/// How the answers to AppendEntries and to requests for votes travel.
+/// How the answers to AppendEntries and to vote requests are delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
-    /// As messages of their own, which arrive whenever they do.
+    /// As separate messages, which arrive at any time.
     Messages,
-    /// At once or not at all. Whoever waits for an answer cannot tell a late one from a request that arrived late, but
-    /// for what the other one did in between.
+    /// At once or not at all. The server that waits for an answer cannot distinguish a late answer
+    /// from a late request, except by the steps of the other server in between.
     AtOnce,
 }
 
-/// How elections go.
+/// How elections are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Elections {
-    /// A campaign begins whenever the adversary likes, as if a majority had answered the PreVote, and whoever is asked
-    /// for a vote has stopped hearing from its leader. That is more than the protocol allows, and fewer messages.
+    /// A campaign begins at any time, as if a majority had granted the PreVote, and the receivers
+    /// of a RequestVote have lost contact with their leader. This allows more behaviours than the
+    /// protocol, and needs fewer messages.
     AtWill,
-    /// Every PreVote is a message, and election timers run out one by one.
+    /// Every PreVote is a message, and each election timer runs out separately.
     StepByStep,
 }
 

@@ -1,4 +1,4 @@
-//! Everything that states refer to: their parts, each kept once, and what comes of steps, remembered.
+//! The parts that states refer to, each stored once, and the memoised results of steps.
 
 use std::sync::Arc;
 
@@ -9,16 +9,16 @@ use smallvec::SmallVec;
 use super::digest::{Renaming, mix};
 use super::driver::{Answer, Driver};
 use super::environment::{Asked, Environment};
-use super::ghost::Ghost;
+use super::history::History;
 use super::intern::{Interner, Ref};
 use super::memo::Memo;
 use super::replica::{Replica, Stimulus};
 use super::state::CommandOf;
 
-/// How many results each memo keeps.
+/// The number of results that each memo keeps.
 const MEMO: usize = 1 << 20;
 
-/// Everything that states refer to.
+/// The parts that states refer to, and the memos.
 pub(super) struct Caches<E: Environment> {
     pub(super) driver: Driver,
     pub(super) renamings: Vec<Renaming>,
@@ -26,60 +26,61 @@ pub(super) struct Caches<E: Environment> {
     pub(super) messages: Interner<Message<E::Machine>>,
     pub(super) proposals: Interner<Vec<Payload<CommandOf<E>>>>,
     pub(super) changes: Interner<Change>,
-    pub(super) ghosts: Interner<Ghost<E::Machine>>,
+    pub(super) histories: Interner<History<E::Machine>>,
     pub(super) environments: Interner<E>,
     memos: Memos<E>,
 }
 
-/// What is remembered.
+/// The memoised results.
 struct Memos<E: Environment> {
     steps: Memo<Stepped<E>>,
-    /// The crashes that may happen in steps: asked for only as long as one may happen, for they have servers of their own.
+    /// The crashes that may happen in a step. They are computed only while the budget allows a
+    /// crash, because each crash adds servers to the interner.
     crashes: Memo<Vec<Crashed<E>>>,
-    /// What history and environments make of steps, and what comes of their moves.
-    histories: Memo<Result<Ref<Ghost<E::Machine>>, &'static Violation>>,
-    sights: Memo<Result<Ref<E>, &'static Violation>>,
+    /// The effects of steps on history and environment, and the results of the environment's moves.
+    histories: Memo<Result<Ref<History<E::Machine>>, &'static Violation>>,
+    observations: Memo<Result<Ref<E>, &'static Violation>>,
     moves: Memo<Moved<E>>,
-    /// What is true, or not, of these parts together.
+    /// The results of checks of two parts.
     judgements: Memo<Option<&'static Violation>>,
 }
 
-/// An environment after a move, and what it asks of a server.
+/// The environment after a move, and its request to a server.
 pub(super) type Moved<E> = (Ref<E>, Option<(NodeId, Stimulus<<E as Environment>::Machine>)>);
 
-/// What a server says in a step.
-pub(super) type Said<E> = SmallVec<[Ref<Message<<E as Environment>::Machine>>; 4]>;
+/// The messages that a server sends in a step.
+pub(super) type SentMessages<E> = SmallVec<[Ref<Message<<E as Environment>::Machine>>; 4]>;
 
-/// What comes of a stimulus, in parts that are kept.
+/// The result of a stimulus, as interned parts.
 pub(super) struct Stepped<E: Environment> {
     pub(super) replica: Ref<Replica<E::Machine>>,
-    pub(super) said: Said<E>,
-    /// Where in that a run begins: see [`Taken`](super::driver::Taken).
+    pub(super) sent: SentMessages<E>,
+    /// The start of each run in `sent`: see [`StepResult`](super::driver::StepResult).
     pub(super) runs: SmallVec<[usize; 4]>,
     pub(super) answers: Vec<Answer<E::Machine>>,
     pub(super) violation: Option<&'static Violation>,
 }
 
-/// A crash on the way.
+/// A crash within a step.
 pub(super) struct Crashed<E: Environment> {
-    /// The server when it is back.
+    /// The server after its restart.
     pub(super) replica: Ref<Replica<E::Machine>>,
-    /// The server right before, if it was as it was going to be.
+    /// The server right before the crash, if it had given an answer.
     pub(super) before: Option<Ref<Replica<E::Machine>>>,
-    pub(super) said: usize,
+    pub(super) sent: usize,
     pub(super) answers: usize,
-    /// What went wrong when it came back.
+    /// The violation at its restart.
     pub(super) violation: Option<&'static Violation>,
 }
 
 impl<E: Environment> Memos<E> {
-    /// Room for so many results of each kind.
+    /// Creates memos with room for `room` results each.
     fn new(room: usize) -> Memos<E> {
         Memos {
             steps: Memo::new(room),
             crashes: Memo::new(room),
             histories: Memo::new(room),
-            sights: Memo::new(room),
+            observations: Memo::new(room),
             moves: Memo::new(room),
             judgements: Memo::new(room),
         }
@@ -87,7 +88,7 @@ impl<E: Environment> Memos<E> {
 }
 
 impl<E: Environment> Caches<E> {
-    /// Nothing is kept yet.
+    /// Creates empty caches.
     pub(super) fn new(driver: Driver, renamings: Vec<Renaming>) -> Caches<E> {
         Caches {
             driver,
@@ -96,14 +97,14 @@ impl<E: Environment> Caches<E> {
             messages: Interner::default(),
             proposals: Interner::default(),
             changes: Interner::default(),
-            ghosts: Interner::default(),
+            histories: Interner::default(),
             environments: Interner::default(),
             memos: Memos::new(MEMO),
         }
     }
 
-    /// Remembers nothing from now on.
-    pub(super) fn forget(&mut self) {
+    /// Disables the memos from now on.
+    pub(super) fn disable_memos(&mut self) {
         self.memos = Memos::new(0);
     }
 
@@ -111,83 +112,90 @@ impl<E: Environment> Caches<E> {
         self.replicas.intern(replica, &self.renamings)
     }
 
-    /// History after a step in which a server was elected, or applied something.
-    pub(super) fn remembered(
+    /// The history after a step in which a server was elected or applied entries.
+    pub(super) fn history_after(
         &self,
-        ghost: Ref<Ghost<E::Machine>>,
+        history: Ref<History<E::Machine>>,
         old: Ref<Replica<E::Machine>>,
         new: Ref<Replica<E::Machine>>,
         elected: bool,
-    ) -> Result<Ref<Ghost<E::Machine>>, &'static Violation> {
-        *self.memos.histories.get([ghost.key(), old.key(), new.key(), u64::from(elected)], || {
-            let mut history = (*ghost).clone();
+    ) -> Result<Ref<History<E::Machine>>, &'static Violation> {
+        *self.memos.histories.get([history.key(), old.key(), new.key(), u64::from(elected)], || {
+            let mut changed = (*history).clone();
             if elected {
-                history.elected(&new.node).map_err(keep)?;
+                changed.elected(&new.node).map_err(leak)?;
             }
             if new.node.commit() > old.node.commit() {
-                history.applied(&new.node).map_err(keep)?;
-                let known = ghost.committed.len() as u64;
-                let committed = known + 1..=history.committed.len() as u64;
-                committed.map(Index).try_for_each(|index| E::committed(&history, index)).map_err(keep)?;
+                changed.applied(&new.node).map_err(leak)?;
+                let known = history.committed.len() as u64;
+                let committed = known + 1..=changed.committed.len() as u64;
+                committed.map(Index).try_for_each(|index| E::committed(&changed, index)).map_err(leak)?;
             }
-            Ok(self.ghost(history))
+            Ok(self.history(changed))
         })
     }
 
-    /// What the environment sees of a step.
-    pub(super) fn seen(
+    /// The environment after it observed a step.
+    pub(super) fn environment_after(
         &self,
         environment: Ref<E>,
         old: Ref<Replica<E::Machine>>,
         new: Ref<Replica<E::Machine>>,
         answers: &[Answer<E::Machine>],
     ) -> Result<Ref<E>, &'static Violation> {
-        // A server's steps tell what it applied, but not for certain which reads it answered.
-        let told = answers.iter().fold(0, |told, answer| match answer {
-            Answer::Applied(_) => told + 1,
-            Answer::Ready(ReadId(id)) => mix(told, *id),
+        // Old and new server determine the applied entries, but not the answered reads: the key
+        // needs the numbers of those.
+        let answer_key = answers.iter().fold(0, |answer_key, answer| match answer {
+            Answer::Applied(_) => answer_key + 1,
+            Answer::Ready(ReadId(id)) => mix(answer_key, *id),
         });
-        *self.memos.sights.get([environment.key(), old.key(), new.key(), told], || {
+        *self.memos.observations.get([environment.key(), old.key(), new.key(), answer_key], || {
             let mut changed = (*environment).clone();
             changed.stepped(&new.node);
-            let tell = |answer: &Answer<E::Machine>| match answer {
+            let observe = |answer: &Answer<E::Machine>| match answer {
                 Answer::Applied(applied) => changed.see(&new.node, applied),
                 Answer::Ready(read) => changed.ready(&new.node, *read),
             };
-            answers.iter().try_for_each(tell).map_err(keep)?;
+            answers.iter().try_for_each(observe).map_err(leak)?;
             Ok(self.environments.intern(changed, &self.renamings))
         })
     }
 
-    /// Whether environment and history agree.
-    pub(super) fn judged(&self, environment: Ref<E>, ghost: Ref<Ghost<E::Machine>>) -> Result<(), &'static Violation> {
-        self.holds([environment.key(), ghost.key()], || environment.judge(&ghost))
+    /// Checks the environment against the history.
+    pub(super) fn check_environment(
+        &self,
+        environment: Ref<E>,
+        history: Ref<History<E::Machine>>,
+    ) -> Result<(), &'static Violation> {
+        self.check([environment.key(), history.key()], || environment.judge(&history))
     }
 
-    /// Whether a check of two parts succeeds. No two checks are of the same two kinds of parts.
-    pub(super) fn holds(&self, parts: [u64; 2], check: impl FnOnce() -> Check) -> Result<(), &'static Violation> {
+    /// The memoised result of a check of two parts. No two checks concern the same two types of
+    /// parts.
+    pub(super) fn check(&self, parts: [u64; 2], check: impl FnOnce() -> Check) -> Result<(), &'static Violation> {
         let [a, b] = parts;
-        self.memos.judgements.get([a, b, 0, 0], || check().err().map(keep)).map_or(Ok(()), Err)
+        self.memos.judgements.get([a, b, 0, 0], || check().err().map(leak)).map_or(Ok(()), Err)
     }
 
-    pub(super) fn ghost(&self, ghost: Ghost<E::Machine>) -> Ref<Ghost<E::Machine>> {
-        self.ghosts.intern(ghost, &self.renamings)
+    pub(super) fn history(&self, history: History<E::Machine>) -> Ref<History<E::Machine>> {
+        self.histories.intern(history, &self.renamings)
     }
 
     pub(super) fn step(&self, replica: Ref<Replica<E::Machine>>, stimulus: Stimulus<E::Machine>) -> Arc<Stepped<E>> {
         self.memos.steps.get([replica.key(), stimulus.key(), 0, 0], || {
-            let taken = self.driver.undisturbed().take(&replica, stimulus);
+            let result = self.driver.undisturbed().take(&replica, stimulus);
             Stepped {
-                replica: self.replica(taken.replica),
-                said: taken.said.into_iter().map(|message| self.messages.intern(message, &self.renamings)).collect(),
-                runs: taken.runs.into(),
-                answers: taken.answers,
-                violation: taken.violation.map(keep),
+                replica: self.replica(result.replica),
+                sent: result.sent.into_iter().map(|message| self.messages.intern(message, &self.renamings)).collect(),
+                runs: result.runs.into(),
+                answers: result.answers,
+                violation: result.violation.map(leak),
             }
         })
     }
 
-    /// A server that is back with what its disk has; or the one that crashed, and why it is not.
+    /// The server after a restart from this disk; or the crashed server, and the violation that
+    /// stops it.
     pub(super) fn recovered(
         &self,
         crashed: Ref<Replica<E::Machine>>,
@@ -195,7 +203,7 @@ impl<E: Environment> Caches<E> {
     ) -> (Ref<Replica<E::Machine>>, Option<&'static Violation>) {
         match self.driver.recover(&crashed, disk) {
             Ok(replica) => (self.replica(replica), None),
-            Err(violation) => (crashed, Some(keep(violation))),
+            Err(violation) => (crashed, Some(leak(violation))),
         }
     }
 
@@ -210,13 +218,13 @@ impl<E: Environment> Caches<E> {
                 let before =
                     crash.node.map(|node| self.replica(Replica { node, disk: crash.disk.clone(), cut: replica.cut }));
                 let (replica, violation) = self.recovered(replica, crash.disk);
-                Crashed { before, replica, said: crash.said, answers: crash.answers, violation }
+                Crashed { before, replica, sent: crash.sent, answers: crash.answers, violation }
             });
             crashes.collect()
         })
     }
 
-    /// The environment after a move, and what it asks of a server.
+    /// The environment after a move, and its request to a server.
     pub(super) fn moved(&self, environment: Ref<E>, chosen: &E::Move) -> Arc<Moved<E>> {
         self.memos.moves.get([environment.key(), E::key(chosen), 0, 0], || {
             let mut changed = (*environment).clone();
@@ -236,7 +244,7 @@ impl<E: Environment> Caches<E> {
     }
 }
 
-/// A violation ends a run: it may stay.
-pub(super) fn keep(violation: Violation) -> &'static Violation {
+/// Leaks a violation. No path goes on after one, so there are few.
+pub(super) fn leak(violation: Violation) -> &'static Violation {
     Box::leak(Box::new(violation))
 }

@@ -1,21 +1,24 @@
-//! Fingerprints of a state's parts, under every renaming of the servers.
+//! Digests of a state's parts, under every renaming of the servers.
 //!
-//! Servers are interchangeable: two states that differ only in who is called 1 and who 2 behave alike, and it is
-//! enough to explore one of them. The checker asks for a representative; ours is a number, the least of the state's
-//! digests over all renamings, so that exactly the states that can be renamed into one another have the same.
+//! Servers are interchangeable: two states that differ only in the servers' numbers behave alike,
+//! and exploring one of them is enough. The checker asks for a representative of each class; ours
+//! is a number, the least of the state's digests over all renamings, so exactly the states that are
+//! renamings of one another share it.
 //!
-//! A digest is taken from a value's serde form, so no field can be forgotten. Node numbers are recognised by their
-//! type's name and renamed on the way. A map, or a set of node numbers, is digested without regard to order, for
-//! renaming changes the order of its keys; everything else keeps its order.
+//! A digest is computed from a value's serde form, so it cannot omit a field. Node numbers are
+//! recognised by the name of their type, and renamed. A map, or a set of node numbers, is digested
+//! without regard to order, because renaming changes the order of its keys; all other sequences
+//! keep their order.
 
 use std::fmt::Display;
 
 use serde::ser::{self, Serialize};
 
-/// What each server is called: `names[i]` is the new name of server `i + 1`.
+/// The new numbers of the servers: `names[i]` is the new number of server `i + 1`.
 pub type Renaming = Vec<u32>;
 
-/// Every renaming of `servers` servers that are alike, the identity first. `others` that come after them keep their names.
+/// Every renaming of `servers` interchangeable servers, the identity first. The `others` that come
+/// after them keep their numbers.
 pub fn renamings(servers: u32, others: u32) -> Vec<Renaming> {
     let mut all = vec![Vec::new()];
     for _ in 0..servers {
@@ -53,7 +56,7 @@ pub fn mix(state: u64, word: u64) -> u64 {
 const SEED: u64 = 0x243F_6A88_85A3_08D3;
 const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Spreads a digest's bits, so that digests can be added up.
+/// Distributes a digest's bits, so that digests can be added.
 fn scramble(word: u64) -> u64 {
     let word = (word ^ (word >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
     let word = (word ^ (word >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
@@ -63,13 +66,13 @@ fn scramble(word: u64) -> u64 {
 struct Digest<'a> {
     names: &'a [u32],
     state: u64,
-    /// The last word that went in.
+    /// The last word that was digested.
     last: u64,
     /// Whether the value was a node's number.
     is_name: bool,
 }
 
-/// Digests cannot fail.
+/// The error type of a digest, which never fails.
 #[derive(Debug)]
 struct Never(String);
 
@@ -105,7 +108,7 @@ impl<'a> Digest<'a> {
     }
 }
 
-/// A sequence, a struct or a map under way.
+/// A sequence, a struct or a map that is being digested.
 struct Parts<'a, 'b> {
     digest: &'a mut Digest<'b>,
     ordered: u64,
@@ -218,7 +221,7 @@ impl<'a, 'b> ser::Serializer for &'a mut Digest<'b> {
         let mut number = Digest::of(self.names);
         value.serialize(&mut number)?;
         let place = usize::try_from(number.last).ok().and_then(|id| id.checked_sub(1));
-        let renamed = place.and_then(|place| self.names.get(place)).expect("every node's number has a new name");
+        let renamed = place.and_then(|place| self.names.get(place)).expect("every node number has a new number");
         self.is_name = true;
         self.word(u64::from(*renamed))
     }
@@ -258,7 +261,8 @@ impl<'a, 'b> ser::Serializer for &'a mut Digest<'b> {
     }
 
     fn serialize_map(self, _: Option<usize>) -> Result<Parts<'a, 'b>, Never> {
-        // `only_names` stays true, which makes the content unordered: an entry's digest holds key and value together.
+        // `only_names` stays true, which makes the content unordered: an entry's digest covers key
+        // and value together.
         Ok(Parts::of(self, true))
     }
 
@@ -345,7 +349,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_renaming_is_there_once_and_the_identity_first() {
+    fn renamings_are_distinct_and_begin_with_the_identity() {
         let all = renamings(3, 1);
         assert_eq!(all[0], [1, 2, 3, 4]);
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 6);
@@ -353,10 +357,10 @@ mod tests {
     }
 
     #[test]
-    fn a_renamed_value_has_the_digest_of_what_it_is_renamed_into() {
+    fn digest_under_a_renaming_equals_digest_of_the_renamed_value() {
         let names = [2, 3, 1];
         let grants = |ids: [u32; 2]| Role::PreCandidate { grants: ids.map(NodeId).into_iter().collect() };
-        // 1 is called 2 and 3 is called 1, which changes their order in the set.
+        // 1 becomes 2 and 3 becomes 1, which changes their order in the set.
         assert_eq!(digest(&grants([1, 3]), &names), digest(&grants([1, 2]), &[1, 2, 3]));
         assert_ne!(digest(&grants([1, 3]), &names), digest(&grants([1, 3]), &[1, 2, 3]));
         let led = |ids: [u32; 2]| BTreeMap::from([(NodeId(ids[0]), Term(4)), (NodeId(ids[1]), Term(5))]);
@@ -365,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn order_and_kind_matter_where_they_do() {
+    fn digest_distinguishes_order_option_and_length() {
         assert_ne!(digest(&[1u8, 2][..], &[]), digest(&[2u8, 1][..], &[]));
         assert_ne!(digest(&Some(0u8), &[]), digest(&None::<u8>, &[]));
         assert_ne!(digest(&[0u8][..], &[]), digest(&[0u8, 0][..], &[]));

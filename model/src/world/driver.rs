@@ -1,8 +1,8 @@
-//! The driver: it hands a node one input after the other and carries out the outputs in their order, exactly as
-//! `palisade_spec::raft::interface` demands of any driver.
+//! The driver: hands a node its inputs one after the other and carries out the outputs in order, as
+//! `palisade_spec::raft::interface` requires of every driver.
 //!
-//! What it did is kept step by step, with every place at which the server could have crashed, so that people can read
-//! it and programs can do it again with a live server.
+//! The driver records every step, with every point at which the server could have crashed. The
+//! record can be printed, and replayed with a live server.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,10 +18,10 @@ use super::inputs::judge_input;
 use super::judge::{answers_name_entries, judge, vote_is_written};
 use super::replica::{Replica, Stimulus};
 
-/// Carries out what nodes ask for.
+/// Carries out the outputs of nodes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Driver {
-    /// How elections go.
+    /// How the model holds elections.
     elections: Elections,
     /// Where servers can crash.
     crashes: Crashes,
@@ -31,83 +31,87 @@ pub(super) struct Driver {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Crashes {
     Nowhere,
-    /// Before a write, and in the middle of one. Where messages take their time, a crash anywhere else is one of these,
-    /// or one after the step, and the messages that were not sent are some that never arrive.
+    /// Before a write, and in the middle of one. With [`Delivery::AnyTime`], a crash at any other
+    /// point is equivalent to one of these, or to one after the step: the messages that the crash
+    /// leaves unsent are messages that never arrive.
     AtWrites,
-    /// Before and after everything that is done.
+    /// Before and after every output.
     Anywhere,
 }
 
-/// An input, and what a node asked for when it was given it.
-pub(super) struct Fed<S: StateMachine> {
+/// An input, and the node's outputs.
+pub(super) struct NodeStep<S: StateMachine> {
     pub(super) input: Input<S>,
     pub(super) outputs: Vec<Output<S>>,
-    /// Whether what it asked for was done. If it was not, it was no more than to send messages, and they are lost.
+    /// Whether the driver carried out the outputs. If it did not, they only send messages, and
+    /// these are lost.
     pub(super) done: bool,
-    /// The node afterwards.
+    /// The node after the input.
     after: Node<S>,
 }
 
-/// What comes of a stimulus.
-pub(super) struct Taken<S: StateMachine> {
-    /// The server afterwards.
+/// The result of a stimulus.
+pub(super) struct StepResult<S: StateMachine> {
+    /// The server after the step.
     pub(super) replica: Replica<S>,
-    /// The inputs of its node. One that stops itself gets no more of them.
-    pub(super) fed: Vec<Fed<S>>,
-    /// What it said.
-    pub(super) said: Vec<Message<S>>,
-    /// Where in that a run begins: messages with nothing in between, which might have been said in another order.
+    /// The inputs of the node. A node that panics gets no further inputs.
+    pub(super) node_steps: Vec<NodeStep<S>>,
+    /// The messages that the server sent.
+    pub(super) sent: Vec<Message<S>>,
+    /// The start of each run in `sent`. A run is a sequence of messages without another output
+    /// between them, so the node could have sent them in another order.
     pub(super) runs: Vec<usize>,
-    /// What it told those who wait for it.
+    /// The answers to waiting clients.
     pub(super) answers: Vec<Answer<S>>,
-    /// The crashes that could have happened on the way.
+    /// The crashes that could have happened in the step.
     pub(super) crashes: Vec<Crash<S>>,
-    /// What went wrong.
+    /// The first violation of the step.
     pub(super) violation: Option<Violation>,
 }
 
-/// What a server tells whoever waits for it.
+/// An answer of a server to a waiting client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<S: StateMachine> {
-    /// An entry is committed, and what it did.
+    /// The server applied the entry that the client waits for.
     Applied(Applied<S>),
-    /// A read can be answered from what is applied.
+    /// The server can answer a read from its applied state.
     Ready(ReadId),
 }
 
 /// An entry that a server applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied<S: StateMachine> {
-    /// Its index.
+    /// The entry's index.
     pub index: Index,
-    /// Its term.
+    /// The entry's term.
     pub term: Term,
-    /// What it did.
+    /// The outcome of the entry.
     pub outcome: S::Outcome,
 }
 
-/// A crash at a place in a step.
+/// A crash at one point in a step.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Crash<S: StateMachine> {
-    /// At which input, counted from 0.
+    /// The input at which the server crashes, counted from 0.
     pub(super) input: usize,
-    /// How many of what it asked for had been done.
+    /// The number of outputs of that input that the driver had carried out.
     pub(super) outputs: usize,
-    /// How many entries of the write that is next were done, after the removal of what was in their place, or of a
-    /// snapshot, without the removal of what it replaces; nothing of the write, if `None`.
+    /// How much of the next write was on disk: the number of entries, after the removal of
+    /// conflicting entries; or `Some(0)` for a snapshot whose write did not yet remove the log that
+    /// it replaces. `None` if nothing of the write was on disk.
     pub(super) entries: Option<usize>,
-    /// What the disk has.
+    /// The disk's contents.
     pub(super) disk: Durable<S>,
-    /// How many messages had been sent.
-    pub(super) said: usize,
-    /// How many answers had been given.
+    /// The number of messages sent.
+    pub(super) sent: usize,
+    /// The number of answers given.
     pub(super) answers: usize,
-    /// The node, if it had given any: somebody may have seen that.
+    /// The node at that point, if it had given an answer: a client may have seen the answer.
     pub(super) node: Option<Node<S>>,
 }
 
 impl Driver {
-    /// A driver of servers within these bounds.
+    /// Creates a driver for servers within these bounds.
     pub(super) fn new(bounds: &Bounds) -> Driver {
         let crashes = match (bounds.crashes, bounds.delivery) {
             (0, _) => Crashes::Nowhere,
@@ -117,50 +121,52 @@ impl Driver {
         Driver { elections: bounds.elections, crashes }
     }
 
-    /// The same where nobody crashes.
+    /// Returns a driver that records no crashes.
     pub(super) fn undisturbed(self) -> Driver {
         Driver { crashes: Crashes::Nowhere, ..self }
     }
 
-    /// Hands `stimulus` to a server and carries out what it asks for.
-    pub(super) fn take<S: StateMachine>(self, before: &Replica<S>, stimulus: Stimulus<S>) -> Taken<S> {
-        let mut feeder = Feeder { node: before.node.clone(), fed: Vec::new() };
-        // A failed assertion is how a node stops itself, and its disk likewise. In a sound protocol none ever fails.
+    /// Hands `stimulus` to a server and carries out the outputs.
+    pub(super) fn take<S: StateMachine>(self, before: &Replica<S>, stimulus: Stimulus<S>) -> StepResult<S> {
+        let mut feeder = NodeFeeder { node: before.node.clone(), node_steps: Vec::new() };
+        // A failed assertion is how a node or its disk stops itself. A correct protocol never fails
+        // one.
         let stepped = catch_unwind(AssertUnwindSafe(|| feeder.run(stimulus, self.elections)));
-        let Feeder { node, fed } = feeder;
-        let mut taken = Taken {
+        let NodeFeeder { node, node_steps } = feeder;
+        let mut result = StepResult {
             replica: Replica { node, ..before.clone() },
-            fed: Vec::new(),
-            said: Vec::new(),
+            node_steps: Vec::new(),
+            sent: Vec::new(),
             runs: Vec::new(),
             answers: Vec::new(),
             crashes: Vec::new(),
             violation: None,
         };
         let carried_out = catch_unwind(AssertUnwindSafe(|| {
-            for (place, fed) in fed.iter().enumerate().filter(|(_, fed)| fed.done) {
-                self.carry_out(&mut taken, place, fed);
+            for (place, node_step) in node_steps.iter().enumerate().filter(|(_, node_step)| node_step.done) {
+                self.carry_out(&mut result, place, node_step);
             }
         }));
-        taken.fed = fed;
-        taken.violation = match stepped.and(carried_out) {
-            Ok(()) => taken.violation.take().or_else(|| judge(before, &taken.replica)).or_else(|| {
-                let nodes = std::iter::once(&before.node).chain(taken.fed.iter().map(|fed| &fed.after));
-                let judged = |(before, fed): (&Node<S>, &Fed<S>)| {
-                    answers_name_entries(before, &fed.outputs, &fed.after)?;
-                    judge_input(before, &fed.input, &fed.outputs, &fed.after)
+        result.node_steps = node_steps;
+        result.violation = match stepped.and(carried_out) {
+            Ok(()) => result.violation.take().or_else(|| judge(before, &result.replica)).or_else(|| {
+                let nodes =
+                    std::iter::once(&before.node).chain(result.node_steps.iter().map(|node_step| &node_step.after));
+                let judged = |(before, node_step): (&Node<S>, &NodeStep<S>)| {
+                    answers_name_entries(before, &node_step.outputs, &node_step.after)?;
+                    judge_input(before, &node_step.input, &node_step.outputs, &node_step.after)
                 };
-                nodes.zip(&taken.fed).map(judged).find_map(Result::err)
+                nodes.zip(&result.node_steps).map(judged).find_map(Result::err)
             }),
             Err(panic) => Some(Violation { property: "assertions", detail: panic_text(panic.as_ref()) }),
         };
-        taken
+        result
     }
 
-    /// A server comes back with what its disk has.
+    /// Restarts a server from its disk.
     ///
     /// # Errors
-    /// If it stops itself at once: its disk has what no sound server could have written.
+    /// If the node panics: no correct server could have written what the disk holds.
     pub(super) fn recover<S: StateMachine>(
         self,
         crashed: &Replica<S>,
@@ -171,48 +177,49 @@ impl Driver {
         let recovered = catch_unwind(AssertUnwindSafe(|| Node::recover(config, disk.clone())));
         let stopped =
             |panic: Box<dyn Any + Send>| Violation { property: "assertions", detail: panic_text(panic.as_ref()) };
-        let mut feeder = Feeder { node: recovered.map_err(stopped)?, fed: Vec::new() };
+        let mut feeder = NodeFeeder { node: recovered.map_err(stopped)?, node_steps: Vec::new() };
         node_is_sound(&feeder.node)?;
-        feeder.stop_waiting(self.elections);
+        feeder.expire_redundant_timeout(self.elections);
         let node = feeder.node;
         Ok(Replica { node, disk, cut: crashed.cut })
     }
 
-    fn carry_out<S: StateMachine>(self, taken: &mut Taken<S>, input: usize, fed: &Fed<S>) {
+    fn carry_out<S: StateMachine>(self, result: &mut StepResult<S>, input: usize, node_step: &NodeStep<S>) {
         let mut goes_on = false;
-        for (outputs, output) in fed.outputs.iter().enumerate() {
+        for (outputs, output) in node_step.outputs.iter().enumerate() {
             let says = matches!(output, Output::Send(_) | Output::SendSnapshot { .. });
             if says && !goes_on {
-                taken.runs.push(taken.said.len());
+                result.runs.push(result.sent.len());
             }
             goes_on = says;
             match output {
                 Output::Persist(write) => {
-                    self.crash_at_write(taken, (input, outputs), write);
-                    taken.replica.disk.apply(write);
+                    self.crash_at_write(result, (input, outputs), write);
+                    result.replica.disk.apply(write);
                 }
                 Output::Send(message) => {
-                    self.crash_elsewhere(taken, (input, outputs), &fed.after);
-                    if taken.violation.is_none() {
-                        taken.violation = vote_is_written(message, &fed.after, &taken.replica.disk).err();
+                    self.crash_elsewhere(result, (input, outputs), &node_step.after);
+                    if result.violation.is_none() {
+                        result.violation = vote_is_written(message, &node_step.after, &result.replica.disk).err();
                     }
-                    taken.said.push(message.clone());
+                    result.sent.push(message.clone());
                 }
                 Output::Applied { index, term, outcome, .. } => {
-                    let disk = &taken.replica.disk;
+                    let disk = &result.replica.disk;
                     let is_written = *index <= disk.snapshot.last.index || disk.log.term_at(*index) == Some(*term);
-                    if !is_written && taken.violation.is_none() {
-                        let detail = format!("server {} applied entry {index} before it was written", fed.after.id());
-                        taken.violation = Some(Violation { property: "memory matches disk", detail });
+                    if !is_written && result.violation.is_none() {
+                        let detail =
+                            format!("server {} applied entry {index} before it was written", node_step.after.id());
+                        result.violation = Some(Violation { property: "memory matches disk", detail });
                     }
                     let applied = Applied { index: *index, term: *term, outcome: outcome.clone() };
-                    taken.answers.push(Answer::Applied(applied));
+                    result.answers.push(Answer::Applied(applied));
                 }
-                Output::ReadReady(id) => taken.answers.push(Answer::Ready(*id)),
+                Output::ReadReady(id) => result.answers.push(Answer::Ready(*id)),
                 Output::SendSnapshot { to, term } => {
-                    self.crash_elsewhere(taken, (input, outputs), &fed.after);
-                    let body = Body::InstallSnapshot { snapshot: Arc::new(taken.replica.disk.snapshot.clone()) };
-                    taken.said.push(Message { from: fed.after.id(), to: *to, term: *term, body });
+                    self.crash_elsewhere(result, (input, outputs), &node_step.after);
+                    let body = Body::InstallSnapshot { snapshot: Arc::new(result.replica.disk.snapshot.clone()) };
+                    result.sent.push(Message { from: node_step.after.id(), to: *to, term: *term, body });
                 }
                 Output::Accepted { .. }
                 | Output::Refused { .. }
@@ -225,23 +232,23 @@ impl Driver {
                 | Output::Dropped { .. } => {}
             }
         }
-        self.crash_elsewhere(taken, (input, fed.outputs.len()), &fed.after);
+        self.crash_elsewhere(result, (input, node_step.outputs.len()), &node_step.after);
     }
 
-    /// A crash right before a write, and after any proper prefix of its entries.
+    /// Records a crash right before a write, and one after every proper prefix of its entries.
     fn crash_at_write<S: StateMachine>(
         self,
-        taken: &mut Taken<S>,
+        result: &mut StepResult<S>,
         (input, outputs): (usize, usize),
         write: &Persist<S>,
     ) {
         if self.crashes == Crashes::Nowhere {
             return;
         }
-        let (said, answers) = (taken.said.len(), taken.answers.len());
-        let mut disk = taken.replica.disk.clone();
+        let (sent, answers) = (result.sent.len(), result.answers.len());
+        let mut disk = result.replica.disk.clone();
         let mut crash = |entries, disk: &Durable<S>| {
-            taken.crashes.push(Crash { input, outputs, entries, disk: disk.clone(), said, answers, node: None });
+            result.crashes.push(Crash { input, outputs, entries, disk: disk.clone(), sent, answers, node: None });
         };
         crash(None, &disk);
         if let Persist::Snapshot(snapshot) = write {
@@ -261,35 +268,40 @@ impl Driver {
         }
     }
 
-    /// A crash before a message is sent, or when everything is done.
-    fn crash_elsewhere<S: StateMachine>(self, taken: &mut Taken<S>, (input, outputs): (usize, usize), after: &Node<S>) {
+    /// Records a crash before a message is sent, or after the last output.
+    fn crash_elsewhere<S: StateMachine>(
+        self,
+        result: &mut StepResult<S>,
+        (input, outputs): (usize, usize),
+        after: &Node<S>,
+    ) {
         if self.crashes == Crashes::Anywhere {
-            let (said, answers) = (taken.said.len(), taken.answers.len());
-            // What is answered has been written before, all of it: see `carry_out`.
-            let (disk, node) = (taken.replica.disk.clone(), (answers > 0).then(|| after.clone()));
-            let crash = Crash { input, outputs, entries: None, disk, said, answers, node };
+            let (sent, answers) = (result.sent.len(), result.answers.len());
+            // Every answer follows the write that it depends on (`carry_out` checks that).
+            let (disk, node) = (result.replica.disk.clone(), (answers > 0).then(|| after.clone()));
+            let crash = Crash { input, outputs, entries: None, disk, sent, answers, node };
             let alike = |other: &Crash<S>| {
-                (other.said, other.answers) == (said, answers) && other.disk == crash.disk && other.node == crash.node
+                (other.sent, other.answers) == (sent, answers) && other.disk == crash.disk && other.node == crash.node
             };
-            if !taken.crashes.last().is_some_and(alike) {
-                taken.crashes.push(crash);
+            if !result.crashes.last().is_some_and(alike) {
+                result.crashes.push(crash);
             }
         }
     }
 }
 
-/// A node and what it was given.
-struct Feeder<S: StateMachine> {
+/// A node, and the inputs that it was given.
+struct NodeFeeder<S: StateMachine> {
     node: Node<S>,
-    fed: Vec<Fed<S>>,
+    node_steps: Vec<NodeStep<S>>,
 }
 
-impl<S: StateMachine> Feeder<S> {
+impl<S: StateMachine> NodeFeeder<S> {
     fn run(&mut self, stimulus: Stimulus<S>, elections: Elections) {
         match stimulus {
             Stimulus::Deliver(message) => {
                 if elections == Elections::AtWill && matches!(message.body, Body::RequestVote { .. }) {
-                    self.stop_hearing();
+                    self.lose_contact();
                 }
                 self.give(Input::Receive((*message).clone()), true);
             }
@@ -303,18 +315,19 @@ impl<S: StateMachine> Feeder<S> {
             Stimulus::Clock(milliseconds) => self.give(Input::ClockAdvanced(milliseconds), true),
             Stimulus::Compact(through) => self.give(Input::Compact(through), true),
         }
-        self.stop_waiting(elections);
+        self.expire_redundant_timeout(elections);
     }
 
-    /// Whoever waits in vain for a leader to be heard need not wait.
-    fn stop_waiting(&mut self, elections: Elections) {
-        if elections == Elections::AtWill && hears_or_is_heard(&self.node) {
+    /// Lets the election timer of a server that waits for its leader run out, with
+    /// `Elections::AtWill`.
+    fn expire_redundant_timeout(&mut self, elections: Elections) {
+        if elections == Elections::AtWill && timeout_is_redundant(&self.node) {
             self.give(Input::ElectionTimeout, false);
         }
     }
 
     fn campaign(&mut self) {
-        self.stop_hearing();
+        self.lose_contact();
         self.give(Input::ElectionTimeout, false);
         let to = self.node.id();
         let voters: Vec<_> = self.node.members().voters().filter(|&voter| voter != to).collect();
@@ -326,9 +339,9 @@ impl<S: StateMachine> Feeder<S> {
         }
     }
 
-    /// Election timers run out until the server knows no leader: once for a follower, twice for a leader that was
-    /// answered. All that these inputs ask for is to send requests for pre-votes, which may be lost.
-    fn stop_hearing(&mut self) {
+    /// Lets election timers run out until the server knows no leader: one for a follower, two for a
+    /// leader whose followers answered. These inputs only send PreVote requests, which may be lost.
+    fn lose_contact(&mut self) {
         while self.node.leader().is_some() {
             self.give(Input::ElectionTimeout, false);
         }
@@ -337,17 +350,19 @@ impl<S: StateMachine> Feeder<S> {
     fn give(&mut self, input: Input<S>, done: bool) {
         let mut outputs = Vec::new();
         self.node.step(input.clone(), &mut outputs);
-        let lasts =
+        let has_effect =
             |output: &Output<S>| matches!(output, Output::Persist(_) | Output::Applied { .. } | Output::ReadReady(_));
-        assert!(done || !outputs.iter().any(lasts), "an election timeout changes nothing durable");
-        self.fed.push(Fed { input, outputs, done, after: self.node.clone() });
+        assert!(done || !outputs.iter().any(has_effect), "a driver may skip only messages");
+        self.node_steps.push(NodeStep { input, outputs, done, after: self.node.clone() });
     }
 }
 
-/// Whether an election timeout changes something that makes no difference. Where elections are held at will, it makes none
-/// whether a server that is neither leader nor candidate hears from a leader, nor who has answered a leader lately: a
-/// request for a vote arrives only after the timers have run out. So let them run out at once, and there are fewer states.
-pub(crate) fn hears_or_is_heard<S: StateMachine>(node: &Node<S>) -> bool {
+/// Whether an election timeout would change only state that makes no difference. With
+/// [`Elections::AtWill`] it makes no difference whether a server that is neither leader nor
+/// candidate hears from a leader, nor which followers answered a leader lately: a RequestVote
+/// arrives only after the timers have run out. So the model lets them run out at once, which gives
+/// fewer states.
+pub(crate) fn timeout_is_redundant<S: StateMachine>(node: &Node<S>) -> bool {
     match node.role() {
         Role::Follower { .. } => true,
         Role::PreCandidate { .. } | Role::Candidate { .. } => false,
@@ -359,7 +374,7 @@ pub(crate) fn hears_or_is_heard<S: StateMachine>(node: &Node<S>) -> bool {
     }
 }
 
-/// What a server said when it stopped itself.
+/// The message of a node's panic.
 pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     text.unwrap_or("a node stopped itself").to_string()

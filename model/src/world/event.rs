@@ -1,15 +1,18 @@
-//! What the adversary does, as data: enough to do it again with live servers.
+//! The adversary's actions as JSON, complete enough to replay them with live servers.
 //!
-//! A turn is what happens to one server: the `inputs` of its node, in order, each in the form that
-//! [`Input`] has in JSON; whether what the node asks for is `done` (if not, it asks only to
-//! send messages, and they are lost); and how many outputs it asks for. A `crash` says at which input it happens,
-//! counted from 0, after how many of that input's outputs, how many entries of the write that is next had been written
-//! (null: nothing of it), what the disk has then, and whether the server stays `away`, cut off from the others; it comes
-//! back from that disk at once. `sends` says what becomes of each message: it travels, it arrives in a later turn of the
-//! same step (and travels, to arrive again), it is lost, or its sender or receiver is cut off. `after` is what the server is then, completely: its node, and its disk.
+//! A turn describes what happens to one server. `inputs` lists the inputs of its node, in order:
+//! each has the JSON form of [`Input`], its number of `outputs`, and whether the outputs are `done`
+//! (if not, they only send messages, and these are lost). A `crash` names the input at which the
+//! server crashes, counted from 0, the number of that input's outputs that were carried out, the
+//! number of entries of the next write that were on disk (null: nothing of the write), the disk's
+//! contents, and whether the server stays `away`, partitioned from the others; it restarts from
+//! that disk at once. `sends` gives the fate of each message: it travels, it arrives in a later
+//! turn of the same step (and may also travel, to arrive again), it is lost, or its sender or
+//! receiver is cut off. `after` is the server's complete state: its node, and its disk.
 //!
-//! A server that starts, for the first time too, is given what the setting names under `starts` before anything else. The
-//! steps under `prelude` come before the first one of the path, and all that is sent in them arrives at once.
+//! A server that starts, also for the first time, gets the inputs that the setting lists under
+//! `starts` before any other. The steps under `prelude` come before the path's first step, and all
+//! messages that are sent in them arrive at once.
 
 use palisade_spec::raft::{Durable, Input, NodeId, Snapshot, StateMachine};
 use serde_json::{Value, json};
@@ -18,7 +21,7 @@ use stateright::Model;
 use super::action::Action;
 use super::action_parts::{MessageFate, Turn};
 use super::bounds::Elections;
-use super::driver::Fed;
+use super::driver::NodeStep;
 use super::environment::{Environment, Machine};
 use super::model::World;
 use super::replica::{Replica, Stimulus};
@@ -26,9 +29,10 @@ use super::show::DescribeMove;
 use super::state::State;
 
 impl<E: Environment> World<E> {
-    /// How a path begins: what each server is, what its disk has, what is on its way and what is around. A server whose
-    /// state is not that of one which has just recovered from its disk leads from the beginning, or follows who does.
-    pub(super) fn begin(&self, initial: &State<E>) -> Value {
+    /// The initial state of a path: each server, its disk, the network and the environment. A
+    /// server whose state is not that of a node recovered from its disk leads from the beginning,
+    /// or follows the leader.
+    pub(super) fn setting_json(&self, initial: &State<E>) -> Value {
         let servers = initial.servers.iter().map(|replica| server(replica));
         let network = initial.network.iter().map(|message| json!(**message));
         json!({
@@ -47,8 +51,8 @@ impl<E: Environment> World<E> {
         })
     }
 
-    /// What an action does.
-    pub(super) fn recount(&self, last: &State<E>, action: &Action<E>) -> Value {
+    /// The effect of an action.
+    pub(super) fn event_json(&self, last: &State<E>, action: &Action<E>) -> Value {
         let turns: Vec<Value> = self.turns(last, action).iter().map(turn).collect();
         match action {
             Action::Step { server, stimulus, again, .. } => {
@@ -68,7 +72,8 @@ impl<E: Environment> World<E> {
         }
     }
 
-    /// What a server is given when it has recovered: where elections are held at will, nobody waits for a leader.
+    /// The inputs that a server gets after recovery: with `Elections::AtWill`, servers do not wait
+    /// for a leader.
     fn starts(&self) -> Value {
         match self.bounds.elections {
             Elections::AtWill => json!([{ "input": Input::<E::Machine>::ElectionTimeout, "done": false }]),
@@ -76,20 +81,20 @@ impl<E: Environment> World<E> {
         }
     }
 
-    /// What a server is after an action.
+    /// A server's state after an action.
     fn after(&self, last: &State<E>, action: &Action<E>, server: NodeId) -> Value {
         self.next_state(last, action.clone()).map_or(Value::Null, |next| complete(&next.server(server)))
     }
 }
 
-/// Everything that a server is.
+/// The complete state of a server.
 fn complete<S: Machine>(replica: &Replica<S>) -> Value {
     json!({ "node": replica.node, "disk": replica.disk })
 }
 
 /// An input of a node.
-fn given<S: Machine>(fed: &Fed<S>) -> Value {
-    json!({ "input": fed.input, "done": fed.done, "outputs": fed.outputs.len() })
+fn given<S: Machine>(node_step: &NodeStep<S>) -> Value {
+    json!({ "input": node_step.input, "done": node_step.done, "outputs": node_step.outputs.len() })
 }
 
 fn server<S: Machine>(replica: &Replica<S>) -> Value {
@@ -137,7 +142,7 @@ fn fate(fate: MessageFate) -> &'static str {
 }
 
 fn turn<E: Environment>(turn: &Turn<E>) -> Value {
-    let inputs: Vec<Value> = turn.fed.iter().map(given).collect();
+    let inputs: Vec<Value> = turn.node_steps.iter().map(given).collect();
     let crash = turn.crash.as_ref().map(|crash| {
         json!({
             "input": crash.input,

@@ -1,14 +1,15 @@
-//! What must hold of one input of a node: by what it was given, what it asked for, and what it is afterwards.
+//! Checks of a single input of a node: the input, the outputs, and the node's state before and
+//! after.
 //!
-//! Most of these are rules that no safety property rests on: a cluster that breaks them loses time or sessions. They are
-//! told from a single input, so that no model has to show what comes of breaking them.
+//! No safety property depends on most of these rules: a cluster that breaks them loses time or
+//! sessions. A single input shows such an error, so no model has to reach its consequences.
 
 use palisade_spec::invariants::Check;
 use palisade_spec::raft::{Body, Index, Input, Message, Node, Output, Payload, ProgressState, Role, StateMachine};
 
 use super::judge::require;
 
-/// Judges what a node has made of an input.
+/// Checks a node's reaction to an input.
 pub(super) fn judge_input<S: StateMachine>(
     before: &Node<S>,
     input: &Input<S>,
@@ -17,7 +18,7 @@ pub(super) fn judge_input<S: StateMachine>(
 ) -> Check {
     later_terms_are_adopted(input, after)?;
     unheard_leader_steps_down(input, after)?;
-    time_stops_in_a_handover(before, after)?;
+    time_stops_during_transfer(before, after)?;
     expiry_is_on_its_way(input, after)?;
     limits_are_kept(outputs, after)?;
     outputs.iter().try_for_each(|output| match output {
@@ -28,17 +29,17 @@ pub(super) fn judge_input<S: StateMachine>(
     })
 }
 
-/// A message of a later term ends the term of its receiver (figure 3.1, "All Servers"), but for the questions that a
-/// server with a live leader does not hear (§4.2.3).
+/// A message of a later term ends its receiver's term (figure 3.1, "All Servers"), except for the
+/// vote requests that a server with a live leader ignores (§4.2.3).
 fn later_terms_are_adopted<S: StateMachine>(input: &Input<S>, after: &Node<S>) -> Check {
     let Input::Receive(message) = input else { return Ok(()) };
-    let may_go_unheard = matches!(message.body, Body::PreVote { .. } | Body::RequestVote { transfer: false, .. });
-    require(may_go_unheard || after.term() >= message.term, "later terms are adopted", || {
-        format!("server {} heard of term {} and stays in term {}", after.id(), message.term, after.term())
+    let may_be_ignored = matches!(message.body, Body::PreVote { .. } | Body::RequestVote { transfer: false, .. });
+    require(may_be_ignored || after.term() >= message.term, "later terms are adopted", || {
+        format!("server {} received a message of term {} and stays in term {}", after.id(), message.term, after.term())
     })
 }
 
-/// A leader that hears from nobody between two election timeouts steps down (CheckQuorum, §6.2).
+/// A leader that receives no answers between two election timeouts steps down (CheckQuorum, §6.2).
 fn unheard_leader_steps_down<S: StateMachine>(input: &Input<S>, after: &Node<S>) -> Check {
     let alone = after.members().is_majority(|voter| voter == after.id());
     if !matches!(input, Input::ElectionTimeout) || !after.is_leader() || alone {
@@ -47,12 +48,13 @@ fn unheard_leader_steps_down<S: StateMachine>(input: &Input<S>, after: &Node<S>)
     let mut later = after.clone();
     later.step(Input::ElectionTimeout, &mut Vec::new());
     require(!later.is_leader(), "unheard leader steps down", || {
-        format!("server {} leads on after two election timeouts in which it heard from nobody", after.id())
+        format!("server {} still leads after two election timeouts without answers", after.id())
     })
 }
 
-/// A leader that hands over refuses keepalives: its clock stands still, or sessions would lose that time.
-fn time_stops_in_a_handover<S: StateMachine>(before: &Node<S>, after: &Node<S>) -> Check {
+/// A leader's clock stops during a leadership transfer: the leader rejects keepalives, so sessions
+/// would lose that time.
+fn time_stops_during_transfer<S: StateMachine>(before: &Node<S>, after: &Node<S>) -> Check {
     let hands_over = |node: &Node<S>| matches!(node.role(), Role::Leader(leads) if leads.successor.is_some());
     let goes_on = hands_over(before) && hands_over(after) && before.term() == after.term();
     require(!goes_on || before.clock() == after.clock(), "time stops during a transfer", || {
@@ -60,7 +62,8 @@ fn time_stops_in_a_handover<S: StateMachine>(before: &Node<S>, after: &Node<S>) 
     })
 }
 
-/// A leader whose clock has passed a deadline has an entry under way that is late enough to end the session.
+/// A leader whose clock has passed a deadline has an uncommitted no-op whose stamp is late enough
+/// to end the session.
 fn expiry_is_on_its_way<S: StateMachine>(input: &Input<S>, after: &Node<S>) -> Check {
     let Role::Leader(leads) = after.role() else { return Ok(()) };
     let Some(deadline) = after.machine().next_deadline().filter(|deadline| *deadline < after.clock()) else {
@@ -72,30 +75,38 @@ fn expiry_is_on_its_way<S: StateMachine>(input: &Input<S>, after: &Node<S>) -> C
     let open = after.log().entries().iter().filter(|entry| entry.index > after.commit());
     let mut late = open.filter(|entry| matches!(entry.payload, Payload::Noop) && entry.stamp > deadline);
     require(late.next().is_some(), "expiry is on its way", || {
-        format!("server {} is at {}, and has no no-op under way after {deadline}", after.id(), after.clock())
+        format!(
+            "the clock of server {} is at {}, and its log has no uncommitted no-op after {deadline}",
+            after.id(),
+            after.clock()
+        )
     })
 }
 
-/// A leader has no more entries in flight, and sends and commits no more at once, than its configuration allows.
+/// The entries in flight to a follower, sent in one message, or committed in one step stay within
+/// the configured limits.
 fn limits_are_kept<S: StateMachine>(outputs: &[Output<S>], after: &Node<S>) -> Check {
     let (name, config) = ("limits hold", after.config());
     for output in outputs {
         if let Output::Send(Message { body: Body::AppendEntries { entries, .. }, .. }) = output {
-            require(entries.len() <= config.max_batch, name, || format!("{} entries are sent at once", entries.len()))?;
+            require(entries.len() <= config.max_batch, name, || {
+                format!("{} entries are sent in one message", entries.len())
+            })?;
         }
     }
     let applied = outputs.iter().filter(|output| matches!(output, Output::Applied { .. })).count() as u64;
-    require(applied <= config.max_commits, name, || format!("{applied} entries are committed at once"))?;
+    require(applied <= config.max_commits, name, || format!("{applied} entries are committed in one step"))?;
     let Role::Leader(leads) = after.role() else { return Ok(()) };
     let followers = leads.progress.values().filter(|progress| progress.state == ProgressState::Replicate);
     let most = followers.map(|progress| progress.next.0 - progress.matched.0 - 1).max().unwrap_or(0);
     require(most <= config.max_inflight, name, || format!("{most} entries are in flight to one follower"))
 }
 
-/// What a snapshot includes is committed, and acknowledged with everything after it.
+/// A follower acknowledges at least the last entry of its snapshot: a snapshot includes only
+/// committed entries.
 fn covers_the_snapshot<S: StateMachine>(matched: Index, after: &Node<S>) -> Check {
     let base = after.log().base().index;
     require(matched >= base, "acknowledgements match the log", || {
-        format!("server {} has everything up to {base}, and acknowledges {matched}", after.id())
+        format!("server {} has a snapshot up to {base}, and acknowledges only up to {matched}", after.id())
     })
 }

@@ -1,10 +1,11 @@
-//! Parts of a state that are kept once.
+//! Interned parts of states.
 //!
-//! A cluster's states are many, the states of one server few: most of a state is shared with thousands of others. So each
-//! part is kept once, with its digests, and a state is a handful of references. Equal parts are the same reference.
+//! A cluster has many states and a server has few, so a state shares most of its parts with
+//! thousands of others. Each part is stored once, with its digests, and a state is a handful of
+//! references. Equal parts are the same reference.
 //!
-//! Parts are never given back. A checker's run ends with its process, and there are a thousand times fewer parts than
-//! states.
+//! Parts are never freed. A checker's run ends with its process, and there are a thousand times
+//! fewer parts than states.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,12 +16,12 @@ use serde::{Serialize, Serializer};
 
 use super::digest::{Renaming, digest};
 
-/// A reference to a part.
+/// A reference to an interned part.
 pub struct Ref<T: 'static>(&'static Interned<T>);
 
 struct Interned<T> {
     value: T,
-    /// One for each renaming, the identity first.
+    /// The digests under each renaming, the identity first.
     digests: Box<[u64]>,
 }
 
@@ -54,7 +55,7 @@ impl<T: fmt::Debug> fmt::Debug for Ref<T> {
     }
 }
 
-/// A part within a part: its digest stands for it.
+/// A reference within another part serialises as the part's digest.
 impl<T> Serialize for Ref<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_u64(self.digest(0))
@@ -68,12 +69,12 @@ impl<T> Ref<T> {
         self.0.digests[renaming]
     }
 
-    /// Under how many renamings the part has a digest.
+    /// The number of renamings for which the part has a digest.
     pub fn renamings(self) -> usize {
         self.0.digests.len()
     }
 
-    /// A number that tells parts of one run apart.
+    /// A number that identifies the part within one run.
     #[inline]
     pub(crate) fn key(self) -> u64 {
         std::ptr::from_ref(self.0).addr() as u64
@@ -82,7 +83,7 @@ impl<T> Ref<T> {
 
 const SHARDS: usize = 64;
 
-/// Keeps parts of one type.
+/// Stores each part of one type once.
 pub struct Interner<T: 'static> {
     shards: Vec<Mutex<HashMap<u64, Vec<Ref<T>>>>>,
 }
@@ -94,7 +95,7 @@ impl<T> Default for Interner<T> {
 }
 
 impl<T: Eq + Serialize> Interner<T> {
-    /// The one reference to `value`.
+    /// The unique reference to `value`.
     pub fn intern(&self, value: T, renamings: &[Renaming]) -> Ref<T> {
         let identity = digest(&value, &renamings[0]);
         #[expect(clippy::cast_possible_truncation, reason = "any bits will do")]
@@ -110,7 +111,7 @@ impl<T: Eq + Serialize> Interner<T> {
         part
     }
 
-    /// How many parts there are.
+    /// The number of parts.
     pub fn count(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().values().map(Vec::len).sum::<usize>()).sum()
     }

@@ -1,11 +1,11 @@
-//! What must hold of a server by itself, over any step.
+//! Checks of a single server, over any step.
 
 use palisade_spec::invariants::{Check, Committed, Violation, clock_monotonicity, leader_append_only, node_is_sound};
 use palisade_spec::raft::{Body, Durable, Message, Node, Output, Position, Stamp, StateMachine};
 
 use super::replica::Replica;
 
-/// What must hold over a step that a server has taken to its end.
+/// Checks a step that a server completed.
 pub(super) fn judge<S: StateMachine>(before: &Replica<S>, after: &Replica<S>) -> Option<Violation> {
     let (old, new) = (&before.node, &after.node);
     let id = new.id();
@@ -13,16 +13,19 @@ pub(super) fn judge<S: StateMachine>(before: &Replica<S>, after: &Replica<S>) ->
         node_is_sound(new)?;
         leader_append_only(old, new)?;
         let written = new.hard_state() == after.disk.hard && new.log() == &after.disk.log;
-        require(written, "memory matches disk", || format!("server {id} remembers what its disk does not have"))?;
+        require(written, "memory matches disk", || format!("the memory of server {id} differs from its disk"))?;
         let known = new.commit() >= old.commit();
-        require(known, "commit only grows", || format!("server {id} forgot that {} is committed", old.commit()))?;
+        require(known, "commit only grows", || {
+            format!("the commit index of server {id} went from {} to {}", old.commit(), new.commit())
+        })?;
         clock_monotonicity((old.clock(), old.log().last()), new)
     };
     sound().err()
 }
 
-/// What a server tells whoever waits for an entry: where a proposal stands, before anything is applied from there on; and
-/// what was applied, one entry after the other, each by its own name.
+/// Checks a server's answers: `Accepted` names the right index and term, and comes before anything
+/// is applied from that index on; `Applied` names the entries one after the other, each with its
+/// own index, term and stamp.
 pub(super) fn answers_name_entries<S: StateMachine>(before: &Node<S>, outputs: &[Output<S>], after: &Node<S>) -> Check {
     let name = "replies name their entries";
     let (id, last) = (after.id(), before.log().last().index);
@@ -45,17 +48,19 @@ pub(super) fn answers_name_entries<S: StateMachine>(before: &Node<S>, outputs: &
     Ok(())
 }
 
-/// A candidate has written its term and its own vote before it asks for others': it must not forget them. What goes wrong
-/// when other messages leave before what they say is written, other properties show.
+/// Checks that a candidate has written its term and its own vote before it sends a RequestVote: a
+/// crash must not make it forget them. Other properties find other messages that leave before the
+/// write that they depend on.
 pub(super) fn vote_is_written<S: StateMachine>(message: &Message<S>, after: &Node<S>, disk: &Durable<S>) -> Check {
     let is_written = !matches!(message.body, Body::RequestVote { .. }) || disk.hard == after.hard_state();
     require(is_written, "memory matches disk", || {
-        format!("server {} asks for votes before its own is written", after.id())
+        format!("server {} sends a RequestVote before its own vote is on disk", after.id())
     })
 }
 
-/// What stands for entries that are gone says which was the last of them, and when it happened.
-pub(super) fn snapshots_are_true<S: StateMachine>(replica: &Replica<S>, committed: &Committed<S::Command>) -> Check {
+/// Checks that the base of the log and the snapshot name the last entry that they replace, and its
+/// stamp.
+pub(super) fn snapshots_match_log<S: StateMachine>(replica: &Replica<S>, committed: &Committed<S::Command>) -> Check {
     let (log, snapshot) = (replica.node.log(), &replica.disk.snapshot);
     let is_true = |(last, stamp): (Position, Stamp)| {
         let entry = committed.get(&last.index);
@@ -64,14 +69,18 @@ pub(super) fn snapshots_are_true<S: StateMachine>(replica: &Replica<S>, committe
     let ends = [(log.base(), log.base_stamp()), (snapshot.last, snapshot.stamp)];
     require(ends.into_iter().all(is_true), "snapshots match the log", || {
         format!(
-            "server {} has log and snapshot from {ends:?} on, where something else was committed",
+            "the log and the snapshot of server {} begin after {ends:?}, but other entries were committed there",
             replica.node.id()
         )
     })
 }
 
-/// A follower that acknowledges entries to the leader of its term has the same.
-pub(super) fn acknowledged_is_equal<S: StateMachine>(message: &Message<S>, from: &Node<S>, to: &Node<S>) -> Check {
+/// Checks that a follower which acknowledges an entry to the leader of its term has the same entry.
+pub(super) fn acknowledgement_matches_log<S: StateMachine>(
+    message: &Message<S>,
+    from: &Node<S>,
+    to: &Node<S>,
+) -> Check {
     let Body::AppendAccepted { matched, .. } = message.body else { return Ok(()) };
     if !to.is_leader() || to.term() != message.term || matched < to.log().base().index {
         return Ok(());
@@ -82,17 +91,17 @@ pub(super) fn acknowledged_is_equal<S: StateMachine>(message: &Message<S>, from:
     })
 }
 
-/// What must hold over any step, whether or not the server crashes in it.
-pub(super) fn keeps_its_word<S: StateMachine>(old: &Node<S>, new: &Node<S>) -> Check {
+/// Checks what must hold over any step, even one in which the server crashes.
+pub(super) fn terms_and_votes_are_kept<S: StateMachine>(old: &Node<S>, new: &Node<S>) -> Check {
     let (id, was, is) = (new.id(), old.hard_state(), new.hard_state());
     require(is.term >= was.term, "terms only grow", || {
-        format!("server {id} went from term {} to {}", was.term, is.term)
+        format!("server {id} went from term {} back to term {}", was.term, is.term)
     })?;
     let stands = is.term > was.term || was.vote.is_none() || is.vote == was.vote;
     require(stands, "one vote a term", || format!("server {id} changed its vote in term {}", is.term))
 }
 
-/// Fails with `property` unless it `holds`.
+/// Fails with `property` unless `holds` is true.
 pub(super) fn require(holds: bool, property: &'static str, detail: impl FnOnce() -> String) -> Check {
     if holds { Ok(()) } else { Err(Violation { property, detail: detail() }) }
 }

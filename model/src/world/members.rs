@@ -1,4 +1,5 @@
-//! What must hold of the members, where they change: of one server, of what counts votes and copies, and of history.
+//! Checks of the membership, where it changes: of one server, of the majorities that elect, and of
+//! history.
 
 use palisade_spec::invariants::{
     Check, elected_by_a_majority, members_follow_the_log, members_survive_compaction, one_change_at_a_time,
@@ -13,7 +14,7 @@ use super::replica::Replica;
 use super::state::State;
 
 impl<E: Environment> World<E> {
-    /// Judges a server that has become another, and was `elected` perhaps.
+    /// Checks a server's new state, and its election if it was `elected`.
     pub(super) fn judge_members(
         &self,
         state: &State<E>,
@@ -21,7 +22,7 @@ impl<E: Environment> World<E> {
         new: Ref<Replica<E::Machine>>,
         elected: bool,
     ) -> Check {
-        let (node, committed) = (&new.node, &state.ghost.committed);
+        let (node, committed) = (&new.node, &state.history.committed);
         removed_leader_steps_down(node)?;
         if old.node.log() != node.log() {
             members_follow_the_log(node.log())?;

@@ -1,15 +1,15 @@
-//! What a server does with an input, remembered.
+//! Memoised steps of servers.
 //!
-//! A step is a pure function of a server's state and its input, and of the same few of both all the time. A memo is a
-//! table of fixed size in which a newer result takes the place of an older one, so it needs no more memory the longer
-//! it runs, and page by page as it comes to need it: to make a model of which one path is taken costs next to nothing.
-//! It changes nothing but the time that a run takes.
+//! A step is a pure function of a server's state and its input, and the same few pairs recur. A
+//! memo is a table of fixed size in which a newer result replaces an older one, so memory use is
+//! bounded. The table is allocated page by page on demand, so a model of which only one path is
+//! taken costs almost nothing. A memo affects only the running time.
 
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-/// Remembers results by what they follow from: the addresses of parts, and small numbers.
+/// Memoises results under keys of part addresses and small numbers.
 pub struct Memo<V> {
     pages: Box<[OnceLock<Page<V>>]>,
 }
@@ -20,17 +20,18 @@ type Slot<V> = Option<(Key, Arc<V>)>;
 
 type Key = [u64; 4];
 
-/// How many results a page has room for.
+/// The number of results in a page.
 const PAGE: usize = 1 << 9;
 
 impl<V> Memo<V> {
-    /// Room for at least `size` results, a power of two; without room, nothing is remembered.
+    /// Creates a memo with room for at least `size` results, which is a power of two; with size 0
+    /// it memoises nothing.
     pub fn new(size: usize) -> Memo<V> {
-        assert!(size == 0 || size.is_power_of_two(), "places are found by masking");
+        assert!(size == 0 || size.is_power_of_two(), "masking needs a power of two");
         Memo { pages: (0..size.div_ceil(PAGE)).map(|_| OnceLock::new()).collect() }
     }
 
-    /// The result for `key`, from memory or made now.
+    /// Returns the result for `key`, memoised or computed now.
     pub fn get(&self, key: Key, make: impl FnOnce() -> V) -> Arc<V> {
         if self.pages.is_empty() {
             return Arc::new(make());

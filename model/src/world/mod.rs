@@ -1,6 +1,7 @@
-//! A cluster of servers as the checker sees it: real nodes, real messages, disks that crash, and an environment.
+//! A cluster of servers under the model checker: real nodes, real messages, disks that survive
+//! crashes, and an environment.
 
-/// Properties that must always hold, by the names of the violations.
+/// Properties that must always hold, named like their violations.
 macro_rules! always {
     ($($name:literal),* $(,)?) => {
         [$(stateright::Property::always($name, |_, state: &$crate::world::State<_>| {
@@ -19,7 +20,7 @@ pub mod digest;
 mod driver;
 pub mod environment;
 mod event;
-pub mod ghost;
+pub mod history;
 mod inputs;
 pub mod intern;
 mod judge;
@@ -39,9 +40,9 @@ mod step;
 pub use action::{Action, Fault};
 pub use bounds::{Answers, Bounds, Delivery, Elections, Repeats};
 pub use driver::{Answer, Applied};
-pub(crate) use driver::{hears_or_is_heard, panic_text};
+pub(crate) use driver::{panic_text, timeout_is_redundant};
 pub use environment::{Asked, Environment, Machine};
-pub use ghost::Ghost;
+pub use history::History;
 pub use intern::Ref;
 pub use model::World;
 pub use notation::Notation;
@@ -52,7 +53,7 @@ pub use state::State;
 
 use palisade_spec::invariants::Violation;
 
-/// Whether what went wrong, if anything did, is that `property` does not hold.
+/// Whether a violation of `property` has occurred.
 pub fn violates(violation: Option<&Violation>, property: &str) -> bool {
     violation.is_some_and(|violation| violation.property == property)
 }

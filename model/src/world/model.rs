@@ -1,5 +1,5 @@
-//! A cluster as a [`stateright::Model`]: every step of the model is one step of the spec, its outputs carried out in
-//! order, and the adversary chooses which.
+//! A cluster as a [`stateright::Model`]. Every step of the model is one step of the spec with its
+//! outputs carried out in order; the adversary chooses which step.
 
 use palisade_spec::invariants::Violation;
 use palisade_spec::raft::{Change, Config, Durable, Members, Node, NodeId, Payload};
@@ -13,7 +13,7 @@ use super::caches::Caches;
 use super::digest::renamings;
 use super::driver::Driver;
 use super::environment::Environment;
-use super::ghost::Ghost;
+use super::history::History;
 use super::replica::{Replica, Stimulus};
 use super::search_class::outline;
 use super::sentences;
@@ -23,20 +23,21 @@ use crate::presentation::{Presentation, Representative, Way};
 
 /// A model of a cluster in an environment.
 pub struct World<E: Environment> {
-    /// What is explored.
+    /// The limits of the exploration.
     pub bounds: Bounds,
-    /// The members with which the cluster begins.
+    /// The initial members.
     pub(super) founders: Members,
     initial: Vec<State<E>>,
     /// The state machine before the first entry.
     pub(super) blank: E::Machine,
-    /// What happened before the beginning, as data.
+    /// The events before the initial state, as data.
     pub(super) prelude: Vec<Value>,
-    pub(super) kept: Caches<E>,
+    pub(super) caches: Caches<E>,
 }
 
 impl<E: Environment> World<E> {
-    /// A cluster of blank servers (or one that has a leader already), in an environment.
+    /// Creates a cluster of blank servers (or of servers that have a leader already), in an
+    /// environment.
     pub fn new(bounds: Bounds, machine: E::Machine, environment: E) -> World<E> {
         let founders = Members::of((1..=bounds.servers).map(NodeId));
         let ids = (1..=bounds.servers + bounds.joiners).map(NodeId);
@@ -44,10 +45,11 @@ impl<E: Environment> World<E> {
         if !bounds.symmetry {
             renamings.truncate(1);
         } else if bounds.starts_with_leader {
-            // Who led the first term is remembered, and is like none of the others.
+            // The history records the leader of the first term, so that server is not
+            // interchangeable with the others.
             renamings.retain(|names| names[0] == 1);
         }
-        let kept = Caches::new(Driver::new(&bounds), renamings);
+        let caches = Caches::new(Driver::new(&bounds), renamings);
         let replicas = ids.map(|id| {
             let members = if id <= NodeId(bounds.servers) { founders.clone() } else { Members::default() };
             let disk = Durable::blank(machine.clone(), members);
@@ -55,7 +57,7 @@ impl<E: Environment> World<E> {
             let config = Config { max_batch, max_inflight, max_commits, ..Config::new(id) };
             let node = Node::recover(config, disk.clone());
             let blank = Replica { node, disk: disk.clone(), cut: false };
-            kept.replica(kept.driver.recover(&blank, disk).expect("a blank disk is sound"))
+            caches.replica(caches.driver.recover(&blank, disk).expect("a server recovers from a blank disk"))
         });
         let repeats = match bounds.repeats {
             Repeats::AtMost(count) => count,
@@ -68,8 +70,8 @@ impl<E: Environment> World<E> {
         let state = State {
             servers: replicas.collect(),
             network: SmallVec::new(),
-            ghost: kept.ghost(Ghost::new(machine.clone())),
-            environment: kept.environments.intern(environment, &kept.renamings),
+            history: caches.history(History::new(machine.clone())),
+            environment: caches.environments.intern(environment, &caches.renamings),
             crashes: bounds.crashes,
             snapshots: bounds.snapshots,
             repeats,
@@ -81,60 +83,63 @@ impl<E: Environment> World<E> {
             canonical: None,
         };
         let (initial, prelude) = (vec![state], Vec::new());
-        let mut world = World { bounds, founders, initial, blank: machine, prelude, kept };
+        let mut world = World { bounds, founders, initial, blank: machine, prelude, caches };
         if world.bounds.starts_with_leader {
             world.elect_first();
         }
         world
     }
 
-    /// The same with these changes of the members made and committed before anything else, by server 1, which leads.
+    /// Returns the same model with these membership changes committed in its initial state, by
+    /// server 1, which leads.
     pub fn changed(mut self, changes: &[Change]) -> World<E> {
         let mut state = self.initial[0].clone();
         let delivery = std::mem::replace(&mut self.bounds.delivery, Delivery::Prompt { losses: 0, cuts: 0 });
         for change in changes {
-            let change = self.kept.changes.intern(change.clone(), &self.kept.renamings);
+            let change = self.caches.changes.intern(change.clone(), &self.caches.renamings);
             for stimulus in [Stimulus::Change(change), Stimulus::HeartbeatTimeout, Stimulus::HeartbeatTimeout] {
-                self.begin_with(&mut state, stimulus, None);
+                self.apply_before_start(&mut state, stimulus, None);
             }
         }
-        assert!(state.violation.is_none(), "the first changes went wrong: {:?}", state.violation);
+        assert!(state.violation.is_none(), "the initial changes violate {:?}", state.violation);
         self.bounds.delivery = delivery;
         self.initial = vec![state];
         self
     }
 
-    /// Lets server 1 win term 1, with all messages delivered at once; its heartbeat tells everybody that the no-op is
-    /// committed.
+    /// Elects server 1 in term 1, with all messages delivered at once. Its heartbeat tells all
+    /// servers that the no-op is committed.
     fn elect_first(&mut self) {
         let mut state = self.initial[0].clone();
         let delivery = std::mem::replace(&mut self.bounds.delivery, Delivery::Prompt { losses: 0, cuts: 0 });
         for stimulus in [Stimulus::Campaign, Stimulus::HeartbeatTimeout] {
-            self.begin_with(&mut state, stimulus, None);
+            self.apply_before_start(&mut state, stimulus, None);
         }
-        assert!(state.violation.is_none(), "the first election went wrong: {:?}", state.violation);
+        assert!(state.violation.is_none(), "the initial election violates {:?}", state.violation);
         self.bounds.delivery = delivery;
         self.initial = vec![state];
     }
 
-    /// The same after server 1, which leads, and server 2 were alone with one another for a while. Two entries were proposed,
-    /// which both have, but the answer of server 2 is late. Now it is cut off, and server 1 is with the others again.
+    /// Returns the same model in a state after server 1, which leads, and server 2 were partitioned
+    /// from the others together. The leader proposed two entries, which both servers have, but the
+    /// answer of server 2 is delayed. Now server 2 is partitioned, and server 1 reaches the others
+    /// again.
     pub fn with_a_late_answer(mut self) -> World<E> {
         let mut state = self.initial[0].clone();
         let others: Vec<NodeId> = (3..=self.bounds.servers).map(NodeId).collect();
         self.connect_all(&mut state, &others, false);
-        let entries = self.kept.proposals.intern(vec![Payload::Noop, Payload::Noop], &self.kept.renamings);
-        // The first message that is carried is the one to server 2.
-        self.begin_with(&mut state, Stimulus::Propose(entries), Some(Fault::Delay(1)));
+        let entries = self.caches.proposals.intern(vec![Payload::Noop, Payload::Noop], &self.caches.renamings);
+        // Message 0 of the step is the one to server 2; its answer is message 1.
+        self.apply_before_start(&mut state, Stimulus::Propose(entries), Some(Fault::Delay(1)));
         self.connect_all(&mut state, &others, true);
         self.connect_all(&mut state, &[NodeId(2)], false);
         state.late -= 1;
-        assert!(state.violation.is_none() && state.network.len() == 1, "the answer is late, and nothing is wrong");
+        assert!(state.violation.is_none() && state.network.len() == 1, "one answer is delayed, without a violation");
         self.initial = vec![state];
         self
     }
 
-    /// The same with server 1, which leads, cut off from the others.
+    /// Returns the same model with server 1, which leads, partitioned from the others.
     pub fn with_its_leader_cut_off(mut self) -> World<E> {
         let mut state = self.initial[0].clone();
         self.connect_all(&mut state, &[NodeId(1)], false);
@@ -142,19 +147,19 @@ impl<E: Environment> World<E> {
         self
     }
 
-    /// Servers are cut off, or connected, before the beginning.
+    /// Partitions or connects servers before the initial state.
     fn connect_all(&mut self, state: &mut State<E>, servers: &[NodeId], connected: bool) {
         for &server in servers {
             let action = if connected { Action::Heal(server) } else { Action::Cut(server) };
-            self.prelude.push(self.recount(state, &action));
+            self.prelude.push(self.event_json(state, &action));
             self.connect(state, server, connected);
         }
     }
 
-    /// Something happens to server 1 before the beginning.
-    fn begin_with(&mut self, state: &mut State<E>, stimulus: Stimulus<E::Machine>, fault: Option<Fault>) {
+    /// Lets a stimulus happen to server 1 before the initial state.
+    fn apply_before_start(&mut self, state: &mut State<E>, stimulus: Stimulus<E::Machine>, fault: Option<Fault>) {
         let action = Action::Step { server: NodeId(1), stimulus, again: false, fault };
-        self.prelude.push(self.recount(state, &action));
+        self.prelude.push(self.event_json(state, &action));
         self.step(state, NodeId(1), stimulus, fault);
     }
 
@@ -174,45 +179,46 @@ impl<E: Environment> World<E> {
 
     fn connect(&self, state: &mut State<E>, server: NodeId, connected: bool) {
         let replica = Replica { cut: !connected, ..(*state.server(server)).clone() };
-        state.servers[usize::from(server.number()) - 1] = self.kept.replica(replica);
+        state.servers[usize::from(server.number()) - 1] = self.caches.replica(replica);
     }
 
-    /// A server comes back with a blank disk, as if nothing had happened. That it has forgotten is not judged: what comes of it
-    /// is.
-    fn forget_all(&self, state: &mut State<E>, server: NodeId) {
+    /// Restarts a server with a blank disk. Losing the disk is no violation by itself; the model
+    /// shows the violations that follow from it.
+    fn lose_disk(&self, state: &mut State<E>, server: NodeId) {
         let blank = Durable::blank(self.blank.clone(), self.founders.clone());
-        let (recovered, violation) = self.kept.recovered(state.server(server), blank);
-        assert!(violation.is_none(), "a blank disk is sound");
+        let (recovered, violation) = self.caches.recovered(state.server(server), blank);
+        assert!(violation.is_none(), "a server recovers from a blank disk");
         state.servers[usize::from(server.number()) - 1] = recovered;
     }
 
-    /// Nothing happens after a violation: one that no property asks for would hide all that lies behind it.
+    /// Panics if a violation belongs to no property of the model. The exploration stops at every
+    /// violation, so an unnamed one would hide all states behind it.
     fn assert_named(&self, violation: Option<&Violation>) {
         if let Some(violation) = violation {
             let named = self.properties().iter().any(|property| property.name == violation.property);
-            assert!(named, "no property asks for {violation}");
+            assert!(named, "no property has the name of the violation {violation}");
         }
     }
 
-    /// The surroundings at the beginning.
+    /// The environment in the initial state.
     pub fn surroundings(&self) -> &E {
         &self.initial[0].environment
     }
 
-    /// Takes every step anew from now on: what remembering gains is measured so.
+    /// Disables the memos from now on, to measure what they gain.
     pub fn forget_steps(&mut self) {
-        self.kept.forget();
+        self.caches.disable_memos();
     }
 
-    /// How many different parts there are: servers, messages, histories, environments.
+    /// The numbers of distinct parts: servers, messages, histories, environments.
     pub fn parts(&self) -> [usize; 4] {
-        let kept = &self.kept;
-        [kept.replicas.count(), kept.messages.count(), kept.ghosts.count(), kept.environments.count()]
+        let caches = &self.caches;
+        [caches.replicas.count(), caches.messages.count(), caches.histories.count(), caches.environments.count()]
     }
 
-    /// The state that stands for all that can be renamed into it.
+    /// The representative of all states that are renamings of this one.
     pub fn representative(state: &State<E>) -> State<E> {
-        let least = (0..state.ghost.renamings()).map(|renaming| state.digest(renaming)).min();
+        let least = (0..state.history.renamings()).map(|renaming| state.digest(renaming)).min();
         State { canonical: least, ..state.clone() }
     }
 }
@@ -254,13 +260,13 @@ impl<E: Environment> Model for World<E> {
                 self.step(&mut state, server, stimulus, fault);
             }
             Action::Move { chosen, fault } => {
-                let moved = self.kept.moved(state.environment, &chosen);
+                let moved = self.caches.moved(state.environment, &chosen);
                 state.environment = moved.0;
-                state.violation = self.kept.judged(state.environment, state.ghost).err();
+                state.violation = self.caches.check_environment(state.environment, state.history).err();
                 self.spend(&mut state, fault);
                 if let Some((server, stimulus)) = moved.1 {
                     self.step(&mut state, server, stimulus, fault);
-                    // An operator who is refused can ask again: nothing has happened.
+                    // A rejected operator request changes nothing, and the operator can repeat it.
                     let is_operators = matches!(stimulus, Stimulus::Change(_) | Stimulus::Transfer(_));
                     if is_operators && state.servers == last.servers && state.violation.is_none() {
                         return None;
@@ -271,16 +277,16 @@ impl<E: Environment> Model for World<E> {
                 let replica = state.server(server);
                 if self.bounds.forgets {
                     state.crashes -= 1;
-                    self.forget_all(&mut state, server);
+                    self.lose_disk(&mut state, server);
                     return Some(state);
                 }
-                let (recovered, violation) = self.kept.recovered(replica, replica.disk.clone());
+                let (recovered, violation) = self.caches.recovered(replica, replica.disk.clone());
                 if recovered == replica && violation.is_none() {
                     return None;
                 }
                 state.crashes -= 1;
                 state.violation = violation;
-                self.becomes(&mut state, server, recovered, &[]);
+                self.replace_server(&mut state, server, recovered, &[]);
                 self.discard_spent(&mut state);
             }
             Action::Snapshot(server) => {
@@ -288,7 +294,12 @@ impl<E: Environment> Model for World<E> {
                 let snapshot = replica.disk.snapshot_at(replica.node.commit());
                 let disk = Durable { snapshot, ..replica.disk.clone() };
                 state.snapshots -= 1;
-                self.becomes(&mut state, server, self.kept.replica(Replica { disk, ..(*replica).clone() }), &[]);
+                self.replace_server(
+                    &mut state,
+                    server,
+                    self.caches.replica(Replica { disk, ..(*replica).clone() }),
+                    &[],
+                );
             }
             Action::Lose(message) => {
                 let place = state.network.iter().position(|other| *other == message)?;
@@ -301,7 +312,7 @@ impl<E: Environment> Model for World<E> {
             Action::Heal(server) => self.connect(&mut state, server, true),
         }
         self.assert_named(state.violation);
-        // What goes wrong counts, whether or not there is room for what comes of it.
+        // A violation counts even if the state exceeds the bounds.
         (state != *last && (state.violation.is_some() || self.fits(&state))).then_some(state)
     }
 
@@ -330,15 +341,15 @@ impl<E: Environment> Presentation for World<E> {
     }
 
     fn sentence(&self, last: &State<E>, action: &Action<E>) -> String {
-        self.tell(last, action)
+        self.describe(last, action)
     }
 
     fn event(&self, last: &State<E>, action: &Action<E>) -> serde_json::Value {
-        self.recount(last, action)
+        self.event_json(last, action)
     }
 
     fn setting(&self, initial: &State<E>) -> serde_json::Value {
-        self.begin(initial)
+        self.setting_json(initial)
     }
 
     fn diagram(&self, way: &Way<World<E>>) -> Option<Diagram> {

@@ -1,4 +1,4 @@
-//! What is on its way, where messages take their time.
+//! The messages in flight, with [`Delivery::AnyTime`].
 
 use palisade_spec::raft::{Body, Message, Node, Role, StateMachine, Term};
 
@@ -18,9 +18,10 @@ impl<E: Environment> World<E> {
         }
     }
 
-    /// Puts a message on its way. Where a link has room for one AppendEntries, and for one answer, a newer one takes
-    /// the place of an older one, which is lost: had it arrived, it could as well have done so before. (Where messages
-    /// may arrive any number of times, links have room for all, and what is said again is on its way already.)
+    /// Adds a message to the network. A link with room for one AppendEntries and one answer loses
+    /// the older message to the newer one: the older one could as well have arrived before. (With
+    /// [`Repeats::Unlimited`] links have room for all messages, and a message that is sent again is
+    /// in the network already.)
     pub(super) fn send(&self, state: &mut State<E>, message: Ref<Message<E::Machine>>) {
         let class = class(&message.body);
         if self.bounds.repeats == Repeats::Unlimited {
@@ -35,7 +36,7 @@ impl<E: Environment> World<E> {
         state.send(message);
     }
 
-    /// Whether logs are no longer than they may be, and what is on its way is no more.
+    /// Whether the logs and the network are within the bounds.
     pub(super) fn fits(&self, state: &State<E>) -> bool {
         let log = |replica: &Ref<Replica<E::Machine>>| replica.node.log().last().index.0;
         if state.servers.iter().any(|replica| log(replica) > self.bounds.log) {
@@ -43,26 +44,27 @@ impl<E: Environment> World<E> {
         }
         let Delivery::AnyTime { most, .. } = self.bounds.delivery else { return true };
         let limit = if self.bounds.repeats == Repeats::Unlimited { most } else { self.bounds.appends };
-        let crowds = |message: &Ref<Message<E::Machine>>| {
+        let exceeds_limit = |message: &Ref<Message<E::Machine>>| {
             let class = class(&message.body);
             let alike = state.network.iter().filter(|other| {
                 (other.from, other.to) == (message.from, message.to) && self::class(&other.body) == class
             });
             class != Class::Vote && alike.count() > limit
         };
-        state.network.len() <= most && !state.network.iter().any(crowds)
+        state.network.len() <= most && !state.network.iter().any(exceeds_limit)
     }
 
-    /// Whether it can make a difference that a message is lost: loss makes room. Without that, a message that never
-    /// arrives is one that is still on its way at the end.
-    pub(super) fn may_matter_lost(&self, state: &State<E>, message: Ref<Message<E::Machine>>) -> bool {
+    /// Whether the loss of a message can make a difference, because it makes room in the network.
+    /// Otherwise a lost message is equivalent to one that is still in flight at the end.
+    pub(super) fn loss_matters(&self, state: &State<E>, message: Ref<Message<E::Machine>>) -> bool {
         let Delivery::AnyTime { most, .. } = self.bounds.delivery else { return false };
         let crowded = state.network.len() + state.servers.len() > most + 1;
         crowded || (class(&message.body) != Class::Vote && self.bounds.appends > 1)
     }
 
-    /// Answers that would change nothing where they go, now or ever. Late ones stay: that those of an earlier term change
-    /// nothing later is a rule of the protocol.
+    /// Removes answers that change nothing at their receiver, now or later. If messages may be
+    /// delayed, all answers stay: that an answer of an earlier term changes nothing is a rule of
+    /// the protocol, which the model checks.
     pub(super) fn discard_spent(&self, state: &mut State<E>) {
         if self.bounds.late > 0 {
             return;
@@ -70,24 +72,25 @@ impl<E: Environment> World<E> {
         let servers = &state.servers;
         let spent = |message: &mut Ref<Message<E::Machine>>| {
             let replica = servers[usize::from(message.to.number()) - 1];
-            self.never_will(&message.body, message.term, &replica.node) && {
-                let stepped = self.kept.step(replica, Stimulus::Deliver(*message));
-                stepped.replica == replica && stepped.said.is_empty() && stepped.violation.is_none()
+            self.stays_without_effect(&message.body, message.term, &replica.node) && {
+                let stepped = self.caches.step(replica, Stimulus::Deliver(*message));
+                stepped.replica == replica && stepped.sent.is_empty() && stepped.violation.is_none()
             }
         };
         state.network.retain(|message| !spent(message));
     }
 
-    /// Whether there is one question at a time on each link, which is answered once, and nobody counts the answers.
-    fn asks_once(&self) -> bool {
+    /// Whether each link carries one request at a time, each request is answered once, and the
+    /// leader counts no answers (as CheckQuorum does).
+    fn one_request_per_link(&self) -> bool {
         let Bounds { appends, repeats, elections, .. } = self.bounds;
         appends == 1 && repeats == Repeats::AtMost(0) && elections == Elections::AtWill
     }
 
-    /// Whether an answer that changes nothing now never will. It is to a question of a term, to which a server does not
-    /// return, nor to a role in it: votes are counted by the candidate, acknowledgements by the leader, who has been
-    /// the candidate.
-    fn never_will(&self, body: &Body<E::Machine>, term: Term, node: &Node<E::Machine>) -> bool {
+    /// Whether an answer that changes nothing now never will. An answer belongs to a term and to a
+    /// role in it, and a server returns to neither: candidates count votes, leaders count
+    /// acknowledgements, and a leader of the term has been its candidate before.
+    fn stays_without_effect(&self, body: &Body<E::Machine>, term: Term, node: &Node<E::Machine>) -> bool {
         match body {
             Body::RequestVoteReply { .. } => term <= node.term(),
             Body::AppendAccepted { .. } | Body::AppendRejected { .. } => {
@@ -96,14 +99,16 @@ impl<E: Environment> World<E> {
                         && match node.role() {
                             Role::Follower { .. } | Role::PreCandidate { .. } => true,
                             Role::Candidate { .. } => false,
-                            // With one question on each link at a time, nothing is answered twice: an answer that does
-                            // not fit what the leader knows of a follower is one that a later answer has overtaken.
-                            Role::Leader(_) => self.asks_once(),
+                            // With one request on each link at a time, no request is answered
+                            // twice: an answer that does not fit the leader's progress for a
+                            // follower was overtaken by a later one.
+                            Role::Leader(_) => self.one_request_per_link(),
                         }
             }
-            // It counts for whichever election the server thinks of when it arrives.
+            // A PreVote reply counts for whichever pre-vote the server runs when the reply arrives.
             Body::PreVoteReply { .. } => term < node.term(),
-            // Where elections are held at will, nobody hears from a leader: one that is called is free to campaign anyhow.
+            // With `Elections::AtWill` no follower waits for a leader: the receiver of a TimeoutNow
+            // may campaign anyway.
             Body::TimeoutNow => term < node.term() || self.bounds.elections == Elections::AtWill,
             Body::PreVote { .. }
             | Body::RequestVote { .. }
@@ -119,7 +124,7 @@ enum Class {
     Append,
     Snapshot,
     Answer,
-    Call,
+    TimeoutNow,
 }
 
 fn is_answer<S: StateMachine>(body: &Body<S>) -> bool {
@@ -144,6 +149,6 @@ fn class<S: StateMachine>(body: &Body<S>) -> Class {
         Body::AppendEntries { .. } => Class::Append,
         Body::InstallSnapshot { .. } => Class::Snapshot,
         Body::AppendAccepted { .. } | Body::AppendRejected { .. } => Class::Answer,
-        Body::TimeoutNow => Class::Call,
+        Body::TimeoutNow => Class::TimeoutNow,
     }
 }

@@ -1,6 +1,7 @@
-//! Entries, positions and messages as people read them.
+//! Text forms of entries, positions and messages.
 //!
-//! An entry is written `term:payload`, with `@stamp` where it has one; a position `index@term`.
+//! An entry is written `term:payload`, followed by `@stamp` if the stamp is not 0; a position is
+//! written `index@term`.
 
 use palisade_spec::raft::{
     Body, Change, Entry, Hint, Member, Members, Message, NodeId, Payload, Position, ReadRound, Standing, StateMachine,
@@ -8,15 +9,15 @@ use palisade_spec::raft::{
 
 use crate::state_table::{Field, LIST};
 
-/// A state machine whose commands and states people can read.
+/// A state machine whose commands and states have a text form.
 pub trait Notation: StateMachine {
-    /// A command, tersely.
+    /// A command, in short form.
     fn command(command: &Self::Command) -> String;
 
-    /// What the machine holds, tersely.
+    /// The machine's contents, in short form.
     fn content(&self) -> Vec<Field>;
 
-    /// What the machine holds, for programs.
+    /// The machine's contents, as JSON.
     fn data(&self) -> serde_json::Value;
 }
 
@@ -28,7 +29,8 @@ pub(super) fn payload<S: Notation>(payload: &Payload<S::Command>) -> String {
     }
 }
 
-/// The voters' numbers, and after them the learners' with a question mark.
+/// The members' numbers, learners with a question mark and returning learners with an exclamation
+/// mark.
 pub(super) fn members(members: &Members) -> String {
     let member = |(id, member): (NodeId, &Member)| match member.standing {
         Standing::Voter => id.to_string(),
@@ -38,7 +40,7 @@ pub(super) fn members(members: &Members) -> String {
     format!("{{{}}}", members.iter().map(member).collect::<Vec<_>>().join(","))
 }
 
-/// What an operator asks for.
+/// The change that an operator requests.
 pub(super) fn change(change: &Change) -> String {
     match change {
         Change::Add { id, .. } => format!("to add {id}"),
@@ -53,7 +55,7 @@ pub(super) fn entry<S: Notation>(entry: &Entry<S::Command>) -> String {
     format!("{}:{}{stamp}", entry.term, payload::<S>(&entry.payload))
 }
 
-/// Entries in their order; nothing for none.
+/// The entries in order; an empty string if there are none.
 pub(crate) fn entries<'a, S: Notation>(entries: impl IntoIterator<Item = &'a Entry<S::Command>>) -> String
 where
     S::Command: 'a,
@@ -65,7 +67,7 @@ fn position(position: Position) -> String {
     format!("{}@{}", position.index, position.term)
 }
 
-/// What is said, without by whom and to whom.
+/// A message without its sender and receiver.
 pub(crate) fn message<S: Notation>(message: &Message<S>) -> String {
     let (name, term) = (message.body.name(), message.term);
     let rest = match &message.body {
@@ -96,12 +98,12 @@ pub(crate) fn message<S: Notation>(message: &Message<S>) -> String {
     format!("{name}(term {term}, {rest})")
 }
 
-/// In which round something is said, if there was a read yet.
+/// The read round of a message, if there was a read before.
 fn round(round: ReadRound) -> String {
     if round > ReadRound(0) { format!(", round {round}") } else { String::new() }
 }
 
-/// What is said, in a few letters: a label for an arrow.
+/// A short label for the arrow of a message.
 pub(super) fn label<S: StateMachine>(message: &Message<S>) -> String {
     let name = message.body.name();
     match &message.body {

@@ -1,44 +1,45 @@
-//! One server's place: the running node, and the disk that outlives it. And what can happen to it.
+//! A server with its disk, and the events that can happen to it.
 
 use palisade_spec::raft::{Change, Durable, Index, Message, Node, NodeId, Payload, ReadId, StateMachine};
 use serde::Serialize;
 
 use super::intern::Ref;
 
-/// A server: what it remembers, and what its disk does.
+/// A server: the running node, and the disk that outlives it.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 #[serde(bound(serialize = "S: Serialize, S::Command: Serialize"))]
 pub struct Replica<S: StateMachine> {
     /// The running node.
     pub node: Node<S>,
-    /// What a crash leaves.
+    /// What survives a crash.
     pub disk: Durable<S>,
-    /// Whether it neither hears the others nor is heard.
+    /// Whether the server is partitioned: it neither receives messages nor sends any.
     pub cut: bool,
 }
 
-/// Something that happens to a server.
+/// An event that happens to a server.
 #[derive(Debug)]
 pub enum Stimulus<S: StateMachine + 'static> {
-    /// A message arrives. Where elections are held at will, whoever is asked for a vote has stopped hearing from its
-    /// leader before.
+    /// A message arrives. With [`Elections::AtWill`](super::Elections::AtWill), the receiver of a
+    /// RequestVote has lost contact with its leader before.
     Deliver(Ref<Message<S>>),
-    /// The election timer runs out, and whoever is asked would vote for this server: PreVote's messages carry no
-    /// promise, so nothing is lost by not following them one by one. (The configuration `elections` does.)
+    /// The election timer runs out, and every voter grants this server's PreVote. PreVote messages
+    /// carry no promise, so the model loses nothing by not delivering them one by one. (The
+    /// configuration `elections` does deliver them.)
     Campaign,
     /// The election timer runs out.
     ElectionTimeout,
     /// The heartbeat timer runs out.
     HeartbeatTimeout,
-    /// Clients ask for entries.
+    /// Clients propose entries.
     Propose(Ref<Vec<Payload<S::Command>>>),
-    /// An operator asks for a change of the members.
+    /// An operator requests a membership change.
     Change(Ref<Change>),
-    /// A client asks to read.
+    /// A client requests a read.
     Read(ReadId),
-    /// An operator asks the leader to hand over to this server, or to the one that is most up to date.
+    /// An operator requests a leadership transfer, to this server or to the most up-to-date one.
     Transfer(Option<NodeId>),
-    /// The monotonic clock advances.
+    /// The monotonic clock advances by this many milliseconds.
     Clock(u64),
     /// A durable snapshot includes everything up to this index.
     Compact(Index),
@@ -59,7 +60,7 @@ impl<S: StateMachine> PartialEq for Stimulus<S> {
 }
 
 impl<S: StateMachine> Stimulus<S> {
-    /// A number that tells stimuli of one run apart.
+    /// A number that identifies a stimulus within one run.
     pub(super) fn key(&self) -> u64 {
         match self {
             Stimulus::Campaign => 1,
@@ -69,7 +70,8 @@ impl<S: StateMachine> Stimulus<S> {
             Stimulus::Compact(through) => 8 + (through.0 << 3) + 5,
             Stimulus::Read(ReadId(id)) => 8 + (id << 3) + 6,
             Stimulus::Transfer(to) => 8 + (to.map_or(0, |NodeId(to)| u64::from(to)) << 3) + 7,
-            // References are to different allocations, whatever they refer to; none is near zero.
+            // References point to distinct allocations, whatever their type; no address is near
+            // zero.
             Stimulus::Deliver(message) => message.key(),
             Stimulus::Propose(payloads) => payloads.key(),
             Stimulus::Change(change) => change.key(),

@@ -1,8 +1,10 @@
-//! Coarse pictures of a cluster, for [guided search](crate::guided).
+//! Coarse abstractions of a cluster's state, for [guided search](crate::guided).
 //!
-//! They have what decides how things may go on: which role each server plays in which term, whose entries its log has, and
-//! how far its clock is ahead of the others' and of its own log. A state's class leaves out more: of the logs it has only
-//! whether they conflict, or one is longer, or has a client's command that may not be committed. Servers count by what they are, not by their names.
+//! An outline keeps what decides how a run can go on: each server's role and term rank, the terms
+//! of the entries in its log, and how far its clock is ahead of the slowest clock and of its own
+//! log. A state's class keeps less: of the logs, only whether they conflict, which ones are longer,
+//! and whether one has a client's command that may not be committed. Both ignore the servers'
+//! numbers.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,7 +14,7 @@ use palisade_spec::raft::{Log, Node, Payload, Role, StateMachine, Term};
 use super::environment::Environment;
 use super::state::State;
 
-/// By how much a clock is ahead is told apart up to here.
+/// Larger clock differences count as this one.
 const AHEAD: u64 = 5;
 
 /// The state's class, and its outline.
@@ -26,14 +28,14 @@ pub(super) fn outline<E: Environment>(state: &State<E>) -> (u64, u64) {
         let (node, log) = (&replica.node, replica.node.log());
         let place = (role(node.role()), rank(node.term()));
         let ahead = (node.clock().0 - slowest.0).min(AHEAD);
-        let news = news(node);
+        let uncommitted = uncommitted(node);
         let conflicts = nodes().filter(|other| conflict(log, other.log())).count();
         let shorter = nodes().filter(|other| other.log().last().index < log.last().index).count();
-        classes.push((place, ahead.min(AHEAD - 1), news, conflicts, shorter));
+        classes.push((place, ahead.min(AHEAD - 1), uncommitted, conflicts, shorter));
         let mut lineage: Vec<Term> = log.entries().iter().map(|entry| entry.term).collect();
         lineage.dedup();
         let ahead_of_log = (node.clock().0 - log.last_stamp().0).min(AHEAD);
-        outlines.push((place, ahead, news, lineage, ahead_of_log, replica.cut));
+        outlines.push((place, ahead, uncommitted, lineage, ahead_of_log, replica.cut));
     }
     classes.sort_unstable();
     outlines.sort_unstable();
@@ -50,8 +52,9 @@ fn role(role: &Role) -> u8 {
     }
 }
 
-/// What there is in the log that the server does not know to be committed: a client's command, or something else at least.
-fn news<S: StateMachine>(node: &Node<S>) -> u8 {
+/// The kind of entries in the log that the server does not know to be committed: 2 if there is a
+/// client's command, 1 if there are only others, 0 if there are none.
+fn uncommitted<S: StateMachine>(node: &Node<S>) -> u8 {
     let open = node.log().entries().iter().filter(|entry| entry.index > node.commit());
     open.map(|entry| if matches!(entry.payload, Payload::Command(_)) { 2 } else { 1 }).max().unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! What the adversary does, in sentences.
+//! The adversary's actions as sentences.
 
 use palisade_spec::raft::{HardState, Output, Persist, StateMachine};
 use stateright::Model;
@@ -10,10 +10,10 @@ use super::environment::{Environment, Machine};
 use super::model::World;
 use super::notation;
 use super::replica::Stimulus;
-use super::show::{DescribeMove, on_its_way, table};
+use super::show::{DescribeMove, in_flight, table};
 use super::state::State;
 
-/// What an action is by itself.
+/// The sentence for an action without its context.
 pub(super) fn action<E: Environment>(action: &Action<E>) -> String {
     let (what, fault) = match action {
         Action::Step { server, stimulus: Stimulus::Deliver(message), again, fault } => {
@@ -22,17 +22,17 @@ pub(super) fn action<E: Environment>(action: &Action<E>) -> String {
         }
         Action::Step { server, stimulus, fault, .. } => (happens(*stimulus, &format!("server {server}")), fault),
         Action::Move { chosen, fault } => (chosen.sentence(), fault),
-        Action::Crash(server) => return format!("server {server} crashes, and comes back with what its disk has"),
-        Action::Snapshot(server) => return format!("server {server} takes a snapshot of what is applied"),
-        Action::Lose(message) => return format!("the network loses {}", on_its_way::<E>(message)),
+        Action::Crash(server) => return format!("server {server} crashes, and restarts from its disk"),
+        Action::Snapshot(server) => return format!("server {server} takes a snapshot of its applied state"),
+        Action::Lose(message) => return format!("the network loses {}", in_flight::<E>(message)),
         Action::Cut(server) => return format!("server {server} is cut off from the others"),
         Action::Heal(server) => return format!("server {server} is connected again"),
     };
     match fault {
         None => what,
-        Some(Fault::Crash(_)) => format!("{what}; a server crashes on the way"),
-        Some(Fault::Leave(_)) => format!("{what}; a server crashes on the way, and stays away"),
-        Some(Fault::Lose(_)) => format!("{what}; a message is lost on the way"),
+        Some(Fault::Crash(_)) => format!("{what}; a server crashes"),
+        Some(Fault::Leave(_)) => format!("{what}; a server crashes, and stays away"),
+        Some(Fault::Lose(_)) => format!("{what}; a message is lost"),
         Some(Fault::Delay(_)) => format!("{what}; a message is late"),
         Some(Fault::Repeat(_)) => format!("{what}; a message will arrive again"),
     }
@@ -51,15 +51,16 @@ fn happens<S: StateMachine>(stimulus: Stimulus<S>, server: &str) -> String {
         Stimulus::Propose(_) => format!("{server} is asked to append an entry"),
         Stimulus::Change(change) => format!("{server} is asked {}", notation::change(&change)),
         Stimulus::Read(id) => format!("{server} is asked for read {id}"),
-        Stimulus::Transfer(None) => format!("{server} is asked to hand over"),
-        Stimulus::Transfer(Some(to)) => format!("{server} is asked to hand over to {to}"),
+        Stimulus::Transfer(None) => format!("{server} is asked to transfer leadership"),
+        Stimulus::Transfer(Some(to)) => format!("{server} is asked to transfer leadership to {to}"),
         Stimulus::Clock(milliseconds) => format!("{server}'s clock advances by {milliseconds}"),
-        Stimulus::Compact(through) => format!("{server} lets its log up to {through} go"),
+        Stimulus::Compact(through) => format!("{server} compacts its log up to {through}"),
     }
 }
 
 impl<E: Environment> World<E> {
-    /// What is different after an action. That a message is not on its way any more which arrives is not worth saying.
+    /// The differences that an action makes. The removal of the delivered message from the network
+    /// is omitted.
     pub(super) fn outcome(&self, last: &State<E>, action: Action<E>) -> Option<String> {
         let mut before = last.clone();
         if let Action::Step { stimulus: Stimulus::Deliver(message), again: false, .. } | Action::Lose(message) = &action
@@ -71,11 +72,11 @@ impl<E: Environment> World<E> {
         Some(table(&after).since(&table(&before)).join("\n"))
     }
 
-    /// What an action is in the state in which it is taken.
-    pub(super) fn tell(&self, last: &State<E>, action: &Action<E>) -> String {
+    /// The sentence for an action in the state in which it is taken.
+    pub(super) fn describe(&self, last: &State<E>, action: &Action<E>) -> String {
         let turns = self.turns(last, action);
         let Some(first) = turns.first() else { return self::action(action) };
-        let mut told = match action {
+        let mut sentence = match action {
             Action::Move { chosen, .. } => chosen.sentence(),
             Action::Step { again, .. } => format!("{}{}", begins(first), comes_again(*again)),
             Action::Crash(_) | Action::Snapshot(_) | Action::Lose(_) | Action::Cut(_) | Action::Heal(_) => {
@@ -87,20 +88,20 @@ impl<E: Environment> World<E> {
                 let own = place == 0 && matches!(action, Action::Step { .. });
                 let who = if own { ", but".to_string() } else { format!("; server {}", turn.server) };
                 let away = if turn.stays_away() { ", and stays away" } else { "" };
-                told.push_str(&format!("{who} {}{away}", crashes(turn, crash)));
+                sentence.push_str(&format!("{who} {}{away}", crashes(turn, crash)));
             }
             for (message, _) in turn.sent.iter().filter(|(_, fate)| *fate == MessageFate::Lost) {
-                told.push_str(&format!("; the network loses {}", on_its_way::<E>(message)));
+                sentence.push_str(&format!("; the network loses {}", in_flight::<E>(message)));
             }
             let travels = turn.sent.iter().filter(|(_, fate)| *fate == MessageFate::Travels);
             for (message, _) in travels.filter(|(message, _)| self.is_prompt(&message.body)) {
-                told.push_str(&format!("; {} is late", on_its_way::<E>(message)));
+                sentence.push_str(&format!("; {} is late", in_flight::<E>(message)));
             }
             for (message, _) in turn.sent.iter().filter(|(_, fate)| *fate == MessageFate::ArrivesAndTravels) {
-                told.push_str(&format!("; {} will arrive again", on_its_way::<E>(message)));
+                sentence.push_str(&format!("; {} will arrive again", in_flight::<E>(message)));
             }
         }
-        told
+        sentence
     }
 }
 
@@ -116,34 +117,37 @@ fn begins<E: Environment>(turn: &Turn<E>) -> String {
     }
 }
 
-/// Where a server crashes: what it has written of what it was to write, and what it has said.
+/// Where a server crashes: the writes and messages that it completed before.
 fn crashes<E: Environment>(turn: &Turn<E>, crash: &Crash<E::Machine>) -> String {
-    let done = turn.fed[..crash.input].iter().filter(|fed| fed.done).flat_map(|fed| &fed.outputs);
-    let done: Vec<_> = done.chain(&turn.fed[crash.input].outputs[..crash.outputs]).collect();
+    let done = turn.node_steps[..crash.input]
+        .iter()
+        .filter(|node_step| node_step.done)
+        .flat_map(|node_step| &node_step.outputs);
+    let done: Vec<_> = done.chain(&turn.node_steps[crash.input].outputs[..crash.outputs]).collect();
     let mut written: Vec<String> = done.iter().filter_map(|output| write::<E::Machine>(output)).collect();
-    let output = turn.fed[crash.input].outputs.get(crash.outputs);
+    let output = turn.node_steps[crash.input].outputs.get(crash.outputs);
     let before = match (output.and_then(write::<E::Machine>), crash.entries) {
         (None, _) => String::new(),
         (Some(next), None) => format!(" before it writes {next}"),
         (Some(next), Some(0)) if matches!(output, Some(Output::Persist(Persist::Snapshot(_)))) => {
             format!(" when it has written {next}, and its log is as it was")
         }
-        (Some(next), Some(0)) => format!(" when it has removed what stands in the place of {next}"),
+        (Some(next), Some(0)) => format!(" when it has removed the entries that conflict with {next}"),
         (Some(next), Some(1)) => format!(" when it has written the first of {next}"),
         (Some(next), Some(count)) => format!(" when it has written the first {count} of {next}"),
     };
-    let said = done.iter().filter(|output| matches!(output, Output::Send(_) | Output::SendSnapshot { .. })).count();
-    match said {
+    let sent = done.iter().filter(|output| matches!(output, Output::Send(_) | Output::SendSnapshot { .. })).count();
+    match sent {
         0 => {}
         1 => written.insert(0, "has sent a message".to_string()),
         many => written.insert(0, format!("has sent {many} messages")),
     }
-    let after = match (said, written.as_slice()) {
-        (_, []) if before.is_empty() => " before it says anything".to_string(),
+    let after = match (sent, written.as_slice()) {
+        (_, []) if before.is_empty() => " before it sends or writes anything".to_string(),
         (_, []) => String::new(),
         (0, all) => format!(" after it has written {}", all.join(" and ")),
-        (_, [said]) => format!(" after it {said}"),
-        (_, [said, all @ ..]) => format!(" after it {said} and has written {}", all.join(" and ")),
+        (_, [sent]) => format!(" after it {sent}"),
+        (_, [sent, all @ ..]) => format!(" after it {sent} and has written {}", all.join(" and ")),
     };
     let comma = if after.is_empty() || before.is_empty() { "" } else { "," };
     format!("crashes{after}{comma}{before}")

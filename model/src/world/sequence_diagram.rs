@@ -1,4 +1,5 @@
-//! A path as a sequence diagram: a lifeline for every server and for whoever is around them.
+//! A path as a sequence diagram, with a lifeline for each server and each participant of the
+//! environment.
 
 use palisade_spec::raft::{Message, Role};
 
@@ -13,7 +14,7 @@ use super::show::DescribeMove;
 use super::state::State;
 use crate::diagram::{Diagram, Fate, Place, Tone};
 
-/// A message that is on its way, and where it was sent.
+/// A message in flight, and where it was sent.
 struct Flight<E: Environment> {
     message: Ref<Message<E::Machine>>,
     sent: Place,
@@ -28,7 +29,7 @@ struct Drawing<'a, E: Environment> {
 }
 
 impl<E: Environment> World<E> {
-    /// What went on along a path.
+    /// Draws a path.
     pub(super) fn draw(&self, way: &[(State<E>, Option<Action<E>>)]) -> Option<Diagram> {
         let (first, _) = way.first()?;
         let servers = first.servers.iter().map(|replica| format!("server {}", replica.node.id()));
@@ -53,7 +54,7 @@ impl<E: Environment> Drawing<'_, E> {
 
     fn begin(&mut self, state: &State<E>) {
         for replica in &state.servers {
-            if let Some((text, tone)) = standing(replica) {
+            if let Some((text, tone)) = role_note(replica) {
                 self.diagram.note(self.here(replica.node.id()), text, tone);
             }
         }
@@ -75,13 +76,13 @@ impl<E: Environment> Drawing<'_, E> {
             Action::Cut(server) => self.diagram.note(self.here(*server), "cut off", Tone::Bad),
             Action::Snapshot(server) => self.diagram.note(self.here(*server), "snapshot", Tone::Plain),
             Action::Heal(server) => self.diagram.note(self.here(*server), "connected", Tone::Plain),
-            Action::Move { chosen, .. } => match (chosen.doer(), turns.first()) {
-                (Some(doer), Some(turn)) => {
-                    let from = (self.servers + doer, self.row);
+            Action::Move { chosen, .. } => match (chosen.participant(), turns.first()) {
+                (Some(participant), Some(turn)) => {
+                    let from = (self.servers + participant, self.row);
                     self.diagram.arrow(from, self.here(turn.server), chosen.label(), Fate::Arrives);
                 }
-                (Some(doer), None) => {
-                    self.diagram.note((self.servers + doer, self.row), chosen.label(), Tone::Plain);
+                (Some(participant), None) => {
+                    self.diagram.note((self.servers + participant, self.row), chosen.label(), Tone::Plain);
                 }
                 (None, Some(turn)) => self.diagram.note(self.here(turn.server), chosen.label(), Tone::Plain),
                 (None, None) => self.diagram.line(self.row, chosen.label(), Tone::Plain),
@@ -100,8 +101,8 @@ impl<E: Environment> Drawing<'_, E> {
             self.turn(turn);
         }
         self.discard(action, &turns, next);
-        for (doer, text, tone) in next.environment.notes(&last.environment) {
-            self.diagram.note((self.servers + doer, self.row), text, tone);
+        for (participant, text, tone) in next.environment.notes(&last.environment) {
+            self.diagram.note((self.servers + participant, self.row), text, tone);
         }
         if let Some(violation) = next.violation {
             self.row = self.diagram.row("");
@@ -119,23 +120,23 @@ impl<E: Environment> Drawing<'_, E> {
     }
 
     fn arrow(&mut self, message: Ref<Message<E::Machine>>, from: Place, to: Place, fate: Fate) {
-        let detail = super::show::on_its_way::<E>(&message);
+        let detail = super::show::in_flight::<E>(&message);
         self.diagram.detailed_arrow(from, to, notation::label(&message), detail, fate);
     }
 
-    /// What a server became, what it sent and answered.
+    /// Draws what a server became, what it sent and what it answered.
     fn turn(&mut self, turn: &Turn<E>) {
         let here = self.here(turn.server);
         let (before, after) = (&turn.before, &turn.after);
         if turn.crash.is_some() {
             self.diagram.note(here, if turn.stays_away() { "✕ crash, stays away" } else { "✕ crash" }, Tone::Bad);
         } else {
-            if standing(before) != standing(after)
-                && let Some((text, tone)) = standing(after)
+            if role_note(before) != role_note(after)
+                && let Some((text, tone)) = role_note(after)
             {
                 self.diagram.note(here, text, tone);
             } else if before.node.is_leader() && !after.node.is_leader() {
-                self.diagram.note(here, format!("leads no more, t{}", after.node.term()), Tone::Plain);
+                self.diagram.note(here, format!("steps down, t{}", after.node.term()), Tone::Plain);
             }
             if after.node.commit() > before.node.commit() {
                 self.diagram.note(here, format!("commit {}", after.node.commit()), Tone::Good);
@@ -150,11 +151,12 @@ impl<E: Environment> Drawing<'_, E> {
         }
     }
 
-    /// What is not on its way any more, and did not arrive.
+    /// Ends the arrows of messages that left the network without arriving.
     fn discard(&mut self, action: &Action<E>, turns: &[Turn<E>], next: &State<E>) {
         let mut left: Vec<_> = next.network.to_vec();
         let flights = std::mem::take(&mut self.flights);
-        // Later ones are matched first: of equal messages it is the earlier one that went.
+        // The newest flights are matched first: of several equal messages, the oldest one left the
+        // network.
         let mut kept = Vec::new();
         for flight in flights.into_iter().rev() {
             if let Some(place) = left.iter().position(|message| *message == flight.message) {
@@ -181,8 +183,8 @@ impl<E: Environment> Drawing<'_, E> {
     }
 }
 
-/// What is worth a note of a server that is no follower.
-fn standing<S: palisade_spec::raft::StateMachine>(replica: &Replica<S>) -> Option<(String, Tone)> {
+/// The note for a server that is a candidate or a leader.
+fn role_note<S: palisade_spec::raft::StateMachine>(replica: &Replica<S>) -> Option<(String, Tone)> {
     let term = replica.node.term();
     match replica.node.role() {
         Role::Follower { .. } | Role::PreCandidate { .. } => None,

@@ -1,4 +1,4 @@
-//! What is to be seen of a cluster, and of what surrounds it.
+//! Text forms of a cluster and of its environment.
 
 use std::collections::BTreeSet;
 
@@ -11,47 +11,49 @@ use super::state::State;
 use crate::diagram::Tone;
 use crate::state_table::{Field, LIST, StateTable};
 
-/// What people see of an environment.
+/// Text forms of an environment.
 pub trait DescribeEnvironment {
-    /// Says how things are.
+    /// Adds the environment's state to the table.
     fn table(&self, table: &mut StateTable);
 
-    /// Who, beside the servers, takes part: the lifelines on a diagram.
+    /// The participants beside the servers: their lifelines on a diagram.
     fn lifelines(&self) -> Vec<String>;
 
-    /// What somebody there has come to know or to do since `before`: the lifeline, counted from 0, and a note.
+    /// What participants learned or have to do since `before`: the lifeline, counted from 0, and a
+    /// note.
     fn notes(&self, before: &Self) -> Vec<(usize, String, Tone)>;
 }
 
-/// What an environment does, for people and for programs.
+/// Text and data forms of an environment's move.
 pub trait DescribeMove {
-    /// As a sentence.
+    /// The move as a sentence.
     fn sentence(&self) -> String;
 
-    /// As data.
+    /// The move as data.
     fn event(&self) -> serde_json::Value;
 
-    /// Whose doing it is: the lifeline of the environment, counted from 0. Nobody's, if it concerns everybody.
-    fn doer(&self) -> Option<usize>;
+    /// The participant that makes the move: its lifeline, counted from 0; `None` if the move
+    /// concerns all.
+    fn participant(&self) -> Option<usize>;
 
-    /// In a few words, for an arrow or a note.
+    /// A short label for an arrow or a note.
     fn label(&self) -> String {
         self.sentence()
     }
 }
 
-/// Everything that is worth saying of a cluster.
+/// The state of a cluster as a table.
 pub(super) fn table<E: Environment>(state: &State<E>) -> StateTable {
     let mut table = StateTable::default();
     for replica in &state.servers {
         table.fields(format!("server {}", replica.node.id()), server(replica));
         table.aside("  sends", followers(&replica.node));
     }
-    table.items("network", state.network.iter().map(|message| on_its_way::<E>(message)));
+    table.items("network", state.network.iter().map(|message| in_flight::<E>(message)));
     state.environment.table(&mut table);
-    let ghost = &*state.ghost;
-    let led = ghost.leaders.iter().map(|(term, leader)| format!("{term} by {leader}")).collect::<Vec<_>>();
-    let committed = notation::entries::<E::Machine>(ghost.committed.values());
+    let history = &*state.history;
+    let led = history.leaders.iter().map(|(term, leader)| format!("{term} by {leader}")).collect::<Vec<_>>();
+    let committed = notation::entries::<E::Machine>(history.committed.values());
     table.fields("history", [("led", led.join(", ")), ("committed", committed)]);
     let left = [
         ("crashes", state.crashes),
@@ -68,7 +70,7 @@ pub(super) fn table<E: Environment>(state: &State<E>) -> StateTable {
     table
 }
 
-pub(super) fn on_its_way<E: Environment>(message: &Message<E::Machine>) -> String {
+pub(super) fn in_flight<E: Environment>(message: &Message<E::Machine>) -> String {
     format!("{} → {} {}", message.from, message.to, notation::message::<E::Machine>(message))
 }
 
@@ -107,36 +109,36 @@ fn role<S: Notation>(node: &Node<S>) -> String {
     match node.role() {
         Role::Follower { leader: None } => "follower".to_string(),
         Role::Follower { leader: Some(leader) } => format!("follower of {leader}"),
-        Role::PreCandidate { grants } => asks("pre-candidate", grants, node.id()),
-        Role::Candidate { votes } => asks("candidate", votes, node.id()),
+        Role::PreCandidate { grants } => candidate("pre-candidate", grants, node.id()),
+        Role::Candidate { votes } => candidate("candidate", votes, node.id()),
         Role::Leader(leadership) => leader(leadership),
     }
 }
 
-/// Who leads, to whom it is handing over, and which reads wait, for this round and for the next.
+/// A leader's role, its transfer target, and the reads that wait for this round and for the next.
 fn leader(leadership: &Leadership) -> String {
     let ids = |reads: &[ReadId]| reads.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let reads = &leadership.reads;
-    let mut told = "LEADER".to_string();
+    let mut text = "LEADER".to_string();
     if let Some(successor) = leadership.successor {
-        told.push_str(&format!(", hands over to {successor}"));
+        text.push_str(&format!(", transfers to {successor}"));
     }
     if !reads.asked.is_empty() {
-        told.push_str(&format!(", round {} for read {}", reads.round, ids(&reads.asked)));
+        text.push_str(&format!(", round {} for read {}", reads.round, ids(&reads.asked)));
     }
     if !reads.next.is_empty() {
-        told.push_str(&format!(", then read {}", ids(&reads.next)));
+        text.push_str(&format!(", then read {}", ids(&reads.next)));
     }
-    told
+    text
 }
 
-/// Who asks for votes, and whose it has beside its own.
-fn asks(what: &str, votes: &BTreeSet<NodeId>, own: NodeId) -> String {
+/// A candidate's role, and the votes it has beside its own.
+fn candidate(what: &str, votes: &BTreeSet<NodeId>, own: NodeId) -> String {
     let others: Vec<String> = votes.iter().filter(|id| **id != own).map(ToString::to_string).collect();
     if others.is_empty() { what.to_string() } else { format!("{what} with {}", others.join(", ")) }
 }
 
-/// How a leader goes on with its followers: what each is known to have, and from where it would be sent more.
+/// A leader's progress for each follower: the next index to send, and the last acknowledged one.
 fn followers<S: Notation>(node: &Node<S>) -> String {
     let Role::Leader(leadership) = node.role() else { return String::new() };
     let follower = |progress: &Progress| {

@@ -1,4 +1,4 @@
-//! A cluster at one moment.
+//! The state of a cluster.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -9,44 +9,44 @@ use smallvec::SmallVec;
 
 use super::digest::{digest, mix};
 use super::environment::Environment;
-use super::ghost::Ghost;
+use super::history::History;
 use super::intern::Ref;
 use super::replica::Replica;
 use super::show::table;
 
-/// The messages on their way, in the order of their digests: a message's age plays no part.
+/// The messages in flight, sorted by digest: a message's age plays no part.
 pub type Network<S> = SmallVec<[Ref<Message<S>>; 6]>;
 
-/// What a server replicates in the environment `E`.
+/// The command type of the environment `E`.
 pub type CommandOf<E> = <<E as Environment>::Machine as StateMachine>::Command;
 
-/// A cluster and its surroundings.
+/// A cluster and its environment.
 pub struct State<E: Environment> {
-    /// The servers, in the order of their numbers.
+    /// The servers, sorted by number.
     pub servers: SmallVec<[Ref<Replica<E::Machine>>; 3]>,
-    /// What is on its way.
+    /// The messages in flight.
     pub network: Network<E::Machine>,
-    /// What was.
-    pub ghost: Ref<Ghost<E::Machine>>,
-    /// What is around.
+    /// The history so far.
+    pub history: Ref<History<E::Machine>>,
+    /// The environment.
     pub environment: Ref<E>,
-    /// How many more crashes there may be.
+    /// The crashes left.
     pub crashes: u8,
-    /// How many more snapshots there may be.
+    /// The snapshots left.
     pub snapshots: u8,
-    /// How many more messages may arrive again.
+    /// The repeated deliveries left.
     pub repeats: u8,
-    /// How many more messages may be lost, where they are prompt.
+    /// The message losses left, with prompt delivery.
     pub losses: u8,
-    /// How often a server may still be cut off.
+    /// The number of times that a server may still be partitioned.
     pub cuts: u8,
-    /// How many more messages may be late, where they are prompt.
+    /// The delayed messages left, with prompt delivery.
     pub late: u8,
-    /// How many more heartbeats there may be, if they are counted.
+    /// The heartbeats left, if they are limited.
     pub heartbeats: u8,
-    /// What went wrong. Nothing happens after that.
+    /// The first violation. A state with a violation has no successors.
     pub violation: Option<&'static Violation>,
-    /// The representative's digest, if this state stands for all that can be renamed into it.
+    /// The least digest over all renamings, if this state represents all its renamings.
     pub canonical: Option<u64>,
 }
 
@@ -60,14 +60,15 @@ impl<E: Environment> PartialEq for State<E> {
     fn eq(&self, other: &State<E>) -> bool {
         self.servers == other.servers
             && self.network == other.network
-            && self.ghost == other.ghost
+            && self.history == other.history
             && self.environment == other.environment
             && self.budgets() == other.budgets()
             && self.violation == other.violation
     }
 }
 
-/// A state's hash is its digest: the sum of its parts' digests, which are 64 bits each and well spread.
+/// A state's hash is its digest: the sum of its parts' digests, which are 64 bits each and well
+/// distributed.
 impl<E: Environment> Hash for State<E> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.canonical.unwrap_or_else(|| self.digest(0)));
@@ -85,18 +86,19 @@ impl<E: Environment> State<E> {
         u64::from_le_bytes([crashes, repeats, losses, cuts, heartbeats, snapshots, late, 0])
     }
 
-    /// The state's digest under a renaming. A server's digest has its own number in it, so the sum forgets nothing.
+    /// The state's digest under a renaming. A server's digest includes its own number, so the sum
+    /// loses no information.
     pub fn digest(&self, renaming: usize) -> u64 {
         let servers = self.servers.iter().map(|replica| replica.digest(renaming));
         let network = self.network.iter().map(|message| message.digest(renaming));
         let parts = servers.chain(network).fold(0, u64::wrapping_add);
-        let rest = self.ghost.digest(renaming).wrapping_add(self.environment.digest(renaming));
+        let rest = self.history.digest(renaming).wrapping_add(self.environment.digest(renaming));
         parts
             .wrapping_add(rest)
             .wrapping_add(mix(self.budgets(), self.violation.map_or(0, |violation| digest(violation.property, &[]))))
     }
 
-    /// Puts a message on its way.
+    /// Adds a message to the network.
     pub fn send(&mut self, message: Ref<Message<E::Machine>>) {
         let digest = message.digest(0);
         let place = self.network.partition_point(|other| other.digest(0) <= digest);
@@ -104,7 +106,7 @@ impl<E: Environment> State<E> {
     }
 }
 
-/// A table, for people.
+/// Formats the state as a table.
 impl<E: Environment> fmt::Debug for State<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&table(self), f)

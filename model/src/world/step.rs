@@ -1,8 +1,9 @@
-//! One step of the adversary's choosing: something happens to a server, and to whoever it speaks to within the step.
+//! One step that the adversary chooses: an event at one server, and its consequences at other
+//! servers within the step.
 //!
-//! Where messages take their time, a step ends when the server has carried out its outputs. Where they are prompt, they
-//! arrive within the step, in the order in which they were sent, and so does what they bring about, until nobody has
-//! anything more to say. A step has at most one [`Fault`].
+//! With [`Delivery::AnyTime`] a step ends when the server has carried out its outputs. With
+//! [`Delivery::Prompt`] messages arrive within the step, in the order of sending, and so do the
+//! messages that they cause, until no messages are left. A step has at most one [`Fault`].
 
 use std::collections::VecDeque;
 
@@ -11,27 +12,28 @@ use palisade_spec::raft::NodeId;
 
 use super::action::Fault;
 use super::bounds::Delivery;
-use super::caches::{Said, Stepped, keep};
+use super::caches::{SentMessages, Stepped, leak};
 use super::digest::Renaming;
 use super::driver::Answer;
 use super::environment::Environment;
 use super::intern::Ref;
-use super::judge::{acknowledged_is_equal, keeps_its_word, snapshots_are_true};
+use super::judge::{acknowledgement_matches_log, snapshots_match_log, terms_and_votes_are_kept};
 use super::model::World;
 use super::replica::{Replica, Stimulus};
 use super::state::State;
 
-/// What could have gone wrong in a step.
+/// The points of a step at which a fault could have happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FaultCount {
-    /// How many messages arrived within it.
+    /// The number of messages that arrived within the step.
     pub(super) carried: usize,
-    /// At how many places servers could have crashed.
+    /// The number of points at which a server could have crashed.
     pub(super) crashes: usize,
 }
 
 impl<E: Environment> World<E> {
-    /// Lets `stimulus` happen to `server`, with all that follows within the step, and says what could have gone wrong.
+    /// Applies `stimulus` to `server`, with all consequences within the step, and counts the
+    /// possible faults.
     pub(super) fn step(
         &self,
         state: &mut State<E>,
@@ -46,7 +48,7 @@ impl<E: Environment> World<E> {
                 break;
             }
             if let Some(look) = state.environment.before(&state.server(server).node) {
-                let moved = self.kept.moved(state.environment, &look);
+                let moved = self.caches.moved(state.environment, &look);
                 state.environment = moved.0;
                 todo.push_front((server, stimulus));
                 if let Some(asked) = moved.1 {
@@ -60,7 +62,8 @@ impl<E: Environment> World<E> {
         faults
     }
 
-    /// What happens to one server, and what it brings about. Returns what it said.
+    /// Applies a stimulus to one server, and queues the consequences. Returns the messages that it
+    /// sent.
     pub(super) fn step_one(
         &self,
         state: &mut State<E>,
@@ -69,37 +72,38 @@ impl<E: Environment> World<E> {
         fault: Option<Fault>,
         faults: &mut FaultCount,
         todo: &mut VecDeque<(NodeId, Stimulus<E::Machine>)>,
-    ) -> Said<E> {
+    ) -> SentMessages<E> {
         let old = state.server(server);
-        let stepped = self.kept.step(old, stimulus);
+        let stepped = self.caches.step(old, stimulus);
         let chosen = fault.and_then(Fault::crash);
         let may_crash = chosen.is_some() || (fault.is_none() && state.crashes > 0);
-        let crashes = may_crash.then(|| self.kept.crashes(old, stimulus));
+        let crashes = may_crash.then(|| self.caches.crashes(old, stimulus));
         let crashes = crashes.as_ref().map_or(&[][..], |crashes| &crashes[..]);
         let crash = chosen.and_then(|place| crashes.get(place.checked_sub(faults.crashes)?));
         faults.crashes += crashes.len();
         if let Some(crash) = crash {
             if let Some(before) = crash.before {
-                self.becomes(state, server, before, &stepped.answers[..crash.answers]);
+                self.replace_server(state, server, before, &stepped.answers[..crash.answers]);
             }
             state.violation = state.violation.or(crash.violation);
             let cut = old.cut || matches!(fault, Some(Fault::Leave(_)));
             let back = if cut == old.cut {
                 crash.replica
             } else {
-                self.kept.replica(Replica { cut, ..(*crash.replica).clone() })
+                self.caches.replica(Replica { cut, ..(*crash.replica).clone() })
             };
-            self.becomes(state, server, back, &[]);
+            self.replace_server(state, server, back, &[]);
         } else {
             state.violation = stepped.violation;
-            self.becomes(state, server, stepped.replica, &stepped.answers);
+            self.replace_server(state, server, stepped.replica, &stepped.answers);
         }
-        let mut said = self.in_order(state, &stepped);
-        said.truncate(crash.map_or(stepped.said.len(), |crash| crash.said));
-        for &message in &said {
+        let mut sent = self.in_order(state, &stepped);
+        sent.truncate(crash.map_or(stepped.sent.len(), |crash| crash.sent));
+        for &message in &sent {
             if state.violation.is_none() && crash.is_none() {
-                let judged = acknowledged_is_equal(&message, &stepped.replica.node, &state.server(message.to).node);
-                state.violation = judged.err().map(keep);
+                let judged =
+                    acknowledgement_matches_log(&message, &stepped.replica.node, &state.server(message.to).node);
+                state.violation = judged.err().map(leak);
             }
             if !self.is_prompt(&message.body) {
                 self.send(state, message);
@@ -114,35 +118,37 @@ impl<E: Environment> World<E> {
                 faults.carried += 1;
             }
         }
-        said
+        sent
     }
 
-    /// What a server says, in the order in which it arrives where messages are prompt. Where servers' names make no difference,
-    /// they make none here: of those that are spoken to in one run, the first is told by what it is, and what the others are.
-    fn in_order(&self, state: &State<E>, stepped: &Stepped<E>) -> Said<E> {
-        let mut said = stepped.said.clone();
-        if self.kept.renamings.len() == 1 || !matches!(self.bounds.delivery, Delivery::Prompt { .. }) {
-            return said;
+    /// The messages of a server, in the order in which they arrive with prompt delivery. With
+    /// symmetry the order must not depend on the servers' numbers: within a run, it depends on the
+    /// digest of the state as the two servers see it.
+    fn in_order(&self, state: &State<E>, stepped: &Stepped<E>) -> SentMessages<E> {
+        let mut sent = stepped.sent.clone();
+        if self.caches.renamings.len() == 1 || !matches!(self.bounds.delivery, Delivery::Prompt { .. }) {
+            return sent;
         }
-        let ends = stepped.runs.iter().skip(1).copied().chain([said.len()]);
+        let ends = stepped.runs.iter().skip(1).copied().chain([sent.len()]);
         for (begin, end) in stepped.runs.iter().copied().zip(ends) {
-            said[begin..end].sort_by_cached_key(|message| self.seen_as(state, message.from, message.to));
+            sent[begin..end].sort_by_cached_key(|message| self.pair_digest(state, message.from, message.to));
         }
-        said
+        sent
     }
 
-    /// What a state is to a server that looks at another, whatever all of them are called.
-    fn seen_as(&self, state: &State<E>, from: NodeId, to: NodeId) -> ((u32, u32), u64) {
+    /// The least digest of the state over the renamings that give this pair of servers its least
+    /// names.
+    fn pair_digest(&self, state: &State<E>, from: NodeId, to: NodeId) -> ((u32, u32), u64) {
         let called = |names: &Renaming, id: NodeId| names[usize::from(id.number()) - 1];
         let pair = |names: &Renaming| (called(names, from), called(names, to));
-        let renamings = &self.kept.renamings;
-        let least = renamings.iter().map(pair).min().expect("there is a renaming");
+        let renamings = &self.caches.renamings;
+        let least = renamings.iter().map(pair).min().expect("the renamings include the identity");
         let alike = renamings.iter().enumerate().filter(|(_, names)| pair(names) == least);
-        (least, alike.map(|(renaming, _)| state.digest(renaming)).min().expect("one of them is the least"))
+        (least, alike.map(|(renaming, _)| state.digest(renaming)).min().expect("a renaming gives the least pair"))
     }
 
-    /// A server becomes another one, and everything that is true of histories and of pairs of servers is judged.
-    pub(super) fn becomes(
+    /// Replaces a server's state, and checks what must hold of the history and of pairs of servers.
+    pub(super) fn replace_server(
         &self,
         state: &mut State<E>,
         server: NodeId,
@@ -151,11 +157,11 @@ impl<E: Environment> World<E> {
     ) {
         let old = std::mem::replace(&mut state.servers[usize::from(server.number()) - 1], new);
         if state.violation.is_none() {
-            state.violation = self.observed(state, old, new, answers).err();
+            state.violation = self.check_and_observe(state, old, new, answers).err();
         }
     }
 
-    fn observed(
+    fn check_and_observe(
         &self,
         state: &mut State<E>,
         old: Ref<Replica<E::Machine>>,
@@ -165,43 +171,44 @@ impl<E: Environment> World<E> {
         if old == new && answers.is_empty() {
             return Ok(());
         }
-        keeps_its_word(&old.node, &new.node).map_err(keep)?;
+        terms_and_votes_are_kept(&old.node, &new.node).map_err(leak)?;
         if old.node.log() != new.node.log() {
             for other in state.servers.iter().filter(|other| **other != new) {
                 let logs = || log_matching(new.node.log(), other.node.log());
-                self.kept.holds([new.key(), other.key()], logs)?;
+                self.caches.check([new.key(), other.key()], logs)?;
             }
         }
-        let before = (state.environment, state.ghost);
+        let before = (state.environment, state.history);
         let elected = new.node.is_leader() && !(old.node.is_leader() && old.node.term() == new.node.term());
-        // A snapshot that is installed is applied as well.
+        // A node that installs a snapshot also applies it.
         if elected || new.node.commit() > old.node.commit() {
-            state.ghost = self.kept.remembered(state.ghost, old, new, elected)?;
-            if state.ghost.committed.len() > before.1.committed.len() {
+            state.history = self.caches.history_after(state.history, old, new, elected)?;
+            if state.history.committed.len() > before.1.committed.len() {
                 for replica in &state.servers {
-                    self.kept.holds([state.ghost.key(), replica.key()], || state.ghost.completeness(&replica.node))?;
+                    self.caches
+                        .check([state.history.key(), replica.key()], || state.history.completeness(&replica.node))?;
                 }
             }
         }
         let begins = |replica: &Replica<E::Machine>| (replica.node.log().base(), replica.disk.snapshot.last);
         if begins(&old) != begins(&new) {
-            snapshots_are_true(&new, &state.ghost.committed).map_err(keep)?;
+            snapshots_match_log(&new, &state.history.committed).map_err(leak)?;
         }
-        // One that commits its own removal leads no more when the step is done.
+        // A leader that commits its own removal is no leader any more at the end of the step.
         let leads = new.node.is_leader() || (old.node.is_leader() && old.node.term() == new.node.term());
         if leads && new.node.commit() > old.node.commit() {
             let log = |id: NodeId| state.servers[usize::from(id.number()) - 1].node.log();
-            committed_by_a_majority(&new.node, log).map_err(keep)?;
+            committed_by_a_majority(&new.node, log).map_err(leak)?;
         }
         if E::CHANGES_MEMBERS {
-            self.judge_members(state, old, new, elected).map_err(keep)?;
+            self.judge_members(state, old, new, elected).map_err(leak)?;
         }
         if E::watches(&old.node, &new.node, answers) {
-            state.environment = self.kept.seen(state.environment, old, new, answers)?;
+            state.environment = self.caches.environment_after(state.environment, old, new, answers)?;
         }
-        if (state.environment, state.ghost) == before {
+        if (state.environment, state.history) == before {
             return Ok(());
         }
-        self.kept.judged(state.environment, state.ghost)
+        self.caches.check_environment(state.environment, state.history)
     }
 }

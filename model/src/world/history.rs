@@ -1,6 +1,7 @@
-//! What an observer who sees everything remembers, so that a state can be judged by what was.
+//! The history of a cluster, as an omniscient observer records it, to check states against it.
 //!
-//! It has no influence on what happens. All of it but the leaders follows from what was committed.
+//! It is a history (auxiliary) variable: it does not influence the cluster. Everything in it except
+//! the leaders follows from the committed entries.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +14,21 @@ use serde::Serialize;
 /// The history of a cluster.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 #[serde(bound(serialize = "S: Serialize, S::Command: Serialize"))]
-pub struct Ghost<S: StateMachine> {
-    /// Who led which term.
+pub struct History<S: StateMachine> {
+    /// The leader of each term.
     pub leaders: Leaders,
-    /// Every entry that a leader took for committed.
+    /// Every entry that a leader considered committed.
     pub committed: Committed<S::Command>,
-    /// The term in which it was committed.
+    /// The term in which each entry was committed.
     pub committed_in: BTreeMap<Index, Term>,
-    /// The state machine after each of these entries, the state before the first one first.
+    /// The state machine before the first entry, and after each entry.
     pub machines: Vec<S>,
 }
 
-impl<S: StateMachine> Ghost<S> {
-    /// Nothing has happened.
-    pub fn new(machine: S) -> Ghost<S> {
-        Ghost {
+impl<S: StateMachine> History<S> {
+    /// Creates an empty history.
+    pub fn new(machine: S) -> History<S> {
+        History {
             leaders: Leaders::new(),
             committed: Committed::new(),
             committed_in: BTreeMap::new(),
@@ -35,13 +36,14 @@ impl<S: StateMachine> Ghost<S> {
         }
     }
 
-    /// A server has been elected: no other one led its term, and it has whatever was committed in earlier terms.
+    /// Records an elected leader. Checks that its term has no other leader, and that it has all
+    /// entries committed in earlier terms.
     pub fn elected(&mut self, leader: &Node<S>) -> Check {
         election_safety(&mut self.leaders, leader.term(), leader.id())?;
         self.completeness(leader)
     }
 
-    /// A leader has whatever was committed in terms before its own.
+    /// Checks that a leader has all entries committed in terms before its own.
     pub fn completeness(&self, leader: &Node<S>) -> Check {
         let before = |index: &Index| self.committed_in.get(index).is_some_and(|&term| term < leader.term());
         let due: Committed<S::Command> = self
@@ -53,20 +55,21 @@ impl<S: StateMachine> Ghost<S> {
         leader_completeness(&due, leader)
     }
 
-    /// A server has applied entries: nobody ever applies others in their place, and everybody gets the same state.
+    /// Records the entries that a server applied. Checks that every server applies the same entries
+    /// and reaches the same state.
     pub fn applied(&mut self, node: &Node<S>) -> Check {
         state_machine_safety(&mut self.committed, node)?;
         let mut stamp = Stamp(0);
         for (&index, entry) in &self.committed {
             if entry.stamp < stamp {
-                let detail = format!("entry {index} happened at {}, after {stamp}", entry.stamp);
+                let detail = format!("entry {index} has stamp {}, after an entry with stamp {stamp}", entry.stamp);
                 return Err(Violation { property: "stamps only grow", detail });
             }
             stamp = entry.stamp;
             self.committed_in.entry(index).or_insert(node.term());
             if self.machines.len() as u64 == index.0 {
-                let mut machine = self.machines.last().expect("there is a first state").clone();
-                // Not by `apply_payload`: that is one of the things that are judged.
+                let mut machine = self.machines.last().expect("the history has an initial state").clone();
+                // Not by `apply_payload`, which is one of the functions under test.
                 match &entry.payload {
                     Payload::Noop | Payload::Members(_) => machine.advance(entry.stamp),
                     Payload::Command(command) => machine.apply(entry.stamp, command),
@@ -74,9 +77,13 @@ impl<S: StateMachine> Ghost<S> {
                 self.machines.push(machine);
             }
         }
-        let place = usize::try_from(node.commit().0).expect("logs are short");
+        let place = usize::try_from(node.commit().0).expect("a log index fits in usize");
         if self.machines.get(place) != Some(node.machine()) {
-            let detail = format!("server {}'s state after {} is not everybody's", node.id(), node.commit());
+            let detail = format!(
+                "the state machine of server {} after entry {} differs from that of other servers",
+                node.id(),
+                node.commit()
+            );
             return Err(Violation { property: "replica agreement", detail });
         }
         Ok(())
