@@ -68,7 +68,7 @@ fn every_repair_holds() {
 /// What must be possible is the same on both sides, but for what only a repair makes possible: so the repair does not
 /// hold because nothing happens in it.
 #[test]
-fn a_repair_can_do_what_the_flawed_design_can() {
+fn repair_keeps_the_possible_properties_of_the_flawed_design() {
     let properties = |named: &Named| named.model.properties();
     for flawed in named(true) {
         let repair = format!("{}-repaired", flawed.name.replace("-wait", "-failover"));

@@ -247,7 +247,7 @@ fn reaches_what_messages_reach(bounds: Bounds, of_messages: world::Bounds) {
 }
 
 #[test]
-fn late_messages_between_servers_lead_nowhere_else() {
+fn late_messages_reach_no_state_that_leases_misses() {
     let bounds = Bounds { log: 2, delays: 1, ..SMALL };
     let (delivery, heartbeats) = (Delivery::AnyTime { most: 2, answers: Answers::AtOnce }, Some(1));
     reaches_what_messages_reach(
@@ -257,7 +257,7 @@ fn late_messages_between_servers_lead_nowhere_else() {
 }
 
 #[test]
-fn crashes_lead_nowhere_else() {
+fn crashes_reach_no_state_that_leases_misses() {
     let bounds = Bounds { crashes: 1, ..SMALL };
     let delivery = Delivery::Prompt { losses: 0, cuts: 1 };
     reaches_what_messages_reach(

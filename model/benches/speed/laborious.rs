@@ -1,4 +1,4 @@
-//! A model of consensus without one of the things that make it fast: what each gains.
+//! A model of consensus with one optimization disabled, to measure what each gains.
 
 use std::hash::{Hash, Hasher};
 use std::hint::black_box;
@@ -11,16 +11,16 @@ use palisade_model::world::{Action, Answers, Bounds, Delivery, Ghost, Repeats, R
 use palisade_spec::raft::Message;
 use stateright::{Checker, Model, Property};
 
-/// What is done without.
+/// The disabled optimization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Without {
-    /// Nothing.
+    /// None.
     Nothing,
     /// Shared parts: each new state is a copy of all its servers, messages and history.
     Sharing,
     /// Cached digests: of each new state all parts are digested, under every renaming.
     Caches,
-    /// Memory: every step is taken anew.
+    /// Memoization: every step is computed anew.
     Memory,
     /// Symmetry: states that differ in the servers' names are different states.
     Symmetry,
@@ -29,7 +29,7 @@ pub(crate) enum Without {
     Order,
 }
 
-/// What a run came to.
+/// Result of a run.
 pub(crate) struct Run {
     /// States that were generated, and how many of them were different.
     pub(crate) states: (usize, usize),
