@@ -197,10 +197,12 @@ pub fn check_all(models: &[&Named], effort: &Effort, mut say: impl FnMut(String)
 fn check_count(model: &Named, verdict: &Verdict) -> Result<(), &'static str> {
     let needs_count = model.expected == Expected::Holds && model.tier <= Tier::Deep && !model.is_of_the_gallery();
     match expected_counts::unique(model.name) {
-        Some(unique) if !verdict.is_pinned(unique) => {
-            Err("; UNEXPECTED COUNT: the number of unique states differs from model/src/expected_counts.rs; explain the change there")
+        Some(unique) if !verdict.is_pinned(unique) => Err(
+            "; UNEXPECTED COUNT: the number of unique states differs from model/src/expected_counts.rs; explain the change there",
+        ),
+        None if needs_count => {
+            Err("; NO EXPECTED COUNT: add the number of unique states to model/src/expected_counts.rs")
         }
-        None if needs_count => Err("; NO EXPECTED COUNT: add the number of unique states to model/src/expected_counts.rs"),
         _ => Ok(()),
     }
 }

@@ -270,7 +270,10 @@ mod tests {
             shown.actions(&state, &mut actions);
             let taken = actions.swap_remove(index);
             assert_eq!(shown.format_action(&taken), step.action);
-            assert!(!format!("{taken:?}").contains("Shape"), "the action only: the page shows its debug text at every step");
+            assert!(
+                !format!("{taken:?}").contains("Shape"),
+                "the action only: the page shows its debug text at every step"
+            );
             state = shown.next_state(&state, taken).unwrap();
         }
         let state: &<World<Proposals> as Model>::State = state.state();

@@ -523,7 +523,13 @@ impl Case for Consensus {
                     if last < term && (commit == 0 || term > 1) {
                         for votes in subsets(&self.others().collect::<Vec<_>>()) {
                             if !self.is_majority(votes.len() + 1) {
-                                start_states.push(StartState { standing: Standing::Campaigns(votes), log, term, vote, commit });
+                                start_states.push(StartState {
+                                    standing: Standing::Campaigns(votes),
+                                    log,
+                                    term,
+                                    vote,
+                                    commit,
+                                });
                             }
                         }
                     }
