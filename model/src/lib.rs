@@ -1,9 +1,9 @@
 //! Palisade's protocol, explored by [stateright](https://docs.rs/stateright).
 //!
-//! The models execute the functions of `palisade-spec` that the server executes: one step of a model is one step of
-//! The models execute the functions of `palisade-spec` that the server executes. One step of a
-//! model is one step of the spec, its outputs executed in their order. The adversary chooses which
-//! step comes next and where a server crashes.
+//! The models execute the functions of `palisade-spec` that the server executes: one step of a
+//! model is one step of The models execute the functions of `palisade-spec` that the server
+//! executes. One step of a model is one step of the spec, its outputs executed in their order. The
+//! adversary chooses which step comes next and where a server crashes.
 //! | module | what is explored |
 //! |---|---|
 //! | [`raft`] | consensus, over a state machine that only records its entries |

@@ -58,7 +58,8 @@ fn closed_pipe_is_no_error() {
     assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
 }
 
-/// Goal: of a mutant's trace, a build without the mutant follows the events that are possible in it.
+/// Goal: of a mutant's trace, a build without the mutant follows the events that are possible in
+/// it.
 #[test]
 fn follow_skips_events_that_are_impossible_in_this_build() {
     let (_, told, _) = run(&["trace", "raft-votes", "--property", "a leader is elected", "--json"]);

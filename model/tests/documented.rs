@@ -1,5 +1,5 @@
-//! Compares docs/verification.md with the models: their names, tiers, bounds and numbers of states, their properties,
-//! and the mutants that show that each property can fail.
+//! Compares docs/verification.md with the models: their names, tiers, bounds and numbers of states,
+//! their properties, and the mutants that show that each property can fail.
 
 use std::collections::BTreeSet;
 use std::fs;

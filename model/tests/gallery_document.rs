@@ -1,4 +1,5 @@
-//! Compares `docs/gallery.md` with the checker's output. `UPDATE_GOLDENFILES=1` regenerates the output in it.
+//! Compares `docs/gallery.md` with the checker's output. `UPDATE_GOLDENFILES=1` regenerates the
+//! output in it.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! Every gallery model can be drawn: the participants, each step in its row, and the violation at the end.
+//! Every gallery model can be drawn: the participants, each step in its row, and the violation at
+//! the end.
 
 use palisade_model::gallery::Resource;
 use palisade_model::gallery::fencing::Fencing;

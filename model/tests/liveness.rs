@@ -1,5 +1,5 @@
-//! Liveness: what is due comes on every fair run of the quick checks, the command says so, and the document says what the
-//! checks say.
+//! Liveness: what is due comes on every fair run of the quick checks, the command says so, and the
+//! document says what the checks say.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Tests that the lists of mutants fit the sources and the models, and that the runner's verdicts are right.
+//! Tests that the lists of mutants fit the sources and the models, and that the runner's verdicts
+//! are right.
 
 use std::collections::BTreeSet;
 use std::path::Path;

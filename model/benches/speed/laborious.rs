@@ -24,8 +24,8 @@ pub(crate) enum Without {
     Memory,
     /// Symmetry: states that differ in the servers' names are different states.
     Symmetry,
-    /// Symmetry and an order of the network that depends on what is in it alone: states that differ in the order in
-    /// which messages were sent are different states, too.
+    /// Symmetry and an order of the network that depends on what is in it alone: states that differ
+    /// in the order in which messages were sent are different states, too.
     Order,
 }
 
@@ -42,8 +42,8 @@ struct Laborious {
     without: Without,
 }
 
-/// A state, with its own copies of its parts if it does not share them, and the messages' digests in the order in which
-/// they were sent if that counts.
+/// A state, with its own copies of its parts if it does not share them, and the messages' digests
+/// in the order in which they were sent if that counts.
 #[derive(Clone)]
 struct Laboured {
     state: State<Proposals>,
@@ -154,7 +154,8 @@ pub(crate) fn explore(without: Without, threads: usize) -> Run {
     Run { states: verdict.states, elapsed: verdict.elapsed }
 }
 
-/// Explores the model `raft-repeats` with stateright's own search, which looks at each property by itself.
+/// Explores the model `raft-repeats` with stateright's own search, which looks at each property by
+/// itself.
 pub(crate) fn one_by_one(threads: usize) -> Run {
     let checker = raft_repeats().checker().threads(threads).symmetry_fn(World::representative);
     let begun = Instant::now();

@@ -1,8 +1,9 @@
 //! States a second, beside stateright's own `raft` example (3 servers, depth 10), in one run:
 //! `cargo bench -p palisade-model`. Also measures the gain of each optimization, by disabling it.
 //!
-//! The example comes with stateright's package. It is copied to a temporary directory and built there, with one change:
-//! it looks once a second whether it has come to its end, and is made to end when it has.
+//! The example comes with stateright's package. It is copied to a temporary directory and built
+//! there, with one change: it looks once a second whether it has come to its end, and is made to
+//! end when it has.
 
 mod laborious;
 

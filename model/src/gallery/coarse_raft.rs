@@ -108,7 +108,8 @@ impl Raft {
         self.servers[follower] = Server { leads: false, ..self.servers[leader].clone() };
     }
 
-    /// Whether a majority has the log of a leader, which ends with an entry of its own term (§3.6.2).
+    /// Whether a majority has the log of a leader, which ends with an entry of its own term
+    /// (§3.6.2).
     pub(super) fn may_commit(&self, leader: usize) -> bool {
         let Server { term, ref log, .. } = self.servers[leader];
         let have = self.servers.iter().filter(|server| server.log.starts_with(log)).count();

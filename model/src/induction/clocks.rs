@@ -4,8 +4,8 @@
 //!
 //! The history is made of logs whose entries have ages. The invariants are:
 //!
-//! - **a log**: an entry is no older than those before it, its stamp is no less than theirs, and two stamps are no further apart
-//!   than the two ages;
+//! - **a log**: an entry is no older than those before it, its stamp is no less than theirs, and
+//!   two stamps are no further apart than the two ages;
 //! - **two logs** are of one history: a term has one leader, whose log only grows;
 //! - **a node**: its clock is not behind any stamp of its log, and ahead of none by more than the
 //!   entry's age;

@@ -4,10 +4,11 @@
 //! The history is the past of the other nodes, as far as the node and a message depend on it: the
 //! logs of leaders. It is constrained by the cluster's invariants:
 //!
-//! - a term has one leader, whose log only grows (a message tells of the log that it had when it was sent), and every log is a
-//!   beginning of a leader's;
-//! - the log of a leader has every entry that was committed in a term before its own (Leader Completeness). So a leader in the
-//!   node's own term or a later one has what the node knows to be committed.
+//! - a term has one leader, whose log only grows (a message tells of the log that it had when it
+//!   was sent), and every log is a beginning of a leader's;
+//! - the log of a leader has every entry that was committed in a term before its own (Leader
+//!   Completeness). So a leader in the node's own term or a later one has what the node knows to be
+//!   committed.
 //!
 //! Of the node: no entry is later than its term, and the votes and acknowledgements that it counts
 //! were given. Each step is checked for the properties that keep those invariants:
@@ -437,7 +438,8 @@ impl Taken<'_> {
         })
     }
 
-    /// Only a candidate with the votes of a majority leads, with the log that it asked for votes with.
+    /// Only a candidate with the votes of a majority leads, with the log that it asked for votes
+    /// with.
     fn leadership(&self) -> Check {
         if !self.after.is_leader() || self.before.is_leader() {
             return require(

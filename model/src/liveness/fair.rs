@@ -4,8 +4,10 @@
 //! served state. The run is infinite: it is a cycle, or stays in one state (stuttering). It counts
 //! only if it is fair:
 //!
-//! - **weak fairness** of a class: if its actions stay possible from some point on, one of them is taken again and again;
-//! - **strong fairness**: if its actions become possible again and again, one of them is taken again and again.
+//! - **weak fairness** of a class: if its actions stay possible from some point on, one of them is
+//!   taken again and again;
+//! - **strong fairness**: if its actions become possible again and again, one of them is taken
+//!   again and again.
 //!
 //! The states that a run visits infinitely often are strongly connected. So the search decomposes
 //! the states that are not served into strongly connected components (Tarjan, without recursion),
@@ -390,7 +392,8 @@ mod tests {
         assert_eq!(violation(&graph, weak(A)), None);
     }
 
-    /// From 0 and 1, which follow one another, B leads to where it is served: from both, or from 1 only.
+    /// From 0 and 1, which follow one another, B leads to where it is served: from both, or from 1
+    /// only.
     #[test]
     fn weak_fairness_needs_the_action_to_stay_possible() {
         let both = [(0, 1, A), (1, 0, A), (0, 2, B), (1, 2, B)];

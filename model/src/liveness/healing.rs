@@ -14,18 +14,20 @@
 //!
 //! # Assumptions after the healing
 //!
-//! An election can fail for ever if two candidates keep taking each other's votes: Raft's answer is randomized timeouts (§3.4),
-//! which make it unlikely. Here that is an assumption about time, as in the dissertation (broadcast time ≪ election timeout,
-//! §3.9):
+//! An election can fail for ever if two candidates keep taking each other's votes: Raft's answer is
+//! randomized timeouts (§3.4), which make it unlikely. Here that is an assumption about time, as in
+//! the dissertation (broadcast time ≪ election timeout, §3.9):
 //!
 //! - **Rounds.** All messages caused by a timer, and their answers, arrive before another timer
 //!   fires. (Messages that were late when the cluster healed arrive at any moment.)
 //! - **Heartbeats come before election timers.** A server does not time out while it follows a
 //!   server that leads its term and has it as a member. A leader's election timer (CheckQuorum)
 //!   does not fire before a heartbeat was sent and answered.
-//! - **Weak fairness** of every server's election timer, of every leader's heartbeat timer, and of messages that are late.
-//! - **Strong fairness** of a leader's heartbeat that finds all its followers active: between two firings of the election
-//!   timer there is a second heartbeat, again and again. Rule R40 promotes with such a heartbeat.
+//! - **Weak fairness** of every server's election timer, of every leader's heartbeat timer, and of
+//!   messages that are late.
+//! - **Strong fairness** of a leader's heartbeat that finds all its followers active: between two
+//!   firings of the election timer there is a second heartbeat, again and again. Rule R40 promotes
+//!   with such a heartbeat.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};

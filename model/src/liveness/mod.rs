@@ -32,7 +32,8 @@ pub use self::lasso::{Lasso, NEVER};
 pub use self::registry::{Check, STATES, checks};
 use crate::presentation::Presentation;
 
-/// A model whose liveness is checked. Its graph is finite, and states of one hash have the same future.
+/// A model whose liveness is checked. Its graph is finite, and states of one hash have the same
+/// future.
 pub trait Live: Presentation {
     /// The assumptions: fair classes of actions, at most 64.
     fn classes(&self) -> Vec<Class>;
