@@ -1,8 +1,9 @@
-//! Running the checker to its end, and saying honestly what came of it.
+//! Runs the checker and derives the verdict.
 //!
-//! stateright's own report says "done" also of a run that was cut short, and prints violations without failing. So the
-//! verdict is made here: a run passes if the checker came to its end before any limit, no property that must hold was
-//! violated, and every property that must be possible was met.
+//! stateright's own report says "done" even of a run that was cut short, and prints violations
+//! without failing. So this module decides the verdict. A run passes if the checker finished before
+//! any limit, no property that must always hold was violated, and every property that must be
+//! possible was met.
 
 use std::fmt::{self, Debug};
 use std::hash::Hash;
@@ -16,68 +17,70 @@ use crate::presentation::Representative;
 use crate::progress::{Memory, Watch};
 use crate::property_set::{PropertySet, Way};
 
-/// How much is explored, and with how much.
+/// Limits and resources of an exploration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effort {
-    /// With how many threads.
+    /// Number of threads.
     pub threads: usize,
-    /// At most about so many states are generated.
+    /// Approximate maximum number of generated states.
     pub states: Option<usize>,
-    /// It takes at most about so long.
+    /// Approximate maximum duration.
     pub time: Option<Duration>,
-    /// Under this name it is said from time to time how far the run is; without a name, never.
+    /// Name under which progress is reported from time to time; without a name, progress is not
+    /// reported.
     pub name: Option<&'static str>,
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Verdict {
-    /// States that were generated, and how many of them were different.
+    /// Number of generated states, and of unique states.
     pub states: (usize, usize),
-    /// The longest path that was followed.
+    /// Length of the longest path that was followed.
     pub depth: usize,
-    /// How long it took.
+    /// Duration of the run.
     pub elapsed: Duration,
-    /// Properties that must hold and do not.
+    /// Properties that must always hold and were violated.
     pub violated: Vec<&'static str>,
     /// Properties that must be possible and were not met.
     pub unmet: Vec<&'static str>,
     /// Why the run ended.
     pub end: End,
-    /// How much memory it took, if that is known.
+    /// Memory use, if known.
     pub memory: Option<Memory>,
 }
 
 /// Why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// There was nothing left to explore.
+    /// The whole state space was explored.
     Exhausted,
-    /// Every property had been violated or met: there was nothing left to find out.
+    /// Every property had been violated or met: the remaining states could change no result.
     Decided,
-    /// A limit was reached. What was not seen may still be there.
+    /// A limit was reached. Unexplored states may still contain a violation.
     Cut,
 }
 
 impl Verdict {
-    /// Whether everything is as it must be.
+    /// Whether every property is as it must be and the run was not cut short.
     pub fn passes(&self) -> bool {
         self.is_as(Expected::Holds)
     }
 
-    /// Whether the number of different states is the one that is pinned. A run that ended early does not know it.
+    /// Whether the number of unique states is the expected one. A run that ended early does not
+    /// know its number and passes.
     pub fn is_pinned(&self, unique: usize) -> bool {
         self.end != End::Exhausted || self.states.1 == unique
     }
 
-    /// Whether everything is as expected: nothing but the expected property is violated, everything that must be possible
-    /// was met, and the run was not cut short.
+    /// Whether the result is the expected one: no property but the expected one is violated, every
+    /// property that must be possible was met, and the run was not cut short.
     pub fn is_as(&self, expected: Expected) -> bool {
-        let as_told = match expected {
+        let as_expected = match expected {
             Expected::Holds => self.violated.is_empty(),
             Expected::Violates(property) => self.violated == [property],
         };
-        as_told && self.unmet.is_empty() && self.end != End::Cut
+        as_expected && self.unmet.is_empty() && self.end != End::Cut
     }
 }
 
@@ -90,7 +93,7 @@ impl fmt::Display for Verdict {
         write!(f, "{generated} generated, {unique} unique, depth {depth}, {seconds:.1} s, {rate:.2} M/s")?;
         if let Some(memory) = self.memory {
             write!(f, ", peak {}", memory.peak)?;
-            // Of fewer it would say what the process needs by itself.
+            // With fewer states the figure would mostly be the process's own memory.
             if unique >= 100_000 {
                 write!(f, ", {} B per unique state", memory.growth.0 / unique as u64)?;
             }
@@ -103,13 +106,14 @@ impl fmt::Display for Verdict {
         }
         match self.end {
             End::Exhausted => write!(f, "; exhaustive"),
-            End::Decided => write!(f, "; ended when all was decided"),
-            End::Cut => write!(f, "; INCOMPLETE: a limit was reached, what was not seen may still be there"),
+            End::Decided => write!(f, "; ended early: every property was decided"),
+            End::Cut => write!(f, "; INCOMPLETE: a limit was reached; unexplored states may contain a violation"),
         }
     }
 }
 
-/// Explores everything, depth first. Without `representative`, all states are different that are not equal.
+/// Explores the whole state space, depth first. Without `representative`, only equal states count
+/// as one.
 pub fn exhaust<M>(model: M, representative: Option<Representative<M::State>>, threads: usize) -> Verdict
 where
     M: Model + Send + Sync + 'static,
@@ -119,10 +123,10 @@ where
     explore(model, representative, &Effort { threads, ..Effort::default() })
 }
 
-/// Explores, depth first, until nothing is left or a limit is reached.
+/// Explores, depth first, until no state is left or a limit is reached.
 ///
 /// # Panics
-/// If the model does.
+/// If the model panics.
 pub fn explore<M>(model: M, representative: Option<Representative<M::State>>, effort: &Effort) -> Verdict
 where
     M: Model + Send + Sync + 'static,
@@ -137,7 +141,7 @@ where
         checker = checker.target_state_count(states);
     }
     if let Some(time) = effort.time {
-        // A single thread never looks at the clock: it would run to its end.
+        // With a single thread stateright never checks the timeout and would run to the end.
         checker = checker.timeout(time).threads(effort.threads.max(2));
     }
     let begun = Instant::now();
@@ -164,53 +168,56 @@ where
     }
 }
 
-/// Explores models one after the other and says a line of each. Says whether all is as it must be: with each, and with
-/// the number of its states.
+/// Explores models one after the other and reports a line for each. Returns whether every verdict
+/// and every number of states is the expected one.
 pub fn check_all(models: &[&Named], effort: &Effort, mut say: impl FnMut(String)) -> bool {
     let width = models.iter().map(|model| model.name.len()).max().unwrap_or(0);
     let mut passes = true;
     for model in models {
         let Named { name, expected, .. } = *model;
         let verdict = model.model.attempt(&Effort { name: Some(name), ..effort.clone() });
-        let is_as_told = verdict.is_as(*expected);
-        let mut told = format!("{name:<width$}  {verdict}");
+        let is_expected = verdict.is_as(*expected);
+        let mut line = format!("{name:<width$}  {verdict}");
         if let Expected::Violates(property) = expected {
-            told.push_str(&if is_as_told { as_told(model, property) } else { not_as_told(property) });
+            line.push_str(&if is_expected { as_expected(model, property) } else { not_as_expected(property) });
         }
-        let unpinned = as_pinned(model, &verdict).err();
-        told.extend(unpinned);
-        if !is_as_told {
-            told.extend(verdict.violated.iter().map(|property| how_to_see(name, property)));
+        let count_error = check_count(model, &verdict).err();
+        line.extend(count_error);
+        if !is_expected {
+            line.extend(verdict.violated.iter().map(|property| how_to_see(name, property)));
         }
-        say(told);
-        passes &= is_as_told && unpinned.is_none();
+        say(line);
+        passes &= is_expected && count_error.is_none();
     }
     passes
 }
 
-/// Whether a model has as many different states as are pinned. Those of the gallery are pinned by tests of their own.
-fn as_pinned(model: &Named, verdict: &Verdict) -> Result<(), &'static str> {
-    let needs_pin = model.expected == Expected::Holds && model.tier <= Tier::Deep && !model.is_of_the_gallery();
+/// Checks a model's number of unique states against the expected one. Tests of the gallery check
+/// its models.
+fn check_count(model: &Named, verdict: &Verdict) -> Result<(), &'static str> {
+    let needs_count = model.expected == Expected::Holds && model.tier <= Tier::Deep && !model.is_of_the_gallery();
     match expected_counts::unique(model.name) {
-        Some(unique) if !verdict.is_pinned(unique) => {
-            Err("; NOT AS PINNED: a change of the protocol or of the model changed its number of states")
+        Some(unique) if !verdict.is_pinned(unique) => Err(
+            "; UNEXPECTED COUNT: the number of unique states differs from model/src/expected_counts.rs; explain the change there",
+        ),
+        None if needs_count => {
+            Err("; NO EXPECTED COUNT: add the number of unique states to model/src/expected_counts.rs")
         }
-        None if needs_pin => Err("; NOT PINNED: model/src/expected_counts.rs does not have its number of states"),
         _ => Ok(()),
     }
 }
 
-fn as_told(model: &Named, property: &str) -> String {
+fn as_expected(model: &Named, property: &str) -> String {
     let steps = model.model.trace(property).map_or(0, |trace| trace.steps.len());
-    format!("; as told: \"{property}\" is violated after {steps} steps")
+    format!("; as expected: \"{property}\" is violated after {steps} steps")
 }
 
-fn not_as_told(property: &str) -> String {
-    format!("; NOT AS TOLD: \"{property}\" should be violated, and nothing else be amiss")
+fn not_as_expected(property: &str) -> String {
+    format!("; NOT AS EXPECTED: \"{property}\" must be violated, and no other property")
 }
 
 fn how_to_see(name: &str, property: &str) -> String {
-    format!("\n  a shortest path to it: palisade-model trace {name} --property \"{property}\"")
+    format!("\n  show a shortest path: palisade-model trace {name} --property \"{property}\"")
 }
 
 #[cfg(test)]
@@ -221,7 +228,7 @@ mod tests {
     use crate::models::holds;
     use crate::presentation::Presentation;
 
-    /// The numbers up to three, with these properties.
+    /// A counter from 0 to 3, with these properties.
     struct Three(Vec<Property<Three>>);
 
     impl Model for Three {
@@ -251,7 +258,8 @@ mod tests {
         Property::always("small", |_, number| *number < 9)
     }
 
-    /// What is said of a model of a tier whose numbers are not pinned, and whether it passes.
+    /// The line reported for a model of a tier without expected numbers, and whether the model
+    /// passes.
     fn run(properties: &'static [fn() -> Property<Three>], expected: Expected) -> (String, bool) {
         let make = || Three(properties.iter().map(|property| property()).collect());
         let model = Named { expected, ..holds(Tier::Random, "three", "", make) };
@@ -262,37 +270,37 @@ mod tests {
     }
 
     #[test]
-    fn what_is_as_it_must_be_passes() {
+    fn exhaustive_run_without_violation_passes() {
         let (told, passes) = run(&[small, || Property::sometimes("two", |_, number| *number == 2)], Expected::Holds);
         assert!(passes && told.starts_with("three  4 generated, 4 unique") && told.ends_with("; exhaustive"), "{told}");
     }
 
     #[test]
-    fn what_must_be_possible_and_is_not_fails() {
+    fn unmet_sometimes_property_fails() {
         let (told, passes) = run(&[small, || Property::sometimes("four", |_, number| *number == 4)], Expected::Holds);
         assert!(!passes && told.contains("; never met: four"), "{told}");
     }
 
     #[test]
-    fn a_violation_fails_unless_it_is_told() {
+    fn violation_fails_unless_expected() {
         let properties: &[fn() -> Property<Three>] = &[small, || Property::always("not two", |_, number| *number != 2)];
         let (told, passes) = run(properties, Expected::Holds);
         assert!(!passes && told.contains("; VIOLATED: not two"), "{told}");
         assert!(
-            told.ends_with("\n  a shortest path to it: palisade-model trace three --property \"not two\""),
+            told.ends_with("\n  show a shortest path: palisade-model trace three --property \"not two\""),
             "{told}"
         );
         let (told, passes) = run(properties, Expected::Violates("not two"));
-        assert!(passes && told.ends_with("; as told: \"not two\" is violated after 2 steps"), "{told}");
+        assert!(passes && told.ends_with("; as expected: \"not two\" is violated after 2 steps"), "{told}");
         let (told, passes) = run(properties, Expected::Violates("small"));
-        assert!(!passes && told.contains("; NOT AS TOLD: \"small\" should be violated"), "{told}");
+        assert!(!passes && told.contains("; NOT AS EXPECTED: \"small\" must be violated"), "{told}");
     }
 
     #[test]
-    fn a_model_whose_states_are_not_pinned_fails() {
+    fn model_without_expected_count_fails() {
         let model = holds(Tier::Deep, "three", "", || Three(vec![small()]));
         let mut told = String::new();
         let passes = check_all(&[&model], &Effort { threads: 1, ..Effort::default() }, |line| told = line);
-        assert!(!passes && told.contains("; NOT PINNED"), "{told}");
+        assert!(!passes && told.contains("; NO EXPECTED COUNT"), "{told}");
     }
 }

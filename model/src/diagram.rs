@@ -1,8 +1,8 @@
 //! Sequence diagrams, as SVG text.
 //!
-//! A [`Diagram`] has a lifeline for everybody who takes part, and a row for every moment, from above to below. A
-//! message is an arrow from where it was sent to where it arrived: level if it arrived in the same row, aslant if
-//! something else happened meanwhile. What is worth knowing of somebody at a moment is a note on the lifeline.
+//! A [`Diagram`] has a lifeline for each participant and a row for each moment, from top to bottom.
+//! A message is an arrow from its sending to its arrival: level if both are in one row, slanted if
+//! other events happened in between. Notes on a lifeline show a participant's state or event.
 //!
 //! ```
 //! use palisade_model::diagram::{Diagram, Fate, Tone};
@@ -18,7 +18,7 @@
 
 use std::fmt::Write;
 
-/// A sequence diagram under way.
+/// A sequence diagram.
 #[derive(Clone, Debug)]
 pub struct Diagram {
     lifelines: Vec<String>,
@@ -31,27 +31,27 @@ pub struct Diagram {
 /// A lifeline and a row, each counted from 0.
 pub type Place = (usize, usize);
 
-/// What becomes of a message.
+/// The fate of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It arrives.
+    /// Arrives.
     Arrives,
-    /// It is lost: it never arrives at the place that it was meant for.
+    /// Lost: never arrives at its target.
     Lost,
-    /// It is still on its way where the diagram ends.
+    /// Still in flight at the end of the diagram.
     OnItsWay,
-    /// It would change nothing any more, so nobody looks whether it arrives.
+    /// Its arrival would change nothing, so the diagram leaves it open.
     Spent,
 }
 
-/// How a note is meant.
+/// The meaning of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
-    /// Something that happens.
+    /// An event.
     Plain,
-    /// Something that is settled: a leader is elected, an entry is committed, a lock is granted.
+    /// Progress: a leader is elected, an entry is committed, a lock is granted.
     Good,
-    /// Something that goes wrong: a crash, a violation.
+    /// A failure: a crash, a violation.
     Bad,
 }
 
@@ -83,9 +83,9 @@ const MARGIN: usize = 40;
 const HEAD: usize = 34;
 const ROW: usize = 30;
 const NOTE: usize = 19;
-/// The mean width of a letter.
+/// The mean width of a letter, in pixels.
 const LETTER: usize = 6;
-/// The space between two lifelines.
+/// The bounds of the space between two lifelines, in pixels.
 const GAP: std::ops::RangeInclusive<usize> = 110..=230;
 const FONT: &str = "font-family=\"system-ui, sans-serif\" font-size=\"11\"";
 const INK: &str = "#1d2b3a";
@@ -93,24 +93,24 @@ const FAINT: &str = "#9aa5b1";
 const BAD: &str = "#b3261e";
 
 impl Diagram {
-    /// A diagram of these, from left to right.
+    /// A diagram with these lifelines, from left to right.
     pub fn new(lifelines: impl IntoIterator<Item = impl Into<String>>) -> Diagram {
         let lifelines = lifelines.into_iter().map(Into::into).collect();
         Diagram { lifelines, rows: Vec::new(), arrows: Vec::new(), notes: Vec::new(), lines: Vec::new() }
     }
 
-    /// The next moment. Its label, a number for example, stands in the margin. Returns the row's number.
+    /// Adds a row. Its label, such as a number, stands in the margin. Returns the row's number.
     pub fn row(&mut self, label: impl Into<String>) -> usize {
         self.rows.push(label.into());
         self.rows.len() - 1
     }
 
-    /// A message. If it does not arrive, `to` says whom it was meant for.
+    /// Adds a message. If it does not arrive, `to` is its intended target.
     pub fn arrow(&mut self, from: Place, to: Place, label: impl Into<String>, fate: Fate) {
         self.detailed_arrow(from, to, label, "", fate);
     }
 
-    /// A message of which more can be read where the pointer rests on it.
+    /// Adds a message whose detail appears when the pointer rests on it.
     pub fn detailed_arrow(
         &mut self,
         from: Place,
@@ -123,12 +123,12 @@ impl Diagram {
         self.arrows.push(Arrow { from, to, label: label.into(), detail: detail.into(), fate });
     }
 
-    /// A note on a lifeline. Several notes at one place stand one below the other.
+    /// Adds a note to a lifeline. Notes at one place are stacked.
     pub fn note(&mut self, at: Place, text: impl Into<String>, tone: Tone) {
         self.notes.push(Note { at, text: text.into(), tone });
     }
 
-    /// A line across the diagram: something that concerns everybody.
+    /// Adds a line across the diagram, for an event that concerns all participants.
     pub fn line(&mut self, row: usize, text: impl Into<String>, tone: Tone) {
         self.lines.push(Line { row, text: text.into(), tone });
     }
@@ -136,7 +136,7 @@ impl Diagram {
     /// The diagram as the text of an SVG image.
     ///
     /// # Panics
-    /// If something was placed on a lifeline or in a row that does not exist.
+    /// If an element refers to a lifeline or a row that does not exist.
     pub fn svg(&self) -> String {
         let gap = self.gap();
         let tops = self.tops();
@@ -161,14 +161,14 @@ impl Diagram {
         svg
     }
 
-    /// How far lifelines are apart: so far that the longest text fits in between, within reason.
+    /// The distance of lifelines, so that the longest text fits in between, within [`GAP`].
     fn gap(&self) -> usize {
         let texts = self.arrows.iter().map(|arrow| &arrow.label).chain(self.notes.iter().map(|note| &note.text));
         let longest = texts.chain(&self.lifelines).map(|text| width(text)).max().unwrap_or(0);
         (longest + 26).clamp(*GAP.start(), *GAP.end())
     }
 
-    /// Where each row begins, and where the last one ends.
+    /// The top of each row, and the bottom of the last one.
     fn tops(&self) -> Vec<usize> {
         let mut tops = vec![HEAD + ROW / 2];
         for row in 0..self.rows.len() {
@@ -180,7 +180,7 @@ impl Diagram {
     }
 }
 
-/// Where things stand on the drawing.
+/// The coordinates of the drawing.
 struct Page<'a> {
     gap: usize,
     tops: &'a [usize],
@@ -221,7 +221,7 @@ impl Page<'_> {
         );
     }
 
-    /// Both ends of an arrow. A message leaves below the notes of where it is sent.
+    /// Both ends of an arrow. A message starts below the notes at its sender.
     fn ends(&self, arrow: &Arrow) -> [(usize, usize); 2] {
         let (from, to) = (arrow.from, arrow.to);
         let notes = self.notes.iter().filter(|note| note.at == from).count();
@@ -232,7 +232,7 @@ impl Page<'_> {
         if arrow.fate == Fate::Arrives {
             return [begin, end];
         }
-        // It does not get there: it ends early, in the gap beside its sender.
+        // A lost message ends early, in the gap beside its sender.
         let reach = self.gap * 2 / 5;
         let x = if end.0 > begin.0 { begin.0 + reach } else { begin.0.saturating_sub(reach) };
         [begin, (x, begin.1 + 8)]
@@ -266,7 +266,8 @@ impl Page<'_> {
         }
     }
 
-    /// An arrow's label stands in the gap beside its end, where no other arrow that ends at this moment can be.
+    /// The label stands in the gap beside the arrow's end, where no other arrow that ends in this
+    /// row can be.
     fn label(&self, svg: &mut String, arrow: &Arrow) {
         let [(x, y), (to_x, to_y)] = self.ends(arrow);
         let half = self.gap / 2;
@@ -312,7 +313,7 @@ impl Page<'_> {
     }
 }
 
-/// Keeps a text readable where lines pass below it.
+/// Keeps a text readable above the lines that cross it.
 const HALO: &str = "stroke=\"#fbfcfd\" stroke-width=\"4\" paint-order=\"stroke\"";
 
 fn colour(tone: Tone) -> &'static str {
@@ -327,7 +328,7 @@ fn width(text: &str) -> usize {
     text.chars().count() * LETTER
 }
 
-/// The direction of a line, in degrees.
+/// The angle of a line, in degrees.
 #[expect(clippy::cast_precision_loss, reason = "places on a page")]
 fn angle(from: (usize, usize), to: (usize, usize)) -> f64 {
     (to.1 as f64 - from.1 as f64).atan2(to.0 as f64 - from.0 as f64).to_degrees()
@@ -337,7 +338,7 @@ fn add(svg: &mut String, element: std::fmt::Arguments<'_>) {
     svg.write_fmt(element).expect("a String takes everything");
 }
 
-/// A text as SVG can have it.
+/// A text, escaped for SVG.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -357,7 +358,7 @@ fn escape(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// What stands in an attribute that begins with `before`.
+    /// The value of the attribute that begins with `before`.
     fn numbers(svg: &str, before: &str) -> Vec<String> {
         svg.split(before).skip(1).map(|rest| rest.split('"').next().unwrap().to_string()).collect()
     }
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arrives_at_once_is_level_and_what_arrives_later_is_not() {
+    fn arrow_is_level_only_if_the_message_arrives_at_once() {
         let mut diagram = Diagram::new(["a", "b"]);
         let rows = [diagram.row(""), diagram.row("")];
         diagram.arrow((0, rows[0]), (1, rows[0]), "now", Fate::Arrives);
@@ -390,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_lost_has_a_cross_and_no_head() {
+    fn only_lost_message_has_a_cross_and_no_head() {
         let count = |fate| {
             let mut diagram = Diagram::new(["a", "b"]);
             let row = diagram.row("");
@@ -404,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_at_one_place_stand_one_below_the_other_and_make_room() {
+    fn notes_at_one_place_are_stacked_and_enlarge_the_row() {
         let height = |notes: usize| {
             let mut diagram = Diagram::new(["a"]);
             let row = diagram.row("");

@@ -1,8 +1,8 @@
-//! How many different states each model has.
+//! The expected number of unique states of each model.
 //!
-//! The numbers depend on nothing but the protocol and the model (where prompt messages meet servers whose names count once, on
-//! the digests of states as well): a change that changes one has to say why. `check` fails
-//! when one is not as it stands here. The gallery's are pinned by its own tests.
+//! The numbers depend on the protocol and the model only (with prompt messages and server symmetry,
+//! on the digests of states as well). A change of a number must be explained. `check` fails when a
+//! number differs. Tests of the gallery check its numbers.
 
 const UNIQUE: &[(&str, usize)] = &[
     ("raft", 624_525),
@@ -90,7 +90,7 @@ const UNIQUE: &[(&str, usize)] = &[
     ("leases-late", 3_301_050),
 ];
 
-/// The number of different states of a model, if it is known.
+/// The expected number of unique states of a model, if listed.
 pub fn unique(model: &str) -> Option<usize> {
     UNIQUE.iter().find(|(name, _)| *name == model).map(|&(_, unique)| unique)
 }

@@ -1,10 +1,10 @@
-//! stateright's Explorer in a browser, over a model whose actions tell what they mean where they are taken.
+//! Runs stateright's Explorer in a browser, with sentences that depend on the state.
 //!
-//! The Explorer asks a model for an action's sentence without saying in which state it is taken. So it is not given the
-//! model itself, but one whose actions have their state with them.
+//! The Explorer formats an action without its state. So it gets an adapter of the model, whose
+//! actions carry their state.
 //!
-//! That one is the same for all models, whatever their states are: the Explorer brings a web server and a checker of its
-//! own, and to compile them for every model took as long as all the rest of this crate.
+//! One adapter type serves all models: the Explorer includes a web server and a checker, and
+//! compiling those for every model took as long as the rest of this crate.
 
 use std::any::Any;
 use std::fmt::{self, Debug};
@@ -16,23 +16,23 @@ use stateright::{Expectation, Model, Path, Property};
 
 use crate::presentation::{Presentation, Way};
 
-/// An address at which nobody listens yet.
+/// A free address to listen at.
 ///
 /// # Errors
-/// If there is none: somebody does, or it is not an address of this machine.
+/// If the address is in use, or does not belong to this machine.
 pub fn free_address(address: impl ToSocketAddrs) -> std::io::Result<SocketAddr> {
     TcpListener::bind(address)?.local_addr()
 }
 
-/// Serves the Explorer of a model, for as long as the process lives.
+/// Serves the Explorer of a model until the process ends.
 ///
 /// # Panics
-/// If somebody listens at the address.
+/// If the address is in use.
 pub fn serve<M: Presentation>(model: M, address: SocketAddr) {
     Shown(Box::new(model)).checker().serve(address);
 }
 
-/// Where the Explorer shows a path: its part of the page's address.
+/// The path's part of the Explorer page's address.
 pub(crate) fn place<M: Presentation>(model: &M, way: &Way<M>) -> String {
     let (first, _) = way.first().expect("a path has a beginning");
     let begin = model.init_states().iter().position(|state| state == first);
@@ -43,23 +43,23 @@ pub(crate) fn place<M: Presentation>(model: &M, way: &Way<M>) -> String {
     begin.into_iter().chain(steps).map(|index| format!("/{index}")).collect()
 }
 
-/// A model that is shown.
+/// The adapter of a model for the Explorer.
 struct Shown(Box<dyn Show>);
 
-/// What the Explorer wants to know of a model.
+/// The operations that the adapter needs, independent of the type of the model's states.
 trait Show: Send + Sync {
     fn begin(&self) -> Vec<Shape>;
-    /// Only what changes something: the Explorer would show the rest as ignored.
+    /// Only actions that change the state: the Explorer would show the others as ignored.
     fn taken(&self, last: &Shape) -> Vec<Taken>;
     fn told(&self, taken: &Taken) -> String;
     fn outcome(&self, taken: &Taken) -> Option<String>;
     fn drawn(&self, way: Vec<(Shape, Option<Taken>)>) -> Option<String>;
     fn asked(&self) -> Vec<(Expectation, &'static str)>;
-    /// Whether the property at this place of the list is true of a state.
+    /// Whether the property at this index of the list is true of a state.
     fn answer(&self, place: usize, state: &Shape) -> bool;
 }
 
-/// A state of any model.
+/// A state of any model, with its type erased.
 #[derive(Clone)]
 struct Shape(Arc<dyn Value>);
 
@@ -83,7 +83,7 @@ impl Shape {
         Shape(Arc::new(state))
     }
 
-    /// The state, in a model whose states are of this kind.
+    /// The state, in a model whose states have this type.
     fn state<S: Value>(&self) -> &S {
         (&*self.0 as &dyn Any).downcast_ref().expect("a model is asked about its own states")
     }
@@ -107,11 +107,11 @@ impl Debug for Shape {
     }
 }
 
-/// An action, with the state in which it is taken and the one that comes of it.
+/// An action with its state and its successor.
 #[derive(Clone)]
 struct Taken {
     last: Shape,
-    /// Among those that change something in that state.
+    /// Index among the actions that change this state.
     place: usize,
     action: Arc<dyn Act>,
     next: Shape,
@@ -214,8 +214,8 @@ impl Model for Shown {
     }
 }
 
-/// A property is a plain function: it cannot remember which property of the model it asks. So there is one for each
-/// place in the list.
+/// stateright's conditions are plain functions, which cannot capture the index of a property. So
+/// there is one function for each index.
 type Condition = fn(&Shown, &Shape) -> bool;
 
 fn condition<const PLACE: usize>(shown: &Shown, state: &Shape) -> bool {
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_the_model_and_its_properties_are_its_own() {
+    fn adapter_has_the_states_and_properties_of_the_model() {
         let plain = world().checker().spawn_bfs().join();
         let shown = Shown(Box::new(world())).checker().spawn_bfs().join();
         assert_eq!(shown.unique_state_count(), plain.unique_state_count());
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_says_where_the_explorer_shows_it() {
+    fn trace_place_leads_to_its_steps_in_the_explorer() {
         let trace = shortest(world(), "a leader is elected").unwrap();
         let shown = Shown(Box::new(world()));
         let mut indices = trace.place.split('/').skip(1).map(|index| index.parse::<usize>().unwrap());
@@ -270,7 +270,10 @@ mod tests {
             shown.actions(&state, &mut actions);
             let taken = actions.swap_remove(index);
             assert_eq!(shown.format_action(&taken), step.action);
-            assert!(!format!("{taken:?}").contains("Shape"), "only what is done: the page shows it all the time");
+            assert!(
+                !format!("{taken:?}").contains("Shape"),
+                "the action only: the page shows its debug text at every step"
+            );
             state = shown.next_state(&state, taken).unwrap();
         }
         let state: &<World<Proposals> as Model>::State = state.state();
@@ -278,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn every_model_can_be_shown() {
+    fn every_model_fits_the_adapter() {
         for model in models() {
             assert!(model.model.properties().len() <= MOST, "{}", model.name);
         }

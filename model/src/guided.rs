@@ -1,16 +1,19 @@
-//! Guided search: walks that begin where earlier walks came upon something new.
+//! Guided search: walks that continue from states in which earlier walks found something new.
 //!
-//! A random walk from the beginning seldom gets far into what is rare: four elections in a row, each with a different
-//! majority, take up its budget before anything else happens. So the states in which something new was seen are kept
-//! and walks go on from them. What counts as new is decided by a state's [outline](Presentation::outline): a coarse picture
-//! of it, in which states that differ in details only look alike; and by its class, a coarser one. First a class is chosen,
-//! then a kept state of it, each time rather one that was chosen less often: else the many variants of what is frequent
-//! would take all the time. Now and then the choice is followed by everything that can happen in the next few steps.
+//! A random walk from the initial state seldom reaches rare states: four elections in a row, each
+//! with a different majority, use up its budget first. So the search keeps each state with a new
+//! [outline](Presentation::outline) and continues walks from there. An outline is a coarse picture
+//! of a state: states that differ in details only have the same outline. A state's class is a
+//! coarser picture. The search chooses a class, then a kept state of that class, and prefers those
+//! chosen less often: else the many variants of frequent states would take all the time. Every
+//! [`EXHAUSTIVE`]th choice is followed by all possible actions for a few steps.
 //!
-//! A walk ends after [`DEEPEST`] steps from the beginning: what goes on for longer has used up the budgets of its model
-//! without need. And what is unlikely in a random walk is less so here: actions are drawn by the square roots of their weights.
+//! A walk ends after [`DEEPEST`] steps from the initial state: a longer walk has used up its
+//! model's budgets needlessly. Actions are drawn by the square roots of their weights, so unlikely
+//! actions are more frequent than in a random walk.
 //!
-//! Like any walk this shows what it comes upon, and nothing of what it does not. The same seed takes the same walks.
+//! Like any walk, guided search proves nothing about states that it does not visit. The same seed
+//! repeats the same walks.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Instant;
@@ -23,21 +26,21 @@ use crate::property_set::{PropertySet, Way};
 use crate::simulate::{Walks, by_weight};
 use crate::trace::retrace;
 
-/// After how many steps from the beginning a walk ends.
+/// Maximum distance of a walk's end from the initial state, in steps.
 const DEEPEST: usize = 48;
-/// How many steps it goes on from a kept state.
+/// Maximum steps of a walk from a kept state.
 const STEPS: usize = 12;
-/// Of how many classes, and of how many kept states, drawn at random, the one that was chosen least often is chosen.
+/// Number of classes, and of kept states, drawn at random; the least often chosen of them is taken.
 const DRAWN: usize = 8;
-/// One in so many choices is followed by everything that can happen next.
+/// One in this many choices is followed by an exhaustive suffix.
 const EXHAUSTIVE: u64 = 64;
-/// How many steps such a suffix has, and how many states it comes through at most.
+/// Maximum steps of an exhaustive suffix, and maximum states that it visits.
 const SUFFIX: (usize, usize) = (4, 2_000);
 
-/// A state in which something new was seen.
+/// A kept state: its outline was new.
 struct Kept<S> {
     state: S,
-    /// The kept state from which it was reached, and the choices made on the way.
+    /// The kept state from which it was reached, and the choices in between.
     parent: usize,
     choices: Vec<usize>,
     depth: usize,
@@ -51,22 +54,22 @@ struct Class {
     chosen: u32,
 }
 
-/// A search under way.
+/// The state of a search.
 struct Search<'m, M: Presentation> {
     watched: &'m PropertySet<M>,
     random: StdRng,
     outlines: HashSet<(u64, u64)>,
     kept: Vec<Kept<M::State>>,
-    /// Where the class of that name is among the classes.
+    /// Index of each class in `classes`, by its hash.
     places: HashMap<u64, usize>,
     classes: Vec<Class>,
     states: usize,
     longest: usize,
-    /// The way to a state in which something is amiss.
-    amiss: Option<Vec<usize>>,
+    /// The choices that lead to a violation.
+    violation: Option<Vec<usize>>,
 }
 
-/// Searches until about so many states were seen, or something is amiss.
+/// Searches until about this many states were visited, or a property is violated.
 pub fn search<M: Presentation>(model: M, seed: u64, states: usize) -> Walks {
     let begun = Instant::now();
     let watched = PropertySet::new(model, Way::AtRandom);
@@ -79,17 +82,17 @@ pub fn search<M: Presentation>(model: M, seed: u64, states: usize) -> Walks {
         classes: Vec::new(),
         states: 0,
         longest: 0,
-        amiss: None,
+        violation: None,
     };
     let initial = watched.model.init_states().into_iter().next().expect("a model has a first state");
     search.visit(&initial, 0, &[]);
     let mut choice = 0;
-    while search.amiss.is_none() && search.states < states {
+    while search.violation.is_none() && search.states < states {
         let from = search.choose();
         choice += 1;
-        if choice % EXHAUSTIVE == 0 { search.everything(from) } else { search.walk(from) }
+        if choice % EXHAUSTIVE == 0 { search.exhaustive_suffix(from) } else { search.walk(from) }
     }
-    let way = search.amiss.take();
+    let way = search.violation.take();
     let violated = watched.shown(true).zip(way).map(|(property, choices)| {
         let trace = retrace(&watched.model, property.name, &choices).expect("the way leads there again");
         (property.name.to_string(), trace.to_string())
@@ -105,13 +108,14 @@ pub fn search<M: Presentation>(model: M, seed: u64, states: usize) -> Walks {
 }
 
 impl<M: Presentation> Search<'_, M> {
-    /// A state was reached by `choices` from the kept state `parent`. Keeps it if it looks new.
+    /// Visits the state reached by `choices` from the kept state `parent`; keeps it if its outline
+    /// is new.
     fn visit(&mut self, state: &M::State, parent: usize, choices: &[usize]) {
         self.states += 1;
         let depth = self.kept.get(parent).map_or(0, |kept| kept.depth) + choices.len();
         self.longest = self.longest.max(depth);
         if !self.watched.look(state) {
-            self.amiss = Some(way(&self.kept, parent, choices));
+            self.violation = Some(way(&self.kept, parent, choices));
             return;
         }
         let (class, outline) = self.watched.model.outline(state);
@@ -126,7 +130,7 @@ impl<M: Presentation> Search<'_, M> {
         }
     }
 
-    /// A kept state from which to go on.
+    /// Chooses a kept state to continue from.
     fn choose(&mut self) -> usize {
         let Search { random, classes, kept, .. } = self;
         let drawn = (0..DRAWN).map(|_| random.random_range(0..classes.len()));
@@ -139,12 +143,12 @@ impl<M: Presentation> Search<'_, M> {
         chosen
     }
 
-    /// Goes on at random.
+    /// Continues at random.
     fn walk(&mut self, from: usize) {
         let mut state = self.kept[from].state.clone();
         let mut choices = Vec::new();
         let most = STEPS.min(DEEPEST.saturating_sub(self.kept[from].depth));
-        while choices.len() < most && self.amiss.is_none() {
+        while choices.len() < most && self.violation.is_none() {
             let mut left: Vec<(usize, M::Action)> = self.actions(&state).into_iter().enumerate().collect();
             let next = loop {
                 if left.is_empty() {
@@ -164,8 +168,8 @@ impl<M: Presentation> Search<'_, M> {
         }
     }
 
-    /// Goes on in every way there is, for a few steps.
-    fn everything(&mut self, from: usize) {
+    /// Takes all possible actions, for a few steps.
+    fn exhaustive_suffix(&mut self, from: usize) {
         let mut next = VecDeque::from([(self.kept[from].state.clone(), Vec::new())]);
         let begun = self.states;
         while let Some((state, choices)) = next.pop_front() {
@@ -173,7 +177,7 @@ impl<M: Presentation> Search<'_, M> {
                 let Some(after) = self.watched.model.next_state(&state, action) else { continue };
                 let choices: Vec<usize> = choices.iter().copied().chain([choice]).collect();
                 self.visit(&after, from, &choices);
-                if self.amiss.is_some() || self.states - begun >= SUFFIX.1 {
+                if self.violation.is_some() || self.states - begun >= SUFFIX.1 {
                     return;
                 }
                 if choices.len() < SUFFIX.0 {
@@ -190,11 +194,11 @@ impl<M: Presentation> Search<'_, M> {
     }
 }
 
-/// All choices from the beginning.
+/// All choices from the initial state.
 fn way<S>(kept: &[Kept<S>], parent: usize, choices: &[usize]) -> Vec<usize> {
     let mut pieces = vec![choices];
     let mut place = parent;
-    // The first kept state is the beginning, and its own parent.
+    // The first kept state is the initial one, and its own parent.
     while place > 0 {
         pieces.push(&kept[place].choices);
         place = kept[place].parent;
@@ -213,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn flawed_designs_are_found_out() {
+    fn violations_of_flawed_designs_are_found() {
         let flawed = models().into_iter().filter_map(|named| match named.expected {
             Expected::Violates(property) => Some((named.name, property)),
             Expected::Holds => None,
@@ -226,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn sound_model_has_no_violation_and_shows_what_is_possible() {
+    fn sound_model_has_no_violation_and_meets_possible_properties() {
         let walks = search("raft-votes", 1, 50_000);
         let shows = walks.met.iter().any(|met| met == "a leader is elected");
         assert!(walks.violated.is_empty() && walks.states >= 50_000 && shows, "{walks:?}");

@@ -1,12 +1,12 @@
 //! Palisade's protocol, explored by [stateright](https://docs.rs/stateright).
 //!
-//! The models execute the functions of `palisade-spec` that the server executes: one step of a model is one step of
-//! the spec, its outputs carried out in their order, and the adversary chooses what happens next, and where a server
-//! crashes.
+//! The models execute the functions of `palisade-spec` that the server executes. One step of a model
+//! is one step of the spec, its outputs executed in their order. The adversary chooses which step
+//! comes next and where a server crashes.
 //!
 //! | module | what is explored |
 //! |---|---|
-//! | [`raft`] | consensus, over a state machine that only remembers |
+//! | [`raft`] | consensus, over a state machine that only records entries |
 //! | [`membership`] | consensus while servers join, become voters and go |
 //! | [`reads`] | linearizable reads without a log entry |
 //! | [`locks`] | the lock table behind a perfect log: late, repeated and lost requests, expiry at any moment |
@@ -14,19 +14,19 @@
 //! | [`everything`] | all of these at once, for random walks and guided search |
 //! | [`leases`] | time across many terms: clocks, logs and leases, without single messages |
 //! | [`induction`] | invariants that every step keeps, from every state that satisfies them |
-//! | [`liveness`] | what must come on every fair run: grants, ends of sessions, elections, recoveries |
+//! | [`liveness`] | what must happen on every fair run: grants, ends of sessions, elections, recoveries |
 //! | [`gallery`] | the designs that Palisade replaces: their flaws, and what repairs them |
 //! | [`world`] | what the layers share: servers, network, disks, crashes, history |
 //! | [`models`] | the models by name, with their bounds |
-//! | [`expected_counts`] | how many states each has |
-//! | [`check`], [`progress`] | running a model to its end, how far it is, and the verdict |
+//! | [`expected_counts`] | expected number of states of each model |
+//! | [`check`], [`progress`] | running a model to its end, its progress, and the verdict |
 //! | [`simulate`], [`guided`] | random walks, far past those bounds: from the beginning, or from where something new was seen |
 //! | [`trace`] | shortest paths to violations and witnesses |
-//! | [`saved_traces`] | paths that are kept, to be taken again by live servers |
-//! | [`mutants`] | known bugs, put into a copy of the protocol: each must be found |
+//! | [`saved_traces`] | saved paths, to be replayed on live servers |
+//! | [`mutants`] | mutants of the protocol: a model must find each |
 //! | [`explore`] | stateright's Explorer in a browser |
-//! | [`presentation`] | what people and programs read of a model |
-//! | [`state_table`], [`diagram`] | states as tables and as what changed, paths as sequence diagrams |
+//! | [`presentation`] | sentences, events and diagrams of a model |
+//! | [`state_table`], [`diagram`] | states as tables and differences, paths as sequence diagrams |
 
 pub mod check;
 pub mod cluster;

@@ -1,4 +1,4 @@
-//! `palisade-model`: the models of Palisade's protocol, explored to the end.
+//! `palisade-model`: explores the models of Palisade's protocol.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -29,130 +29,136 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Name every model, how long it takes and what it explores
+    /// List every model: its name, its tier and what it explores
     List,
-    /// Explore models to their end; without names, all that are not deep
+    /// Explore models to their end; without names, all models but the deep ones
     Check {
-        /// Which models
+        /// Names of models
         names: Vec<String>,
-        /// Those that take long, too
+        /// Include the deep models
         #[arg(long)]
         deep: bool,
-        /// How many threads
+        /// Number of threads
         #[arg(long, value_name = "N", default_value_t = 2, value_parser = positive)]
         threads: usize,
-        /// Stop after about so many states, to try something out: an incomplete run fails
+        /// Stop after about this many states, for a trial: an incomplete run fails
         #[arg(long, value_name = "STATES", value_parser = positive)]
         limit: Option<usize>,
-        /// Stop after about so many seconds, likewise
+        /// Stop after about this many seconds, for a trial: an incomplete run fails
         #[arg(long, value_name = "SECONDS")]
         time: Option<u64>,
     },
-    /// Check that what is due comes on every fair run; without names, all that is checked so and not deep
+    /// Check liveness on every fair run; without names, all checks but the deep ones
     Liveness {
-        /// Which checks
+        /// Names of checks
         names: Vec<String>,
-        /// Name the checks, and what each explores
+        /// List the checks, and what each explores
         #[arg(long)]
         list: bool,
-        /// Those that take long, too
+        /// Include the deep checks
         #[arg(long)]
         deep: bool,
-        /// Give up when there are more states than this
+        /// Fail when the graph has more states than this
         #[arg(long, value_name = "STATES", default_value_t = liveness::STATES, value_parser = positive)]
         limit: usize,
     },
-    /// Walk through models at random, far past what can be explored; without names, those that are made for it
+    /// Walk through models at random, far past the bounds of exhaustive exploration; without names,
+    /// the models of the random tier
     Simulate {
-        /// Which models
+        /// Names of models
         names: Vec<String>,
-        /// For about how many seconds each
+        /// Duration for each model, in seconds
         #[arg(long, value_name = "SECONDS", default_value_t = 10)]
         seconds: u64,
-        /// So many rounds each instead, however long they take: they are the same on every machine
+        /// Run this many rounds for each model instead, however long they take: the result is the
+        /// same on every machine
         #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = positive)]
         rounds: Option<usize>,
-        /// The first seed: each further round of walks takes the next one
+        /// Seed of the first round; each further round takes the next one
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// About how many states a round has, before it begins anew in a new process
+        /// States in a round, approximately; each round runs in a new process
         #[arg(long, value_name = "STATES", default_value_t = 50_000, value_parser = positive)]
         states: usize,
-        /// How many rounds at a time
+        /// Number of concurrent rounds
         #[arg(long, value_name = "N", default_value_t = 2, value_parser = positive)]
         threads: usize,
-        /// Walk on from where something new was seen, instead of from the beginning
+        /// Continue walks from states where something new was found, instead of from the initial
+        /// state
         #[arg(long)]
         guided: bool,
-        /// One round of one model, told as JSON
+        /// Run one round of one model, and print the result as JSON
         #[arg(long, hide = true)]
         round: bool,
     },
-    /// Tell a shortest path to where a property is violated, or met if it is about what must be possible
+    /// Print a shortest path to a state that violates a property, or meets it if it must be
+    /// possible
     Trace {
-        /// Of which model
+        /// Name of the model
         name: String,
-        /// Which property; without, all of them are named
+        /// Name of the property; without it, list all properties
         #[arg(long)]
         property: Option<String>,
-        /// Not a shortest path, but the one on which these of the possible actions are taken: what a trace as JSON calls its
-        /// choices
+        /// Instead of a shortest path, print the path of these choices (indexes of the possible
+        /// actions, as in the `choices` of a JSON trace)
         #[arg(long, value_name = "N,N,…", value_delimiter = ',', conflicts_with_all = ["walk", "follow"])]
         choices: Option<Vec<usize>>,
-        /// A random walk with this seed
+        /// Print a random walk with this seed
         #[arg(long, value_name = "SEED", conflicts_with_all = ["property", "follow"])]
         walk: Option<u64>,
-        /// How long it may be
+        /// Maximum steps of the walk
         #[arg(long, value_name = "N", default_value_t = 60)]
         steps: usize,
-        /// The path of a trace as JSON that another build told, such as one with a bug, without what does not happen here
+        /// Follow a JSON trace of another build, such as a mutant's, and skip the events that are
+        /// impossible in this build
         #[arg(long, value_name = "FILE", conflicts_with = "property")]
         follow: Option<PathBuf>,
-        /// As JSON, a line for each step
+        /// Print JSON, one line for each step
         #[arg(long)]
         json: bool,
     },
-    /// Find the paths again that are kept to be taken by live servers: shortest witnesses of all that must be possible, and
-    /// random walks; without names, of all models but the gallery (`mutants --traces` finds those of the bugs)
+    /// Save paths for replay on live servers: shortest witnesses of the properties that must be
+    /// possible, and random walks; without names, for all models but the gallery (`mutants
+    /// --traces` saves those of mutants)
     Keep {
-        /// Of which models
+        /// Names of models
         names: Vec<String>,
-        /// The folder in which they are kept
+        /// Folder of the saved traces
         #[arg(long, value_name = "DIR", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../conformance/traces"))]
         into: PathBuf,
-        /// Through so many states of a model witnesses are sought
+        /// Maximum states of a model in the search for witnesses
         #[arg(long, value_name = "STATES", default_value_t = 12_000_000, value_parser = positive)]
         states: usize,
-        /// How many random walks there are through each model that is made for them
+        /// Number of random walks through each model of the random tier
         #[arg(long, value_name = "N", default_value_t = 10)]
         walks: u64,
-        /// How long a walk may be
+        /// Maximum steps of a walk
         #[arg(long, value_name = "N", default_value_t = 200)]
         steps: usize,
     },
-    /// Look at a model in a browser, step by step
+    /// Explore a model step by step in a browser
     Explore {
-        /// Which model
+        /// Name of the model
         #[arg(default_value = "cluster")]
         name: String,
-        /// Where the page is served
+        /// Address of the page
         #[arg(long, default_value = "127.0.0.1:3000")]
         address: String,
-        /// Find a shortest path to where this property is violated, or met, and begin there
+        /// Start at the end of a shortest path to a state that violates this property, or meets it
         #[arg(long)]
         property: Option<String>,
     },
-    /// Put known bugs into a copy of the protocol, and see that a model finds each
+    /// Build mutants of the protocol, and check that a model finds each
     Mutants(mutants::Arguments),
 }
 
-/// A command that cannot be carried out as it was given.
+/// Exit code of invalid arguments.
 const USAGE: u8 = 64;
-/// Something that is needed cannot be had.
+/// Exit code when a file, an address or the output is not available.
 const UNAVAILABLE: u8 = 69;
 
 fn positive(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|number| *number > 0).ok_or_else(|| "a number from 1 on is needed".to_string())
+    text.parse().ok().filter(|number| *number > 0).ok_or_else(|| "the number must be 1 or greater".to_string())
 }
 
 fn main() -> ExitCode {
@@ -190,7 +196,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Why a command was not carried out.
+/// Why a command failed.
 struct Failure {
     message: String,
     code: u8,
@@ -205,11 +211,11 @@ fn find<'a>(models: &'a [Named], name: &str) -> Result<&'a Named, Failure> {
     })
 }
 
-/// Prints a line. A reader that went away, such as `head`, has seen enough: that is no failure.
+/// Prints a line. A closed pipe, such as of `head`, is no failure.
 fn say(line: impl Display) -> Result<(), Failure> {
     match writeln!(std::io::stdout(), "{line}") {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure { message: format!("nothing can be printed: {error}"), code: UNAVAILABLE })
+            Err(Failure { message: format!("cannot write to standard output: {error}"), code: UNAVAILABLE })
         }
         _ => Ok(()),
     }
@@ -235,7 +241,7 @@ fn check(names: &[String], deep: bool, effort: &Effort) -> Done {
     Ok(if passes { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Whether what has no name given is explored.
+/// Whether a model or check is selected when the command line names none.
 fn is_due(tier: Tier, deep: bool) -> bool {
     tier <= if deep { Tier::Deep } else { Tier::Full }
 }
@@ -277,11 +283,11 @@ fn check_liveness(names: &[String], deep: bool, most: usize) -> Done {
     Ok(if passes { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// One round of walks, in this process.
+/// Runs one round of walks in this process.
 fn round(names: &[String], seed: u64, states: usize, guided: bool) -> Done {
     let models = models();
     let [name] = names else {
-        return Err(Failure { message: "a round is of one model".to_string(), code: USAGE });
+        return Err(Failure { message: "--round needs exactly one model".to_string(), code: USAGE });
     };
     let model = &find(&models, name)?.model;
     let walks = if guided { model.search(seed, states) } else { model.walk(seed, states) };
@@ -289,19 +295,19 @@ fn round(names: &[String], seed: u64, states: usize, guided: bool) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Which rounds of walks there are.
+/// The rounds of walks to run.
 struct Plan {
-    /// Whether walks go on from where something new was seen.
+    /// Whether walks continue from states where something new was found.
     guided: bool,
-    /// The first round's seed; the next round has the next one.
+    /// The first round's seed; each further round has the next one.
     seed: u64,
-    /// About how many states a round comes through.
+    /// Approximate number of states of a round.
     states: usize,
-    /// How many rounds there are at a time.
+    /// Number of concurrent rounds.
     threads: usize,
 }
 
-/// When there are no more rounds.
+/// The limit on rounds.
 #[derive(Clone, Copy)]
 enum Until {
     Time(Duration),
@@ -358,8 +364,8 @@ fn simulate(names: &[String], until: Until, plan: &Plan) -> Done {
     Ok(if passes { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Rounds of walks, all at once, each in a process of its own: the parts of a model's states are kept as long as their
-/// process lives.
+/// Runs concurrent rounds of walks, each in its own process: a model interns the parts of its
+/// states as long as its process lives.
 fn walk_elsewhere(name: &str, seeds: Range<u64>, plan: &Plan) -> Result<Vec<Walks>, Failure> {
     let failed = |seed: u64, message: String| Failure { message: format!("{name}, seed {seed}: {message}"), code: 1 };
     let begin = |seed: u64| {
@@ -375,14 +381,14 @@ fn walk_elsewhere(name: &str, seeds: Range<u64>, plan: &Plan) -> Result<Vec<Walk
     let told = ended.into_iter().map(|(seed, output)| {
         let output = output.map_err(|error| failed(seed, error.to_string()))?;
         if !output.status.success() {
-            return Err(failed(seed, format!("the walks ended with {}", output.status)));
+            return Err(failed(seed, format!("the process of the walks failed with {}", output.status)));
         }
         serde_json::from_slice(&output.stdout).map_err(|error| failed(seed, error.to_string()))
     });
     told.collect()
 }
 
-/// A shortest path to where `property` is violated or met.
+/// A shortest path to a state that violates or meets `property`.
 fn find_trace(model: &Named, property: Option<&str>) -> Result<Trace, Failure> {
     let name = model.name;
     let properties = model.model.properties();
@@ -398,7 +404,7 @@ fn find_trace(model: &Named, property: Option<&str>) -> Result<Trace, Failure> {
     })
 }
 
-/// The events of a trace as JSON.
+/// The events of a JSON trace.
 fn events(file: &Path) -> Result<Vec<serde_json::Value>, Failure> {
     let unreadable = |why: String| Failure { message: format!("{}: {why}", file.display()), code: UNAVAILABLE };
     let text = std::fs::read_to_string(file).map_err(|error| unreadable(error.to_string()))?;
@@ -406,7 +412,7 @@ fn events(file: &Path) -> Result<Vec<serde_json::Value>, Failure> {
     text.lines().skip(1).map(|line| event(line).map_err(|error| unreadable(error.to_string()))).collect()
 }
 
-/// Which path is told.
+/// The path to print.
 enum Way {
     Shortest,
     Choices(Vec<usize>),
@@ -417,7 +423,7 @@ enum Way {
 fn trace(name: &str, property: Option<&str>, way: &Way, json: bool) -> Done {
     let models = models();
     let named = find(&models, name)?;
-    let no_path = || Failure { message: format!("{name}: there is no such path"), code: 1 };
+    let no_path = || Failure { message: format!("{name}: the model has no such path"), code: 1 };
     let trace = match way {
         Way::Shortest => find_trace(named, property)?,
         Way::Choices(choices) => {
@@ -440,7 +446,8 @@ fn trace(name: &str, property: Option<&str>, way: &Way, json: bool) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Each model in a process of its own: the parts of its states are kept as long as that lives.
+/// Saves the paths of models, each in its own process: a model interns the parts of its states as
+/// long as its process lives.
 fn keep(names: &[String], into: &Path, effort: make::Effort) -> Done {
     let failed = |message: String| Failure { message, code: UNAVAILABLE };
     let models = models();
@@ -466,7 +473,7 @@ fn keep(names: &[String], into: &Path, effort: make::Effort) -> Done {
         };
         let status = elsewhere().map_err(|error| failed(error.to_string()))?;
         if !status.success() {
-            return Err(failed(format!("{}: the search ended with {status}", model.name)));
+            return Err(failed(format!("{}: the process of the search failed with {status}", model.name)));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -476,14 +483,14 @@ fn explore(name: &str, address: &str, property: Option<&str>) -> Done {
     let models = models();
     let model = find(&models, name)?;
     let address = free_address(address).map_err(|error| Failure {
-        message: format!("the page cannot be served at {address}: {error}; choose another place with --address"),
+        message: format!("cannot serve the page at {address}: {error}; choose another address with --address"),
         code: UNAVAILABLE,
     })?;
     let place = match property {
         Some(_) => format!("#/steps{}", find_trace(model, property)?.place),
         None => String::new(),
     };
-    println!("{}: http://{address}/{place}\nCtrl-C ends it.", model.name);
+    println!("{}: http://{address}/{place}\nPress Ctrl-C to stop.", model.name);
     model.model.explore(address);
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! Every model there is, by name, with its bounds.
+//! All models by name, with their bounds.
 
 use crate::cluster::{Around, Surroundings};
 use crate::everything::AllLayers;
@@ -16,7 +16,7 @@ use crate::raft::{Proposals, Tape};
 use crate::reads::Readers;
 use crate::world::{Answers, Bounds, Delivery, Elections, Repeats, World};
 
-/// All of them, the gallery too, the quick ones first.
+/// All models, with the gallery, the quick ones first.
 pub fn models() -> Vec<Named> {
     let mut models = consensus();
     models.extend(changes());
@@ -286,7 +286,7 @@ fn time() -> Vec<Named> {
     ]
 }
 
-/// Any depth, one step at a time.
+/// Models of induction: single steps, for runs of any depth.
 fn inductive() -> Vec<Named> {
     vec![
         holds(
@@ -319,7 +319,7 @@ fn inductive() -> Vec<Named> {
     ]
 }
 
-/// What random walks go through.
+/// Models for random walks.
 fn wide() -> Vec<Named> {
     let raft = |bounds: Bounds| World::new(bounds.clone(), Tape::default(), Proposals::new(bounds.log, 6));
     vec![
@@ -458,11 +458,11 @@ pub(crate) const AROUND: Around = Around {
     births: false,
 };
 
-/// Clients and time, far past what can be exhausted.
+/// Clients and time, far past the bounds of exhaustive exploration.
 const WIDE_AROUND: Around =
     Around { sessions: 3, keys: 2, ticks: 6, ttl: 1, longer: 1, arrivals: 3, keepalives: 3, log: 16, births: true };
 
-/// Three servers to whom all that can go wrong with prompt messages does, again and again.
+/// Three servers with prompt messages and repeated faults of every kind.
 const WIDE: Bounds = Bounds {
     terms: 6,
     log: 16,
@@ -475,7 +475,7 @@ const WIDE: Bounds = Bounds {
     ..CLUSTER
 };
 
-/// A blank cluster, and a client with a lease of a tick.
+/// A blank cluster, and a client with a lease of one tick.
 pub(crate) const LEASES: leases::Bounds = leases::Bounds {
     elections: 5,
     log: 4,
@@ -489,7 +489,7 @@ pub(crate) const LEASES: leases::Bounds = leases::Bounds {
     losses: false,
 };
 
-/// A cluster whose first leader is elected: what comes of late messages is for the models of consensus.
+/// A cluster that starts with an elected leader; the models of consensus cover late messages.
 pub(crate) const CLUSTER: Bounds = Bounds {
     servers: 3,
     joiners: 0,
@@ -512,15 +512,16 @@ pub(crate) const CLUSTER: Bounds = Bounds {
     symmetry: false,
 };
 
-/// Three servers, the first of which leads, and a fourth that knows of nothing.
+/// Three servers, the first of which leads, and a fourth with a blank disk.
 pub(crate) const JOINED: Bounds = Bounds { joiners: 1, ..CLUSTER };
 
-/// A server joins, becomes a voter, and one goes.
+/// A server joins, becomes a voter, and a member goes.
 pub(crate) const REPLACED: Changes = Changes { additions: 0, promotions: 0, removals: 0, replacements: 1 };
 
 pub(crate) const EACH: Changes = Changes { additions: 1, promotions: 1, removals: 1, replacements: 0 };
 
-/// A leader that may be asked to hand over: whether it is heard matters, so every PreVote is a message.
+/// A leader that may transfer leadership. Whether a server hears the leader decides the outcome, so
+/// every PreVote is a message.
 pub(crate) const CALLED: Bounds = Bounds { elections: Elections::StepByStep, ..CLUSTER };
 
 /// Three sessions with numbered operations of every kind that clients send.
@@ -543,45 +544,46 @@ pub(crate) const EVERY_DEED: [Operation; 5] =
 
 pub(crate) const EVERY_START: [Start; 3] = [Start::Open, Start::Wait, Start::Try];
 
-/// Messages that arrive whenever they do, so many on their way at once.
+/// Messages arrive at any time, at most this many in flight.
 pub(crate) fn late(most: usize) -> Delivery {
     Delivery::AnyTime { most, answers: Answers::Messages }
 }
 
-/// Messages that arrive whenever they do, so many on their way at once, and answers that arrive at once or never.
+/// Messages arrive at any time, at most this many in flight; answers arrive at once or never.
 pub(crate) fn heard(most: usize) -> Delivery {
     Delivery::AnyTime { most, answers: Answers::AtOnce }
 }
 
-/// Messages that arrive at once, but for some that are lost, or go from or to a server that is cut off.
+/// Messages arrive at once, except those that are lost or go from or to a server that is cut off.
 pub(crate) fn prompt(losses: u8, cuts: u8) -> Delivery {
     Delivery::Prompt { losses, cuts }
 }
 
-/// States that differ in the servers' names only count as one, unless that is not exact or gains nothing.
+/// States that differ in the servers' names only count as one, unless that is not exact or gains
+/// nothing.
 pub(crate) fn raft(ticks: u8, bounds: Bounds) -> World<Proposals> {
     let proposals = Proposals::new(bounds.log, ticks);
     World::new(Bounds { symmetry: takes_time(&bounds), ..bounds }, Tape::default(), proposals)
 }
 
-/// The same where leaders are asked to hand over so many times.
+/// Consensus with this many leadership transfers.
 pub(crate) fn transfer(transfers: u8, bounds: Bounds) -> World<Proposals> {
     transfer_in_time(transfers, 0, bounds)
 }
 
-/// The same where leaders' clocks advance, too.
+/// Leadership transfers while leaders' clocks advance.
 pub(crate) fn transfer_in_time(transfers: u8, ticks: u8, bounds: Bounds) -> World<Proposals> {
     let proposals = Proposals { transfers, ..Proposals::new(bounds.log, ticks) };
     World::new(Bounds { symmetry: takes_time(&bounds), ..bounds }, Tape::default(), proposals)
 }
 
-/// Members that change, and clients that propose so many entries.
+/// Members that change, and clients that propose this many entries.
 pub(crate) fn membership(changes: Changes, proposals: u8, bounds: Bounds) -> World<Operators> {
     let operators = Operators::new(changes, proposals, bounds.log);
     World::new(Bounds { symmetry: takes_time(&bounds), ..bounds }, Tape::default(), operators)
 }
 
-/// Clients that read so many times, and propose so many entries.
+/// Clients that read this many times, and propose this many entries.
 pub(crate) fn reads(reads: u8, proposals: u8, bounds: Bounds) -> World<Readers> {
     let readers = Readers::new(reads, proposals, bounds.log);
     World::new(Bounds { symmetry: takes_time(&bounds), ..bounds }, Tape::default(), readers)
@@ -591,7 +593,7 @@ fn takes_time(bounds: &Bounds) -> bool {
     matches!(bounds.delivery, Delivery::AnyTime { .. })
 }
 
-/// The whole within these bounds.
+/// Servers, clients, time and a resource within these bounds.
 pub(crate) fn cluster(around: Around, bounds: Bounds) -> World<Surroundings> {
     World::new(bounds, Surroundings::table(&around), Surroundings::new(around))
 }

@@ -1,4 +1,4 @@
-//! A model by its name, and what can be done with it.
+//! A model by its name, and the operations on it.
 
 use std::net::SocketAddr;
 
@@ -11,25 +11,25 @@ use crate::trace::{Trace, follow, retrace, shortest, violated, wander, witnesses
 
 /// A model with its bounds.
 pub struct Named {
-    /// Its name.
+    /// The model's name.
     pub name: &'static str,
-    /// What it explores, in a line.
+    /// What the model explores, in one line.
     pub about: &'static str,
-    /// How long it takes.
+    /// When the model is explored.
     pub tier: Tier,
-    /// What must come of it.
+    /// The expected verdict.
     pub expected: Expected,
     /// The model.
     pub model: Box<dyn Run>,
 }
 
 impl Named {
-    /// Whether it shows a design that Palisade replaces, or what repairs it.
+    /// Whether the model shows a design that Palisade replaces, or its repair.
     pub fn is_of_the_gallery(&self) -> bool {
         self.name.starts_with("gallery-")
     }
 
-    /// Whether each of its steps is an input of a single server, so that live nodes can take it.
+    /// Whether each step is an input of a single server, so that live nodes can replay it.
     pub fn can_be_replayed(&self) -> bool {
         !self.is_of_the_gallery() && !["leases", "induction"].iter().any(|layer| self.name.starts_with(layer))
     }
@@ -38,13 +38,13 @@ impl Named {
 /// When a model is explored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
-    /// With the tests: all of them together take less than 90 seconds.
+    /// With the tests: all quick models together take less than 90 seconds.
     Quick,
     /// With `just check`.
     Full,
     /// With `just check-deep`.
     Deep,
-    /// Never to its end: by random walks.
+    /// Never exhaustively: by random walks.
     Random,
 }
 
@@ -60,55 +60,57 @@ impl Tier {
     }
 }
 
-/// What must come of a model.
+/// The expected verdict of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// All its properties hold, within its bounds.
+    /// All properties hold within the model's bounds.
     Holds,
-    /// The design that it shows violates this property.
+    /// The model's design violates this property, and no other.
     Violates(&'static str),
 }
 
-/// What can be done with a model, whatever its states are. Each call begins with a new one.
+/// Operations on a model, independent of the type of its states. Each call constructs a new model.
 pub trait Run: Send + Sync {
-    /// Explores it to its end.
+    /// Explores the whole state space.
     fn check(&self, threads: usize) -> Verdict {
         self.attempt(&Effort { threads, ..Effort::default() })
     }
-    /// Explores it, within limits.
+    /// Explores within limits.
     fn attempt(&self, effort: &Effort) -> Verdict;
-    /// The names of its properties, and whether each is about what must be possible (and not about what must hold).
+    /// The names of the properties, and whether each must be possible (`true`) or must always hold
+    /// (`false`).
     fn properties(&self) -> Vec<(&'static str, bool)>;
-    /// A shortest path to where a property is violated, or met if it is about what must be possible.
+    /// A shortest path to a state that violates the property, or meets it if it must be possible.
     ///
     /// # Panics
     /// If the model has no such property.
     fn trace(&self, property: &str) -> Option<Trace>;
-    /// The path on which these of the possible actions are taken: see [`retrace`].
+    /// The path of these choices among the possible actions: see [`retrace`].
     ///
     /// # Panics
     /// If the model has no such property.
     fn retrace(&self, property: &str, choices: &[usize]) -> Option<Trace>;
-    /// Shortest paths to where these properties are met, as choices: see [`witnesses`].
+    /// Shortest paths to states that meet these properties, as choices: see [`witnesses`].
     fn witnesses(&self, sought: &[&str], most: usize) -> Vec<(&'static str, Vec<usize>)>;
-    /// What must hold and does not on the path on which these of the possible actions are taken: see [`violated`].
+    /// The properties violated on the path of these choices: see [`violated`].
     fn violated(&self, choices: &[usize]) -> Option<Vec<&'static str>>;
-    /// A random walk, told: see [`wander`].
+    /// A random walk as a trace: see [`wander`].
     fn wander(&self, seed: u64, steps: usize) -> Option<Trace>;
-    /// The path of events that another program told: see [`follow`].
+    /// The path of another build's events: see [`follow`].
     fn follow(&self, events: &[serde_json::Value]) -> Option<Trace>;
-    /// Walks through it at random, until about so many states were seen.
+    /// Random walks, until about this many states were visited.
     fn walk(&self, seed: u64, states: usize) -> Walks;
-    /// Walks on from where something new was seen, until about so many states were: see [`search`].
+    /// Guided search, until about this many states were visited: see [`search`].
     fn search(&self, seed: u64, states: usize) -> Walks;
-    /// Serves its Explorer, for as long as the process lives.
+    /// Serves the model in stateright's Explorer until the process ends.
     ///
     /// # Panics
     /// If the address is in use.
     fn explore(&self, address: SocketAddr);
 }
 
-/// Makes a model. All makers of one kind of model are of one type: what is done with it is compiled once.
+/// Constructs a model. All constructors of one kind of model have one type, so the operations are
+/// compiled once.
 struct Make<M>(Box<dyn Fn() -> M + Send + Sync>);
 
 impl<M: Presentation> Run for Make<M> {
@@ -158,7 +160,7 @@ impl<M: Presentation> Run for Make<M> {
     }
 }
 
-/// A model that must hold.
+/// A model whose properties must hold.
 pub(crate) fn holds<M: Presentation>(
     tier: Tier,
     name: &'static str,
@@ -168,7 +170,7 @@ pub(crate) fn holds<M: Presentation>(
     Named { name, about, tier, expected: Expected::Holds, model: Box::new(Make(Box::new(make))) }
 }
 
-/// A model whose design must be found to violate `property`, and nothing else.
+/// A model whose design must violate `property`, and no other.
 pub(crate) fn violates<M: Presentation>(
     tier: Tier,
     name: &'static str,

@@ -1,8 +1,10 @@
-//! What people and programs read of a model: sentences for its actions, tables for its states, diagrams for its paths.
+//! A model's output for people and programs: sentences for its actions, tables for its states,
+//! diagrams for its paths.
 //!
-//! [`Model::format_action`] sees an action only. What it means, whom a candidate asks for which term, or what a server
-//! had written when it crashed, depends on the state in which it is taken; so [`Presentation::sentence`] sees both, and
-//! that is what traces and the Explorer show.
+//! [`Model::format_action`] receives the action only. Its meaning (the server and term of a
+//! candidate's request, the writes of a server before its crash) depends on the state in which the
+//! action is taken. So [`Presentation::sentence`] receives both; traces and the Explorer show that
+//! sentence.
 
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,10 +13,10 @@ use stateright::Model;
 
 use crate::diagram::Diagram;
 
-/// The state that stands for all that differ from it in names only.
+/// Maps a state to the representative of all states that differ from it in names only.
 pub type Representative<S> = fn(&S) -> S;
 
-/// The states that were passed through, each with the action that was taken in it; the last one has none.
+/// The states of a path, each with the action taken in it; the last state has none.
 pub type Way<M> = [(<M as Model>::State, Option<<M as Model>::Action>)];
 
 /// A model that can be explored, traced and shown.
@@ -27,39 +29,39 @@ pub trait Presentation:
     + Sized
     + 'static
 {
-    /// How it counts states that differ in names only as one, if it does.
+    /// The representative function, if states that differ in names only count as one.
     const REPRESENTATIVE: Option<Representative<Self::State>> = None;
 
-    /// How likely an action is in a random walk, beside the others that are possible. More than nothing.
+    /// The relative weight of an action in a random walk; at least 1.
     fn weight(_action: &Self::Action) -> u32 {
         1
     }
 
-    /// Two coarse pictures of a state, for [guided search](crate::guided): its class, which few states do not share with many
-    /// others, and one in which only states look alike that differ in details. Unless a model says otherwise, there is
-    /// one class, and no two states look alike.
+    /// Two coarse pictures of a state, for [guided search](crate::guided), as hashes: its class,
+    /// which many states share, and a finer one, which only states that differ in details share. By
+    /// default there is one class, and each state has a picture of its own.
     fn outline(&self, state: &Self::State) -> (u64, u64) {
         let mut outline = DefaultHasher::new();
         state.hash(&mut outline);
         (0, outline.finish())
     }
 
-    /// What happens when an action is taken in a state, as a sentence.
+    /// The effect of an action taken in a state, as a sentence.
     fn sentence(&self, _last: &Self::State, action: &Self::Action) -> String {
         self.format_action(action)
     }
 
-    /// What an action does to a state, for programs. The sentence by itself, if there is nothing more exact to say.
+    /// The effect of an action on a state, for programs. By default, the sentence.
     fn event(&self, last: &Self::State, action: &Self::Action) -> serde_json::Value {
         serde_json::json!({ "action": self.sentence(last, action) })
     }
 
-    /// How a path begins, for programs.
+    /// The start of a path, for programs.
     fn setting(&self, _initial: &Self::State) -> serde_json::Value {
         serde_json::Value::Null
     }
 
-    /// What went on, as a sequence diagram.
+    /// The path as a sequence diagram.
     fn diagram(&self, _way: &Way<Self>) -> Option<Diagram> {
         None
     }

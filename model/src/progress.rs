@@ -1,4 +1,4 @@
-//! How far a run is, how fast it goes and how much memory it takes.
+//! Progress, speed and memory use of a run.
 
 use std::fmt;
 use std::io::{IsTerminal, Write};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use stateright::Model;
 use stateright::report::{ReportData, ReportDiscovery, Reporter};
 
-/// How often it is looked how far the run is.
+/// Interval between two looks at the run.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A number of bytes.
@@ -21,16 +21,16 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// How much memory a run took, as seen ten times a second.
+/// Memory use of a run, sampled ten times a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// The most that was resident: the whole process, with what was there before.
+    /// Peak resident memory of the whole process, including what was resident before the run.
     pub peak: Bytes,
-    /// By how much that is more than what was resident when the run began.
+    /// Growth of the peak over the memory that was resident when the run began.
     pub growth: Bytes,
 }
 
-/// Watches a run.
+/// Observes a run.
 pub(crate) struct Watch {
     name: Option<&'static str>,
     begun: Instant,
@@ -42,7 +42,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// A run begins. With a name it is told how far it is: at a terminal all the time, elsewhere every ten seconds.
+    /// Begins to observe a run. With a name, progress is printed: at a terminal every second,
+    /// elsewhere every ten seconds.
     pub(crate) fn new(name: Option<&'static str>, begun: Instant) -> Watch {
         let on_terminal = std::io::stderr().is_terminal();
         let before = resident();
@@ -51,12 +52,12 @@ impl Watch {
         watch
     }
 
-    /// When the checker had come to its end.
+    /// When the checker finished.
     pub(crate) fn ended(&self) -> Option<Instant> {
         self.ended
     }
 
-    /// What it took, where that can be known.
+    /// Memory use, on systems that report it.
     pub(crate) fn memory(&self) -> Option<Memory> {
         let (before, peak) = (self.before?, self.peak?);
         Some(Memory { peak, growth: Bytes(peak.0 - before.0) })
@@ -66,10 +67,10 @@ impl Watch {
         if self.on_terminal { Duration::from_secs(1) } else { Duration::from_secs(10) }
     }
 
-    fn tell(&self, name: &str, data: &ReportData) {
+    fn print(&self, name: &str, data: &ReportData) {
         let line = line(name, data, resident());
         let mut to = std::io::stderr().lock();
-        // Whether anybody reads it is not the run's concern.
+        // A failed write of progress does not affect the run.
         let _ = if self.on_terminal { write!(to, "\r\x1b[2K{line}") } else { writeln!(to, "{line}") };
         let _ = to.flush();
     }
@@ -93,13 +94,13 @@ impl<M: Model> Reporter<M> for Watch {
                 let _ = write!(std::io::stderr(), "\r\x1b[2K");
             }
         } else if let Some(name) = self.name.filter(|_| self.begun.elapsed() >= self.next) {
-            self.tell(name, &data);
+            self.print(name, &data);
             self.next = self.begun.elapsed() + self.pause();
         }
     }
 
     fn report_discoveries(&mut self, _: &M, _: std::collections::BTreeMap<&'static str, ReportDiscovery<M>>) {
-        // What was found is in the verdict.
+        // The verdict contains the discoveries.
     }
 
     fn delay(&self) -> Duration {
@@ -107,7 +108,7 @@ impl<M: Model> Reporter<M> for Watch {
     }
 }
 
-/// How much memory of this process is resident, where the system tells.
+/// Resident memory of this process, on systems that report it.
 fn resident() -> Option<Bytes> {
     kibibytes(&std::fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
 }
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_read_from_what_the_system_tells() {
+    fn resident_memory_is_parsed_from_proc_status() {
         let status = "Name:\tx\nVmHWM:\t    9000 kB\nVmRSS:\t    2048 kB\n";
         assert_eq!(kibibytes(status, "VmRSS:"), Some(Bytes(2 << 20)));
         assert_eq!(kibibytes(status, "VmSwap:"), None);
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_tells_how_far_how_fast_and_how_big() {
+    fn line_shows_progress_rate_and_memory() {
         let data = ReportData {
             total_states: 3_000_000,
             unique_states: 1_000_000,

@@ -1,48 +1,49 @@
-//! A model with all its properties looked at in one go.
+//! Evaluates all properties of a model in one pass.
 //!
-//! stateright looks at a model's properties one by one, also at those that it has seen met long ago, and notes the path
-//! each time. Of two dozen properties that takes as long as everything else. So the checker is given a model with a
-//! single property, which looks at all of them and remembers what each has shown.
+//! stateright evaluates a model's properties one by one, even those already met, and records a path
+//! each time. With two dozen properties that takes as long as everything else. So the checker gets
+//! a model with a single property, which evaluates all of them and records each result.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use stateright::{Expectation, Model, Property};
 
-/// A model whose properties are looked at together.
+/// A model whose properties are evaluated together.
 pub(crate) struct PropertySet<M: Model> {
     pub(crate) model: M,
     properties: Vec<(Property<M>, AtomicBool)>,
-    /// How many properties have shown nothing yet: what must hold held, and what must be possible was not met.
+    /// Number of undecided properties: neither violated nor met so far.
     open: AtomicUsize,
     way: Way,
 }
 
-/// How one goes through it.
+/// How the state space is traversed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Everywhere, until every property has been violated or met.
+    /// Exhaustively, until every property has been violated or met.
     Everywhere,
-    /// At random, until something is amiss. Only what does something can be chosen: stateright could not find its way
-    /// again along what was tried in vain.
+    /// At random, until a violation. Only actions with a successor may be chosen: stateright cannot
+    /// replay a path along actions without one.
     AtRandom,
 }
 
-/// The one property that the checker sees. It is violated where there is nothing more to look for.
+/// The only property that the checker sees. It fails in the state in which the search may end.
 pub(crate) const GOES_ON: &str = "there is something to look for";
 
 impl<M: Model> PropertySet<M> {
-    /// Nothing was looked at yet.
+    /// A set without results.
     ///
     /// # Panics
-    /// If a property is about what must happen eventually: of that, looking at states shows nothing.
+    /// If a property is `eventually`: evaluating single states cannot decide it.
     pub(crate) fn new(model: M, way: Way) -> PropertySet<M> {
         let properties: Vec<_> = model.properties().into_iter().map(|known| (known, AtomicBool::new(false))).collect();
         let eventual = |(property, _): &(Property<M>, _)| matches!(property.expectation, Expectation::Eventually);
-        assert!(!properties.iter().any(eventual), "only what holds always, or sometimes, can be looked at");
+        assert!(!properties.iter().any(eventual), "only `always` and `sometimes` properties can be evaluated");
         PropertySet { model, open: AtomicUsize::new(properties.len()), properties, way }
     }
 
-    /// Whether nothing is amiss in a state. Notes which properties were violated, or met.
+    /// Evaluates a state. Returns whether no property is violated there, and records violated and
+    /// met properties.
     pub(crate) fn look(&self, state: &M::State) -> bool {
         let mut sound = true;
         for (property, shown) in &self.properties {
@@ -60,17 +61,17 @@ impl<M: Model> PropertySet<M> {
         sound
     }
 
-    /// Whether every property has been violated or met: there is nothing left to find out.
+    /// Whether every property has been violated or met.
     pub(crate) fn is_decided(&self) -> bool {
         self.open.load(Ordering::Relaxed) == 0
     }
 
-    /// The properties that were violated, or those that were met.
+    /// The properties that were violated (`must_hold`), or those that were met.
     pub(crate) fn shown(&self, must_hold: bool) -> impl Iterator<Item = &Property<M>> {
         self.all(must_hold).filter(|(_, shown)| *shown).map(|(property, _)| property)
     }
 
-    /// What must be possible, and was not met.
+    /// Properties that must be possible and were not met.
     pub(crate) fn unmet(&self) -> impl Iterator<Item = &Property<M>> {
         self.all(false).filter(|(_, shown)| !*shown).map(|(property, _)| property)
     }

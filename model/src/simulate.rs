@@ -1,8 +1,9 @@
-//! Random walks, far past the bounds within which everything can be explored.
+//! Random walks, far past the bounds of exhaustive exploration.
 //!
-//! A walk ends where nothing more can happen, at a state that it was in before, or after [`LONGEST`] steps. Which step
-//! is next is drawn by weight ([`Presentation::weight`]): drawn evenly, elections and faults would use up their budgets
-//! before anything was committed. A walk shows what it comes upon, and nothing of what it does not.
+//! A walk ends in a state without possible actions, in a state that it visited before, or after
+//! [`LONGEST`] steps. Each step is drawn by weight ([`Presentation::weight`]): drawn evenly,
+//! elections and faults would use up their budgets before anything was committed. A walk proves
+//! nothing about states that it does not visit.
 
 use std::time::Instant;
 
@@ -15,23 +16,23 @@ use crate::presentation::Presentation;
 use crate::property_set::{GOES_ON, PropertySet, Way};
 use crate::trace::tell;
 
-/// How many steps a walk has at most.
+/// Maximum steps of a walk.
 pub const LONGEST: usize = 400;
 
-/// What random walks came upon.
+/// Result of random walks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Walks {
     /// The seed that repeats them.
     pub seed: u64,
-    /// How many states they came through, not all different.
+    /// Number of visited states, with repetitions.
     pub states: usize,
-    /// The longest.
+    /// Length of the longest walk, in steps.
     pub longest: usize,
-    /// How long they took, in seconds.
+    /// Duration, in seconds.
     pub seconds: f64,
-    /// What must hold and was violated, with the path, told.
+    /// Violated properties, each with its path as text.
     pub violated: Vec<(String, String)>,
-    /// What must be possible, and was met.
+    /// Properties that must be possible and were met.
     pub met: Vec<String>,
 }
 
@@ -55,7 +56,7 @@ impl<M: Presentation> Chooser<PropertySet<M>> for ByWeight {
     }
 }
 
-/// The place of one of the actions, drawn by weight.
+/// The index of one of the actions, drawn by weight.
 pub(crate) fn by_weight<'a, A: 'a>(
     random: &mut StdRng,
     mut actions: impl Iterator<Item = &'a A> + Clone,
@@ -71,9 +72,9 @@ pub(crate) fn by_weight<'a, A: 'a>(
     chosen.expect("the weights add up")
 }
 
-/// Walks at random until about so many states were seen, or something is amiss: the same walks each time. A model keeps
-/// the parts of its states for as long as its process lives: whoever wants to walk on begins anew, in another process
-/// and with another seed.
+/// Walks at random until about this many states were visited, or a property is violated. The same
+/// seed repeats the same walks. A model interns the parts of its states as long as its process
+/// lives, so the caller starts a new process with another seed for further walks.
 pub fn walk<M: Presentation>(model: M, seed: u64, states: usize) -> Walks {
     let begun = Instant::now();
     let checker = PropertySet::new(model, Way::AtRandom)

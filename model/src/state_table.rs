@@ -1,11 +1,11 @@
-//! What is so at one moment, and what changed from one moment to the next: states as people read them.
+//! States as tables, and the differences between two states.
 
 use std::fmt;
 
-/// Everything that is worth saying of a state, in an order that is the same for all states of a model.
+/// The displayed content of a state, in an order that is the same for all states of a model.
 ///
-/// Its `Display` is a table: one line for each subject, with the values of subjects that have the same fields one
-/// below the other. Fields without a value are left out.
+/// Its `Display` is a table: one line for each subject; the values of subjects with the same fields
+/// are aligned. Fields without a value are omitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StateTable(Vec<Row>);
 
@@ -22,28 +22,29 @@ enum Content {
     Aside(String),
 }
 
-/// A field's name, which may be empty where the value speaks for itself, and its value, which is empty if it has none.
+/// A field's name (empty if the value is self-explanatory) and its value (empty if there is none).
 pub type Field = (&'static str, String);
 
 impl StateTable {
-    /// Says something of a subject, field by field.
+    /// Adds a subject with its fields.
     pub fn fields(&mut self, subject: impl Into<String>, fields: impl IntoIterator<Item = Field>) {
         let content = Content::Fields(fields.into_iter().collect());
         self.0.push(Row { subject: subject.into(), content });
     }
 
-    /// Says what is among a subject's things.
+    /// Adds an item of a subject's collection.
     pub fn items(&mut self, subject: impl Into<String>, items: impl IntoIterator<Item = String>) {
         let content = Content::Items(items.into_iter().collect());
         self.0.push(Row { subject: subject.into(), content });
     }
 
-    /// Says something that belongs into a table, but is not worth a word when it changes.
+    /// Adds a subject that the table shows and the list of changes omits.
     pub fn aside(&mut self, subject: impl Into<String>, text: impl Into<String>) {
         self.0.push(Row { subject: subject.into(), content: Content::Aside(text.into()) });
     }
 
-    /// What is different from what was before, in a line for each subject, or each thing that came or went.
+    /// The differences from an earlier state: a line for each subject, and for each added or
+    /// removed item.
     pub fn since(&self, before: &StateTable) -> Vec<String> {
         let mut changes = Vec::new();
         for Row { subject, content } in &self.0 {
@@ -70,7 +71,7 @@ impl StateTable {
         changes
     }
 
-    /// How wide the cells of a table are whose lines have these fields.
+    /// The cell widths of a table with these fields.
     fn widths(&self, names: &[Field]) -> Vec<usize> {
         let alike = self.0.iter().filter_map(|fact| match &fact.content {
             Content::Fields(fields) if fields.iter().map(|field| field.0).eq(names.iter().map(|field| field.0)) => {
@@ -102,15 +103,16 @@ fn changed(before: &[Field], field: &Field) -> Option<String> {
     }
 }
 
-/// By what a list is longer that was `old`.
+/// The items by which a list has grown since `old`.
 fn grows<'a>(old: &str, new: &'a str) -> Option<&'a str> {
     new.strip_prefix(old)?.strip_prefix(LIST)
 }
 
-/// What stands between the items of a list that is a field's value. A list that has grown tells only what is new.
+/// The separator of a list in a field's value. Of a list that has grown, only the new items are
+/// shown.
 pub const LIST: &str = "  ";
 
-/// The items of `all` that are not among `others`, each as often as it is more often there.
+/// The multiset difference: the items of `all` without those of `others`.
 fn without<'a>(all: &'a [String], others: &[String]) -> Vec<&'a String> {
     let mut others: Vec<&String> = others.iter().collect();
     let is_new = |item: &&String| match others.iter().position(|other| other == item) {
@@ -149,7 +151,7 @@ impl fmt::Display for StateTable {
     }
 }
 
-/// Rows of equally many cells, one below the other.
+/// Aligns rows of equally many cells in columns.
 pub fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |place: usize| rows.iter().map(|row| row[place].chars().count()).max().unwrap_or(0);
     let line = |row: &[String; N]| {
@@ -172,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_its_values_one_below_the_other_and_leaves_out_what_is_not_there() {
+    fn table_aligns_values_and_omits_empty_fields() {
         let text = "server 1  vote 1  a\nserver 2          a b\nnetwork   x\n          y";
         assert_eq!(table("1", "a", &["x", "y"]).to_string(), text);
         assert_eq!(table("", "", &[]).to_string(), "server 2  a b");
@@ -185,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_name_what_is_new_what_was_and_what_is_gone() {
+    fn changes_name_new_previous_and_removed_values() {
         let before = table("", "a", &["x", "x", "y"]);
         let after = table("2", "a b", &["x", "z"]);
         let changes = ["server 1: vote 2, a → a b", "network: + z", "network: − x", "network: − y"];

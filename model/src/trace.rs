@@ -1,8 +1,9 @@
-//! Shortest paths: to a violation, or to a witness of what must be possible.
+//! Shortest paths to a violation, or to a witness of a property that must be possible.
 //!
-//! stateright's breadth-first search replaces a counterexample by later ones until it gets round to stopping. Looking for
-//! one property and nothing else it stops at the first, and the first is a shortest. Where there is much to be found in one
-//! model ([`witnesses`]) there is one search for all, that notes the first of each.
+//! stateright's breadth-first search replaces a counterexample by later ones until it stops. A
+//! search for a single property stops at the first counterexample, which is a shortest. To find
+//! many properties of one model, [`witnesses`] runs one search that records the first witness of
+//! each.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -17,41 +18,42 @@ use crate::explore::place;
 use crate::presentation::{Presentation, Way};
 use crate::simulate::by_weight;
 
-/// A path, told.
+/// A path and what it shows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
-    /// What it shows.
+    /// The property shown.
     pub property: &'static str,
-    /// Whether the property is about what must be possible (and is met at the end), not about what must hold (and does
-    /// not, at the end).
+    /// Whether the property must be possible (and is met at the end) or must always hold (and is
+    /// violated at the end).
     pub possible: bool,
-    /// The state in which it begins, for people.
+    /// The initial state, for people.
     pub initial: String,
-    /// The state in which it begins, for programs.
+    /// The initial state, for programs.
     pub setting: Value,
-    /// Which of the actions that are possible is taken, in each state: enough to take the same path again.
+    /// The index of the action taken among the possible ones, for each state: enough to retrace the
+    /// path.
     pub choices: Vec<usize>,
-    /// Where stateright's Explorer shows it: what follows `#/steps` in the page's address.
+    /// The path's place in stateright's Explorer: what follows `#/steps` in the page's address.
     pub place: String,
-    /// Its steps.
+    /// The steps.
     pub steps: Vec<Step>,
 }
 
 /// A step of a trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// What happened, as a sentence.
+    /// The action, as a sentence.
     pub action: String,
-    /// What came of it, for people: a line for everything that changed.
+    /// The effect, for people: a line for each change.
     pub outcome: String,
-    /// What happened, for programs.
+    /// The event, for programs.
     pub event: Value,
 }
 
-/// The version of what [`Trace::lines`] writes.
+/// Format version of [`Trace::lines`].
 const FORMAT: u32 = 1;
 
-/// The steps, numbered, each with what changed.
+/// The numbered steps, each with its changes.
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, Step { action, outcome, .. }) in self.steps.iter().enumerate() {
@@ -63,7 +65,7 @@ impl fmt::Display for Trace {
 }
 
 impl Trace {
-    /// What the trace shows, as a sentence.
+    /// The result that the trace shows, as a sentence.
     pub fn title(&self) -> String {
         let Trace { property, possible, steps, .. } = self;
         let steps = match steps.len() {
@@ -77,7 +79,7 @@ impl Trace {
         }
     }
 
-    /// One JSON value a line: first what is shown and how it begins, then every step.
+    /// One JSON value a line: the header with the property and the initial state, then every step.
     pub fn lines(&self, model: &str) -> Vec<Value> {
         let Trace { property, possible, setting, choices, steps, .. } = self;
         let shows = if *possible { "witness" } else { "violation" };
@@ -98,7 +100,7 @@ impl Trace {
     }
 }
 
-/// A model of which only one property is asked.
+/// A model reduced to one property.
 struct Seek<M: Model> {
     model: M,
     property: Property<M>,
@@ -128,7 +130,7 @@ impl<M: Model> Model for Seek<M> {
     }
 }
 
-/// A shortest path to where `property` is violated, or met if it is about what must be possible.
+/// A shortest path to a state that violates `property`, or meets it if it must be possible.
 ///
 /// # Panics
 /// If the model has no such property.
@@ -136,7 +138,7 @@ pub fn shortest<M: Presentation>(model: M, property: &str) -> Option<Trace> {
     with_shortest(model, property, tell)
 }
 
-/// What `then` makes of a shortest path, and of the model whose states these are.
+/// Applies `then` to a shortest path and its model.
 ///
 /// # Panics
 /// If the model has no such property.
@@ -153,18 +155,19 @@ pub(crate) fn with_shortest<M: Presentation, T>(
     Some(then(model, property, path))
 }
 
-/// What a walk shows that looks for nothing.
+/// The property name of a random walk, which seeks no property.
 pub const WALK: &str = "random walk";
 
-/// The path on which these of the possible actions are taken; `None` if it does not exist, or does not end where
-/// `property` is violated, or met if it is about what must be possible. [`WALK`] is met everywhere.
+/// The path of these choices among the possible actions. `None` if it does not exist, or its last
+/// state does not violate `property` (or meet it, if it must be possible). [`WALK`] is met
+/// everywhere.
 ///
 /// # Panics
 /// If the model has no such property.
 pub fn retrace<M: Presentation>(model: &M, property: &str, choices: &[usize]) -> Option<Trace> {
     let mut left = choices.iter();
     let way = take(model, |_, actions| left.next().and_then(|&choice| actions.get(choice).cloned()))?;
-    // It passes through one state more than there are choices.
+    // A path has one state more than choices.
     if way.len() <= choices.len() {
         return None;
     }
@@ -187,7 +190,7 @@ pub fn wander<M: Presentation>(model: &M, seed: u64, steps: usize) -> Option<Tra
         let mut actions = actions.to_vec();
         while !actions.is_empty() {
             let action = actions.swap_remove(by_weight(&mut random, actions.iter(), M::weight));
-            // What changes nothing is no step.
+            // An action that changes nothing is no step.
             if model.next_state(state, action.clone()).is_some_and(|next| next != *state) {
                 return Some(action);
             }
@@ -197,15 +200,15 @@ pub fn wander<M: Presentation>(model: &M, seed: u64, steps: usize) -> Option<Tra
     Some(tell_way(model, WALK, true, &way))
 }
 
-/// A shortest path to where each of these properties is met, as the choices made on it; of those that are met among the
-/// first `most` states.
+/// A shortest path to a state that meets each of these properties, as choices, for the properties
+/// met among the first `most` states.
 pub fn witnesses<M: Presentation>(model: &M, sought: &[&str], most: usize) -> Vec<(&'static str, Vec<usize>)> {
     let mut sought: Vec<Property<M>> =
         model.properties().into_iter().filter(|property| sought.contains(&property.name)).collect();
     let mut found = Vec::new();
     let mut reached = Reached::default();
     for state in model.init_states() {
-        reached.come_upon(state, None);
+        reached.insert(state, None);
     }
     while let Some((place, state)) = reached.next.pop_front() {
         sought.retain(|property| {
@@ -225,20 +228,20 @@ pub fn witnesses<M: Presentation>(model: &M, sought: &[&str], most: usize) -> Ve
         model.actions(&state, &mut actions);
         for (choice, action) in actions.into_iter().enumerate() {
             if let Some(next) = model.next_state(&state, action) {
-                reached.come_upon(next, Some((place, choice)));
+                reached.insert(next, Some((place, choice)));
             }
         }
     }
     found
 }
 
-/// The states that a search has come upon.
+/// The states that a search has reached.
 struct Reached<S> {
-    /// By their hashes.
+    /// The hashes of the states.
     known: HashSet<u64>,
-    /// From which one, by which choice, in the order in which they were come upon.
+    /// For each state in order of discovery: the predecessor's index and the choice.
     from: Vec<Option<(usize, usize)>>,
-    /// Those that were not looked at yet.
+    /// The states still to be expanded.
     next: VecDeque<(usize, S)>,
 }
 
@@ -249,7 +252,7 @@ impl<S> Default for Reached<S> {
 }
 
 impl<S: Hash> Reached<S> {
-    fn come_upon(&mut self, state: S, from: Option<(usize, usize)>) {
+    fn insert(&mut self, state: S, from: Option<(usize, usize)>) {
         let mut hasher = DefaultHasher::new();
         state.hash(&mut hasher);
         if self.known.insert(hasher.finish()) {
@@ -271,8 +274,8 @@ impl<S: Hash> Reached<S> {
     }
 }
 
-/// What must hold and does not, somewhere on the path on which these of the possible actions are taken; `None` if there is no
-/// such path.
+/// The properties that must always hold and are violated on the path of these choices; `None` if
+/// there is no such path.
 pub fn violated<M: Presentation>(model: &M, choices: &[usize]) -> Option<Vec<&'static str>> {
     let mut left = choices.iter();
     let way = take(model, |_, actions| left.next().and_then(|&choice| actions.get(choice).cloned()))?;
@@ -284,8 +287,8 @@ pub fn violated<M: Presentation>(model: &M, choices: &[usize]) -> Option<Vec<&'s
     Some(must_hold.filter(fails).map(|property| property.name).collect())
 }
 
-/// The path of events that another program told, without what does not happen here: of a mutant's path, at whose end its bug
-/// shows, as much as there is of it without the bug.
+/// The path of another build's events, without the events that are impossible in this build. For a
+/// mutant's path, which ends in a violation, the part that exists without the mutant.
 pub fn follow<M: Presentation>(model: &M, events: &[Value]) -> Option<Trace> {
     let mut events = events.iter();
     let way = take(model, |state, actions| {
@@ -294,15 +297,15 @@ pub fn follow<M: Presentation>(model: &M, events: &[Value]) -> Option<Trace> {
         let possible: Vec<_> = possible.collect();
         events.by_ref().find_map(|event| {
             let like = |exactly| possible.iter().find(move |(own, _)| outline(own, exactly) == outline(event, exactly));
-            // What a server had done when it crashed may be something else without the bug.
+            // A server's progress at its crash may differ without the mutant.
             like(true).or_else(|| like(false)).map(|(_, action)| (*action).clone())
         })
     })?;
     Some(tell_way(model, WALK, true, &way))
 }
 
-/// What of an event does not depend on what the servers make of it: who does what, with which message, and where a server
-/// crashes, or only that it does.
+/// The part of an event that does not depend on the servers' reactions: the actor, the message, and
+/// the crashing server with the crash point (`exactly`), or without it.
 fn outline(event: &Value, exactly: bool) -> Value {
     let turns = event["turns"].as_array().map_or(&[][..], Vec::as_slice);
     let turns = turns.iter().map(|turn| {
@@ -327,8 +330,8 @@ fn outline(event: &Value, exactly: bool) -> Value {
     ])
 }
 
-/// The states that are passed through, if in each the action is taken that is chosen, as long as one is; `None` if one
-/// cannot be taken.
+/// The states on the path of the chosen actions, until `choose` returns `None`; `None` if a chosen
+/// action has no successor.
 fn take<M: Presentation>(
     model: &M,
     mut choose: impl FnMut(&M::State, &[M::Action]) -> Option<M::Action>,
@@ -413,7 +416,7 @@ mod tests {
     impl Presentation for Counter {}
 
     #[test]
-    fn a_trace_is_shortest_and_says_what_it_shows() {
+    fn shortest_trace_names_its_property_and_length() {
         let violation = shortest(Counter, "less than 4").unwrap();
         assert_eq!(violation.title(), "\"less than 4\" is violated after 2 steps");
         assert_eq!(violation.to_string(), "  1. 2\n       2\n  2. 2\n       4\n");
@@ -423,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_can_be_taken_again_and_none_that_is_not_there() {
+    fn retrace_repeats_a_path_and_rejects_impossible_choices() {
         let witness = shortest(Counter, "is 5").unwrap();
         assert_eq!(retrace(&Counter, "is 5", &witness.choices), Some(witness));
         assert_eq!(retrace(&Counter, "is 5", &[1, 1]), None, "it is 4 then");
@@ -442,23 +445,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_violated_on_the_way_is_noticed() {
+    fn violations_before_the_end_of_a_path_are_reported() {
         assert_eq!(violated(&Counter, &[1, 0]), Some(vec![]));
         assert_eq!(violated(&Counter, &[1, 1]), Some(vec!["less than 4"]));
         assert_eq!(violated(&Counter, &[1, 1, 1]), None, "it would be 6");
     }
 
     #[test]
-    fn of_another_ones_path_what_is_possible_here_is_followed() {
+    fn follow_skips_impossible_events() {
         let events = [json!({ "action": "2" }), json!({ "action": "7" }), json!({ "action": "1" })];
-        // Without kinds, all events of this model are alike: the first action that does something is taken for each.
+        // Events of this model have no kinds, so all are alike: the first effective action is taken
+        // for each.
         assert_eq!(follow(&Counter, &events).unwrap().choices, [0, 0, 0]);
         let other = [json!({ "kind": "crash" }), json!({ "action": "1" })];
         assert_eq!(follow(&Counter, &other).unwrap().choices, [0], "there are no crashes here");
     }
 
     #[test]
-    fn lines_tell_it_to_programs() {
+    fn json_lines_have_a_header_and_steps() {
         let lines = shortest(Counter, "less than 4").unwrap().lines("counter");
         let begin = json!({ "format": 1, "model": "counter", "property": "less than 4", "shows": "violation",
             "steps": 2, "choices": [1, 1], "setting": null });

@@ -1,4 +1,4 @@
-//! The command line: what it prints, and how it ends.
+//! Tests of the command line: its output and exit codes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,14 +16,14 @@ fn run(arguments: &[&str]) -> (i32, String, String) {
 }
 
 #[test]
-fn a_run_that_was_cut_short_says_so_and_fails() {
+fn incomplete_run_fails() {
     let (code, told, _) = run(&["check", "locks", "--limit", "20000"]);
     assert_eq!(code, 1, "{told}");
     assert!(told.starts_with("locks  ") && told.contains("INCOMPLETE"), "{told}");
 }
 
 #[test]
-fn a_list_has_a_line_for_each_model_in_columns() {
+fn list_has_a_line_for_each_model_in_columns() {
     let (code, told, _) = run(&["list"]);
     assert_eq!(code, 0);
     // A line is a name, a tier, and a sentence; the first two are single words.
@@ -38,7 +38,7 @@ fn a_list_has_a_line_for_each_model_in_columns() {
 }
 
 #[test]
-fn a_trace_is_told_in_numbered_sentences_with_what_changed() {
+fn trace_has_numbered_sentences_and_changes() {
     let (code, told, _) = run(&["trace", "raft", "--property", "a leader is elected"]);
     assert_eq!(code, 0);
     let lines: Vec<&str> = told.lines().collect();
@@ -48,9 +48,9 @@ fn a_trace_is_told_in_numbered_sentences_with_what_changed() {
     assert!(told.contains("candidate → LEADER, log empty → 1:noop"), "{told}");
 }
 
-/// Goal: a reader that has seen enough is no failure.
+/// Goal: a reader that closes the pipe causes no failure.
 #[test]
-fn a_closed_pipe_ends_a_trace_without_a_word() {
+fn closed_pipe_is_no_error() {
     let mut trace = command(&["trace", "raft", "--property", "a leader is elected", "--json"]);
     let mut child = trace.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
@@ -58,9 +58,10 @@ fn a_closed_pipe_ends_a_trace_without_a_word() {
     assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
 }
 
-/// Goal: of the path on which a bug shows, there is without the bug what does not come of it.
+/// Goal: of a mutant's trace, a build without the mutant follows the events that are possible in
+/// it.
 #[test]
-fn a_trace_of_another_build_is_followed_without_what_does_not_happen_here() {
+fn follow_skips_events_that_are_impossible_in_this_build() {
     let (_, told, _) = run(&["trace", "raft-votes", "--property", "a leader is elected", "--json"]);
     let mut lines: Vec<&str> = told.lines().collect();
     let choices = |told: &str| {
@@ -79,7 +80,7 @@ fn a_trace_of_another_build_is_followed_without_what_does_not_happen_here() {
 }
 
 #[test]
-fn a_trace_for_programs_has_what_each_node_was_given() {
+fn json_trace_has_inputs_and_messages_of_each_node() {
     let (code, told, _) = run(&["trace", "raft", "--property", "a leader is elected", "--json"]);
     assert_eq!(code, 0);
     let lines: Vec<serde_json::Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -90,7 +91,7 @@ fn a_trace_for_programs_has_what_each_node_was_given() {
 }
 
 #[test]
-fn what_there_is_not_is_an_error_that_names_what_there_is() {
+fn unknown_name_is_an_error_that_lists_known_ones() {
     let (code, _, told) = run(&["trace", "rft", "--property", "x"]);
     assert_eq!(code, 64);
     assert!(told.contains("no model rft") && told.contains("raft-late"), "{told}");
@@ -102,7 +103,7 @@ fn what_there_is_not_is_an_error_that_names_what_there_is() {
 }
 
 #[test]
-fn a_port_in_use_is_a_sentence() {
+fn port_in_use_is_an_error_message() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let (code, _, told) = run(&["explore", "locks", "--address", &address]);
@@ -110,7 +111,7 @@ fn a_port_in_use_is_a_sentence() {
     assert!(told.contains(&address) && !told.contains("panicked"), "{told}");
 }
 
-/// A process that ends with the test.
+/// A process that is killed at the end of the test.
 struct Serving(Child);
 
 impl Drop for Serving {
@@ -121,13 +122,13 @@ impl Drop for Serving {
 }
 
 #[test]
-fn the_explorer_shows_sentences_changes_tables_and_diagrams() {
+fn explorer_shows_sentences_changes_tables_and_diagrams() {
     let mut explore = command(&["explore", "raft", "--address", "127.0.0.1:0"]);
     let mut serving = Serving(explore.stdout(Stdio::piped()).spawn().unwrap());
     let mut line = String::new();
     BufReader::new(serving.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let address = line.trim().strip_prefix("raft: http://").unwrap().trim_end_matches('/');
-    // The address is told before anybody listens there.
+    // The command prints the address before it listens.
     let mut page = std::iter::repeat_with(|| TcpStream::connect(address)).find_map(Result::ok).unwrap();
     write!(page, "GET /.states/0 HTTP/1.0\r\n\r\n").unwrap();
     let mut answer = String::new();

@@ -1,5 +1,5 @@
-//! docs/verification.md says what the models say: their names, tiers, bounds and numbers of states, their properties,
-//! and what shows that each property is about something.
+//! Compares docs/verification.md with the models: their names, tiers, bounds and numbers of states,
+//! their properties, and the mutants that show that each property can fail.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,7 +23,7 @@ fn table(heading: &str) -> Vec<Vec<String>> {
     rows.iter().map(cells).collect()
 }
 
-/// Everything that is explored to its end, but for the gallery, which has a document of its own.
+/// All models that are explored to their end, without the gallery, which docs/gallery.md covers.
 fn exhausted() -> Vec<Named> {
     models().into_iter().filter(|model| model.tier <= Tier::Deep && !model.is_of_the_gallery()).collect()
 }
@@ -33,7 +33,7 @@ fn digits(text: &str) -> usize {
 }
 
 #[test]
-fn the_table_says_of_models_what_they_say() {
+fn table_of_models_matches_the_models() {
     let documented: BTreeSet<_> = table("| model | tier |")
         .into_iter()
         .map(|row| (row[0].clone(), row[1].clone(), row[2].clone(), Some(digits(&row[4]))))
@@ -47,7 +47,7 @@ fn the_table_says_of_models_what_they_say() {
 }
 
 #[test]
-fn every_property_stands_in_the_table() {
+fn table_has_every_property() {
     let rows = table("| layer | property |");
     for (layer, layers) in [
         ("raft", &["raft"][..]),

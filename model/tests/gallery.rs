@@ -1,10 +1,11 @@
-//! The gallery, explored to its end: every flaw is found, in no more steps than it takes, and every repair holds. The
-//! numbers are pinned: a change of a story that changes them has to say why.
+//! The gallery, explored to its end: every flaw is found, in no more steps than it takes, and every
+//! repair holds. The numbers are pinned: a change of a story that changes them has to say why.
 
 use palisade_model::gallery;
 use palisade_model::models::{Expected, Named};
 
-/// Flawed designs: the property that each violates and nothing else, and the length of a shortest way to it.
+/// Flawed designs: the property that each violates and nothing else, and the length of a shortest
+/// way to it.
 const FLAWS: [(&str, &str, usize); 11] = [
     ("gallery-redis-failover", "mutual exclusion", 3),
     ("gallery-redis-wait", "mutual exclusion", 7),
@@ -65,10 +66,10 @@ fn every_repair_holds() {
     }
 }
 
-/// What must be possible is the same on both sides, but for what only a repair makes possible: so the repair does not
-/// hold because nothing happens in it.
+/// What must be possible is the same on both sides, but for what only a repair makes possible: so
+/// the repair does not hold because nothing happens in it.
 #[test]
-fn a_repair_can_do_what_the_flawed_design_can() {
+fn repair_keeps_the_possible_properties_of_the_flawed_design() {
     let properties = |named: &Named| named.model.properties();
     for flawed in named(true) {
         let repair = format!("{}-repaired", flawed.name.replace("-wait", "-failover"));

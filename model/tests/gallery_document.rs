@@ -1,4 +1,5 @@
-//! `docs/gallery.md` shows what the checker finds. `UPDATE_GOLDENFILES=1` writes down again what the commands print.
+//! Compares `docs/gallery.md` with the checker's output. `UPDATE_GOLDENFILES=1` regenerates the
+//! output in it.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -18,7 +19,7 @@ fn document() -> String {
     std::fs::read_to_string(path()).expect("docs/gallery.md can be read")
 }
 
-/// What a command prints, given as one types it.
+/// The output of a command line.
 fn printed(command: &str) -> String {
     let words = command.split('"').enumerate().flat_map(|(place, part)| {
         let quoted = place % 2 == 1;
@@ -29,7 +30,7 @@ fn printed(command: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The document with its commands' output as it is now.
+/// The document with the present output of its commands.
 fn renewed(document: &str) -> String {
     let mut blocks = document.split(BEGIN);
     let mut renewed = blocks.next().unwrap().to_string();
@@ -42,7 +43,7 @@ fn renewed(document: &str) -> String {
 }
 
 #[test]
-fn its_traces_are_those_of_the_checker() {
+fn traces_match_the_checker() {
     let (shown, now) = (document(), renewed(&document()));
     if std::env::var_os("UPDATE_GOLDENFILES").is_some() {
         std::fs::write(path(), &now).unwrap();
@@ -53,7 +54,7 @@ fn its_traces_are_those_of_the_checker() {
 }
 
 #[test]
-fn every_flaw_is_told() {
+fn every_flaw_has_a_trace() {
     let document = document();
     for named in gallery::models() {
         if let Expected::Violates(property) = named.expected {
@@ -64,7 +65,7 @@ fn every_flaw_is_told() {
 }
 
 #[test]
-fn its_table_has_the_numbers_of_states() {
+fn table_matches_the_numbers_of_states() {
     let document = document();
     for named in gallery::models().into_iter().filter(|named| named.expected == Expected::Holds) {
         let flawed = named.name.strip_suffix("-repaired").expect("what holds is a repair");

@@ -1,4 +1,5 @@
-//! Every story can be drawn: who takes part, every step in its row, and what is violated at the end.
+//! Every gallery model can be drawn: the participants, each step in its row, and the violation at
+//! the end.
 
 use palisade_model::gallery::Resource;
 use palisade_model::gallery::fencing::Fencing;
@@ -38,7 +39,7 @@ fn drawn<M: Presentation>(model: M, takes_part: &[&str]) {
 }
 
 #[test]
-fn every_story_can_be_drawn() {
+fn every_gallery_model_can_be_drawn() {
     let servers = ["client A", "server 1", "server 3", "client B"];
     drawn(RedisFailover { rule: Rule::Asynchronous }, &servers);
     drawn(RedisFailover { rule: Rule::WaitForOne }, &servers);
@@ -57,9 +58,9 @@ fn every_story_can_be_drawn() {
     drawn(RaftLocalClock { time: Time::WhenApplied }, &["client A", "log", "replica 3", "client B"]);
 }
 
-/// A message that is sent in one step and arrives in a later one is drawn aslant.
+/// A message that is sent in one step and arrives in a later one is drawn slanted.
 #[test]
-fn what_comes_late_is_aslant() {
+fn late_message_is_slanted() {
     let model = RedisRelease { release: Release::GetThenDel };
     let checker = model.checker().spawn_bfs().join();
     let svg = picture(checker.model(), checker.assert_any_discovery("mutual exclusion"));

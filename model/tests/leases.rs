@@ -1,5 +1,5 @@
-//! The layer of leases: its merging of states is exact, it reaches what the layer of single messages reaches, and the path
-//! on which a lease once ended early ends well.
+//! The layer of leases: its merging of states is exact, it reaches what the layer of single
+//! messages reaches, and the path on which a lease once ended early ends well.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -39,8 +39,8 @@ fn clocks(state: &State) -> Vec<u64> {
     state.servers.iter().map(|server| server.node.clock().0).collect()
 }
 
-/// A session once ended early on this path: server 2 took over the reading of server 1, and with it time from before its
-/// own entry existed.
+/// A session once ended early on this path: server 2 took over the reading of server 1, and with it
+/// time from before its own entry existed.
 #[test]
 fn clock_of_another_log_ends_no_lease_early() {
     let model = Leases::new(Bounds { elections: 5, log: 4, ticks: 2, ..SMALL });
@@ -152,8 +152,8 @@ fn merging_is_exact_with_late_messages_and_keepalives() {
     states_of_one_digest_have_one_future(Bounds { delays: 1, keepalives: 1, ..SMALL });
 }
 
-/// What both layers have: each server's log and clock, real time, and what the clients asked for. Terms count by their
-/// order: a lost election raises them in one layer only.
+/// What both layers have: each server's log and clock, real time, and what the clients asked for.
+/// Terms count by their order: a lost election raises them in one layer only.
 type Seen = (Vec<(Vec<(usize, u64, String)>, u64)>, u64, Vec<([u8; 3], u64)>);
 
 /// What the clients know: the lease of each that was granted the lock.
@@ -209,14 +209,16 @@ fn is_less(known: &Known, than: &Known) -> bool {
     known.iter().zip(than).all(|(less, more)| less.is_none() || less == more)
 }
 
-/// Every log, clock and moment that single messages lead to is reached, with clients that know as much or more.
+/// Every log, clock and moment that single messages lead to is reached, with clients that know as
+/// much or more.
 fn reaches_what_messages_reach(bounds: Bounds, of_messages: world::Bounds) {
     let (ttl, around) = (bounds.ttl, bounds.around());
     let cluster = World::new(of_messages, Surroundings::table(&around), Surroundings::new(around));
     let of_messages = reachable(
         &cluster,
-        |state| (0..state.history.renamings()).map(|renaming| state.digest(renaming)).min().expect("there are some"),
-        // The layer of leases has no releases, and no writes to a resource, which change nothing that is compared.
+        |state| (0..state.ghost.renamings()).map(|renaming| state.digest(renaming)).min().expect("there are some"),
+        // The layer of leases has no releases, and no writes to a resource, which change nothing
+        // that is compared.
         |state| state.environment.clients.iter().all(|client| client.arrivals[1] == 0 && !client.wrote),
         |state| {
             let nodes = state.servers.iter().map(|replica| &replica.node);
@@ -247,7 +249,7 @@ fn reaches_what_messages_reach(bounds: Bounds, of_messages: world::Bounds) {
 }
 
 #[test]
-fn late_messages_between_servers_lead_nowhere_else() {
+fn late_messages_reach_no_state_that_leases_misses() {
     let bounds = Bounds { log: 2, delays: 1, ..SMALL };
     let (delivery, heartbeats) = (Delivery::AnyTime { most: 2, answers: Answers::AtOnce }, Some(1));
     reaches_what_messages_reach(
@@ -257,7 +259,7 @@ fn late_messages_between_servers_lead_nowhere_else() {
 }
 
 #[test]
-fn crashes_lead_nowhere_else() {
+fn crashes_reach_no_state_that_leases_misses() {
     let bounds = Bounds { crashes: 1, ..SMALL };
     let delivery = Delivery::Prompt { losses: 0, cuts: 1 };
     reaches_what_messages_reach(

@@ -1,5 +1,5 @@
-//! Liveness: what is due comes on every fair run of the quick checks, the command says so, and the document says what the
-//! checks say.
+//! Liveness: what is due comes on every fair run of the quick checks, the command says so, and the
+//! document says what the checks say.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn run(arguments: &[&str]) -> (i32, String, String) {
 }
 
 #[test]
-fn quick_checks_hold_with_as_many_states_as_are_documented() {
+fn quick_checks_hold_with_documented_state_counts() {
     let rows = documented();
     for check in checks().into_iter().filter(|check| check.tier == Tier::Quick) {
         let report = check.run(STATES).unwrap();
@@ -38,14 +38,14 @@ fn command_prints_numbers_and_a_verdict_for_each_property() {
 }
 
 #[test]
-fn graph_that_is_not_explored_to_its_end_fails() {
+fn incomplete_graph_fails() {
     let (code, told, _) = run(&["queue", "--limit", "1000"]);
     assert_eq!(code, 1);
     assert!(told.starts_with("queue: INCOMPLETE"), "{told}");
 }
 
 #[test]
-fn unknown_check_is_an_error_that_names_those_there_are() {
+fn unknown_check_is_an_error_that_lists_known_ones() {
     let (code, _, told) = run(&["queues"]);
     assert_eq!(code, 64);
     assert!(told.contains("no check of liveness queues") && told.contains("healing-returning"), "{told}");
@@ -61,10 +61,10 @@ fn workspace() -> &'static Path {
 fn every_property_finds_a_mutant() {
     let all = mutants(&workspace().join("model/mutants")).unwrap();
     let checks = checks();
-    let of_liveness = all.iter().filter(|bug| checks.iter().any(|check| check.name == bug.model));
-    let found: BTreeSet<_> = of_liveness.map(|bug| bug.property.as_str()).collect();
+    let of_liveness = all.iter().filter(|mutant| checks.iter().any(|check| check.name == mutant.model));
+    let found: BTreeSet<_> = of_liveness.map(|mutant| mutant.property.as_str()).collect();
     let asked: BTreeSet<_> = checks.iter().flat_map(|check| check.properties()).collect();
-    assert_eq!(found, asked, "every property finds a bug");
+    assert_eq!(found, asked, "every property finds a mutant");
 }
 
 /// The cells of the table of checks in docs/verification.md.
@@ -77,7 +77,7 @@ fn documented() -> Vec<Vec<String>> {
 }
 
 #[test]
-fn document_says_what_the_checks_say() {
+fn table_of_checks_matches_the_checks() {
     let documented: Vec<[String; 3]> =
         documented().into_iter().map(|row| [row[0].clone(), row[1].clone(), row[2].clone()]).collect();
     let explored = checks().into_iter().map(|check| [check.name, check.tier.name(), check.about].map(String::from));

@@ -1,4 +1,4 @@
-//! The quick models, explored to their end, with as many states as are pinned.
+//! Explores the quick models to their end and checks their expected number of states.
 
 use palisade_model::expected_counts;
 use palisade_model::models::{Tier, models};

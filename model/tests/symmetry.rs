@@ -34,7 +34,8 @@ fn membership(symmetry: bool) -> World<Operators> {
     World::new(bounds, Tape::default(), Operators::new(changes, 0, 2))
 }
 
-/// Messages arrive within the step in which they are sent, in an order that does not depend on names.
+/// Messages arrive within the step in which they are sent, in an order that does not depend on
+/// names.
 fn prompt_with_leader(symmetry: bool) -> World<Proposals> {
     let bounds = Bounds { starts_with_leader: true, terms: 3, ..prompt(symmetry).bounds };
     World::new(bounds, Tape::default(), Proposals::new(2, 0))
@@ -91,7 +92,8 @@ fn reachable<E: Environment>(world: &World<E>) -> HashMap<u64, StateOf<E>> {
     found
 }
 
-/// States that can be renamed into one another lead to states that can, and there is one representative for all of them.
+/// States that can be renamed into one another lead to states that can, and there is one
+/// representative for all of them.
 fn representatives_are_exact<E: Environment>(world: fn(bool) -> World<E>) {
     let symmetric = world(true);
     let all = reachable(&symmetric);

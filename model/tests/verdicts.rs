@@ -1,4 +1,4 @@
-//! Whatever is amiss with a run, its verdict says so: nothing that was not explored to its end passes.
+//! Tests of the verdict: a run with a failure, or that is not explored to its end, does not pass.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ fn effort() -> Effort {
 }
 
 #[test]
-fn a_run_to_the_end_passes() {
+fn exhaustive_run_passes() {
     let verdict = run(100, vec![sound(), met()], &effort());
     assert!(verdict.passes(), "{verdict}");
     assert_eq!((verdict.states.1, verdict.end), (101, End::Exhausted));
@@ -73,7 +73,7 @@ fn a_run_to_the_end_passes() {
 }
 
 #[test]
-fn a_violation_fails_and_is_named() {
+fn violation_fails_and_is_named() {
     let verdict = run(100, vec![sound(), broken(), met()], &effort());
     assert!(!verdict.passes());
     assert_eq!(verdict.violated, ["not seven"]);
@@ -81,26 +81,26 @@ fn a_violation_fails_and_is_named() {
 }
 
 #[test]
-fn what_must_be_possible_and_is_not_fails_and_is_named() {
+fn unmet_sometimes_property_fails_and_is_named() {
     let verdict = run(100, vec![sound(), unmet()], &effort());
     assert!(!verdict.passes());
     assert!(verdict.to_string().contains("never met: negative"), "{verdict}");
 }
 
 #[test]
-fn a_run_that_was_cut_short_fails_though_nothing_was_found() {
+fn incomplete_run_without_violation_fails() {
     let limited = Effort { states: Some(5_000), ..effort() };
     let verdict = run(1_000_000, vec![sound(), met_at_once()], &limited);
     assert_eq!((verdict.end, verdict.violated.len(), verdict.unmet.len()), (End::Cut, 0, 0));
     assert!(!verdict.passes() && !verdict.is_as(Expected::Violates("small")));
     assert!(verdict.to_string().contains("INCOMPLETE"), "{verdict}");
     assert!(verdict.states.1 < 1_000_000);
-    // A limit that was not reached cuts nothing.
+    // A limit that is not reached has no effect.
     assert!(run(100, vec![sound(), met_at_once()], &limited).passes());
 }
 
 #[test]
-fn time_runs_out_also_for_a_single_thread() {
+fn time_limit_applies_to_a_single_thread() {
     let limited = Effort { time: Some(Duration::from_millis(300)), ..effort() };
     let verdict = run(u64::MAX / 4, vec![sound(), met_at_once()], &limited);
     assert_eq!(verdict.end, End::Cut);
@@ -108,7 +108,7 @@ fn time_runs_out_also_for_a_single_thread() {
 }
 
 #[test]
-fn a_design_that_should_fail_passes_only_if_exactly_that_is_violated() {
+fn flawed_design_passes_only_with_exactly_the_expected_violation() {
     let told = Expected::Violates("not seven");
     assert!(run(100, vec![sound(), broken(), met()], &effort()).is_as(told));
     assert!(!run(100, vec![sound(), met()], &effort()).is_as(told), "it holds");
@@ -118,7 +118,7 @@ fn a_design_that_should_fail_passes_only_if_exactly_that_is_violated() {
 }
 
 #[test]
-fn a_run_that_ends_when_all_is_decided_does_not_claim_to_be_exhaustive() {
+fn run_that_ends_early_is_not_reported_as_exhaustive() {
     let verdict = run(1_000_000, vec![broken(), met()], &effort());
     assert_eq!(verdict.end, End::Decided);
     assert!(!verdict.to_string().contains("exhaustive"), "{verdict}");
@@ -126,13 +126,13 @@ fn a_run_that_ends_when_all_is_decided_does_not_claim_to_be_exhaustive() {
 
 #[test]
 #[should_panic(expected = "checker thread")]
-fn a_panic_in_the_model_does_not_vanish() {
+fn panic_in_the_model_is_propagated() {
     let model = Numbers { last: 100, properties: vec![sound(), met()], panics_at: Some(50) };
     explore(model, None, &effort());
 }
 
 #[test]
-fn memory_is_told_where_the_system_tells_it() {
+fn memory_is_reported_where_the_system_reports_it() {
     let verdict = run(300_000, vec![sound(), met()], &effort());
     if cfg!(target_os = "linux") {
         let memory = verdict.memory.expect("Linux tells");

@@ -1,4 +1,4 @@
-//! A model of consensus without one of the things that make it fast: what each gains.
+//! A model of consensus with one optimization disabled, to measure what each gains.
 
 use std::hash::{Hash, Hasher};
 use std::hint::black_box;
@@ -11,25 +11,25 @@ use palisade_model::world::{Action, Answers, Bounds, Delivery, History, Repeats,
 use palisade_spec::raft::Message;
 use stateright::{Checker, Model, Property};
 
-/// What is done without.
+/// The disabled optimization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Without {
-    /// Nothing.
+    /// None.
     Nothing,
     /// Shared parts: each new state is a copy of all its servers, messages and history.
     Sharing,
     /// Cached digests: of each new state all parts are digested, under every renaming.
     Caches,
-    /// Memory: every step is taken anew.
+    /// Memoization: every step is computed anew.
     Memory,
     /// Symmetry: states that differ in the servers' names are different states.
     Symmetry,
-    /// Symmetry and an order of the network that depends on what is in it alone: states that differ in the order in
-    /// which messages were sent are different states, too.
+    /// Symmetry and an order of the network that depends on what is in it alone: states that differ
+    /// in the order in which messages were sent are different states, too.
     Order,
 }
 
-/// What a run came to.
+/// Result of a run.
 pub(crate) struct Run {
     /// States that were generated, and how many of them were different.
     pub(crate) states: (usize, usize),
@@ -42,8 +42,8 @@ struct Laborious {
     without: Without,
 }
 
-/// A state, with its own copies of its parts if it does not share them, and the messages' digests in the order in which
-/// they were sent if that counts.
+/// A state, with its own copies of its parts if it does not share them, and the messages' digests
+/// in the order in which they were sent if that counts.
 #[derive(Clone)]
 struct Laboured {
     state: State<Proposals>,
@@ -154,7 +154,8 @@ pub(crate) fn explore(without: Without, threads: usize) -> Run {
     Run { states: verdict.states, elapsed: verdict.elapsed }
 }
 
-/// Explores the model `raft-repeats` with stateright's own search, which looks at each property by itself.
+/// Explores the model `raft-repeats` with stateright's own search, which looks at each property by
+/// itself.
 pub(crate) fn one_by_one(threads: usize) -> Run {
     let checker = raft_repeats().checker().threads(threads).symmetry_fn(World::representative);
     let begun = Instant::now();

@@ -1,8 +1,9 @@
 //! States a second, beside stateright's own `raft` example (3 servers, depth 10), in one run:
-//! `cargo bench -p palisade-model`. And what each of the things gains that make the difference, by doing without it.
+//! `cargo bench -p palisade-model`. Also measures the gain of each optimization, by disabling it.
 //!
-//! The example comes with stateright's package. It is copied to a temporary directory and built there, with one change:
-//! it looks once a second whether it has come to its end, and is made to end when it has.
+//! The example comes with stateright's package. It is copied to a temporary directory and built
+//! there, with one change: it looks once a second whether it has come to its end, and is made to
+//! end when it has.
 
 mod laborious;
 
@@ -16,7 +17,7 @@ use palisade_model::models::{Named, models};
 
 use laborious::{Run, Without};
 
-/// Ours: models of consensus.
+/// Models of consensus that are compared with the example.
 const OURS: [&str; 3] = ["raft", "raft-late", "raft-repeats"];
 
 fn main() {
@@ -121,7 +122,7 @@ fn copy_tree(from: &Path, to: &Path) {
     }
 }
 
-/// What a command says on its standard output, and the seconds it took.
+/// A command's standard output and its duration in seconds.
 fn run(command: &mut Command) -> (String, f64) {
     let begun = Instant::now();
     let output = command.output().expect("the command can be started");

@@ -1,24 +1,25 @@
-//! Five servers, each with a log, and a leader for each term: Raft as coarse as a story needs it.
+//! Five servers, each with a log, and a leader for each term: Raft as coarsely as the gallery needs
+//! it.
 //!
-//! An election is one step, with the votes of as many servers as it needs. A leader sends a follower the whole of its
-//! log, and what a follower acknowledged counts at once.
+//! An election is one step, with the required votes. A leader sends a follower its whole log, and a
+//! follower's acknowledgement counts at once.
 
 use super::show::Client;
 
-/// How many servers there are.
+/// Number of servers.
 pub(super) const SERVERS: usize = 5;
 const MAJORITY: usize = 3;
 const TERMS: u8 = 2;
 const LONGEST_LOG: usize = 3;
 
-/// What an entry says.
+/// The content of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Command {
     Acquire(Client),
     Release(Client),
 }
 
-/// A place in a log.
+/// A position in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Entry {
     pub(super) term: u8,
@@ -37,7 +38,7 @@ pub(super) struct Server {
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Raft {
     pub(super) servers: [Server; SERVERS],
-    /// What is committed. A server may come to know of it at any time.
+    /// The committed entries. A server may learn of them at any time.
     pub(super) committed: Vec<Entry>,
 }
 
@@ -49,7 +50,7 @@ impl Raft {
         Raft { servers, committed: Vec::new() }
     }
 
-    /// Whether a server appends what it is asked to.
+    /// Whether a server accepts requests to append.
     pub(super) fn accepts(&self, server: usize) -> bool {
         self.servers[server].leads && self.servers[server].log.len() < LONGEST_LOG
     }
@@ -66,7 +67,7 @@ impl Raft {
         (log.last().map_or(0, |entry| entry.term), log.len())
     }
 
-    /// The votes by which a server could be elected.
+    /// The voters that would elect a server.
     pub(super) fn elections(&self, candidate: usize) -> Vec<[usize; 2]> {
         let Server { term, leads, .. } = self.servers[candidate];
         if leads || term == TERMS {
@@ -81,7 +82,7 @@ impl Raft {
         (0..voters.len()).flat_map(pairs).map(|(place, second)| [voters[place], second]).collect()
     }
 
-    /// A server is elected for its next term.
+    /// Elects a server for its next term.
     pub(super) fn elect(&mut self, candidate: usize, voters: [usize; 2]) {
         let term = self.servers[candidate].term + 1;
         for voter in voters {
@@ -92,7 +93,7 @@ impl Raft {
         (leader.term, leader.leads) = (term, true);
     }
 
-    /// Who would learn something from this leader, and would listen.
+    /// Servers that lack entries of this leader's log and accept its term.
     pub(super) fn followers(&self, leader: usize) -> Vec<usize> {
         let Server { term, ref log, .. } = self.servers[leader];
         let behind = |&other: &usize| {
@@ -102,12 +103,13 @@ impl Raft {
         (0..SERVERS).filter(behind).collect()
     }
 
-    /// A follower takes over the log of a leader.
+    /// A follower replaces its log by the leader's.
     pub(super) fn receive(&mut self, follower: usize, leader: usize) {
         self.servers[follower] = Server { leads: false, ..self.servers[leader].clone() };
     }
 
-    /// Whether a majority has the log of a leader, which ends with an entry of its own term (§3.6.2).
+    /// Whether a majority has the log of a leader, which ends with an entry of its own term
+    /// (§3.6.2).
     pub(super) fn may_commit(&self, leader: usize) -> bool {
         let Server { term, ref log, .. } = self.servers[leader];
         let have = self.servers.iter().filter(|server| server.log.starts_with(log)).count();
@@ -115,12 +117,12 @@ impl Raft {
         own_term && have >= MAJORITY && !self.committed.starts_with(log)
     }
 
-    /// The log of a leader is committed.
+    /// Commits the log of a leader.
     pub(super) fn commit(&mut self, leader: usize) {
         self.committed.clone_from(&self.servers[leader].log);
     }
 
-    /// What a server has that is committed.
+    /// The committed prefix of a server's log.
     pub(super) fn known(&self, server: usize) -> &[Entry] {
         let log = &self.servers[server].log;
         let same = log.iter().zip(&self.committed).take_while(|(mine, known)| mine == known).count();

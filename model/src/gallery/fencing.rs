@@ -1,8 +1,9 @@
-//! A lock with a time-to-live at a service that is always right, and clients that pause: with a resource that trusts
-//! whoever writes, and with one that compares fencing tokens.
+//! A lock with a time-to-live at a correct service, and clients that pause: with a resource that
+//! accepts every write, and with one that compares fencing tokens.
 //!
-//! The service grants the lock to one client at a time, numbers its grants, and never fails. A lease runs out for the
-//! client when it does for the service. A client that pauses does not notice, and writes when it wakes up.
+//! The service grants the lock to one client at a time, numbers its grants, and never fails. A
+//! lease expires for the client when it does for the service. A paused client does not notice, and
+//! writes when it resumes.
 
 use std::fmt;
 
@@ -17,43 +18,43 @@ use crate::state_table::StateTable;
 
 /// The design.
 pub struct Fencing {
-    /// Which rule is in force.
+    /// The rule in force.
     pub resource: Resource,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Stage {
     Idle,
-    /// With the token of its grant. It has not written yet.
+    /// Granted, with its token. The client has not written yet.
     Granted(u8),
 }
 
 /// The service, the clients and the resource.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct State {
-    /// Whose lease runs.
+    /// The client whose lease runs.
     holder: Option<Client>,
-    /// How many grants there were: the token of the latest.
+    /// Number of grants: the token of the latest.
     grants: u8,
     clients: [Stage; 2],
     /// The token of the latest holder that has written.
     latest: u8,
-    /// Whether a write was done after that of a later holder.
+    /// Whether a write came after that of a later holder.
     stale: bool,
     /// Whether a write was refused.
     refused: bool,
 }
 
-/// What happens.
+/// A step of the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Action {
     /// The lock is free and a client is granted it.
     Grant(Client),
-    /// The lease of the holder runs out.
+    /// The holder's lease expires.
     Expire(Client),
-    /// A client writes and gives the lock back, if it still has it.
+    /// A client writes, and releases the lock if it still holds it.
     Write(Client),
-    /// A client writes and is refused.
+    /// The resource rejects a client's write.
     Refuse(Client),
 }
 

@@ -1,11 +1,11 @@
-//! The gallery: designs for distributed locks that people use, each as a small model whose flaw the checker finds, and
-//! next to it the repair, in which the same property holds.
+//! The gallery: common designs of distributed locks, each as a small model. The checker finds each
+//! design's flaw, and shows that the same property holds in the repaired design.
 //!
-//! A flawed design and its repair are one model with one parameter, which names the rule that makes the difference.
-//! Whatever does not belong to the flaw is better than in the real world: servers that are not part of the story never
-//! fail, and clocks run alike. So the flaw cannot be blamed on anything else. `docs/gallery.md` tells the stories.
+//! A flawed design and its repair are one model with one parameter: the rule in which they differ.
+//! All else is idealized: servers that the flaw does not concern never fail, and clocks run at the
+//! same rate. So the rule alone causes the violation. `docs/gallery.md` describes the designs.
 //!
-//! | module | the story |
+//! | module | design and fault |
 //! |---|---|
 //! | [`redis_failover`] | a key on one Redis server, asynchronous replication, and a failover |
 //! | [`redis_release`] | giving a lock back with `GET` and `DEL` |
@@ -43,16 +43,16 @@ pub use self::show::Client;
 use crate::models::{Named, Tier, holds, violates};
 use crate::presentation::Presentation;
 
-/// What the resource that a lock protects does with a write.
+/// How the resource that a lock protects treats a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
-    /// It does it.
+    /// It accepts every write.
     Trusts,
-    /// It does it unless it has seen a greater fencing token.
+    /// It rejects a write if it has seen a greater fencing token.
     ChecksTokens,
 }
 
-/// Every story: the flawed design, and after it the repaired one.
+/// All models of the gallery: each flawed design, followed by its repair.
 pub fn models() -> Vec<Named> {
     let exclusion = "mutual exclusion";
     vec![

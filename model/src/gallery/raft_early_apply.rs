@@ -1,6 +1,7 @@
-//! A lock table replicated by Raft, whose followers apply an entry when they receive it, and tell the client.
+//! A lock table replicated by Raft, whose followers apply an entry when they receive it, and answer
+//! the client.
 //!
-//! Clients are told by whichever server they are connected to.
+//! Each client is answered by the server that it is connected to.
 
 use std::fmt;
 
@@ -16,15 +17,15 @@ use crate::state_table::StateTable;
 /// When a follower applies an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Apply {
-    /// When it receives it.
+    /// On receipt.
     AtReceipt,
-    /// When it knows that it is committed.
+    /// When the follower knows that the entry is committed.
     AtCommit,
 }
 
 /// The design.
 pub struct RaftEarlyApply {
-    /// Which rule is in force.
+    /// The rule in force.
     pub apply: Apply,
 }
 
@@ -43,20 +44,20 @@ pub struct State {
     clients: [Stage; 2],
 }
 
-/// What happens. Servers are named by their places.
+/// A step of the model. Servers are identified by index.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Action {
     /// A server is elected, with the votes of these two.
     Elect(usize, [usize; 2]),
-    /// A client asks a leader for the lock, which appends that to its log.
+    /// A client requests the lock from a leader, which appends the request to its log.
     Ask(Client, usize),
-    /// A client gives the lock back at a leader, which appends that to its log.
+    /// A client releases the lock at a leader, which appends the release to its log.
     Release(Client, usize),
     /// A follower receives the log of a leader.
     Receive(usize, usize),
-    /// A leader counts the servers that have its log.
+    /// A leader counts the servers that have its log, and commits it.
     Commit(usize),
-    /// A server has applied the client's request, which was granted, and tells it.
+    /// A server that has applied the client's granted request answers the client.
     Tell(usize, Client),
 }
 
@@ -73,7 +74,7 @@ fn grants(log: &[Entry], client: Client) -> bool {
 }
 
 impl RaftEarlyApply {
-    /// What a server has applied, at most.
+    /// The entries that a server may have applied.
     fn applied<'a>(&self, raft: &'a Raft, server: usize) -> &'a [Entry] {
         match self.apply {
             Apply::AtReceipt if !raft.servers[server].leads => &raft.servers[server].log,

@@ -1,7 +1,9 @@
-//! A replicated lock table whose fencing token is read when the request arrives, before its place in the log is known.
+//! A replicated lock table whose fencing token is read when the request arrives, before its log
+//! position is known.
 //!
-//! The log is perfect: every entry is committed, in order, and applied some time later. The leader reads the counter of
-//! its table, which is the result of the entries applied so far, and writes what it read into the entry.
+//! The log is perfect: every entry is committed, in order, and applied some time later. The leader
+//! reads its table's counter, which reflects the entries applied so far, and writes it into the
+//! entry.
 
 use std::fmt;
 
@@ -13,18 +15,18 @@ use crate::diagram::Diagram;
 use crate::presentation::{Presentation, Way};
 use crate::state_table::StateTable;
 
-/// Where a grant's token comes from.
+/// The source of a grant's token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Token {
-    /// From the entry, into which the leader wrote what its counter was when the request arrived.
+    /// The entry: the leader wrote its counter into it when the request arrived.
     FromRequest,
-    /// From the counter at the moment at which the lock is granted, while an entry is applied.
+    /// The counter when the entry is applied and the lock is granted.
     FromGrant,
 }
 
 /// The design.
 pub struct RaftEarlyToken {
-    /// Which rule is in force.
+    /// The rule in force.
     pub token: Token,
 }
 
@@ -48,28 +50,28 @@ enum Stage {
 /// The log, the table and the clients.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct State {
-    /// The entries that are not applied yet.
+    /// Entries not applied yet.
     log: Vec<Entry>,
     holder: Option<Client>,
-    /// Who waits, with the counter as it was when its request arrived.
+    /// The waiting clients, with the counter at the arrival of each request.
     queue: Vec<(Client, u8)>,
-    /// The next token, as the table has it.
+    /// The table's next token.
     counter: u8,
-    /// The greatest token that was granted.
+    /// The greatest token granted.
     greatest: u8,
     grants: u8,
     clients: [Stage; 2],
     requests: u8,
-    /// Whether a token was not greater than all before it.
+    /// Whether a token was not greater than all earlier ones.
     repeated: bool,
 }
 
-/// What happens.
+/// A step of the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Action {
     /// A client's request for the lock arrives and is appended to the log.
     Ask(Client),
-    /// A client gives the lock back, which is appended to the log.
+    /// A client's release is appended to the log.
     Release(Client),
     /// The next entry is applied.
     Apply,

@@ -1,7 +1,8 @@
-//! A replicated lock table whose replicas look at their own clocks when they apply an entry.
+//! A replicated lock table whose replicas read their own clocks when they apply an entry.
 //!
-//! Every replica applies the same entries in the same order, each in its own time. The clocks are *perfect*: all of
-//! them show the same time. An acquire finds the lock held unless the lease of the holder has run out.
+//! Every replica applies the same entries in the same order, each at its own time. The clocks are
+//! *perfect*: all show the same time. An acquire finds the lock held unless the holder's lease has
+//! expired.
 
 use std::fmt;
 
@@ -13,18 +14,18 @@ use crate::diagram::Diagram;
 use crate::presentation::{Presentation, Way};
 use crate::state_table::StateTable;
 
-/// At what time an entry happens.
+/// The time of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Time {
-    /// When the replica applies it, by the replica's clock.
+    /// The replica's clock when it applies the entry.
     WhenApplied,
-    /// When the leader appended it, by the leader's clock: the entry says so.
+    /// The leader's clock when it appended the entry, as stored in the entry.
     WhenAppended,
 }
 
 /// The design.
 pub struct RaftLocalClock {
-    /// Which rule is in force.
+    /// The rule in force.
     pub time: Time,
 }
 
@@ -43,7 +44,7 @@ struct Entry {
 struct Replica {
     applied: usize,
     holder: Option<Client>,
-    /// When the holder's lease runs out.
+    /// The time at which the holder's lease expires.
     deadline: u8,
 }
 
@@ -55,12 +56,12 @@ pub struct State {
     replicas: [Replica; REPLICAS],
 }
 
-/// What happens. Replicas are named by their places.
+/// A step of the model. Replicas are identified by index.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Action {
-    /// Time passes, for all alike.
+    /// Time advances, equally for all replicas.
     Tick,
-    /// A client asks for the lock, and its request is committed.
+    /// A client requests the lock, and the request is committed.
     Ask(Client),
     /// A replica applies the next entry.
     Apply(usize),

@@ -1,7 +1,7 @@
 //! A replicated lock whose holder is in the log, and whose queue is only in the leader's memory.
 //!
-//! Each step is one committed entry: whatever is replicated is there after a change of leader. A client that waits asks
-//! again when it finds that the new leader does not know of it.
+//! Each step is one committed entry: replicated state survives a change of leader. A waiter repeats
+//! its request when it finds that the new leader does not know it.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::diagram::Diagram;
 use crate::presentation::{Presentation, Way};
 use crate::state_table::StateTable;
 
-/// Where the waiters are.
+/// Where the queue is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
     /// In the leader's memory.
@@ -24,7 +24,7 @@ pub enum Queue {
 
 /// The design.
 pub struct RaftQueueInMemory {
-    /// Which rule is in force.
+    /// The rule in force.
     pub queue: Queue,
 }
 
@@ -36,22 +36,22 @@ pub struct State {
     leader: u8,
     holder: Option<Client>,
     queue: Vec<Client>,
-    /// Who was told to wait and still does, in the order in which they were told first.
+    /// The clients that still wait, in the order in which each was first told to wait.
     waiting: Vec<Client>,
-    /// Whether somebody was granted the lock before those who had waited longer.
+    /// Whether a client was granted the lock before an older waiter.
     overtook: bool,
 }
 
-/// What happens.
+/// A step of the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Action {
-    /// A client asks for the lock, which is free, and nobody waits.
+    /// A client requests the lock, which is free and has no waiters.
     Grant(Client),
-    /// A client asks for the lock and is told to wait.
+    /// A client requests the lock and is told to wait.
     Wait(Client),
-    /// The holder gives the lock back, and nobody is next.
+    /// The holder releases the lock, and the queue is empty.
     Free(Client),
-    /// The holder gives the lock back, and the first of the queue is granted it.
+    /// The holder releases the lock, which is granted to the first waiter.
     Pass(Client, Client),
     /// The leader crashes and another server takes over.
     Crash(u8),

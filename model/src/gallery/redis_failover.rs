@@ -1,8 +1,9 @@
 //! A lock as a key on a Redis server with two replicas: `SET key value NX PX ttl`, and a failover.
 //!
-//! A key that is set is copied to the replicas some time later. A failover promotes a replica; the old primary may be
-//! dead or only cut off from its replicas, and then goes on answering whoever still reaches it. No lease runs out
-//! here, and clients give a lock back by a correct compare-and-delete: what goes wrong is not a matter of time.
+//! A key that is set is copied to the replicas some time later. A failover promotes a replica; the
+//! old primary may be dead, or only cut off from its replicas, and then still answers clients that
+//! reach it. No lease expires in this model, and clients release a lock by a correct
+//! compare-and-delete, so timing does not cause the violation.
 
 use std::fmt;
 
@@ -14,37 +15,39 @@ use crate::diagram::Diagram;
 use crate::presentation::{Presentation, Way};
 use crate::state_table::StateTable;
 
-/// When a client is told of its grant, and which replica is promoted.
+/// When a client learns of its grant, and which replica is promoted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// At once; either replica.
+    /// At once; either replica is promoted.
     Asynchronous,
-    /// When a replica has copied it, as with `WAIT 1`; either replica.
+    /// When a replica has copied the key, as with `WAIT 1`; either replica is promoted.
     WaitForOne,
-    /// When a majority of the servers has it; the replica that has copied more. So one of any two majorities knows of
-    /// every grant that was told. A failover needs both replicas.
+    /// When a majority of the servers has the key; the replica that has copied more is promoted, so
+    /// any two majorities share a server that knows every confirmed grant. A failover needs both
+    /// replicas.
     Majority,
 }
 
 /// The design.
 pub struct RedisFailover {
-    /// Which rule is in force.
+    /// The rule in force.
     pub rule: Rule,
 }
 
-/// What a server has.
+/// The state of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Data {
-    /// How many writes it has seen: the replication offset.
+    /// Number of writes that it has received: the replication offset.
     offset: u8,
     key: Option<Client>,
 }
 
-/// What a client knows. Servers are named by their places.
+/// A client's knowledge. Servers are identified by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Stage {
     Idle,
-    /// The key is set, the client is not told yet; whether a replica has acknowledged it.
+    /// The key is set, and the client has no answer yet; whether a replica has acknowledged the
+    /// key.
     Pending {
         server: usize,
         offset: u8,
@@ -60,21 +63,21 @@ enum Stage {
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct State {
     servers: [Data; 3],
-    /// The primary since the last failover. Server 1 takes itself for the primary for ever.
+    /// The primary since the last failover. Server 1 considers itself the primary for ever.
     primary: usize,
     clients: [Stage; 2],
 }
 
-/// What happens. Servers are named by their places.
+/// A step of the model. Servers are identified by index.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Action {
-    /// A client asks a server that has no key, which sets it.
+    /// A client requests the lock from a server without the key, which sets it.
     Set(Client, usize),
-    /// A replica copies what the primary has.
+    /// A replica copies the primary's state.
     Copy(usize),
-    /// A server tells a client of its grant.
+    /// A server confirms a client's grant.
     Tell(Client),
-    /// A client gives the lock back at a server.
+    /// A client releases the lock at a server.
     Delete(Client, usize),
     /// A replica is promoted.
     Failover(usize),

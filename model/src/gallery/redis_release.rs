@@ -1,7 +1,8 @@
-//! How a key is given back: `GET`, a look at the value, and `DEL`, against one script that does both at once.
+//! Release of a key: `GET`, a comparison of the value, and `DEL`, against one script that does both
+//! atomically.
 //!
-//! The server never fails, and a lease runs out for the client when it does for the server. Time passes between `GET`
-//! and `DEL`, and a lease may run out in it.
+//! The server never fails, and a lease expires for the client when it does for the server. Time
+//! passes between `GET` and `DEL`, and a lease may expire in between.
 
 use std::fmt;
 
@@ -13,29 +14,29 @@ use crate::diagram::Diagram;
 use crate::presentation::{Presentation, Way};
 use crate::state_table::StateTable;
 
-/// How a client gives the lock back.
+/// How a client releases the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
-    /// It gets the value, and if it is its own sends a `DEL`.
+    /// The client gets the value, and sends a `DEL` if the value is its own.
     GetThenDel,
-    /// It sends a script that deletes the key if the value is its own; nothing happens in between.
+    /// The client sends a script that deletes the key if the value is its own, atomically.
     CompareAndDelete,
 }
 
 /// The design.
 pub struct RedisRelease {
-    /// Which rule is in force.
+    /// The rule in force.
     pub release: Release,
 }
 
-/// What a client does.
+/// The state of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Stage {
     Idle,
     Holds,
-    /// Its lease ran out before it gave the lock back, which it still means to do.
+    /// Its lease expired before the release, which it will still send.
     Late,
-    /// It has seen its own value and has sent the `DEL`.
+    /// It has read its own value and has sent the `DEL`.
     Deleting,
 }
 
@@ -46,18 +47,18 @@ pub struct State {
     clients: [Stage; 2],
 }
 
-/// What happens.
+/// A step of the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Action {
     /// The key is free and a client sets it.
     Set(Client),
-    /// The key's time-to-live has passed.
+    /// The key's time-to-live expires.
     Expire(Client),
     /// A client gets the value, which is its own.
     GetOwn(Client),
-    /// A client gets the value, which is not its own.
+    /// A client gets the value, which is another client's.
     GetOther(Client),
-    /// The `DEL` of a client arrives.
+    /// A client's `DEL` arrives.
     Del(Client),
     /// A client's script runs.
     Script(Client),

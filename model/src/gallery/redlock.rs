@@ -1,9 +1,10 @@
-//! Redlock over five instances, and what happens when one of them forgets a key: because its clock jumps, or because it
+//! Redlock over five instances, one of which loses a key: because its clock jumps, or because it
 //! crashes before the key is on its disk.
 //!
-//! A client asks the instances in any order, holds the lock with three of them, and counts its lease from before the
-//! first request. So all of its keys outlive its lease, where clocks run as they should. A client that gives the lock
-//! back, or gives up, is one whose lease is over: its keys go at any time after that. Each client tries once.
+//! A client asks the instances in any order, holds the lock with three of them, and counts its
+//! lease from before its first request. So all of its keys outlive its lease while clocks run
+//! correctly. A client that releases the lock or gives up counts as one whose lease is over: its
+//! keys are dropped at any time after that. Each client tries once.
 
 use std::fmt;
 
@@ -15,7 +16,7 @@ use crate::diagram::Diagram;
 use crate::presentation::{Presentation, Way};
 use crate::state_table::StateTable;
 
-/// What goes wrong, once, and what an instance makes of it.
+/// The fault, which happens once, and the rule for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The wall clock of an instance is set forward by more than the time-to-live.
@@ -27,24 +28,25 @@ pub enum Fault {
 /// The clock by which keys expire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
-    /// The time of day, which somebody can set.
+    /// The wall clock, which can be set.
     Wall,
-    /// The time since the start, which nobody can.
+    /// The monotonic clock, which cannot be set.
     Monotonic,
 }
 
-/// When an instance that crashed serves again.
+/// When a crashed instance serves again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restart {
-    /// As soon as it can.
+    /// Immediately after its restart.
     AtOnce,
-    /// When the longest time-to-live has passed since the crash, so that no lease runs any more that it forgot.
+    /// When the longest time-to-live has passed since the crash, so that no lease runs any more
+    /// whose key it lost.
     Delayed,
 }
 
 /// The design.
 pub struct Redlock {
-    /// What happens, and which rule is in force.
+    /// The fault and the rule in force.
     pub fault: Fault,
 }
 
@@ -59,7 +61,7 @@ enum Instance {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Attempt {
-    /// Which instances have granted it their key.
+    /// The instances that have set the client's key.
     granted: [bool; INSTANCES],
     /// Whether its lease is over.
     over: bool,
@@ -74,12 +76,12 @@ pub struct State {
     struck: bool,
 }
 
-/// What happens. Instances are named by their places.
+/// A step of the model. Instances are identified by index.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Action {
     /// A free instance sets the key for a client.
     Set(Client, usize),
-    /// A client's lease runs out, or it gives the lock back, or gives up.
+    /// A client's lease expires, or the client releases the lock or gives up.
     Over(Client),
     /// An instance drops a key whose lease is over.
     Expire(usize),
@@ -87,7 +89,7 @@ pub enum Action {
     Jump(usize),
     /// An instance crashes.
     Crash(usize),
-    /// An instance that crashed serves again.
+    /// A crashed instance serves again.
     Restart(usize),
 }
 
@@ -135,7 +137,7 @@ impl Model for Redlock {
         vec![State { instances: [Instance::Up(None); INSTANCES], clients: [attempt; 2], struck: false }]
     }
 
-    /// In the order in which a trace is read best: the second client comes after what happened to the first.
+    /// Ordered for readable traces: the second client acts after the events of the first.
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         let [first, second] = Client::TWO;
         Redlock::attempt(state, first, actions);

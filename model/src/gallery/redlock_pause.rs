@@ -1,9 +1,10 @@
-//! Redlock over five instances whose clocks are right and which never fail, and a client that pauses.
+//! Redlock over five instances with correct clocks that never fail, and a client that pauses.
 //!
-//! Before it writes, a client looks at its clock and goes on only if its lease is still valid. It may pause after that,
-//! for any time. What is left is a resource that looks for itself. The token comes from a counter outside of Redlock,
-//! because instances that count for themselves do not agree on the next number; and it is fetched *before* the look at
-//! the clock, so that it was given out while the client held the lock.
+//! Before it writes, a client checks its clock and continues only if its lease is still valid. It
+//! may pause after that, for any time. The repair is a resource that checks tokens. The token comes
+//! from a counter outside of Redlock, because instances with counters of their own do not agree on
+//! the next number. The client fetches the token *before* it checks the clock, so that the counter
+//! issued it while the client held the lock.
 
 use std::fmt;
 
@@ -18,7 +19,7 @@ use crate::state_table::StateTable;
 
 /// The design.
 pub struct RedlockPause {
-    /// Which rule is in force.
+    /// The rule in force.
     pub resource: Resource,
 }
 
@@ -27,10 +28,10 @@ const MAJORITY: u8 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Stage {
-    /// Collecting keys, with how many.
+    /// Collecting keys, with their number.
     Asks(u8),
     HasToken,
-    /// It has looked at its clock and found its lease valid.
+    /// It has checked its clock and found its lease valid.
     Valid,
     Wrote,
     Refused,
@@ -41,7 +42,7 @@ struct Attempt {
     stage: Stage,
     /// Whether its lease is over.
     over: bool,
-    /// Which holder of the lock it was: the first, the second.
+    /// Its turn as holder of the lock: the first, the second.
     turn: u8,
     token: u8,
 }
@@ -51,34 +52,34 @@ struct Attempt {
 pub struct State {
     instances: [Option<Client>; INSTANCES],
     clients: [Attempt; 2],
-    /// How many have held the lock.
+    /// Number of past and present holders.
     turns: u8,
     /// The counter.
     tokens: u8,
     /// The greatest token that the resource has seen.
     seen: u8,
-    /// The turn of the last of those who have written.
+    /// The greatest turn among the clients that have written.
     latest: u8,
-    /// Whether a write was done after that of a later holder.
+    /// Whether a write came after that of a later holder.
     stale: bool,
 }
 
-/// What happens. Instances are named by their places.
+/// A step of the model. Instances are identified by index.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Action {
     /// A free instance sets the key for a client.
     Set(Client, usize),
     /// A client with a majority fetches a token.
     Fetch(Client),
-    /// A client looks at its clock: its lease is valid.
+    /// A client checks its clock: its lease is valid.
     Look(Client),
-    /// A client's lease runs out.
+    /// A client's lease expires.
     Over(Client),
     /// An instance drops a key whose lease is over.
     Expire(usize),
-    /// The write of a client arrives, and is done.
+    /// A client's write arrives and is accepted.
     Write(Client),
-    /// The write of a client arrives, and is refused.
+    /// A client's write arrives and is rejected.
     Refuse(Client),
 }
 
@@ -118,7 +119,7 @@ impl Model for RedlockPause {
         vec![State { instances, clients: [attempt; 2], turns: 0, tokens: 0, seen: 0, latest: 0, stale: false }]
     }
 
-    /// In the order in which a trace is read best: the second client comes after what happened to the first.
+    /// Ordered for readable traces: the second client acts after the events of the first.
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         let [first, second] = Client::TWO;
         self.attempt(state, first, actions);

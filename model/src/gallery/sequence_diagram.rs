@@ -1,4 +1,5 @@
-//! Sequence diagrams of the stories: client A on the left, then whatever serves, then the other clients.
+//! Sequence diagrams of the gallery: client A on the left, then the servers, then the other
+//! clients.
 
 use std::collections::HashMap;
 
@@ -10,11 +11,11 @@ use crate::presentation::{Presentation, Way};
 
 /// A model whose paths can be drawn.
 pub(super) trait Pictured: Presentation {
-    /// Who serves, from left to right.
+    /// The servers' names, from left to right.
     fn servers(&self) -> Vec<String>;
-    /// How many clients there are.
+    /// Number of clients.
     const CLIENTS: usize = 2;
-    /// Draws what `action` did.
+    /// Draws the effect of `action`.
     fn draw(&self, before: &Self::State, action: &Self::Action, after: &Self::State, row: &mut Row<'_>);
 }
 
@@ -23,11 +24,11 @@ pub(super) trait Pictured: Presentation {
 pub(super) enum Who {
     /// A client's.
     Client(Client),
-    /// A server's, by its place among them.
+    /// A server's, by its index among the servers.
     Server(usize),
 }
 
-/// What happens in one step.
+/// The drawing of one step.
 pub(super) struct Row<'a> {
     diagram: &'a mut Diagram,
     number: usize,
@@ -37,34 +38,34 @@ pub(super) struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// A message. If its sender has sent it in an earlier row, it comes from there.
+    /// Adds a message. If its sender sent it in an earlier row, the arrow starts there.
     pub(super) fn message(&mut self, from: Who, to: Who, label: &str) {
         let sent = self.sent.remove(&from).unwrap_or(self.number);
         let (from, to) = (self.lifeline(from), self.lifeline(to));
         self.diagram.arrow((from, sent), (to, self.number), label, Fate::Arrives);
     }
 
-    /// The next message from here is sent now, and arrives later.
+    /// The next message from this lifeline is sent now, and arrives later.
     pub(super) fn sends(&mut self, from: Who) {
         self.sent.insert(from, self.number);
     }
 
-    /// Something that happens at one place.
+    /// An event on one lifeline.
     pub(super) fn note(&mut self, at: Who, text: &str) {
         self.mark(at, text, Tone::Plain);
     }
 
-    /// Something that is settled.
+    /// Progress on one lifeline.
     pub(super) fn good(&mut self, at: Who, text: &str) {
         self.mark(at, text, Tone::Good);
     }
 
-    /// Something that goes wrong.
+    /// A failure on one lifeline.
     pub(super) fn bad(&mut self, at: Who, text: &str) {
         self.mark(at, text, Tone::Bad);
     }
 
-    /// Something that concerns everybody.
+    /// An event that concerns all participants.
     pub(super) fn line(&mut self, text: &str) {
         self.diagram.line(self.number, text, Tone::Plain);
     }
@@ -83,7 +84,7 @@ impl Row<'_> {
     }
 }
 
-/// Draws a path, and what is violated at its end.
+/// Draws a path, and the property that is violated at its end.
 pub(super) fn diagram<M: Pictured>(model: &M, way: &Way<M>) -> Option<Diagram> {
     let servers = model.servers();
     let count = servers.len();

@@ -1,4 +1,4 @@
-//! What the stories share to be read: the names of clients, and what a step changes.
+//! Shared display of the gallery's models: the names of clients, and the changes of a step.
 
 use crate::state_table::StateTable;
 
@@ -9,39 +9,39 @@ pub enum Client {
     A,
     /// The second.
     B,
-    /// The third, where there is one.
+    /// The third, if the model has three.
     C,
 }
 
 impl Client {
-    /// Those of a story with two clients.
+    /// The clients of a model with two clients.
     pub const TWO: [Client; 2] = [Client::A, Client::B];
-    /// Those of a story with three clients.
+    /// The clients of a model with three clients.
     pub const THREE: [Client; 3] = [Client::A, Client::B, Client::C];
 
-    /// What it is called.
+    /// The client's name.
     pub fn name(self) -> String {
         format!("client {self:?}")
     }
 
-    /// Its place in a list of clients.
+    /// The client's index in a list of clients.
     pub fn place(self) -> usize {
         self as usize
     }
 }
 
-/// A state that can be told.
+/// A state that can be displayed.
 pub(super) trait ToStateTable {
-    /// Everything that is worth saying of it.
+    /// The displayed content of the state.
     fn table(&self) -> StateTable;
 }
 
-/// What is different in `after` from what was in `before`, with a line for each.
+/// The differences between `before` and `after`, a line for each.
 pub(super) fn changes(before: &impl ToStateTable, after: &impl ToStateTable) -> String {
     after.table().since(&before.table()).join("\n")
 }
 
-/// Who has a key, in a word.
+/// The owner of a key, in a word.
 pub(super) fn key(holder: Option<Client>) -> String {
     holder.map_or("free".to_string(), |client| format!("{client:?}"))
 }

@@ -1,19 +1,22 @@
-//! Clocks: whatever a node has measured or heard, its clock has moved on from the stamp of every entry in its log by no more
-//! than the entry's *age*, which is the real time since its leader stamped it. So no session ends early under any leader.
+//! Clocks: a node's clock has advanced from the stamp of every entry in its log by no more than the
+//! entry's *age*, which is the real time since its leader stamped it, whatever the node has
+//! measured or received. So no session ends early under any leader.
 //!
 //! The history is made of logs whose entries have ages. The invariants are:
 //!
-//! - **a log**: an entry is no older than those before it, its stamp is no less than theirs, and two stamps are no further apart
-//!   than the two ages;
+//! - **a log**: an entry is no older than those before it, its stamp is no less than theirs, and
+//!   two stamps are no further apart than the two ages;
 //! - **two logs** are of one history: a term has one leader, whose log only grows;
-//! - **a node**: its clock is at or behind no stamp of its log, and ahead of none by more than its age;
-//! - **a message**: the same of the clock that its leader had when it sent it, and of the log that the leader had then.
+//! - **a node**: its clock is not behind any stamp of its log, and ahead of none by more than the
+//!   entry's age;
+//! - **a message**: the same of the leader's clock and the leader's log when the leader sent it.
 //!
-//! The message may be as old as one likes: ages grow, and what the invariant says of it stays true. Time that passes lets a
-//! leader's clock move on by at most as much. A crash loses the clock, and perhaps the end of the log.
+//! The message may be arbitrarily old: ages grow, so the invariant stays true. A leader's clock
+//! advances by at most the real time that passes. A crash loses the clock, and possibly the end of
+//! the log.
 //!
-//! Left out: snapshots (an installed one is a log that is gone, with the stamp of its last entry), hand-overs, and changes of the
-//! members, which do not touch clocks.
+//! Left out: snapshots (an installed snapshot acts as a discarded log with the stamp of its last
+//! entry), leadership transfers, and membership changes, which do not affect clocks.
 
 use std::ops::Range;
 
@@ -26,23 +29,23 @@ use super::logs::{self, Stamped, append, grown, match_each_other, message, recov
 use super::{Case, Induction, Latest, State, properties};
 use crate::locks::require;
 
-/// How many servers there are.
+/// Number of servers.
 const SERVERS: u32 = 3;
-/// Who sends what the node hears.
+/// The sender of the node's messages.
 const LEADER: NodeId = NodeId(2);
 
-/// What is varied.
+/// The bounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Up to which term.
+    /// Last term.
     pub terms: u64,
-    /// How many entries the node's log may have.
+    /// Maximum length of the node's log.
     pub log: usize,
-    /// How many the log of a leader that it hears may have.
+    /// Maximum length of the leader's log.
     pub leaders_log: usize,
     /// The last stamp.
     pub stamps: u64,
-    /// The greatest age.
+    /// Maximum age.
     pub ages: u64,
 }
 
@@ -63,38 +66,39 @@ impl Aged {
 /// Every node and message within the bounds.
 pub struct Clocks {
     bounds: Bounds,
-    /// All logs, the shorter ones first.
+    /// All logs, in order of length.
     logs: Vec<Vec<Aged>>,
 }
 
-/// A node: its log, by its place in the list, and its clock; and the log of a leader that it may hear.
+/// A start state: the node's log (an index into the list) and clock, and the log of a leader that
+/// it may receive messages from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Scene {
+pub struct StartState {
     log: u32,
     leaders: u32,
     clock: u8,
 }
 
-/// What happens to the node.
+/// A step of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It hears these entries of the leader's log, and what the leader's clock read.
+    /// The node receives these entries of the leader's log, with the leader's clock.
     Hear {
-        /// The entries, by their places in the leader's log.
+        /// The entries, as a range of the leader's log.
         entries: Range<usize>,
-        /// What the leader's clock read.
+        /// The leader's clock.
         reading: u8,
     },
-    /// It wins an election, measures time, and appends.
+    /// The node wins an election, measures time, and appends.
     Lead {
-        /// How much real time passes meanwhile.
+        /// Real time that passes before the append.
         passes: u8,
-        /// How much of that it does not measure.
+        /// The part of that time that the node does not measure.
         unmeasured: u8,
     },
-    /// It starts again from its disk, which lacks the last entries.
+    /// The node restarts from its disk, which lacks the last entries.
     Restart {
-        /// How many.
+        /// Number of missing entries.
         lost: usize,
     },
 }
@@ -125,28 +129,28 @@ impl Clocks {
         Clocks { bounds, logs }
     }
 
-    fn logs_of(&self, scene: &Scene) -> [&[Aged]; 2] {
-        [scene.log, scene.leaders].map(|log| &self.logs[log as usize][..])
+    fn logs_of(&self, initial: &StartState) -> [&[Aged]; 2] {
+        [initial.log, initial.leaders].map(|log| &self.logs[log as usize][..])
     }
 
     /// A follower with this log and this clock.
-    fn node(&self, scene: &Scene) -> Node<LockTable> {
+    fn node(&self, initial: &StartState) -> Node<LockTable> {
         thread_local! {
             static NODE: Latest<(u32, u8), Node<LockTable>> = const { Latest::new() };
         }
         NODE.with(|latest| {
-            latest.get((scene.log, scene.clock), || {
-                let log = stamped(&self.logs[scene.log as usize]);
+            latest.get((initial.log, initial.clock), || {
+                let log = stamped(&self.logs[initial.log as usize]);
                 let term = log.last().map_or(1, |last| last.0);
                 let mut node = recover(SERVERS, HardState { term: Term(term), vote: None }, &log);
-                let heartbeat = append(&log, log.len(), log.len(), 0, u64::from(scene.clock));
+                let heartbeat = append(&log, log.len(), log.len(), 0, u64::from(initial.clock));
                 step(&mut node, Input::Receive(message(LEADER, term, heartbeat)));
                 node
             })
         })
     }
 
-    /// The invariant of a node, of which each entry is that of one of these logs.
+    /// The invariant of a node, each of whose entries is one of these logs' entries.
     fn is_kept(node: &Node<LockTable>, known: [&[Aged]; 2]) -> Result<Vec<Aged>, Violation> {
         let log = logs::stamped(node);
         let origin = known.into_iter().find(|origin| stamped(origin).starts_with(&log));
@@ -208,11 +212,11 @@ fn stamped(log: &[Aged]) -> Vec<Stamped> {
 }
 
 impl Case for Clocks {
-    type Scene = Scene;
+    type StartState = StartState;
     type Step = Step;
 
-    fn scenes(&self) -> Vec<Scene> {
-        let mut scenes = Vec::new();
+    fn start_states(&self) -> Vec<StartState> {
+        let mut start_states = Vec::new();
         let number = |place: usize| u32::try_from(place).expect("some thousand logs");
         for (log, own) in self.logs.iter().enumerate().filter(|(_, log)| log.len() <= self.bounds.log) {
             let clocks: Vec<u8> = match own.last() {
@@ -223,26 +227,27 @@ impl Case for Clocks {
             };
             let term = own.last().map_or(1, Aged::term);
             for (leaders, other) in self.logs.iter().enumerate() {
-                // A leader's log ends with an entry of its term. One of an earlier term than the node's is not heard.
+                // A leader's log ends with an entry of its term. The node ignores a leader of an
+                // earlier term.
                 let is_heard = other.last().is_some_and(|last| last.term() >= term);
                 if is_heard && other.len() <= self.bounds.leaders_log && match_each_other(own, other, Aged::term) {
                     let (log, leaders) = (number(log), number(leaders));
-                    scenes.extend(clocks.iter().map(|&clock| Scene { log, leaders, clock }));
+                    start_states.extend(clocks.iter().map(|&clock| StartState { log, leaders, clock }));
                 }
             }
         }
-        scenes
+        start_states
     }
 
-    fn steps(&self, scene: &Scene, steps: &mut Vec<Step>) {
-        let [own, leaders] = self.logs_of(scene);
+    fn steps(&self, initial: &StartState, steps: &mut Vec<Step>) {
+        let [own, leaders] = self.logs_of(initial);
         let last = leaders[leaders.len() - 1];
         for reading in (last.stamp..=last.stamp + last.age).filter(|&reading| fits(u64::from(reading), leaders)) {
             for from in 0..=leaders.len() {
                 steps.extend((from..=leaders.len()).map(|through| Step::Hear { entries: from..through, reading }));
             }
         }
-        // What a node does by itself does not depend on whom it may hear.
+        // The node's own steps do not depend on the leader's log.
         if leaders == own || (own.is_empty() && leaders.len() == 1) {
             for passes in 0..=2 {
                 steps.extend((0..=passes).map(|unmeasured| Step::Lead { passes, unmeasured }));
@@ -251,18 +256,18 @@ impl Case for Clocks {
         }
     }
 
-    fn take(&self, scene: &Scene, taken: &Step) -> Result<Option<&'static str>, Violation> {
-        let [own, leaders] = self.logs_of(scene);
-        let mut node = self.node(scene);
+    fn take(&self, initial: &StartState, taken: &Step) -> Result<Option<&'static str>, Violation> {
+        let [own, leaders] = self.logs_of(initial);
+        let mut node = self.node(initial);
         let before = node.clock();
-        let is_own = before == Stamp(u64::from(scene.clock));
+        let is_own = before == Stamp(u64::from(initial.clock));
         require("clock monotonicity", is_own, || format!("a clock of its own log is heard, and it reads {before}"))?;
         match taken {
             Step::Hear { entries, reading } => {
                 let body = append(&stamped(leaders), entries.start, entries.end, 0, u64::from(*reading));
                 let term = leaders[leaders.len() - 1].term();
                 step(&mut node, Input::Receive(message(LEADER, term, body)));
-                // Of a log that stays beyond the leader's entries, the rest is its own.
+                // Entries that stay beyond the leader's are the node's own.
                 let log = Clocks::is_kept(&node, [own, leaders])?;
                 let goes_back = node.clock() < before;
                 if goes_back && log == own {
@@ -291,13 +296,13 @@ impl Case for Clocks {
         ]
     }
 
-    fn picture(&self, scene: &Scene) -> String {
-        let [own, leaders] = self.logs_of(scene);
+    fn picture(&self, initial: &StartState) -> String {
+        let [own, leaders] = self.logs_of(initial);
         let log = |log: &[Aged]| {
             let entry = |entry: &Aged| format!("term {} stamped {} aged {}", entry.term, entry.stamp, entry.age);
             log.iter().map(entry).collect::<Vec<_>>().join(", ")
         };
-        format!("log [{}], clock {}; a leader has had the log [{}]", log(own), scene.clock, log(leaders))
+        format!("log [{}], clock {}; a leader has had the log [{}]", log(own), initial.clock, log(leaders))
     }
 
     fn sentence(&self, step: &Step) -> String {

@@ -1,31 +1,35 @@
-//! Votes, logs and commits: whatever one node hears, it votes once a term, keeps what it has acknowledged, and believes only that
-//! to be committed which is.
+//! Votes, logs and commits: whatever messages a node receives, it votes once a term, keeps what it
+//! has acknowledged, and treats only committed entries as committed.
 //!
-//! The history is what the other nodes have done, as far as the node and a message depend on it: the logs of leaders. What it
-//! allows follows from the invariants of the whole:
+//! The history is the past of the other nodes, as far as the node and a message depend on it: the
+//! logs of leaders. It is constrained by the cluster's invariants:
 //!
-//! - a term has one leader, whose log only grows (a message tells of the log that it had when it was sent), and every log is a
-//!   beginning of a leader's;
-//! - the log of a leader has every entry that was committed in a term before its own (Leader Completeness). So a leader in the
-//!   node's own term or a later one has what the node knows to be committed.
+//! - a term has one leader, whose log only grows (a message tells of the log that it had when it
+//!   was sent), and every log is a beginning of a leader's;
+//! - the log of a leader has every entry that was committed in a term before its own (Leader
+//!   Completeness). So a leader in the node's own term or a later one has what the node knows to be
+//!   committed.
 //!
-//! Of the node: no entry is later than its term, and what it counts as votes and as
-//! acknowledgements was given. Each step is checked for what keeps those invariants:
+//! Of the node: no entry is later than its term, and the votes and acknowledgements that it counts
+//! were given. Each step is checked for the properties that keep those invariants:
 //!
 //! - **one vote a term**, durable before it is sent;
-//! - **leader completeness**: with its vote, the node does not help a candidate that lacks an entry of the node's log, unless a
-//!   leader between the two terms lacked it as well (then it was never committed);
-//! - **acknowledged entries are kept** as long as the leader that they were acknowledged to has them, and are durable before;
-//! - **election safety**: only a candidate with the votes of a majority, in this term, leads, and goes on from the log that it
-//!   asked for votes with;
-//! - **committed by a majority**: a leader commits an entry of its own term that a majority has acknowledged; a follower, what
-//!   its leader says is committed, as far as the logs are known to be equal;
+//! - **leader completeness**: with its vote, the node does not help a candidate that lacks an entry
+//!   of the node's log, unless a leader of a term in between lacked it as well (then it was never
+//!   committed);
+//! - **acknowledged entries are kept** as long as the leader that received the acknowledgement has
+//!   them, and are durable before it is sent;
+//! - **election safety**: only a candidate with the votes of a majority in this term becomes
+//!   leader, and it continues the log with which it requested the votes;
+//! - **committed by a majority**: a leader commits an entry of its own term that a majority has
+//!   acknowledged; a follower commits up to its leader's commit index, as far as the logs are known
+//!   to be equal;
 //! - **messages are true**: what a leader sends is in its log.
 //!
-//! Why this is enough for Leader Completeness is the proof of §3.6.3: a commit and a later election share a voter, and that voter's
-//! two steps are the ones that are checked here.
+//! The proof of §3.6.3 shows that this suffices for Leader Completeness: a commit and a later
+//! election share a voter, and the two steps of that voter are the ones checked here.
 //!
-//! Left out: snapshots, changes of the members, reads and hand-overs.
+//! Left out: snapshots, membership changes, reads and leadership transfers.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -44,14 +48,14 @@ use crate::locks::require;
 /// The vote of a node that has voted for no candidate.
 const NO_VOTE: u32 = 0;
 
-/// What is varied.
+/// The bounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// How many servers.
+    /// Number of servers.
     pub servers: u32,
-    /// Up to which term nodes are; messages may be of the next one.
+    /// Last term of nodes; messages may be of the next one.
     pub terms: u64,
-    /// How long logs may be.
+    /// Maximum length of logs.
     pub log: usize,
 }
 
@@ -62,93 +66,94 @@ pub struct Consensus {
     logs: Vec<Vec<Stamped>>,
 }
 
-/// What a node is, and what it counts.
+/// A node's role, with what it counts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Standing {
-    /// It has just started.
+    /// The node has just started.
     Started,
-    /// It follows a leader of its term.
+    /// The node follows a leader of its term.
     Follows,
-    /// It asks whether an election could be won.
+    /// The node is a pre-candidate.
     Asks,
-    /// It has these votes beside its own.
+    /// The node is a candidate with these votes besides its own.
     Campaigns(Vec<u32>),
-    /// It leads, and these are the acknowledgements of the others. The last entries of its log are its own.
+    /// The node leads, with the acknowledgements of the others. The last entries of its log are its
+    /// own.
     Leads {
-        /// How many of its entries are its own.
+        /// Number of its own entries.
         own: usize,
-        /// Up to where each other node has acknowledged its log.
+        /// For each other node, the acknowledged index.
         acknowledged: Vec<u8>,
     },
 }
 
-/// A node.
+/// A start state of the node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Scene {
+pub struct StartState {
     standing: Standing,
-    /// Its log, by its place in the list.
+    /// Its log, as an index into the list.
     log: usize,
     term: u64,
-    /// The candidate that it voted for; its own number if it campaigns or leads.
+    /// The candidate that it voted for; its own number if it is a candidate or leads.
     vote: u32,
-    /// Up to where it knows its log to be committed.
+    /// The commit index that it knows.
     commit: u64,
 }
 
-/// What happens to the node.
+/// A step of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It hears entries of a leader's log.
+    /// The node receives entries of a leader's log.
     Append {
         /// The leader.
         from: u32,
-        /// In which term.
+        /// The leader's term.
         term: u64,
-        /// The leader's log at that time, by its place in the list.
+        /// The leader's log when it sent the message, as an index into the list.
         log: usize,
-        /// Which of its entries the message has.
+        /// The entries in the message, as a range of that log.
         entries: Range<usize>,
-        /// Up to where the leader knew it to be committed.
+        /// The leader's commit index.
         commit: u64,
     },
-    /// A candidate with this log asks for its vote, or whether it would give it.
+    /// The node receives a candidate's request for its vote or pre-vote.
     AskForVote {
         /// The candidate.
         from: u32,
-        /// In which term.
+        /// The candidate's term.
         term: u64,
-        /// The candidate's log, by its place in the list.
+        /// The candidate's log, as an index into the list.
         log: usize,
-        /// What it asks.
+        /// The kind of request.
         question: Question,
     },
-    /// Anything else arrives.
+    /// The node receives any other message.
     Receive(Message<LockTable>),
-    /// Its election timer runs out.
+    /// The node's election timer fires.
     ElectionTimeout,
-    /// Its heartbeat timer runs out.
+    /// The node's heartbeat timer fires.
     HeartbeatTimeout,
     /// A client proposes an entry.
     Propose,
-    /// It starts again from its disk.
+    /// The node restarts from its disk.
     Restart,
 }
 
-/// What a candidate asks.
+/// The kind of a candidate's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
     /// PreVote.
     WouldYou,
     /// RequestVote.
     Vote,
-    /// RequestVote, because the leader has asked it to campaign.
+    /// RequestVote of a leadership transfer's target.
     VoteAtOnce,
 }
 
 impl Consensus {
     /// The case within these bounds.
     pub fn new(bounds: Bounds) -> Consensus {
-        // Messages may be of the term after the last one of nodes.
+        // Messages may be of the term after the nodes' last one.
         let logs = grown(|known: &[Stamped]| {
             let first = known.last().map_or(1, |last| last.0);
             if known.len() < bounds.log {
@@ -164,13 +169,13 @@ impl Consensus {
         2..=self.bounds.servers
     }
 
-    /// Counted here once more: a check that asked the node itself would believe it.
+    /// Counted independently of the node, whose own count is under test.
     fn is_majority(&self, count: usize) -> bool {
         2 * count > self.bounds.servers as usize
     }
 
-    fn build(&self, scene: &Scene) -> Node<LockTable> {
-        let Scene { standing, log, term, vote, commit } = scene;
+    fn build(&self, initial: &StartState) -> Node<LockTable> {
+        let StartState { standing, log, term, vote, commit } = initial;
         let (log, commit) = (&self.logs[*log], *commit);
         let hard = |term: u64, vote: u32| HardState { term: Term(term), vote: (vote > 0).then_some(NodeId(vote)) };
         let heartbeat = |node: &mut Node<LockTable>, log: &[Stamped], term: u64| {
@@ -223,27 +228,28 @@ impl Consensus {
         }
     }
 
-    /// The node of a scene.
-    fn node(&self, scene: &Scene) -> Node<LockTable> {
+    /// The node of a start state.
+    fn node(&self, initial: &StartState) -> Node<LockTable> {
         thread_local! {
-            static NODE: Latest<(u32, Scene), Node<LockTable>> = const { Latest::new() };
+            static NODE: Latest<(u32, StartState), Node<LockTable>> = const { Latest::new() };
         }
-        NODE.with(|latest| latest.get((self.bounds.servers, scene.clone()), || self.build(scene)))
+        NODE.with(|latest| latest.get((self.bounds.servers, initial.clone()), || self.build(initial)))
     }
 
-    /// What a message of another leader can be: of one that has what the node knows to be committed.
-    fn may_lead(&self, scene: &Scene, term: u64, leaders: &[Stamped]) -> bool {
-        let own = &self.logs[scene.log];
-        let committed = &own[..usize::try_from(scene.commit).expect("a short log")];
-        let is_other = term != scene.term || !matches!(scene.standing, Standing::Leads { .. });
-        let is_complete = term < scene.term || leaders.starts_with(committed);
+    /// Whether another leader's message may exist: that leader must have the entries that the node
+    /// knows to be committed.
+    fn may_lead(&self, initial: &StartState, term: u64, leaders: &[Stamped]) -> bool {
+        let own = &self.logs[initial.log];
+        let committed = &own[..usize::try_from(initial.commit).expect("a short log")];
+        let is_other = term != initial.term || !matches!(initial.standing, Standing::Leads { .. });
+        let is_complete = term < initial.term || leaders.starts_with(committed);
         let ends_in_its_term = leaders.last().is_some_and(|last| last.0 == term);
         is_other && is_complete && ends_in_its_term
     }
 
-    fn messages(&self, scene: &Scene, steps: &mut Vec<Step>) {
-        let length = self.logs[scene.log].len() as u64;
-        for (from, term) in self.others().flat_map(|from| (0..=scene.term + 1).map(move |term| (from, term))) {
+    fn messages(&self, initial: &StartState, steps: &mut Vec<Step>) {
+        let length = self.logs[initial.log].len() as u64;
+        for (from, term) in self.others().flat_map(|from| (0..=initial.term + 1).map(move |term| (from, term))) {
             let mut receive = |body| steps.push(Step::Receive(message(NodeId(from), term, body)));
             for granted in [false, true] {
                 receive(Body::PreVoteReply { granted });
@@ -257,14 +263,14 @@ impl Consensus {
                     receive(Body::AppendRejected { prev: Index(matched), hint, round: ReadRound(0) });
                 }
             }
-            let own = &self.logs[scene.log];
+            let own = &self.logs[initial.log];
             let of_this_history = |(_, other): &(usize, &Vec<Stamped>)| match_each_other(own, other, |entry| entry.0);
             for (log, other) in self.logs.iter().enumerate().filter(of_this_history) {
                 if other.last().is_none_or(|last| last.0 < term) {
                     let all = [Question::WouldYou, Question::Vote, Question::VoteAtOnce];
                     steps.extend(all.map(|question| Step::AskForVote { from, term, log, question }));
                 }
-                if from == 2 && self.may_lead(scene, term, other) {
+                if from == 2 && self.may_lead(initial, term, other) {
                     for start in 0..=other.len() {
                         for (end, commit) in (start..=other.len())
                             .flat_map(|end| (0..=other.len() as u64).map(move |commit| (end, commit)))
@@ -301,10 +307,10 @@ impl Consensus {
     }
 }
 
-/// A node's step, for the checks.
+/// A node's step, as the checks see it.
 struct Taken<'a> {
     case: &'a Consensus,
-    scene: &'a Scene,
+    initial: &'a StartState,
     step: &'a Step,
     before: &'a Node<LockTable>,
     after: &'a Node<LockTable>,
@@ -313,10 +319,10 @@ struct Taken<'a> {
 
 impl Taken<'_> {
     fn own(&self) -> &[Stamped] {
-        &self.case.logs[self.scene.log]
+        &self.case.logs[self.initial.log]
     }
 
-    /// The log of the leader that is heard.
+    /// The log of the leader that sent the message.
     fn heard(&self) -> &[Stamped] {
         match self.step {
             Step::Append { log, .. } => &self.case.logs[*log],
@@ -339,7 +345,7 @@ impl Taken<'_> {
         require("one vote a term", stands, || format!("{old:?} has become {new:?}"))
     }
 
-    /// What is said is durable before, and is true.
+    /// Messages are true, and their content is durable before they are sent.
     fn promises_are_durable(&self) -> Check {
         let mut disk: Durable<LockTable> = logs::blank(self.case.bounds.servers);
         disk.hard = self.before.hard_state();
@@ -397,8 +403,9 @@ impl Taken<'_> {
         for known in 1..=self.own().len() {
             let entries = &self.own()[..known];
             let term = entries[known - 1].0;
-            // The candidate's last entry may be of a leader after them. If they were committed, that leader had them, and so has
-            // the candidate; if it had not, they never were.
+            // The candidate's last entry may be of a later leader. If the entries were committed,
+            // that leader had them, and so does the candidate; if that leader lacked them, they
+            // were never committed.
             let was_replaced = last > term;
             require("leader completeness", was_replaced || candidates.starts_with(entries), || {
                 format!("a candidate with the log {candidates:?} gets the vote of a node with {entries:?}")
@@ -407,7 +414,8 @@ impl Taken<'_> {
         Ok(())
     }
 
-    /// The log is a beginning of its own or of the leader's, and keeps what it has acknowledged or knows to be committed.
+    /// The log is a prefix of its old log or of the leader's, and keeps the acknowledged and
+    /// committed entries.
     fn log(&self) -> Check {
         let (own, heard, log) = (self.own(), self.heard(), logs::stamped(self.after));
         if self.after.is_leader() {
@@ -415,10 +423,11 @@ impl Taken<'_> {
         }
         let is_known = own == log || heard.starts_with(&log);
         require("log matching", is_known, || format!("{own:?} has become {log:?}, and the leader has {heard:?}"))?;
-        let committed = &own[..usize::try_from(self.scene.commit).expect("a short log")];
+        let committed = &own[..usize::try_from(self.initial.commit).expect("a short log")];
         let keeps = log.starts_with(committed);
         require("state machine safety", keeps, || format!("{committed:?} is committed, and the log is {log:?}"))?;
-        // What the node has acknowledged to this leader is the leader's too, if not yet when it sent this.
+        // Entries that the node has acknowledged to this leader are in the leader's log, possibly
+        // only after this message was sent.
         let acknowledged = (0..=own.len()).rev().find(|&length| {
             let common = length.min(heard.len());
             own[..common] == heard[..common]
@@ -429,7 +438,8 @@ impl Taken<'_> {
         })
     }
 
-    /// Only a candidate with the votes of a majority leads, with the log that it asked for votes with.
+    /// Only a candidate with the votes of a majority leads, with the log that it asked for votes
+    /// with.
     fn leadership(&self) -> Check {
         if !self.after.is_leader() || self.before.is_leader() {
             return require(
@@ -438,7 +448,7 @@ impl Taken<'_> {
                 || format!("a leader of term {} leads in term {}", self.before.term(), self.after.term()),
             );
         }
-        let mut votes: BTreeSet<u32> = match &self.scene.standing {
+        let mut votes: BTreeSet<u32> = match &self.initial.standing {
             Standing::Campaigns(votes) => votes.iter().copied().collect(),
             _ => BTreeSet::new(),
         };
@@ -458,14 +468,15 @@ impl Taken<'_> {
         })
     }
 
-    /// What is committed now is committed: by a majority that has acknowledged it, or because the leader has said so.
+    /// Newly committed entries are committed: a majority has acknowledged them, or the leader has
+    /// said so.
     fn commit(&self) -> Check {
         let (old, new) = (self.before.commit(), self.after.commit());
         if new == old {
             return Ok(());
         }
         let term = self.after.log().term_at(new);
-        let known = match (&self.scene.standing, self.step) {
+        let known = match (&self.initial.standing, self.step) {
             (_, Step::Append { commit, .. }) => {
                 let committed = usize::try_from(new.0).expect("a short log");
                 let is_the_leaders = self.heard().get(..committed) == logs::stamped(self.after).get(..committed);
@@ -492,28 +503,35 @@ impl Taken<'_> {
 }
 
 impl Case for Consensus {
-    type Scene = Scene;
+    type StartState = StartState;
     type Step = Step;
 
-    fn scenes(&self) -> Vec<Scene> {
-        let mut scenes = Vec::new();
+    fn start_states(&self) -> Vec<StartState> {
+        let mut start_states = Vec::new();
         for (log, own) in self.logs.iter().enumerate() {
             let last = own.last().map_or(0, |last| last.0);
             for term in last.max(1)..=self.bounds.terms {
                 for commit in 0..=own.len() as u64 {
                     for vote in NO_VOTE..=self.bounds.servers {
-                        let scene = |standing| Scene { standing, log, term, vote, commit };
+                        let initial = |standing| StartState { standing, log, term, vote, commit };
                         if commit == 0 {
-                            scenes.push(scene(Standing::Started));
+                            start_states.push(initial(Standing::Started));
                         }
-                        scenes.extend([Standing::Follows, Standing::Asks].map(scene));
+                        start_states.extend([Standing::Follows, Standing::Asks].map(initial));
                     }
-                    // It has heard of a commit from a leader, in a term before the one in which it campaigns.
+                    // It has learned of a commit from a leader of a term before the one in which it
+                    // is a candidate.
                     let vote = NODE.0;
                     if last < term && (commit == 0 || term > 1) {
                         for votes in subsets(&self.others().collect::<Vec<_>>()) {
                             if !self.is_majority(votes.len() + 1) {
-                                scenes.push(Scene { standing: Standing::Campaigns(votes), log, term, vote, commit });
+                                start_states.push(StartState {
+                                    standing: Standing::Campaigns(votes),
+                                    log,
+                                    term,
+                                    vote,
+                                    commit,
+                                });
                             }
                         }
                     }
@@ -522,34 +540,34 @@ impl Case for Consensus {
                     if own_entries > 0 && commit <= before && (commit == 0 || term > 1) {
                         for acknowledged in vectors(self.bounds.servers as usize - 1, own.len()) {
                             let standing = Standing::Leads { own: own_entries, acknowledged };
-                            scenes.push(Scene { standing, log, term, vote, commit });
+                            start_states.push(StartState { standing, log, term, vote, commit });
                         }
                     }
                 }
             }
         }
-        // The commit of a leader follows from what was acknowledged: the node says what it is.
-        for scene in &mut scenes {
-            scene.commit = self.build(scene).commit().0.max(scene.commit);
+        // A leader's commit index follows from the acknowledgements: the node computes it.
+        for initial in &mut start_states {
+            initial.commit = self.build(initial).commit().0.max(initial.commit);
         }
-        scenes
+        start_states
     }
 
-    fn steps(&self, scene: &Scene, steps: &mut Vec<Step>) {
+    fn steps(&self, initial: &StartState, steps: &mut Vec<Step>) {
         steps.extend([Step::ElectionTimeout, Step::HeartbeatTimeout, Step::Propose, Step::Restart]);
-        self.messages(scene, steps);
+        self.messages(initial, steps);
     }
 
-    fn take(&self, scene: &Scene, taken: &Step) -> Result<Option<&'static str>, Violation> {
-        let before = self.node(scene);
+    fn take(&self, initial: &StartState, taken: &Step) -> Result<Option<&'static str>, Violation> {
+        let before = self.node(initial);
         if *taken == Step::Restart {
-            let after = recover(self.bounds.servers, before.hard_state(), &self.logs[scene.log]);
+            let after = recover(self.bounds.servers, before.hard_state(), &self.logs[initial.log]);
             let same = after.hard_state() == before.hard_state() && after.log() == before.log();
             return require("memory matches disk", same, || format!("{after:?} has started")).map(|()| None);
         }
         let mut after = before.clone();
         let outputs = step(&mut after, self.input(taken));
-        let checked = Taken { case: self, scene, step: taken, before: &before, after: &after, outputs: &outputs };
+        let checked = Taken { case: self, initial, step: taken, before: &before, after: &after, outputs: &outputs };
         checked.check()?;
         let truncated = outputs.iter().any(|output| match output {
             Output::Persist(Persist::Entries(entries)) => entries[0].index <= before.log().last().index,
@@ -576,9 +594,9 @@ impl Case for Consensus {
         ]
     }
 
-    fn picture(&self, scene: &Scene) -> String {
-        let terms: Vec<u64> = self.logs[scene.log].iter().map(|entry| entry.0).collect();
-        let Scene { standing, term, vote, commit, .. } = scene;
+    fn picture(&self, initial: &StartState) -> String {
+        let terms: Vec<u64> = self.logs[initial.log].iter().map(|entry| entry.0).collect();
+        let StartState { standing, term, vote, commit, .. } = initial;
         format!("term {term}, vote {vote}, entries of terms {terms:?}, commit {commit}, {standing:?}")
     }
 

@@ -1,4 +1,4 @@
-//! Logs, as histories have them, and real nodes that are in a state of one's choice.
+//! Logs of histories, and real nodes in a chosen state.
 
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{
@@ -6,13 +6,13 @@ use palisade_spec::raft::{
     ReadRound, Stamp, Term,
 };
 
-/// An entry of a history: its term and its stamp. Its place in the log is its index.
+/// An entry of a history: its term and its stamp. Its position in the log is its index.
 pub(super) type Stamped = (u64, u64);
 
-/// The node whose steps are taken.
+/// The node under test.
 pub(super) const NODE: NodeId = NodeId(1);
 
-/// A blank disk of a cluster of so many servers.
+/// A blank disk in a cluster of this size.
 pub(super) fn blank(servers: u32) -> Durable<LockTable> {
     Durable::blank(LockTable::default(), Members::of((1..=servers).map(NodeId)))
 }
@@ -28,13 +28,13 @@ pub(super) fn entries(log: &[Stamped], from: usize) -> Vec<Entry<palisade_spec::
     log.iter().enumerate().skip(from).map(entry).collect()
 }
 
-/// The place behind the first entries of a log.
+/// The log position after the first entries of a log.
 pub(super) fn position(log: &[Stamped], length: usize) -> Position {
     let term = length.checked_sub(1).map_or(0, |last| log[last].0);
     Position { index: Index(length as u64), term: Term(term) }
 }
 
-/// A node's log, as histories have it.
+/// A node's log in the form of histories.
 pub(super) fn stamped(node: &Node<LockTable>) -> Vec<Stamped> {
     node.log().entries().iter().map(|entry| (entry.term.0, entry.stamp.0)).collect()
 }
@@ -63,14 +63,14 @@ pub(super) fn append(log: &[Stamped], from: usize, through: usize, commit: u64, 
     }
 }
 
-/// Takes a step, and says what the node asks for.
+/// Takes a step, and returns the node's outputs.
 pub(super) fn step(node: &mut Node<LockTable>, input: Input<LockTable>) -> Vec<Output<LockTable>> {
     let mut out = Vec::new();
     node.step(input, &mut out);
     out
 }
 
-/// Has the node become a candidate of the next term, and ask for votes.
+/// Makes the node a candidate of the next term, which requests votes.
 pub(super) fn campaign(node: &mut Node<LockTable>) {
     step(node, Input::ElectionTimeout);
     let term = node.term().0;
@@ -80,7 +80,8 @@ pub(super) fn campaign(node: &mut Node<LockTable>) {
     }
 }
 
-/// Every sequence that grows from nothing, an element at a time: each is followed by those that `next` names.
+/// Every sequence that can be built from the empty one, an element at a time; `next` returns the
+/// possible elements.
 pub(super) fn grown<T: Clone>(next: impl Fn(&[T]) -> Vec<T>) -> Vec<Vec<T>> {
     let mut all = vec![Vec::new()];
     let mut from = 0;
@@ -92,8 +93,8 @@ pub(super) fn grown<T: Clone>(next: impl Fn(&[T]) -> Vec<T>) -> Vec<Vec<T>> {
     all
 }
 
-/// Whether two logs can be of one history. A term has one leader, whose log only grows: up to their last entries of one term, both
-/// are beginnings of that leader's log.
+/// Whether two logs fit one history. A term has one leader, whose log only grows: up to their last
+/// entries of a common term, both are prefixes of that leader's log.
 pub(super) fn match_each_other<T: PartialEq>(a: &[T], b: &[T], term: impl Fn(&T) -> u64) -> bool {
     let through = |log: &[T], wanted: u64| log.iter().rposition(|entry| term(entry) == wanted).map(|last| last + 1);
     a.iter().map(&term).all(|wanted| {

@@ -1,12 +1,14 @@
-//! Invariants that are *inductive*: from every state that satisfies them, reachable or not, every step leads to one that does.
+//! Invariants that are *inductive*: every step from a state that satisfies them, reachable or not,
+//! leads to a state that satisfies them.
 //!
-//! The other layers begin at the beginning, and say "no violation within these depths". A layer of induction begins in *every*
-//! state within small bounds that satisfies its invariants, takes every single step from it, and checks the invariants again. No
-//! depth is left: what holds at the beginning and is kept by every step holds for ever, in clusters and tables of that size.
+//! The other layers start in the initial states, and show "no violation within these depths". A
+//! layer of induction starts in *every* state within small bounds that satisfies its invariants,
+//! takes every single step from it, and checks the invariants again. The result has no depth: what
+//! holds initially and is kept by every step holds for ever, in clusters and tables of that size.
 //!
-//! A state that is reached by a step that keeps the invariants is one of those begun with, as far as it is within the bounds; so
-//! it is not followed. A step that breaks them is a *counterexample to induction*: either the code is wrong, or the invariants
-//! do not say enough about the states that can be reached.
+//! The successor of a step that keeps the invariants is itself a start state, as far as it is
+//! within the bounds, so it is not expanded. A step that breaks an invariant is a *counterexample
+//! to induction*: either the code is wrong, or the invariants are too weak.
 //!
 //! | module | what is inductive |
 //! |---|---|
@@ -14,9 +16,10 @@
 //! | [`clocks`] | a node's clock moves on from an entry's stamp by no more than the entry's age |
 //! | [`consensus`] | votes, logs and commits of one node, whatever the others may send |
 //!
-//! The last two take one node at a time. What the other nodes have done appears as a *history*: the logs of the leaders that
-//! there were, which the node and each message must fit. A step changes one node, and adds to the history what it sends; that
-//! what it sends fits the history is part of what is checked. Each module says what its histories are, and what is left out.
+//! The last two take one node at a time. The actions of the other nodes appear as a *history*: the
+//! logs of the past leaders, which the node and each message must fit. A step changes one node, and
+//! adds the messages that it sends to the history; the checks include that these fit the history.
+//! Each module describes its histories, and what it leaves out.
 
 pub mod clocks;
 pub mod consensus;
@@ -35,31 +38,32 @@ use stateright::{Model, Property};
 use crate::presentation::Presentation;
 use crate::world::panic_text;
 
-/// What is to be inductive.
+/// A case of induction.
 pub trait Case: Send + Sync + Sized + 'static {
-    /// A state that satisfies the invariants, in few bytes.
-    type Scene: Clone + Debug + PartialEq + Hash + Send + Sync + 'static;
+    /// A state that satisfies the invariants, in compact form.
+    type StartState: Clone + Debug + PartialEq + Hash + Send + Sync + 'static;
     /// A step.
     type Step: Clone + Debug + PartialEq + Send + Sync + 'static;
 
     /// Every state within the bounds that satisfies the invariants.
-    fn scenes(&self) -> Vec<Self::Scene>;
-    /// Every step that can be taken in it.
-    fn steps(&self, scene: &Self::Scene, steps: &mut Vec<Self::Step>);
-    /// Takes a step and checks the invariants. Says what the step is an example of, if that must be possible.
+    fn start_states(&self) -> Vec<Self::StartState>;
+    /// Every step that is possible in a state.
+    fn steps(&self, initial: &Self::StartState, steps: &mut Vec<Self::Step>);
+    /// Takes a step and checks the invariants. Returns what the step is an example of, if that must
+    /// be possible.
     ///
     /// # Errors
-    /// What does not hold any more.
-    fn take(&self, scene: &Self::Scene, step: &Self::Step) -> Result<Option<&'static str>, Violation>;
-    /// The invariants by their names, and what must be possible.
+    /// If an invariant is violated.
+    fn take(&self, initial: &Self::StartState, step: &Self::Step) -> Result<Option<&'static str>, Violation>;
+    /// The names of the invariants, and of what must be possible.
     fn properties() -> Vec<Property<Induction<Self>>>;
-    /// A state, for people.
-    fn picture(&self, scene: &Self::Scene) -> String;
-    /// A step, for people.
+    /// A state as text.
+    fn picture(&self, initial: &Self::StartState) -> String;
+    /// A step as text.
     fn sentence(&self, step: &Self::Step) -> String;
 }
 
-/// What was made last: many steps are taken from one state, one after the other.
+/// A cache of the latest value: many steps are taken from one state, one after the other.
 struct Latest<K, V>(RefCell<Option<(K, V)>>);
 
 impl<K: PartialEq, V: Clone> Latest<K, V> {
@@ -81,12 +85,12 @@ pub struct Induction<C> {
     case: C,
 }
 
-/// Where a step has led.
+/// A state of the model.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum State<S> {
-    /// A state that satisfies the invariants, from which steps are taken.
+    /// A start state, from which steps are taken.
     Satisfies(S),
-    /// A step has kept the invariants, and was an example of this.
+    /// A step has kept the invariants, and was an example of this property.
     Shows(&'static str),
     /// A step has broken an invariant.
     Breaks(&'static str, String),
@@ -95,7 +99,7 @@ pub enum State<S> {
 impl<S: Debug> Debug for State<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            State::Satisfies(scene) => scene.fmt(f),
+            State::Satisfies(initial) => initial.fmt(f),
             State::Shows(what) => write!(f, "the invariants hold: {what}"),
             State::Breaks(property, detail) => write!(f, "{property} is violated: {detail}"),
         }
@@ -108,13 +112,13 @@ impl<S> State<S> {
         matches!(self, State::Breaks(property, _) if *property == name)
     }
 
-    /// Whether a step was an example of this.
+    /// Whether a step was an example of this property.
     pub(crate) fn shows(&self, name: &str) -> bool {
         matches!(self, State::Shows(what) if *what == name)
     }
 }
 
-/// Properties by their names: what must hold, and what must be possible.
+/// Properties by name: those that must always hold, and those that must be possible.
 macro_rules! properties {
     (always: $($always:literal),* ; sometimes: $($sometimes:literal),* $(,)?) => {
         vec![
@@ -126,14 +130,14 @@ macro_rules! properties {
 use properties;
 
 impl<C: Case> Induction<C> {
-    /// The induction of a case.
+    /// The model of a case.
     pub fn new(case: C) -> Induction<C> {
         Induction { case }
     }
 }
 
 impl<C: Case> Model for Induction<C> {
-    type State = State<C::Scene>;
+    type State = State<C::StartState>;
     type Action = C::Step;
 
     fn properties(&self) -> Vec<Property<Self>> {
@@ -141,18 +145,18 @@ impl<C: Case> Model for Induction<C> {
     }
 
     fn init_states(&self) -> Vec<Self::State> {
-        self.case.scenes().into_iter().map(State::Satisfies).collect()
+        self.case.start_states().into_iter().map(State::Satisfies).collect()
     }
 
     fn actions(&self, state: &Self::State, actions: &mut Vec<C::Step>) {
-        if let State::Satisfies(scene) = state {
-            self.case.steps(scene, actions);
+        if let State::Satisfies(initial) = state {
+            self.case.steps(initial, actions);
         }
     }
 
     fn next_state(&self, last: &Self::State, step: C::Step) -> Option<Self::State> {
-        let State::Satisfies(scene) = last else { return None };
-        let taken = catch_unwind(AssertUnwindSafe(|| self.case.take(scene, &step)));
+        let State::Satisfies(initial) = last else { return None };
+        let taken = catch_unwind(AssertUnwindSafe(|| self.case.take(initial, &step)));
         let stopped =
             |panic: Box<dyn Any + Send>| Err(Violation { property: "assertions", detail: panic_text(&*panic) });
         match taken.unwrap_or_else(stopped) {
@@ -167,15 +171,15 @@ impl<C: Case> Model for Induction<C> {
 
     fn format_step(&self, last: &Self::State, step: C::Step) -> Option<String> {
         let next = self.next_state(last, step)?;
-        let State::Satisfies(scene) = last else { return None };
-        Some(format!("{}\n{next:?}", self.case.picture(scene)))
+        let State::Satisfies(initial) = last else { return None };
+        Some(format!("{}\n{next:?}", self.case.picture(initial)))
     }
 }
 
 impl<C: Case> Presentation for Induction<C> {
     fn sentence(&self, last: &Self::State, step: &C::Step) -> String {
         match last {
-            State::Satisfies(scene) => format!("{}: {}", self.case.picture(scene), self.case.sentence(step)),
+            State::Satisfies(initial) => format!("{}: {}", self.case.picture(initial), self.case.sentence(step)),
             State::Shows(_) | State::Breaks(..) => unreachable!("no step follows"),
         }
     }

@@ -1,21 +1,22 @@
-//! The lock table: whatever state it is in, every entry leaves it sound, and does what it must.
+//! The lock table: every entry applied to a sound table leaves it sound and has the right effect.
 //!
-//! The state is the table alone. The invariants are those of [`table_is_sound`], which
-//! hold of a table by itself, and five more that a single state can show:
+//! The state is the table alone. The invariants are those of [`table_is_sound`], which a table by
+//! itself must satisfy, and five more that a single state can show:
 //!
-//! - no session has a number that is still to be given out,
+//! - no session has a number that is still to be assigned,
 //! - no deadline lies further ahead than its session's time-to-live,
 //! - the number of a claim is no later than its session's last one,
 //! - a session that was opened for one lock has a claim,
 //! - an idle table knows its next deadline.
 //!
-//! The other properties are of single steps ([`judge`]): exclusion, order, tokens, expiry, exactly-once, answers. They are
-//! checked at every step, from every such table.
+//! The other properties are of single steps ([`judge`]): exclusion, order, tokens, expiry,
+//! exactly-once, answers. They are checked at every step, from every such table.
 //!
-//! One thing is assumed of clients: a number is that of one operation.
+//! One assumption about clients: they use each number for one operation only.
 //!
-//! All entries are applied at one moment. That is every moment: a table knows deadlines only, and only their order among
-//! themselves and around the present counts. The deadlines are two that have passed, the present, and a time-to-live ahead.
+//! All entries are applied at one moment. That covers every moment: a table knows deadlines only,
+//! and only their order among themselves and relative to the present matters. Deadlines are: two
+//! that have passed, the present, and one time-to-live ahead.
 
 use std::sync::Arc;
 
@@ -29,25 +30,25 @@ use super::logs::grown;
 use super::{Case, Induction, Latest, State, properties};
 use crate::locks::{execute, judge};
 
-/// The present, and the last moment at which an entry was applied.
+/// The present, and the moment at which the last entry was applied.
 const NOW: Stamp = Stamp(3);
 /// The time-to-live of every session.
 const TTL: u64 = 1;
-/// What a session's deadline can be.
+/// The possible deadlines of a session.
 const DEADLINES: [u64; 4] = [1, 2, NOW.0, NOW.0 + TTL];
 /// The next token.
 const NEXT_TOKEN: u64 = 3;
 
-/// What is varied.
+/// The bounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// At most so many sessions.
+    /// Maximum number of sessions.
     pub sessions: u64,
-    /// So many keys.
+    /// Number of keys.
     pub keys: usize,
-    /// The last numbers of sessions, and the numbers of claims, are none to this.
+    /// Maximum of the sessions' last numbers and of the claims' numbers; each may also be absent.
     pub numbers: u64,
-    /// How many sessions and claims a sweep ends.
+    /// Number of sessions and claims that a sweep ends.
     pub sweep: u64,
 }
 
@@ -58,9 +59,9 @@ pub struct Tables {
     entries: Vec<Payload<Command>>,
 }
 
-/// A table, told by what cannot be derived.
+/// A table without the parts that can be derived.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Scene {
+pub struct StartState {
     sessions: Vec<Option<Lease>>,
     lines: Vec<Line>,
 }
@@ -73,7 +74,8 @@ struct Lease {
     once: bool,
 }
 
-/// The holder of a lock and its waiters, in order: each by its place among the sessions, and with the number of its claim.
+/// The holder of a lock and its waiters, in order: each with its index among the sessions and its
+/// claim's number.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Line {
     token: u64,
@@ -106,7 +108,7 @@ impl Tables {
         leases
     }
 
-    /// Every line that these sessions can form at a key.
+    /// Every queue that these sessions can form at a key.
     fn lines(&self, sessions: &[Option<Lease>]) -> Vec<Line> {
         let lines = grown(|line: &[(usize, u64)]| {
             let stands = |place: &usize| line.iter().any(|(stands, _)| stands == place);
@@ -119,12 +121,12 @@ impl Tables {
         lines.iter().flat_map(|claims| tokens(claims).map(|token| Line { token, claims: claims.clone() })).collect()
     }
 
-    fn table(&self, scene: &Scene) -> LockTable {
+    fn table(&self, initial: &StartState) -> LockTable {
         let claims = |place: usize| -> Vec<&Key> {
             let stands = |line: &Line| line.claims.iter().any(|(stands, _)| *stands == place);
-            self.keys.iter().zip(&scene.lines).filter(|(_, line)| stands(line)).map(|(key, _)| key).collect()
+            self.keys.iter().zip(&initial.lines).filter(|(_, line)| stands(line)).map(|(key, _)| key).collect()
         };
-        let living = || scene.sessions.iter().enumerate().filter_map(|(place, lease)| Some((place, (*lease)?)));
+        let living = || initial.sessions.iter().enumerate().filter_map(|(place, lease)| Some((place, (*lease)?)));
         let sessions: Vec<Value> = living()
             .map(|(place, lease)| {
                 let Lease { deadline, last, once } = lease;
@@ -137,7 +139,7 @@ impl Tables {
         let mut deadlines: Vec<(u64, SessionId)> = living().map(|(place, lease)| (lease.deadline, id(place))).collect();
         deadlines.sort_unstable();
         let deadlines: Vec<Value> = deadlines.into_iter().map(|entry| json!([entry, null])).collect();
-        let locks: Vec<Value> = (self.keys.iter().zip(&scene.lines))
+        let locks: Vec<Value> = (self.keys.iter().zip(&initial.lines))
             .filter_map(|(key, line)| {
                 let ((holder, claim), waiters) = line.claims.split_first()?;
                 let waiter =
@@ -154,18 +156,18 @@ impl Tables {
         serde_json::from_value(table).expect("a table")
     }
 
-    /// The table of a scene.
-    fn cached(&self, scene: &Scene) -> Arc<LockTable> {
+    /// The table of a start state.
+    fn cached(&self, initial: &StartState) -> Arc<LockTable> {
         thread_local! {
-            static TABLE: Latest<(u64, Scene), Arc<LockTable>> = const { Latest::new() };
+            static TABLE: Latest<(u64, StartState), Arc<LockTable>> = const { Latest::new() };
         }
-        TABLE.with(|latest| latest.get((self.bounds.sweep, scene.clone()), || Arc::new(self.table(scene))))
+        TABLE.with(|latest| latest.get((self.bounds.sweep, initial.clone()), || Arc::new(self.table(initial))))
     }
 }
 
-/// Everything that can be applied.
+/// Every entry that can be applied.
 fn entries(bounds: &Bounds, keys: &[Key]) -> Vec<Payload<Command>> {
-    // One more than there can be: a session that never was, or is gone.
+    // One more than exist: a session that never existed or has ended.
     let sessions: Vec<SessionId> = (0..=usize::try_from(bounds.sessions).expect("few sessions")).map(id).collect();
     let numbers: Vec<Option<Sequence>> =
         (0..=bounds.numbers + u64::from(bounds.numbers > 0)).map(|sequence| number(sequence).map(Sequence)).collect();
@@ -191,7 +193,7 @@ fn entries(bounds: &Bounds, keys: &[Key]) -> Vec<Payload<Command>> {
     commands.into_iter().map(Payload::Command).chain([Payload::Noop]).collect()
 }
 
-/// What a table by itself must show, beside its soundness.
+/// Invariants of a table besides its soundness.
 fn is_well_formed(table: &LockTable) -> Result<(), Violation> {
     table_is_sound(table)?;
     let fails = |detail: String| Err(Violation { property: "table soundness", detail });
@@ -214,8 +216,8 @@ fn is_well_formed(table: &LockTable) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Whether the entry's number, if its session waits under it, is that of a request to wait. A client numbers each operation anew,
-/// so no other can have that number.
+/// Whether the entry's number, if the session waits under it, is that of a request to wait. A
+/// client numbers each operation anew, so no other operation has that number.
 fn is_one_operation(table: &LockTable, entry: &Payload<Command>) -> bool {
     let Payload::Command(Command::Acquire { session, sequence: Some(number), key, wait: false }) = entry else {
         return true;
@@ -225,7 +227,7 @@ fn is_one_operation(table: &LockTable, entry: &Payload<Command>) -> bool {
     !table.lock(key).is_some_and(|lock| lock.queue.iter().any(waits_under_it))
 }
 
-/// Whether the sessions that came to be have the next numbers, and leave those after them for later ones.
+/// Whether new sessions have the next numbers, and leave later numbers unassigned.
 fn numbers_are_new(before: &LockTable, after: &LockTable) -> Result<(), Violation> {
     let new = |before: &LockTable, after: &LockTable| -> Vec<u64> {
         after.sessions().keys().filter(|id| before.session(**id).is_none()).map(|id| id.number).collect()
@@ -235,7 +237,7 @@ fn numbers_are_new(before: &LockTable, after: &LockTable) -> Result<(), Violatio
         let mut later = after.clone();
         later.apply(NOW, &Command::Open { opening: opening() });
         let next = new(after, &later);
-        // One that has the number of another takes its place.
+        // A session with an existing one's number replaces it.
         numbers.push(next.first().copied().unwrap_or(0));
     }
     let greatest = before.sessions().keys().map(|id| id.number).max().unwrap_or(0);
@@ -249,16 +251,16 @@ fn opening() -> Opening {
 }
 
 impl Case for Tables {
-    type Scene = Scene;
+    type StartState = StartState;
     type Step = u16;
 
-    fn scenes(&self) -> Vec<Scene> {
+    fn start_states(&self) -> Vec<StartState> {
         let mut all: Vec<Vec<Option<Lease>>> = vec![Vec::new()];
         for _ in 0..self.bounds.sessions {
             let leases = self.leases();
             all = all.iter().flat_map(|known| leases.iter().map(|lease| [&known[..], &[*lease]].concat())).collect();
         }
-        let mut scenes = Vec::new();
+        let mut start_states = Vec::new();
         for sessions in all {
             let lines = self.lines(&sessions);
             let mut lined: Vec<Vec<Line>> = vec![Vec::new()];
@@ -274,19 +276,19 @@ impl Case for Tables {
                     || lines.iter().any(|line| line.claims.iter().any(|(stands, _)| *stands == place))
             };
             lined.retain(|lines| (0..sessions.len()).all(|place| has_reason(lines, place)));
-            scenes.extend(lined.into_iter().map(|lines| Scene { sessions: sessions.clone(), lines }));
+            start_states.extend(lined.into_iter().map(|lines| StartState { sessions: sessions.clone(), lines }));
         }
-        scenes
+        start_states
     }
 
-    fn steps(&self, scene: &Scene, steps: &mut Vec<u16>) {
-        let table = self.cached(scene);
+    fn steps(&self, initial: &StartState, steps: &mut Vec<u16>) {
+        let table = self.cached(initial);
         let possible = (0..self.entries.len()).filter(|&entry| is_one_operation(&table, &self.entries[entry]));
         steps.extend(possible.map(|entry| u16::try_from(entry).expect("some hundred entries")));
     }
 
-    fn take(&self, scene: &Scene, step: &u16) -> Result<Option<&'static str>, Violation> {
-        let before = self.cached(scene);
+    fn take(&self, initial: &StartState, step: &u16) -> Result<Option<&'static str>, Violation> {
+        let before = self.cached(initial);
         let entry = &self.entries[usize::from(*step)];
         let mut after = (*before).clone();
         let outcome = execute(&mut after, NOW, entry);
@@ -311,8 +313,8 @@ impl Case for Tables {
         ]
     }
 
-    fn picture(&self, scene: &Scene) -> String {
-        let table = serde_json::to_string(&*self.cached(scene)).expect("a table can be written");
+    fn picture(&self, initial: &StartState) -> String {
+        let table = serde_json::to_string(&*self.cached(initial)).expect("a table can be written");
         format!("at {NOW}, a table {table}")
     }
 
@@ -326,23 +328,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_scene_is_a_sound_table_and_says_what_it_was_made_of() {
+    fn every_start_state_is_a_sound_table_with_its_own_sessions_and_claims() {
         let tables = Tables::new(Bounds { sessions: 2, keys: 1, numbers: 1, sweep: 1 });
-        let scenes = tables.scenes();
-        assert!(scenes.len() > 1000);
-        for scene in &scenes {
-            let table = tables.table(scene);
-            assert_eq!(is_well_formed(&table), Ok(()), "{scene:?}");
-            for (place, lease) in scene.sessions.iter().enumerate() {
+        let start_states = tables.start_states();
+        assert!(start_states.len() > 1000);
+        for initial in &start_states {
+            let table = tables.table(initial);
+            assert_eq!(is_well_formed(&table), Ok(()), "{initial:?}");
+            for (place, lease) in initial.sessions.iter().enumerate() {
                 let found = table.session(id(place)).map(|session| (session.deadline.0, session.once));
                 assert_eq!(found, lease.map(|lease| (lease.deadline, lease.once)));
             }
             let lock = table.lock(&tables.keys[0]);
             let line = lock.map_or(0, |lock| 1 + lock.queue.len());
-            assert_eq!(line, scene.lines[0].claims.len());
+            assert_eq!(line, initial.lines[0].claims.len());
             assert_eq!(
                 table.next_deadline().map(|deadline| deadline.0),
-                scene.sessions.iter().flatten().map(|lease| lease.deadline).min()
+                initial.sessions.iter().flatten().map(|lease| lease.deadline).min()
             );
         }
     }

@@ -1,73 +1,79 @@
-//! Fair cycles: the runs on which a response never comes.
+//! Fair cycles: the infinite runs on which a response never happens.
 //!
-//! A run violates "whenever *pending*, then later *served*" if from a pending state on it meets no state that is served. It
-//! goes on for ever: as a cycle, or by staying in one state (stuttering). It counts only if it is fair:
+//! A run violates "whenever *pending*, then later *served*" if after a pending state it visits no
+//! served state. The run is infinite: it is a cycle, or stays in one state (stuttering). It counts
+//! only if it is fair:
 //!
-//! - **weak fairness** of a class: if its actions stay possible from some point on, one of them is taken again and again;
-//! - **strong fairness**: if its actions become possible again and again, one of them is taken again and again.
+//! - **weak fairness** of a class: if its actions stay possible from some point on, one of them is
+//!   taken again and again;
+//! - **strong fairness**: if its actions become possible again and again, one of them is taken
+//!   again and again.
 //!
-//! The states that a run visits again and again are strongly connected. So the search decomposes the states that are not served
-//! into strongly connected components (Tarjan, without recursion), and keeps those in which there is a fair run: for each
-//! weakly fair class an edge, or a state in which the class is not possible; for each strongly fair class an edge, or no state
-//! in which it is possible. Where only the latter fails, the states in which the class is possible are removed, and the rest is
-//! decomposed again (Streett automata: Emerson and Lei 1987).
+//! The states that a run visits infinitely often are strongly connected. So the search decomposes
+//! the states that are not served into strongly connected components (Tarjan, without recursion),
+//! and keeps the components with a fair run. Such a component has, for each weakly fair class, an
+//! edge of the class or a state in which the class is not possible; for each strongly fair class,
+//! an edge of the class or no state in which it is possible. If only the condition of a strongly
+//! fair class fails, the search removes the states in which that class is possible and decomposes
+//! the rest again (Streett automata: Emerson and Lei 1987).
 
 use std::collections::VecDeque;
 
 use super::graph::{Edge, Graph};
 
-/// How fairly the actions of a class are taken.
+/// The fairness of a class of actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fairness {
-    /// Not for ever passed over while they stay possible.
+    /// Weak: not passed over for ever while its actions stay possible.
     Weak,
-    /// Not for ever passed over while they become possible again and again.
+    /// Strong: not passed over for ever while its actions become possible again and again.
     Strong,
 }
 
-/// The classes that are taken fairly, a bit each.
+/// The fair classes, a bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fair {
-    /// Those of weak fairness.
+    /// The weakly fair classes.
     pub weak: u64,
-    /// Those of strong fairness.
+    /// The strongly fair classes.
     pub strong: u64,
 }
 
 /// "Whenever a state has a label of `pending`, later a state has a label of `served`."
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// Labels, a bit each.
+    /// The labels of pending states, a bit each.
     pub pending: u64,
-    /// Labels, a bit each.
+    /// The labels of served states, a bit each.
     pub served: u64,
 }
 
-/// What came of a search.
+/// Result of a search.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// How many states are pending and not served.
+    /// Number of states that are pending and not served.
     pub pending: usize,
-    /// How many strongly connected components the states have that a run passes through without being served.
+    /// Number of strongly connected components among the states that a run visits after it was
+    /// pending, without being served.
     pub components: usize,
-    /// A violation that is reached in as few steps as any.
+    /// A violation reached in a minimum of steps.
     pub violation: Option<Circle>,
 }
 
-/// A way into a fair component, and a cycle through it.
+/// A path into a fair component, and a cycle in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Circle {
-    /// The state in which the run begins.
+    /// The initial state of the run.
     pub initial: u32,
     /// The steps to the cycle.
     pub stem: Vec<Edge>,
-    /// How many of them the run takes before it is pending.
+    /// The number of these steps before the run is pending.
     pub pending_after: usize,
-    /// The steps of the cycle. Without any, nothing more happens.
+    /// The steps of the cycle; empty if the run stutters.
     pub cycle: Vec<Edge>,
 }
 
-/// Looks for a fair run on which the response never comes.
+/// Searches for a fair run on which the response never happens.
 pub fn search(graph: &Graph, fair: Fair, question: Question) -> Found {
     let region = Region::of(graph, question);
     let (components, fair_states) = region.fair_states(fair);
@@ -78,12 +84,12 @@ pub fn search(graph: &Graph, fair: Fair, question: Question) -> Found {
     Found { pending: region.pending.len(), components, violation }
 }
 
-/// The states that a run can pass through after it was pending, without being served.
+/// The states that a run visits after it was pending, without being served.
 struct Region<'a> {
     graph: &'a Graph,
     question: Question,
     pending: Vec<u32>,
-    /// Whether a state is one of them.
+    /// Whether a state belongs to the set.
     inside: Vec<bool>,
 }
 
@@ -111,10 +117,10 @@ impl<'a> Region<'a> {
         Region { graph, question, pending, inside }
     }
 
-    /// How many components there are, and for each state the number of the fair component that it belongs to.
+    /// The number of components, and for each state the number of its fair component.
     fn fair_states(&self, fair: Fair) -> (usize, Vec<u32>) {
         let graph = self.graph;
-        // The set of states that each state belongs to: only edges within one are looked at.
+        // The group of each state: only edges within a group are considered.
         let mut group: Vec<u32> = self.inside.iter().map(|inside| if *inside { 0 } else { NONE }).collect();
         let mut fair_ones = vec![NONE; graph.states()];
         let mut todo: Vec<Vec<u32>> = vec![numbers(graph).filter(|state| self.inside[*state as usize]).collect()];
@@ -150,8 +156,8 @@ impl<'a> Region<'a> {
         (first.unwrap_or(0), fair_ones)
     }
 
-    /// As few steps as lead into a fair component: where they begin, the steps, after how many of them the run is pending,
-    /// and where they end.
+    /// A shortest path into a fair component: its initial state, its steps, the number of steps
+    /// before the run is pending, and its last state.
     fn stem(&self, fair_states: &[u32]) -> Option<(u32, Vec<Edge>, usize, u32)> {
         let (graph, count) = (self.graph, self.graph.states());
         // Each state twice: before the run is pending, and after.
@@ -197,7 +203,8 @@ impl<'a> Region<'a> {
         None
     }
 
-    /// A cycle from a state through its fair component that is fair itself: it takes a step of every class that is owed one.
+    /// A fair cycle from a state through its fair component: it takes a step of every class that
+    /// fairness requires.
     fn cycle(&self, fair: Fair, fair_states: &[u32], start: u32) -> Vec<Edge> {
         let (graph, own) = (self.graph, fair_states[start as usize]);
         let all = fair.weak | fair.strong;
@@ -206,7 +213,8 @@ impl<'a> Region<'a> {
         }
         let ever = numbers(graph).filter(|state| fair_states[*state as usize] == own);
         let ever = ever.fold(0, |ever, state| ever | graph.enabled[state as usize]);
-        // What is owed: an edge for a strong class that is possible somewhere; an edge, or a state without it, for a weak one.
+        // The requirements: an edge for each strong class that is possible in the component; for
+        // each weak class, an edge or a state in which it is not possible.
         let (mut strong, mut weak) = (fair.strong & ever, fair.weak);
         let (mut cycle, mut at) = (Vec::new(), start);
         let settle = |strong: &mut u64, weak: &mut u64, state: u32, taken: u64| {
@@ -231,7 +239,7 @@ impl<'a> Region<'a> {
         cycle
     }
 
-    /// The fewest steps within a state's component of which the last is `sought`.
+    /// A shortest path within a state's component whose last step is `sought`.
     fn nearest(&self, fair_states: &[u32], start: u32, sought: impl Fn(&Edge) -> bool) -> Option<Vec<Edge>> {
         let own = fair_states[start as usize];
         let mut from: std::collections::HashMap<u32, Option<(u32, Edge)>> = [(start, None)].into();
@@ -265,12 +273,13 @@ fn numbers(graph: &Graph) -> impl Iterator<Item = u32> {
     0..number(graph.states())
 }
 
-/// The strongly connected components of these states, by the edges between states of the same group (Tarjan 1972). A state
-/// that is on no cycle is a component by itself.
+/// The strongly connected components of these states, by the edges between states of the same group
+/// (Tarjan 1972). A state on no cycle is a component by itself.
 fn decompose(graph: &Graph, states: &[u32], group: &[u32]) -> Vec<Vec<u32>> {
     const UNSEEN: u32 = 0;
     const DONE: u32 = u32::MAX;
-    // When each state was seen; and the earliest of those on the stack that it leads back to.
+    // The discovery number of each state, and the lowest discovery number on the stack that it
+    // reaches.
     let mut seen: std::collections::HashMap<u32, (u32, u32)> =
         states.iter().map(|state| (*state, (UNSEEN, 0))).collect();
     let (mut time, mut components) = (UNSEEN, Vec::new());
@@ -347,7 +356,7 @@ mod tests {
         Fair { weak: 0, strong }
     }
 
-    /// The states that the violation passes through: to the cycle, and on it.
+    /// The states of the violation: on the path to the cycle, and on the cycle.
     fn violation(graph: &Graph, fair: Fair) -> Option<(Vec<u32>, Vec<u32>)> {
         let to = |edges: Vec<Edge>| edges.into_iter().map(|edge| edge.to).collect();
         search(graph, fair, ASK).violation.map(|circle| (to(circle.stem), to(circle.cycle)))
@@ -372,18 +381,19 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_pending_is_no_violation() {
+    fn state_never_pending_is_no_violation() {
         let graph = Graph::of(&[0, 0], &[(0, 1, A), (1, 0, A)]);
         assert_eq!(search(&graph, UNFAIR, ASK), Found { pending: 0, components: 0, violation: None });
     }
 
     #[test]
-    fn pending_state_that_is_served_asks_for_nothing() {
+    fn pending_state_that_is_served_needs_no_response() {
         let graph = Graph::of(&[PENDING | SERVED, 0], &[(0, 1, A)]);
         assert_eq!(violation(&graph, weak(A)), None);
     }
 
-    /// From 0 and 1, which follow one another, B leads to where it is served: from both, or from 1 only.
+    /// From 0 and 1, which follow one another, B leads to where it is served: from both, or from 1
+    /// only.
     #[test]
     fn weak_fairness_needs_the_action_to_stay_possible() {
         let both = [(0, 1, A), (1, 0, A), (0, 2, B), (1, 2, B)];
@@ -404,7 +414,7 @@ mod tests {
 
     /// Of 0, 1 and 2 only 0 can do B, to be served. The cycle of 1 and 2 does without it.
     #[test]
-    fn strong_fairness_leaves_the_cycles_in_which_the_action_is_not_possible() {
+    fn strong_fairness_allows_cycles_in_which_the_action_is_not_possible() {
         let edges = [(0, 1, A), (1, 2, A), (2, 1, A), (2, 0, A), (0, 3, B)];
         let graph = Graph::of(&[PENDING, 0, 0, SERVED], &edges);
         assert_eq!(violation(&graph, Fair { weak: A, strong: B }), Some((vec![1], vec![2, 1])));
@@ -413,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn cycle_takes_every_class_that_is_owed() {
+    fn cycle_takes_every_class_that_fairness_requires() {
         // B is on a detour over 2, which must be taken; the short cycle of 0 and 1 never takes it.
         let edges = [(0, 1, A), (1, 0, A), (1, 2, B), (2, 0, A), (0, 2, B)];
         let graph = Graph::of(&[PENDING, 0, 0], &edges);
@@ -468,7 +478,7 @@ mod tests {
 
     /// A path of a million states: recursion would run out of stack.
     #[test]
-    fn long_paths_are_no_trouble() {
+    fn long_path_does_not_overflow_the_stack() {
         let states = 1_000_000_u32;
         let mut labels = vec![0; states as usize];
         labels[0] = PENDING;

@@ -5,51 +5,51 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::Live;
 
-/// The reachable states, numbered in the order in which a breadth-first search finds them.
+/// The reachable states, numbered in breadth-first order.
 #[derive(Debug, Default)]
 pub struct Graph {
-    /// Where the edges of each state begin, and at last where they all end.
+    /// The index of each state's first edge, followed by the total number of edges.
     first: Vec<usize>,
-    /// The edges, state by state.
+    /// The edges, ordered by state.
     edges: Vec<Edge>,
     /// The labels of each state.
     pub(super) labels: Vec<u64>,
-    /// The classes of which an action is possible in each state.
+    /// The classes with a possible action, for each state.
     pub(super) enabled: Vec<u64>,
     /// The fingerprint of each state.
     fingerprints: Vec<u64>,
-    /// How many states are initial: these have the smallest numbers.
+    /// Number of initial states: these have the smallest numbers.
     pub(super) initial: usize,
 }
 
 /// A step from one state to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge {
-    /// The state that it leads to.
+    /// The state reached by the step.
     pub to: u32,
     /// The classes of the action, a bit each.
     pub classes: u64,
 }
 
-/// Why there is no graph.
+/// Why a graph could not be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfinished {
-    /// More states than were allowed.
+    /// The model has more states than allowed.
     #[error("INCOMPLETE: there are more than {0} states; the model is not finite, or larger than that")]
     TooMany(usize),
-    /// The model says that runs end early: by a bound, or by a violation of safety.
+    /// The model reports that a run ends early: by a bound, or by a violation of safety.
     #[error("runs are cut off: {0}")]
     CutOff(String),
 }
 
-/// What counts as one state: those of one hash, of 64 bits.
+/// The identity of a state: its hash, of 64 bits.
 pub(super) fn fingerprint<S: Hash>(state: &S) -> u64 {
     let mut hasher = DefaultHasher::new();
     state.hash(&mut hasher);
     hasher.finish()
 }
 
-/// The actions that are possible in a state: with their classes, and what each leads to.
+/// The possible actions of a state: their classes, and their successors.
 pub(super) fn steps<M: Live>(model: &M, state: &M::State) -> Vec<(M::Action, u64, M::State)> {
     let mut actions = Vec::new();
     model.actions(state, &mut actions);
@@ -65,7 +65,7 @@ impl Graph {
     /// Every reachable state of a model.
     ///
     /// # Errors
-    /// If there are more than `most`, or the model says that its bounds cut a run off.
+    /// If there are more than `most` states, or the model reports that its bounds cut a run off.
     ///
     /// # Panics
     /// If there are 2^32 states.
@@ -119,12 +119,12 @@ impl Graph {
         Ok(number)
     }
 
-    /// How many states there are.
+    /// Number of states.
     pub fn states(&self) -> usize {
         self.labels.len()
     }
 
-    /// How many edges there are. Actions of the same classes between the same states are one edge.
+    /// Number of edges. Actions of the same classes between the same states are one edge.
     pub fn edge_count(&self) -> usize {
         self.edges.len()
     }
@@ -140,13 +140,13 @@ impl Graph {
         self.fingerprints[state as usize]
     }
 
-    /// The state of a fingerprint: for tests, which compare what follows from states that count as one.
+    /// The state of a fingerprint: for tests, which compare the successors of merged states.
     #[cfg(test)]
     pub(super) fn numbers(&self) -> HashMap<u64, u32> {
         (0..).zip(&self.fingerprints).map(|(number, fingerprint)| (*fingerprint, number)).collect()
     }
 
-    /// A graph made by hand, whose state 0 is initial.
+    /// A graph built by hand, whose state 0 is initial.
     #[cfg(test)]
     pub(super) fn of(labels: &[u64], edges: &[(u32, u32, u64)]) -> Graph {
         let mut graph = Graph { labels: labels.to_vec(), initial: 1, ..Graph::default() };

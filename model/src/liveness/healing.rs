@@ -1,28 +1,33 @@
-//! A cluster that fails for a while, and then heals: it elects, commits, catches up, and gives a returning member its vote.
+//! A cluster that fails for a while and then heals: it elects a leader, commits, catches up, and
+//! gives a returning member its vote.
 //!
-//! A run has two parts. In the first the adversary of the layers [`raft`](crate::raft) and [`membership`](crate::membership)
-//! does what it likes within bounds: elections at any moment, losses, cuts, crashes, late messages, snapshots, changes of the
-//! members. At any moment the cluster may heal: every server is connected, and nothing fails any more. **Only the first part is
-//! bounded.** In the second part terms and logs may grow as they like; that the graph is finite nevertheless is what the
-//! exploration shows: with too many states it fails.
+//! A run has two parts. In the first, the adversary of the layers [`raft`](crate::raft) and
+//! [`membership`](crate::membership) acts within bounds: elections at any moment, losses, cuts,
+//! crashes, late messages, snapshots, membership changes. At any moment the cluster may heal: every
+//! server is connected, and no fault happens any more. **Only the first part is bounded.** In the
+//! second part terms and logs may grow without limit. That the graph is nevertheless finite is a
+//! result of the exploration: it fails if there are too many states.
 //!
-//! States are [`World`]'s, steps are those of the real [`Node`](palisade_spec::raft::Node). After the healing, what was (the
-//! history that safety is judged by, the budgets of faults, the clients) makes no difference any more, so states that differ
-//! only in that count as one.
+//! States are [`World`]'s, steps are those of the real [`Node`](palisade_spec::raft::Node). After
+//! the healing, the past (the history for the safety properties, the budgets of faults, the
+//! clients) has no effect, so states that differ only in it count as one.
 //!
-//! # What is assumed after the healing
+//! # Assumptions after the healing
 //!
-//! An election can fail for ever if two candidates keep taking each other's votes: Raft's answer is randomized timeouts (§3.4),
-//! which make it unlikely. Here that is an assumption about time, as in the dissertation (broadcast time ≪ election timeout,
-//! §3.9):
+//! An election can fail for ever if two candidates keep taking each other's votes: Raft's answer is
+//! randomized timeouts (§3.4), which make it unlikely. Here that is an assumption about time, as in
+//! the dissertation (broadcast time ≪ election timeout, §3.9):
 //!
-//! - **Rounds.** What a timer brings about, all messages and the answers to them, arrives before another timer fires. (Messages
-//!   that were late when the cluster healed arrive at any moment.)
-//! - **Heartbeats come before election timers.** A server does not time out while it follows a server that leads its term and
-//!   knows it as a member; a leader's election timer (CheckQuorum) does not fire before a heartbeat was sent and answered.
-//! - **Weak fairness** of every server's election timer, of every leader's heartbeat timer, and of messages that are late.
-//! - **Strong fairness** of a leader's heartbeat that finds all its followers active: between two firings of the election
-//!   timer there is a second heartbeat, again and again. Rule R40 promotes with such a heartbeat.
+//! - **Rounds.** All messages caused by a timer, and their answers, arrive before another timer
+//!   fires. (Messages that were late when the cluster healed arrive at any moment.)
+//! - **Heartbeats come before election timers.** A server does not time out while it follows a
+//!   server that leads its term and has it as a member. A leader's election timer (CheckQuorum)
+//!   does not fire before a heartbeat was sent and answered.
+//! - **Weak fairness** of every server's election timer, of every leader's heartbeat timer, and of
+//!   messages that are late.
+//! - **Strong fairness** of a leader's heartbeat that finds all its followers active: between two
+//!   firings of the election timer there is a second heartbeat, again and again. Rule R40 promotes
+//!   with such a heartbeat.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -43,12 +48,12 @@ pub struct Until {
     pub log: u64,
 }
 
-/// What is put in, to show that it is found.
+/// A flaw, to test that the checks find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// Leaders send no heartbeats: what was lost is never found, and nothing is promoted.
+    /// Leaders send no heartbeats: lost messages are never repeated, and no member is promoted.
     NoHeartbeats,
-    /// The cluster heals, but for server 3.
+    /// The cluster heals except for server 3.
     OneStaysAway,
 }
 
@@ -56,7 +61,7 @@ pub enum Flaw {
 pub struct Healing<E: Environment> {
     world: World<E>,
     until: Until,
-    /// Whether a heartbeat that finds all followers active is taken with strong fairness.
+    /// Whether heartbeats that find all followers active are strongly fair.
     second_heartbeats: bool,
     flaw: Option<Flaw>,
 }
@@ -67,7 +72,7 @@ pub struct State<E: Environment> {
     healed: bool,
 }
 
-/// What happens.
+/// An action.
 pub enum Action<E: Environment> {
     /// A step of the cluster.
     Step(world::Action<E>),
@@ -76,26 +81,27 @@ pub enum Action<E: Environment> {
 }
 
 impl<E: Environment> Healing<E> {
-    /// A cluster that fails within these limits. The world itself has no limit of terms or logs: see [`UNLIMITED`].
+    /// A cluster with faults within these limits. The world itself has no limit of terms or logs:
+    /// see [`UNLIMITED`].
     ///
     /// # Panics
-    /// If it has.
+    /// If the world's bounds limit terms or logs.
     pub fn new(world: World<E>, until: Until) -> Healing<E> {
         assert_eq!((world.bounds.terms, world.bounds.log), (UNLIMITED, UNLIMITED), "the second part has no limits");
         Healing { world, until, second_heartbeats: true, flaw: None }
     }
 
-    /// The same without strong fairness.
+    /// The same model without strong fairness.
     pub fn without_second_heartbeats(self) -> Healing<E> {
         Healing { second_heartbeats: false, ..self }
     }
 
-    /// The same with a flaw.
+    /// The same model with a flaw.
     pub fn with(self, flaw: Flaw) -> Healing<E> {
         Healing { flaw: Some(flaw), ..self }
     }
 
-    /// Whether the adversary may do this in the first part.
+    /// Whether the adversary may take this action in the first part.
     fn is_within(&self, cluster: &world::State<E>, action: &world::Action<E>) -> bool {
         match action {
             world::Action::Step { server, stimulus: Stimulus::ElectionTimeout | Stimulus::Campaign, .. } => {
@@ -106,7 +112,7 @@ impl<E: Environment> Healing<E> {
         }
     }
 
-    /// Whether this may happen after the healing.
+    /// Whether this action is possible after the healing.
     fn is_good(&self, cluster: &world::State<E>, action: &world::Action<E>) -> bool {
         match action {
             world::Action::Step { server, stimulus: Stimulus::ElectionTimeout, fault: None, .. } => {
@@ -142,7 +148,8 @@ impl<E: Environment> Healing<E> {
 /// No limit.
 pub const UNLIMITED: u64 = 1 << 30;
 
-/// Whether a server follows one that leads its term and sends it heartbeats.
+/// Whether a server follows the leader of its term, which has it as a member and sends it
+/// heartbeats.
 fn hears<E: Environment>(cluster: &world::State<E>, server: NodeId) -> bool {
     let node = &cluster.server(server).node;
     let Some(leader) = node.leader().filter(|leader| *leader != server) else { return false };
@@ -150,7 +157,7 @@ fn hears<E: Environment>(cluster: &world::State<E>, server: NodeId) -> bool {
     leader.is_leader() && leader.term() == node.term() && leader.members().get(server).is_some()
 }
 
-/// Whether a server leads, and was not answered by a majority since its election timer fired last.
+/// Whether a server leads, and no majority has answered it since its election timer last fired.
 fn waits_for_answers<S: StateMachine>(replica: &Replica<S>) -> bool {
     let Role::Leader(leadership) = replica.node.role() else { return false };
     let active = |voter: NodeId| leadership.progress.get(&voter).is_some_and(|progress| progress.active);
@@ -159,7 +166,8 @@ fn waits_for_answers<S: StateMachine>(replica: &Replica<S>) -> bool {
     2 * answered <= members.voters().count()
 }
 
-/// The server that leads with the highest term among its members, and has committed an entry of its term.
+/// The leader of the highest term that is among its own members and has committed an entry of its
+/// term.
 fn leader<E: Environment>(cluster: &world::State<E>) -> Option<Ref<Replica<E::Machine>>> {
     cluster.servers.iter().copied().find(|replica| {
         let node = &replica.node;
@@ -172,7 +180,7 @@ fn leader<E: Environment>(cluster: &world::State<E>) -> Option<Ref<Replica<E::Ma
     })
 }
 
-/// Whether every member has, and has committed, what the leader has.
+/// Whether every member has, and has committed, the leader's log.
 fn is_caught_up<E: Environment>(cluster: &world::State<E>) -> bool {
     let Some(leader) = leader(cluster) else { return false };
     let last = leader.node.log().last();
@@ -181,7 +189,7 @@ fn is_caught_up<E: Environment>(cluster: &world::State<E>) -> bool {
     cluster.servers.iter().filter(|replica| leader.node.members().get(replica.node.id()).is_some()).all(has_all)
 }
 
-/// Whether a server knows of a member that came back without its disk, and has no vote yet.
+/// Whether a server knows a member that returned without its disk and has no vote yet.
 fn is_returning<E: Environment>(cluster: &world::State<E>) -> bool {
     let returning = |replica: &Ref<Replica<E::Machine>>| {
         replica.node.members().iter().any(|(_, member)| member.standing == Standing::Returning)
@@ -189,7 +197,8 @@ fn is_returning<E: Environment>(cluster: &world::State<E>) -> bool {
     cluster.servers.iter().any(returning)
 }
 
-/// Whether the leader's members all have a vote, or never had one, and that is committed.
+/// Whether each of the leader's members has a vote or never had one, and that configuration is
+/// committed.
 fn has_its_votes<E: Environment>(cluster: &world::State<E>) -> bool {
     leader(cluster).is_some_and(|leader| {
         let node = &leader.node;
@@ -222,7 +231,7 @@ impl<E: Environment> Hash for State<E> {
     }
 }
 
-/// A table, for people.
+/// A table of the state, for people.
 impl<E: Environment> fmt::Debug for State<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.cluster.fmt(f)
@@ -261,7 +270,7 @@ impl<E: Environment> Model for Healing<E> {
     type State = State<E>;
     type Action = Action<E>;
 
-    /// What must always hold is for the layers [`raft`](crate::raft) and [`membership`](crate::membership).
+    /// The layers [`raft`](crate::raft) and [`membership`](crate::membership) check safety.
     fn properties(&self) -> Vec<Property<Healing<E>>> {
         Vec::new()
     }
@@ -330,7 +339,7 @@ impl<E: Environment> Live for Healing<E> {
     }
 
     fn classes_of(&self, state: &State<E>, action: &Action<E>) -> u64 {
-        // Before the healing nothing is forced to happen.
+        // Before the healing no action is fair.
         let Action::Step(world::Action::Step { server, stimulus, .. }) = action else { return 0 };
         let place = 1 + 3 * (u32::from(server.number()) - 1);
         match stimulus {
@@ -372,9 +381,10 @@ impl<E: Environment> Live for Healing<E> {
     }
 }
 
-/// A cluster in which nothing fails any more elects a leader that commits an entry of its term.
+/// A cluster without faults elects a leader that commits an entry of its term.
 pub const ELECTS: &str = "a healed cluster elects a leader that commits";
-/// Every member then has, and has committed, what the leader has: its entries, or a snapshot and the rest.
+/// Every member then has, and has committed, the leader's log: its entries, or a snapshot and the
+/// rest.
 pub const CATCHES_UP: &str = "every member catches up";
-/// A member that lost its disk has a vote again.
+/// A member that lost its disk is given a vote again.
 pub const REGAINS: &str = "a returning member gets its vote back";

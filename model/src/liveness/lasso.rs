@@ -1,4 +1,4 @@
-//! A run that goes on for ever, told: the steps to a cycle, and the cycle.
+//! An infinite run as text: the steps to a cycle, and the cycle.
 
 use std::fmt;
 
@@ -7,43 +7,43 @@ use super::graph::{Edge, Graph, fingerprint, steps};
 use super::{Live, Response};
 use crate::trace::{Step, Trace, tell_way};
 
-/// What is said of a run that stays where it is.
+/// The text for a run that stutters.
 pub const NEVER: &str = "nothing more happens";
 
-/// A fair run on which a response never comes.
+/// A fair run on which a response never happens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lasso {
-    /// The steps: those to the cycle, then those of the cycle, once.
+    /// The steps to the cycle, followed by the steps of the cycle, once.
     pub trace: Trace,
-    /// How many steps lead to the cycle.
+    /// Number of steps to the cycle.
     pub stem: usize,
-    /// After how many steps the response is due.
+    /// Number of steps before the response is due.
     pub due_after: usize,
-    /// What is due, and does not come.
+    /// The response that is due and never happens.
     pub of: String,
     /// Why the run is fair: a line for each class.
     pub fairness: Vec<String>,
 }
 
 impl Lasso {
-    /// How many steps it has: those to the cycle, and those of the cycle.
+    /// Number of steps to the cycle, and of the cycle.
     pub fn steps(&self) -> usize {
         self.trace.steps.len()
     }
 
-    /// The steps of the cycle. There are none where nothing more happens.
+    /// The steps of the cycle; empty if the run stutters.
     pub fn cycle(&self) -> &[Step] {
         &self.trace.steps[self.stem..]
     }
 
-    /// Takes the steps of a cycle that was found in a graph, in the model.
+    /// Retraces a violation of the graph in the model.
     pub(super) fn tell<M: Live>(model: &M, graph: &Graph, response: &Response, circle: &Circle) -> Lasso {
         let initial =
             model.init_states().into_iter().find(|state| fingerprint(state) == graph.fingerprint(circle.initial));
         let mut state = initial.expect("the run begins in an initial state");
         let mut way = Vec::new();
         for &Edge { to, classes } in circle.stem.iter().chain(&circle.cycle) {
-            // States that count as one have the same future: one of the steps leads there.
+            // Merged states have the same future: one of the actions leads to the next fingerprint.
             let step = steps(model, &state)
                 .into_iter()
                 .find(|(_, own, next)| *own == classes && fingerprint(next) == graph.fingerprint(to));
@@ -58,7 +58,7 @@ impl Lasso {
     }
 }
 
-/// Why a run that ends in this cycle is fair.
+/// Why a run with this cycle is fair.
 fn fairness<M: Live>(model: &M, graph: &Graph, circle: &Circle) -> Vec<String> {
     let stem = circle.stem.len();
     let begin = circle.stem.last().map_or(circle.initial, |edge| edge.to);
@@ -79,7 +79,7 @@ fn fairness<M: Live>(model: &M, graph: &Graph, circle: &Circle) -> Vec<String> {
     model.classes().into_iter().enumerate().map(reason).collect()
 }
 
-/// The steps, numbered, each with what changed, and why the run is fair.
+/// The numbered steps, each with its changes, and why the run is fair.
 impl fmt::Display for Lasso {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Lasso { trace, stem, due_after, of, fairness } = self;

@@ -1,16 +1,17 @@
-//! Liveness: whatever is due comes, on every fair run.
+//! Liveness: every due response happens on every fair run.
 //!
-//! stateright's `eventually` looks at paths that end, so it misses a run that goes in a circle. This module builds the whole
-//! graph of the reachable states ([`Graph`]) and looks for cycles on which a response never comes ([`fair`]). What it finds is
-//! shown as a lasso: the steps to the cycle, and the cycle ([`Lasso`]).
+//! stateright's `eventually` examines paths that end, so it misses runs that cycle. This module
+//! builds the whole graph of the reachable states ([`Graph`]) and searches for cycles on which a
+//! response never happens ([`fair`]). A violation is shown as a lasso: the steps to the cycle, and
+//! the cycle ([`Lasso`]).
 //!
-//! "Whenever a waiter waits, later it is granted" holds of no protocol unless something is assumed: that time passes, that a
-//! holder lets go. A model names these assumptions as classes of actions that are taken fairly ([`Live::classes`]).
+//! "Whenever a waiter waits, later it is granted" holds only under assumptions: time passes, a
+//! holder releases. A model names these assumptions as fair classes of actions ([`Live::classes`]).
 //!
-//! A bound that cuts runs off would be worse here than in a check of safety: where a run is cut off nothing more happens, which
-//! looks like a violation, and a cycle that leaves the bounds is not found. So these models have finite graphs without cutting:
-//! [`queue`] counts time and tokens relative to the present, [`healing`] bounds faults only. A graph that has more states than
-//! are allowed is an error, never a success.
+//! Bounds that cut runs off are worse here than in a safety check: a run that is cut off looks like
+//! a violation, and a cycle beyond the bounds is missed. So these models have finite graphs without
+//! cutting: [`queue`] counts time and tokens relative to the present, [`healing`] bounds faults
+//! only. A graph with more states than allowed is an error, never a success.
 
 pub mod fair;
 pub mod graph;
@@ -31,89 +32,92 @@ pub use self::lasso::{Lasso, NEVER};
 pub use self::registry::{Check, STATES, checks};
 use crate::presentation::Presentation;
 
-/// A model whose liveness is checked. Its graph is finite, and states of one hash have the same future.
+/// A model whose liveness is checked. Its graph is finite, and states of one hash have the same
+/// future.
 pub trait Live: Presentation {
-    /// The assumptions: classes of actions, and how fairly each is taken. At most 64.
+    /// The assumptions: fair classes of actions, at most 64.
     fn classes(&self) -> Vec<Class>;
 
-    /// The classes that an action belongs to in a state: a bit for each place in the list. Only actions that change the
-    /// state are asked about.
+    /// The classes of an action in a state: a bit for each index of the list. Called only for
+    /// actions that change the state.
     fn classes_of(&self, state: &Self::State, action: &Self::Action) -> u64;
 
-    /// What is true of a state, a bit for each label that [`Live::responses`] speaks of.
+    /// The labels of a state that [`Live::responses`] refers to, a bit each.
     fn labels(&self, state: &Self::State) -> u64;
 
-    /// What must come.
+    /// The responses to check.
     fn responses(&self) -> Vec<Response>;
 
-    /// Why bounds keep a run from going on here, if they do.
+    /// Why bounds cut a run off in this state, if they do.
     fn out_of_room(&self, _state: &Self::State) -> Option<String> {
         None
     }
 }
 
-/// A class of actions that are taken fairly.
+/// A fair class of actions.
 #[derive(Clone, Debug)]
 pub struct Class {
-    /// What happens, as a clause: "time passes".
+    /// The action as a clause: "time passes".
     pub name: String,
-    /// How fairly.
+    /// The fairness of the class.
     pub fairness: Fairness,
 }
 
-/// "Whenever this, then later that."
+/// A response: "whenever `pending`, later `served`".
 #[derive(Clone, Debug)]
 pub struct Response {
-    /// The property.
+    /// The property's name.
     pub property: &'static str,
-    /// Of whom or what.
+    /// The subject: a client, a server.
     pub of: String,
-    /// The label of the states in which it is due.
+    /// The label of pending states.
     pub pending: u32,
-    /// The label of the states in which it has come.
+    /// The label of served states.
     pub served: u32,
 }
 
-/// What came of a check.
+/// Result of a check.
 #[derive(Debug)]
 pub struct Report {
-    /// How many states the graph has.
+    /// Number of states of the graph.
     pub states: usize,
-    /// How many edges.
+    /// Number of edges of the graph.
     pub edges: usize,
-    /// How many strongly connected components the states have that are due and not served, over all responses.
+    /// Number of strongly connected components among the pending, unserved states, over all
+    /// responses.
     pub components: usize,
-    /// How long it took.
+    /// Duration of the check.
     pub elapsed: Duration,
-    /// Each response: what it asks, in how many states it is due, and a run on which it never comes, if there is one.
+    /// The result for each response.
     pub answers: Vec<Answered>,
 }
 
-/// What came of one response.
+/// Result for one response.
 #[derive(Debug)]
 pub struct Answered {
     /// The response.
     pub response: Response,
-    /// In how many states it is due.
+    /// Number of states in which the response is due.
     pub due: usize,
-    /// A run on which it never comes.
+    /// A fair run on which it never happens.
     pub lasso: Option<Lasso>,
 }
 
 impl Report {
-    /// Whether every response is due somewhere, and comes on every fair run.
+    /// Whether every response is due in some state, and happens on every fair run.
     pub fn holds(&self) -> bool {
         self.answers.iter().all(|answer| answer.due > 0 && answer.lasso.is_none())
     }
 
-    /// The runs on which a response never comes, the shortest first.
+    /// The violated responses, the shortest runs first.
     pub fn violations(&self) -> Vec<&Answered> {
         let mut found: Vec<&Answered> = self.answers.iter().filter(|answer| answer.lasso.is_some()).collect();
         found.sort_by_key(|answer| answer.lasso.as_ref().map(Lasso::steps));
         found
     }
 
-    /// The properties, each with what came of it: violated, never due, or in how many states it is due.
+    /// The properties with their results: violated, never due, or the number of states in which the
+    /// response is due.
     fn verdicts(&self) -> Vec<(&'static str, String)> {
         let mut properties: Vec<&'static str> = self.answers.iter().map(|answer| answer.response.property).collect();
         properties.dedup();
@@ -133,7 +137,7 @@ impl Report {
     }
 }
 
-/// The numbers, a line for each property.
+/// The numbers, and a line for each property.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Report { states, edges, components, elapsed, .. } = self;
@@ -151,7 +155,7 @@ impl fmt::Display for Report {
 /// If the graph has more than `most` states, or the model's bounds cut it.
 ///
 /// # Panics
-/// If the model names more than 64 classes or labels, or merges states that have different futures.
+/// If the model has more than 64 classes or labels, or merges states with different futures.
 pub fn check<M: Live>(model: &M, most: usize) -> Result<Report, Unfinished> {
     let begun = Instant::now();
     let graph = Graph::explore(model, most)?;

@@ -1,23 +1,26 @@
-//! Queues and sessions: the lock table behind a leader whose clock runs, without end.
+//! Queues and sessions: the lock table behind a leader with a running clock, without end.
 //!
-//! Clients open sessions, acquire, wait, release, withdraw, close, stop for good, and come back with a new session. Cluster
-//! time passes, and the leader's no-ops sweep. Every step is a command or a no-op of the real
-//! [`LockTable`].
+//! Clients open sessions, acquire, wait, release, withdraw, close, stop for good, and return with a
+//! new session. Cluster time passes, and the leader's no-ops sweep. Every step is a command or a
+//! no-op of the real [`LockTable`].
 //!
-//! The graph is finite without any bound on time, grants or sessions, because states are compared by what makes a difference
-//! from here on: the order of the sessions and not their numbers, how far a deadline is from the present, of deadlines that
-//! have passed only their order, and no tokens (a holder releases what it holds). The table's indexes are compared, too. That
-//! such states have the same future is a test.
+//! The graph is finite without a bound on time, grants or sessions, because states are compared by
+//! what affects the future: the order of the sessions instead of their numbers, the distance of
+//! deadlines from the present, only the order of deadlines that have passed, and no tokens (a
+//! holder releases what it holds). The table's indexes are compared, too. A test checks that merged
+//! states have the same future.
 //!
-//! # What is assumed
+//! # Assumptions
 //!
-//! - A client that has not stopped keeps its session alive in time: time does not pass a deadline of such a client. One that
-//!   does not manage is one that has stopped.
-//! - Weak fairness: time passes; a client that lives sends keepalives; the leader appends a no-op while a deadline has passed;
-//!   a holder lets go of a lock, by a release, by closing its session, or by stopping.
-//! - Where a sweep ends a single session ([`Bounds::sweep`] of 1), strong fairness of sweeps that find no due session with a
-//!   lock that others wait for: such sessions are swept first, and if they come due as fast as sweeps end them, no other
-//!   session is ever swept. Nothing waits for those others; they only take memory.
+//! - A client that has not stopped keeps its session alive in time: time does not pass the deadline
+//!   of such a client. A client that fails to do so counts as stopped.
+//! - Weak fairness: time passes; a live client sends keepalives; the leader appends a no-op while a
+//!   deadline has passed; a holder gives up a lock by a release, by closing its session, or by
+//!   stopping.
+//! - If a sweep ends a single session ([`Bounds::sweep`] of 1), strong fairness of sweeps that find
+//!   no due session whose lock others wait for. Sweeps end such sessions first; if these come due
+//!   as fast as sweeps end them, no other session is ever swept. No waiter depends on those others;
+//!   they only use memory.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -30,42 +33,42 @@ use super::{Class, Fairness, Live, Response};
 use crate::presentation::Presentation;
 use crate::state_table::StateTable;
 
-/// The limits of one configuration. Nothing that goes on for ever is limited.
+/// The limits of one configuration. Infinite behaviour is not limited.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// How many clients there are. Each has one session at a time.
+    /// Number of clients. Each has one session at a time.
     pub clients: usize,
-    /// How many keys.
+    /// Number of keys.
     pub keys: usize,
-    /// How many ticks a session lives without a sign of life.
+    /// Time-to-live of a session, in ticks.
     pub ttl: u64,
-    /// How much a sweep ends.
+    /// Maximum number of sessions and claims that a sweep ends.
     pub sweep: u64,
     /// Whether an acquire may open a session of its own.
     pub once: bool,
-    /// Whether sweeps that find no contended session are taken with strong fairness.
+    /// Whether sweeps that find no contended session are strongly fair.
     pub sweeps_catch_up: bool,
-    /// A flaw that is put in, to show that it is found.
+    /// A flaw, to test that the checks find it.
     pub flaw: Option<Flaw>,
 }
 
-/// What could be wrong with a queue.
+/// Flaws of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// A release moves the first waiter behind the others, if there are others.
-    SkipsTheFirst,
-    /// The leader appends no no-op for a session that has no lock.
-    ForgetsIdleSessions,
+    /// A release moves the first waiter behind the other waiters.
+    SkipsFirstWaiter,
+    /// The leader appends no no-op for a session without a lock.
+    IgnoresIdleSessions,
 }
 
-/// What a client is about.
+/// The mode of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Mode {
-    /// It has no session.
+    /// The client has no session.
     Away,
-    /// It keeps its session alive.
+    /// The client keeps its session alive.
     Lives,
-    /// It does nothing any more. When its session has ended, it may come back.
+    /// The client does nothing. When its session has ended, it may return.
     Stopped,
 }
 
@@ -73,7 +76,7 @@ enum Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Client {
     mode: Mode,
-    /// The keys that it has asked for and not given up, a bit each.
+    /// The keys that it has requested and not given up, a bit each.
     wants: u64,
 }
 
@@ -86,7 +89,7 @@ pub struct State {
     keys: usize,
 }
 
-/// What happens. Clients and keys are counted from 0.
+/// An action. Clients and keys are counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A client opens a session.
@@ -95,25 +98,25 @@ pub enum Action {
     AcquireOnce(usize, usize),
     /// A client acquires a lock, and waits for it.
     Acquire(usize, usize),
-    /// A holder releases.
+    /// A holder releases a lock.
     Release(usize, usize),
-    /// A waiter gives up.
+    /// A waiter withdraws.
     Withdraw(usize, usize),
     /// A client closes its session.
     Close(usize),
-    /// A client's keepalive.
+    /// A client sends a keepalive.
     KeepAlive(usize),
     /// A client stops for good.
     Stop(usize),
     /// Cluster time passes.
     Tick,
-    /// The leader's no-op.
+    /// The leader appends a no-op.
     Sweep,
 }
 
 /// The model.
 pub struct Queue {
-    /// What is explored.
+    /// The limits.
     pub bounds: Bounds,
     keys: Vec<Key>,
 }
@@ -125,7 +128,7 @@ impl Queue {
         Queue { bounds, keys }
     }
 
-    /// The class of a client's letting go of a key.
+    /// The class of the actions by which a client gives up a key.
     fn lets_go(&self, client: usize, key: usize) -> usize {
         2 + self.bounds.clients + client * self.bounds.keys + key
     }
@@ -159,18 +162,18 @@ impl Queue {
         })
     }
 
-    /// Whether a session is due that the leader appends a no-op for.
+    /// Whether the leader appends a no-op for a due session.
     fn may_sweep(&self, state: &State) -> bool {
         let is_due = state.table.next_deadline().is_some_and(|deadline| deadline < state.now);
         is_due
-            && (self.bounds.flaw != Some(Flaw::ForgetsIdleSessions) || {
+            && (self.bounds.flaw != Some(Flaw::IgnoresIdleSessions) || {
                 let due = state.table.sessions().values().filter(|session| session.is_due(state.now));
                 let holds = |session: &Session| !session.claims().is_empty();
                 due.into_iter().any(holds)
             })
     }
 
-    /// The flaw of a queue that lets its second waiter go first.
+    /// The flaw that serves the second waiter first.
     fn skip_the_first(&self, state: &mut State, place: usize) {
         let queue = state.table.lock(&self.keys[place]).map(|lock| lock.queue.clone()).unwrap_or_default();
         if let (Some(first), true) = (queue.front(), queue.len() > 1) {
@@ -216,13 +219,13 @@ fn name(key: usize) -> String {
 }
 
 impl State {
-    /// The client's session. It is told by its nonce.
+    /// The client's session, identified by its nonce.
     fn session(&self, client: usize) -> Option<(SessionId, &Session)> {
         let mut sessions = self.table.sessions().iter();
         sessions.find(|(id, _)| id.nonce == client as u64).map(|(id, session)| (*id, session))
     }
 
-    /// How far a deadline is; of those that have passed, only which of them it is.
+    /// The distance of a deadline; for a passed deadline, only its rank.
     fn distances(&self) -> impl Fn(Stamp) -> u64 {
         let now = self.now;
         let sessions = self.table.sessions().values().map(|session| session.deadline);
@@ -262,7 +265,7 @@ impl Hash for State {
     }
 }
 
-/// A table, for people.
+/// A table of the state, for people.
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bounds = Bounds {
@@ -282,7 +285,7 @@ impl Model for Queue {
     type State = State;
     type Action = Action;
 
-    /// What must always hold is for the layer [`locks`](crate::locks).
+    /// The layer [`locks`](crate::locks) checks safety.
     fn properties(&self) -> Vec<Property<Queue>> {
         Vec::new()
     }
@@ -336,7 +339,7 @@ impl Model for Queue {
         let mut next = last.clone();
         match action {
             Action::Tick => {
-                // What is left of sessions that live is all that time changes.
+                // Time changes only the remaining time of live sessions.
                 let changes = last.table.sessions().values().any(|session| !session.is_due(last.now));
                 if !changes {
                     return None;
@@ -354,7 +357,7 @@ impl Model for Queue {
             Action::Close(client) => next.clients[client].wants = 0,
             Action::KeepAlive(_) => {}
         }
-        if let (Action::Release(_, key), Some(Flaw::SkipsTheFirst)) = (action, self.bounds.flaw) {
+        if let (Action::Release(_, key), Some(Flaw::SkipsFirstWaiter)) = (action, self.bounds.flaw) {
             self.skip_the_first(&mut next, key);
         }
         if let Some(command) = self.command(last, action) {
@@ -429,8 +432,9 @@ impl Live for Queue {
         }
     }
 
-    /// For each client and each key: it wants the lock and has it not, or not so. For each client: its session is due, or
-    /// not so; it has stopped and has a session, or not so.
+    /// For each client and each key, two labels: the client wants the lock and does not hold it;
+    /// the opposite. For each client, four labels: its session is due; the opposite; it has stopped
+    /// and has a session; the opposite.
     fn labels(&self, state: &State) -> u64 {
         let mut truths = Vec::new();
         for (number, client) in state.clients.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The checks of liveness by name, with their bounds.
+//! All liveness checks by name, with their bounds.
 
 use super::healing::{Healing, UNLIMITED, Until};
 use super::queue::{self, Queue};
@@ -10,26 +10,26 @@ use crate::world::{Bounds, Elections, World};
 
 /// A check by name.
 pub struct Check {
-    /// Its name.
+    /// The check's name.
     pub name: &'static str,
-    /// When it is run: with the tests if it is quick.
+    /// When it runs: quick checks run with the tests.
     pub tier: Tier,
-    /// What it explores, in a line.
+    /// What it explores, in one line.
     pub about: &'static str,
     properties: Box<dyn Fn() -> Vec<&'static str> + Send + Sync>,
     run: Box<dyn Fn(usize) -> Result<Report, Unfinished> + Send + Sync>,
 }
 
 impl Check {
-    /// What it checks.
+    /// The model that it checks.
     pub fn properties(&self) -> Vec<&'static str> {
         (self.properties)()
     }
 
-    /// Runs it, unless its graph has more than `most` states.
+    /// Runs the check on a graph of at most `most` states.
     ///
     /// # Errors
-    /// If it has, or the model's bounds cut it.
+    /// If the graph has more states, or the model's bounds cut it.
     pub fn run(&self, most: usize) -> Result<Report, Unfinished> {
         (self.run)(most)
     }
@@ -44,7 +44,7 @@ fn named<M: Live>(name: &'static str, tier: Tier, about: &'static str, make: fn(
     Check { name, tier, about, properties: Box::new(properties), run: Box::new(move |most| check(&make(), most)) }
 }
 
-/// Every check there is.
+/// All checks.
 pub fn checks() -> Vec<Check> {
     vec![
         named("queue", Tier::Quick, "3 clients, 1 key, leases of 2 ticks, sessions that acquires open", || {
@@ -97,17 +97,17 @@ pub fn checks() -> Vec<Check> {
     ]
 }
 
-/// Maximum number of states, unless another is given: about 4 GiB.
+/// Default maximum number of states: about 4 GiB.
 pub const STATES: usize = 10_000_000;
 
 pub(super) const QUEUE: queue::Bounds =
     queue::Bounds { clients: 3, keys: 1, ttl: 1, sweep: 250, once: false, sweeps_catch_up: false, flaw: None };
 
-/// A blank cluster, whose elections are held step by step.
+/// A blank cluster, whose elections proceed step by step.
 pub(super) const BLANK: Bounds =
     Bounds { terms: UNLIMITED, log: UNLIMITED, elections: Elections::StepByStep, starts_with_leader: false, ..CLUSTER };
 
-/// The same with a leader, and a server that knows of nothing.
+/// The same cluster with a leader, and a server with a blank disk.
 pub(super) const RETURNING: Bounds =
     Bounds { terms: UNLIMITED, log: UNLIMITED, elections: Elections::StepByStep, ..JOINED };
 

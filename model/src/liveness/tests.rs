@@ -1,4 +1,4 @@
-//! Flaws are found, and the lassos are those that one expects; what is merged has the same future.
+//! Tests: flaws are found with the expected lassos, and merged states have the same future.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::world::Bounds;
 
 const MOST: usize = 1_000_000;
 
-/// The violation of a property, and how many there are of others.
+/// The violation of a property, and the number of violations of other properties.
 fn violation<M: Live>(model: &M, property: &str) -> (Lasso, usize) {
     let mut report = check(model, MOST).unwrap();
     report.answers.retain(|answer| answer.lasso.is_some());
@@ -32,7 +32,7 @@ fn sentences(lasso: &Lasso) -> (Vec<&str>, Vec<&str>) {
     (all[..lasso.stem].to_vec(), all[lasso.stem..].to_vec())
 }
 
-/// Walks at random through states that are not merged, and compares what follows with what follows in the graph.
+/// Walks at random through unmerged states, and compares their successors with those in the graph.
 fn merging_is_exact<M: Live>(model: &M, walks: u64, length: usize) {
     let graph = Graph::explore(model, MOST).unwrap();
     let numbers = graph.numbers();
@@ -69,7 +69,7 @@ fn merging_of_healed_clusters_is_exact() {
 
 #[test]
 fn queue_that_skips_its_first_waiter_starves_it() {
-    let model = Queue::new(queue::Bounds { flaw: Some(Flaw::SkipsTheFirst), ..QUEUE });
+    let model = Queue::new(queue::Bounds { flaw: Some(Flaw::SkipsFirstWaiter), ..QUEUE });
     let (lasso, others) = violation(&model, queue::GRANTED);
     assert_eq!(others, 0, "every session ends all the same");
     let (stem, cycle) = sentences(&lasso);
@@ -85,8 +85,8 @@ fn queue_that_skips_its_first_waiter_starves_it() {
 }
 
 #[test]
-fn session_that_is_forgotten_stays_for_ever() {
-    let model = Queue::new(queue::Bounds { flaw: Some(Flaw::ForgetsIdleSessions), ..QUEUE });
+fn idle_session_without_a_sweep_never_ends() {
+    let model = Queue::new(queue::Bounds { flaw: Some(Flaw::IgnoresIdleSessions), ..QUEUE });
     let (lasso, _) = violation(&model, queue::DUE_ENDS);
     let (stem, cycle) = sentences(&lasso);
     let client = &lasso.of;
@@ -97,9 +97,9 @@ fn session_that_is_forgotten_stays_for_ever() {
     assert_eq!(lasso.due_after, 4);
 }
 
-/// Where a sweep ends a single session, those that others wait for come first, again and again.
+/// If a sweep ends a single session, sessions that others wait for come first, again and again.
 #[test]
-fn sessions_that_nothing_waits_for_need_sweeps_that_catch_up() {
+fn uncontended_sessions_need_strongly_fair_sweeps() {
     let bounds = queue::Bounds { sweep: 1, ..QUEUE };
     let (lasso, others) = violation(&Queue::new(bounds), queue::DUE_ENDS);
     assert!(others > 0, "it is the session of a client that has stopped");
@@ -127,7 +127,7 @@ fn small_clusters_heal() {
 }
 
 #[test]
-fn what_is_lost_stays_lost_without_heartbeats() {
+fn without_heartbeats_lost_entries_are_not_repeated() {
     let (lasso, _) = violation(&small().with(healing::Flaw::NoHeartbeats), healing::CATCHES_UP);
     let (stem, cycle) = sentences(&lasso);
     assert!(
@@ -138,7 +138,7 @@ fn what_is_lost_stays_lost_without_heartbeats() {
 }
 
 #[test]
-fn server_that_stays_away_does_not_catch_up() {
+fn disconnected_server_does_not_catch_up() {
     let (lasso, others) = violation(&small().with(healing::Flaw::OneStaysAway), healing::CATCHES_UP);
     assert_eq!(others, 0, "the others elect a leader\n{lasso}");
     let (stem, cycle) = sentences(&lasso);
@@ -146,7 +146,8 @@ fn server_that_stays_away_does_not_catch_up() {
     assert!(cycle.iter().any(|step| step.contains("sends heartbeats")), "{lasso}");
 }
 
-/// R40 promotes with a heartbeat that finds the member active: one heartbeat between two checks for a quorum is not enough.
+/// R40 promotes with a heartbeat that finds the member active: one heartbeat between two
+/// CheckQuorum checks is not enough.
 #[test]
 fn promotion_needs_a_second_heartbeat() {
     let (lasso, others) = violation(&small_returning().without_second_heartbeats(), healing::REGAINS);
@@ -161,7 +162,7 @@ fn graph_that_is_too_large_is_an_error() {
     assert_eq!(check(&Queue::new(QUEUE), 100).unwrap_err(), Unfinished::TooMany(100));
 }
 
-/// Up to three, one after the other, and no further: as a bound would have it.
+/// A counter up to 3, whose bound cuts runs off.
 struct Bounded;
 
 impl stateright::Model for Bounded {

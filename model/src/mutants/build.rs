@@ -1,7 +1,8 @@
-//! Mutants: the models' binary, built over a protocol that has bugs in it, each behind a [switch](super::switches).
+//! Builds mutants: the models' binary over a copy of the protocol that contains the mutants, each
+//! behind a [switch](super::switches).
 //!
-//! They are built at one place under the workspace's `target`, where only files that differ from the last time's are
-//! written. So the dependencies are built once, ever.
+//! Mutants are built in one folder under the workspace's `target`. Only files that differ from the
+//! last build are written, so the dependencies are built once.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -16,30 +17,30 @@ use tempfile::TempPath;
 use super::switches::{ON, SWITCHES, with_switches};
 use super::{Error, FOUND, Mutant, SURVIVED, in_place, read};
 
-/// The packages that are copied. Nothing else of the workspace is needed to search a model.
+/// The copied packages. A search of a model needs no other package of the workspace.
 const PACKAGES: [&str; 2] = ["spec", "model"];
 
-/// Where mutants are built.
+/// The folder in which mutants are built.
 pub(super) struct MutantBuilds {
     workspace: PathBuf,
-    /// What is built.
+    /// The copy of the workspace that is built.
     copy: PathBuf,
     target: PathBuf,
-    /// Held while mutants are built: another run waits for this one to end.
+    /// Lock held during builds: a second run waits until the first has ended.
     _only: File,
 }
 
-/// A bug in a binary.
+/// One mutant of a built binary.
 pub(super) struct MutantBuild {
     binary: Arc<TempPath>,
     number: usize,
 }
 
 impl MutantBuilds {
-    /// Copies what is needed of the workspace's sources.
+    /// Copies the required sources of the workspace.
     ///
     /// # Errors
-    /// If they cannot be read, or the copy not be written.
+    /// If the sources cannot be read, or the copy cannot be written.
     pub(super) fn of(workspace: &Path) -> Result<MutantBuilds, Error> {
         let place = workspace.join("target/builds");
         let copy = place.join("workspace");
@@ -53,12 +54,12 @@ impl MutantBuilds {
         Ok(MutantBuilds { workspace: workspace.to_path_buf(), copy, target: place.join("target"), _only: only })
     }
 
-    /// Builds the mutants that have one of these bugs each, all in one binary; if that does not build, in as few as it
-    /// takes to find which of them does not.
+    /// Builds all mutants into one binary. If that fails, splits the list in halves until each
+    /// mutant that does not build stands alone.
     ///
     /// # Errors
-    /// If files cannot be read or written, or a bug does not fit the source. For each bug: if what comes of it does not
-    /// build.
+    /// If files cannot be read or written, or a mutant does not fit the source. Per mutant: if the
+    /// mutated source does not build.
     pub(super) fn build(&self, mutants: &[Mutant]) -> Result<Vec<Result<MutantBuild, Error>>, Error> {
         let built = self.cargo_build(mutants)?;
         if built.status.success() {
@@ -98,49 +99,50 @@ impl MutantBuilds {
 }
 
 impl MutantBuild {
-    /// Searches for a shortest violation of the bug's property, and says what happens in each step; `None` if there is no
-    /// violation.
+    /// Searches for a shortest violation of the mutant's property. Returns the events of its steps,
+    /// or `None` if there is no violation.
     ///
     /// # Errors
-    /// If the search does not come to its end.
-    pub(super) fn hunt(&self, mutant: &Mutant) -> Result<Option<Vec<Value>>, Error> {
+    /// If the search does not finish.
+    pub(super) fn find_violation(&self, mutant: &Mutant) -> Result<Option<Vec<Value>>, Error> {
         self.search(&mutant.name, &mutant.model, &mutant.property, &self.number.to_string())
     }
 
-    /// The same with no bug on, where nothing may be found: else what is found with one on would show nothing.
+    /// Searches without any mutant. It must find nothing: else a violation found with a mutant on
+    /// would prove nothing.
     ///
     /// # Errors
-    /// If the search does not come to its end.
+    /// If the search does not finish.
     pub(super) fn control(&self, model: &str, property: &str) -> Result<Option<Vec<Value>>, Error> {
         self.search("no mutant", model, property, "")
     }
 
     fn search(&self, name: &str, model: &str, property: &str, on: &str) -> Result<Option<Vec<Value>>, Error> {
-        let broke_off = |output: String| Error::Search { mutant: name.to_string(), output };
+        let failed = |output: String| Error::Search { mutant: name.to_string(), output };
         let mut search = Command::new(&**self.binary);
         let output = search.args(["mutants", "--search", model, property]).env(ON, on).output();
-        let output = output.map_err(|error| broke_off(error.to_string()))?;
+        let output = output.map_err(|error| failed(error.to_string()))?;
         match (output.status.code().and_then(|code| u8::try_from(code).ok()), events(&output.stdout)) {
             (Some(FOUND), Some(events)) => Ok(Some(events)),
             (Some(SURVIVED), _) => Ok(None),
-            _ => Err(broke_off(last_lines(&String::from_utf8_lossy(&output.stderr)))),
+            _ => Err(failed(last_lines(&String::from_utf8_lossy(&output.stderr)))),
         }
     }
 }
 
-/// What happens in each step of a trace as JSON.
+/// The events of a trace as JSON, one for each step.
 fn events(lines: &[u8]) -> Option<Vec<Value>> {
     let steps = std::str::from_utf8(lines).ok()?.lines().skip(1);
     steps.map(|line| Some(serde_json::from_str::<Value>(line).ok()?["event"].take())).collect()
 }
 
-/// What was said last: a mutant may have said much.
+/// The last lines of a mutant's error output, which may be long.
 fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(20)..].join("\n")
 }
 
-/// The workspace's manifest, with only the copied packages in it.
+/// The workspace's manifest, reduced to the copied packages.
 fn without_other_members(path: &Path, manifest: &str) -> Result<String, Error> {
     let parsed: Result<toml::Table, _> = toml::from_str(manifest);
     let mut manifest = parsed.map_err(|source| Error::Toml { path: path.to_path_buf(), source: Box::new(source) })?;
@@ -151,10 +153,10 @@ fn without_other_members(path: &Path, manifest: &str) -> Result<String, Error> {
     Ok(manifest.to_string())
 }
 
-/// Makes one folder like another, but for what its files say, writing only what differs.
+/// Mirrors a folder, with the file contents that `says` returns; writes only files that differ.
 ///
 /// # Errors
-/// If a file cannot be read or written, or what `says` reports.
+/// If a file cannot be read or written, or `says` fails.
 pub fn mirror(from: &Path, to: &Path, says: &dyn Fn(&Path) -> Result<String, Error>) -> Result<(), Error> {
     in_place(to, fs::create_dir_all(to))?;
     let names = names(from)?;
@@ -174,7 +176,7 @@ fn names(folder: &Path) -> Result<BTreeSet<OsString>, Error> {
     in_place(folder, fs::read_dir(folder).and_then(names))
 }
 
-/// Writes a file, unless it has that content already: to the compiler, a file that was written has changed.
+/// Writes a file unless it has that content already: the compiler rebuilds whatever was written.
 fn write(path: &Path, content: &str) -> Result<(), Error> {
     if fs::read_to_string(path).is_ok_and(|present| present == content) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The list: what each bug changes, and who must notice.
+//! The lists of mutants: what each changes, and which model must find it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,23 +11,23 @@ use super::{Error, in_place, read};
 use crate::liveness::checks;
 use crate::models::{Expected, Named, Tier, models};
 
-/// A bug.
+/// A mutant.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mutant {
     /// Its name.
     pub name: String,
-    /// Why the rule that it breaks is there.
+    /// Why the rule that it breaks exists.
     pub why: String,
-    /// The file that it changes, within `spec/src`.
+    /// The file that it changes, relative to `spec/src`.
     pub file: PathBuf,
-    /// The text that it replaces. It stands exactly once in the file.
+    /// The text that it replaces. It occurs exactly once in the file.
     pub replace: String,
-    /// What stands there instead.
+    /// The replacement.
     pub with: String,
-    /// The model that finds it, or the check of liveness.
+    /// The model, or the check of liveness, that finds it.
     pub model: String,
-    /// The property that then fails.
+    /// The property that fails.
     pub property: String,
 }
 
@@ -37,7 +37,7 @@ struct List {
     mutant: Vec<Mutant>,
 }
 
-/// Every bug of the lists in a folder, file by file in the order of their names.
+/// Every mutant of the lists in a folder, file by file in the order of the file names.
 ///
 /// # Errors
 /// If the folder or one of its lists cannot be read.
@@ -55,11 +55,12 @@ pub fn mutants(folder: &Path) -> Result<Vec<Mutant>, Error> {
     Ok(all)
 }
 
-/// What must hold, by the names of the models that claim it.
+/// The properties that each model claims to hold, by the model's name.
 pub struct Claims(BTreeMap<&'static str, Vec<&'static str>>);
 
 impl Claims {
-    /// Of the models that these bugs name. To ask a model for its properties it has to be made, which takes a moment.
+    /// The claims of the models that these mutants name. Reading a model's properties requires
+    /// building the model, which takes a moment.
     pub fn of(mutants: &[Mutant]) -> Claims {
         let explored = |model: &Named| model.expected == Expected::Holds && model.tier != Tier::Random;
         let named = |model: &Named| explored(model) && mutants.iter().any(|mutant| mutant.model == model.name);
@@ -75,10 +76,10 @@ impl Claims {
 }
 
 impl Mutant {
-    /// The source with the bug in it.
+    /// The source with the mutant in it.
     ///
     /// # Errors
-    /// If the text to be replaced does not stand there exactly once.
+    /// If the text to be replaced does not occur exactly once.
     pub fn mutate(&self, source: &str) -> Result<String, Error> {
         match source.matches(&self.replace).count() {
             1 if self.replace != self.with => Ok(source.replacen(&self.replace, &self.with, 1)),
@@ -90,11 +91,11 @@ impl Mutant {
         }
     }
 
-    /// Checks that the bug can be put into the sources of a workspace, and that there is a model which holds and has
-    /// the property that must then fail.
+    /// Checks that the mutant fits the sources of a workspace, and that its model holds and has the
+    /// property that must fail.
     ///
     /// # Errors
-    /// If not.
+    /// If the mutant does not fit.
     pub fn fits(&self, workspace: &Path, claims: &Claims) -> Result<(), Error> {
         with_switches(&read(&self.path(workspace))?, &[(0, self)])?;
         let Some(properties) = claims.0.get(self.model.as_str()) else {

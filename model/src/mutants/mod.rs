@@ -1,16 +1,18 @@
-//! Mutants: every rule of the protocol is load-bearing.
+//! Mutation testing: every rule of the protocol must be load-bearing.
 //!
-//! A model that finds nothing shows something only if it would have found a bug. So there is a list of bugs
-//! (`model/mutants/`, a file for each area): each a rule of `spec` that is left out, or turned into one that looks just
-//! as good, with the property that then must fail and the model that must find it. [`run`] puts all of them into a copy
-//! of the sources, each behind a switch, builds that, and for each lets the built binary look for a shortest path to the
-//! violation. A bug that is not found *survives*: either the rule is not needed, or the model does not see what it is
-//! for.
+//! A model that finds no violation proves something only if it would find a defect. The lists in
+//! `model/mutants/` (one file for each area) hold such defects. A mutant omits a rule of `spec`, or
+//! replaces it by a plausible wrong one; its entry names the property that must fail and the model
+//! that must find the violation. [`run`] puts all mutants into a copy of the sources, each behind a
+//! switch, builds the copy, and has the built binary search for a shortest path to each violation.
+//! A mutant that no model finds *survives*: either the rule is not needed, or the model does not
+//! cover its purpose.
 //!
-//! Bugs by which something never comes are in `liveness.toml`: a check of [liveness](crate::liveness) must find each.
+//! Mutants that break liveness are in `liveness.toml`: a check of [liveness](crate::liveness) must
+//! find each.
 //!
-//! The protocol itself has no switch for any of this. Each bug is a replacement of a text, which must stand exactly
-//! once in the source, so the list cannot rot unnoticed.
+//! The protocol itself has no such switches. Each mutant replaces a text that must occur exactly
+//! once in the source, so an outdated entry is an error.
 
 mod build;
 mod list;
@@ -35,53 +37,54 @@ use crate::models::models as registry;
 use crate::saved_traces::{SavedTrace, replace};
 use crate::trace::Trace;
 
-/// What went wrong with a list, a source, a build or a search. A bug that survives is no error: it is a result.
+/// An error in a list, a source, a build or a search. A mutant that survives is a result, not an
+/// error.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file or folder cannot be read or written.
     #[error("{path}: {source}", path = .path.display())]
     File {
-        /// Which.
+        /// The file or folder.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// A file is not what it should be.
+    /// A file has invalid content.
     #[error("{path}: {source}", path = .path.display())]
     Toml {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect of its content.
         source: Box<toml::de::Error>,
     },
-    /// There is nothing to do.
+    /// No list contains a mutant.
     #[error("{lists}: there is no list with a mutant in it", lists = .lists.display())]
     Empty {
-        /// Where the lists should be.
+        /// The folder that was searched for lists.
         lists: PathBuf,
     },
-    /// A bug does not fit the source or the models.
+    /// A mutant does not fit the source or the models.
     #[error("{mutant}: {detail}")]
     Unfit {
-        /// Which.
+        /// The mutant's name.
         mutant: String,
-        /// What does not fit.
+        /// The mismatch.
         detail: String,
     },
     /// The mutated source does not build.
     #[error("{mutant} does not build:\n{output}")]
     Build {
-        /// Which bug.
+        /// The mutant's name.
         mutant: String,
-        /// What the compiler says.
+        /// The compiler's output.
         output: String,
     },
-    /// The search did not come to its end.
+    /// The search did not finish.
     #[error("{mutant}: the search broke off:\n{output}")]
     Search {
-        /// Which bug.
+        /// The mutant's name.
         mutant: String,
-        /// What was said last.
+        /// The last lines of its error output.
         output: String,
     },
 }
@@ -91,35 +94,36 @@ fn read(path: &Path) -> Result<String, Error> {
     in_place(path, std::fs::read_to_string(path))
 }
 
-/// Says where it happened.
+/// Adds the path to an I/O error.
 fn in_place<T>(path: &Path, result: std::io::Result<T>) -> Result<T, Error> {
     result.map_err(|source| Error::File { path: path.to_path_buf(), source })
 }
 
-/// What is asked of [`run`].
+/// Arguments of [`run`].
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
-    /// Which bugs; without names, all of them
+    /// Names of mutants; without names, all of them
     names: Vec<String>,
-    /// The folder with the lists of bugs
+    /// The folder with the lists of mutants
     #[arg(long, value_name = "DIR", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/mutants"))]
     lists: PathBuf,
     /// The workspace whose sources are mutated
     #[arg(long, value_name = "DIR", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/.."))]
     workspace: PathBuf,
-    /// Keep the scene of each bug in this file: of the path on which it shows, as much as there is without it
+    /// Save the trace of each mutant to this file: the part of its violation's path that the
+    /// protocol allows without the mutant
     #[arg(long, value_name = "FILE")]
-    scenes: Option<PathBuf>,
-    /// Search the model of that name in this very binary for a violation of the property given as name, and tell the path:
-    /// what the mutated binary is asked to do
+    traces: Option<PathBuf>,
+    /// Search the named model in this binary for a violation of the property given as name, and
+    /// print the path: how the mutated binary is called
     #[arg(long, value_name = "MODEL", hide = true)]
     search: Option<String>,
 }
 
-/// How long a search may take, on the slowest of machines.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// Maximum duration of one search; generous, for slow machines.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Exit codes of a binary that is asked to search.
+/// Exit codes of a binary that runs one search (`--search`).
 const FOUND: u8 = 0;
 const SURVIVED: u8 = 3;
 
@@ -135,7 +139,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             return ExitCode::from(64);
         }
     };
-    match hunt_all(&arguments.workspace, &chosen, arguments.scenes.as_deref()) {
+    match run_all(&arguments.workspace, &chosen, arguments.traces.as_deref()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -145,12 +149,12 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// Looks for a shortest violation, in this binary's own models.
+/// Searches this binary's own models for a shortest violation.
 fn search(model: &str, property: &str) -> ExitCode {
-    // With a bug in it, a protocol may go on for ever within a single step.
+    // A mutant may loop for ever within a single step.
     std::thread::spawn(|| {
-        std::thread::sleep(PATIENCE);
-        eprintln!("it has not come to its end after {PATIENCE:?}");
+        std::thread::sleep(SEARCH_TIMEOUT);
+        eprintln!("the search did not finish within {SEARCH_TIMEOUT:?}");
         std::process::abort();
     });
     let found = match checks().iter().find(|check| check.name == model) {
@@ -174,14 +178,15 @@ fn search(model: &str, property: &str) -> ExitCode {
     }
 }
 
-/// The shortest run on which what a property asks for never comes: to the cycle, and once around it.
+/// The shortest run on which the property's response never happens: the steps to the cycle, then
+/// the cycle once.
 fn lasso(check: &Check, property: &str) -> Result<Option<Trace>, Unfinished> {
     let report = check.run(STATES)?;
     let own = report.violations().into_iter().find(|answer| answer.response.property == property);
     Ok(own.and_then(|answer| answer.lasso.as_ref()).map(|lasso| lasso.trace.clone()))
 }
 
-/// The bugs that are asked for, each of which fits the sources and the models.
+/// The requested mutants; each must fit the sources and the models.
 fn choose(arguments: &Arguments) -> Result<Vec<Mutant>, Error> {
     let mut chosen = mutants(&arguments.lists)?;
     let known: BTreeSet<&str> = chosen.iter().map(|mutant| mutant.name.as_str()).collect();
@@ -199,14 +204,14 @@ fn choose(arguments: &Arguments) -> Result<Vec<Mutant>, Error> {
     Ok(chosen)
 }
 
-/// Where nothing may be found without a bug: a model of each half of the protocol.
+/// Controls: models, one for each half of the protocol, that find no violation without a mutant.
 const CONTROLS: [(&str, &str); 2] = [("raft-votes", "one vote a term"), ("locks-asked", "FIFO order")];
 
-/// How many searches there are at a time.
+/// Number of concurrent searches.
 const SEARCHES: usize = 2;
 
-/// Builds the mutants, and searches them. Says whether all were caught.
-fn hunt_all(workspace: &Path, chosen: &[Mutant], scenes: Option<&Path>) -> Result<bool, Error> {
+/// Builds and searches the mutants. Returns whether all were caught.
+fn run_all(workspace: &Path, chosen: &[Mutant], traces: Option<&Path>) -> Result<bool, Error> {
     let begun = Instant::now();
     let builds = MutantBuilds::of(workspace)?.build(chosen)?;
     println!("{} mutants built in {:.0} s", chosen.len(), begun.elapsed().as_secs_f64());
@@ -224,11 +229,11 @@ fn hunt_all(workspace: &Path, chosen: &[Mutant], scenes: Option<&Path>) -> Resul
             scope.spawn(|| {
                 while let Some((mutant, build)) = { todo.lock().next() } {
                     let begun = Instant::now();
-                    let verdict = build.and_then(|build| build.hunt(mutant));
+                    let verdict = build.and_then(|build| build.find_violation(mutant));
                     println!("{}", told(mutant, &verdict, begun.elapsed()));
-                    if let (Some(file), Ok(Some(path))) = (scenes, &verdict) {
+                    if let (Some(file), Ok(Some(path))) = (traces, &verdict) {
                         let mut kept = kept.lock();
-                        *kept = std::mem::replace(&mut *kept, Ok(())).and_then(|()| keep_scene(file, mutant, path));
+                        *kept = std::mem::replace(&mut *kept, Ok(())).and_then(|()| save_trace(file, mutant, path));
                     }
                     caught.fetch_add(usize::from(matches!(verdict, Ok(Some(_)))), Ordering::Relaxed);
                 }
@@ -241,19 +246,20 @@ fn hunt_all(workspace: &Path, chosen: &[Mutant], scenes: Option<&Path>) -> Resul
     Ok(caught == chosen.len())
 }
 
-/// Keeps what there is, without the bug, of the path on which it shows, if live nodes can take it.
-fn keep_scene(file: &Path, mutant: &Mutant, path: &[Value]) -> Result<(), Error> {
+/// Saves the part of a violation's path that exists without the mutant, if live nodes can replay
+/// the model.
+fn save_trace(file: &Path, mutant: &Mutant, path: &[Value]) -> Result<(), Error> {
     let known = registry();
-    // Runs that go on for ever are no scenes.
+    // Infinite runs (lassos) are not saved.
     let Some(named) = known.iter().find(|known| known.name == mutant.model && known.can_be_replayed()) else {
         return Ok(());
     };
-    let scene = named.model.follow(path).expect("a model has a beginning");
+    let trace = named.model.follow(path).expect("a model has a beginning");
     let kept = SavedTrace {
         model: mutant.model.clone(),
         property: mutant.property.clone(),
         mutant: Some(mutant.name.clone()),
-        choices: scene.choices,
+        choices: trace.choices,
     };
     let unkept = |detail: String| Error::Unfit { mutant: mutant.name.clone(), detail };
     kept.holds().map_err(|error| unkept(error.to_string()))?;

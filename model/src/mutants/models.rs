@@ -1,7 +1,8 @@
-//! Small models, each made to find some of the bugs fast.
+//! Small models, each made to find some of the mutants fast.
 //!
-//! They are explored to the end like all others, without a bug in them, so that what they find is the bug's doing. Some
-//! of what must be possible they have no room for: that is shown by the larger models.
+//! They are also explored to the end without a mutant, so that a violation is the mutant's doing.
+//! Their bounds are too small for some of the properties that must be possible: larger models show
+//! those.
 
 use std::net::SocketAddr;
 
@@ -19,7 +20,7 @@ use crate::simulate::Walks;
 use crate::trace::Trace;
 use crate::world::{Bounds, Elections, Repeats};
 
-/// A model that has no room for some of what must be possible in its layer.
+/// A model whose bounds exclude some of the properties that must be possible in its layer.
 struct Small {
     model: Box<dyn Run>,
     beyond: &'static [&'static str],
@@ -80,7 +81,7 @@ impl Run for Small {
     }
 }
 
-/// What must be possible in larger models, and is not in these.
+/// Properties that must be possible in larger models, and are not in these.
 const BEYOND: &[(&str, &[&str])] = &[
     ("raft-votes", ONE_ENTRY),
     ("raft-even", ONE_ENTRY),
@@ -194,7 +195,7 @@ const BEYOND: &[(&str, &[&str])] = &[
     ("locks-once-keys", TWO_SESSIONS),
 ];
 
-/// Logs of one entry in one term have no room for these.
+/// Not possible with logs of one entry in one term.
 const ONE_ENTRY: &[&str] = &[
     "two servers think they lead",
     "a leader inherits a committed entry",
@@ -205,9 +206,9 @@ const ONE_ENTRY: &[&str] = &[
     "a cluster goes on after a crash",
 ];
 
-/// What takes three sessions.
+/// Properties that need three sessions.
 const TWO_SESSIONS: &[&str] = &["two wait for a lock", "a waiter is due, and one behind it lives"];
-/// Without a second leader there is no room for these.
+/// Not possible without a second leader.
 const ONE_TERM: &[&str] = &[
     "two leaders have different members",
     "two leaders have a change under way",
@@ -219,14 +220,14 @@ const ONE_TERM: &[&str] = &[
     "two servers think they lead",
 ];
 
-/// What takes two clients.
+/// Properties that need two clients.
 const ONE_CLIENT: &[&str] = &[
     "a client waits in the queue",
     "both clients wrote, one after the other",
     "a stale write is refused; without fencing it would be done",
 ];
 
-/// What takes a client that asks for something.
+/// Properties that need a client's request.
 const NO_REQUEST: &[&str] = &[
     "a client is told of its grant",
     "both clients were granted the lock, one after the other",
@@ -237,7 +238,7 @@ const NO_REQUEST: &[&str] = &[
     "a stale write is refused; without fencing it would be done",
 ];
 
-/// All of them.
+/// All small models.
 pub(crate) fn models() -> Vec<Named> {
     let models = [
         consensus(

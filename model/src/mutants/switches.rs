@@ -1,9 +1,10 @@
-//! Many bugs in one source, each behind a switch: one build instead of one for each.
+//! Many mutants in one source, each behind a switch: one build for all.
 //!
-//! Of every function that a bug is in, the body becomes a choice: the body with the first bug, with the second, and so
-//! on, or else the sound one. Which bug is on is said when the built binary is started, so that all searches use the
-//! same binary (R. Untch, A. Offutt, M. J. Harrold, *Mutation Analysis Using Mutant Schemata*, 1993). Only the
-//! copy that is searched has such switches; the protocol itself has none.
+//! The body of every mutated function becomes a choice: the body with the first mutant, with the
+//! second, and so on, or else the original. An environment variable selects the mutant when the
+//! built binary starts, so that all searches use the same binary (R. Untch, A. Offutt, M. J.
+//! Harrold, *Mutation Analysis Using Mutant Schemata*, 1993). Only the copy that is searched has
+//! such switches; the protocol itself has none.
 
 use std::ops::Range;
 
@@ -11,16 +12,16 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use super::{Error, Mutant};
 
-/// What says which bug is on, by its number, to the binary that has the switches. None is on without it.
+/// The environment variable that selects a mutant by its number. Without it, none is on.
 pub const ON: &str = "PALISADE_MUTANT";
 
 /// The end of the mutated crate's `lib.rs`: the switches.
 pub const SWITCHES: &str = r#"
-/// Which mutant is on.
+/// The number of the mutant that is on.
 pub mod mutants {
     extern crate std;
 
-    /// Whether the bug of this number is.
+    /// Whether the mutant of this number is on.
     #[must_use]
     pub fn is_on(number: usize) -> bool {
         static ON: std::sync::OnceLock<Option<usize>> = std::sync::OnceLock::new();
@@ -29,13 +30,13 @@ pub mod mutants {
 }
 "#;
 
-/// A source with these bugs in it, each behind the switch of its number.
+/// A source that contains these mutants, each behind the switch of its number.
 ///
 /// # Errors
-/// If a bug's text does not stand exactly once in the source, and there within the body of one function.
+/// If a mutant's text does not occur exactly once in the source, within the body of one function.
 pub fn with_switches(source: &str, mutants: &[(usize, &Mutant)]) -> Result<String, Error> {
     let bodies = bodies(source);
-    // Of each body, what it is instead if a bug is on.
+    // The replacement of each mutated body, by the body's position.
     let mut instead: Vec<Vec<(usize, String)>> = vec![Vec::new(); bodies.len()];
     for (number, mutant) in mutants {
         let mutated = mutant.mutate(source)?;
@@ -64,7 +65,8 @@ pub fn with_switches(source: &str, mutants: &[(usize, &Mutant)]) -> Result<Strin
     Ok(switched)
 }
 
-/// Where the bodies of functions are, braces included. Functions within functions are parts of them.
+/// The byte ranges of functions' bodies, braces included. A nested function is part of the outer
+/// one.
 fn bodies(source: &str) -> Vec<Range<usize>> {
     let tokens: TokenStream = source.parse().expect("the protocol is written in Rust");
     let mut bodies = Vec::new();
@@ -77,7 +79,7 @@ fn collect(tokens: TokenStream, bodies: &mut Vec<Range<usize>>) {
     let mut in_signature = false;
     while let Some(token) = tokens.next() {
         match token {
-            // A function has a name; the type of a function has none.
+            // A function has a name; a function type has none.
             TokenTree::Ident(word) if word == "fn" => {
                 in_signature = matches!(tokens.peek(), Some(TokenTree::Ident(_)));
             }
@@ -122,14 +124,14 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_those_of_the_outermost_functions() {
+    fn only_outermost_function_bodies_are_found() {
         let bodies: Vec<_> = bodies(SOURCE).into_iter().map(|body| &SOURCE[body]).collect();
         let long = SOURCE.find("{\n                fn inner").unwrap()..SOURCE.find("}\n        }\n").unwrap() + 1;
         assert_eq!(bodies, ["{ 1 }", &SOURCE[long], "{ '}' }"]);
     }
 
     #[test]
-    fn a_body_becomes_a_choice() {
+    fn mutated_body_becomes_a_choice() {
         let (one, two, five) =
             (mutant("a", "{ 1 }", "{ 10 }"), mutant("b", "of(2)", "of(22)"), mutant("c", "'}'", "'x'"));
         let three = mutant("d", "x + 3", "x");
@@ -144,13 +146,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_no_function_is_refused() {
+    fn text_outside_of_functions_is_rejected() {
         let refused = with_switches(SOURCE, &[(1, &mutant("four", "{ 4 }", "{ 5 }"))]).unwrap_err().to_string();
         assert!(refused.contains("four: its text is not within the body of one function of file.rs"), "{refused}");
     }
 
     #[test]
-    fn without_bugs_nothing_changes() {
+    fn source_without_mutants_is_unchanged() {
         assert_eq!(with_switches(SOURCE, &[]).unwrap(), SOURCE);
         assert!(SWITCHES.contains(ON));
     }

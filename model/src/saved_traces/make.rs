@@ -1,5 +1,5 @@
-//! Finding the paths that are kept: witnesses of what must be possible, and random walks. Scenes are found where the bugs
-//! are ([`mutants`](crate::mutants)).
+//! Searches for the paths to save: witnesses of the properties that must be possible, and random
+//! walks. The traces of mutants are saved by [`mutants`](crate::mutants).
 
 use std::path::Path;
 use std::time::Instant;
@@ -8,24 +8,25 @@ use super::{SavedTrace, SavedTraceError, read, replace};
 use crate::models::{Named, Tier};
 use crate::trace::WALK;
 
-/// The file of the witnesses.
+/// File name of the witnesses.
 pub const WITNESSES: &str = "witnesses.jsonl";
-/// The file of the walks.
+/// File name of the walks.
 pub const WALKS: &str = "walks.jsonl";
 
-/// How much is looked for.
+/// Limits of the search.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Through so many states of a model witnesses are sought.
+    /// Maximum number of states of a model that the search for witnesses visits.
     pub states: usize,
-    /// So many random walks through a model that is made for them.
+    /// Number of random walks through a model of the random tier.
     pub walks: u64,
-    /// How long a walk may be.
+    /// Maximum number of steps of a walk.
     pub steps: usize,
 }
 
-/// Finds the paths of a model again, puts them in the place of those that a folder has, and says in a line what was found.
-/// A witness that the search does not meet, and that the folder has from another one, stays as long as the model has it.
+/// Searches a model for its paths, replaces the model's saved paths in a folder, and returns a
+/// summary line. A saved witness that the search does not reach stays as long as the model still
+/// has it.
 ///
 /// # Errors
 /// If the folder cannot be written.
@@ -73,7 +74,7 @@ mod tests {
     use crate::models::models;
 
     #[test]
-    fn a_witness_that_is_not_met_again_stays() {
+    fn witness_not_found_again_is_kept() {
         let models = models();
         let model = models.iter().find(|named| named.name == "raft-votes").unwrap();
         let directory = tempfile::tempdir().unwrap();

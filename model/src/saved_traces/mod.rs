@@ -1,8 +1,9 @@
-//! Paths that are kept, to be taken again: each as the model that it is a path of, and the choices made on it.
+//! Saved paths: each names its model and the choices made on the path.
 //!
-//! They are what live servers are made to go through (docs/conformance.md). The model does the rest: it takes the same
-//! choices again, and tells what happens. If the protocol or the model has changed so that a path does not exist any more, or
-//! does not show what it is there to show, that is noticed then, and [`make`] finds another one.
+//! Conformance runs replay these paths on live servers (docs/conformance.md). The model takes the
+//! same choices again and produces the events. If a change of the protocol or of the model removes
+//! the path, or the path does not show its property any more, loading the path fails, and [`make`]
+//! finds another one.
 
 pub mod make;
 
@@ -14,72 +15,73 @@ use serde::{Deserialize, Serialize};
 use crate::models::models;
 use crate::trace::{Trace, WALK};
 
-/// A path that is kept. The first line of a trace as JSON has these, and more.
+/// A saved path. The first line of a trace as JSON has these fields, and more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedTrace {
-    /// The model.
+    /// The model's name.
     pub model: String,
-    /// What it shows at its end; [`WALK`] if it shows nothing. Of a scene, what does not hold with the bug.
+    /// The property shown at the path's end; [`WALK`] for a random walk. For a mutant's trace, the
+    /// property that fails with the mutant.
     pub property: String,
-    /// The mutant whose scene it is: on a shortest path the bug would show, and this is as much of that path as there is
-    /// without it.
+    /// The mutant whose trace this is: the part of a shortest path to its violation that the
+    /// protocol allows without the mutant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mutant: Option<String>,
-    /// Which of the possible actions is taken, in each state.
+    /// The index of the action taken, for each state.
     pub choices: Vec<usize>,
 }
 
-/// Why there is no such path.
+/// Why a saved path cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SavedTraceError {
     /// A file cannot be read or written.
     #[error("{}: {source}", .path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// A line says what makes no sense.
+    /// A line is invalid.
     #[error("{}, line {line}: {what}", .path.display())]
     Line {
-        /// Of which file.
+        /// The file.
         path: PathBuf,
-        /// Which, counted from 1.
+        /// The line's number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The defect.
         what: String,
     },
-    /// The model has no such path any more.
+    /// The model does not have this path any more.
     #[error("{title} is no path of the model any more: find it again with `{again}`")]
     Gone {
-        /// What it was.
+        /// The path's title.
         title: String,
-        /// The command that finds it, or another one in its place.
+        /// The command that finds it again, or another one in its place.
         again: String,
     },
-    /// What must hold does not.
+    /// A property that must always hold is violated on the path.
     #[error("{title}: \"{property}\" is violated on the way")]
     Violated {
-        /// What it is.
+        /// The path's title.
         title: String,
-        /// What does not hold.
+        /// The violated property.
         property: &'static str,
     },
 }
 
 impl SavedTrace {
-    /// What it is, in a line.
+    /// A title of one line.
     pub fn title(&self) -> String {
         let SavedTrace { model, property, mutant, choices } = self;
         let steps = choices.len();
         match mutant {
-            Some(mutant) => format!("{model}, the scene of {mutant}, {steps} steps"),
+            Some(mutant) => format!("{model}, the trace of {mutant}, {steps} steps"),
             None => format!("{model}, \"{property}\", {steps} steps"),
         }
     }
 
-    /// The command that finds it, or another one in its place.
+    /// The command that finds the path again, or another one in its place.
     pub fn again(&self) -> String {
         match &self.mutant {
             Some(mutant) => format!("palisade-model mutants --traces FILE {mutant}"),
@@ -87,10 +89,10 @@ impl SavedTrace {
         }
     }
 
-    /// The path, told by the model.
+    /// The path as the model produces it.
     ///
     /// # Errors
-    /// If the model has no such path, or it does not show what it is kept for.
+    /// If the model does not have the path, or the path does not show its property.
     pub fn trace(&self) -> Result<Trace, SavedTraceError> {
         let gone = || SavedTraceError::Gone { title: self.title(), again: self.again() };
         let models = models();
@@ -103,10 +105,11 @@ impl SavedTrace {
         trace.ok_or_else(gone)
     }
 
-    /// Makes sure that on the way nothing is violated that must hold: of a scene, that it was the bug's doing.
+    /// Checks that the path violates no property that must always hold: a mutant's trace must be
+    /// sound without the mutant.
     ///
     /// # Errors
-    /// If something is, or the model has no such path.
+    /// If a property is violated, or the model does not have the path.
     pub fn holds(&self) -> Result<(), SavedTraceError> {
         let models = models();
         let named = models.iter().find(|named| named.name == self.model);
@@ -120,10 +123,10 @@ impl SavedTrace {
     }
 }
 
-/// All that a file has, a line for each.
+/// All saved paths of a file, one a line.
 ///
 /// # Errors
-/// If it cannot be read.
+/// If the file cannot be read.
 pub fn read(path: &Path) -> Result<Vec<SavedTrace>, SavedTraceError> {
     let text = fs::read_to_string(path).map_err(|source| SavedTraceError::File { path: path.to_owned(), source })?;
     let line = |(at, line): (usize, &str)| {
@@ -136,10 +139,10 @@ pub fn read(path: &Path) -> Result<Vec<SavedTrace>, SavedTraceError> {
     text.lines().enumerate().map(line).collect()
 }
 
-/// All that a folder has, file by file in the order of their names.
+/// All saved paths of a folder, file by file in the order of the file names.
 ///
 /// # Errors
-/// If one cannot be read.
+/// If a file cannot be read.
 pub fn read_all(folder: &Path) -> Result<Vec<SavedTrace>, SavedTraceError> {
     let failed = |source| SavedTraceError::File { path: folder.to_owned(), source };
     let entries: Vec<_> = fs::read_dir(folder).and_then(Iterator::collect).map_err(failed)?;
@@ -153,10 +156,10 @@ pub fn read_all(folder: &Path) -> Result<Vec<SavedTrace>, SavedTraceError> {
     Ok(all)
 }
 
-/// Puts paths into a file, in the place of those that `superseded` names.
+/// Adds paths to a file, in place of those that `superseded` selects.
 ///
 /// # Errors
-/// If it cannot be read or written.
+/// If the file cannot be read or written.
 pub fn replace(
     path: &Path,
     superseded: impl Fn(&SavedTrace) -> bool,
@@ -182,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_again_takes_its_place() {
+    fn new_path_replaces_the_saved_one() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("paths.jsonl");
         let (raft, locks) = (kept("raft", None, &[1, 2]), kept("locks", Some("a mutant"), &[3]));
@@ -194,15 +197,15 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_gone_says_how_another_one_is_found() {
+    fn missing_path_names_the_command_that_finds_another() {
         let far = kept("raft-votes", None, &[usize::MAX]);
         let told = far.trace().unwrap_err().to_string();
         assert!(told.contains("find it again with `palisade-model keep raft-votes`"), "{told}");
-        let scene =
+        let trace =
             SavedTrace { property: "one vote a term".into(), ..kept("raft-votes", Some("vote-twice"), &[usize::MAX]) };
-        let told = scene.trace().unwrap_err().to_string();
+        let told = trace.trace().unwrap_err().to_string();
         assert!(told.contains("`palisade-model mutants --traces FILE vote-twice`"), "{told}");
-        assert!(scene.holds().is_err(), "what cannot be taken shows nothing");
+        assert!(trace.holds().is_err(), "a path that the model lacks is an error");
         let models = models();
         let named = models.iter().find(|named| named.name == "raft-votes").unwrap();
         let walk = kept("raft-votes", None, &named.model.wander(1, 3).unwrap().choices);
