@@ -69,7 +69,7 @@ fn main() -> ExitCode {
             ExitCode::from(UNUSABLE)
         }
         (_, Err(error)) => {
-            eprintln!("palisade-conformance: what was found cannot be written: {error}");
+            eprintln!("palisade-conformance: the report cannot be written: {error}");
             ExitCode::from(UNUSABLE)
         }
     }

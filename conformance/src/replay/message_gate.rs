@@ -1,9 +1,11 @@
-//! The gate: every frame from one node to another comes here, and goes on only when the trace says so.
+//! The message gate: it receives every frame between two nodes and forwards it only when the trace
+//! says so.
 //!
-//! Each node is told that the others are reached at the gate, so it dials the gate for each of them. The gate answers for
-//! the node that is meant, reads what comes, and keeps it: messages by their frames, snapshots by their files. To deliver
-//! one, it dials the node that is meant with the very handshake of the node that sent it, and passes the same bytes on. What
-//! it never delivers is lost, what it delivers twice is repeated.
+//! Each node's peers have the gate's addresses, so a node dials the gate for each peer. The gate
+//! answers as the intended node, reads the messages and stores them: messages as frames, snapshots
+//! as files. To deliver one, it dials the receiver with the sender's own handshake and forwards the
+//! same bytes. A message that the gate never delivers is lost; one that it delivers twice is
+//! duplicated.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -20,39 +22,39 @@ use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// How long something may take that is on its way, on the slowest of machines.
+/// How long the gate waits for a message or handshake, generous enough for a slow machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// So long a node may take, after the end of a connection for a snapshot, to be ready for the next.
+/// Time that a node may need after a snapshot connection ends before it accepts the next.
 const SETTLED: Duration = Duration::from_millis(5);
 
-/// From whom, to whom.
+/// A link: sender and receiver.
 pub type Way = (NodeId, NodeId);
 
-/// Why nothing came through.
+/// Why a message did not pass the gate.
 #[derive(Debug, thiserror::Error)]
 pub enum MessageGateError {
-    /// The network.
+    /// A connection failed.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// What is expected does not come.
-    #[error("{0} has not come within {PATIENCE:?}")]
+    /// An expected message or handshake did not arrive in time.
+    #[error("{0} has not arrived within {PATIENCE:?}")]
     Missing(String),
-    /// A node does not let another one in.
+    /// A node refused the connection.
     #[error("the connection is refused: {0}")]
     Refused(String),
-    /// A node has no use for a snapshot.
-    #[error("the snapshot is of no use to it")]
+    /// The receiver already has what the snapshot includes.
+    #[error("the snapshot has nothing that the node lacks")]
     Enough,
-    /// Somebody says what makes no sense.
+    /// A node sent something invalid.
     #[error("{0}")]
-    Senseless(String),
+    Invalid(String),
 }
 
 /// The gate of one cluster.
 #[derive(Debug)]
 pub struct MessageGate {
     shared: Arc<Shared>,
-    /// Where each node is reached, as the others see it.
+    /// The gate's address for each node, as the other nodes see it.
     pub addresses: BTreeMap<NodeId, String>,
 }
 
@@ -65,23 +67,23 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Everything that was said, in the order in which it came, by the way that it takes.
+    /// All messages sent on each link, in order of arrival.
     said: BTreeMap<Way, Vec<Said>>,
-    /// The last handshake on each way.
+    /// The last handshake on each link.
     hellos: BTreeMap<Way, Hello>,
-    /// Where the nodes are.
+    /// The nodes' own addresses.
     nodes: BTreeMap<NodeId, SocketAddr>,
     /// The connections on which messages are delivered.
     onward: BTreeMap<Way, TcpStream>,
-    /// What came that must not.
+    /// The first invalid thing that a node sent.
     trouble: Option<String>,
     is_over: bool,
 }
 
-/// Something that was said.
+/// A message that a node sent.
 #[derive(Clone, Debug)]
 pub struct Said {
-    /// The message. A snapshot is one, too.
+    /// The message; a snapshot is an `InstallSnapshot`.
     pub message: Message<LockTable>,
     bytes: Bytes,
 }
@@ -94,10 +96,10 @@ enum Bytes {
 }
 
 impl MessageGate {
-    /// A gate before these nodes, all of one cluster.
+    /// Opens a gate for these nodes, all of one cluster.
     ///
     /// # Errors
-    /// If there is no port left.
+    /// If no port is free.
     pub fn open(cluster: u64, nodes: impl IntoIterator<Item = NodeId>) -> Result<MessageGate, MessageGateError> {
         let shared = Arc::new(Shared { cluster, state: Mutex::default(), changed: Condvar::new() });
         let mut addresses = BTreeMap::new();
@@ -110,33 +112,33 @@ impl MessageGate {
         Ok(MessageGate { shared, addresses })
     }
 
-    /// A node is here now. What there was of connections to it is over.
+    /// Sets a node's present address and drops the old connections to it.
     ///
     /// # Errors
-    /// If that is no address.
-    pub fn is_at(&self, node: NodeId, address: &str) -> Result<(), MessageGateError> {
-        let address = address.parse().map_err(|_| MessageGateError::Senseless(format!("`{address}` is no address")))?;
+    /// If `address` does not parse.
+    pub fn set_address(&self, node: NodeId, address: &str) -> Result<(), MessageGateError> {
+        let address = address.parse().map_err(|_| MessageGateError::Invalid(format!("`{address}` is not an address")))?;
         let mut state = self.shared.state.lock();
         state.nodes.insert(node, address);
         state.onward.retain(|(_, to), _| *to != node);
         Ok(())
     }
 
-    /// How much was said on a way.
+    /// Number of messages sent on a link.
     pub fn count(&self, way: Way) -> usize {
         self.shared.state.lock().said.get(&way).map_or(0, Vec::len)
     }
 
-    /// What is said on a way, with this number, counted from 0; waits for it.
+    /// The message with this number on a link, counted from 0; waits until it arrives.
     ///
     /// # Errors
-    /// If it does not come.
+    /// If it does not arrive in time, or a node sent something invalid.
     pub fn said(&self, way: Way, number: usize) -> Result<Said, MessageGateError> {
         let begun = Instant::now();
         let mut state = self.shared.state.lock();
         loop {
             if let Some(trouble) = &state.trouble {
-                return Err(MessageGateError::Senseless(trouble.clone()));
+                return Err(MessageGateError::Invalid(trouble.clone()));
             }
             if let Some(said) = state.said.get(&way).and_then(|said| said.get(number)) {
                 return Ok(said.clone());
@@ -151,21 +153,21 @@ impl MessageGate {
         }
     }
 
-    /// What came that must not, if anything did.
+    /// The invalid thing that a node sent, if any.
     pub fn trouble(&self) -> Option<String> {
         self.shared.state.lock().trouble.clone()
     }
 
-    /// Something like this that was said on a way.
+    /// The latest message on a link that satisfies `is_it`.
     pub fn find(&self, way: Way, is_it: impl Fn(&Message<LockTable>) -> bool) -> Option<Said> {
         let state = self.shared.state.lock();
         state.said.get(&way)?.iter().rev().find(|said| is_it(&said.message)).cloned()
     }
 
-    /// Delivers what was said, bytes and all.
+    /// Delivers a sent message, byte for byte.
     ///
     /// # Errors
-    /// If the node does not take it.
+    /// If the receiver does not accept it.
     pub fn deliver(&self, said: &Said) -> Result<(), MessageGateError> {
         let way = (said.message.from, said.message.to);
         match &said.bytes {
@@ -174,17 +176,17 @@ impl MessageGate {
         }
     }
 
-    /// Delivers to a node what nobody has said.
+    /// Delivers a message that no node has sent.
     ///
     /// # Errors
-    /// If the node does not take it.
+    /// If the receiver does not accept it.
     pub fn forge(&self, to: NodeId, message: &Message<LockTable>) -> Result<(), MessageGateError> {
         let mut bytes = Vec::new();
         frame::encode(message, &mut bytes);
         self.pass((message.from, to), &bytes)
     }
 
-    /// Whether a node has introduced itself to anybody, so that the gate can speak in its name.
+    /// Whether a node has sent a handshake to any peer, so that the gate can impersonate it.
     pub fn knows(&self, node: NodeId) -> bool {
         self.shared.state.lock().hellos.keys().any(|(from, _)| *from == node)
     }
@@ -200,7 +202,7 @@ impl MessageGate {
         Ok(())
     }
 
-    /// Gives a node a snapshot that another one has sent.
+    /// Delivers to a node a snapshot that another one has sent.
     fn offer(&self, way: Way, offer: &[u8], file: &[u8]) -> Result<(), MessageGateError> {
         let mut stream = self.dial(way, Purpose::Snapshot)?;
         stream.write_all(offer)?;
@@ -215,12 +217,12 @@ impl MessageGate {
         verdict.map_err(MessageGateError::Refused)
     }
 
-    /// Dials a node in another one's name.
+    /// Dials a node in the name of another one.
     fn dial(&self, way: Way, purpose: Purpose) -> Result<TcpStream, MessageGateError> {
         let begun = Instant::now();
         let (hello, address) = loop {
             let state = self.shared.state.lock();
-            // A node that has not dialled this one yet would introduce itself as it does to others.
+            // A sender that has not dialled this receiver yet uses its handshake with another peer.
             let hello = state.hellos.get(&way).or_else(|| state.hellos.values().find(|hello| hello.from == way.0));
             let address = state.nodes.get(&way.1).copied();
             if let (Some(hello), Some(address)) = (hello, address) {
@@ -249,18 +251,18 @@ impl Drop for MessageGate {
         state.onward.clear();
         drop(state);
         for address in self.addresses.values() {
-            // Only to wake who listens there.
+            // The connection only wakes the listening thread.
             let _ = address.parse::<SocketAddr>().map(TcpStream::connect);
         }
     }
 }
 
-/// What each node says of its directory. Any number will do that is always the same.
+/// The incarnation of each node's data directory. Any number works if it never changes.
 pub fn incarnation(node: NodeId) -> Incarnation {
     Incarnation(0x00AB_1E00 + u64::from(node.0))
 }
 
-/// How the node that said `hello` introduces itself to another one.
+/// The handshake of the node that sent `hello`, addressed to another node.
 fn introduction(hello: &Hello, to: NodeId, purpose: Purpose) -> Hello {
     Hello {
         magic: hello.magic,
@@ -275,7 +277,7 @@ fn introduction(hello: &Hello, to: NodeId, purpose: Purpose) -> Hello {
     }
 }
 
-/// Answers for the node `to` as long as the gate is there.
+/// Accepts connections for the node `to` until the gate closes.
 fn accept(shared: &Arc<Shared>, listener: &TcpListener, to: NodeId) {
     for stream in listener.incoming() {
         if shared.state.lock().is_over {
@@ -284,7 +286,7 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener, to: NodeId) {
         let Ok(stream) = stream else { continue };
         let shared = Arc::clone(shared);
         let listen = move || {
-            if let Err(MessageGateError::Senseless(trouble)) = listen(&shared, stream, to) {
+            if let Err(MessageGateError::Invalid(trouble)) = listen(&shared, stream, to) {
                 shared.state.lock().trouble = Some(trouble);
                 shared.changed.notify_all();
             }
@@ -295,15 +297,15 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener, to: NodeId) {
     }
 }
 
-/// Hears what a node has to say to `to`.
+/// Reads what a node sends to `to`.
 fn listen(shared: &Shared, mut stream: TcpStream, to: NodeId) -> Result<(), MessageGateError> {
     stream.set_nodelay(true)?;
     let mut bytes = Vec::new();
     let (hello, _) = read::<Hello>(&mut stream, &mut bytes, HELLO_BYTES)?;
     let (way, purpose) = ((hello.from, to), hello.purpose);
     if hello.to != to {
-        return Err(MessageGateError::Senseless(format!(
-            "node {} looks for node {} where node {to} is",
+        return Err(MessageGateError::Invalid(format!(
+            "node {} dialled the address of node {to} as node {}",
             way.0, hello.to
         )));
     }
@@ -313,13 +315,13 @@ fn listen(shared: &Shared, mut stream: TcpStream, to: NodeId) -> Result<(), Mess
         let mut state = shared.state.lock();
         state.hellos.insert(way, hello);
         if purpose == Purpose::Messages {
-            // Like the node's connection, what there was of the one before is over.
+            // A new connection replaces the previous one, as it does between two nodes.
             state.onward.remove(&way);
         }
     }
     let is_from = |message: &Message<LockTable>| {
         let wrong =
-            || MessageGateError::Senseless(format!("{message:?} takes the way from node {} to node {to}", way.0));
+            || MessageGateError::Invalid(format!("{message:?} takes the way from node {} to node {to}", way.0));
         if (message.from, message.to) == way { Ok(()) } else { Err(wrong()) }
     };
     if purpose == Purpose::Snapshot {
@@ -335,7 +337,7 @@ fn listen(shared: &Shared, mut stream: TcpStream, to: NodeId) -> Result<(), Mess
     }
 }
 
-/// Takes a whole snapshot from a node, as the node that is meant would.
+/// Receives a whole snapshot from a node, as the intended receiver would.
 fn take_snapshot(
     shared: &Shared,
     stream: &mut TcpStream,
@@ -350,12 +352,12 @@ fn take_snapshot(
         more(stream, &mut file)?;
     }
     let (snapshot, found) = read_snapshot::<LockTable>(file.as_slice(), Some(shared.cluster))
-        .map_err(|flaw| MessageGateError::Senseless(format!("node {} sends a snapshot that is none: {flaw}", way.0)))?;
+        .map_err(|flaw| MessageGateError::Invalid(format!("node {} sends an invalid snapshot: {flaw}", way.0)))?;
     if found != info {
-        return Err(MessageGateError::Senseless(format!("node {} sends {found:?} as {info:?}", way.0)));
+        return Err(MessageGateError::Invalid(format!("node {} sends {found:?} as {info:?}", way.0)));
     }
     write(stream, &Verdict::Ok(()))?;
-    // It is done with this one when it lets go.
+    // The sender is done with this snapshot when it closes the connection.
     let _ = stream.read(&mut [0]);
     std::thread::sleep(SETTLED);
     let body = Body::InstallSnapshot { snapshot: Arc::new(snapshot) };
@@ -376,14 +378,14 @@ fn write<T: Serialize>(stream: &mut TcpStream, value: &T) -> Result<(), MessageG
     Ok(stream.write_all(&bytes)?)
 }
 
-/// Reads a frame, and what it says; what follows it stays in `bytes`.
+/// Reads a frame and decodes it; what follows the frame stays in `bytes`.
 fn read<T: DeserializeOwned>(
     stream: &mut TcpStream,
     bytes: &mut Vec<u8>,
     limit: usize,
 ) -> Result<(T, Vec<u8>), MessageGateError> {
     loop {
-        let decoded = frame::decode(bytes, limit).map_err(|error| MessageGateError::Senseless(error.to_string()))?;
+        let decoded = frame::decode(bytes, limit).map_err(|error| MessageGateError::Invalid(error.to_string()))?;
         if let Some((value, length)) = decoded {
             return Ok((value, bytes.drain(..length).collect()));
         }
@@ -405,9 +407,9 @@ fn more(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> Result<(), MessageGateEr
 mod tests {
     use super::*;
 
-    /// Goal: what must not come is not forgotten, although nobody waits for it.
+    /// Goal: an invalid handshake is reported even if no caller was waiting for a message.
     #[test]
-    fn trouble_is_kept() {
+    fn invalid_handshake_is_reported() {
         let gate = MessageGate::open(1, [NodeId(1), NodeId(2)]).unwrap();
         let mut stream = TcpStream::connect(&gate.addresses[&NodeId(2)]).unwrap();
         let (client_addr, peer_addr) = (String::new(), String::new());
@@ -418,6 +420,6 @@ mod tests {
         assert_eq!(gate.trouble(), None);
         write(&mut stream, &hello).unwrap();
         assert!(gate.said((from, NodeId(2)), 0).is_err());
-        assert!(gate.trouble().unwrap().contains("looks for node 1"));
+        assert!(gate.trouble().unwrap().contains("as node 1"));
     }
 }

@@ -1,5 +1,5 @@
-//! The steps that the operations on one key consist of, each with the time in which it happens and what was seen of it:
-//! what [`FencedLock`](super::fenced_lock::FencedLock) is asked about.
+//! The steps of the operations on one key, each with its time interval and its known outcome: the
+//! input of [`FencedLock`](super::fenced_lock::FencedLock).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -8,7 +8,7 @@ use super::fenced_lock::{Act, Ground, Party, Seen, Set, Shown, Step, bit};
 use crate::history::event::DEFAULT_TTL_MS;
 use crate::history::{Answer, Call, End, Note, Operation, Refusal, Session, Time};
 
-/// As many steps, sessions and acquires as a key may have.
+/// Maximum number of steps, sessions and acquires of one key.
 pub(super) const LONGEST: usize = 128;
 
 /// A step and when it happens: after `from`, before `to`.
@@ -20,14 +20,14 @@ pub(super) struct Timed {
     pub(super) seen: Seen,
 }
 
-/// Which operations belong to which key, found once for all searches.
+/// The operations of each key, found once for all searches.
 #[derive(Debug)]
 pub(super) struct Index {
-    /// Operations on each key.
+    /// The operations on each key.
     keys: Vec<Vec<OperationIndex>>,
-    /// Of each session, operations on no key.
+    /// For each session, its operations on no key.
     sessions: Vec<Vec<OperationIndex>>,
-    /// Sessions that have to do with each key, and with none.
+    /// The sessions that appear with each key, and those that appear with none.
     parties: Vec<BTreeSet<usize>>,
     untouched: BTreeSet<usize>,
 }
@@ -58,18 +58,19 @@ impl Index {
     }
 }
 
-/// The steps of one key, or of the sessions that have to do with none.
+/// The steps of one key, or of the sessions without a key.
 #[derive(Debug)]
 pub(super) struct Steps<'f, 'h> {
     facts: &'f Facts<'h>,
     parties: BTreeMap<Who, u8>,
     acquires: HashMap<OperationIndex, u8>,
-    /// Of answered acquires, the sendings that the answer does not speak of: each may be granted a token that nobody was told.
+    /// Of answered acquires, the sendings other than the answered one: each may be granted a token
+    /// that no client is told.
     echoes: HashMap<OperationIndex, u8>,
     timed: Vec<(Time, Time, Act, Seen)>,
 }
 
-/// A session by its place in the facts, or an acquire that has none.
+/// A session by its index in the facts, or an acquire without a known session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Who {
     Session(usize),
@@ -77,8 +78,8 @@ enum Who {
 }
 
 impl<'f, 'h> Steps<'f, 'h> {
-    /// The steps, in the order of their beginnings, and what the lock has to know of them; `None` if there are more than
-    /// [`LONGEST`].
+    /// The steps, in the order of their beginnings, and what the lock needs to know of them; `None`
+    /// if there are more than [`LONGEST`].
     pub(super) fn of(facts: &'f Facts<'h>, index: &Index, key: Option<usize>) -> Option<(Vec<Timed>, Ground)> {
         let (of_key, sessions) = match key {
             Some(key) => (index.keys[key].as_slice(), &index.parties[key]),
@@ -180,13 +181,13 @@ impl<'f, 'h> Steps<'f, 'h> {
         }
     }
 
-    /// An acquire was answered with this token for another session.
+    /// Whether an acquire was answered with this token for another session.
     fn contradicts(&self, session: &Session, token: u64) -> bool {
         let grant = self.facts.grant_of(token).filter(|grant| grant.acquire.is_some());
         grant.is_some_and(|grant| grant.session != self.facts.session_named(session))
     }
 
-    /// The acquire that was answered with this token, if any was.
+    /// The acquire with this token in its answer, if there is one.
     fn acquires_with(&self, token: u64) -> Set {
         let place = self.facts.grant_of(token).and_then(|grant| grant.acquire);
         place.and_then(|place| self.acquires.get(&place)).map_or(0, |&acquire| bit(acquire))
@@ -240,7 +241,8 @@ impl<'f, 'h> Steps<'f, 'h> {
         }
     }
 
-    /// Sessions may pass their deadlines, and be swept, from the earliest moment on, if that is before the last answer.
+    /// Lets sessions pass their deadlines and be swept from the earliest time on, if that is before
+    /// the last answer.
     fn expiry(&mut self) {
         let ends = self.timed.iter().map(|(_, to, _, _)| *to).filter(|to| *to < Time::NEVER);
         let last = ends.max().unwrap_or(Time(0));
@@ -303,7 +305,7 @@ impl<'f, 'h> Steps<'f, 'h> {
     }
 }
 
-/// Without a number each sending of an acquire may be granted, and the answer speaks of one.
+/// Without a number each sending of an acquire may be granted, and the answer covers only one.
 fn has_echo(operation: &Operation) -> bool {
     let is_numbered = matches!(operation.call, Call::Acquire { number: Some(_), .. });
     operation.was_disconnected() && operation.answer().is_some() && !is_numbered
