@@ -1,4 +1,4 @@
-//! The command line: what it prints, and how it ends.
+//! The command line: output and exit codes.
 
 use std::path::Path;
 use std::process::{Command, Output};

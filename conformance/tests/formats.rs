@@ -1,4 +1,4 @@
-//! What is written is read again: our own lines, Knossos' and Porcupine's.
+//! Histories survive a round trip through each format: our own, Knossos' and Porcupine's.
 
 mod support;
 
@@ -8,7 +8,7 @@ use std::path::Path;
 use palisade_conformance::history::{BadHistory, Call, Client, History, Recorder, Refusal, knossos, porcupine};
 use support::{Size, correct};
 
-/// A clock of the service may run faster than the recorder's by so many millionths.
+/// How much faster than the recorder's clock a clock of the service may run, in millionths.
 const DRIFT_PPM: u32 = 1_000;
 
 const SIZE: Size = Size { clients: 3, keys: 2, operations: 60, ttl_ms: 25, resource: true };
@@ -139,7 +139,8 @@ fn what_makes_no_sense_is_refused_with_its_place() {
     assert_eq!(operation(twice), (1, "it is completed twice"));
 }
 
-/// Goal: many tasks write at once, nothing is lost, and what is dropped without a word is unknown.
+/// Goal: many tasks record at once, nothing is lost, and a dropped operation is recorded as
+/// unknown.
 #[test]
 fn a_recorder_takes_everything_down() {
     let recorder = Recorder::in_memory();
@@ -163,7 +164,7 @@ fn a_recorder_takes_everything_down() {
     assert!(history.operations.iter().all(|operation| (operation.completed() == never) == unknown(&operation.call)));
 }
 
-/// Goal: a record is on disk line by line, so that it outlives its process.
+/// Goal: a recorder writes line by line, so that the record outlives its process.
 #[test]
 fn a_recorder_writes_lines_that_are_a_history() {
     #[derive(Clone, Default)]

@@ -1,5 +1,6 @@
-//! Histories made by hand: what must be accused, by whom and with which sentence, and what must not be, although it
-//! looks suspicious. Each file says at its top what happened.
+//! Hand-made histories: incorrect ones that a checker must accuse with a given sentence, and
+//! correct ones that look suspicious and must not be accused. The first lines of each file say what
+//! happened.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -48,7 +49,8 @@ fn what_no_correct_service_does_is_accused_in_these_words() {
             field("says"),
             told(&verdicts)
         );
-        // The resource is no part of the lock, and the search looks at one key at a time. It knows of everything else.
+        // The resource is not part of the lock, and the search looks at one key at a time. It must
+        // refuse everything else.
         let history = History::read(text.as_bytes()).unwrap();
         let keys: BTreeSet<_> = history.operations.iter().filter_map(|operation| operation.call.key()).collect();
         if verdict.checker != "resource" && keys.len() == 1 {

@@ -1,5 +1,5 @@
-//! docs/bug-ledger.md names commands, tests, scripts, models, mutants and files. All of them are there, and every story
-//! has all its parts: the page cannot rot.
+//! docs/bug-ledger.md names commands, tests, scripts, models, mutants and files. These tests check
+//! that all of them exist and that every story has all its parts.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-/// No fewer stories than these.
+/// Minimum number of stories.
 const LEAST: usize = 30;
-/// What every story says, in this order.
+/// The parts of every story, in order.
 const PARTS: [&str; 5] = ["**There.** ", "**Here.** ", "```sh", "**It shows** ", "**It can fail.** "];
-/// Where each package is.
+/// Each package's folder.
 const PACKAGES: [(&str, &str); 5] = [
     ("palisade", "runtime"),
     ("palisade-spec", "spec"),
@@ -33,13 +33,13 @@ fn stories(text: &str) -> Vec<(&str, &str)> {
     text.split("\n### ").skip(1).map(|story| story.split_once('\n').expect("a heading is a line")).collect()
 }
 
-/// The lines of the blocks of commands in a text.
+/// The lines of a text's command blocks.
 fn commands(text: &str) -> Vec<&str> {
     let blocks = text.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap_or_default());
     blocks.flat_map(str::lines).collect()
 }
 
-/// What stands between back quotes within the text's paragraphs.
+/// The text between back quotes within a text's paragraphs.
 fn quoted(text: &str) -> Vec<&str> {
     let paragraphs = text.split("```").step_by(2);
     paragraphs.flat_map(|paragraph| paragraph.split('`').skip(1).step_by(2)).collect()
@@ -57,15 +57,15 @@ struct List {
     mutant: Vec<Mutant>,
 }
 
-/// What every list of mutants says of a bug, whoever hunts it.
+/// The fields of every list of mutants that these tests use.
 #[derive(Deserialize)]
 struct Mutant {
     name: String,
-    /// Of those that a test must notice: which.
+    /// The test that must notice the mutant, for mutants found by a test.
     test: Option<String>,
 }
 
-/// The names of all bugs in the lists below a folder.
+/// The names of all mutants in the lists below a folder.
 fn mutant_names(folder: &str) -> BTreeSet<String> {
     mutants(folder, |_| true).into_iter().map(|mutant| mutant.name).collect()
 }
@@ -85,7 +85,7 @@ fn models() -> BTreeSet<String> {
     palisade_model::models::models().iter().map(|model| model.name.to_owned()).collect()
 }
 
-/// Whether a file has a test of this name, and whether it runs only when it is asked for.
+/// Whether a file has a test of this name, and whether the test is ignored by default.
 fn test_in(file: &Path, name: &str) -> Option<bool> {
     let text = fs::read_to_string(file).ok()?;
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
@@ -100,7 +100,7 @@ fn test_in(file: &Path, name: &str) -> Option<bool> {
     is_test.then(|| attributes.iter().any(|line| line.starts_with("#[ignore")))
 }
 
-/// What is wrong with `cargo test …`, given the words after that, and the value of SCRIPT.
+/// What is wrong with `cargo test …`, given the arguments after that and the value of SCRIPT.
 fn wrong_with_test(script: Option<&str>, words: &[&str]) -> Option<String> {
     let (words, flags) = words.split_at(words.iter().position(|&word| word == "--").unwrap_or(words.len()));
     let (package, target, filter) = match *words {
@@ -157,7 +157,7 @@ fn wrong_with_test(script: Option<&str>, words: &[&str]) -> Option<String> {
     }
 }
 
-/// What is wrong with a command, if anything is.
+/// What is wrong with a command, if anything.
 fn wrong_with(command: &str) -> Option<String> {
     let words: Vec<&str> = command.split_whitespace().collect();
     let (script, words) = match words.split_first() {
@@ -181,7 +181,7 @@ fn unknown(names: &[&str], known: &BTreeSet<String>) -> Option<String> {
     names.iter().find(|name| !known.contains(**name)).map(|name| format!("there is no {name}"))
 }
 
-/// Goal: what each command names is there.
+/// Goal: everything that a command names exists.
 #[test]
 fn every_command_names_what_is_there() {
     let text = ledger();
@@ -190,8 +190,8 @@ fn every_command_names_what_is_there() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Goal: every story says what happened there, why it does not happen here, the command, what that shows, and how
-/// that was seen to fail; and they are counted.
+/// Goal: every story says what happened elsewhere, why it does not happen here, the command, what
+/// the command shows, and how it was seen to fail; and the stories are numbered.
 #[test]
 fn every_story_is_whole() {
     let text = ledger();
@@ -208,7 +208,7 @@ fn every_story_is_whole() {
     }
 }
 
-/// Goal: a bug that a test must notice is one of a story, and the test is the story's command.
+/// Goal: a mutant in `stories.toml` belongs to a story, and its test is the story's command.
 #[test]
 fn bugs_of_stories_are_noticed_by_their_commands() {
     let text = ledger();
@@ -220,7 +220,8 @@ fn bugs_of_stories_are_noticed_by_their_commands() {
     }
 }
 
-/// Goal: mutants, models and files that the text names are there. A name with hyphens is a bug's or a model's.
+/// Goal: the mutants, models and files that the text names exist. A name with hyphens is a mutant's
+/// or a model's.
 #[test]
 fn whatever_is_named_is_there() {
     let text = ledger();
@@ -247,7 +248,7 @@ fn whatever_is_named_is_there() {
     assert!(mutants >= LEAST, "only {mutants} mutants and models are named: this test would look at nothing");
 }
 
-/// Goal: this very test sees what is not there.
+/// Goal: the checks of this file find missing names.
 #[test]
 fn what_is_not_there_is_seen() {
     for (command, complaint) in [

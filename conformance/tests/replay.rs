@@ -1,5 +1,5 @@
-//! The model's traces on live nodes: a part of those that are kept, and a few random walks. `palisade-conformance replay`
-//! plays them all.
+//! Replays a part of the saved traces, and a few random walks, on live nodes. `palisade-conformance
+//! replay` replays all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,7 +14,7 @@ use palisade_model::models::{Tier, models};
 use palisade_model::{mutants, trace};
 use serde_json::Value;
 
-/// A server's code, in the binary that was built with this test: it has the command `puppet` as `palisade` has.
+/// The server's code in the binary built with this test, which has the command `stepper`.
 fn config() -> ReplayConfig {
     let program = Program { file: env!("CARGO_BIN_EXE_palisade-conformance").into(), on: String::new() };
     ReplayConfig { program, segment_bytes: SEGMENT_BYTES }
@@ -24,15 +24,16 @@ fn all() -> Vec<SavedTrace> {
     saved_traces::all(&saved_traces::folder()).unwrap()
 }
 
-/// A trace of a model that finds it fast.
+/// A short trace.
 fn lines() -> Vec<Value> {
     let models = models();
     let raft = models.iter().find(|model| model.name == "raft").unwrap();
     raft.model.trace("a leader is elected").unwrap().lines("raft")
 }
 
-/// Goal: a change of the protocol or of a model that makes a kept path another one is noticed, and the message says how to
-/// find it again. What is the scene of a bug is none without it.
+/// Goal: a change of the protocol or of a model that changes a saved path is noticed, and the
+/// message says how to find the path again. A mutant's trace must still be a path without the
+/// mutant.
 #[test]
 fn kept_traces_are_still_traces_of_the_model() {
     let all = all();
@@ -43,7 +44,7 @@ fn kept_traces_are_still_traces_of_the_model() {
     });
 }
 
-/// How many threads look at the kept traces.
+/// Number of threads that check the saved traces.
 const THREADS: usize = 4;
 
 fn is_still_a_trace(kept: &SavedTrace) {
@@ -54,8 +55,8 @@ fn is_still_a_trace(kept: &SavedTrace) {
     }
 }
 
-/// Goal: there is a witness of all that must be possible, walks through all that is wide, and the scene of every bug: of
-/// every model whose steps live nodes can take.
+/// Goal: for every model whose steps live nodes can take, there is a trace of every witness, a walk
+/// if the model is of the random tier, and a trace of every mutant.
 #[test]
 fn nothing_is_missing() {
     let all = all();
@@ -78,10 +79,11 @@ fn nothing_is_missing() {
     }
 }
 
-/// Goal: after every step each process's node, disk and messages are the model's.
+/// Goal: after every step each process's node, disk and messages equal the model's.
 #[test]
 fn live_nodes_are_what_the_model_says() {
-    // Of each model the longest traces of each kind, and a random walk through each of the wide ones.
+    // Of each model, the longest traces of each kind; and a random walk through each model of the
+    // random tier.
     let mut longest: BTreeMap<(String, bool), Vec<SavedTrace>> = BTreeMap::new();
     for kept in all().into_iter().filter(|kept| kept.property != trace::WALK) {
         longest.entry((kept.model.clone(), kept.mutant.is_some())).or_default().push(kept);
@@ -104,12 +106,13 @@ fn live_nodes_are_what_the_model_says() {
     }
 }
 
-/// How many witnesses and how many scenes of each model are played here.
+/// Number of witnesses and of mutant traces of each model that this test replays.
 const PER_MODEL: usize = 1;
-/// How many random walks through each wide model.
+/// Number of random walks through each model of the random tier.
 const WALKS: u64 = 1;
 
-/// Goal: the comparison is not blind. A model whose server became something else is not what the live nodes are.
+/// Goal: the comparison finds a difference. A model whose server has another state differs from the
+/// live nodes.
 #[test]
 fn a_model_that_says_something_else_is_found_out() {
     let mut lines = lines();
@@ -123,7 +126,7 @@ fn a_model_that_says_something_else_is_found_out() {
     assert_eq!(finding.difference.to_string(), "the model's node.hard.term: expected 7, seen 1");
 }
 
-/// Goal: a message that no live node has said does not arrive.
+/// Goal: a message that no live node has sent is not delivered.
 #[test]
 fn a_message_that_nobody_said_does_not_arrive() {
     let mut lines = lines();

@@ -1,6 +1,7 @@
-//! The simulation itself: that a seed decides everything, that everything happens in it, and that a few seeds hold.
+//! The simulation itself: it is deterministic, it produces every kind of event, and a few seeds
+//! hold.
 //!
-//! How much it finds is shown by the mutants (`palisade-conformance mutants`).
+//! The mutants show how much it finds (`palisade-conformance mutants`).
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
-//! Correct histories: clients, a network that delays, loses and repeats, and the lock table of `spec` behind it.
+//! Generates correct histories: clients, a network that delays, loses and repeats, and the lock
+//! table of `spec`.
 //!
-//! Every request is applied at one moment between its sending and its answer, to the one table, so what comes out is
-//! linearizable by construction. A seed makes a history; the same seed makes the same one.
+//! Every request is applied to the one table at a moment between its sending and its answer, so a
+//! history is linearizable by construction. The same seed generates the same history.
 
 use std::collections::BTreeMap;
 
@@ -15,19 +16,19 @@ use palisade_spec::raft::{Stamp, StateMachine};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// How large a history is.
+/// Size of a history.
 #[derive(Clone, Copy)]
 pub(crate) struct Size {
     pub(crate) clients: usize,
     pub(crate) keys: usize,
-    /// About so many operations.
+    /// Approximate number of operations.
     pub(crate) operations: u64,
     pub(crate) ttl_ms: u64,
-    /// Whether clients use the resource, and read what is old.
+    /// Whether clients access the resource and make stale reads.
     pub(crate) resource: bool,
 }
 
-/// A correct history.
+/// Generates a correct history.
 pub(crate) fn correct(seed: u64, size: Size) -> History {
     let mut world = World {
         random: StdRng::seed_from_u64(seed),
@@ -41,7 +42,7 @@ pub(crate) fn correct(seed: u64, size: Size) -> History {
         past: BTreeMap::new(),
         highest: BTreeMap::new(),
     };
-    // Everybody has a session to begin with.
+    // Every client begins with a session.
     for client in 0..size.clients {
         world.invoke(client, Call::OpenSession { ttl_ms: size.ttl_ms }, None);
         let last = world.requests.len() - 1;
@@ -52,7 +53,7 @@ pub(crate) fn correct(seed: u64, size: Size) -> History {
     while world.next < size.operations {
         world.turn();
     }
-    // Some of what is under way is answered, and somebody looks at the end.
+    // Some pending requests are answered, and a client makes a final read.
     for _ in 0..3 * world.requests.len() {
         world.deliver();
         world.answer();
@@ -81,11 +82,11 @@ struct Request {
     sequence: Option<Sequence>,
     sent: u64,
     stage: Stage,
-    /// The client has given up: nobody hears the answer.
+    /// The client has given up and ignores the answer.
     lost: bool,
-    /// A repetition of something that was done: nobody listens.
+    /// A repetition of a completed operation; its answer is ignored.
     copy: bool,
-    /// It was sent more than once.
+    /// Whether it was sent more than once.
     resent: bool,
 }
 
@@ -100,7 +101,7 @@ struct World {
     random: StdRng,
     size: Size,
     table: LockTable,
-    /// In nanoseconds.
+    /// Time in nanoseconds.
     now: u64,
     next: u64,
     clients: Vec<Member>,
@@ -190,7 +191,7 @@ impl World {
 
     fn invoke(&mut self, client: usize, mut call: Call, session: Option<SessionId>) {
         let mut sequence = None;
-        // A session's next number is used when what came before it is known.
+        // A session uses its next number when the outcome of the previous one is known.
         let alone = self.clients[client].open == 0;
         let member = &mut self.clients[client];
         if let Some((_, last)) = member.sessions.iter_mut().find(|(known, _)| Some(*known) == session)
@@ -276,7 +277,7 @@ impl World {
         }
         self.tell(outcome);
         self.remember();
-        // What is numbered may arrive again.
+        // A request with a number may arrive again.
         if sequence.is_some() && !copy && self.random.random_bool(0.1) {
             let Request { op, client, call, session, sequence, sent, .. } = &self.requests[place];
             let (call, session, sequence) = (call.clone(), *session, *sequence);
@@ -302,13 +303,14 @@ impl World {
             (Call::Release { .. }, Reply::Released | Reply::Gone) => Ok(Answer::Released),
             (Call::Release { .. }, _) => Err(Refusal::NotHolder),
             (Call::Acquire { .. }, Reply::NoSession) => Err(Refusal::NoSession),
-            // An acquire that was done before, and whose claim is gone: nobody knows what came of it.
+            // A sending of this acquire was applied before, and its claim is gone: the outcome is
+            // unknown.
             _ => return Stage::Unknown,
         };
         Stage::Answered(answered)
     }
 
-    /// Waiters hear of what happens to them.
+    /// Tells waiters of changes to their claims.
     fn tell(&mut self, outcome: Outcome) {
         for event in outcome.events {
             let (key, session, answer) = match event {
@@ -329,7 +331,7 @@ impl World {
                 let waits = matches!(request.stage, Stage::Waits(waiting) if waiting == session);
                 let same = key.as_ref().is_none_or(|key| request.call.key().is_some_and(|of| &*of.0 == key.as_str()));
                 if waits && same {
-                    // Whose session nobody knows can only be told that its place is gone.
+                    // An acquire without a known session can only learn that its claim is gone.
                     let answer = match &answer {
                         Err(Refusal::NoSession) if request.session.is_none() => Err(Refusal::Withdrawn),
                         answer => answer.clone(),
@@ -373,7 +375,8 @@ impl World {
                 {
                     member.sessions.retain(|(known, _)| *known != session);
                 }
-                // Without a number, or without a session, an earlier sending may have been carried out.
+                // Without a number, or without a session, an earlier sending may have been carried
+                // out.
                 let is_certain = request.sequence.is_some() && error != Refusal::NoSession;
                 if request.resent && !is_certain {
                     Event::Info { op, time, why: format!("refused, and sent before: {error}") }
@@ -403,7 +406,8 @@ impl World {
         self.events.push(Event::Note { op, time, note });
     }
 
-    /// A waiter's connection breaks, and it asks again: perhaps its place has been given up meanwhile.
+    /// A waiter's connection breaks, and it sends its acquire again; the service may drop the old
+    /// queue position.
     fn disconnect(&mut self) {
         let Some(place) = self.pick(|request| matches!(request.stage, Stage::Waits(_)) && !request.copy) else {
             return;
@@ -413,7 +417,7 @@ impl World {
             return;
         }
         let withdrawn = self.random.random_bool(0.7);
-        // Who has given up does not ask again.
+        // A client that has given up does not repeat the request.
         if self.requests[place].lost {
             self.requests[place].stage = Stage::Unknown;
         } else {

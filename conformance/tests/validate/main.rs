@@ -1,4 +1,5 @@
-//! Recordings are valid when a correct driver made them, and not when anything in them was changed, or was done wrong.
+//! Recordings of a correct driver are valid; edited recordings and recordings of a faulty driver
+//! are not.
 
 mod world;
 
@@ -12,7 +13,7 @@ use palisade_spec::raft::{Body, Input};
 
 use world::{Bug, World, edit, read};
 
-/// So many things happen in a run.
+/// Number of events in a run.
 const ACTIONS: u32 = 6_000;
 
 fn recorded(seed: u64) -> World {
@@ -33,13 +34,14 @@ fn broken(world: &World) -> &'static str {
     }
 }
 
-/// The first recording of the run that has something, and where in it.
+/// The first recording of the run that contains a matching record, and the record's index.
 fn find(world: &World, what: impl Fn(&Record) -> bool) -> (PathBuf, usize) {
     let found = |path: PathBuf| read(&path).iter().position(&what).map(|place| (path, place));
     world.recordings().into_iter().find_map(found).expect("something like that was recorded")
 }
 
-/// Goal: what a correct driver records is valid, and all that is judged has really happened.
+/// Goal: recordings of a correct driver are valid, and everything that the validator judges occurs
+/// in them.
 #[test]
 fn what_a_correct_driver_records_is_valid() {
     let mut total = Report::default();
@@ -59,7 +61,7 @@ fn what_a_correct_driver_records_is_valid() {
     assert!(total.commits > 100 && total.events > 100 && total.tables > 100);
 }
 
-/// Goal: a node that asked for something else than the spec is found at that very step.
+/// Goal: a node whose outputs differ from the spec's is found at that very step.
 #[test]
 fn outputs_that_differ_are_seen() {
     let world = recorded(1);
@@ -75,7 +77,7 @@ fn outputs_that_differ_are_seen() {
     assert!(input.starts_with("Propose(") && violation.detail.contains("--record-verbose"), "{input}: {violation}");
 }
 
-/// Goal: a verbose recording says what the node asked for.
+/// Goal: a verbose recording contains the node's outputs.
 #[test]
 fn a_verbose_recording_has_the_outputs_in_words() {
     let mut world = World::new(1, Bug::None, true);
@@ -90,7 +92,7 @@ fn a_verbose_recording_has_the_outputs_in_words() {
     assert!(violation.detail.ends_with("and the node asked for Accepted and more"), "{violation}");
 }
 
-/// Goal: a state that differs is found, also if nothing was asked for yet that shows it.
+/// Goal: a state that differs is found even before an output shows it.
 #[test]
 fn a_state_that_differs_is_seen() {
     let world = recorded(2);
@@ -102,7 +104,7 @@ fn a_state_that_differs_is_seen() {
     assert_eq!(broken(&world), "same state");
 }
 
-/// Goal: no input can be left out that the node took.
+/// Goal: an input that the node took cannot be left out.
 #[test]
 fn an_input_that_is_missing_is_seen() {
     let world = recorded(3);
@@ -117,7 +119,7 @@ fn an_input_that_is_missing_is_seen() {
     assert_eq!(broken(&world), "writes match outputs");
 }
 
-/// Goal: every node is held to its own recording.
+/// Goal: every node is judged by its own recording.
 #[test]
 fn recordings_that_are_swapped_are_seen() {
     let world = recorded(4);
@@ -130,7 +132,7 @@ fn recordings_that_are_swapped_are_seen() {
     assert!(["same outputs", "no spurious message"].contains(&property), "{property}");
 }
 
-/// Goal: a node that has forgotten its vote is found when it comes back.
+/// Goal: a node that has forgotten its vote is found when it restarts.
 #[test]
 fn a_vote_that_is_forgotten_at_a_restart_is_seen() {
     let world = recorded(5);
@@ -143,7 +145,7 @@ fn a_vote_that_is_forgotten_at_a_restart_is_seen() {
     assert_eq!(broken(&world), "acknowledged writes survive");
 }
 
-/// Goal: what a node is told, somebody has said.
+/// Goal: every message that a node receives was sent by a node.
 #[test]
 fn a_message_that_nobody_sent_is_seen() {
     let world = recorded(6);
@@ -160,7 +162,7 @@ fn a_message_that_nobody_sent_is_seen() {
     assert_eq!(broken(&world), "no spurious message");
 }
 
-/// Goal: a snapshot is from a leader that was asked to send it, in that term.
+/// Goal: a snapshot comes from a leader that was asked to send it in that term.
 #[test]
 fn a_snapshot_that_was_not_asked_for_is_seen() {
     let (world, (path, place)) = (1..).map(recorded).find_map(with_snapshot).expect("some run sends a snapshot");
@@ -181,7 +183,8 @@ fn with_snapshot(world: World) -> Option<(World, (PathBuf, usize))> {
     Some((world, place))
 }
 
-/// Goal: what is wrong with one cluster hides nothing of the others, and who waits is told how far it is.
+/// Goal: a failure in one cluster does not hide the results of the others, and progress is
+/// reported.
 #[test]
 fn every_cluster_is_looked_at() {
     let (bad, good) = (recorded(1), recorded(2));
@@ -204,7 +207,7 @@ fn every_cluster_is_looked_at() {
     assert!(validate(both.path(), Options::default()).is_err());
 }
 
-/// Goal: a file that is no recording hides nothing of the others, whoever it belongs to, and is named.
+/// Goal: a file that is not a recording is named and does not hide the results of the others.
 #[test]
 fn a_file_that_cannot_be_read_hides_nothing() {
     let good = recorded(2);
@@ -216,7 +219,7 @@ fn a_file_that_cannot_be_read_hides_nothing() {
     assert!(failures[0].to_string().contains("nobody"), "{}", failures[0]);
 }
 
-/// Goal: bugs of a driver are found in what it does, without a word from it.
+/// Goal: a driver's bugs are found in its effects, without a report from the driver.
 #[test]
 fn a_driver_with_a_bug_is_seen() {
     let bugs = [
@@ -227,13 +230,13 @@ fn a_driver_with_a_bug_is_seen() {
     ];
     for (bug, expected) in bugs {
         let mut world = World::new(1, bug, false);
-        // What such a driver does to a node may be too much for the node's own assertions.
+        // A faulty driver may violate the node's own assertions.
         let _ = catch_unwind(AssertUnwindSafe(|| world.run(ACTIONS)));
         assert_eq!(broken(&world), expected, "{bug:?}");
     }
 }
 
-/// Goal: a kill in the middle of a frame is everyday; and what is there before it is judged.
+/// Goal: a frame cut off by a kill is valid, and the records before it are judged.
 #[test]
 fn a_torn_tail_is_read_up_to_it() {
     let world = recorded(1);
@@ -243,7 +246,7 @@ fn a_torn_tail_is_read_up_to_it() {
     for less in [1, FRAME_HEADER + 1, bytes.len() / 2] {
         std::fs::write(&last, &bytes[..bytes.len() - less]).unwrap();
         let report = check(&world);
-        // What others heard of what is missing is held against it.
+        // Other nodes' records of the missing part may contradict it.
         match report {
             Ok(report) => assert!(report.torn <= 1 && report.inputs <= whole.inputs),
             Err(Failure::Violation { violation, .. }) => {
@@ -258,7 +261,7 @@ fn a_torn_tail_is_read_up_to_it() {
     }
 }
 
-/// Goal: a bit that was flipped is no torn tail.
+/// Goal: a flipped bit is damage, not a torn tail.
 #[test]
 fn damage_is_told() {
     let world = recorded(1);
@@ -275,7 +278,7 @@ fn damage_is_told() {
     assert_eq!((path, offset), (first, frame as u64));
 }
 
-/// Goal: a recording that was cut says so, and what follows is not judged.
+/// Goal: a recording that was cut is reported as such, and what follows the cut is not judged.
 #[test]
 fn a_cut_recording_is_told() {
     let world = recorded(2);
