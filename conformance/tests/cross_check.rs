@@ -1,7 +1,7 @@
 //! The fast checkers against the search, on small random histories, and on correct histories that
 //! are too long for it.
 //!
- //! `SEED=17 cargo test -p palisade-conformance --test cross_check` begins with another seed. The test
+//! `SEED=17 cargo test -p palisade-conformance --test cross_check` begins with another seed. The test
 //! prints its counts (`--nocapture`).
 
 #[path = "support/mutate.rs"]
@@ -46,7 +46,7 @@ fn histories() -> u64 {
 /// Goal: no checker accuses a correct history, and the search refuses whatever a fast checker
 /// accuses.
 #[test]
-fn the_fast_checkers_accuse_nothing_that_the_search_explains() {
+fn search_refuses_what_fast_checkers_accuse() {
     let (mut undecided, mut refused, mut found, mut looked) = (0, 0, 0, 0);
     let count = histories();
     for seed in first_seed()..first_seed() + count {
@@ -73,8 +73,11 @@ fn the_fast_checkers_accuse_nothing_that_the_search_explains() {
     }
     println!("{count} correct histories, {looked} mutants; {undecided} undecided");
     println!("the search refuses {refused} mutants, of which the fast checkers accuse {found}");
-    assert!(undecided * 20 < count + looked, "the search decides nearly all: {undecided} are left");
-    assert!(found * 2 > refused && found > 100, "the fast checkers are of use: {found} of {refused}");
+    assert!(undecided * 20 < count + looked, "the search must decide nearly all histories; {undecided} are undecided");
+    assert!(
+        found * 2 > refused && found > 100,
+        "the fast checkers must find most refused mutants, not {found} of {refused}"
+    );
 }
 
 /// Goal: no false accusations in histories too long for the search, with several keys, a resource
@@ -91,12 +94,12 @@ fn long_correct_histories_are_not_accused() {
 /// Goal: checking a million operations takes seconds. Run in a release build with `-- --ignored
 /// --nocapture`.
 #[test]
-#[ignore = "it measures: run it in a release build"]
+#[ignore = "a measurement: run it in a release build"]
 fn a_million_operations() {
     let size = Size { clients: 64, keys: 200, operations: 1_000_000, ttl_ms: 3_000, resource: true };
     let begun = std::time::Instant::now();
     let history = correct(1, size);
-    println!("{} operations made in {:?}", history.operations.len(), begun.elapsed());
+    println!("{} operations generated in {:?}", history.operations.len(), begun.elapsed());
     let begun = std::time::Instant::now();
     let verdicts = check_fast(&history);
     println!("checked in {:?}", begun.elapsed());

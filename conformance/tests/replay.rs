@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use palisade_conformance::replay::command::{SEGMENT_BYTES, Titled, play_all, walks};
-use palisade_conformance::replay::large_table::crowd;
+use palisade_conformance::replay::large_table::large_table;
 use palisade_conformance::replay::live::Program;
 use palisade_conformance::replay::play::{PlayError, ReplayConfig, play};
 use palisade_conformance::replay::saved_traces::{self, SavedTrace};
@@ -35,7 +35,7 @@ fn lines() -> Vec<Value> {
 /// message says how to find the path again. A mutant's trace must still be a path without the
 /// mutant.
 #[test]
-fn kept_traces_are_still_traces_of_the_model() {
+fn saved_traces_are_paths_of_their_models() {
     let all = all();
     std::thread::scope(|scope| {
         for part in all.chunks(all.len().div_ceil(THREADS)) {
@@ -48,7 +48,7 @@ fn kept_traces_are_still_traces_of_the_model() {
 const THREADS: usize = 4;
 
 fn is_still_a_trace(kept: &SavedTrace) {
-    let trace = saved_traces::told(kept).unwrap();
+    let trace = saved_traces::rebuild(kept).unwrap();
     assert_eq!(trace.steps.len(), kept.choices.len(), "{}", kept.title());
     if kept.mutant.is_some() {
         kept.holds().unwrap();
@@ -58,7 +58,7 @@ fn is_still_a_trace(kept: &SavedTrace) {
 /// Goal: for every model whose steps live nodes can take, there is a trace of every witness, a walk
 /// if the model is of the random tier, and a trace of every mutant.
 #[test]
-fn nothing_is_missing() {
+fn every_witness_mutant_and_walk_has_a_saved_trace() {
     let all = all();
     let models = models();
     let shown: BTreeSet<(&str, &str)> = all.iter().map(|kept| (kept.model.as_str(), kept.property.as_str())).collect();
@@ -72,16 +72,20 @@ fn nothing_is_missing() {
         }
     }
     let lists = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/mutants");
-    let scenes: BTreeSet<&str> = all.iter().filter_map(|kept| kept.mutant.as_deref()).collect();
+    let mutant_traces: BTreeSet<&str> = all.iter().filter_map(|kept| kept.mutant.as_deref()).collect();
     let is_replayed = |name: &str| models.iter().any(|model| model.name == name && model.can_be_replayed());
     for mutant in mutants::mutants(&lists).unwrap().into_iter().filter(|mutant| is_replayed(&mutant.model)) {
-        assert!(scenes.contains(mutant.name.as_str()), "no scene of {}: `just traces` finds it", mutant.name);
+        assert!(
+            mutant_traces.contains(mutant.name.as_str()),
+            "no saved trace of mutant {}: run `just traces`",
+            mutant.name
+        );
     }
 }
 
 /// Goal: after every step each process's node, disk and messages equal the model's.
 #[test]
-fn live_nodes_are_what_the_model_says() {
+fn live_nodes_equal_the_model() {
     // Of each model, the longest traces of each kind; and a random walk through each model of the
     // random tier.
     let mut longest: BTreeMap<(String, bool), Vec<SavedTrace>> = BTreeMap::new();
@@ -94,9 +98,9 @@ fn live_nodes_are_what_the_model_says() {
         kept
     });
     let mut traces: Vec<Titled> =
-        chosen.map(|kept| (kept.title(), saved_traces::told(&kept).map_err(|error| error.to_string()))).collect();
+        chosen.map(|kept| (kept.title(), saved_traces::rebuild(&kept).map_err(|error| error.to_string()))).collect();
     traces.extend(walks(WALKS, 1, 40));
-    traces.push(("a crowd".into(), crowd(1, 0, 200).map_err(|error| error.to_string())));
+    traces.push(("a large table".into(), large_table(1, 0, 200).map_err(|error| error.to_string())));
     let total = play_all(&config(), &traces, 2);
     assert!(total.failures.is_empty(), "{}", total.failures.join("\n"));
     assert_eq!(total.played.0, traces.len());
@@ -114,13 +118,13 @@ const WALKS: u64 = 1;
 /// Goal: the comparison finds a difference. A model whose server has another state differs from the
 /// live nodes.
 #[test]
-fn a_model_that_says_something_else_is_found_out() {
+fn differing_model_state_is_found() {
     let mut lines = lines();
     let term = &mut lines[1]["event"]["turns"][0]["after"]["node"]["hard"]["term"];
     assert_eq!(*term, 1);
     *term = 7.into();
     let Err(PlayError::Found(finding)) = play(&config(), &Trace::read(lines).unwrap()) else {
-        panic!("nothing was found")
+        panic!("no difference was found")
     };
     assert_eq!((finding.step, finding.server.0), (1, 1));
     assert_eq!(finding.difference.to_string(), "the model's node.hard.term: expected 7, seen 1");
@@ -128,13 +132,13 @@ fn a_model_that_says_something_else_is_found_out() {
 
 /// Goal: a message that no live node has sent is not delivered.
 #[test]
-fn a_message_that_nobody_said_does_not_arrive() {
+fn message_that_no_node_sent_is_not_delivered() {
     let mut lines = lines();
     let arrives = lines.iter_mut().skip(1).find(|line| line["event"]["kind"] == "deliver").unwrap();
     arrives["event"]["turns"][0]["inputs"][0]["input"]["Receive"]["term"] = 9.into();
     let Err(PlayError::Found(finding)) = play(&config(), &Trace::read(lines).unwrap()) else {
-        panic!("nothing was found")
+        panic!("no difference was found")
     };
-    assert_eq!(finding.difference.what, "what it said");
-    assert_eq!(finding.difference.seen, "nothing of the kind");
+    assert_eq!(finding.difference.what, "messages sent");
+    assert_eq!(finding.difference.seen, "no such message");
 }

@@ -120,13 +120,13 @@ impl Operation {
     fn check(&self) -> Result<(), &'static str> {
         let Some((time, end)) = &self.end else { return Ok(()) };
         if *time < self.invoked {
-            return Err("it was answered before it was asked");
+            return Err("the completion is earlier than the invocation");
         }
         if let End::Fail(refusal) = end
             && self.was_disconnected()
             && !self.settles_all_sendings(refusal)
         {
-            return Err("it was sent more than once, so its refusal is not certain: it is an `info`");
+            return Err("the request was sent more than once, so a refusal is not certain: record an `info`");
         }
         let fits = match (&self.call, end) {
             (_, End::Info(_) | End::Fail(Refusal::NotTaken { .. })) => true,
@@ -151,7 +151,7 @@ impl Operation {
             (Call::Access { .. }, End::Fail(refusal)) => matches!(refusal, Refusal::Refused),
             (_, End::Fail(_)) => false,
         };
-        if fits { Ok(()) } else { Err("this answer does not belong to this call") }
+        if fits { Ok(()) } else { Err("the answer does not fit the call") }
     }
 }
 
@@ -192,7 +192,7 @@ impl History {
                 }
                 Event::Invoke { op, client, time, call } => {
                     if places.insert(op, history.operations.len()).is_some() {
-                        return Err(BadHistory::Operation { op, problem: "it is invoked twice" });
+                        return Err(BadHistory::Operation { op, problem: "the operation is invoked twice" });
                     }
                     let operation = Operation { id: op, client, invoked: time, call, notes: Vec::new(), end: None };
                     history.operations.push(operation);
@@ -205,11 +205,11 @@ impl History {
         }
         for (op, time, what) in later {
             let problem = |problem| BadHistory::Operation { op, problem };
-            let place = *places.get(&op).ok_or_else(|| problem("it goes on, but was never invoked"))?;
+            let place = *places.get(&op).ok_or_else(|| problem("the operation was never invoked"))?;
             let operation = &mut history.operations[place];
             match what {
                 Later::Note(note) => operation.notes.push((time, note)),
-                Later::End(_) if operation.end.is_some() => return Err(problem("it is completed twice")),
+                Later::End(_) if operation.end.is_some() => return Err(problem("the operation is completed twice")),
                 Later::End(end) => operation.end = Some((time, end)),
             }
         }
@@ -297,7 +297,7 @@ impl fmt::Display for Operation {
             Call::Access { key, token } => write!(f, "access to {key} with token {token}")?,
             Call::NoteLoss { session } => write!(f, "note that session {session} is lost")?,
         }
-        write!(f, " (operation {}, asked at {}, ", self.id.0, self.invoked)?;
+        write!(f, " (operation {}, invoked at {}, ", self.id.0, self.invoked)?;
         if self.was_disconnected() {
             f.write_str("then its connection broke, ")?;
         }
@@ -314,7 +314,7 @@ impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Answer::Opened { session } => write!(f, "session {session}"),
-            Answer::KeptAlive => f.write_str("it lives"),
+            Answer::KeptAlive => f.write_str("kept alive"),
             Answer::Closed => f.write_str("closed"),
             Answer::Granted { session, token } => write!(f, "granted to {session} with token {token}"),
             Answer::Withdrawn => f.write_str("withdrawn"),

@@ -132,9 +132,9 @@ fn built(cargo: &mut Command) -> Result<(), Error> {
 
 /// The arguments of `cargo test` without the test's name: package and test file.
 fn program(test: &str) -> Vec<&str> {
-    let mut told: Vec<&str> = test.split_whitespace().collect();
-    told.pop();
-    told
+    let mut arguments: Vec<&str> = test.split_whitespace().collect();
+    arguments.pop();
+    arguments
 }
 
 fn text(path: &Path) -> Result<String, switched::Error> {

@@ -182,12 +182,12 @@ fn parse<F: DeserializeOwned>(text: &str) -> Result<Vec<(Entry, F)>, toml::de::E
         mutant: Vec<toml::Table>,
     }
     let list: List = toml::from_str(text)?;
-    let mutant = |mut told: toml::Table| {
+    let mutant = |mut fields: toml::Table| {
         let is_common = |key: &str| ["name", "why", "package", "file", "replace", "with"].contains(&key);
-        let keys: Vec<String> = told.keys().filter(|key| is_common(key)).cloned().collect();
+        let keys: Vec<String> = fields.keys().filter(|key| is_common(key)).cloned().collect();
         let entry: toml::Table =
-            keys.into_iter().filter_map(|key| told.remove(&key).map(|value| (key, value))).collect();
-        Ok((entry.try_into()?, told.try_into()?))
+            keys.into_iter().filter_map(|key| fields.remove(&key).map(|value| (key, value))).collect();
+        Ok((entry.try_into()?, fields.try_into()?))
     };
     list.mutant.into_iter().map(mutant).collect()
 }
@@ -230,14 +230,14 @@ mod tests {
 
     #[test]
     fn unknown_field_of_a_list_is_rejected() {
-        let told = |more: &str| {
+        let parsed = |more: &str| {
             let text = format!(
                 "[[mutant]]\nname = 'n'\nwhy = 'w.'\nfile = 'f'\nreplace = 'r'\nwith = 'v'\nbreaks = ['p']\nseeds = 1\n{more}"
             );
             parse::<sim::mutants::Finder>(&text).map(|mutants| mutants.len()).map_err(|error| error.to_string())
         };
-        assert_eq!(told(""), Ok(1));
-        assert!(told("weather = 'fair'").unwrap_err().contains("weather"));
+        assert_eq!(parsed(""), Ok(1));
+        assert!(parsed("weather = 'fair'").unwrap_err().contains("weather"));
     }
 
     #[test]

@@ -36,22 +36,22 @@ impl super::Finder for Finder {
     }
 
     fn run(&self, build: &MutantBuild<'_>) -> Result<Verdict, Error> {
-        let said = |build: &MutantBuild<'_>| {
+        let test_result = |build: &MutantBuild<'_>| {
             let Some(output) = output_within(PATIENCE, &mut build.test(&self.test))? else {
                 return Ok(Err(format!("the test does not end within {PATIENCE:?}")));
             };
-            let [told, trouble] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
-            match passes(&told, &self.test) {
+            let [stdout, stderr] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+            match passes(&stdout, &self.test) {
                 Some(true) => Ok(Ok(())),
-                Some(false) => Ok(Err(panic_message(&told).to_owned())),
-                None => Err(Error::Hunt(format!("`cargo test {}` broke off:\n{told}{trouble}", self.test))),
+                Some(false) => Ok(Err(panic_message(&stdout).to_owned())),
+                None => Err(Error::Hunt(format!("`cargo test {}` failed to run:\n{stdout}{stderr}", self.test))),
             }
         };
-        let Err(panic_message) = said(build)? else {
+        let Err(panic_message) = test_result(build)? else {
             return Ok(Verdict::Survived(format!("`cargo test {}`", self.test)));
         };
         let how = format!("its test: {panic_message}");
-        Ok(match said(&build.sound())? {
+        Ok(match test_result(&build.sound())? {
             Ok(()) if how.contains(&self.says) => Verdict::Caught(how),
             Ok(()) => Verdict::Otherwise(how),
             Err(panic_message) => Verdict::Otherwise(format!("{how}, and without the mutant: {panic_message}")),
@@ -77,9 +77,9 @@ fn output_within(patience: Duration, command: &mut Command) -> io::Result<Option
 }
 
 /// Whether the test passed; `None` if it did not complete.
-fn passes(told: &str, test: &str) -> Option<bool> {
+fn passes(output: &str, test: &str) -> Option<bool> {
     let name = test.split_whitespace().last()?;
-    told.lines().find_map(|line| {
+    output.lines().find_map(|line| {
         let (path, result) = line.strip_prefix("test ")?.split_once(" ... ")?;
         let is_it = path == name || path.ends_with(&format!("::{name}"));
         is_it.then_some(result == "ok")
@@ -87,8 +87,8 @@ fn passes(told: &str, test: &str) -> Option<bool> {
 }
 
 /// The first line of the failing test's panic message.
-fn panic_message(told: &str) -> &str {
-    let mut lines = told.lines().skip_while(|line| !line.contains("panicked at"));
+fn panic_message(output: &str) -> &str {
+    let mut lines = output.lines().skip_while(|line| !line.contains("panicked at"));
     lines.nth(1).unwrap_or("the test failed without a panic message").trim()
 }
 
@@ -106,8 +106,8 @@ mod tests {
             command.args(["-c", script]);
             command
         };
-        let said = output_within(Duration::from_secs(60), &mut shell("echo done")).unwrap().unwrap();
-        assert_eq!(said.stdout, b"done\n");
+        let ended = output_within(Duration::from_secs(60), &mut shell("echo done")).unwrap().unwrap();
+        assert_eq!(ended.stdout, b"done\n");
         let directory = tempfile::tempdir().unwrap();
         let name = directory.path().join("grandchild");
         let script = format!("sleep 600 & echo $! >{name}.new; mv {name}.new {name}; wait", name = name.display());
@@ -125,10 +125,10 @@ mod tests {
 
     #[test]
     fn test_output_is_parsed() {
-        let told = "running 1 test\ntest some::story ... FAILED\n\nfailures:\n\n---- some::story stdout ----\n\n\
+        let output = "running 1 test\ntest some::story ... FAILED\n\nfailures:\n\n---- some::story stdout ----\n\n\
                     thread 'some::story' (7) panicked at a.rs:1:2:\nthe lock is gone\nstack backtrace:\n";
-        assert_eq!(passes(told, "-p x --test y some::story"), Some(false));
-        assert_eq!(panic_message(told), "the lock is gone");
+        assert_eq!(passes(output, "-p x --test y some::story"), Some(false));
+        assert_eq!(panic_message(output), "the lock is gone");
         assert_eq!(passes("test some::story ... ok\n", "-p x --test y some::story"), Some(true));
         assert_eq!(
             passes("test some::story ... ok\n", "-p x --test y story"),
@@ -136,6 +136,10 @@ mod tests {
             "the module may be left out"
         );
         assert_eq!(passes("test another_story ... ok\n", "-p x --test y story"), None);
-        assert_eq!(passes("running 0 tests\n", "-p x --test y some::story"), None, "a run without the test is not a pass");
+        assert_eq!(
+            passes("running 0 tests\n", "-p x --test y some::story"),
+            None,
+            "a run without the test is not a pass"
+        );
     }
 }

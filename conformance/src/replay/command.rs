@@ -86,20 +86,20 @@ pub fn run(arguments: &Arguments, out: &mut impl Write) -> Result<bool, String> 
 fn chosen(kept: &[SavedTrace], arguments: &Arguments) -> Vec<Titled> {
     let is_chosen = |kept: &&SavedTrace| arguments.model.as_ref().is_none_or(|model| *model == kept.model);
     let kept = kept.iter().filter(is_chosen);
-    let told = kept.map(|kept| (kept.title(), saved_traces::rebuild(kept).map_err(|error| error.to_string())));
+    let traces = kept.map(|kept| (kept.title(), saved_traces::rebuild(kept).map_err(|error| error.to_string())));
     let large = if arguments.model.is_none() { large_tables() } else { Vec::new() };
-    told.chain(large).chain(walks(arguments.walks, arguments.seed, arguments.steps)).collect()
+    traces.chain(large).chain(walks(arguments.walks, arguments.seed, arguments.steps)).collect()
 }
 
 /// Two generated traces: sessions that come and go, and sessions that are there from the start and
 /// expire all at once.
 fn large_tables() -> Vec<Titled> {
     let all = [(1, 0, 700), (2, 1200, 320)];
-    let told = all.map(|(seed, sessions, entries)| {
+    let traces = all.map(|(seed, sessions, entries)| {
         let trace = large_table(seed, sessions, entries).map_err(|error| error.to_string());
         (format!("a large table, {entries} entries on a table of {sessions} sessions"), trace)
     });
-    told.into()
+    traces.into()
 }
 
 /// Random walks through each model of the random tier.
@@ -107,11 +107,11 @@ pub fn walks(count: u64, seed: u64, steps: usize) -> Vec<Titled> {
     let models = models();
     let wide = models.iter().filter(|model| model.tier == Tier::Random);
     let walks = wide.flat_map(|model| (seed..seed + count).map(move |seed| (model, seed)));
-    let told = walks.map(|(model, seed)| {
+    let traces = walks.map(|(model, seed)| {
         let lines = model.model.wander(seed, steps).map(|trace| trace.lines(model.name)).unwrap_or_default();
         (format!("{}, a random walk, seed {seed}", model.name), Trace::read(lines).map_err(|error| error.to_string()))
     });
-    told.collect()
+    traces.collect()
 }
 
 fn read_all(files: &[PathBuf]) -> Result<Vec<Titled>, String> {
@@ -140,12 +140,12 @@ pub struct Total {
 impl Total {
     fn summary(&self, seconds: f64) -> String {
         let Total { played: (traces, steps), ended, failures, .. } = self;
-        let mut told =
+        let mut summary =
             format!("{traces} traces, {steps} steps on live nodes, {seconds:.1} s: {} differ", failures.len());
         for (why, count) in ended {
-            told.push_str(&format!("\n  {count} ended before the trace did: {why}"));
+            summary.push_str(&format!("\n  {count} ended before the trace did: {why}"));
         }
-        told
+        summary
     }
 
     fn add(&mut self, played: Played) {

@@ -63,7 +63,8 @@ pub fn plan(crash: Crash, outputs: &[Output<LockTable>], salt: usize) -> Plan {
         let at = places.map(|(at, _)| at).nth(nth);
         all[..at.unwrap_or(all.len())].to_vec()
     };
-    let plan = |stop, effects| Plan { stop, effects, durable: crash.outputs, is_half_installed: false, diverges: false };
+    let plan =
+        |stop, effects| Plan { stop, effects, durable: crash.outputs, is_half_installed: false, diverges: false };
     let barrier = outputs.iter().position(is_write).unwrap_or(outputs.len());
     let frames = all.iter().filter(|effect| **effect == Effect::Write).count();
     match rest.first().and_then(write) {

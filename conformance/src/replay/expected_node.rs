@@ -36,20 +36,20 @@ impl ExpectedNode {
     /// Carries out the writes and returns the messages sent; a snapshot is that of the disk at its
     /// place in the outputs.
     pub fn carry_out(&mut self, outputs: &[Output<LockTable>]) -> Vec<Message<LockTable>> {
-        let mut said = Vec::new();
+        let mut sent = Vec::new();
         for output in outputs {
             match output {
                 Output::Persist(write) => self.disk.apply(write),
-                Output::Send(message) => said.push(message.clone()),
+                Output::Send(message) => sent.push(message.clone()),
                 Output::SendSnapshot { to, term } => {
                     let snapshot = Arc::new(self.disk.snapshot.clone());
                     let body = Body::InstallSnapshot { snapshot };
-                    said.push(Message { from: self.node.id(), to: *to, term: *term, body });
+                    sent.push(Message { from: self.node.id(), to: *to, term: *term, body });
                 }
                 _ => {}
             }
         }
-        said
+        sent
     }
 
     /// Writes the snapshot of a write that was interrupted before the log was cut.

@@ -33,7 +33,7 @@ pub enum LiveError {
     #[error("{0}")]
     Cannot(String),
     /// The process gave an unexpected answer.
-     #[error("the process gave an answer that does not fit the request: {0}")]
+    #[error("the process gave an answer that does not fit the request: {0}")]
     Unexpected(String),
 }
 

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const SETTLED: Duration = Duration::from_millis(5);
 
 /// A link: sender and receiver.
-pub type Way = (NodeId, NodeId);
+pub type Link = (NodeId, NodeId);
 
 /// Why a message did not pass the gate.
 #[derive(Debug, thiserror::Error)]
@@ -68,21 +68,21 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     /// All messages sent on each link, in order of arrival.
-    said: BTreeMap<Way, Vec<Said>>,
+    sent: BTreeMap<Link, Vec<Sent>>,
     /// The last handshake on each link.
-    hellos: BTreeMap<Way, Hello>,
+    hellos: BTreeMap<Link, Hello>,
     /// The nodes' own addresses.
     nodes: BTreeMap<NodeId, SocketAddr>,
     /// The connections on which messages are delivered.
-    onward: BTreeMap<Way, TcpStream>,
+    onward: BTreeMap<Link, TcpStream>,
     /// The first invalid thing that a node sent.
-    trouble: Option<String>,
+    violation: Option<String>,
     is_over: bool,
 }
 
 /// A message that a node sent.
 #[derive(Clone, Debug)]
-pub struct Said {
+pub struct Sent {
     /// The message; a snapshot is an `InstallSnapshot`.
     pub message: Message<LockTable>,
     bytes: Bytes,
@@ -117,7 +117,8 @@ impl MessageGate {
     /// # Errors
     /// If `address` does not parse.
     pub fn set_address(&self, node: NodeId, address: &str) -> Result<(), MessageGateError> {
-        let address = address.parse().map_err(|_| MessageGateError::Invalid(format!("`{address}` is not an address")))?;
+        let address =
+            address.parse().map_err(|_| MessageGateError::Invalid(format!("`{address}` is not an address")))?;
         let mut state = self.shared.state.lock();
         state.nodes.insert(node, address);
         state.onward.retain(|(_, to), _| *to != node);
@@ -125,28 +126,28 @@ impl MessageGate {
     }
 
     /// Number of messages sent on a link.
-    pub fn count(&self, way: Way) -> usize {
-        self.shared.state.lock().said.get(&way).map_or(0, Vec::len)
+    pub fn count(&self, link: Link) -> usize {
+        self.shared.state.lock().sent.get(&link).map_or(0, Vec::len)
     }
 
     /// The message with this number on a link, counted from 0; waits until it arrives.
     ///
     /// # Errors
     /// If it does not arrive in time, or a node sent something invalid.
-    pub fn said(&self, way: Way, number: usize) -> Result<Said, MessageGateError> {
+    pub fn sent(&self, link: Link, number: usize) -> Result<Sent, MessageGateError> {
         let begun = Instant::now();
         let mut state = self.shared.state.lock();
         loop {
-            if let Some(trouble) = &state.trouble {
-                return Err(MessageGateError::Invalid(trouble.clone()));
+            if let Some(violation) = &state.violation {
+                return Err(MessageGateError::Invalid(violation.clone()));
             }
-            if let Some(said) = state.said.get(&way).and_then(|said| said.get(number)) {
-                return Ok(said.clone());
+            if let Some(sent) = state.sent.get(&link).and_then(|sent| sent.get(number)) {
+                return Ok(sent.clone());
             }
             let Some(left) = PATIENCE.checked_sub(begun.elapsed()) else {
                 return Err(MessageGateError::Missing(format!(
                     "message {number} from node {} to node {}",
-                    way.0, way.1
+                    link.0, link.1
                 )));
             };
             self.shared.changed.wait_for(&mut state, left);
@@ -154,25 +155,25 @@ impl MessageGate {
     }
 
     /// The invalid thing that a node sent, if any.
-    pub fn trouble(&self) -> Option<String> {
-        self.shared.state.lock().trouble.clone()
+    pub fn violation(&self) -> Option<String> {
+        self.shared.state.lock().violation.clone()
     }
 
     /// The latest message on a link that satisfies `is_it`.
-    pub fn find(&self, way: Way, is_it: impl Fn(&Message<LockTable>) -> bool) -> Option<Said> {
+    pub fn find(&self, link: Link, is_it: impl Fn(&Message<LockTable>) -> bool) -> Option<Sent> {
         let state = self.shared.state.lock();
-        state.said.get(&way)?.iter().rev().find(|said| is_it(&said.message)).cloned()
+        state.sent.get(&link)?.iter().rev().find(|sent| is_it(&sent.message)).cloned()
     }
 
     /// Delivers a sent message, byte for byte.
     ///
     /// # Errors
     /// If the receiver does not accept it.
-    pub fn deliver(&self, said: &Said) -> Result<(), MessageGateError> {
-        let way = (said.message.from, said.message.to);
-        match &said.bytes {
-            Bytes::Frame(frame) => self.pass(way, frame),
-            Bytes::Snapshot(offer, file) => self.offer(way, offer, file),
+    pub fn deliver(&self, sent: &Sent) -> Result<(), MessageGateError> {
+        let link = (sent.message.from, sent.message.to);
+        match &sent.bytes {
+            Bytes::Frame(frame) => self.pass(link, frame),
+            Bytes::Snapshot(offer, file) => self.offer(link, offer, file),
         }
     }
 
@@ -191,20 +192,20 @@ impl MessageGate {
         self.shared.state.lock().hellos.keys().any(|(from, _)| *from == node)
     }
 
-    fn pass(&self, way: Way, frame: &[u8]) -> Result<(), MessageGateError> {
-        let standing = self.shared.state.lock().onward.remove(&way);
+    fn pass(&self, link: Link, frame: &[u8]) -> Result<(), MessageGateError> {
+        let standing = self.shared.state.lock().onward.remove(&link);
         let mut stream = match standing {
             Some(stream) => stream,
-            None => self.dial(way, Purpose::Messages)?,
+            None => self.dial(link, Purpose::Messages)?,
         };
         stream.write_all(frame)?;
-        self.shared.state.lock().onward.insert(way, stream);
+        self.shared.state.lock().onward.insert(link, stream);
         Ok(())
     }
 
     /// Delivers to a node a snapshot that another one has sent.
-    fn offer(&self, way: Way, offer: &[u8], file: &[u8]) -> Result<(), MessageGateError> {
-        let mut stream = self.dial(way, Purpose::Snapshot)?;
+    fn offer(&self, link: Link, offer: &[u8], file: &[u8]) -> Result<(), MessageGateError> {
+        let mut stream = self.dial(link, Purpose::Snapshot)?;
         stream.write_all(offer)?;
         let mut bytes = Vec::new();
         let from = match read::<Answer>(&mut stream, &mut bytes, HELLO_BYTES)?.0 {
@@ -218,19 +219,19 @@ impl MessageGate {
     }
 
     /// Dials a node in the name of another one.
-    fn dial(&self, way: Way, purpose: Purpose) -> Result<TcpStream, MessageGateError> {
+    fn dial(&self, link: Link, purpose: Purpose) -> Result<TcpStream, MessageGateError> {
         let begun = Instant::now();
         let (hello, address) = loop {
             let state = self.shared.state.lock();
             // A sender that has not dialled this receiver yet uses its handshake with another peer.
-            let hello = state.hellos.get(&way).or_else(|| state.hellos.values().find(|hello| hello.from == way.0));
-            let address = state.nodes.get(&way.1).copied();
+            let hello = state.hellos.get(&link).or_else(|| state.hellos.values().find(|hello| hello.from == link.0));
+            let address = state.nodes.get(&link.1).copied();
             if let (Some(hello), Some(address)) = (hello, address) {
-                break (introduction(hello, way.1, purpose), address);
+                break (introduction(hello, link.1, purpose), address);
             }
             drop(state);
             if begun.elapsed() > PATIENCE {
-                return Err(MessageGateError::Missing(format!("node {}'s handshake with node {}", way.0, way.1)));
+                return Err(MessageGateError::Missing(format!("node {}'s handshake with node {}", link.0, link.1)));
             }
             std::thread::sleep(Duration::from_millis(1));
         };
@@ -286,12 +287,12 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener, to: NodeId) {
         let Ok(stream) = stream else { continue };
         let shared = Arc::clone(shared);
         let listen = move || {
-            if let Err(MessageGateError::Invalid(trouble)) = listen(&shared, stream, to) {
-                shared.state.lock().trouble = Some(trouble);
+            if let Err(MessageGateError::Invalid(violation)) = listen(&shared, stream, to) {
+                shared.state.lock().violation = Some(violation);
                 shared.changed.notify_all();
             }
         };
-        if std::thread::Builder::new().name("gate-way".into()).spawn(listen).is_err() {
+        if std::thread::Builder::new().name("gate-link".into()).spawn(listen).is_err() {
             return;
         }
     }
@@ -302,38 +303,38 @@ fn listen(shared: &Shared, mut stream: TcpStream, to: NodeId) -> Result<(), Mess
     stream.set_nodelay(true)?;
     let mut bytes = Vec::new();
     let (hello, _) = read::<Hello>(&mut stream, &mut bytes, HELLO_BYTES)?;
-    let (way, purpose) = ((hello.from, to), hello.purpose);
+    let (link, purpose) = ((hello.from, to), hello.purpose);
     if hello.to != to {
         return Err(MessageGateError::Invalid(format!(
             "node {} dialled the address of node {to} as node {}",
-            way.0, hello.to
+            link.0, hello.to
         )));
     }
     let introduction = Introduction { incarnation: incarnation(to), client_addr: String::new() };
     write(&mut stream, &Welcome::Ok(introduction))?;
     {
         let mut state = shared.state.lock();
-        state.hellos.insert(way, hello);
+        state.hellos.insert(link, hello);
         if purpose == Purpose::Messages {
             // A new connection replaces the previous one, as it does between two nodes.
-            state.onward.remove(&way);
+            state.onward.remove(&link);
         }
     }
     let is_from = |message: &Message<LockTable>| {
         let wrong =
-            || MessageGateError::Invalid(format!("{message:?} takes the way from node {} to node {to}", way.0));
-        if (message.from, message.to) == way { Ok(()) } else { Err(wrong()) }
+            || MessageGateError::Invalid(format!("{message:?} is sent on the link from node {} to node {to}", link.0));
+        if (message.from, message.to) == link { Ok(()) } else { Err(wrong()) }
     };
     if purpose == Purpose::Snapshot {
-        let said = take_snapshot(shared, &mut stream, &mut bytes, way)?;
-        is_from(&said.message)?;
-        shared.keep(way, said);
+        let sent = take_snapshot(shared, &mut stream, &mut bytes, link)?;
+        is_from(&sent.message)?;
+        shared.keep(link, sent);
         return Ok(());
     }
     loop {
         let (message, frame) = read::<Message<LockTable>>(&mut stream, &mut bytes, MESSAGE_BYTES)?;
         is_from(&message)?;
-        shared.keep(way, Said { message, bytes: Bytes::Frame(frame.into()) });
+        shared.keep(link, Sent { message, bytes: Bytes::Frame(frame.into()) });
     }
 }
 
@@ -342,8 +343,8 @@ fn take_snapshot(
     shared: &Shared,
     stream: &mut TcpStream,
     bytes: &mut Vec<u8>,
-    way: Way,
-) -> Result<Said, MessageGateError> {
+    link: Link,
+) -> Result<Sent, MessageGateError> {
     let (Offer { term, info }, offer) = read::<Offer>(stream, bytes, HELLO_BYTES)?;
     write(stream, &Answer::From(0))?;
     let length = usize::try_from(info.bytes).unwrap_or(usize::MAX);
@@ -352,22 +353,22 @@ fn take_snapshot(
         more(stream, &mut file)?;
     }
     let (snapshot, found) = read_snapshot::<LockTable>(file.as_slice(), Some(shared.cluster))
-        .map_err(|flaw| MessageGateError::Invalid(format!("node {} sends an invalid snapshot: {flaw}", way.0)))?;
+        .map_err(|flaw| MessageGateError::Invalid(format!("node {} sends an invalid snapshot: {flaw}", link.0)))?;
     if found != info {
-        return Err(MessageGateError::Invalid(format!("node {} sends {found:?} as {info:?}", way.0)));
+        return Err(MessageGateError::Invalid(format!("node {} sends {found:?} as {info:?}", link.0)));
     }
     write(stream, &Verdict::Ok(()))?;
     // The sender is done with this snapshot when it closes the connection.
     let _ = stream.read(&mut [0]);
     std::thread::sleep(SETTLED);
     let body = Body::InstallSnapshot { snapshot: Arc::new(snapshot) };
-    let message = Message { from: way.0, to: way.1, term, body };
-    Ok(Said { message, bytes: Bytes::Snapshot(offer.into(), file.into()) })
+    let message = Message { from: link.0, to: link.1, term, body };
+    Ok(Sent { message, bytes: Bytes::Snapshot(offer.into(), file.into()) })
 }
 
 impl Shared {
-    fn keep(&self, way: Way, said: Said) {
-        self.state.lock().said.entry(way).or_default().push(said);
+    fn keep(&self, link: Link, sent: Sent) {
+        self.state.lock().sent.entry(link).or_default().push(sent);
         self.changed.notify_all();
     }
 }
@@ -417,9 +418,9 @@ mod tests {
         let (magic, version) = (*b"whatever", 0);
         let (incarnation, purpose) = (incarnation(from), Purpose::Messages);
         let hello = Hello { magic, version, cluster: 1, from, to, client_addr, peer_addr, incarnation, purpose };
-        assert_eq!(gate.trouble(), None);
+        assert_eq!(gate.violation(), None);
         write(&mut stream, &hello).unwrap();
-        assert!(gate.said((from, NodeId(2)), 0).is_err());
-        assert!(gate.trouble().unwrap().contains("as node 1"));
+        assert!(gate.sent((from, NodeId(2)), 0).is_err());
+        assert!(gate.violation().unwrap().contains("as node 1"));
     }
 }

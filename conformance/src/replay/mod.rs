@@ -7,9 +7,9 @@
 //! processes too: the driver carries out the outputs in the required order, the log recovers
 //! exactly the model's disk, and the frames encode the messages faithfully.
 //!
- //! | file | contents |
+//! | file | contents |
 //! |---|---|
- //! | [`trace`] | the trace format and its parser |
+//! | [`trace`] | the trace format and its parser |
 //! | [`translate`] | translates the model's entries and addresses to the server's, and back |
 //! | [`expected_node`] | the expected state of a live node: the same functions, stepped here |
 //! | [`live`] | a node's process, single-stepped by a [stepper](palisade::stepper) |

@@ -83,11 +83,7 @@ mod tests {
     fn every_mutant_has_a_saved_trace() {
         let kept = saved_traces::all(&saved_traces::folder()).unwrap();
         for (entry, finder) in bugs_of::<Finder>("replay").unwrap() {
-            assert!(
-                kept.iter().any(|kept| finder.is_meant(kept)),
-                "{}: no saved trace could find it",
-                entry.name
-            );
+            assert!(kept.iter().any(|kept| finder.is_meant(kept)), "{}: no saved trace could find it", entry.name);
         }
     }
 }

@@ -16,7 +16,7 @@ use super::crash::{self, Plan};
 use super::difference::Difference;
 use super::expected_node::ExpectedNode;
 use super::live::{Live, LiveError, Program};
-use super::message_gate::{MessageGate, MessageGateError, Said, Way, incarnation};
+use super::message_gate::{Link, MessageGate, MessageGateError, Sent, incarnation};
 use super::rejected_inputs::rejected_input;
 use super::trace::{Crash, Event, Given, Trace, Turn};
 use super::translate::Translation;
@@ -74,7 +74,7 @@ pub enum PlayError {
     #[error("{0}")]
     Found(Box<Finding>),
     /// The processes or the gate could not be set up.
-     #[error("the replay cluster cannot be set up: {0}")]
+    #[error("the replay cluster cannot be set up: {0}")]
     Setup(String),
 }
 
@@ -111,9 +111,9 @@ pub fn play(config: &ReplayConfig, trace: &Trace) -> Result<Played, PlayError> {
             .map_err(|(server, difference)| found(step.step, &step.sentence, server, difference))?;
         played.steps += 1;
         if let Flow::Continues = flow {
-            replay.give_rejected_input().map_err(|(server, difference)| {
-                found(step.step, "a rejected input after it", server, difference)
-            })?;
+            replay
+                .give_rejected_input()
+                .map_err(|(server, difference)| found(step.step, "a rejected input after it", server, difference))?;
         }
     }
     match flow {
@@ -142,7 +142,7 @@ struct Replay {
     translation: Translation,
     starts: Vec<Given>,
     /// Number of messages sent on each link.
-    said: BTreeMap<Way, usize>,
+    sent: BTreeMap<Link, usize>,
     /// Selects among crash points that are the same to the model.
     salt: usize,
     /// Milliseconds that have passed since the last `ClockAdvanced`, in models that have only a
@@ -217,9 +217,20 @@ impl Replay {
             slots.insert(node, slot);
         }
         let starts = setting.starts.clone();
-        let (said, coverage) = (BTreeMap::new(), Coverage::default());
+        let (sent, coverage) = (BTreeMap::new(), Coverage::default());
         let (salt, unreported_ms, has_diverged) = (0, 0, false);
-        Ok(Replay { slots, gate, translation, starts, said, salt, unreported_ms, has_diverged, coverage, _directory: directory })
+        Ok(Replay {
+            slots,
+            gate,
+            translation,
+            starts,
+            sent,
+            salt,
+            unreported_ms,
+            has_diverged,
+            coverage,
+            _directory: directory,
+        })
     }
 
     /// Gives every node the inputs that precede all others.
@@ -296,9 +307,9 @@ impl Replay {
             self.has_diverged |= has_swept;
             self.give(server, "propose", &given(json!({ "Propose": [payload] })), None)?;
         }
-        let Some(told) = event.table.as_ref().filter(|_| !self.has_diverged) else { return Ok(()) };
+        let Some(traced) = event.table.as_ref().filter(|_| !self.has_diverged) else { return Ok(()) };
         let table = self.translation.of_server(self.expected(server)?.node.machine());
-        Difference::between("the model's table", told, &table).map_or(Ok(()), |difference| Err((server, difference)))
+        Difference::between("the model's table", traced, &table).map_or(Ok(()), |difference| Err((server, difference)))
     }
 
     fn expected(&self, server: NodeId) -> NodeResult<&ExpectedNode> {
@@ -322,28 +333,28 @@ impl Replay {
     /// Gives a node an input and compares the result. With a crash plan, the node is killed at the
     /// planned point.
     fn give(&mut self, server: NodeId, stimulus: &str, given: &Given, crash: Option<Crash>) -> NodeResult<Flow> {
-        let told = given.input.get("Receive");
-        let (input, said) = match told {
-            Some(told) if stimulus == "campaign" => {
-                let message = serde_json::from_value(told.clone()).map_err(|error| bad_trace(server, &error))?;
+        let traced = given.input.get("Receive");
+        let (input, sent) = match traced {
+            Some(traced) if stimulus == "campaign" => {
+                let message = serde_json::from_value(traced.clone()).map_err(|error| bad_trace(server, &error))?;
                 (Input::Receive(message), None)
             }
-            Some(told) => match self.find_sent(server, told)? {
-                Ok(said) => (Input::Receive(said.message.clone()), Some(said)),
+            Some(traced) => match self.find_sent(server, traced)? {
+                Ok(sent) => (Input::Receive(sent.message.clone()), Some(sent)),
                 Err(why) => return Ok(Flow::Ends(why)),
             },
             None => (self.translation.input(&given.input).map_err(|error| bad_trace(server, &error))?, None),
         };
-        self.feed(server, input, said.as_ref(), crash)
+        self.feed(server, input, sent.as_ref(), crash)
     }
 
-    /// Translates the input to the server's terms and gives it. A message that is not in `said` is
+    /// Translates the input to the server's terms and gives it. A message that is not in `sent` is
     /// forged.
     fn feed(
         &mut self,
         server: NodeId,
         input: Input<LockTable>,
-        said: Option<&Said>,
+        sent: Option<&Sent>,
         crash: Option<Crash>,
     ) -> NodeResult<Flow> {
         let slot = self.slots.get_mut(&server).ok_or_else(|| unknown_server(server))?;
@@ -353,8 +364,8 @@ impl Replay {
         let plan = crash.map(|crash| crash::plan(crash, &outputs, self.salt));
         let stop = plan.as_ref().and_then(|plan| plan.stop);
         let request = if let Input::Receive(message) = &input {
-            let passed = match said {
-                Some(said) => self.gate.deliver(said),
+            let passed = match sent {
+                Some(sent) => self.gate.deliver(sent),
                 None => self.gate.forge(server, message),
             };
             match passed {
@@ -363,7 +374,10 @@ impl Replay {
                     return Ok(Flow::Ends("a live node refuses a snapshot of what it already has".into()));
                 }
                 Err(error) => {
-                    return Err((server, Difference::new("delivery", "the node accepts the message", error.to_string())));
+                    return Err((
+                        server,
+                        Difference::new("delivery", "the node accepts the message", error.to_string()),
+                    ));
                 }
             }
             Request::Receive { from: message.from, stop }
@@ -378,25 +392,29 @@ impl Replay {
             plan.stop.map_or_else(|| "when all is done".to_string(), |stop| place(&format!("{stop:?}"))),
         );
         self.restart(server)?;
-        Ok(if plan.diverges { Flow::Ends("a live disk has all writes of a step or none".into()) } else { Flow::Continues })
+        Ok(if plan.diverges {
+            Flow::Ends("a live disk has all writes of a step or none".into())
+        } else {
+            Flow::Continues
+        })
     }
 
     /// Finds the sent message that a node is to receive. The inner error says why that message
     /// never reaches a live node.
-    fn find_sent(&self, server: NodeId, told: &Value) -> NodeResult<Result<Said, String>> {
-        let from = told["from"].as_u64().and_then(|from| u32::try_from(from).ok()).map(NodeId);
+    fn find_sent(&self, server: NodeId, traced: &Value) -> NodeResult<Result<Sent, String>> {
+        let from = traced["from"].as_u64().and_then(|from| u32::try_from(from).ok()).map(NodeId);
         let from = from.ok_or_else(|| unknown_server(server))?;
         let sender = self.slots.get(&from).ok_or_else(|| unknown_server(from))?;
         let hearer = self.slots.get(&server).ok_or_else(|| unknown_server(server))?;
         if hearer.expected.has_cut_off(from) {
             return Ok(Err("a live node does not read from a removed member".into()));
         }
-        match self.gate.find((from, server), |message| self.translation.is_message(message, told)) {
-            Some(said) => Ok(Ok(said)),
+        match self.gate.find((from, server), |message| self.translation.is_message(message, traced)) {
+            Some(sent) => Ok(Ok(sent)),
             None if sender.expected.has_cut_off(server) => {
                 Ok(Err("a live node sends nothing to a removed member".into()))
             }
-            None => Err((from, Difference::new("messages sent", told.to_string(), "no such message"))),
+            None => Err((from, Difference::new("messages sent", traced.to_string(), "no such message"))),
         }
     }
 
@@ -427,9 +445,8 @@ impl Replay {
             }
             Answer::Halted { effects } if plan.is_some_and(|plan| plan.stop.is_some()) => (effects, None),
             other => {
-                let expected = plan
-                    .and_then(|plan| plan.stop)
-                    .map_or("a step".into(), |stop| format!("to halt at {stop:?}"));
+                let expected =
+                    plan.and_then(|plan| plan.stop).map_or("a step".into(), |stop| format!("to halt at {stop:?}"));
                 return Err((server, Difference::new("the answer", expected, format!("{other:?}"))));
             }
         };
@@ -438,7 +455,7 @@ impl Replay {
         }
         let sends = effects.iter().filter(|effect| matches!(effect, Effect::Send(_) | Effect::SendSnapshot(_))).count();
         let expected = &mut self.slots.get_mut(&server).ok_or_else(|| unknown_server(server))?.expected;
-        let said = expected.clone().carry_out(outputs);
+        let sent = expected.clone().carry_out(outputs);
         match plan {
             Some(plan) => {
                 expected.carry_out(&outputs[..plan.durable]);
@@ -448,7 +465,7 @@ impl Replay {
             }
             None => drop(expected.carry_out(outputs)),
         }
-        self.compare_said(server, &said[..sends])?;
+        self.compare_sent(server, &sent[..sends])?;
         match now {
             Some(now) => compare_state(&self.slots[&server].expected, &now).map_err(|difference| (server, difference)),
             None => Ok(()),
@@ -457,12 +474,12 @@ impl Replay {
 
     /// Waits for the messages that a node should send, compares them, and checks that it sent no
     /// others.
-    fn compare_said(&mut self, server: NodeId, said: &[Message<LockTable>]) -> NodeResult<()> {
+    fn compare_sent(&mut self, server: NodeId, sent: &[Message<LockTable>]) -> NodeResult<()> {
         let expected = &self.slots[&server].expected;
-        for message in said.iter().filter(|message| !expected.has_cut_off(message.to)) {
-            let way = (server, message.to);
-            let number = self.said.entry(way).or_default();
-            let heard = self.gate.said(way, *number).map_err(|error| {
+        for message in sent.iter().filter(|message| !expected.has_cut_off(message.to)) {
+            let link = (server, message.to);
+            let number = self.sent.entry(link).or_default();
+            let heard = self.gate.sent(link, *number).map_err(|error| {
                 (server, Difference::new("messages sent", format!("{message:?}"), error.to_string()))
             })?;
             if heard.message != *message {
@@ -472,15 +489,15 @@ impl Replay {
             *number += 1;
         }
         for to in self.slots.keys().filter(|to| **to != server) {
-            let way = (server, *to);
-            let (due, count) = (self.said.get(&way).copied().unwrap_or(0), self.gate.count(way));
+            let link = (server, *to);
+            let (due, count) = (self.sent.get(&link).copied().unwrap_or(0), self.gate.count(link));
             if count != due {
                 let what = format!("number of messages sent to node {to}");
                 return Err((server, Difference::new(what, due.to_string(), count.to_string())));
             }
         }
-        match self.gate.trouble() {
-            Some(trouble) => Err((server, Difference::new("messages sent", "only valid messages", trouble))),
+        match self.gate.violation() {
+            Some(violation) => Err((server, Difference::new("messages sent", "only valid messages", violation))),
             None => Ok(()),
         }
     }
@@ -489,7 +506,7 @@ impl Replay {
     fn close(&mut self) -> NodeResult<()> {
         std::thread::sleep(LATE);
         let all: Vec<NodeId> = self.slots.keys().copied().collect();
-        all.into_iter().try_for_each(|server| self.compare_said(server, &[]))
+        all.into_iter().try_for_each(|server| self.compare_sent(server, &[]))
     }
 
     /// Kills a node at its present point and starts it again.
@@ -516,12 +533,12 @@ impl Replay {
     }
 
     /// Compares the expected node with the model's server in the trace.
-    fn compare_with_trace(&self, server: NodeId, told: Option<&Value>) -> NodeResult<()> {
-        let Some(told) = told else { return Ok(()) };
+    fn compare_with_trace(&self, server: NodeId, traced: Option<&Value>) -> NodeResult<()> {
+        let Some(traced) = traced else { return Ok(()) };
         let expected = &self.slots[&server].expected;
         let parts = [
-            Difference::between("the model's node", &told["node"], &self.translation.of_server(&expected.node)),
-            Difference::between("the model's disk", &told["disk"], &self.translation.of_server(&expected.disk)),
+            Difference::between("the model's node", &traced["node"], &self.translation.of_server(&expected.node)),
+            Difference::between("the model's disk", &traced["disk"], &self.translation.of_server(&expected.disk)),
         ];
         parts.into_iter().flatten().next().map_or(Ok(()), |difference| Err((server, difference)))
     }

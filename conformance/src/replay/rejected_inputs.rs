@@ -94,10 +94,10 @@ fn messages(node: &Node<LockTable>, from: NodeId) -> Vec<Message<LockTable>> {
         Body::RequestVoteReply { granted: false },
         Body::TimeoutNow,
     ];
-    let said = |body| Message { from, to: node.id(), term: node.term(), body };
-    let mut all: Vec<Message<LockTable>> = bodies.into_iter().map(said).collect();
-    all.push(Message { term: Term(0), ..said(Body::TimeoutNow) });
-    all.push(Message { to: UNKNOWN, ..said(Body::TimeoutNow) });
+    let message = |body| Message { from, to: node.id(), term: node.term(), body };
+    let mut all: Vec<Message<LockTable>> = bodies.into_iter().map(message).collect();
+    all.push(Message { term: Term(0), ..message(Body::TimeoutNow) });
+    all.push(Message { to: UNKNOWN, ..message(Body::TimeoutNow) });
     all
 }
 

@@ -1,11 +1,11 @@
 //! The saved traces: the model rebuilds each path from the choices saved
 //! ([`palisade_model::saved_traces`]).
 //!
- //! | file in `conformance/traces` | contents | written by |
+//! | file in `conformance/traces` | contents | written by |
 //! |---|---|---|
- //! | `witnesses.jsonl` | for every explored model, a shortest path to each witness | `palisade-model keep` |
- //! | `walks.jsonl` | random walks through the models of the random tier | `palisade-model keep` |
- //! | `mutant_traces.jsonl` | for every mutant of the protocol, the path that shows it, if the path exists without the mutant too | `palisade-model mutants --traces` |
+//! | `witnesses.jsonl` | for every explored model, a shortest path to each witness | `palisade-model keep` |
+//! | `walks.jsonl` | random walks through the models of the random tier | `palisade-model keep` |
+//! | `mutant_traces.jsonl` | for every mutant of the protocol, the path that shows it, if the path exists without the mutant too | `palisade-model mutants --traces` |
 
 use std::path::{Path, PathBuf};
 

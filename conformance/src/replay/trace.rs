@@ -125,7 +125,7 @@ pub struct Crash {
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// A line does not have the format of a trace.
-     #[error("line {line} is not a line of a trace: {source}")]
+    #[error("line {line} is not a line of a trace: {source}")]
     Line {
         /// Number of the line, from 1.
         line: usize,
@@ -133,13 +133,13 @@ pub enum TraceError {
         source: serde_json::Error,
     },
     /// The trace has no lines.
-     #[error("the trace is empty: the first line, with the starting state, is missing")]
+    #[error("the trace is empty: the first line, with the starting state, is missing")]
     Empty,
     /// The trace has another format.
     #[error("the trace is in format {0}, and this program reads format {FORMAT}")]
     Format(u32),
     /// The model has no servers.
-     #[error("the model {0} has no servers, so its traces cannot be replayed")]
+    #[error("the model {0} has no servers, so its traces cannot be replayed")]
     NoServers(String),
 }
 

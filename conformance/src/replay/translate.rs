@@ -55,10 +55,10 @@ impl Translation {
     }
 
     /// Translates a server's state or output to the model's terms.
-    pub fn of_server(&self, said: &impl serde::Serialize) -> Value {
-        let mut said = serde_json::to_value(said).expect("what nodes are and say are plain values");
-        self.to_model(&mut said);
-        said
+    pub fn of_server(&self, value: &impl serde::Serialize) -> Value {
+        let mut value = serde_json::to_value(value).expect("nodes and messages are plain values");
+        self.to_model(&mut value);
+        value
     }
 
     /// Whether a server's message is this message of the model.

@@ -495,7 +495,7 @@ impl std::fmt::Display for Corruption {
         match self {
             Corruption::Token { old, new, operation: None } => write!(f, "token {old} becomes {new}"),
             Corruption::Token { old, new, operation: Some((_, operation)) } => {
-                write!(f, "token {old} becomes {new}, and nobody knows the end of {operation}")
+                write!(f, "token {old} becomes {new}, and the outcome of {operation} is unknown")
             }
             Corruption::Swap(one, other) => write!(f, "tokens {one} and {other} are exchanged"),
             Corruption::Operation(_, operation) => write!(f, "instead there is {operation}"),

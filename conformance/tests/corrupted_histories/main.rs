@@ -37,13 +37,13 @@ fn clusters() -> u64 {
     std::env::var("CLUSTERS").map_or(8, |count| count.parse().expect("CLUSTERS is a number"))
 }
 
-fn kept() -> Vec<(String, History)> {
+fn hand_made() -> Vec<(String, History)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/histories/good");
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let read = |file: &Path| History::read(fs::read(file).unwrap().as_slice()).unwrap();
-    let mut kept: Vec<_> = files.map(|file| (file.display().to_string(), read(&file))).collect();
-    kept.sort_by(|(one, _), (other, _)| one.cmp(other));
-    kept
+    let mut hand_made: Vec<_> = files.map(|file| (file.display().to_string(), read(&file))).collect();
+    hand_made.sort_by(|(one, _), (other, _)| one.cmp(other));
+    hand_made
 }
 
 fn generated() -> Vec<(String, History)> {
@@ -111,7 +111,7 @@ fn print(title: &str, table: &BTreeMap<&'static str, Tried>) {
 /// in simulated histories.
 #[test]
 fn checkers_refuse_every_corruption() {
-    let sources = [("kept", kept()), ("generated", generated()), ("simulated", simulated())];
+    let sources = [("hand_made", hand_made()), ("generated", generated()), ("simulated", simulated())];
     let tables = sources.map(|(title, sources)| {
         let table = try_all(&sources);
         print(title, &table);

@@ -64,7 +64,7 @@ pub(crate) fn correct(seed: u64, size: Size) -> History {
         world.apply(last);
         world.complete(last);
     }
-    History::from_events(world.events).expect("what happened can be told")
+    History::from_events(world.events).expect("generated events are a valid history")
 }
 
 #[derive(Default)]
@@ -81,7 +81,7 @@ struct Request {
     session: Option<SessionId>,
     sequence: Option<Sequence>,
     sent: u64,
-    stage: Stage,
+    state: RequestState,
     /// The client has given up and ignores the answer.
     lost: bool,
     /// A repetition of a completed operation; its answer is ignored.
@@ -90,7 +90,7 @@ struct Request {
     resent: bool,
 }
 
-enum Stage {
+enum RequestState {
     Sent,
     Waits(SessionId),
     Answered(Result<Answer, Refusal>),
@@ -206,15 +206,15 @@ impl World {
         member.open += 1;
         self.next += 1;
         let (op, time) = (OpId(self.next), Time(self.now));
-        let who = Client::from(format!("c{client}").as_str());
-        self.events.push(Event::Invoke { op, client: who, time, call: call.clone() });
-        let (sent, stage) = (self.now, Stage::Sent);
+        let name = Client::from(format!("c{client}").as_str());
+        self.events.push(Event::Invoke { op, client: name, time, call: call.clone() });
+        let (sent, state) = (self.now, RequestState::Sent);
         let (lost, copy, resent) = (false, false, false);
-        self.requests.push(Request { op, client, call, session, sequence, sent, stage, lost, copy, resent });
+        self.requests.push(Request { op, client, call, session, sequence, sent, state, lost, copy, resent });
     }
 
     fn deliver(&mut self) {
-        if let Some(place) = self.pick(|request| matches!(request.stage, Stage::Sent)) {
+        if let Some(place) = self.pick(|request| matches!(request.state, RequestState::Sent)) {
             self.apply(place);
         }
     }
@@ -248,32 +248,36 @@ impl World {
                 let past = self.past.get(&key).map_or(&[][..], Vec::as_slice);
                 let old = stale && !past.is_empty();
                 let view = if old { past[self.random.random_range(0..past.len())].clone() } else { self.view(&key) };
-                self.requests[place].stage = Stage::Answered(Ok(view));
+                self.requests[place].state = RequestState::Answered(Ok(view));
                 return;
             }
             Call::Access { key, token } => {
                 let highest = self.highest.entry(key).or_insert(0);
                 let passes = token >= *highest;
                 *highest = token.max(*highest);
-                self.requests[place].stage =
-                    Stage::Answered(if passes { Ok(Answer::Accepted) } else { Err(Refusal::Refused) });
+                self.requests[place].state =
+                    RequestState::Answered(if passes { Ok(Answer::Accepted) } else { Err(Refusal::Refused) });
                 return;
             }
-            Call::NoteLoss { .. } => unreachable!("nobody notes"),
+            Call::NoteLoss { .. } => unreachable!("generated clients make no notes"),
         };
         let outcome = self.table.apply(self.stamp(), &command);
-        let stage = self.stage(place, outcome.reply.clone().unwrap());
+        let state = self.state(place, outcome.reply.clone().unwrap());
         if !copy {
-            if waits && matches!(stage, Stage::Waits(_)) && self.random.random_bool(0.6) && !self.requests[place].lost {
+            if waits
+                && matches!(state, RequestState::Waits(_))
+                && self.random.random_bool(0.6)
+                && !self.requests[place].lost
+            {
                 let ahead = match outcome.reply {
                     Some(Reply::Queued { ahead, .. }) if self.random.random_bool(0.5) => Some(ahead),
                     _ => None,
                 };
                 self.note(place, Note::Queued { ahead });
             }
-            self.requests[place].stage = stage;
+            self.requests[place].state = state;
         } else {
-            self.requests[place].stage = Stage::Unknown;
+            self.requests[place].state = RequestState::Unknown;
         }
         self.tell(outcome);
         self.remember();
@@ -281,13 +285,13 @@ impl World {
         if sequence.is_some() && !copy && self.random.random_bool(0.1) {
             let Request { op, client, call, session, sequence, sent, .. } = &self.requests[place];
             let (call, session, sequence) = (call.clone(), *session, *sequence);
-            let (op, client, sent, stage) = (*op, *client, *sent, Stage::Sent);
+            let (op, client, sent, state) = (*op, *client, *sent, RequestState::Sent);
             let (lost, copy, resent) = (true, true, false);
-            self.requests.push(Request { op, client, call, session, sequence, sent, stage, lost, copy, resent });
+            self.requests.push(Request { op, client, call, session, sequence, sent, state, lost, copy, resent });
         }
     }
 
-    fn stage(&mut self, place: usize, reply: Reply) -> Stage {
+    fn state(&mut self, place: usize, reply: Reply) -> RequestState {
         let request = &self.requests[place];
         let answered = match (&request.call, reply) {
             (_, Reply::Opened { session }) => Ok(Answer::Opened { session: session_name(session) }),
@@ -297,7 +301,7 @@ impl World {
             (_, Reply::Granted { session, token }) => {
                 Ok(Answer::Granted { session: session_name(session), token: token.0 })
             }
-            (_, Reply::Queued { session, .. }) => return Stage::Waits(session),
+            (_, Reply::Queued { session, .. }) => return RequestState::Waits(session),
             (_, Reply::Held { token, .. }) => Err(Refusal::Held { token: token.0 }),
             (Call::Withdraw { .. }, _) => Ok(Answer::Withdrawn),
             (Call::Release { .. }, Reply::Released | Reply::Gone) => Ok(Answer::Released),
@@ -305,9 +309,9 @@ impl World {
             (Call::Acquire { .. }, Reply::NoSession) => Err(Refusal::NoSession),
             // A sending of this acquire was applied before, and its claim is gone: the outcome is
             // unknown.
-            _ => return Stage::Unknown,
+            _ => return RequestState::Unknown,
         };
-        Stage::Answered(answered)
+        RequestState::Answered(answered)
     }
 
     /// Tells waiters of changes to their claims.
@@ -328,7 +332,7 @@ impl World {
                 lock::Event::Released { .. } => continue,
             };
             for request in &mut self.requests {
-                let waits = matches!(request.stage, Stage::Waits(waiting) if waiting == session);
+                let waits = matches!(request.state, RequestState::Waits(waiting) if waiting == session);
                 let same = key.as_ref().is_none_or(|key| request.call.key().is_some_and(|of| &*of.0 == key.as_str()));
                 if waits && same {
                     // An acquire without a known session can only learn that its claim is gone.
@@ -336,14 +340,14 @@ impl World {
                         Err(Refusal::NoSession) if request.session.is_none() => Err(Refusal::Withdrawn),
                         answer => answer.clone(),
                     };
-                    request.stage = Stage::Answered(answer);
+                    request.state = RequestState::Answered(answer);
                 }
             }
         }
     }
 
     fn answer(&mut self) {
-        let ready = |request: &Request| matches!(request.stage, Stage::Answered(_) | Stage::Unknown);
+        let ready = |request: &Request| matches!(request.state, RequestState::Answered(_) | RequestState::Unknown);
         if let Some(place) = self.pick(ready) {
             self.complete(place);
         }
@@ -357,8 +361,8 @@ impl World {
         }
         let member = &mut self.clients[request.client];
         member.open -= 1;
-        let event = match request.stage {
-            Stage::Answered(Ok(value)) => {
+        let event = match request.state {
+            RequestState::Answered(Ok(value)) => {
                 match &value {
                     Answer::Opened { session } => member.sessions.push((id(session), 0)),
                     Answer::Granted { session, token } => {
@@ -369,7 +373,7 @@ impl World {
                 }
                 Event::Ok { op, time, value }
             }
-            Stage::Answered(Err(error)) => {
+            RequestState::Answered(Err(error)) => {
                 if let (Refusal::NoSession, Some(session)) = (&error, request.session)
                     && self.random.random_bool(0.7)
                 {
@@ -409,20 +413,20 @@ impl World {
     /// A waiter's connection breaks, and it sends its acquire again; the service may drop the old
     /// queue position.
     fn disconnect(&mut self) {
-        let Some(place) = self.pick(|request| matches!(request.stage, Stage::Waits(_)) && !request.copy) else {
+        let Some(place) = self.pick(|request| matches!(request.state, RequestState::Waits(_)) && !request.copy) else {
             return;
         };
-        let Stage::Waits(session) = self.requests[place].stage else { return };
+        let RequestState::Waits(session) = self.requests[place].state else { return };
         if self.requests[place].session.is_none() {
             return;
         }
         let withdrawn = self.random.random_bool(0.7);
         // A client that has given up does not repeat the request.
         if self.requests[place].lost {
-            self.requests[place].stage = Stage::Unknown;
+            self.requests[place].state = RequestState::Unknown;
         } else {
             self.note(place, Note::Disconnected);
-            self.requests[place].stage = Stage::Sent;
+            self.requests[place].state = RequestState::Sent;
             self.requests[place].resent = true;
         }
         if withdrawn {
@@ -442,14 +446,14 @@ impl World {
         let now = self.now;
         let over = |request: &Request| match request.call {
             Call::Acquire { wait_ms, .. } => {
-                matches!(request.stage, Stage::Waits(_)) && now > request.sent + wait_ms * 1_000_000
+                matches!(request.state, RequestState::Waits(_)) && now > request.sent + wait_ms * 1_000_000
             }
             _ => false,
         };
         let Some(place) = self.pick(over) else { return };
-        let Stage::Waits(session) = self.requests[place].stage else { return };
+        let RequestState::Waits(session) = self.requests[place].state else { return };
         self.give_up(session, place);
-        if let Stage::Answered(answer @ Err(Refusal::Withdrawn)) = &mut self.requests[place].stage {
+        if let RequestState::Answered(answer @ Err(Refusal::Withdrawn)) = &mut self.requests[place].state {
             *answer = Err(Refusal::Timeout);
         }
     }

@@ -51,7 +51,7 @@ struct Running {
     node: Node<LockTable>,
     recorder: Recorder,
     began: u64,
-    told: u64,
+    reported_ms: u64,
 }
 
 const MILLISECOND: u64 = 1_000_000;
@@ -89,7 +89,7 @@ impl World {
         let durable = self.disks[&id].clone();
         recorder.recovered(&durable);
         let node = Node::recover(Config::new(id), durable);
-        self.running.insert(id, Running { node, recorder, began: self.now(), told: 0 });
+        self.running.insert(id, Running { node, recorder, began: self.now(), reported_ms: 0 });
     }
 
     /// Makes this many random events happen.
@@ -174,8 +174,8 @@ impl World {
         let now = self.now();
         let running = self.running.get_mut(&id).unwrap();
         let passed = (now - running.began) / MILLISECOND * if self.bug == Bug::FastClock { 2 } else { 1 };
-        let elapsed = passed - running.told;
-        running.told = passed;
+        let elapsed = passed - running.reported_ms;
+        running.reported_ms = passed;
         for input in [Input::ClockAdvanced(elapsed), input] {
             let running = self.running.get_mut(&id).unwrap();
             let mut outputs = Vec::new();

@@ -129,7 +129,7 @@ fn holder_refused(facts: &Facts<'_>, operation: &Operation) -> Option<Violation>
     held.then(|| {
         let shown = facts.operation(grant.acquire.unwrap_or(grant.seen.1));
         Violation(format!(
-            "the holder can give its lock back, but {operation} failed, although the grant was there by {} and could not have ended before {}: {shown}",
+            "the holder can release its lock, but {operation} failed, although the grant was there by {} and could not have ended before {}: {shown}",
             grant.seen.0,
             grant.acts(),
         ))

@@ -60,7 +60,7 @@ fn one_grant_a_token(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
         let first = facts.operation(grant.acquire.unwrap_or(grant.seen.1));
         violations.push(Violation(match operation.call {
             Call::Release { .. } => format!(
-                "only its holder gives a lock back, but {operation} succeeded, and token {token} belongs to {first}"
+                "only the holder can release a lock, but {operation} succeeded, and token {token} belongs to {first}"
             ),
             _ => format!("a token belongs to one grant, but token {token} came twice: {first}; {operation}"),
         }));
@@ -130,7 +130,7 @@ fn the_ended_stays_ended(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
             && held > ended
         {
             violations.push(Violation(format!(
-                "what has ended stays ended, but token {} of {}, which was gone by {ended}, was found there later: {}; {}",
+                "an ended grant stays ended, but token {} of {}, which was gone by {ended}, was found there later: {}; {}",
                 grant.token,
                 facts.keys[grant.key],
                 facts.operation(end),
@@ -156,7 +156,7 @@ fn holders_have_asked(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
             acquires.is_some_and(|acquires| acquires.overlapping(Time(0), operation.completed()).any(may_be_granted));
         if !open {
             violations.push(Violation(format!(
-                "a lock goes to who asks for it, but session {} had no acquire of {} that could be granted: {operation}",
+                "a session holds a lock only if it requested it, but session {} had no acquire of {} that could be granted: {operation}",
                 facts.sessions[session].name, facts.keys[grant.key],
             )));
         }

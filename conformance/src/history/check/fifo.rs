@@ -161,7 +161,7 @@ impl Line<'_> {
                 let overtaken = facts.operation(first.place);
                 let asked = facts.operation(grant.acquire.expect("only grants with an acquire are compared"));
                 violations.push(Violation(format!(
-                    "who waits first is served first, but token {} was granted by {} to who asked after {}, while {overtaken} stood in the queue since {}: {asked}",
+                    "waiters are served in queue order, but token {} was granted by {} to an acquire invoked after {}, while {overtaken} was in the queue since {}: {asked}",
                     grant.token, grant.seen.0, first.queued, first.queued,
                 )));
             }
@@ -186,7 +186,7 @@ fn out_of_line(
         pairs += 1;
         if first.waits_past(token, grant.seen.0) {
             violations.push(Violation(format!(
-                "who waits first is served first, but {} was granted before {}, which stood before it in the queue: {read}",
+                "waiters are served in queue order, but {} was granted before {}, which was ahead of it in the queue: {read}",
                 facts.operation(second),
                 facts.operation(first.place),
             )));

@@ -115,8 +115,11 @@ fn tester(steps: &[Timed], lock: FencedLock) -> LinearizabilityTester<(bool, usi
     let mut tester = LinearizabilityTester::new(lock);
     for (_, returns, place) in moments {
         let (process, step) = (assigned[place], &steps[place]);
-        let taken =
-            if returns { tester.on_return(process, step.seen.clone()) } else { tester.on_invoke(process, step.step.clone()) };
+        let taken = if returns {
+            tester.on_return(process, step.seen.clone())
+        } else {
+            tester.on_invoke(process, step.step.clone())
+        };
         taken.expect("a process has one step at a time");
     }
     tester

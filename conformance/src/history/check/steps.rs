@@ -62,7 +62,7 @@ impl Index {
 #[derive(Debug)]
 pub(super) struct Steps<'f, 'h> {
     facts: &'f Facts<'h>,
-    parties: BTreeMap<Who, u8>,
+    parties: BTreeMap<PartyId, u8>,
     acquires: HashMap<OperationIndex, u8>,
     /// Of answered acquires, the sendings other than the answered one: each may be granted a token
     /// that no client is told.
@@ -72,7 +72,7 @@ pub(super) struct Steps<'f, 'h> {
 
 /// A session by its index in the facts, or an acquire without a known session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Who {
+enum PartyId {
     Session(usize),
     Nameless(OperationIndex),
 }
@@ -100,8 +100,8 @@ impl<'f, 'h> Steps<'f, 'h> {
             let operation = facts.operation(place);
             facts.session_of(operation).is_none() || (operation.call.session().is_none() && has_echo(operation))
         });
-        let parties = sessions.iter().map(|&session| Who::Session(session));
-        let parties: Vec<Who> = parties.chain(nameless.map(|&place| Who::Nameless(place))).collect();
+        let parties = sessions.iter().map(|&session| PartyId::Session(session));
+        let parties: Vec<PartyId> = parties.chain(nameless.map(|&place| PartyId::Nameless(place))).collect();
         if parties.len() > LONGEST || acquires.len() + echoes.len() > LONGEST {
             return None;
         }
@@ -120,12 +120,12 @@ impl<'f, 'h> Steps<'f, 'h> {
         steps.finish(tokens.chain(echoes.iter().map(|_| None)).collect())
     }
 
-    fn party(&self, who: Who) -> Option<Party> {
-        self.parties.get(&who).copied()
+    fn party(&self, id: PartyId) -> Option<Party> {
+        self.parties.get(&id).copied()
     }
 
     fn session(&self, name: &Session) -> Option<Party> {
-        self.party(Who::Session(self.facts.session_named(name)?))
+        self.party(PartyId::Session(self.facts.session_named(name)?))
     }
 
     fn add(&mut self, from: Time, to: Time, act: Act, seen: Seen) {
@@ -201,8 +201,8 @@ impl<'f, 'h> Steps<'f, 'h> {
 
     fn acquire(&mut self, place: OperationIndex, operation: &Operation, wait_ms: u64) {
         let acquire = self.acquires[&place];
-        let session = self.facts.session_of(operation).map(Who::Session).unwrap_or(Who::Nameless(place));
-        let party = self.party(session).expect("whoever acquires the key has to do with it");
+        let session = self.facts.session_of(operation).map(PartyId::Session).unwrap_or(PartyId::Nameless(place));
+        let party = self.party(session).expect("the session of an acquire is a party of its key");
         let (from, to) = (operation.invoked, operation.completed());
         let ask = Act::Ask { party, acquire, wait: wait_ms > 0 };
         let queued = operation.notes.iter().find_map(|(time, note)| match note {
@@ -234,7 +234,7 @@ impl<'f, 'h> Steps<'f, 'h> {
             self.add(from, Time::NEVER, ask, Seen::Unknown);
         }
         if let Some(&acquire) = self.echoes.get(&place) {
-            let other = operation.call.session().is_none().then_some(Who::Nameless(place));
+            let other = operation.call.session().is_none().then_some(PartyId::Nameless(place));
             let party = other.and_then(|other| self.party(other)).unwrap_or(party);
             self.add(from, Time::NEVER, Act::Ask { party, acquire, wait: wait_ms > 0 }, Seen::Unknown);
             self.add(from, Time::NEVER, Act::Abandon { acquire }, Seen::Unknown);
@@ -247,11 +247,11 @@ impl<'f, 'h> Steps<'f, 'h> {
         let ends = self.timed.iter().map(|(_, to, _, _)| *to).filter(|to| *to < Time::NEVER);
         let last = ends.max().unwrap_or(Time(0));
         let parties: Vec<_> = self.parties.keys().copied().collect();
-        for who in parties {
-            let party = self.party(who).expect("it is one of them");
-            let due = match who {
-                Who::Session(session) => self.facts.sessions[session].may_expire(),
-                Who::Nameless(place) => {
+        for id in parties {
+            let party = self.party(id).expect("the party is listed");
+            let due = match id {
+                PartyId::Session(session) => self.facts.sessions[session].may_expire(),
+                PartyId::Nameless(place) => {
                     let operation = self.facts.operation(place);
                     let Call::Acquire { ttl_ms, .. } = operation.call else { continue };
                     let ttl = self.facts.history.at_least(ttl_ms.unwrap_or(DEFAULT_TTL_MS));
@@ -271,12 +271,12 @@ impl<'f, 'h> Steps<'f, 'h> {
         }
         self.timed.sort_by_key(|(from, ..)| *from);
         let mut ground = Ground::new(tokens);
-        for (who, &party) in &self.parties {
+        for (id, &party) in &self.parties {
             let party = bit(party);
-            match who {
-                Who::Nameless(_) => ground.nameless |= party,
-                Who::Session(session) if self.facts.sessions[*session].borrowed => ground.borrowed |= party,
-                Who::Session(_) => {}
+            match id {
+                PartyId::Nameless(_) => ground.nameless |= party,
+                PartyId::Session(session) if self.facts.sessions[*session].borrowed => ground.borrowed |= party,
+                PartyId::Session(_) => {}
             }
         }
         let mut timed = Vec::new();
