@@ -46,7 +46,7 @@ impl Edn {
         let mut reader = Reader { text, at: 0 };
         let value = reader.value()?;
         reader.skip();
-        if reader.at == text.len() { Ok(value) } else { Err(reader.unexpected("the end")) }
+        if reader.at == text.len() { Ok(value) } else { Err(reader.unexpected("the end at")) }
     }
 }
 
@@ -121,7 +121,7 @@ impl Reader<'_> {
     }
 
     fn unexpected(&self, wanted: &str) -> String {
-        format!("{wanted} was expected at byte {}", self.at)
+        format!("expected {wanted} byte {}", self.at)
     }
 
     fn closes(&mut self, bracket: char) -> bool {
@@ -162,7 +162,7 @@ impl Reader<'_> {
             Some(':') => {
                 self.at += 1;
                 match self.word() {
-                    word if word.is_empty() => Err(self.unexpected("a keyword's name")),
+                    word if word.is_empty() => Err(self.unexpected("a keyword's name at")),
                     word => Ok(Edn::Keyword(word)),
                 }
             }
@@ -183,7 +183,7 @@ impl Reader<'_> {
                 self.at += length;
                 Ok(Edn::Text(text))
             }
-            _ => Err(self.unexpected("a string")),
+            _ => Err(self.unexpected("a string at")),
         }
     }
 }
@@ -202,8 +202,8 @@ mod tests {
 
     #[test]
     fn parse_error_names_the_byte() {
-        assert_eq!(Edn::parse("{:a 1} 2").unwrap_err(), "the end was expected at byte 7");
-        assert_eq!(Edn::parse("{\"a\" 1}").unwrap_err(), "a keyword before was expected at byte 4");
+        assert_eq!(Edn::parse("{:a 1} 2").unwrap_err(), "expected the end at byte 7");
+        assert_eq!(Edn::parse("{\"a\" 1}").unwrap_err(), "expected a keyword before byte 4");
         assert!(Edn::parse("[1 2").is_err() && Edn::parse("\"open").is_err() && Edn::parse("{:a}").is_err());
     }
 }

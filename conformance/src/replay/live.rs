@@ -132,7 +132,7 @@ impl Running {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(failed)?;
         let (requests, out) = (child.stdin.take(), child.stdout.take());
-        let (Some(requests), Some(out)) = (requests, out) else { unreachable!("both were asked for") };
+        let (Some(requests), Some(out)) = (requests, out) else { unreachable!("stdin and stdout are pipes") };
         let (sender, answers) = channel();
         let listen = move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {

@@ -370,7 +370,7 @@ impl Replay {
             };
             match passed {
                 Ok(()) => {}
-                Err(MessageGateError::Enough) if has_no_use(&before, message) => {
+                Err(MessageGateError::Enough) if already_has_snapshot(&before, message) => {
                     return Ok(Flow::Ends("a live node refuses a snapshot of what it already has".into()));
                 }
                 Err(error) => {
@@ -389,7 +389,7 @@ impl Replay {
         let Some(plan) = plan else { return Ok(Flow::Continues) };
         self.coverage.note(
             "crash",
-            plan.stop.map_or_else(|| "when all is done".to_string(), |stop| place(&format!("{stop:?}"))),
+            plan.stop.map_or_else(|| "when all is done".to_string(), |stop| crash_point(&format!("{stop:?}"))),
         );
         self.restart(server)?;
         Ok(if plan.diverges {
@@ -561,18 +561,18 @@ fn compare_state(expected: &ExpectedNode, now: &Now) -> Result<(), Difference> {
 }
 
 fn value(of: &impl serde::Serialize) -> Value {
-    serde_json::to_value(of).expect("what nodes are is plain values")
+    serde_json::to_value(of).expect("nodes and disks are plain values")
 }
 
 /// Whether a server already has everything that a snapshot includes.
-fn has_no_use(expected: &ExpectedNode, message: &Message<LockTable>) -> bool {
+fn already_has_snapshot(expected: &ExpectedNode, message: &Message<LockTable>) -> bool {
     let palisade_spec::raft::Body::InstallSnapshot { snapshot } = &message.body else { return false };
     let has = expected.node.commit().max(expected.disk.snapshot.last.index);
     has >= snapshot.last.index
 }
 
 /// The crash point without the numbers that differ between nodes.
-fn place(stop: &str) -> String {
+fn crash_point(stop: &str) -> String {
     stop.chars().filter(|letter| !letter.is_ascii_digit()).collect::<String>().replace("nth: , ", "")
 }
 

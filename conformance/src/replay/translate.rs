@@ -133,14 +133,14 @@ mod tests {
         for number in [3, 1, 2] {
             let Input::Propose(payloads) = translation.input(&json!({ "Propose": [{ "Command": number }] })).unwrap()
             else {
-                panic!("a proposal stays one")
+                panic!("a proposal stays a proposal")
             };
-            let [Payload::Command(command)] = payloads.as_slice() else { panic!("one command stays one") };
+            let [Payload::Command(command)] = payloads.as_slice() else { panic!("one command stays one command") };
             table.apply(Stamp(number), command);
             assert_eq!(translation.of_server(&Payload::Command(command.clone())), json!({ "Command": number }));
         }
         assert_eq!(translation.of_server(&json!({ "machine": table }))["machine"], json!([3, 1, 2]));
-        assert!(table.next_deadline() > Some(Stamp(TTL - 1)), "nothing is ever due");
+        assert!(table.next_deadline() > Some(Stamp(TTL - 1)), "no session is ever due");
     }
 
     #[test]

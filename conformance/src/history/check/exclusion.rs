@@ -41,10 +41,10 @@ pub const NAME: &str = "exclusion";
 /// Runs it.
 pub(super) fn check(facts: &Facts<'_>) -> Verdict {
     let mut violations = Vec::new();
-    one_grant_a_token(facts, &mut violations);
+    one_grant_per_token(facts, &mut violations);
     tokens_follow_time(facts, &mut violations);
     periods_do_not_overlap(facts, &mut violations);
-    the_ended_stays_ended(facts, &mut violations);
+    ended_grants_stay_ended(facts, &mut violations);
     holders_have_asked(facts, &mut violations);
     violations.truncate(MOST);
     let bounded = facts.grants.iter().filter(|grant| grant.asked.is_some()).count();
@@ -53,7 +53,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Verdict {
     Verdict { checker: NAME, checked, violations }
 }
 
-fn one_grant_a_token(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
+fn one_grant_per_token(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
     for &(token, place) in facts.contradictions.iter().take(MOST) {
         let Some(grant) = facts.grant_of(token) else { continue };
         let operation = facts.operation(place);
@@ -124,7 +124,7 @@ fn periods_do_not_overlap(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
     }
 }
 
-fn the_ended_stays_ended(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
+fn ended_grants_stay_ended(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
     for grant in &facts.grants {
         if let (Some((held, finder)), Some((ended, end))) = (grant.held, grant.ended)
             && held > ended

@@ -118,7 +118,7 @@ pub(super) struct Shown {
 
 /// What all orders have in common.
 #[derive(Debug, Default)]
-pub(super) struct Ground {
+pub(super) struct SearchContext {
     /// The token in each acquire's answer.
     pub(super) tokens: Vec<Option<u64>>,
     /// Parties that are acquires with an unknown session.
@@ -133,17 +133,17 @@ pub(super) struct Ground {
     pub(super) asks: Vec<Set>,
     /// The steps with which each acquire is refused: after them none of its sendings has an effect.
     pub(super) refusals: Vec<Set>,
-    been_there: RefCell<HashSet<(Set, State)>>,
+    visited: RefCell<HashSet<(Set, State)>>,
     settled: RefCell<HashSet<(Set, State)>>,
     /// Number of states that the memory has room for.
     pub(super) budget: Cell<usize>,
 }
 
-impl Ground {
+impl SearchContext {
     /// With the acquires' tokens; the rest is empty.
-    pub(super) fn new(tokens: Vec<Option<u64>>) -> Ground {
+    pub(super) fn new(tokens: Vec<Option<u64>>) -> SearchContext {
         let (asks, refusals) = (vec![0; tokens.len()], vec![0; tokens.len()]);
-        Ground { tokens, asks, refusals, ..Ground::default() }
+        SearchContext { tokens, asks, refusals, ..SearchContext::default() }
     }
 }
 
@@ -169,7 +169,7 @@ struct State {
 /// The lock.
 #[derive(Clone, Debug)]
 pub(super) struct FencedLock {
-    ground: Rc<Ground>,
+    context: Rc<SearchContext>,
     state: State,
     done: Set,
 }
@@ -178,22 +178,22 @@ pub(super) struct FencedLock {
 struct Misfit;
 
 impl FencedLock {
-    pub(super) fn new(ground: Rc<Ground>) -> FencedLock {
-        FencedLock { ground, state: State::default(), done: 0 }
+    pub(super) fn new(context: Rc<SearchContext>) -> FencedLock {
+        FencedLock { context, state: State::default(), done: 0 }
     }
 
     fn fits(&mut self, step: &Step, seen: &Seen) -> bool {
         self.done |= bit(step.place);
-        let all_seen = self.done & self.ground.seen == self.ground.seen;
+        let all_seen = self.done & self.context.seen == self.context.seen;
         // Once every known outcome is explained, unknown outcomes need no explanation.
         if *seen == Seen::Unknown && all_seen {
             return true;
         }
         let before = (self.done & !bit(step.place), self.state.clone());
-        if self.ground.settled.borrow().contains(&before) {
+        if self.context.settled.borrow().contains(&before) {
             return false;
         }
-        if self.ground.budget.get() == 0 || self.act(&step.act, seen).is_err() {
+        if self.context.budget.get() == 0 || self.act(&step.act, seen).is_err() {
             return false;
         }
         // A step with an unknown outcome that changes nothing here can as well happen after all
@@ -202,10 +202,10 @@ impl FencedLock {
         if *seen == Seen::Unknown && !changes {
             return false;
         }
-        let is_new = self.ground.been_there.borrow_mut().insert((self.done, self.state.clone()));
-        self.ground.budget.set(self.ground.budget.get() - usize::from(is_new));
-        if !changes && step.act.only_looks() {
-            self.ground.settled.borrow_mut().insert(before);
+        let is_new = self.context.visited.borrow_mut().insert((self.done, self.state.clone()));
+        self.context.budget.set(self.context.budget.get() - usize::from(is_new));
+        if !changes && step.act.is_read_only() {
+            self.context.settled.borrow_mut().insert(before);
         }
         is_new
     }
@@ -213,14 +213,14 @@ impl FencedLock {
     fn act(&mut self, act: &Act, seen: &Seen) -> Result<(), Misfit> {
         match (act, seen) {
             (Act::Ask { acquire, .. }, Seen::Unknown)
-                if self.done & self.ground.refusals[usize::from(*acquire)] != 0 =>
+                if self.done & self.context.refusals[usize::from(*acquire)] != 0 =>
             {
                 Ok(())
             }
             (Act::Ask { party, acquire, wait }, seen) => self.ask(*party, *acquire, *wait, seen),
             (Act::Told { acquire }, _) => require(self.state.granted & bit(*acquire) != 0),
             (Act::GiveUp { acquire }, _) => {
-                require(self.done & self.ground.asks[usize::from(*acquire)] != 0)?;
+                require(self.done & self.context.asks[usize::from(*acquire)] != 0)?;
                 require(self.state.granted & bit(*acquire) == 0)?;
                 self.leave(*acquire);
                 Ok(())
@@ -247,7 +247,7 @@ impl FencedLock {
             }
             // For a session without a claim, the deadline matters only if a client was told that
             // the session is gone.
-            (Act::Due { party }, _) if self.has_claim(*party) || self.ground.told_gone & bit(*party) != 0 => {
+            (Act::Due { party }, _) if self.has_claim(*party) || self.context.told_gone & bit(*party) != 0 => {
                 self.state.due |= bit(*party);
                 Ok(())
             }
@@ -273,7 +273,7 @@ impl FencedLock {
     }
 
     fn is_borrowed(&self, party: Party) -> bool {
-        self.ground.borrowed & bit(party) != 0
+        self.context.borrowed & bit(party) != 0
     }
 
     fn has_claim(&self, party: Party) -> bool {
@@ -292,7 +292,7 @@ impl FencedLock {
             Some(holder) if holder.party == party => {
                 holder.acquires |= bit(acquire);
                 self.state.granted |= bit(acquire);
-                if let Some(token) = self.ground.tokens[usize::from(acquire)] {
+                if let Some(token) = self.context.tokens[usize::from(acquire)] {
                     self.holder_has(token)?;
                 }
             }
@@ -325,7 +325,7 @@ impl FencedLock {
         self.end_due_holder()?;
         let is_holder = self.state.holder.as_ref().is_some_and(|holder| {
             let nameless =
-                party.is_none_or(|party| self.is_borrowed(party)) && self.ground.nameless & bit(holder.party) != 0;
+                party.is_none_or(|party| self.is_borrowed(party)) && self.context.nameless & bit(holder.party) != 0;
             Some(holder.party) == party || nameless
         });
         let known = self.state.holder.as_ref().and_then(|holder| holder.token);
@@ -349,7 +349,7 @@ impl FencedLock {
 
     fn read(&mut self, holder: Option<&(Shown, u64)>, queue: &[Shown]) -> Result<(), Misfit> {
         let is = |claim: &Claim, shown: &Shown| {
-            let nameless = self.ground.nameless & bit(claim.party) != 0;
+            let nameless = self.context.nameless & bit(claim.party) != 0;
             shown.party == Some(claim.party) || (nameless && shown.may_be_nameless)
         };
         let mut shown = queue.iter().peekable();
@@ -382,7 +382,7 @@ impl FencedLock {
     }
 
     fn grant(&mut self, mut claim: Claim) -> Result<(), Misfit> {
-        let acquires = (0..).zip(&self.ground.tokens).filter(|(acquire, _)| claim.acquires & bit(*acquire) != 0);
+        let acquires = (0..).zip(&self.context.tokens).filter(|(acquire, _)| claim.acquires & bit(*acquire) != 0);
         let mut known = acquires.filter_map(|(_, token)| *token);
         claim.token = known.next();
         require(known.all(|other| Some(other) == claim.token))?;
@@ -434,7 +434,7 @@ fn require(condition: bool) -> Result<(), Misfit> {
 
 impl Act {
     /// Whether the step never changes the state. Such steps are tried first.
-    pub(super) fn only_looks(&self) -> bool {
+    pub(super) fn is_read_only(&self) -> bool {
         matches!(self, Act::Look { .. } | Act::Read | Act::Told { .. } | Act::Seen { .. } | Act::RefuseGone { .. })
     }
 }

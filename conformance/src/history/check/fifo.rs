@@ -37,7 +37,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Verdict {
     let mut violations = Vec::new();
     let waiters: Vec<Option<Waiter>> =
         (0..facts.history.operations.len()).map(|place| Waiter::of(facts, place)).collect();
-    let mut by_key: Vec<Line> = facts.keys.iter().map(|_| Line::default()).collect();
+    let mut by_key: Vec<KeyQueue> = facts.keys.iter().map(|_| KeyQueue::default()).collect();
     for waiter in waiters.iter().flatten() {
         by_key[waiter.key].waiters.push(waiter);
     }
@@ -51,7 +51,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Verdict {
     }
     let mut neighbours = 0;
     for operation in &facts.history.operations {
-        neighbours += out_of_line(facts, &waiters, operation, &mut violations);
+        neighbours += overtaken_in_read(facts, &waiters, operation, &mut violations);
     }
     violations.truncate(MOST);
     let waiting = count(waiters.iter().flatten().count(), "waiter");
@@ -105,7 +105,8 @@ impl Waiter {
         if token.is_none() {
             // An acquire without a session waits at least as long as a session without any other
             // sign of life lives.
-            let ends = session.map_or_else(|| anonymous(facts, operation), |session| facts.sessions[session].may_end());
+            let ends =
+                session.map_or_else(|| earliest_expiry(facts, operation), |session| facts.sessions[session].may_end());
             leaves = leaves.min(ends);
         }
         Some(Waiter { place, key, queued, token, leaves })
@@ -120,7 +121,7 @@ impl Waiter {
     }
 }
 
-fn anonymous(facts: &Facts<'_>, operation: &Operation) -> Time {
+fn earliest_expiry(facts: &Facts<'_>, operation: &Operation) -> Time {
     match operation.call {
         Call::Acquire { session: None, ttl_ms, .. } => {
             let ttl = facts.history.at_least(ttl_ms.unwrap_or(crate::history::event::DEFAULT_TTL_MS));
@@ -132,12 +133,12 @@ fn anonymous(facts: &Facts<'_>, operation: &Operation) -> Time {
 
 /// One key's waiters and grants.
 #[derive(Default)]
-struct Line<'w> {
+struct KeyQueue<'w> {
     waiters: Vec<&'w Waiter>,
     grants: Vec<usize>,
 }
 
-impl Line<'_> {
+impl KeyQueue<'_> {
     /// For each grant, in the order of the requests: finds an acquire that was in the queue before
     /// and still waits. Two maxima decide it: of the tokens of granted waiters, and of the times
     /// until which the others wait.
@@ -159,7 +160,7 @@ impl Line<'_> {
                 [granted, waiting].into_iter().flatten().find(|first| first.waits_past(grant.token, grant.seen.0));
             if let Some(first) = first {
                 let overtaken = facts.operation(first.place);
-                let asked = facts.operation(grant.acquire.expect("only grants with an acquire are compared"));
+                let asked = facts.operation(grant.acquire.expect("compared grants have an acquire"));
                 violations.push(Violation(format!(
                     "waiters are served in queue order, but token {} was granted by {} to an acquire invoked after {}, while {overtaken} was in the queue since {}: {asked}",
                     grant.token, grant.seen.0, first.queued, first.queued,
@@ -171,7 +172,7 @@ impl Line<'_> {
 
 /// Checks the neighbours in the queue that a read showed. Returns the number of pairs that could be
 /// compared.
-fn out_of_line(
+fn overtaken_in_read(
     facts: &Facts<'_>,
     waiters: &[Option<Waiter>],
     read: &Operation,

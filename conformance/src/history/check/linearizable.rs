@@ -83,11 +83,11 @@ fn searches<'h>(facts: &Facts<'h>, budget: usize) -> impl Iterator<Item = (Optio
 }
 
 fn search(facts: &Facts<'_>, index: &Index, key: Option<usize>, budget: usize) -> Outcome {
-    let Some((steps, ground)) = Steps::of(facts, index, key) else { return Outcome::Undecided };
-    let ground = Rc::new(ground);
-    ground.budget.set(budget);
-    let tester = tester(&steps, FencedLock::new(ground.clone()));
-    match (tester.is_consistent(), ground.budget.get()) {
+    let Some((steps, context)) = Steps::of(facts, index, key) else { return Outcome::Undecided };
+    let context = Rc::new(context);
+    context.budget.set(budget);
+    let tester = tester(&steps, FencedLock::new(context.clone()));
+    match (tester.is_consistent(), context.budget.get()) {
         (true, _) => Outcome::Linearizable,
         (false, 0) => Outcome::Undecided,
         (false, _) => Outcome::Refused,
@@ -99,7 +99,7 @@ fn search(facts: &Facts<'_>, index: &Index, key: Option<usize>, budget: usize) -
 /// step without an end returns after all others. The tester tries processes in order, so steps that
 /// only look come first.
 fn tester(steps: &[Timed], lock: FencedLock) -> LinearizabilityTester<(bool, usize), FencedLock> {
-    let changes = |step: &Timed| !step.step.act.only_looks();
+    let changes = |step: &Timed| !step.step.act.is_read_only();
     let of_kind = |kind: bool| steps.iter().filter(move |step| changes(step) == kind).map(|step| (step.from, step.to));
     let (mut looking, mut changing) = (processes(of_kind(false)).into_iter(), processes(of_kind(true)).into_iter());
     let process = |step: &Timed| {

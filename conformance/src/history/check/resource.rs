@@ -45,7 +45,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Verdict {
     names.sort();
     for name in names {
         tokens_never_fall(facts, &resources[name], &mut violations);
-        refused_for_a_reason(facts, &resources[name], &mut violations);
+        refusals_follow_higher_tokens(facts, &resources[name], &mut violations);
     }
     violations.truncate(MOST);
     let of = count(resources.len(), "resource");
@@ -99,7 +99,11 @@ fn used_by_its_client(facts: &Facts<'_>, place: OperationIndex, token: u64, key:
     })
 }
 
-fn refused_for_a_reason(facts: &Facts<'_>, accesses: &[(OperationIndex, u64)], violations: &mut Vec<Violation>) {
+fn refusals_follow_higher_tokens(
+    facts: &Facts<'_>,
+    accesses: &[(OperationIndex, u64)],
+    violations: &mut Vec<Violation>,
+) {
     let mut refused: Vec<_> =
         accesses.iter().filter(|(place, _)| facts.operation(*place).refusal() == Some(&Refusal::Refused)).collect();
     refused.sort_by_key(|(place, _)| facts.operation(*place).completed());

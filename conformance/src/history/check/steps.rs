@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::facts::{Facts, OperationIndex};
-use super::fenced_lock::{Act, Ground, Party, Seen, Set, Shown, Step, bit};
+use super::fenced_lock::{Act, Party, SearchContext, Seen, Set, Shown, Step, bit};
 use crate::history::event::DEFAULT_TTL_MS;
 use crate::history::{Answer, Call, End, Note, Operation, Refusal, Session, Time};
 
@@ -80,7 +80,7 @@ enum PartyId {
 impl<'f, 'h> Steps<'f, 'h> {
     /// The steps, in the order of their beginnings, and what the lock needs to know of them; `None`
     /// if there are more than [`LONGEST`].
-    pub(super) fn of(facts: &'f Facts<'h>, index: &Index, key: Option<usize>) -> Option<(Vec<Timed>, Ground)> {
+    pub(super) fn of(facts: &'f Facts<'h>, index: &Index, key: Option<usize>) -> Option<(Vec<Timed>, SearchContext)> {
         let (of_key, sessions) = match key {
             Some(key) => (index.keys[key].as_slice(), &index.parties[key]),
             None => (&[][..], &index.untouched),
@@ -265,43 +265,43 @@ impl<'f, 'h> Steps<'f, 'h> {
         }
     }
 
-    fn finish(mut self, tokens: Vec<Option<u64>>) -> Option<(Vec<Timed>, Ground)> {
+    fn finish(mut self, tokens: Vec<Option<u64>>) -> Option<(Vec<Timed>, SearchContext)> {
         if self.timed.len() > LONGEST {
             return None;
         }
         self.timed.sort_by_key(|(from, ..)| *from);
-        let mut ground = Ground::new(tokens);
+        let mut context = SearchContext::new(tokens);
         for (id, &party) in &self.parties {
             let party = bit(party);
             match id {
-                PartyId::Nameless(_) => ground.nameless |= party,
-                PartyId::Session(session) if self.facts.sessions[*session].borrowed => ground.borrowed |= party,
+                PartyId::Nameless(_) => context.nameless |= party,
+                PartyId::Session(session) if self.facts.sessions[*session].borrowed => context.borrowed |= party,
                 PartyId::Session(_) => {}
             }
         }
         let mut timed = Vec::new();
         for (place, (from, to, act, seen)) in (0..).zip(self.timed) {
             if seen != Seen::Unknown {
-                ground.seen |= bit(place);
+                context.seen |= bit(place);
             }
             match act {
                 Act::Ask { acquire, .. } => {
-                    ground.asks[usize::from(acquire)] |= bit(place);
+                    context.asks[usize::from(acquire)] |= bit(place);
                     if let Seen::Held(_) = seen {
-                        ground.refusals[usize::from(acquire)] |= bit(place);
+                        context.refusals[usize::from(acquire)] |= bit(place);
                     }
                 }
-                Act::GiveUp { acquire } => ground.refusals[usize::from(acquire)] |= bit(place),
+                Act::GiveUp { acquire } => context.refusals[usize::from(acquire)] |= bit(place),
                 Act::RefuseGone { party, acquire } => {
-                    ground.refusals[usize::from(acquire)] |= bit(place);
-                    ground.told_gone |= bit(party);
+                    context.refusals[usize::from(acquire)] |= bit(place);
+                    context.told_gone |= bit(party);
                 }
-                Act::Look { party } if seen == Seen::Lives(false) => ground.told_gone |= bit(party),
+                Act::Look { party } if seen == Seen::Lives(false) => context.told_gone |= bit(party),
                 _ => {}
             }
             timed.push(Timed { from, to, step: Step { place, act }, seen });
         }
-        Some((timed, ground))
+        Some((timed, context))
     }
 }
 
