@@ -26,7 +26,7 @@ const SMALL: Size = Size { clients: 3, keys: 1, operations: 16, ttl_ms: 25, reso
 const LONG: Size = Size { clients: 8, keys: 4, operations: 2_000, ttl_ms: 60, resource: true };
 
 fn first_seed() -> u64 {
-    std::env::var("SEED").map_or(1, |seed| seed.parse().expect("SEED is a number"))
+    std::env::var("SEED").map_or(1, |seed| seed.parse().expect("SEED must be a number"))
 }
 
 fn accusations(verdicts: &[Verdict]) -> Vec<String> {
@@ -40,7 +40,7 @@ fn lines(history: &History) -> String {
 
 /// Number of histories. `HISTORIES=20000` checks more.
 fn histories() -> u64 {
-    std::env::var("HISTORIES").map_or(HISTORIES, |count| count.parse().expect("HISTORIES is a number"))
+    std::env::var("HISTORIES").map_or(HISTORIES, |count| count.parse().expect("HISTORIES must be a number"))
 }
 
 /// Goal: no checker accuses a correct history, and the search refuses whatever a fast checker

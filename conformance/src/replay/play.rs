@@ -451,7 +451,7 @@ impl Replay {
             }
         };
         if effects != *due {
-            return Err(different("what the driver did, in order", due, &effects));
+            return Err(different("the driver's effects, in order", due, &effects));
         }
         let sends = effects.iter().filter(|effect| matches!(effect, Effect::Send(_) | Effect::SendSnapshot(_))).count();
         let expected = &mut self.slots.get_mut(&server).ok_or_else(|| unknown_server(server))?.expected;

@@ -29,12 +29,12 @@ const EACH: usize = 12;
 const CALM: Size = Size { clients: 5, keys: 3, operations: 400, ttl_ms: 400, resource: true };
 
 fn first_seed() -> u64 {
-    std::env::var("SEED").map_or(1, |seed| seed.parse().expect("SEED is a number"))
+    std::env::var("SEED").map_or(1, |seed| seed.parse().expect("SEED must be a number"))
 }
 
 /// Number of simulated clusters, each with two storms and two calms. `CLUSTERS=100` simulates more.
 fn clusters() -> u64 {
-    std::env::var("CLUSTERS").map_or(8, |count| count.parse().expect("CLUSTERS is a number"))
+    std::env::var("CLUSTERS").map_or(8, |count| count.parse().expect("CLUSTERS must be a number"))
 }
 
 fn hand_made() -> Vec<(String, History)> {
@@ -111,7 +111,7 @@ fn print(title: &str, table: &BTreeMap<&'static str, Tried>) {
 /// in simulated histories.
 #[test]
 fn checkers_refuse_every_corruption() {
-    let sources = [("hand_made", hand_made()), ("generated", generated()), ("simulated", simulated())];
+    let sources = [("hand-made", hand_made()), ("generated", generated()), ("simulated", simulated())];
     let tables = sources.map(|(title, sources)| {
         let table = try_all(&sources);
         print(title, &table);

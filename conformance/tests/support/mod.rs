@@ -279,7 +279,7 @@ impl World {
         } else {
             self.requests[place].state = RequestState::Unknown;
         }
-        self.tell(outcome);
+        self.notify_waiters(outcome);
         self.remember();
         // A request with a number may arrive again.
         if sequence.is_some() && !copy && self.random.random_bool(0.1) {
@@ -315,7 +315,7 @@ impl World {
     }
 
     /// Tells waiters of changes to their claims.
-    fn tell(&mut self, outcome: Outcome) {
+    fn notify_waiters(&mut self, outcome: Outcome) {
         for event in outcome.events {
             let (key, session, answer) = match event {
                 lock::Event::Granted { key, session, token } => {
@@ -438,7 +438,7 @@ impl World {
         let key = lock::Key::from(&*self.requests[place].call.key().unwrap().0);
         let command = Command::Release { session, sequence: None, key, claim: Claim::Waiting };
         let outcome = self.table.apply(self.stamp(), &command);
-        self.tell(outcome);
+        self.notify_waiters(outcome);
         self.remember();
     }
 
@@ -460,7 +460,7 @@ impl World {
 
     fn sweep(&mut self) {
         let outcome = self.table.advance(self.stamp());
-        self.tell(outcome);
+        self.notify_waiters(outcome);
         self.remember();
     }
 

@@ -71,7 +71,7 @@ fn differing_outputs_are_found() {
         *outputs = Digest::of(&0);
     });
     let Err(Failure::Violation { violation, path: named, record, input, .. }) = check(&world) else {
-        panic!("the damage was not found")
+        panic!("no violation was found")
     };
     assert_eq!((violation.property, named, record), ("same outputs", path, place as u64));
     assert!(input.starts_with("Propose(") && violation.detail.contains("--record-verbose"), "{input}: {violation}");
@@ -88,7 +88,7 @@ fn verbose_recording_contains_the_outputs() {
         let Record::Stepped { outputs, words, .. } = &mut records[place] else { unreachable!() };
         (*outputs, *words) = (Digest::of(&0), Some("Accepted and more".into()));
     });
-    let Err(Failure::Violation { violation, .. }) = check(&world) else { panic!("the damage was not found") };
+    let Err(Failure::Violation { violation, .. }) = check(&world) else { panic!("no violation was found") };
     assert!(violation.detail.ends_with("and the node asked for Accepted and more"), "{violation}");
 }
 
