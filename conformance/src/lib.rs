@@ -1,17 +1,20 @@
-//! Whether what runs does what was checked.
+//! Checks that the running server does what the models checked.
 //!
-//! The models explore `spec`; the server executes `spec`; this crate looks at the seams between the two, and at what
-//! comes out at the far end. A checker of histories shares no code with what it judges: one that reused the lock table to
-//! say what a lock table may answer would forgive the table its own mistakes.
+//! The models explore `spec`; the server executes `spec`; this crate checks the connection between
+//! the two, and the answers that clients get. The checkers of histories share no code with what
+//! they judge: a checker that reused the lock table would not see the lock table's own mistakes.
 //!
-//! - [`replay`]: the model's traces on live nodes, compared after every step.
-//! - [`validate`]: what nodes recorded, stepped again through the spec and judged as one run.
-//! - [`torture`]: real processes under load, while everything goes wrong that can on one machine.
-//! - [`sim`]: whole clusters of the server's own code in one thread, on a network and on disks that fail, in virtual time.
-//! - [`mutants`]: known bugs of the server, each of which one of the above must find.
-//! - [`history`]: what clients saw, and whether one correct lock service could have shown it to them.
+//! - [`replay`]: replays the models' traces on live nodes and compares after every step.
+//! - [`validate`]: steps recorded inputs through the spec again and judges all nodes' recordings as
+//!   one run.
+//! - [`torture`]: runs real processes under load, with every fault that one machine can provide.
+//! - [`sim`]: runs whole clusters of the server's code in one thread, in virtual time, on a faulty
+//!   network and faulty disks.
+//! - [`mutants`]: known bugs of the server, each of which one of the parts above must find.
+//! - [`history`]: what clients observed, and whether one correct lock service could have given
+//!   these answers.
 //!
-//! docs/conformance.md says what each part claims, what it costs and what it cannot see.
+//! docs/conformance.md says what each part claims, what it costs and what it cannot find.
 
 pub mod history;
 pub mod mutants;

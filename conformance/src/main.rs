@@ -1,4 +1,4 @@
-//! `palisade-conformance`: whether what runs does what was checked.
+//! `palisade-conformance`: checks that the running server does what the models checked.
 
 use std::io::{BufWriter, Write, stdout};
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use palisade_conformance::{history, mutants, replay, sim, torture, validate};
 
-/// Whether what runs does what was checked
+/// Check that the running server does what the models checked
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Arguments {
@@ -22,22 +22,23 @@ enum Command {
     Replay(replay::command::Arguments),
     Sim(sim::Arguments),
     Mutants(mutants::command::Arguments),
-    /// Run a node that takes a step only on a command, as `palisade step-node` does
+    /// Run a node that takes a step only on request, as `palisade step-node` does
     #[command(hide = true)]
     StepNode(StepNode),
 }
 
 #[derive(Debug, clap::Args)]
-struct StepNode {
-    /// The puppet's directory
+struct Stepper {
+    /// The node's data directory
     #[arg(long, value_name = "DIR")]
     data: std::path::PathBuf,
 }
 
-/// A usage error, as in sysexits.h: what was given cannot be worked with.
+/// Usage error, as in sysexits.h (`EX_USAGE`): the arguments or files cannot be used.
 const UNUSABLE: u8 = 64;
 
-/// 0: nothing was found; 1: a violation; 2: not all could be looked at; 64: what was given makes no sense.
+/// Exit codes: 0, no violation; 1, a violation; 2, not everything could be checked; 64, unusable
+/// arguments or files.
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let mut out = BufWriter::new(stdout().lock());
@@ -48,8 +49,8 @@ fn main() -> ExitCode {
         Command::Replay(arguments) => replay::command::run(&arguments, &mut out).map_err(|error| error.to_string()),
         Command::Sim(arguments) => sim::run(&arguments, &mut out).map_err(|error| error.to_string()),
         Command::Mutants(arguments) => mutants::command::run(&arguments, &mut out).map_err(|error| error.to_string()),
-        Command::StepNode(StepNode { data }) => {
-            // It says on standard output what it does.
+        Command::Stepper(Stepper { data }) => {
+            // The stepper writes to standard output itself.
             drop(out);
             return match palisade::stepper::run(&data) {
                 Ok(()) => ExitCode::SUCCESS,
@@ -69,7 +70,7 @@ fn main() -> ExitCode {
             ExitCode::from(UNUSABLE)
         }
         (_, Err(error)) => {
-            eprintln!("palisade-conformance: what was found cannot be written: {error}");
+            eprintln!("palisade-conformance: the report cannot be written: {error}");
             ExitCode::from(UNUSABLE)
         }
     }

@@ -1,8 +1,8 @@
-//! What a panic says.
+//! Panic messages.
 
 use std::any::Any;
 
-/// The words of a panic that was caught; nothing if it has none.
+/// The message of a caught panic; empty if it has none.
 pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()

@@ -1,6 +1,8 @@
-//! The fast checkers against the search, on small random histories; and against correct ones that are too long for it.
+//! The fast checkers against the search, on small random histories, and on correct histories that
+//! are too long for it.
 //!
-//! `SEED=17 cargo test -p palisade-conformance --test cross_check` begins with another seed. What is counted is printed (`--nocapture`).
+//! `SEED=17 cargo test -p palisade-conformance --test cross_check` begins with another seed. The test
+//! prints its counts (`--nocapture`).
 
 #[path = "support/mutate.rs"]
 mod mutate;
@@ -15,7 +17,7 @@ use support::{Size, correct};
 
 use linearizable::Outcome;
 
-/// Correct histories, and as many mutants of each.
+/// Number of correct histories, and of mutants of each.
 const HISTORIES: u64 = 1_000;
 const MUTANTS: usize = 3;
 const BUDGET: usize = 4_000;
@@ -24,7 +26,7 @@ const SMALL: Size = Size { clients: 3, keys: 1, operations: 16, ttl_ms: 25, reso
 const LONG: Size = Size { clients: 8, keys: 4, operations: 2_000, ttl_ms: 60, resource: true };
 
 fn first_seed() -> u64 {
-    std::env::var("SEED").map_or(1, |seed| seed.parse().expect("SEED is a number"))
+    std::env::var("SEED").map_or(1, |seed| seed.parse().expect("SEED must be a number"))
 }
 
 fn accusations(verdicts: &[Verdict]) -> Vec<String> {
@@ -36,14 +38,15 @@ fn lines(history: &History) -> String {
     history.operations.iter().map(|operation| format!("  {operation}\n")).collect()
 }
 
-/// `HISTORIES=20000` looks at more of them.
+/// Number of histories. `HISTORIES=20000` checks more.
 fn histories() -> u64 {
-    std::env::var("HISTORIES").map_or(HISTORIES, |count| count.parse().expect("HISTORIES is a number"))
+    std::env::var("HISTORIES").map_or(HISTORIES, |count| count.parse().expect("HISTORIES must be a number"))
 }
 
-/// Goal: no checker accuses what is correct; whatever a fast one accuses, the search refuses.
+/// Goal: no checker accuses a correct history, and the search refuses whatever a fast checker
+/// accuses.
 #[test]
-fn the_fast_checkers_accuse_nothing_that_the_search_explains() {
+fn search_refuses_what_fast_checkers_accuse() {
     let (mut undecided, mut refused, mut found, mut looked) = (0, 0, 0, 0);
     let count = histories();
     for seed in first_seed()..first_seed() + count {
@@ -70,11 +73,15 @@ fn the_fast_checkers_accuse_nothing_that_the_search_explains() {
     }
     println!("{count} correct histories, {looked} mutants; {undecided} undecided");
     println!("the search refuses {refused} mutants, of which the fast checkers accuse {found}");
-    assert!(undecided * 20 < count + looked, "the search decides nearly all: {undecided} are left");
-    assert!(found * 2 > refused && found > 100, "the fast checkers are of use: {found} of {refused}");
+    assert!(undecided * 20 < count + looked, "the search must decide nearly all histories; {undecided} are undecided");
+    assert!(
+        found * 2 > refused && found > 100,
+        "the fast checkers must find most refused mutants, not {found} of {refused}"
+    );
 }
 
-/// Goal: no false accusation in histories that are too long to be searched, over several keys, with a resource and stale reads.
+/// Goal: no false accusations in histories too long for the search, with several keys, a resource
+/// and stale reads.
 #[test]
 fn long_correct_histories_are_not_accused() {
     for seed in first_seed()..first_seed() + 40 {
@@ -84,14 +91,15 @@ fn long_correct_histories_are_not_accused() {
     }
 }
 
-/// Goal: a million operations take seconds. In a release build, with `-- --ignored --nocapture`.
+/// Goal: checking a million operations takes seconds. Run in a release build with `-- --ignored
+/// --nocapture`.
 #[test]
-#[ignore = "it measures: run it in a release build"]
+#[ignore = "a measurement: run it in a release build"]
 fn a_million_operations() {
     let size = Size { clients: 64, keys: 200, operations: 1_000_000, ttl_ms: 3_000, resource: true };
     let begun = std::time::Instant::now();
     let history = correct(1, size);
-    println!("{} operations made in {:?}", history.operations.len(), begun.elapsed());
+    println!("{} operations generated in {:?}", history.operations.len(), begun.elapsed());
     let begun = std::time::Instant::now();
     let verdicts = check_fast(&history);
     println!("checked in {:?}", begun.elapsed());

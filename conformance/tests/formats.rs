@@ -1,4 +1,4 @@
-//! What is written is read again: our own lines, Knossos' and Porcupine's.
+//! Histories survive a round trip through each format: our own, Knossos' and Porcupine's.
 
 mod support;
 
@@ -8,7 +8,7 @@ use std::path::Path;
 use palisade_conformance::history::{BadHistory, Call, Client, History, Recorder, Refusal, knossos, porcupine};
 use support::{Size, correct};
 
-/// A clock of the service may run faster than the recorder's by so many millionths.
+/// How much faster than the recorder's clock a clock of the service may run, in millionths.
 const DRIFT_PPM: u32 = 1_000;
 
 const SIZE: Size = Size { clients: 3, keys: 2, operations: 60, ttl_ms: 25, resource: true };
@@ -27,7 +27,7 @@ fn histories() -> Vec<History> {
 }
 
 #[test]
-fn records_come_back() {
+fn records_round_trip() {
     for history in histories() {
         let mut lines = Vec::new();
         history.write(&mut lines).unwrap();
@@ -36,7 +36,7 @@ fn records_come_back() {
 }
 
 #[test]
-fn knossos_lines_come_back_and_each_process_does_one_thing_at_a_time() {
+fn knossos_lines_round_trip_and_each_process_runs_one_operation() {
     for history in histories() {
         let mut lines = Vec::new();
         knossos::write(&history, &mut lines).unwrap();
@@ -56,7 +56,7 @@ fn knossos_lines_come_back_and_each_process_does_one_thing_at_a_time() {
 }
 
 #[test]
-fn porcupine_lines_come_back() {
+fn porcupine_lines_round_trip() {
     for history in histories() {
         let mut lines = Vec::new();
         porcupine::write(&history, &mut lines).unwrap();
@@ -65,7 +65,7 @@ fn porcupine_lines_come_back() {
 }
 
 #[test]
-fn lines_look_like_this() {
+fn exported_lines_have_the_documented_form() {
     let text = concat!(
         r#"{"type":"history","version":1,"drift_ppm":250}"#,
         "\n",
@@ -103,7 +103,7 @@ fn lines_look_like_this() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_its_place() {
+fn invalid_record_is_rejected_with_line_or_operation() {
     let read = |text: &str| History::read(text.as_bytes()).unwrap_err();
     let invoked = r#"{"type":"invoke","op":1,"client":"a","time":5,"call":{"read":{"key":"k"}}}"#;
     assert!(matches!(read("# words\n{\"type\":\"what\"}"), BadHistory::Line { line: 2, .. }));
@@ -112,20 +112,20 @@ fn what_makes_no_sense_is_refused_with_its_place() {
         BadHistory::Operation { op, problem } => (op.0, problem),
         other => panic!("{other}"),
     };
-    assert_eq!(operation(invoked), (1, "it is invoked twice"));
+    assert_eq!(operation(invoked), (1, "the operation is invoked twice"));
     let never = r#"{"type":"ok","op":2,"time":9,"value":"closed"}"#;
-    assert_eq!(operation(never), (2, "it goes on, but was never invoked"));
+    assert_eq!(operation(never), (2, "the operation was never invoked"));
     let early = r#"{"type":"ok","op":1,"time":4,"value":{"lock":{"holder":null}}}"#;
-    assert_eq!(operation(early), (1, "it was answered before it was asked"));
+    assert_eq!(operation(early), (1, "the completion is earlier than the invocation"));
     let other = r#"{"type":"ok","op":1,"time":9,"value":"released"}"#;
-    assert_eq!(operation(other), (1, "this answer does not belong to this call"));
+    assert_eq!(operation(other), (1, "the answer does not fit the call"));
     let refused = |call: &str, error: &str| {
         let invoked = format!(r#"{{"type":"invoke","op":1,"client":"a","time":5,"call":{call}}}"#);
         let note = r#"{"type":"note","op":1,"time":6,"note":"disconnected"}"#;
         let text = format!("{invoked}\n{note}\n{{\"type\":\"fail\",\"op\":1,\"time\":9,\"error\":{error}}}");
         History::read(text.as_bytes()).map(|_| ()).map_err(|error| error.to_string())
     };
-    let sent_twice = "operation 1: it was sent more than once, so its refusal is not certain: it is an `info`";
+    let sent_twice = "operation 1: the request was sent more than once, so a refusal is not certain: record an `info`";
     let unnumbered = r#"{"acquire":{"key":"k","session":"s1","wait_ms":20}}"#;
     let numbered = r#"{"acquire":{"key":"k","session":"s1","number":3,"wait_ms":20}}"#;
     assert_eq!(refused(unnumbered, r#""timeout""#).unwrap_err(), sent_twice);
@@ -136,12 +136,13 @@ fn what_makes_no_sense_is_refused_with_its_place() {
     assert_eq!(refused(numbered, r#""timeout""#), Ok(()));
     let twice =
         "{\"type\":\"info\",\"op\":1,\"time\":9,\"why\":\"\"}\n{\"type\":\"info\",\"op\":1,\"time\":9,\"why\":\"\"}";
-    assert_eq!(operation(twice), (1, "it is completed twice"));
+    assert_eq!(operation(twice), (1, "the operation is completed twice"));
 }
 
-/// Goal: many tasks write at once, nothing is lost, and what is dropped without a word is unknown.
+/// Goal: many tasks record at once, nothing is lost, and a dropped operation is recorded as
+/// unknown.
 #[test]
-fn a_recorder_takes_everything_down() {
+fn recorder_keeps_events_of_concurrent_tasks() {
     let recorder = Recorder::in_memory();
     std::thread::scope(|scope| {
         for number in 0..8 {
@@ -163,9 +164,9 @@ fn a_recorder_takes_everything_down() {
     assert!(history.operations.iter().all(|operation| (operation.completed() == never) == unknown(&operation.call)));
 }
 
-/// Goal: a record is on disk line by line, so that it outlives its process.
+/// Goal: a recorder writes line by line, so that the record outlives its process.
 #[test]
-fn a_recorder_writes_lines_that_are_a_history() {
+fn recorder_writes_a_readable_history_line_by_line() {
     #[derive(Clone, Default)]
     struct Tape(std::sync::Arc<parking_lot::Mutex<Vec<u8>>>);
     impl std::io::Write for Tape {

@@ -1,5 +1,6 @@
-//! Histories made by hand: what must be accused, by whom and with which sentence, and what must not be, although it
-//! looks suspicious. Each file says at its top what happened.
+//! Hand-made histories: incorrect ones that a checker must accuse with a given sentence, and
+//! correct ones that look suspicious and must not be accused. The first lines of each file say what
+//! happened.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,7 +21,7 @@ fn verdicts(file: &Path, text: &str) -> Vec<Verdict> {
     check_all(&history)
 }
 
-fn told(verdicts: &[Verdict]) -> String {
+fn violations(verdicts: &[Verdict]) -> String {
     let lines = verdicts.iter().flat_map(|verdict| {
         verdict.violations.iter().map(move |violation| format!("{}: {violation}\n", verdict.checker))
     });
@@ -28,7 +29,7 @@ fn told(verdicts: &[Verdict]) -> String {
 }
 
 #[test]
-fn what_no_correct_service_does_is_accused_in_these_words() {
+fn incorrect_histories_are_accused_with_their_sentence() {
     let files = files("bad");
     assert!(files.len() >= 25, "there are {}", files.len());
     let mut accusers = BTreeSet::new();
@@ -39,16 +40,17 @@ fn what_no_correct_service_does_is_accused_in_these_words() {
         };
         let verdicts = verdicts(&file, &text);
         let verdict = verdicts.iter().find(|verdict| verdict.checker == field("checker")).unwrap();
-        let said = verdict.violations.iter().any(|violation| violation.to_string().contains(field("says")));
+        let is_accused = verdict.violations.iter().any(|violation| violation.to_string().contains(field("says")));
         assert!(
-            said,
-            "{}: {} was to say \"{}\":\n{}",
+            is_accused,
+            "{}: {} should say \"{}\":\n{}",
             file.display(),
             field("checker"),
             field("says"),
-            told(&verdicts)
+            violations(&verdicts)
         );
-        // The resource is no part of the lock, and the search looks at one key at a time. It knows of everything else.
+        // The resource is not part of the lock, and the search looks at one key at a time. It must
+        // refuse everything else.
         let history = History::read(text.as_bytes()).unwrap();
         let keys: BTreeSet<_> = history.operations.iter().filter_map(|operation| operation.call.key()).collect();
         if verdict.checker != "resource" && keys.len() == 1 {
@@ -58,16 +60,16 @@ fn what_no_correct_service_does_is_accused_in_these_words() {
         accusers.insert(verdict.checker);
     }
     let all: BTreeSet<&str> = check_all(&History::default()).iter().map(|verdict| verdict.checker).collect();
-    assert_eq!(accusers, all, "every checker has something to accuse");
+    assert_eq!(accusers, all, "a hand-made history for every checker");
 }
 
 #[test]
-fn what_only_looks_suspicious_is_not_accused() {
+fn correct_histories_are_not_accused() {
     let files = files("good");
     assert!(files.len() >= 10, "there are {}", files.len());
     for (file, text) in files {
         let verdicts = verdicts(&file, &text);
-        assert_eq!(told(&verdicts), "", "{}", file.display());
+        assert_eq!(violations(&verdicts), "", "{}", file.display());
         assert!(verdicts.iter().all(|verdict| !verdict.checked.contains("undecided")), "{}", file.display());
     }
 }

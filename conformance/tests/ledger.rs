@@ -1,5 +1,5 @@
-//! docs/bug-ledger.md names commands, tests, scripts, models, mutants and files. All of them are there, and every story
-//! has all its parts: the page cannot rot.
+//! docs/bug-ledger.md names commands, tests, scripts, models, mutants and files. These tests check
+//! that all of them exist and that every story has all its parts.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-/// No fewer stories than these.
-const LEAST: usize = 30;
-/// What every story says, in this order.
+/// Minimum number of stories.
+const MINIMUM: usize = 30;
+/// The parts of every story, in order.
 const PARTS: [&str; 5] = ["**There.** ", "**Here.** ", "```sh", "**It shows** ", "**It can fail.** "];
-/// Where each package is.
+/// Each package's folder.
 const PACKAGES: [(&str, &str); 5] = [
     ("palisade", "runtime"),
     ("palisade-spec", "spec"),
@@ -33,13 +33,13 @@ fn stories(text: &str) -> Vec<(&str, &str)> {
     text.split("\n### ").skip(1).map(|story| story.split_once('\n').expect("a heading is a line")).collect()
 }
 
-/// The lines of the blocks of commands in a text.
+/// The lines of a text's command blocks.
 fn commands(text: &str) -> Vec<&str> {
     let blocks = text.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap_or_default());
     blocks.flat_map(str::lines).collect()
 }
 
-/// What stands between back quotes within the text's paragraphs.
+/// The text between back quotes within a text's paragraphs.
 fn quoted(text: &str) -> Vec<&str> {
     let paragraphs = text.split("```").step_by(2);
     paragraphs.flat_map(|paragraph| paragraph.split('`').skip(1).step_by(2)).collect()
@@ -57,15 +57,15 @@ struct List {
     mutant: Vec<Mutant>,
 }
 
-/// What every list of mutants says of a bug, whoever hunts it.
+/// The fields of every list of mutants that these tests use.
 #[derive(Deserialize)]
 struct Mutant {
     name: String,
-    /// Of those that a test must notice: which.
+    /// The test that must notice the mutant, for mutants found by a test.
     test: Option<String>,
 }
 
-/// The names of all bugs in the lists below a folder.
+/// The names of all mutants in the lists below a folder.
 fn mutant_names(folder: &str) -> BTreeSet<String> {
     mutants(folder, |_| true).into_iter().map(|mutant| mutant.name).collect()
 }
@@ -74,18 +74,18 @@ fn mutants(folder: &str, is_wanted: impl Fn(&Path) -> bool) -> Vec<Mutant> {
     let lists = files(&workspace().join(folder));
     let lists = lists.iter().filter(|path| path.extension().is_some_and(|extension| extension == "toml"));
     let lists = lists.filter(|path| is_wanted(path));
-    let bugs_of = |path: &PathBuf| {
+    let mutants_of = |path: &PathBuf| {
         let text = fs::read_to_string(path).expect("a list can be read");
         toml::from_str::<List>(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display())).mutant
     };
-    lists.flat_map(bugs_of).collect()
+    lists.flat_map(mutants_of).collect()
 }
 
 fn models() -> BTreeSet<String> {
     palisade_model::models::models().iter().map(|model| model.name.to_owned()).collect()
 }
 
-/// Whether a file has a test of this name, and whether it runs only when it is asked for.
+/// Whether a file has a test of this name, and whether the test is ignored by default.
 fn test_in(file: &Path, name: &str) -> Option<bool> {
     let text = fs::read_to_string(file).ok()?;
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
@@ -100,14 +100,14 @@ fn test_in(file: &Path, name: &str) -> Option<bool> {
     is_test.then(|| attributes.iter().any(|line| line.starts_with("#[ignore")))
 }
 
-/// What is wrong with `cargo test …`, given the words after that, and the value of SCRIPT.
+/// What is wrong with `cargo test …`, given the arguments after that and the value of SCRIPT.
 fn wrong_with_test(script: Option<&str>, words: &[&str]) -> Option<String> {
     let (words, flags) = words.split_at(words.iter().position(|&word| word == "--").unwrap_or(words.len()));
     let (package, target, filter) = match *words {
         ["-p", package, "--test", target] => (package, Some(target), None),
         ["-p", package, "--test", target, filter] => (package, Some(target), Some(filter)),
         ["-p", package, "--lib", filter] => (package, None, Some(filter)),
-        _ => return Some("it is of no form that this test knows".into()),
+        _ => return Some("the command has an unknown form".into()),
     };
     let Some((_, folder)) = PACKAGES.iter().find(|(name, _)| *name == package) else {
         return Some(format!("there is no package {package}"));
@@ -133,7 +133,7 @@ fn wrong_with_test(script: Option<&str>, words: &[&str]) -> Option<String> {
     }
     let Some(filter) = filter else {
         return (script.is_none() && target.is_some_and(|target| target.ends_with("_scripts")))
-            .then(|| "it does not say which script".into());
+            .then(|| "SCRIPT is missing".into());
     };
     let (module, name) = filter.rsplit_once("::").map_or((None, filter), |(module, name)| (Some(module), name));
     let module = module.map(|module| module.split("::").filter(|part| *part != "tests").collect::<PathBuf>());
@@ -150,14 +150,14 @@ fn wrong_with_test(script: Option<&str>, words: &[&str]) -> Option<String> {
     match *found {
         [] => Some(format!("there is no test {name}")),
         [ignored] if ignored != flags.contains(&"--ignored") => {
-            Some(format!("{name} runs with --ignored, or does not"))
+            Some(format!("{name} must be run with --ignored if it is ignored, and only then"))
         }
         [_] => None,
         _ => Some(format!("there are {} tests {name}", found.len())),
     }
 }
 
-/// What is wrong with a command, if anything is.
+/// What is wrong with a command, if anything.
 fn wrong_with(command: &str) -> Option<String> {
     let words: Vec<&str> = command.split_whitespace().collect();
     let (script, words) = match words.split_first() {
@@ -170,59 +170,60 @@ fn wrong_with(command: &str) -> Option<String> {
         ["cargo", "run", "--release", "-p", "palisade-model", "--", "mutants", names @ ..] => {
             unknown(names, &mutant_names("model/mutants"))
         }
-        _ => Some("it is of no form that this test knows".into()),
+        _ => Some("the command has an unknown form".into()),
     }
 }
 
 fn unknown(names: &[&str], known: &BTreeSet<String>) -> Option<String> {
     if names.is_empty() {
-        return Some("it names nothing".into());
+        return Some("the command names no model or mutant".into());
     }
     names.iter().find(|name| !known.contains(**name)).map(|name| format!("there is no {name}"))
 }
 
-/// Goal: what each command names is there.
+/// Goal: everything that a command names exists.
 #[test]
-fn every_command_names_what_is_there() {
+fn names_in_commands_exist() {
     let text = ledger();
     let wrong: Vec<String> =
         commands(&text).iter().filter_map(|command| Some(format!("{command}: {}", wrong_with(command)?))).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Goal: every story says what happened there, why it does not happen here, the command, what that shows, and how
-/// that was seen to fail; and they are counted.
+/// Goal: every story says what happened elsewhere, why it does not happen here, the command, what
+/// the command shows, and how it was seen to fail; and the stories are numbered.
 #[test]
-fn every_story_is_whole() {
+fn every_story_has_all_parts() {
     let text = ledger();
     let stories = stories(&text);
-    assert!(stories.len() >= LEAST, "there are only {}", stories.len());
+    assert!(stories.len() >= MINIMUM, "only {} stories", stories.len());
     for (place, (heading, story)) in (1..).zip(&stories) {
-        assert!(heading.starts_with(&format!("{place}. ")), "{heading}: it is the {place}th");
+        assert!(heading.starts_with(&format!("{place}. ")), "{heading}: story {place} has another number");
         let mut rest = *story;
         for part in PARTS {
             let lines = rest.split_once(&format!("\n{part}"));
             rest = lines.unwrap_or_else(|| panic!("{heading}: {part} is missing, or in the wrong place")).1;
         }
-        assert_eq!(commands(story).len(), 1, "{heading}: it has one command");
+        assert_eq!(commands(story).len(), 1, "{heading}: a story has one command");
     }
 }
 
-/// Goal: a bug that a test must notice is one of a story, and the test is the story's command.
+/// Goal: a mutant in `stories.toml` belongs to a story, and its test is the story's command.
 #[test]
-fn bugs_of_stories_are_noticed_by_their_commands() {
+fn mutants_of_stories_are_tested_by_their_commands() {
     let text = ledger();
     let stories = stories(&text);
     for Mutant { name, test } in mutants("conformance/mutants/test", |path| path.ends_with("stories.toml")) {
-        let told = stories.iter().find(|(_, story)| story.contains(&format!("`{name}`")));
-        let (_, story) = told.unwrap_or_else(|| panic!("no story names {name}"));
+        let found = stories.iter().find(|(_, story)| story.contains(&format!("`{name}`")));
+        let (_, story) = found.unwrap_or_else(|| panic!("no story names {name}"));
         assert_eq!(commands(story), [format!("cargo test {}", test.expect("a test"))], "{name}");
     }
 }
 
-/// Goal: mutants, models and files that the text names are there. A name with hyphens is a bug's or a model's.
+/// Goal: the mutants, models and files that the text names exist. A name with hyphens is a mutant's
+/// or a model's.
 #[test]
-fn whatever_is_named_is_there() {
+fn mutants_models_and_files_in_the_text_exist() {
     let text = ledger();
     let mut known = mutant_names("model/mutants");
     known.extend(mutant_names("conformance/mutants"));
@@ -244,27 +245,27 @@ fn whatever_is_named_is_there() {
             assert!(is_there(name), "there is no file {name}");
         }
     }
-    assert!(mutants >= LEAST, "only {mutants} mutants and models are named: this test would look at nothing");
+    assert!(mutants >= MINIMUM, "only {mutants} mutants and models are named, fewer than {MINIMUM}");
 }
 
-/// Goal: this very test sees what is not there.
+/// Goal: the checks of this file find missing names.
 #[test]
-fn what_is_not_there_is_seen() {
-    for (command, complaint) in [
+fn missing_names_are_found() {
+    for (command, expected) in [
         ("cargo test -p palisade --test live ledger::no_such_story", "there is no test no_such_story"),
         ("cargo test -p palisade --test live ledger::locks::", "there is no module ledger::locks::"),
         ("cargo test -p palisade --test live ledger::no_such_module::", "there is no module ledger::no_such_module::"),
         ("cargo test -p palisade --test live api::locks::no_such_story", "there is no test no_such_story"),
         ("cargo test -p palisade --test no_such_target", "there is no test no_such_target in palisade"),
-        ("cargo test -p nobody --test ledger", "there is no package nobody"),
+        ("cargo test -p none --test ledger", "there is no package none"),
         ("SCRIPT=commit/none cargo test -p palisade-spec --test raft_scripts", "there is no script"),
-        ("cargo test -p palisade-spec --test raft_scripts", "it does not say which script"),
+        ("cargo test -p palisade-spec --test raft_scripts", "SCRIPT is missing"),
         ("cargo run --release -p palisade-model -- check none", "there is no none"),
         ("cargo run --release -p palisade-model -- mutants none", "there is no none"),
-        ("cargo run --release -p palisade-model -- mutants", "it names nothing"),
-        ("true", "it is of no form that this test knows"),
+        ("cargo run --release -p palisade-model -- mutants", "the command names no model or mutant"),
+        ("true", "the command has an unknown form"),
     ] {
         let wrong = wrong_with(command);
-        assert!(wrong.as_ref().is_some_and(|wrong| wrong.starts_with(complaint)), "{command}: {wrong:?}");
+        assert!(wrong.as_ref().is_some_and(|wrong| wrong.starts_with(expected)), "{command}: {wrong:?}");
     }
 }

@@ -1,11 +1,11 @@
-//! The model's traces on live nodes: a part of those that are kept, and a few random walks. `palisade-conformance replay`
-//! plays them all.
+//! Replays a part of the saved traces, and a few random walks, on live nodes. `palisade-conformance
+//! replay` replays all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use palisade_conformance::replay::command::{SEGMENT_BYTES, Titled, play_all, walks};
-use palisade_conformance::replay::large_table::crowd;
+use palisade_conformance::replay::large_table::large_table;
 use palisade_conformance::replay::live::Program;
 use palisade_conformance::replay::play::{PlayError, ReplayConfig, play};
 use palisade_conformance::replay::saved_traces::{self, SavedTrace};
@@ -14,7 +14,7 @@ use palisade_model::models::{Tier, models};
 use palisade_model::{mutants, trace};
 use serde_json::Value;
 
-/// A server's code, in the binary that was built with this test: it has the command `puppet` as `palisade` has.
+/// The server's code in the binary built with this test, which has the command `stepper`.
 fn config() -> ReplayConfig {
     let program = Program { file: env!("CARGO_BIN_EXE_palisade-conformance").into(), on: String::new() };
     ReplayConfig { program, segment_bytes: SEGMENT_BYTES }
@@ -24,17 +24,18 @@ fn all() -> Vec<SavedTrace> {
     saved_traces::all(&saved_traces::folder()).unwrap()
 }
 
-/// A trace of a model that finds it fast.
+/// A short trace.
 fn lines() -> Vec<Value> {
     let models = models();
     let raft = models.iter().find(|model| model.name == "raft").unwrap();
     raft.model.trace("a leader is elected").unwrap().lines("raft")
 }
 
-/// Goal: a change of the protocol or of a model that makes a kept path another one is noticed, and the message says how to
-/// find it again. What is the scene of a bug is none without it.
+/// Goal: a change of the protocol or of a model that changes a saved path is noticed, and the
+/// message says how to find the path again. A mutant's trace must still be a path without the
+/// mutant.
 #[test]
-fn kept_traces_are_still_traces_of_the_model() {
+fn saved_traces_are_paths_of_their_models() {
     let all = all();
     std::thread::scope(|scope| {
         for part in all.chunks(all.len().div_ceil(THREADS)) {
@@ -43,21 +44,21 @@ fn kept_traces_are_still_traces_of_the_model() {
     });
 }
 
-/// How many threads look at the kept traces.
+/// Number of threads that check the saved traces.
 const THREADS: usize = 4;
 
 fn is_still_a_trace(kept: &SavedTrace) {
-    let trace = saved_traces::told(kept).unwrap();
+    let trace = saved_traces::rebuild(kept).unwrap();
     assert_eq!(trace.steps.len(), kept.choices.len(), "{}", kept.title());
     if kept.mutant.is_some() {
         kept.holds().unwrap();
     }
 }
 
-/// Goal: there is a witness of all that must be possible, walks through all that is wide, and the scene of every bug: of
-/// every model whose steps live nodes can take.
+/// Goal: for every model whose steps live nodes can take, there is a trace of every witness, a walk
+/// if the model is of the random tier, and a trace of every mutant.
 #[test]
-fn nothing_is_missing() {
+fn every_witness_mutant_and_walk_has_a_saved_trace() {
     let all = all();
     let models = models();
     let shown: BTreeSet<(&str, &str)> = all.iter().map(|kept| (kept.model.as_str(), kept.property.as_str())).collect();
@@ -71,17 +72,22 @@ fn nothing_is_missing() {
         }
     }
     let lists = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/mutants");
-    let scenes: BTreeSet<&str> = all.iter().filter_map(|kept| kept.mutant.as_deref()).collect();
+    let mutant_traces: BTreeSet<&str> = all.iter().filter_map(|kept| kept.mutant.as_deref()).collect();
     let is_replayed = |name: &str| models.iter().any(|model| model.name == name && model.can_be_replayed());
     for mutant in mutants::mutants(&lists).unwrap().into_iter().filter(|mutant| is_replayed(&mutant.model)) {
-        assert!(scenes.contains(mutant.name.as_str()), "no scene of {}: `just traces` finds it", mutant.name);
+        assert!(
+            mutant_traces.contains(mutant.name.as_str()),
+            "no saved trace of mutant {}: run `just traces`",
+            mutant.name
+        );
     }
 }
 
-/// Goal: after every step each process's node, disk and messages are the model's.
+/// Goal: after every step each process's node, disk and messages equal the model's.
 #[test]
-fn live_nodes_are_what_the_model_says() {
-    // Of each model the longest traces of each kind, and a random walk through each of the wide ones.
+fn live_nodes_equal_the_model() {
+    // Of each model, the longest traces of each kind; and a random walk through each model of the
+    // random tier.
     let mut longest: BTreeMap<(String, bool), Vec<SavedTrace>> = BTreeMap::new();
     for kept in all().into_iter().filter(|kept| kept.property != trace::WALK) {
         longest.entry((kept.model.clone(), kept.mutant.is_some())).or_default().push(kept);
@@ -92,9 +98,9 @@ fn live_nodes_are_what_the_model_says() {
         kept
     });
     let mut traces: Vec<Titled> =
-        chosen.map(|kept| (kept.title(), saved_traces::told(&kept).map_err(|error| error.to_string()))).collect();
+        chosen.map(|kept| (kept.title(), saved_traces::rebuild(&kept).map_err(|error| error.to_string()))).collect();
     traces.extend(walks(WALKS, 1, 40));
-    traces.push(("a crowd".into(), crowd(1, 0, 200).map_err(|error| error.to_string())));
+    traces.push(("a large table".into(), large_table(1, 0, 200).map_err(|error| error.to_string())));
     let total = play_all(&config(), &traces, 2);
     assert!(total.failures.is_empty(), "{}", total.failures.join("\n"));
     assert_eq!(total.played.0, traces.len());
@@ -104,34 +110,35 @@ fn live_nodes_are_what_the_model_says() {
     }
 }
 
-/// How many witnesses and how many scenes of each model are played here.
+/// Number of witnesses and of mutant traces of each model that this test replays.
 const PER_MODEL: usize = 1;
-/// How many random walks through each wide model.
+/// Number of random walks through each model of the random tier.
 const WALKS: u64 = 1;
 
-/// Goal: the comparison is not blind. A model whose server became something else is not what the live nodes are.
+/// Goal: the comparison finds a difference. A model whose server has another state differs from the
+/// live nodes.
 #[test]
-fn a_model_that_says_something_else_is_found_out() {
+fn differing_model_state_is_found() {
     let mut lines = lines();
     let term = &mut lines[1]["event"]["turns"][0]["after"]["node"]["hard"]["term"];
     assert_eq!(*term, 1);
     *term = 7.into();
     let Err(PlayError::Found(finding)) = play(&config(), &Trace::read(lines).unwrap()) else {
-        panic!("nothing was found")
+        panic!("no difference was found")
     };
     assert_eq!((finding.step, finding.server.0), (1, 1));
     assert_eq!(finding.difference.to_string(), "the model's node.hard.term: expected 7, seen 1");
 }
 
-/// Goal: a message that no live node has said does not arrive.
+/// Goal: a message that no live node has sent is not delivered.
 #[test]
-fn a_message_that_nobody_said_does_not_arrive() {
+fn message_that_no_node_sent_is_not_delivered() {
     let mut lines = lines();
     let arrives = lines.iter_mut().skip(1).find(|line| line["event"]["kind"] == "deliver").unwrap();
     arrives["event"]["turns"][0]["inputs"][0]["input"]["Receive"]["term"] = 9.into();
     let Err(PlayError::Found(finding)) = play(&config(), &Trace::read(lines).unwrap()) else {
-        panic!("nothing was found")
+        panic!("no difference was found")
     };
-    assert_eq!(finding.difference.what, "what it said");
-    assert_eq!(finding.difference.seen, "nothing of the kind");
+    assert_eq!(finding.difference.what, "messages sent");
+    assert_eq!(finding.difference.seen, "no such message");
 }

@@ -1,6 +1,7 @@
-//! The simulation itself: that a seed decides everything, that everything happens in it, and that a few seeds hold.
+//! The simulation itself: it is deterministic, it produces every kind of event, and a few seeds
+//! hold.
 //!
-//! How much it finds is shown by the mutants (`palisade-conformance mutants`).
+//! The mutants show how much it finds (`palisade-conformance mutants`).
 
 use std::time::Duration;
 
@@ -10,14 +11,14 @@ use palisade_conformance::sim::{Tally, simulate};
 const TIME: Duration = Duration::from_secs(100);
 
 #[test]
-fn a_seed_decides_everything_that_happens() {
+fn same_seed_gives_the_same_run() {
     let (first, second, other) = (simulate(3, TIME), simulate(3, TIME), simulate(4, TIME));
-    assert_eq!((first.hash, first.tally), (second.hash, second.tally), "the same seed, another tale");
+    assert_eq!((first.hash, first.tally), (second.hash, second.tally), "the same seed gave another run");
     assert_ne!(first.hash, other.hash);
 }
 
 #[test]
-fn no_promise_is_broken_and_every_kind_of_fault_happens() {
+fn every_property_holds_and_every_fault_occurs() {
     let mut sum = Tally::default();
     for seed in 1..=12 {
         let outcome = simulate(seed, TIME);

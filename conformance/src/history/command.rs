@@ -1,4 +1,4 @@
-//! `palisade-conformance history FILE…`: what the checkers say of files.
+//! `palisade-conformance history FILE…`: runs the checkers on recorded histories.
 
 use std::fs::File;
 use std::io::{self, BufReader, Write};
@@ -10,23 +10,23 @@ use clap::{Args, ValueEnum};
 use super::check::check_all;
 use super::{BadHistory, History, knossos, porcupine};
 
-/// Check what clients saw
+/// Check whether one correct lock service could have given the answers that clients recorded
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Records, one JSON object a line (docs/conformance.md)
+    /// Records, one JSON object per line (docs/conformance.md)
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// Write the histories for another checker instead of checking them
+    /// Export the histories for another checker instead of checking them
     #[arg(long, value_name = "FORM")]
     export: Option<Form>,
 }
 
-/// The forms that others read.
+/// The export formats.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Form {
-    /// EDN, an event a line, for Knossos and Jepsen
+    /// EDN, one event per line, for Knossos and Jepsen
     Knossos,
-    /// JSON, an operation a line, for Porcupine
+    /// JSON, one operation per line, for Porcupine
     Porcupine,
 }
 
@@ -38,10 +38,10 @@ pub struct Failed {
     error: BadHistory,
 }
 
-/// Checks every file and tells of each into `out`. Returns whether nothing was found.
+/// Checks every file and reports to `out`. Returns whether no violation was found.
 ///
 /// # Errors
-/// A file that cannot be read, or is no history.
+/// If a file cannot be read or is not a history.
 pub fn run(arguments: &Arguments, out: &mut impl Write) -> Result<bool, Failed> {
     let mut sound = true;
     for file in &arguments.files {
@@ -49,12 +49,12 @@ pub fn run(arguments: &Arguments, out: &mut impl Write) -> Result<bool, Failed> 
         let begun = Instant::now();
         let history = read(file).map_err(failed)?;
         let took = begun.elapsed().as_secs_f64();
-        let told = match arguments.export {
+        let done = match arguments.export {
             Some(Form::Knossos) => knossos::write(&history, &mut *out).map(|()| true),
             Some(Form::Porcupine) => porcupine::write(&history, &mut *out).map(|()| true),
-            None => tell(file, &history, took, out),
+            None => report(file, &history, took, out),
         };
-        sound &= told.map_err(|error| failed(error.into()))?;
+        sound &= done.map_err(|error| failed(error.into()))?;
     }
     Ok(sound)
 }
@@ -63,7 +63,7 @@ fn read(file: &Path) -> Result<History, BadHistory> {
     History::read(BufReader::with_capacity(1 << 20, File::open(file)?))
 }
 
-fn tell(file: &Path, history: &History, took: f64, out: &mut impl Write) -> io::Result<bool> {
+fn report(file: &Path, history: &History, took: f64, out: &mut impl Write) -> io::Result<bool> {
     let begun = Instant::now();
     let verdicts = check_all(history);
     let operations = history.operations.len();

@@ -1,4 +1,5 @@
-//! As much of EDN, Clojure's notation, as histories need: nil, booleans, integers, strings, keywords, vectors, maps.
+//! The part of EDN, Clojure's notation, that histories need: nil, booleans, integers, strings,
+//! keywords, vectors and maps.
 
 use std::fmt;
 
@@ -19,7 +20,7 @@ pub enum Edn {
     Keyword(String),
     /// `[a b]`.
     Vector(Vec<Edn>),
-    /// `{:word a, :other b}`. Our maps have keywords for keys.
+    /// `{:word a, :other b}`. Keys are keywords.
     Map(Vec<(String, Edn)>),
 }
 
@@ -29,7 +30,7 @@ impl Edn {
         Edn::Keyword(word.to_string())
     }
 
-    /// What stands under a key of a map.
+    /// The value under a key of a map.
     pub fn get(&self, key: &str) -> Option<&Edn> {
         match self {
             Edn::Map(entries) => entries.iter().find(|(name, _)| name == key).map(|(_, value)| value),
@@ -37,19 +38,19 @@ impl Edn {
         }
     }
 
-    /// Reads one value, and nothing after it.
+    /// Parses a text that contains exactly one value.
     ///
     /// # Errors
-    /// A sentence that says at which byte the text stops making sense.
+    /// What was expected, and the byte offset at which it was missing.
     pub fn parse(text: &str) -> Result<Edn, String> {
         let mut reader = Reader { text, at: 0 };
         let value = reader.value()?;
         reader.skip();
-        if reader.at == text.len() { Ok(value) } else { Err(reader.complaint("the end")) }
+        if reader.at == text.len() { Ok(value) } else { Err(reader.unexpected("the end at")) }
     }
 }
 
-/// The names of JSON's objects become keywords, everything else stays what it is.
+/// Field names of JSON objects become keywords; everything else is unchanged.
 impl From<Value> for Edn {
     fn from(value: Value) -> Edn {
         match value {
@@ -82,7 +83,7 @@ impl fmt::Display for Edn {
             Edn::Nil => f.write_str("nil"),
             Edn::Bool(value) => write!(f, "{value}"),
             Edn::Int(number) => write!(f, "{number}"),
-            // The escapes of JSON's strings are EDN's as well.
+            // JSON's string escapes are valid in EDN too.
             Edn::Text(text) => write!(f, "{}", Value::from(text.as_str())),
             Edn::Keyword(word) => write!(f, ":{word}"),
             Edn::Vector(items) => {
@@ -113,14 +114,14 @@ impl Reader<'_> {
         &self.text[self.at..]
     }
 
-    /// Commas are white space in EDN.
+    /// EDN treats commas as white space.
     fn skip(&mut self) {
         let rest = self.rest().trim_start_matches(|letter: char| letter.is_whitespace() || letter == ',');
         self.at = self.text.len() - rest.len();
     }
 
-    fn complaint(&self, wanted: &str) -> String {
-        format!("{wanted} was expected at byte {}", self.at)
+    fn unexpected(&self, wanted: &str) -> String {
+        format!("expected {wanted} byte {}", self.at)
     }
 
     fn closes(&mut self, bracket: char) -> bool {
@@ -152,7 +153,7 @@ impl Reader<'_> {
                 self.at += 1;
                 let mut entries = Vec::new();
                 while !self.closes('}') {
-                    let Edn::Keyword(name) = self.value()? else { return Err(self.complaint("a keyword before")) };
+                    let Edn::Keyword(name) = self.value()? else { return Err(self.unexpected("a keyword before")) };
                     entries.push((name, self.value()?));
                 }
                 Ok(Edn::Map(entries))
@@ -161,7 +162,7 @@ impl Reader<'_> {
             Some(':') => {
                 self.at += 1;
                 match self.word() {
-                    word if word.is_empty() => Err(self.complaint("a keyword's name")),
+                    word if word.is_empty() => Err(self.unexpected("a keyword's name at")),
                     word => Ok(Edn::Keyword(word)),
                 }
             }
@@ -169,7 +170,7 @@ impl Reader<'_> {
                 "nil" => Ok(Edn::Nil),
                 "true" => Ok(Edn::Bool(true)),
                 "false" => Ok(Edn::Bool(false)),
-                word => word.parse().map(Edn::Int).map_err(|_| self.complaint("a value before")),
+                word => word.parse().map(Edn::Int).map_err(|_| self.unexpected("a value before")),
             },
         }
     }
@@ -182,7 +183,7 @@ impl Reader<'_> {
                 self.at += length;
                 Ok(Edn::Text(text))
             }
-            _ => Err(self.complaint("a string")),
+            _ => Err(self.unexpected("a string at")),
         }
     }
 }
@@ -192,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_value_parses_back() {
         let text = r#"{:process 0, :type :invoke, :value ["a \"key\" {]" {:wait true, :none nil}], :empty []}"#;
         let value = Edn::parse(text).unwrap();
         assert_eq!(value.to_string(), text);
@@ -200,9 +201,9 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_named_with_its_place() {
-        assert_eq!(Edn::parse("{:a 1} 2").unwrap_err(), "the end was expected at byte 7");
-        assert_eq!(Edn::parse("{\"a\" 1}").unwrap_err(), "a keyword before was expected at byte 4");
+    fn parse_error_names_the_byte() {
+        assert_eq!(Edn::parse("{:a 1} 2").unwrap_err(), "expected the end at byte 7");
+        assert_eq!(Edn::parse("{\"a\" 1}").unwrap_err(), "expected a keyword before byte 4");
         assert!(Edn::parse("[1 2").is_err() && Edn::parse("\"open").is_err() && Edn::parse("{:a}").is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! The lines of a record: one JSON object each, in any order, for many tasks write at once.
+//! The lines of a record: one JSON object each, in any order, because many tasks write at once.
 //!
 //! ```text
 //! {"type":"history","version":1,"drift_ppm":0}
@@ -9,30 +9,30 @@
 //! {"type":"info","op":3,"time":2200000,"why":"the connection broke"}
 //! ```
 //!
-//! Empty lines and lines that begin with `#` are for people. The names are those of the wire (docs/api.md) where the
-//! wire has one.
+//! Empty lines and lines that begin with `#` are comments. Names are those of the wire format
+//! (docs/api.md), where it has one.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// The version of the format that this code writes and reads.
+/// Version of the format.
 pub const VERSION: u32 = 1;
 
-/// The time-to-live of a session that an acquire opens without saying one, in milliseconds (docs/api.md).
+/// Time-to-live of a session that an acquire without `ttl_ms` opens, in milliseconds (docs/api.md).
 pub const DEFAULT_TTL_MS: u64 = 30_000;
 
-/// A moment on the recorder's monotonic clock, in nanoseconds. The clock begins anywhere.
+/// A time on the recorder's monotonic clock, in nanoseconds since an arbitrary origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Time(pub u64);
 
 impl Time {
-    /// Later than everything that was recorded.
+    /// Later than every recorded time.
     pub const NEVER: Time = Time(u64::MAX);
 
-    /// So many milliseconds later.
+    /// This time plus a number of milliseconds.
     pub fn plus_ms(self, milliseconds: u64) -> Time {
         Time(self.0.saturating_add(milliseconds.saturating_mul(1_000_000)))
     }
@@ -52,7 +52,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// The number of an operation in its record: it ties a completion to its invocation.
+/// Number of an operation in its record; it matches a completion to its invocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OpId(pub u64);
@@ -79,17 +79,17 @@ macro_rules! name {
 }
 
 name! {
-    /// A client: a process that takes locks, and keeps the tokens that it is given to itself.
+    /// A client: a process that acquires locks and shares their tokens with no other client.
     Client
 }
 
 name! {
-    /// A session, as the service names it.
+    /// A session, by the service's name for it.
     Session
 }
 
 name! {
-    /// The key of a lock, and the name of the resource that it protects.
+    /// The key of a lock; also the name of the resource that the lock protects.
     Key
 }
 
@@ -97,147 +97,152 @@ name! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Event {
-    /// What is true of the whole record. May be left out.
+    /// Facts about the whole record; optional.
     History {
         /// [`VERSION`].
         version: u32,
-        /// By how much a clock of the service may run faster than the recorder's, in millionths: so much less than its
-        /// time-to-live may a session live.
+        /// How much faster than the recorder's clock the service's clocks may run, in millionths.
+        /// Sessions may end that much earlier.
         #[serde(default)]
         drift_ppm: u32,
     },
-    /// A client asks.
+    /// A client starts an operation.
     Invoke {
         /// The operation's number.
         op: OpId,
-        /// Who asks.
+        /// The client.
         client: Client,
-        /// Before the request left.
+        /// A time before the request was sent.
         time: Time,
-        /// For what.
+        /// The request.
         call: Call,
     },
-    /// Something that was learned while the operation went on.
+    /// Something that the client learned before the operation ended.
     Note {
         /// The operation's number.
         op: OpId,
-        /// When it was learned.
+        /// The time at which the client learned it.
         time: Time,
-        /// What.
+        /// What the client learned.
         note: Note,
     },
-    /// It was done.
+    /// The operation was done.
     Ok {
         /// The operation's number.
         op: OpId,
-        /// After the answer came.
+        /// A time after the answer arrived.
         time: Time,
         /// The answer.
         value: Answer,
     },
-    /// It was refused, and certainly not done, and never will be: no grant, release or close comes of it at any time. An
-    /// acquire that waited may have stood in the queue until its completion.
+    /// The service refused the operation. It was not done and never will be: it causes no grant,
+    /// release or close at any time. An acquire that waited may have been in the queue until its
+    /// completion.
     Fail {
         /// The operation's number.
         op: OpId,
-        /// After the answer came.
+        /// A time after the answer arrived.
         time: Time,
-        /// Why not.
+        /// The reason.
         error: Refusal,
     },
-    /// Nobody knows: it may have been done, or be done at any later time.
+    /// The outcome is unknown: the operation may have been done, or may be done at any later time.
     Info {
         /// The operation's number.
         op: OpId,
-        /// When the client gave up.
+        /// The time at which the client gave up.
         time: Time,
-        /// What it knows.
+        /// The client's reason.
         why: String,
     },
 }
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Call {
-    /// A session.
+    /// Open a session.
     OpenSession {
-        /// Its time-to-live in milliseconds.
+        /// Its time-to-live, in milliseconds.
         ttl_ms: u64,
     },
-    /// That a session lives on.
+    /// Keep a session alive.
     KeepAlive {
-        /// Which.
+        /// The session.
         session: Session,
     },
-    /// That a session ends.
+    /// Close a session.
     CloseSession {
-        /// Which.
+        /// The session.
         session: Session,
     },
-    /// A lock.
+    /// Acquire a lock.
     Acquire {
         /// Its key.
         key: Key,
-        /// For which session. Without one the service, or the client's library, has one; the answer names it.
+        /// The session. Without one, the service or the client's library chooses one, and the
+        /// answer names it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         session: Option<Session>,
         /// The session's exactly-once number.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         number: Option<u64>,
-        /// How long to wait in the queue, in milliseconds; 0 does not wait.
+        /// Maximum wait in the queue, in milliseconds; 0 does not wait.
         #[serde(default)]
         wait_ms: u64,
-        /// Without `session`: the time-to-live of the one that is opened, in milliseconds.
+        /// Without `session`: the time-to-live of the session that the acquire opens, in
+        /// milliseconds.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ttl_ms: Option<u64>,
     },
-    /// That a claim is dropped, held or waiting.
+    /// Drop a claim, held or waiting.
     Withdraw {
-        /// On which lock.
+        /// The lock.
         key: Key,
-        /// Whose.
+        /// The session.
         session: Session,
         /// The session's exactly-once number.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         number: Option<u64>,
     },
-    /// That a lock is given back.
+    /// Release a lock.
     Release {
-        /// Which.
+        /// The lock.
         key: Key,
-        /// Whose.
+        /// The session.
         session: Session,
-        /// The token of the grant that ends.
+        /// The token of the grant to end.
         token: u64,
         /// The session's exactly-once number.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         number: Option<u64>,
     },
-    /// Who holds a lock and who waits for it.
+    /// Read a lock's holder and queue.
     Read {
-        /// Which.
+        /// The lock.
         key: Key,
-        /// Whether the answer may be old.
+        /// Whether the answer may be stale.
         #[serde(default)]
         stale: bool,
     },
-    /// The resource that a lock protects, with a token. Its answer is the resource's, not the lock service's.
+    /// Access the resource that a lock protects, with a token. The resource answers, not the lock
+    /// service.
     Access {
-        /// The lock's key; the resource is called the same.
+        /// The lock's key, which is also the resource's name.
         key: Key,
-        /// The token that was handed to it.
+        /// The token presented to the resource.
         token: u64,
     },
-    /// Nothing: the client notes that it no longer trusts a session. No checker looks at it, people do.
+    /// No request: the client notes that it no longer trusts a session. The note is for human
+    /// readers; no checker uses it.
     NoteLoss {
-        /// Which.
+        /// The session.
         session: Session,
     },
 }
 
 impl Call {
-    /// The lock that it is about, or the resource.
+    /// The key of the lock or resource that the request is about.
     pub fn key(&self) -> Option<&Key> {
         match self {
             Call::Acquire { key, .. }
@@ -251,7 +256,7 @@ impl Call {
         }
     }
 
-    /// The session that it names.
+    /// The session that the request names.
     pub fn session(&self) -> Option<&Session> {
         match self {
             Call::KeepAlive { session }
@@ -265,59 +270,60 @@ impl Call {
     }
 }
 
-/// What was learned of an acquire before it ended.
+/// What a client learned of an acquire before it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Note {
-    /// The service said that it stands in the queue.
+    /// The service reported that the acquire is in the queue.
     Queued {
-        /// Behind so many.
+        /// Number of sessions ahead of it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ahead: Option<u64>,
     },
-    /// The connection that it waits on broke, or it was sent again for another reason: its place may be given up, and a
-    /// repetition stands at the end. Each sending may be carried out.
+    /// The acquire's connection broke, or the client sent it again for another reason. The service
+    /// may drop its queue position, and a repetition joins the queue at the end. Each sending may
+    /// be carried out.
     Disconnected,
 }
 
-/// What came of what was done.
+/// The answer to a request that was done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Answer {
-    /// The session is there.
+    /// The session is open.
     Opened {
         /// Its name.
         session: Session,
     },
-    /// The session lives, for a full time-to-live from some moment during the operation.
+    /// The session lives for a full time-to-live from some moment during the operation.
     KeptAlive,
-    /// The session is gone.
+    /// The session is closed.
     Closed,
     /// The lock is held.
     Granted {
-        /// By whom.
+        /// The holder.
         session: Session,
         /// The grant's token.
         token: u64,
     },
-    /// The session has no claim any more.
+    /// The session has no claim on the lock any more.
     Withdrawn,
-    /// The lock was given back by its holder.
+    /// The holder has released the lock.
     Released,
-    /// A lock as it was.
+    /// A lock's state.
     Lock {
-        /// Who holds it, if anybody.
+        /// The holder, if any.
         holder: Option<Holder>,
-        /// Who waits, first come first.
+        /// The waiting sessions, in queue order.
         #[serde(default)]
         queue: Vec<Session>,
-        /// With a stale read: how old the service said that it is, in milliseconds.
+        /// For a stale read: the age of the state as reported by the service, in milliseconds.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         age_ms: Option<u64>,
     },
-    /// The resource let it pass.
+    /// The resource accepted the token.
     Accepted,
-    /// It is noted.
+    /// The note was recorded.
     Noted,
 }
 
@@ -331,28 +337,28 @@ pub struct Holder {
     pub token: u64,
 }
 
-/// Why something was certainly not done.
+/// Why an operation was certainly not done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Refusal {
-    /// Somebody else holds the lock, and the acquire does not wait.
+    /// Another session holds the lock, and the acquire does not wait.
     Held {
         /// The holder's token.
         token: u64,
     },
-    /// The wait ended without a grant, and the place is given up.
+    /// The wait ended without a grant, and the queue position is given up.
     Timeout,
-    /// The place was given up by somebody else.
+    /// Another request withdrew the queue position.
     Withdrawn,
-    /// The session does not hold the lock with this token, or is gone.
+    /// The session does not hold the lock with this token, or has ended.
     NotHolder,
-    /// The session is gone. An acquire that waited left the queue with it.
+    /// The session has ended. An acquire that waited left the queue with it.
     NoSession,
     /// The resource refused the token.
     Refused,
-    /// It was turned away at the door: a limit, a mistake, no leader to take it.
+    /// The service rejected the request at admission: a limit, an invalid request, or no leader.
     NotTaken {
-        /// The sentence that said so.
+        /// The service's error message.
         message: String,
     },
 }

@@ -1,15 +1,16 @@
-//! Histories as Knossos and Jepsen read them: EDN, one operation's event a line.
+//! Export for Knossos and Jepsen: EDN, one event per line.
 //!
 //! ```text
 //! {:process 0, :type :invoke, :f :acquire, :value ["k" {:session "s1", :wait_ms 500}], :time 1000000, :index 1, …}
 //! {:process 0, :type :ok, :f :acquire, :value ["k" {:granted {:session "s1", :token 7}}], :time 2000000, :index 2, …}
 //! ```
 //!
-//! `:value` is `[key what]`, the form in which Jepsen's `independent` checks each key by itself; the key is `nil` for
-//! what concerns sessions only. A `:fail` and an `:info` repeat the invocation's `:value`, as Knossos wants it, and say
-//! why under `:error`. `:process` is a [lane](super::processes), for Knossos' processes do one thing at a time and ours
-//! do not. `:op` and `:client` are ours, and are ignored by others. What is no operation (notes, the header) is said
-//! by `:process :nemesis`, which Knossos leaves out.
+//! `:value` is `[key what]`, the form in which Jepsen's `independent` checks each key separately;
+//! the key is `nil` for operations on sessions only. A `:fail` and an `:info` repeat the
+//! invocation's `:value`, as Knossos requires, and give the reason under `:error`. `:process` is a
+//! [process](super::processes), because a Knossos process does one thing at a time and a client of
+//! ours does not. `:op` and `:client` are our own fields, which other checkers ignore. Notes and
+//! the header, which are not operations, have `:process :nemesis`, which Knossos leaves out.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Write};
@@ -18,17 +19,17 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::edn::Edn;
-use super::processes::lanes;
+use super::processes::processes;
 use super::{BadHistory, Call, Event, History, OpId};
 
 /// Writes a history as EDN lines.
 ///
 /// # Errors
-/// What `into` reports.
+/// If writing to `into` fails.
 pub fn write(history: &History, mut into: impl Write) -> io::Result<()> {
-    let lanes = lanes(history.operations.iter().map(|operation| (operation.invoked, operation.completed())));
+    let processes = processes(history.operations.iter().map(|operation| (operation.invoked, operation.completed())));
     let processes =
-        history.operations.iter().zip(lanes).map(|(operation, lane)| (operation.id, (lane, &operation.call)));
+        history.operations.iter().zip(processes).map(|(operation, lane)| (operation.id, (lane, &operation.call)));
     let processes: HashMap<OpId, (usize, &Call)> = processes.collect();
     for (index, event) in history.events().into_iter().enumerate() {
         writeln!(into, "{}", line(index, &event, &processes))?;
@@ -86,7 +87,7 @@ fn plain(value: &impl Serialize) -> Value {
     serde_json::to_value(value).expect("events have names and numbers only")
 }
 
-/// What a call is called, its key, and the rest of it.
+/// A call's name, key and other fields.
 fn parts(call: &Call) -> (String, Value, Value) {
     let Value::Object(call) = plain(call) else { unreachable!("calls have fields") };
     let (f, mut fields) = call.into_iter().next().expect("a call has a name");
@@ -94,10 +95,10 @@ fn parts(call: &Call) -> (String, Value, Value) {
     (f, key, fields)
 }
 
-/// Reads what [`write()`] has written.
+/// Reads the output of [`write()`].
 ///
 /// # Errors
-/// [`BadHistory`], with the line or the operation that makes no sense.
+/// [`BadHistory`], with the invalid line or operation.
 pub fn read(lines: impl BufRead) -> Result<History, BadHistory> {
     let mut events = Vec::new();
     for (line, text) in (1..).zip(lines.lines()) {

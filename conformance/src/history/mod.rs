@@ -1,33 +1,40 @@
-//! What clients saw, and whether a correct lock service could have shown it to them.
+//! What clients observed, and whether a correct lock service could have given these answers.
 //!
-//! A **history** is a list of operations: who asked for what, when the request left, when the answer came, and what it
-//! was. It knows nothing of nodes, terms or logs, so it judges whatever is behind the interface: the server, the
-//! simulation, another service. It also has what the fenced resource saw, since that is where the promise is redeemed.
+//! A **history** is a list of operations: the client, the request, the times at which the request
+//! was sent and answered, and the answer. It contains no nodes, terms or logs, so it can judge any
+//! implementation of the interface: the server, the simulation, another service. It also contains
+//! the accesses to the fenced resource, because there fencing takes effect.
 //!
-//! An operation ends in one of three ways, which are Jepsen's: `ok`, it was done; `fail`, it was **certainly** not done;
-//! `info`, nobody knows, and it may be done at any later time. One that never ended was under way when the record did.
-//! A recorder must not write `fail` for a lost connection: a checker would believe it. Nor for an operation that was sent more
-//! than once, unless its number makes all sendings one: such a record is refused.
+//! An operation ends in one of Jepsen's three ways: `ok`, it was done; `fail`, it was **certainly**
+//! not done; `info`, the outcome is unknown, and the operation may be done at any later time. An
+//! operation without an end was under way when the record ended. A recorder must not write `fail`
+//! for a lost connection, because a checker would believe it; nor for an operation that was sent
+//! more than once, unless its exactly-once number makes all sendings one. Such a record is
+//! rejected.
 //!
-//! # What a recorder owes
+//! # What a recorder must guarantee
 //!
-//! The checkers are sound (they accuse no correct history) under three conditions:
+//! The checkers are sound (they never accuse a correct history) under three conditions:
 //!
-//! 1. **The times enclose.** An invocation's time is taken before the request can have left, a completion's after the
-//!    answer has come, all on one monotonic clock. A time that is too early at the beginning or too late at the end
-//!    makes a history say less; the other way round it lies.
-//! 2. **Whatever may end a claim is on record**: every release, withdrawal and close, also those that a dropped guard
-//!    sends in the background, and every connection that a waiting acquire lost ([`Note::Disconnected`]). What keeps
-//!    claims alive may be left out: a checker that does not know of a keepalive believes that a lease could have ended
-//!    earlier, and accuses less.
-//! 3. **A session is used by what is on record only.**
+//! 1. **The times enclose the operation.** An invocation's time is taken before the request can be
+//!    sent, a completion's after the answer has arrived, all on one monotonic clock. An
+//!    invocation's time that is too early, or a completion's that is too late, only weakens the
+//!    history; the opposite makes it false.
+//! 2. **Everything that may end a claim is recorded**: every release, withdrawal and close,
+//!    including those that a dropped guard sends in the background, and every connection that a
+//!    waiting acquire lost ([`Note::Disconnected`]). What keeps claims alive may be left out: a
+//!    checker that does not know of a keepalive assumes that the lease could have ended earlier,
+//!    and accuses less.
+//! 3. **Only recorded operations use a session.**
 //!
-//! Where an operation has been repeated under its own number, it is one operation, from its first sending to its answer.
+//! An operation that was repeated under its own number is one operation, from its first sending to
+//! its answer.
 //!
-//! # Where things are
+//! # Modules
 //!
-//! [`event`] has the lines of a record, [`operation`] the history that is put together from them, [`record`] what writes
-//! one, [`knossos`] and [`porcupine`] the forms that other checkers read, [`check`] our own checkers.
+//! [`event`] has the lines of a record, [`operation`] the history built from them, [`record`] the
+//! recorder, [`knossos`] and [`porcupine`] the export formats for other checkers, [`check`] our own
+//! checkers.
 
 pub mod check;
 pub mod command;

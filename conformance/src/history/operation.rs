@@ -1,4 +1,4 @@
-//! A history: operations, put together from the lines of a record.
+//! A history: operations, built from the lines of a record.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,20 +7,21 @@ use std::io::{self, BufRead, Write};
 use super::event::VERSION;
 use super::{Answer, Call, Client, Event, Note, OpId, Refusal, Time};
 
-/// Something that a client asked for, and what it learned of it.
+/// A client's operation: its request and what the client learned of the outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
     /// Its number in the record.
     pub id: OpId,
-    /// Who asked.
+    /// The client.
     pub client: Client,
-    /// Before the request left.
+    /// A time before the request was sent.
     pub invoked: Time,
-    /// For what.
+    /// The request.
     pub call: Call,
-    /// What was learned on the way.
+    /// What the client learned before the operation ended.
     pub notes: Vec<(Time, Note)>,
-    /// How it ended, and after that moment; `None` if it was still under way when the record ended.
+    /// A time after the operation ended, and how it ended; `None` if it was still under way when
+    /// the record ended.
     pub end: Option<(Time, End)>,
 }
 
@@ -31,42 +32,42 @@ pub enum End {
     Ok(Answer),
     /// It was certainly not done.
     Fail(Refusal),
-    /// Nobody knows, for this reason.
+    /// The outcome is unknown, for this reason.
     Info(String),
 }
 
-/// What clients saw.
+/// What clients observed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// By how much a clock of the service may run faster than the recorder's, in millionths.
+    /// How much faster than the recorder's clock the service's clocks may run, in millionths.
     pub drift_ppm: u32,
-    /// In the order of their invocations.
+    /// The operations, in the order of their invocations.
     pub operations: Vec<Operation>,
 }
 
-/// Why a record is not a history.
+/// Why a record is not a valid history.
 #[derive(Debug, thiserror::Error)]
 pub enum BadHistory {
-    /// It could not be read or written.
+    /// The record could not be read or written.
     #[error("the record cannot be read: {0}")]
     Io(#[from] io::Error),
     /// A line is not an event.
     #[error("line {line} is not an event of a history: {error}")]
     Line {
-        /// Which, from 1.
+        /// Number of the line, from 1.
         line: usize,
         /// What is wrong.
         error: String,
     },
-    /// The version is another one.
+    /// The record's format has another version.
     #[error("the record has version {0} of the format; this program reads version {VERSION}")]
     Version(u32),
-    /// An operation makes no sense.
+    /// An operation is invalid.
     #[error("operation {}: {problem}", op.0)]
     Operation {
-        /// Which.
+        /// The operation.
         op: OpId,
-        /// Why not.
+        /// What is wrong with it.
         problem: &'static str,
     },
 }
@@ -80,7 +81,7 @@ impl Operation {
         }
     }
 
-    /// Why it was certainly not done, if that is so.
+    /// The refusal, if it was certainly not done.
     pub fn refusal(&self) -> Option<&Refusal> {
         match &self.end {
             Some((_, End::Fail(refusal))) => Some(refusal),
@@ -88,7 +89,8 @@ impl Operation {
         }
     }
 
-    /// Until when it can have taken effect: until its answer came, or for ever if there was none.
+    /// The latest time at which it can have taken effect: when its answer arrived, or never if it
+    /// has no answer.
     pub fn completed(&self) -> Time {
         match &self.end {
             Some((time, End::Ok(_) | End::Fail(_))) => *time,
@@ -96,14 +98,15 @@ impl Operation {
         }
     }
 
-    /// Whether the connection broke while it waited.
+    /// Whether its connection broke while it waited, or it was sent again.
     pub fn was_disconnected(&self) -> bool {
         self.notes.iter().any(|(_, note)| *note == Note::Disconnected)
     }
 
-    /// Whether a refusal is certain although the request was sent more than once. It speaks of one sending. An acquire under a
-    /// number is done once at most, and every sending finds what came of it; all other sendings may still be carried out, or
-    /// have been carried out before.
+    /// Whether a refusal is certain although the request was sent more than once. A refusal answers
+    /// one sending. An acquire with a number is done once at most, and every sending returns its
+    /// outcome. Another sending of any other request may be carried out later, or may have been
+    /// carried out before.
     fn settles_all_sendings(&self, refusal: &Refusal) -> bool {
         match &self.call {
             Call::Read { .. } => true,
@@ -117,13 +120,13 @@ impl Operation {
     fn check(&self) -> Result<(), &'static str> {
         let Some((time, end)) = &self.end else { return Ok(()) };
         if *time < self.invoked {
-            return Err("it was answered before it was asked");
+            return Err("the completion is earlier than the invocation");
         }
         if let End::Fail(refusal) = end
             && self.was_disconnected()
             && !self.settles_all_sendings(refusal)
         {
-            return Err("it was sent more than once, so its refusal is not certain: it is an `info`");
+            return Err("the request was sent more than once, so a refusal is not certain: record an `info`");
         }
         let fits = match (&self.call, end) {
             (_, End::Info(_) | End::Fail(Refusal::NotTaken { .. })) => true,
@@ -148,15 +151,15 @@ impl Operation {
             (Call::Access { .. }, End::Fail(refusal)) => matches!(refusal, Refusal::Refused),
             (_, End::Fail(_)) => false,
         };
-        if fits { Ok(()) } else { Err("this answer does not belong to this call") }
+        if fits { Ok(()) } else { Err("the answer does not fit the call") }
     }
 }
 
 impl History {
-    /// Reads the lines of a record, which may stand in any order.
+    /// Reads the lines of a record, in any order.
     ///
     /// # Errors
-    /// [`BadHistory`], with the line or the operation that makes no sense.
+    /// [`BadHistory`], with the invalid line or operation.
     pub fn read(lines: impl BufRead) -> Result<History, BadHistory> {
         let mut events = Vec::new();
         for (line, text) in (1..).zip(lines.lines()) {
@@ -171,7 +174,7 @@ impl History {
         History::from_events(events)
     }
 
-    /// Puts operations together.
+    /// Builds operations from events.
     ///
     /// # Errors
     /// [`BadHistory::Version`], [`BadHistory::Operation`].
@@ -189,7 +192,7 @@ impl History {
                 }
                 Event::Invoke { op, client, time, call } => {
                     if places.insert(op, history.operations.len()).is_some() {
-                        return Err(BadHistory::Operation { op, problem: "it is invoked twice" });
+                        return Err(BadHistory::Operation { op, problem: "the operation is invoked twice" });
                     }
                     let operation = Operation { id: op, client, invoked: time, call, notes: Vec::new(), end: None };
                     history.operations.push(operation);
@@ -202,11 +205,11 @@ impl History {
         }
         for (op, time, what) in later {
             let problem = |problem| BadHistory::Operation { op, problem };
-            let place = *places.get(&op).ok_or_else(|| problem("it goes on, but was never invoked"))?;
+            let place = *places.get(&op).ok_or_else(|| problem("the operation was never invoked"))?;
             let operation = &mut history.operations[place];
             match what {
                 Later::Note(note) => operation.notes.push((time, note)),
-                Later::End(_) if operation.end.is_some() => return Err(problem("it is completed twice")),
+                Later::End(_) if operation.end.is_some() => return Err(problem("the operation is completed twice")),
                 Later::End(end) => operation.end = Some((time, end)),
             }
         }
@@ -218,7 +221,7 @@ impl History {
         Ok(history)
     }
 
-    /// The lines of a record that has this history, in the order of their times.
+    /// The lines of a record with this history, in the order of their times.
     pub fn events(&self) -> Vec<Event> {
         let mut events = Vec::new();
         for operation in &self.operations {
@@ -242,7 +245,7 @@ impl History {
     /// Writes the lines of a record.
     ///
     /// # Errors
-    /// What `into` reports.
+    /// If writing to `into` fails.
     pub fn write(&self, mut into: impl Write) -> io::Result<()> {
         for event in self.events() {
             serde_json::to_writer(&mut into, &event)?;
@@ -251,7 +254,7 @@ impl History {
         Ok(())
     }
 
-    /// What was known at that moment: later invocations are left out, and later answers have not come.
+    /// What was known at that moment, without later invocations and answers.
     #[must_use]
     pub fn until(&self, moment: Time) -> History {
         let begun = self.operations.iter().filter(|operation| operation.invoked <= moment).cloned();
@@ -263,7 +266,8 @@ impl History {
         History { drift_ppm: self.drift_ppm, operations: cut.collect() }
     }
 
-    /// The least that a session lives after a sign of life, in nanoseconds of the recorder's clock.
+    /// The minimum lifetime of a session after a sign of life, in nanoseconds of the recorder's
+    /// clock.
     pub fn at_least(&self, ttl_ms: u64) -> u64 {
         let (ttl, drift) = (u128::from(ttl_ms) * 1_000_000, u128::from(self.drift_ppm));
         u64::try_from(ttl * 1_000_000 / (1_000_000 + drift)).unwrap_or(u64::MAX)
@@ -293,7 +297,7 @@ impl fmt::Display for Operation {
             Call::Access { key, token } => write!(f, "access to {key} with token {token}")?,
             Call::NoteLoss { session } => write!(f, "note that session {session} is lost")?,
         }
-        write!(f, " (operation {}, asked at {}, ", self.id.0, self.invoked)?;
+        write!(f, " (operation {}, invoked at {}, ", self.id.0, self.invoked)?;
         if self.was_disconnected() {
             f.write_str("then its connection broke, ")?;
         }
@@ -310,7 +314,7 @@ impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Answer::Opened { session } => write!(f, "session {session}"),
-            Answer::KeptAlive => f.write_str("it lives"),
+            Answer::KeptAlive => f.write_str("kept alive"),
             Answer::Closed => f.write_str("closed"),
             Answer::Granted { session, token } => write!(f, "granted to {session} with token {token}"),
             Answer::Withdrawn => f.write_str("withdrawn"),

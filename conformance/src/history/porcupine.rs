@@ -1,24 +1,25 @@
-//! Histories as Porcupine-style checkers read them: JSON, one whole operation a line.
+//! Export for checkers like Porcupine: JSON, one whole operation per line.
 //!
 //! ```text
 //! {"Version":1,"DriftPpm":0}
 //! {"ClientId":0,"Input":{"acquire":{…}},"Call":1000000,"Output":{"ok":{"granted":{…}}},"Return":2000000,"Op":1,"Client":"a","Notes":[],"End":2000000}
 //! ```
 //!
-//! The first line is the header. `ClientId`, `Input`, `Call`, `Output` and `Return` are the fields of `porcupine.Operation`, so that
-//! every line but the first can be decoded into one. An operation of which nobody knows what became returns after everything else with `Output`
-//! `null`: a model must then accept any effect, none included. `ClientId` is a [lane](super::processes). The rest is ours:
-//! `End` is when the client gave up, `Why` for what reason.
+//! The first line is the header. `ClientId`, `Input`, `Call`, `Output` and `Return` are the fields
+//! of `porcupine.Operation`, so that every line except the first can be decoded into one. An
+//! operation with an unknown outcome returns after all others, with `Output` `null`: a model must
+//! then accept any effect, including none. `ClientId` is a [process](super::processes). The other
+//! fields are ours: `End` is the time at which the client gave up, `Why` the reason.
 
 use std::io::{self, BufRead, Write};
 
 use serde::{Deserialize, Serialize};
 
 use super::event::VERSION;
-use super::processes::lanes;
+use super::processes::processes;
 use super::{Answer, BadHistory, Call, Client, End, History, Note, OpId, Operation, Refusal, Time};
 
-/// What is true of the whole history.
+/// Facts about the whole history.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 struct Header {
@@ -53,16 +54,16 @@ enum Output {
 /// Writes a history: its header, then its operations.
 ///
 /// # Errors
-/// What `into` reports.
+/// If writing to `into` fails.
 pub fn write(history: &History, mut into: impl Write) -> io::Result<()> {
     serde_json::to_writer(&mut into, &Header { version: VERSION, drift_ppm: history.drift_ppm })?;
     into.write_all(b"\n")?;
     let operations = &history.operations;
-    let lanes = lanes(operations.iter().map(|operation| (operation.invoked, operation.completed())));
+    let processes = processes(operations.iter().map(|operation| (operation.invoked, operation.completed())));
     let moments =
         operations.iter().flat_map(|operation| [Some(operation.invoked), operation.end.as_ref().map(|(at, _)| *at)]);
     let after_all = Time(moments.flatten().max().map_or(0, |last| last.0 + 1));
-    for (operation, client_id) in operations.iter().zip(lanes) {
+    for (operation, client_id) in operations.iter().zip(processes) {
         let Operation { id: op, client, invoked, call, notes, end } = operation.clone();
         let returns = operation.completed().min(after_all);
         let ended = end.as_ref().map(|(time, _)| *time);
@@ -79,11 +80,11 @@ pub fn write(history: &History, mut into: impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads what [`write()`] has written.
+/// Reads the output of [`write()`].
 ///
 /// # Errors
-/// [`BadHistory::Version`]; [`BadHistory::Line`] with the line that makes no sense. A history without its header is none: the
-/// clocks' drift would be lost, and a correct run be refused.
+/// [`BadHistory::Version`]; [`BadHistory::Line`] with the invalid line. A history without a header
+/// is rejected: without the clocks' drift a checker could accuse a correct run.
 pub fn read(lines: impl BufRead) -> Result<History, BadHistory> {
     let mut lines = lines.lines();
     let header = lines.next().transpose()?.unwrap_or_default();

@@ -1,36 +1,37 @@
-//! Threads for intervals: checkers want processes that do one thing at a time.
+//! Assigns operations to processes: checkers require processes that do one thing at a time.
 //!
-//! Our clients do not: a session is kept alive while it waits, operations are pipelined. So each operation is given a
-//! lane in which nothing else is under way, the lowest that is free. An operation whose outcome is unknown never ends,
-//! and keeps its lane for ever, which is what Jepsen asks of a process that crashed.
+//! Clients do several things at once: they keep a session alive while it waits, and pipeline
+//! operations. So each operation gets the lowest-numbered process in which no other operation is
+//! under way. An operation with an unknown outcome never ends and keeps its process for ever, as
+//! Jepsen requires of a crashed process.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
 use super::Time;
 
-/// A lane for each interval. They are given in the order of their beginnings. Two intervals share a lane only if one
-/// has ended *before* the other began; those that touch may have overlapped.
-pub fn lanes(intervals: impl IntoIterator<Item = (Time, Time)>) -> Vec<usize> {
+/// A process for each interval, in the order of their beginnings. Two intervals share a process
+/// only if one ended *before* the other began; intervals that touch may have overlapped.
+pub fn processes(intervals: impl IntoIterator<Item = (Time, Time)>) -> Vec<usize> {
     let mut busy: BinaryHeap<Reverse<(Time, usize)>> = BinaryHeap::new();
     let mut free = BTreeSet::new();
     let mut count = 0;
-    let mut lanes = Vec::new();
+    let mut processes = Vec::new();
     for (begins, ends) in intervals {
-        while let Some(&Reverse((ended, lane))) = busy.peek()
+        while let Some(&Reverse((ended, process))) = busy.peek()
             && ended < begins
         {
             busy.pop();
-            free.insert(lane);
+            free.insert(process);
         }
-        let lane = free.pop_first().unwrap_or_else(|| {
+        let process = free.pop_first().unwrap_or_else(|| {
             count += 1;
             count - 1
         });
-        busy.push(Reverse((ends, lane)));
-        lanes.push(lane);
+        busy.push(Reverse((ends, process)));
+        processes.push(process);
     }
-    lanes
+    processes
 }
 
 #[cfg(test)]
@@ -38,9 +39,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lane_has_one_thing_at_a_time_and_an_unknown_end_keeps_it() {
+    fn process_runs_one_operation_and_unknown_outcome_keeps_it_busy() {
         let never = u64::MAX;
         let intervals = [(0, 10), (5, never), (10, 12), (13, 14), (15, 20)].map(|(a, b)| (Time(a), Time(b)));
-        assert_eq!(lanes(intervals), [0, 1, 2, 0, 0]);
+        assert_eq!(processes(intervals), [0, 1, 2, 0, 0]);
     }
 }

@@ -1,8 +1,9 @@
-//! What many tasks write their histories into.
+//! The recorder into which many tasks write one history.
 //!
-//! A [`Recorder`] is cheap to clone. An invocation is taken down before it is handed back as a [`Pending`], so it is on
-//! record before the request can be sent; a `Pending` that is dropped without a word is recorded as unknown, so that a
-//! task that panics or is cancelled does not turn a request that may still be carried out into one that never was.
+//! A [`Recorder`] is cheap to clone. It records an invocation before it returns the [`Pending`], so
+//! the invocation is on record before the request can be sent. A `Pending` that is dropped without
+//! an outcome is recorded as unknown, so that a task that panics or is cancelled does not hide a
+//! request that may still be carried out.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use parking_lot::Mutex;
 use super::event::VERSION;
 use super::{Answer, BadHistory, Call, Client, Event, History, Note, OpId, Refusal, Time};
 
-/// Takes operations down, for any number of tasks.
+/// Records operations of any number of tasks.
 #[derive(Clone)]
 pub struct Recorder {
     shared: Arc<Shared>,
@@ -23,13 +24,13 @@ pub struct Recorder {
 struct Shared {
     clock: Clock,
     next: AtomicU64,
-    tape: Mutex<Tape>,
+    log: Mutex<Log>,
 }
 
-/// Where times come from: the simulation has a clock of its own.
+/// The source of times; the simulation has its own.
 type Clock = Box<dyn Fn() -> Time + Send + Sync>;
 
-struct Tape {
+struct Log {
     events: Vec<Event>,
     into: Option<Box<dyn Write + Send>>,
     failed: Option<std::io::Error>,
@@ -44,20 +45,21 @@ pub struct Pending {
 }
 
 impl Recorder {
-    /// In memory, on this process's monotonic clock.
+    /// A recorder in memory, on this process's monotonic clock.
     #[must_use]
     pub fn in_memory() -> Recorder {
         let begun = Instant::now();
         Recorder::with_clock(Box::new(move || since(begun)))
     }
 
-    /// In memory, on another clock, which must never go back.
+    /// A recorder in memory, on another clock, which must never go back.
     #[must_use]
     pub fn with_clock(clock: Clock) -> Recorder {
         Recorder::new(clock, None)
     }
 
-    /// Into a file or a stream, a line for each event as it happens. What `into` holds back is lost when the process is killed.
+    /// A recorder that writes each event as a line to a file or stream when it happens. Lines that
+    /// `into` buffers are lost if the process is killed.
     #[must_use]
     pub fn into_writer(into: Box<dyn Write + Send>) -> Recorder {
         let begun = Instant::now();
@@ -65,18 +67,19 @@ impl Recorder {
     }
 
     fn new(clock: Clock, into: Option<Box<dyn Write + Send>>) -> Recorder {
-        let tape = Tape { events: Vec::new(), into, failed: None };
-        let recorder = Recorder { shared: Arc::new(Shared { clock, next: AtomicU64::new(1), tape: Mutex::new(tape) }) };
+        let log = Log { events: Vec::new(), into, failed: None };
+        let recorder = Recorder { shared: Arc::new(Shared { clock, next: AtomicU64::new(1), log: Mutex::new(log) }) };
         recorder.put(Event::History { version: VERSION, drift_ppm: 0 });
         recorder
     }
 
-    /// The service's clocks may run faster than this recorder's, by so many millionths.
+    /// Records that the service's clocks may run faster than this recorder's, by `drift_ppm`
+    /// millionths.
     pub fn drift(&self, drift_ppm: u32) {
         self.put(Event::History { version: VERSION, drift_ppm });
     }
 
-    /// A client is about to ask. Call it before the request can leave.
+    /// Records that a client is about to send a request. Call it before the request can be sent.
     pub fn invoke(&self, client: &Client, call: Call) -> Pending {
         let op = OpId(self.shared.next.fetch_add(1, Ordering::Relaxed));
         let time = (self.shared.clock)();
@@ -84,36 +87,36 @@ impl Recorder {
         Pending { recorder: self.clone(), op, open: true }
     }
 
-    /// Everything that was recorded, if it was kept in memory.
+    /// Everything recorded so far, if the recorder is in memory.
     ///
     /// # Errors
-    /// [`BadHistory`], if an answer does not belong to its call.
+    /// [`BadHistory`], if an answer does not fit its call.
     pub fn history(&self) -> Result<History, BadHistory> {
-        History::from_events(self.shared.tape.lock().events.clone())
+        History::from_events(self.shared.log.lock().events.clone())
     }
 
-    /// Hands everything that was recorded to the file or stream.
+    /// Flushes the file or stream.
     ///
     /// # Errors
-    /// The first line that could not be written. A record with a gap is no record.
+    /// The first write that failed: a record with a gap is useless.
     pub fn finish(&self) -> std::io::Result<()> {
-        let mut tape = self.shared.tape.lock();
-        if let Some(error) = tape.failed.take() {
+        let mut log = self.shared.log.lock();
+        if let Some(error) = log.failed.take() {
             return Err(error);
         }
-        tape.into.as_mut().map_or(Ok(()), Write::flush)
+        log.into.as_mut().map_or(Ok(()), Write::flush)
     }
 
     fn put(&self, event: Event) {
-        let mut tape = self.shared.tape.lock();
-        let Some(into) = &mut tape.into else {
-            tape.events.push(event);
+        let mut log = self.shared.log.lock();
+        let Some(into) = &mut log.into else {
+            log.events.push(event);
             return;
         };
         let mut line = serde_json::to_vec(&event).expect("events have names and numbers only");
         line.push(b'\n');
         if let Err(error) = into.write_all(&line) {
-            tape.failed.get_or_insert(error);
+            log.failed.get_or_insert(error);
         }
     }
 
@@ -132,24 +135,24 @@ impl Pending {
         self.op
     }
 
-    /// Something was learned on the way.
+    /// Records something that the client learned before the operation ended.
     pub fn note(&self, note: Note) {
         self.recorder.put(Event::Note { op: self.op, time: self.recorder.now(), note });
     }
 
-    /// It was done. Call it after the answer has come.
+    /// Records that the operation was done. Call it after the answer has arrived.
     pub fn ok(mut self, value: Answer) {
         self.open = false;
         self.recorder.put(Event::Ok { op: self.op, time: self.recorder.now(), value });
     }
 
-    /// It was certainly not done.
+    /// Records that the operation was certainly not done.
     pub fn fail(mut self, error: Refusal) {
         self.open = false;
         self.recorder.put(Event::Fail { op: self.op, time: self.recorder.now(), error });
     }
 
-    /// Nobody knows.
+    /// Records that the outcome is unknown.
     pub fn info(mut self, why: impl Into<String>) {
         self.open = false;
         self.recorder.put(Event::Info { op: self.op, time: self.recorder.now(), why: why.into() });

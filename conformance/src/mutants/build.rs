@@ -1,7 +1,7 @@
-//! The copy of the workspace that has the bugs in it: built once, whichever bug is on.
+//! Builds the copy of the workspace that contains the mutants: once, with a switch for each mutant.
 //!
-//! It is built at one place under the workspace's `target`, where only what differs from the last time is written. So its
-//! dependencies are built once, ever.
+//! The copy is in a fixed folder under the workspace's `target`. A build writes only the files that
+//! differ from the previous build's, so dependencies are compiled only once.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -13,22 +13,22 @@ use serde::Deserialize;
 
 use super::{Error, Mutant};
 
-/// The crates that can have a bug in them.
+/// The crate roots of the packages that can have mutants.
 pub(super) const ROOTS: [&str; 4] =
     ["spec/src/lib.rs", "client/src/lib.rs", "runtime/src/lib.rs", "runtime/src/main.rs"];
 
-/// The programs with the bugs in them.
+/// The built programs that contain the mutants.
 #[derive(Debug)]
 pub struct MutantBuilds {
-    /// Their source.
+    /// The copied source.
     copy: PathBuf,
-    /// Where the programs are.
+    /// The folder of the programs.
     folder: PathBuf,
-    /// Held as long as they are needed: another run waits for this one to end.
+    /// A file lock held as long as the programs are in use: another run waits for it.
     _only: File,
 }
 
-/// One of them: with one bug on, or with none.
+/// The programs with one mutant enabled, or with none.
 #[derive(Clone, Copy, Debug)]
 pub struct MutantBuild<'a> {
     copy: &'a Path,
@@ -37,10 +37,11 @@ pub struct MutantBuild<'a> {
 }
 
 impl MutantBuilds {
-    /// Builds them. A bug's number is its place among these.
+    /// Builds the programs. A mutant's number is its index in `mutants`.
     ///
     /// # Errors
-    /// If files cannot be read or written, if a bug does not fit the source, or if what comes of them does not build.
+    /// If files cannot be read or written, if a mutant does not fit the source, or if the copy does
+    /// not build.
     pub fn build(workspace: &Path, mutants: &[Mutant]) -> Result<MutantBuilds, Error> {
         let place = workspace.join("target/server-mutants");
         fs::create_dir_all(&place)?;
@@ -72,42 +73,44 @@ impl MutantBuilds {
         Ok(MutantBuilds { copy, folder: target.join("mutants"), _only: only })
     }
 
-    /// The programs with the bug of this number on.
+    /// The programs with the mutant of this number enabled.
     pub fn with(&self, number: usize) -> MutantBuild<'_> {
         MutantBuild { copy: &self.copy, folder: &self.folder, number: Some(number) }
     }
 }
 
 impl MutantBuild<'_> {
-    /// The same without its bug: what is found there is none of it.
+    /// The same programs without a mutant: a finding there is not the mutant's.
     pub fn sound(self) -> Self {
         MutantBuild { number: None, ..self }
     }
 
-    /// A run of this crate's program, with the bug in the server's code that is part of it.
+    /// A run of this crate's program, with the mutant enabled in the server's code that the program
+    /// contains.
     pub fn conformance(&self) -> Command {
         let mut command = Command::new(self.folder.join("palisade-conformance"));
         command.env(ON, self.on());
         command
     }
 
-    /// The server's program. The bug is on in a process that is started with [`ON`] set to [`MutantBuild::on`], and in what
-    /// that process starts.
+    /// The server's program. The mutant is enabled in a process that is started with [`ON`] set to
+    /// [`MutantBuild::on`], and in that process's children.
     pub fn server(&self) -> PathBuf {
         self.folder.join("palisade")
     }
 
-    /// A test of the workspace, as `cargo test` is told which, with the bug in it and in whatever it starts.
+    /// A test of the workspace, given as the arguments of `cargo test`, with the mutant enabled in
+    /// the test and its children.
     pub fn test(&self, which: &str) -> Command {
         let target = self.folder.parent().expect("programs are in the target folder");
         let mut command = cargo("test", self.copy, target);
         command.args(which.split_whitespace());
-        // What such a node does is for nobody to judge.
+        // Recordings of a mutant are not for validation.
         command.env(ON, self.on()).env_remove("PALISADE_TEST_RECORDINGS");
         command
     }
 
-    /// What says which bug is on.
+    /// The value of [`ON`] that enables the mutant.
     pub fn on(&self) -> String {
         self.number.map(|number| number.to_string()).unwrap_or_default()
     }
@@ -127,11 +130,11 @@ fn built(cargo: &mut Command) -> Result<(), Error> {
     }
 }
 
-/// Of what `cargo test` is told: the package and the file, without the test's name.
+/// The arguments of `cargo test` without the test's name: package and test file.
 fn program(test: &str) -> Vec<&str> {
-    let mut told: Vec<&str> = test.split_whitespace().collect();
-    told.pop();
-    told
+    let mut arguments: Vec<&str> = test.split_whitespace().collect();
+    arguments.pop();
+    arguments
 }
 
 fn text(path: &Path) -> Result<String, switched::Error> {

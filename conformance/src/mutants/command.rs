@@ -8,23 +8,23 @@ use clap::Args;
 use super::build::MutantBuilds;
 use super::{Error, Mutant, Verdict, chosen, mutants, workspace};
 
-/// Put known bugs into a copy of the server: each must be found
+/// Put mutants into a copy of the server: each must be found
 #[derive(Clone, Debug, Args)]
 pub struct Arguments {
-    /// Which bugs; without names, all of them
+    /// The mutants to try; without names, all
     names: Vec<String>,
-    /// Of them, only those that this part is to find, such as `sim`
+    /// Try only the mutants that this part must find, such as `sim`
     #[arg(long, value_name = "COMMAND", value_parser = super::PARTS)]
     part: Option<String>,
-    /// Say which there are
+    /// List the mutants instead
     #[arg(long)]
     list: bool,
 }
 
-/// Tries the bugs; `true` if each was found.
+/// Tries the mutants; returns whether each was found.
 ///
 /// # Errors
-/// If they could not be tried.
+/// If the mutants cannot be tried.
 pub fn run(arguments: &Arguments, out: &mut impl Write) -> Result<bool, Error> {
     let mut mutants = chosen(mutants()?, &arguments.names)?;
     mutants.retain(|mutant| arguments.part.as_ref().is_none_or(|part| part == mutant.finder.part()));
@@ -49,7 +49,7 @@ pub fn run(arguments: &Arguments, out: &mut impl Write) -> Result<bool, Error> {
                 caught += 1;
                 writeln!(out, "{part}  {name}: caught by {how}, {seconds:.1} s")?;
             }
-            Verdict::Otherwise(how) => writeln!(out, "{part}  {name}: FOUND OTHERWISE, by {how}: {why}")?,
+            Verdict::Otherwise(how) => writeln!(out, "{part}  {name}: FOUND DIFFERENTLY, by {how}: {why}")?,
             Verdict::Survived(what) => writeln!(out, "{part}  {name}: SURVIVES {what}, {seconds:.1} s: {why}")?,
         }
         out.flush()?;

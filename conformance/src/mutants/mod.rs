@@ -1,14 +1,15 @@
-//! Mutants of the server: what looks for bugs here would find them.
+//! Mutants of the server: they show that this crate's checks find bugs.
 //!
-//! What the models' [mutants](palisade_model::mutants) are for the protocol, these are for the code around it: the driver,
-//! the desk, the write-ahead log, recovery, the peers, the client. The lists are in `conformance/mutants/`; each bug is a
-//! replacement of a text that stands exactly once in a file of a package. All of them are put into one copy of the
-//! workspace, each behind a [switch](palisade_model::mutants::with_switches), its programs are built once, and the part of
-//! this crate whose list a bug is on looks for it with what it demands of the sound server. A bug that it does not find
-//! *survives*, and fails the command; so does one that shows otherwise than the list says, and one that is seen where none
-//! is on.
+//! The models' [mutants](palisade_model::mutants) test the protocol's checks; these test the checks
+//! of the code around it: the driver, the pending requests, the write-ahead log, recovery, the
+//! peers and the client. The lists are in `conformance/mutants/`; a mutant replaces a text that
+//! occurs exactly once in a file of a package. All mutants are put into one copy of the workspace,
+//! each behind a [switch](palisade_model::mutants::with_switches), and the programs are built once.
+//! The part of this crate whose list a mutant is on then looks for it with the same checks that it
+//! applies to the unchanged server. The command fails if a mutant *survives* (no check finds it),
+//! if it shows in another way than the list says, or if the finding shows without the mutant too.
 //!
-//! [`Finder`] is what such a part must know. [`mutants`] has the build.
+//! [`Finder`] is the interface of such a part. [`build`] builds the programs.
 
 pub mod build;
 pub mod command;
@@ -26,28 +27,28 @@ use serde::de::DeserializeOwned;
 use self::build::MutantBuild;
 use crate::{replay, sim, torture};
 
-/// A bug of the server, and who finds it.
+/// A mutant of the server and the part that finds it.
 #[derive(Debug)]
 pub struct Mutant {
     entry: Entry,
     finder: Box<dyn Finder>,
 }
 
-/// What every list says of a bug.
+/// The fields that every list has for a mutant.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Entry {
     pub(crate) name: String,
-    /// Why what it breaks is there.
+    /// Why the code that the mutant breaks is there.
     why: String,
-    /// The folder of the package that it changes.
+    /// The folder of the changed package.
     #[serde(default = "server")]
     package: String,
-    /// The file that it changes, within the package's `src`.
+    /// The changed file, within the package's `src`.
     file: PathBuf,
-    /// The text that it replaces.
+    /// The replaced text.
     replace: String,
-    /// What stands there instead.
+    /// The replacement.
     with: String,
 }
 
@@ -55,75 +56,76 @@ fn server() -> String {
     "runtime".to_owned()
 }
 
-/// A part of this crate that finds a bug, and what its list says of how.
+/// A part of this crate that finds mutants, with the fields of its own list.
 pub trait Finder: Debug {
     /// The part's name, as a command.
     fn part(&self) -> &'static str;
 
-    /// The test that it runs, if it runs one, as `cargo test` is told which: built beforehand, so that the build is not part
-    /// of the time that it has.
+    /// The arguments of `cargo test` if the part runs a test. It is built beforehand, so that the
+    /// build does not count towards the test's time limit.
     fn test(&self) -> Option<&str> {
         None
     }
 
-    /// Looks for the bug.
+    /// Looks for the mutant.
     ///
     /// # Errors
-    /// If it cannot look.
+    /// If the part cannot run.
     fn run(&self, build: &MutantBuild<'_>) -> Result<Verdict, Error>;
 }
 
-/// What came of a hunt.
+/// The result for one mutant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The bug was found: by what, and what it broke. The same finds nothing in the server without it.
+    /// The mutant was found: by what, and what it broke. The same run finds nothing without the
+    /// mutant.
     Caught(String),
-    /// Something was found, but not what the list says.
+    /// Something was found, but not what the list says, or it was found without the mutant too.
     Otherwise(String),
-    /// Nothing was found, in so much.
+    /// Nothing was found, in a run of this size.
     Survived(String),
 }
 
-/// Why the bugs could not be tried.
+/// Why the mutants could not be tried.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A program cannot be started, or what is found not be written.
+    /// A program cannot be started, or the report cannot be written.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// A file cannot be read or written, or a bug does not fit the source.
+    /// A file cannot be read or written, or a mutant does not fit the source.
     #[error(transparent)]
     Switches(#[from] switched::Error),
-    /// A list is not one.
+    /// A list does not parse.
     #[error("{}: {source}", .path.display())]
     List {
-        /// Which.
+        /// The list's file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The parser's error.
         source: Box<toml::de::Error>,
     },
-    /// There is no such bug.
+    /// No mutant has this name.
     #[error("no list has a mutant called {0}")]
     Unknown(String),
     /// The copy does not build.
     #[error("the copy with the mutants does not build:\n{0}")]
     Build(String),
-    /// A part of this crate broke off.
+    /// A part of this crate failed to run.
     #[error("{0}")]
     Hunt(String),
 }
 
 impl Mutant {
-    /// Its name.
+    /// The mutant's name.
     pub fn name(&self) -> &str {
         &self.entry.name
     }
 
-    /// The file that it changes, below the workspace.
+    /// The changed file, relative to the workspace.
     fn path(&self) -> PathBuf {
         Path::new(&self.entry.package).join("src").join(&self.entry.file)
     }
 
-    /// As the switches take it.
+    /// The mutant in the form that the switches need.
     fn switched(&self) -> switched::Mutant {
         let Entry { name, why, package: _, file: _, replace, with } = self.entry.clone();
         let file = self.path();
@@ -136,10 +138,10 @@ pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The parts of this crate that find bugs: the folders of their lists.
+/// The parts of this crate that find mutants; also the folders of their lists.
 pub const PARTS: [&str; 4] = ["replay", "sim", "torture", "test"];
 
-/// Every bug of every list.
+/// All mutants of all lists.
 ///
 /// # Errors
 /// If a list cannot be read.
@@ -156,7 +158,7 @@ fn boxed<F: Finder + DeserializeOwned + 'static>(part: &str) -> Result<Vec<Mutan
     Ok(mutants.map(|(entry, finder)| Mutant { entry, finder: Box::new(finder) }).collect())
 }
 
-/// The bugs that one part is to find: all lists in the folder of its name, file by file.
+/// The mutants that one part must find: all lists in the folder of that name, file by file.
 ///
 /// # Errors
 /// If a list cannot be read.
@@ -180,20 +182,20 @@ fn parse<F: DeserializeOwned>(text: &str) -> Result<Vec<(Entry, F)>, toml::de::E
         mutant: Vec<toml::Table>,
     }
     let list: List = toml::from_str(text)?;
-    let mutant = |mut told: toml::Table| {
+    let mutant = |mut fields: toml::Table| {
         let is_common = |key: &str| ["name", "why", "package", "file", "replace", "with"].contains(&key);
-        let keys: Vec<String> = told.keys().filter(|key| is_common(key)).cloned().collect();
+        let keys: Vec<String> = fields.keys().filter(|key| is_common(key)).cloned().collect();
         let entry: toml::Table =
-            keys.into_iter().filter_map(|key| told.remove(&key).map(|value| (key, value))).collect();
-        Ok((entry.try_into()?, told.try_into()?))
+            keys.into_iter().filter_map(|key| fields.remove(&key).map(|value| (key, value))).collect();
+        Ok((entry.try_into()?, fields.try_into()?))
     };
     list.mutant.into_iter().map(mutant).collect()
 }
 
-/// Those of the bugs that are named; without names, all.
+/// The mutants with these names; without names, all.
 ///
 /// # Errors
-/// If there is no such bug.
+/// If no mutant has one of the names.
 fn chosen(mut mutants: Vec<Mutant>, names: &[String]) -> Result<Vec<Mutant>, Error> {
     let known: BTreeSet<&str> = mutants.iter().map(Mutant::name).collect();
     if let Some(unknown) = names.iter().find(|name| !known.contains(name.as_str())) {
@@ -209,11 +211,11 @@ mod tests {
 
     use super::*;
 
-    /// The lists cannot rot unnoticed.
+    /// Goal: every mutant fits the present source.
     #[test]
-    fn every_bug_fits_the_source_and_has_a_name_of_its_own() {
+    fn every_mutant_fits_the_source_and_has_a_unique_name() {
         let mutants = mutants().unwrap();
-        assert!(mutants.len() >= 45, "there are only {}", mutants.len());
+        assert!(mutants.len() >= 45, "only {} mutants", mutants.len());
         let names: BTreeSet<&str> = mutants.iter().map(Mutant::name).collect();
         assert_eq!(names.len(), mutants.len());
         for mutant in &mutants {
@@ -222,24 +224,24 @@ mod tests {
             assert!(is_switched, "{}: {package} has no switches", mutant.name());
             let source = fs::read_to_string(workspace().join(mutant.path())).unwrap();
             with_switches(&source, &[(0, &mutant.switched())]).unwrap();
-            assert!(mutant.entry.why.ends_with('.'), "{}: why is a sentence", mutant.name());
+            assert!(mutant.entry.why.ends_with('.'), "{}: `why` must be a sentence", mutant.name());
         }
     }
 
     #[test]
-    fn a_list_says_nothing_that_nobody_knows() {
-        let told = |more: &str| {
+    fn unknown_field_of_a_list_is_rejected() {
+        let parsed = |more: &str| {
             let text = format!(
                 "[[mutant]]\nname = 'n'\nwhy = 'w.'\nfile = 'f'\nreplace = 'r'\nwith = 'v'\nbreaks = ['p']\nseeds = 1\n{more}"
             );
             parse::<sim::mutants::Finder>(&text).map(|mutants| mutants.len()).map_err(|error| error.to_string())
         };
-        assert_eq!(told(""), Ok(1));
-        assert!(told("weather = 'fair'").unwrap_err().contains("weather"));
+        assert_eq!(parsed(""), Ok(1));
+        assert!(parsed("weather = 'fair'").unwrap_err().contains("weather"));
     }
 
     #[test]
-    fn an_unknown_name_is_an_error() {
+    fn unknown_mutant_name_is_an_error() {
         assert!(matches!(chosen(mutants().unwrap(), &["no-such-mutant".to_owned()]), Err(Error::Unknown(_))));
     }
 }

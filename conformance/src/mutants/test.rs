@@ -1,5 +1,5 @@
-//! Bugs that a test of the workspace must notice: what the stories of docs/bug-ledger.md tell of, each by its story's command
-//! (`conformance/tests/ledger.rs`).
+//! Mutants that a test of the workspace must notice: those of the stories in docs/bug-ledger.md,
+//! each by its story's command (`conformance/tests/ledger.rs`), and those that no other part finds.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
@@ -13,16 +13,16 @@ use serde::Deserialize;
 use super::build::MutantBuild;
 use super::{Error, Verdict};
 
-/// A test that takes longer will not end: the slowest takes half a minute.
+/// Time limit for a test. The slowest takes half a minute.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// How a bug is found.
+/// How a test finds a mutant.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Finder {
-    /// What `cargo test` is told: the package, the file, and at last the name of one test.
+    /// The arguments of `cargo test`: the package, the file, and the name of one test.
     test: String,
-    /// What the test says when it fails, in part.
+    /// A part of the failing test's panic message.
     says: String,
 }
 
@@ -36,31 +36,31 @@ impl super::Finder for Finder {
     }
 
     fn run(&self, build: &MutantBuild<'_>) -> Result<Verdict, Error> {
-        let said = |build: &MutantBuild<'_>| {
+        let test_result = |build: &MutantBuild<'_>| {
             let Some(output) = output_within(PATIENCE, &mut build.test(&self.test))? else {
-                return Ok(Err(format!("it does not end within {PATIENCE:?}")));
+                return Ok(Err(format!("the test does not end within {PATIENCE:?}")));
             };
-            let [told, trouble] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
-            match passes(&told, &self.test) {
+            let [stdout, stderr] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+            match passes(&stdout, &self.test) {
                 Some(true) => Ok(Ok(())),
-                Some(false) => Ok(Err(complaint(&told).to_owned())),
-                None => Err(Error::Hunt(format!("`cargo test {}` broke off:\n{told}{trouble}", self.test))),
+                Some(false) => Ok(Err(panic_message(&stdout).to_owned())),
+                None => Err(Error::Hunt(format!("`cargo test {}` failed to run:\n{stdout}{stderr}", self.test))),
             }
         };
-        let Err(complaint) = said(build)? else {
+        let Err(panic_message) = test_result(build)? else {
             return Ok(Verdict::Survived(format!("`cargo test {}`", self.test)));
         };
-        let how = format!("its test: {complaint}");
-        Ok(match said(&build.sound())? {
+        let how = format!("its test: {panic_message}");
+        Ok(match test_result(&build.sound())? {
             Ok(()) if how.contains(&self.says) => Verdict::Caught(how),
             Ok(()) => Verdict::Otherwise(how),
-            Err(complaint) => Verdict::Otherwise(format!("{how}, and without the mutant: {complaint}")),
+            Err(panic_message) => Verdict::Otherwise(format!("{how}, and without the mutant: {panic_message}")),
         })
     }
 }
 
-/// What a program says until it ends; `None` if it does not in time, and then its process group is killed. What has left the
-/// group, as the commands of `palisade lock` do, stays.
+/// A program's output; `None` if it does not end in time, and then its process group is killed.
+/// Processes that have left the group, as the commands of `palisade lock` do, keep running.
 fn output_within(patience: Duration, command: &mut Command) -> io::Result<Option<Output>> {
     let child = command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let group = Pid::from_child(&child);
@@ -69,27 +69,27 @@ fn output_within(patience: Duration, command: &mut Command) -> io::Result<Option
     match end.recv_timeout(patience) {
         Ok(output) => output.map(Some),
         Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-            // If it has ended in this moment, there is nobody to kill.
+            // The process group may have ended by now.
             let _ = kill_process_group(group, Signal::KILL);
             Ok(None)
         }
     }
 }
 
-/// Whether the one test passed; `None` if it was not run to its end.
-fn passes(told: &str, test: &str) -> Option<bool> {
+/// Whether the test passed; `None` if it did not complete.
+fn passes(output: &str, test: &str) -> Option<bool> {
     let name = test.split_whitespace().last()?;
-    told.lines().find_map(|line| {
+    output.lines().find_map(|line| {
         let (path, result) = line.strip_prefix("test ")?.split_once(" ... ")?;
         let is_it = path == name || path.ends_with(&format!("::{name}"));
         is_it.then_some(result == "ok")
     })
 }
 
-/// What a test that failed says, in a line.
-fn complaint(told: &str) -> &str {
-    let mut lines = told.lines().skip_while(|line| !line.contains("panicked at"));
-    lines.nth(1).unwrap_or("it failed and did not say why").trim()
+/// The first line of the failing test's panic message.
+fn panic_message(output: &str) -> &str {
+    let mut lines = output.lines().skip_while(|line| !line.contains("panicked at"));
+    lines.nth(1).unwrap_or("the test failed without a panic message").trim()
 }
 
 #[cfg(test)]
@@ -100,42 +100,46 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_end_is_killed_with_what_it_started() {
+    fn program_past_its_time_limit_is_killed_with_its_children() {
         let shell = |script: &str| {
             let mut command = Command::new("sh");
             command.args(["-c", script]);
             command
         };
-        let said = output_within(Duration::from_secs(60), &mut shell("echo done")).unwrap().unwrap();
-        assert_eq!(said.stdout, b"done\n");
+        let ended = output_within(Duration::from_secs(60), &mut shell("echo done")).unwrap().unwrap();
+        assert_eq!(ended.stdout, b"done\n");
         let directory = tempfile::tempdir().unwrap();
         let name = directory.path().join("grandchild");
         let script = format!("sleep 600 & echo $! >{name}.new; mv {name}.new {name}; wait", name = name.display());
         assert!(output_within(Duration::from_secs(2), &mut shell(&script)).unwrap().is_none());
         let grandchild = fs::read_to_string(&name).expect("two seconds are enough to start it");
         let stat = format!("/proc/{}/stat", grandchild.trim());
-        // Gone, or a zombie that nobody reaps.
+        // Gone, or a zombie that its parent has not reaped.
         let is_dead = || fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z"));
         let patience = Instant::now() + Duration::from_secs(60);
         while !is_dead() {
-            assert!(Instant::now() < patience, "it lives on");
+            assert!(Instant::now() < patience, "the grandchild still runs");
             thread::sleep(Duration::from_millis(10));
         }
     }
 
     #[test]
-    fn what_a_test_says_is_understood() {
-        let told = "running 1 test\ntest some::story ... FAILED\n\nfailures:\n\n---- some::story stdout ----\n\n\
+    fn test_output_is_parsed() {
+        let output = "running 1 test\ntest some::story ... FAILED\n\nfailures:\n\n---- some::story stdout ----\n\n\
                     thread 'some::story' (7) panicked at a.rs:1:2:\nthe lock is gone\nstack backtrace:\n";
-        assert_eq!(passes(told, "-p x --test y some::story"), Some(false));
-        assert_eq!(complaint(told), "the lock is gone");
+        assert_eq!(passes(output, "-p x --test y some::story"), Some(false));
+        assert_eq!(panic_message(output), "the lock is gone");
         assert_eq!(passes("test some::story ... ok\n", "-p x --test y some::story"), Some(true));
         assert_eq!(
             passes("test some::story ... ok\n", "-p x --test y story"),
             Some(true),
-            "the module need not be told"
+            "the module may be left out"
         );
         assert_eq!(passes("test another_story ... ok\n", "-p x --test y story"), None);
-        assert_eq!(passes("running 0 tests\n", "-p x --test y some::story"), None, "no test is no test that passed");
+        assert_eq!(
+            passes("running 0 tests\n", "-p x --test y some::story"),
+            None,
+            "a run without the test is not a pass"
+        );
     }
 }

@@ -11,58 +11,59 @@ use palisade_model::models::{Tier, models};
 use parking_lot::Mutex;
 
 use super::coverage::Coverage;
-use super::large_table::crowd;
+use super::large_table::large_table;
 use super::play::{PlayError, Played, ReplayConfig, play, program};
 use super::saved_traces::{self, SavedTrace};
 use super::trace::Trace;
 
-/// The segments of the nodes' logs, unless told otherwise: so short that they give way every few writes.
+/// Default segment size of the nodes' logs, in bytes: so short that a few writes fill a segment.
 pub const SEGMENT_BYTES: u64 = 1664;
 
-/// Play the model's traces on live nodes, and compare after every step; without files, those that are kept
+/// Replay the models' traces on live nodes and compare after every step; without files, replay the
+/// saved traces
 #[derive(Clone, Debug, Args)]
 pub struct Arguments {
     /// Traces, as `palisade-model trace --json` writes them
     files: Vec<PathBuf>,
-    /// Of the traces that are kept, only those of this model
+    /// Replay only the saved traces of this model
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
-    /// The folder of the traces that are kept
+    /// The folder of the saved traces
     #[arg(long, value_name = "DIR", default_value_os_t = saved_traces::folder())]
     traces: PathBuf,
-    /// So many random walks through each of the wide models besides
+    /// Also replay this many random walks through each model of the random tier
     #[arg(long, value_name = "N", default_value_t = 0)]
     walks: u64,
-    /// The seed of the first
+    /// The seed of the first walk
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How long a walk may be
+    /// Maximum length of a walk, in steps
     #[arg(long, value_name = "N", default_value_t = 200)]
     steps: usize,
-    /// The length of a segment of the nodes' logs
+    /// Segment size of the nodes' logs, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = SEGMENT_BYTES)]
     segment_bytes: u64,
-    /// How many traces at a time
+    /// Number of traces to replay in parallel
     #[arg(long, value_name = "N", default_value_t = 2)]
     jobs: usize,
-    /// Say what was exercised, and fail if something was not that should be
+    /// Print what was exercised, and fail if anything required was not
     #[arg(long)]
     coverage: bool,
 }
 
-/// A trace, and what to call it.
+/// A title, and the trace or why it could not be read.
 pub type Titled = (String, Result<Trace, String>);
 
-/// Runs the command. Says whether all is as it must be.
+/// Runs the command. Returns whether no trace differs and, with `--coverage`, nothing is missing.
 ///
 /// # Errors
-/// If what was given cannot be worked with.
+/// If the arguments cannot be used: no server program, no such trace, or an unreadable file.
 pub fn run(arguments: &Arguments, out: &mut impl Write) -> Result<bool, String> {
     let kept = saved_traces::all(&arguments.traces).map_err(|error| error.to_string())?;
     let config = ReplayConfig { program: program()?, segment_bytes: arguments.segment_bytes };
     let traces = if arguments.files.is_empty() { chosen(&kept, arguments) } else { read_all(&arguments.files)? };
     if traces.is_empty() {
-        return Err("there is no such trace".to_owned());
+        return Err("no trace was selected: check --model, --traces and the files".to_owned());
     }
     let begun = Instant::now();
     let total = play_all(&config, &traces, arguments.jobs.max(1));
@@ -85,31 +86,32 @@ pub fn run(arguments: &Arguments, out: &mut impl Write) -> Result<bool, String> 
 fn chosen(kept: &[SavedTrace], arguments: &Arguments) -> Vec<Titled> {
     let is_chosen = |kept: &&SavedTrace| arguments.model.as_ref().is_none_or(|model| *model == kept.model);
     let kept = kept.iter().filter(is_chosen);
-    let told = kept.map(|kept| (kept.title(), saved_traces::told(kept).map_err(|error| error.to_string())));
-    let crowds = if arguments.model.is_none() { crowds() } else { Vec::new() };
-    told.chain(crowds).chain(walks(arguments.walks, arguments.seed, arguments.steps)).collect()
+    let traces = kept.map(|kept| (kept.title(), saved_traces::rebuild(kept).map_err(|error| error.to_string())));
+    let large = if arguments.model.is_none() { large_tables() } else { Vec::new() };
+    traces.chain(large).chain(walks(arguments.walks, arguments.seed, arguments.steps)).collect()
 }
 
-/// A crowd that comes and goes, and one that is there, and goes at once.
-fn crowds() -> Vec<Titled> {
+/// Two generated traces: sessions that come and go, and sessions that are there from the start and
+/// expire all at once.
+fn large_tables() -> Vec<Titled> {
     let all = [(1, 0, 700), (2, 1200, 320)];
-    let told = all.map(|(seed, sessions, entries)| {
-        let trace = crowd(seed, sessions, entries).map_err(|error| error.to_string());
-        (format!("a crowd, {entries} entries on a table of {sessions} sessions"), trace)
+    let traces = all.map(|(seed, sessions, entries)| {
+        let trace = large_table(seed, sessions, entries).map_err(|error| error.to_string());
+        (format!("a large table, {entries} entries on a table of {sessions} sessions"), trace)
     });
-    told.into()
+    traces.into()
 }
 
-/// Random walks through each model that is made for them.
+/// Random walks through each model of the random tier.
 pub fn walks(count: u64, seed: u64, steps: usize) -> Vec<Titled> {
     let models = models();
     let wide = models.iter().filter(|model| model.tier == Tier::Random);
     let walks = wide.flat_map(|model| (seed..seed + count).map(move |seed| (model, seed)));
-    let told = walks.map(|(model, seed)| {
+    let traces = walks.map(|(model, seed)| {
         let lines = model.model.wander(seed, steps).map(|trace| trace.lines(model.name)).unwrap_or_default();
         (format!("{}, a random walk, seed {seed}", model.name), Trace::read(lines).map_err(|error| error.to_string()))
     });
-    told.collect()
+    traces.collect()
 }
 
 fn read_all(files: &[PathBuf]) -> Result<Vec<Titled>, String> {
@@ -122,28 +124,28 @@ fn read_all(files: &[PathBuf]) -> Result<Vec<Titled>, String> {
     files.iter().map(read).collect()
 }
 
-/// What came of many plays.
+/// The result of many replays.
 #[derive(Clone, Debug, Default)]
 pub struct Total {
-    /// How many traces were played, and how many of their steps.
+    /// Number of traces that were replayed, and of their steps.
     pub played: (usize, usize),
-    /// Why some ended before their time, and how many.
+    /// Why replays ended before their traces did, and how many.
     pub ended: BTreeMap<String, usize>,
-    /// What was found, or why a trace could not be played.
+    /// Differences found, and traces that could not be replayed.
     pub failures: Vec<String>,
-    /// What was exercised.
+    /// What the replays exercised.
     pub coverage: Coverage,
 }
 
 impl Total {
     fn summary(&self, seconds: f64) -> String {
         let Total { played: (traces, steps), ended, failures, .. } = self;
-        let mut told =
+        let mut summary =
             format!("{traces} traces, {steps} steps on live nodes, {seconds:.1} s: {} differ", failures.len());
         for (why, count) in ended {
-            told.push_str(&format!("\n  {count} ended before the trace did: {why}"));
+            summary.push_str(&format!("\n  {count} ended before the trace did: {why}"));
         }
-        told
+        summary
     }
 
     fn add(&mut self, played: Played) {
@@ -156,7 +158,7 @@ impl Total {
     }
 }
 
-/// Plays traces, so many at a time.
+/// Replays traces, `jobs` at a time.
 pub fn play_all(config: &ReplayConfig, traces: &[Titled], jobs: usize) -> Total {
     let (next, total) = (AtomicUsize::new(0), Mutex::new(Total::default()));
     std::thread::scope(|scope| {
@@ -166,7 +168,7 @@ pub fn play_all(config: &ReplayConfig, traces: &[Titled], jobs: usize) -> Total 
                     let played = match trace {
                         Ok(trace) => play(config, trace).map_err(|error| match error {
                             PlayError::Found(finding) => format!("{title}: DIFFERS in {finding}"),
-                            PlayError::Stage(_) => format!("{title}: {error}"),
+                            PlayError::Setup(_) => format!("{title}: {error}"),
                         }),
                         Err(error) => Err(format!("{title}: {error}")),
                     };

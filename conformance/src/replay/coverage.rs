@@ -1,5 +1,5 @@
-//! What was exercised on live nodes: which actions, messages, outputs and crashes, and which kinds of nodes took which
-//! inputs.
+//! Counts what was exercised on live nodes: actions, messages, outputs, crashes, and which inputs a
+//! node took in which role.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use palisade_spec::raft::{Body, Input, Message, Node, Output, Persist};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage(BTreeMap<&'static str, BTreeMap<String, usize>>);
 
-/// What a replay of all kept traces has to come upon, by subject.
+/// What a replay of all saved traces must exercise, by subject.
 pub const WANTED: &[(&str, &[&str])] = &[
     (
         "action",
@@ -27,7 +27,7 @@ pub const WANTED: &[(&str, &[&str])] = &[
             "election timeout",
             "heal",
             "heartbeat timeout",
-            "in vain",
+            "rejected input",
             "lose",
             "propose",
             "read",
@@ -75,17 +75,17 @@ pub const WANTED: &[(&str, &[&str])] = &[
 ];
 
 impl Coverage {
-    /// Something happened.
+    /// Counts an occurrence.
     pub fn note(&mut self, subject: &'static str, name: impl Into<String>) {
         *self.0.entry(subject).or_default().entry(name.into()).or_default() += 1;
     }
 
-    /// How often it did.
+    /// Number of occurrences.
     pub fn count(&self, subject: &str, name: &str) -> usize {
         self.0.get(subject).and_then(|names| names.get(name)).copied().unwrap_or(0)
     }
 
-    /// A node, as it was, takes an input and asks for these outputs.
+    /// Counts an input that a node in this state takes, and its outputs.
     pub fn stepped(&mut self, node: &Node<LockTable>, input: &Input<LockTable>, outputs: &[Output<LockTable>]) {
         if let Input::Receive(message) = input {
             self.note("message", message.body.name());
@@ -99,7 +99,7 @@ impl Coverage {
         }
     }
 
-    /// Adds what another replay has come upon.
+    /// Adds the counts of another replay.
     pub fn add(&mut self, other: Coverage) {
         for (subject, names) in other.0 {
             for (name, count) in names {
@@ -108,7 +108,7 @@ impl Coverage {
         }
     }
 
-    /// What was [wanted](WANTED) and has not happened.
+    /// What is in [`WANTED`] and was not exercised.
     pub fn missing(&self) -> Vec<String> {
         let names = WANTED.iter().flat_map(|(subject, names)| names.iter().map(move |name| (*subject, *name)));
         names
@@ -130,7 +130,7 @@ impl fmt::Display for Coverage {
     }
 }
 
-/// An input, as far as a node tells inputs apart before it looks at what they say.
+/// The input's kind, as far as a node distinguishes inputs before it reads their contents.
 fn taken(node: &Node<LockTable>, input: &Input<LockTable>) -> String {
     match input {
         Input::Receive(Message { term, body, .. }) => {

@@ -1,10 +1,12 @@
-//! Where a live node has to stand still so that it is killed where the model's server crashed.
+//! Where a live node must halt, to be killed where the model's server crashed.
 //!
-//! The model carries a node's outputs out one by one, and a crash may come between any two, and between the entries of one
-//! write. A live node makes all the writes of a step durable at the place of the first, in one frame (only a leader's
-//! snapshot parts them), of which after a crash all or nothing is there. That is what the contract of `spec` allows, and less
-//! than what the model tries: some of the model's crashes leave a disk that no crash of a live node leaves. For those the
-//! live node is killed in the middle of the frame, its disk is compared with what it was before, and the play ends there.
+//! The model carries out a node's outputs one by one; it may crash between any two, and between the
+//! entries of one write. A live node makes all writes of a step durable at the place of the first,
+//! in one frame (only a leader's snapshot splits them), and after a crash either the whole frame is
+//! there or nothing of it. The contract of `spec` allows that, and it is less than what the model
+//! tries: some of the model's crashes leave a disk that no crash of a live node leaves. For these,
+//! the live node is killed in the middle of the frame, its disk is compared with the disk before
+//! the step, and the replay ends there.
 
 use palisade::stepper::protocol::{Effect, Stop, WritePoint};
 use palisade_spec::lock::LockTable;
@@ -12,19 +14,19 @@ use palisade_spec::raft::{Output, Persist};
 
 use super::trace::Crash;
 
-/// How a crash is brought about.
+/// How to bring about a crash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Where the node stands still; `None` if its step is done.
+    /// Where the node halts; `None` if it completes its step.
     pub stop: Option<Stop>,
-    /// What it has done by then.
+    /// What the node has done up to that point.
     pub effects: Vec<Effect>,
-    /// How many of the outputs are durable then: of those before this one, all writes are.
+    /// The number of outputs that count as carried out: every write before this one is durable.
     pub durable: usize,
-    /// Whether the snapshot of the write that is next has got its name.
+    /// Whether the next write's snapshot file already has its final name.
     pub is_half_installed: bool,
-    /// Whether the model's server has something else on its disk.
-    pub parts: bool,
+    /// Whether the model's server has a different disk, so that the replay ends here.
+    pub diverges: bool,
 }
 
 /// Everything that a driver does for these outputs, in its order.
@@ -49,8 +51,8 @@ pub fn effects(outputs: &[Output<LockTable>]) -> Vec<Effect> {
     effects
 }
 
-/// How to crash a live node in a step that asks for these outputs. Where several places are the same to the model, `salt`
-/// chooses.
+/// How to crash a live node in a step with these outputs. `salt` chooses among crash points that
+/// are the same to the model.
 pub fn plan(crash: Crash, outputs: &[Output<LockTable>], salt: usize) -> Plan {
     let all = effects(outputs);
     let (done, rest) = outputs.split_at(crash.outputs);
@@ -61,7 +63,8 @@ pub fn plan(crash: Crash, outputs: &[Output<LockTable>], salt: usize) -> Plan {
         let at = places.map(|(at, _)| at).nth(nth);
         all[..at.unwrap_or(all.len())].to_vec()
     };
-    let plan = |stop, effects| Plan { stop, effects, durable: crash.outputs, is_half_installed: false, parts: false };
+    let plan =
+        |stop, effects| Plan { stop, effects, durable: crash.outputs, is_half_installed: false, diverges: false };
     let barrier = outputs.iter().position(is_write).unwrap_or(outputs.len());
     let frames = all.iter().filter(|effect| **effect == Effect::Write).count();
     match rest.first().and_then(write) {
@@ -77,16 +80,16 @@ pub fn plan(crash: Crash, outputs: &[Output<LockTable>], salt: usize) -> Plan {
             } else {
                 WritePoint::Within(13 * salt)
             };
-            let parts = crash.entries.is_some() || writes_done;
+            let diverges = crash.entries.is_some() || writes_done;
             let nth = frame_of(outputs, crash.outputs);
             let stop = Stop::Write { nth, at };
-            Plan { parts, durable: barrier, ..plan(Some(stop), up_to(Effect::Write, nth)) }
+            Plan { diverges, durable: barrier, ..plan(Some(stop), up_to(Effect::Write, nth)) }
         }
         None if rest.is_empty() => plan(None, all),
         None => {
             let sent = done.iter().filter(|output| send(output).is_some()).count();
             // More is durable before this message than the model's server had written.
-            let parts = writes_done && writes_left;
+            let diverges = writes_done && writes_left;
             let is_right_behind =
                 writes_done && !outputs[barrier..crash.outputs].iter().any(|output| send(output).is_some());
             let stop = match salt % 3 {
@@ -111,13 +114,13 @@ pub fn plan(crash: Crash, outputs: &[Output<LockTable>], salt: usize) -> Plan {
                 }
                 effects.push(*effect);
             }
-            let durable = if parts { outputs.len() } else { crash.outputs };
-            Plan { parts, durable, ..plan(Some(stop), effects) }
+            let durable = if diverges { outputs.len() } else { crash.outputs };
+            Plan { diverges, durable, ..plan(Some(stop), effects) }
         }
     }
 }
 
-/// In which of a step's frames the write is that these outputs have at `place`.
+/// The number of the step's frame that contains the write at `place` in these outputs.
 fn frame_of(outputs: &[Output<LockTable>], place: usize) -> usize {
     let (mut frame, mut is_open) = (0, false);
     for write in outputs[..=place].iter().filter_map(write) {
@@ -170,17 +173,17 @@ mod tests {
     }
 
     #[test]
-    fn all_writes_of_a_step_are_one_at_the_place_of_the_first() {
+    fn writes_of_a_step_share_one_frame_at_the_first_write() {
         let (two, three) = (Effect::Send(NodeId(2)), Effect::Send(NodeId(3)));
         let outputs = [send_to(2), vote(), Output::ArmElectionTimer, compact(), send_to(3)];
         assert_eq!(effects(&outputs), [&[two], &DURABLE[..], &[three]].concat());
         assert_eq!(plan(at(0), &outputs, 0).stop, Some(Stop::Send(0)));
         let before = plan(at(1), &outputs, 0);
-        assert_eq!((before.stop, before.parts), (Some(Stop::Write { nth: 0, at: WritePoint::Before }), false));
+        assert_eq!((before.stop, before.diverges), (Some(Stop::Write { nth: 0, at: WritePoint::Before }), false));
         assert_eq!(before.effects, [two]);
-        assert!(plan(at(3), &outputs, 0).parts, "a live node has both writes or none");
+        assert!(plan(at(3), &outputs, 0).diverges, "a live node has both writes or none");
         let behind = plan(at(4), &outputs, 0);
-        assert_eq!((behind.stop, behind.parts), (Some(Stop::Send(1)), false));
+        assert_eq!((behind.stop, behind.diverges), (Some(Stop::Send(1)), false));
         assert_eq!(behind.effects, [two, Effect::Write, Effect::Sync]);
         let unsynced = plan(at(4), &outputs, 1);
         assert_eq!(unsynced.effects, [two, Effect::Write]);
@@ -188,10 +191,10 @@ mod tests {
     }
 
     #[test]
-    fn a_write_in_part_is_no_write_of_a_live_node() {
+    fn partial_write_leaves_live_disk_unchanged() {
         let crash = Crash { entries: Some(1), ..at(0) };
         let plan = plan(crash, &[vote(), send_to(2)], 3);
-        assert!(plan.parts && plan.effects.is_empty() && plan.durable == 0);
+        assert!(plan.diverges && plan.effects.is_empty() && plan.durable == 0);
         assert_eq!(plan.stop, Some(Stop::Write { nth: 0, at: WritePoint::Within(39) }));
     }
 }

@@ -1,27 +1,27 @@
-//! Two states, and where they part, in words.
+//! Finds and prints the first difference between two states.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// What was expected, and what was seen instead.
+/// An expected and a seen value that differ.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// Of what.
+    /// The subject: the path to the value.
     pub what: String,
-    /// What was to be.
+    /// The expected value.
     pub expected: String,
-    /// What is.
+    /// The value that was seen.
     pub seen: String,
 }
 
 impl Difference {
-    /// Of something that is said in words.
+    /// A difference between two descriptions.
     pub fn new(what: impl Into<String>, expected: impl Into<String>, seen: impl Into<String>) -> Difference {
         Difference { what: what.into(), expected: expected.into(), seen: seen.into() }
     }
 
-    /// The first place at which two values part, if they do.
+    /// The first place at which two values differ, if any.
     pub fn between(what: &str, expected: &Value, seen: &Value) -> Option<Difference> {
         if expected == seen {
             return None;
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_difference_is_named_by_its_place() {
+    fn first_difference_is_named_by_its_path() {
         let one = json!({ "role": { "Leader": { "progress": [1, 2] } }, "term": 3 });
         let mut other = one.clone();
         assert_eq!(Difference::between("node", &one, &other), None);

@@ -1,8 +1,10 @@
-//! A trace of no model: a cluster of one node whose table grows far beyond what models have room for.
+//! Generated traces without a model: a one-node cluster whose table grows far beyond those of the
+//! models.
 //!
-//! Models have a few sessions and keys, so there are rules of the table that they never come to: how a map of many entries
-//! branches and closes up again. Here clients open sessions by the hundred, take locks, queue, go, and are forgotten; what they do
-//! is drawn from a seed. What the table must be after each entry, the twin says.
+//! Models have a few sessions and keys, so they never reach some rules of the table, such as how a
+//! map of many entries splits and merges its nodes. Here clients open hundreds of sessions,
+//! acquire, queue, release and expire; a seed chooses their requests. The expected node says what
+//! the table must be after each entry.
 
 use palisade_spec::lock::{Claim, Command, Key, LockTable, Opening, Owner, Sequence, SessionId, Ttl};
 use palisade_spec::raft::{Payload, Stamp, StateMachine};
@@ -12,19 +14,21 @@ use serde_json::{Value, json};
 
 use super::trace::{Trace, TraceError};
 
-/// How long a session lives, in milliseconds.
+/// Time-to-live of a session, in milliseconds.
 const TTL: u64 = 400;
-/// How many keys there are.
+/// Number of keys.
 const KEYS: u64 = 120;
 
-/// How many sessions and claims a sweep ends: enough for a crowd that goes all at once to be gone before the trace ends.
+/// How many sessions and claims one sweep ends: enough to remove sessions that all expire at once
+/// before the trace ends.
 const SWEEP: u64 = 400;
 
-/// So many entries of a crowd, on a table that has so many sessions at the beginning: the same for the same seed.
+/// A trace of `entries` steps, on a table that begins with `sessions` sessions. The same seed gives
+/// the same trace.
 ///
 /// # Errors
-/// Never: what is written here can be read.
-pub fn crowd(seed: u64, sessions: u64, entries: usize) -> Result<Trace, TraceError> {
+/// Never: the generated lines are a valid trace.
+pub fn large_table(seed: u64, sessions: u64, entries: usize) -> Result<Trace, TraceError> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut table = LockTable::sweeping(SWEEP);
     for _ in 0..sessions {
@@ -37,8 +41,8 @@ pub fn crowd(seed: u64, sessions: u64, entries: usize) -> Result<Trace, TraceErr
     });
     let head = json!({
         "format": 1,
-        "model": "a crowd",
-        "property": "a crowd",
+        "model": "a large table",
+        "property": "a large table",
         "setting": {
             "founders": 1,
             "joiners": 0,
@@ -63,19 +67,20 @@ pub fn crowd(seed: u64, sessions: u64, entries: usize) -> Result<Trace, TraceErr
 }
 
 fn opening() -> Opening {
-    Opening { nonce: 1, owner: Owner::from("somebody"), ttl: Ttl(TTL) }
+    Opening { nonce: 1, owner: Owner::from("client"), ttl: Ttl(TTL) }
 }
 
 fn sentence(event: &Value) -> String {
     match event["milliseconds"].as_u64() {
         Some(milliseconds) => format!("{milliseconds} ms pass"),
-        None => format!("somebody asks for {}", event["payload"]["Command"]),
+        None => format!("a client asks for {}", event["payload"]["Command"]),
     }
 }
 
-/// What the next client asks for. `opened` sessions are known to have been asked for.
+/// The next client's request. `opened` is the number of sessions that were opened so far.
 fn command(random: &mut StdRng, opened: &mut u64) -> Command {
-    // Half of them are the last who came, and half of what is done is about few keys: so things are said twice, and in vain.
+    // Half of the requests use one of the newest sessions, and half use one of three keys, so that
+    // requests are repeated and refused.
     let first = if random.random() { opened.saturating_sub(4).max(1) } else { 1 };
     let session = SessionId { number: random.random_range(first..=*opened + 1), nonce: 1 };
     let keys = if random.random() { 3 } else { KEYS };

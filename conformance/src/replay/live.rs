@@ -1,4 +1,4 @@
-//! A live node: a `palisade step-node`, its files and its strings.
+//! A live node: the stepper process, its files and its pipes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -9,63 +9,63 @@ use std::time::Duration;
 use palisade::stepper::protocol::{Answer, Now, Request, Setting};
 use palisade_model::mutants::ON;
 
-/// How long an answer may take, on the slowest of machines.
+/// How long to wait for an answer, generous enough for a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Why a live node does not do what it is told.
+/// Why a live node did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
-    /// It cannot be started.
+    /// The process could not be started.
     #[error("cannot start {}: {source}", .program.display())]
     Start {
         /// The program.
         program: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// It has ended.
+    /// The process has ended.
     #[error("the process has ended: {0}")]
     Ended(String),
-    /// It says nothing.
+    /// The process did not answer in time.
     #[error("the process has not answered within {PATIENCE:?}")]
     Silent,
-    /// It cannot do what it is told.
+    /// The process cannot carry out the request.
     #[error("{0}")]
     Cannot(String),
-    /// It says what makes no sense.
-    #[error("the process answers with what makes no sense here: {0}")]
-    Senseless(String),
+    /// The process gave an unexpected answer.
+    #[error("the process gave an answer that does not fit the request: {0}")]
+    Unexpected(String),
 }
 
-/// What a live node is a process of.
+/// The program that live nodes run.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// The file; `palisade`, or another one that has its command `puppet`.
+    /// The file: one with the command `stepper`.
     pub file: PathBuf,
-    /// Which mutant is on, by its number, if it has any ([`mutants`](super::mutants)); else nothing.
+    /// The number of the enabled mutant ([`mutants`](super::mutants)); empty for none.
     pub on: String,
 }
 
-/// A process, and what is needed to start it again.
+/// A node's process, and what is needed to restart it.
 #[derive(Debug)]
 pub struct Live {
     program: Program,
     directory: PathBuf,
     setting: Setting,
     running: Running,
-    /// Where it listens for nodes.
+    /// The address on which the process listens for peers.
     pub peer_addr: String,
 }
 
 #[derive(Debug)]
 struct Running {
     child: Child,
-    strings: ChildStdin,
+    requests: ChildStdin,
     answers: Receiver<String>,
 }
 
 impl Live {
-    /// Starts a node in a directory, and says what it is.
+    /// Starts a node in a directory and returns its state.
     ///
     /// # Errors
     /// See [`LiveError`].
@@ -73,44 +73,44 @@ impl Live {
         let running = Running::start(program, &directory)?;
         let program = program.clone();
         let mut live = Live { program, directory, setting, running, peer_addr: String::new() };
-        let now = live.introduce()?;
+        let now = live.set_up()?;
         Ok((live, now))
     }
 
-    /// Kills the process, with a signal that it does not see.
+    /// Kills the process with SIGKILL.
     pub fn kill(&mut self) {
-        // What is dead already need not be killed.
+        // It may have ended already.
         let _ = self.running.child.kill();
         let _ = self.running.child.wait();
     }
 
-    /// Starts the node again in its directory, and says what it is.
+    /// Kills the node, starts it again in its directory, and returns its state.
     ///
     /// # Errors
     /// See [`LiveError`].
     pub fn restart(&mut self) -> Result<Now, LiveError> {
         self.kill();
         self.running = Running::start(&self.program, &self.directory)?;
-        self.introduce()
+        self.set_up()
     }
 
-    fn introduce(&mut self) -> Result<Now, LiveError> {
+    fn set_up(&mut self) -> Result<Now, LiveError> {
         let setting = serde_json::to_string(&self.setting).expect("settings are plain values");
         match self.running.ask(&setting)? {
             Answer::Ready { peer_addr, self_now } => {
                 self.peer_addr = peer_addr;
                 Ok(*self_now)
             }
-            other => Err(LiveError::Senseless(format!("{other:?}"))),
+            other => Err(LiveError::Unexpected(format!("{other:?}"))),
         }
     }
 
-    /// Pulls a string.
+    /// Sends a request and waits for the answer.
     ///
     /// # Errors
     /// See [`LiveError`].
     pub fn request(&mut self, request: &Request) -> Result<Answer, LiveError> {
-        let request = serde_json::to_string(request).expect("strings are plain values");
+        let request = serde_json::to_string(request).expect("requests are plain values");
         match self.running.ask(&request)? {
             Answer::Cannot(why) => Err(LiveError::Cannot(why)),
             answer => Ok(answer),
@@ -131,26 +131,26 @@ impl Running {
         command.env(ON, &program.on).arg("step-node").arg("--data").arg(directory);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(failed)?;
-        let (strings, out) = (child.stdin.take(), child.stdout.take());
-        let (Some(strings), Some(out)) = (strings, out) else { unreachable!("both were asked for") };
-        let (told, answers) = channel();
+        let (requests, out) = (child.stdin.take(), child.stdout.take());
+        let (Some(requests), Some(out)) = (requests, out) else { unreachable!("stdin and stdout are pipes") };
+        let (sender, answers) = channel();
         let listen = move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
-                if told.send(line).is_err() {
+                if sender.send(line).is_err() {
                     break;
                 }
             }
         };
         std::thread::Builder::new().name("answers".into()).spawn(listen).map_err(failed)?;
-        Ok(Running { child, strings, answers })
+        Ok(Running { child, requests, answers })
     }
 
     fn ask(&mut self, line: &str) -> Result<Answer, LiveError> {
-        if writeln!(self.strings, "{line}").is_err() {
+        if writeln!(self.requests, "{line}").is_err() {
             return Err(self.ended());
         }
         match self.answers.recv_timeout(PATIENCE) {
-            Ok(answer) => serde_json::from_str(&answer).map_err(|error| LiveError::Senseless(error.to_string())),
+            Ok(answer) => serde_json::from_str(&answer).map_err(|error| LiveError::Unexpected(error.to_string())),
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => Err(LiveError::Silent),
             Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => Err(self.ended()),
         }
@@ -159,8 +159,8 @@ impl Running {
     fn ended(&mut self) -> LiveError {
         let status = self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
         let mut last = String::new();
-        if let Some(mut complaints) = self.child.stderr.take() {
-            let _ = complaints.read_to_string(&mut last);
+        if let Some(mut stderr) = self.child.stderr.take() {
+            let _ = stderr.read_to_string(&mut last);
         }
         LiveError::Ended(format!("{status}: {}", last.trim()))
     }

@@ -1,9 +1,11 @@
-//! The gate: every frame from one node to another comes here, and goes on only when the trace says so.
+//! The message gate: it receives every frame between two nodes and forwards it only when the trace
+//! says so.
 //!
-//! Each node is told that the others are reached at the gate, so it dials the gate for each of them. The gate answers for
-//! the node that is meant, reads what comes, and keeps it: messages by their frames, snapshots by their files. To deliver
-//! one, it dials the node that is meant with the very handshake of the node that sent it, and passes the same bytes on. What
-//! it never delivers is lost, what it delivers twice is repeated.
+//! Each node's peers have the gate's addresses, so a node dials the gate for each peer. The gate
+//! answers as the intended node, reads the messages and stores them: messages as frames, snapshots
+//! as files. To deliver one, it dials the receiver with the sender's own handshake and forwards the
+//! same bytes. A message that the gate never delivers is lost; one that it delivers twice is
+//! duplicated.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -20,39 +22,39 @@ use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// How long something may take that is on its way, on the slowest of machines.
+/// How long the gate waits for a message or handshake, generous enough for a slow machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// So long a node may take, after the end of a connection for a snapshot, to be ready for the next.
+/// Time that a node may need after a snapshot connection ends before it accepts the next.
 const SETTLED: Duration = Duration::from_millis(5);
 
-/// From whom, to whom.
-pub type Way = (NodeId, NodeId);
+/// A link: sender and receiver.
+pub type Link = (NodeId, NodeId);
 
-/// Why nothing came through.
+/// Why a message did not pass the gate.
 #[derive(Debug, thiserror::Error)]
 pub enum MessageGateError {
-    /// The network.
+    /// A connection failed.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// What is expected does not come.
-    #[error("{0} has not come within {PATIENCE:?}")]
+    /// An expected message or handshake did not arrive in time.
+    #[error("{0} has not arrived within {PATIENCE:?}")]
     Missing(String),
-    /// A node does not let another one in.
+    /// A node refused the connection.
     #[error("the connection is refused: {0}")]
     Refused(String),
-    /// A node has no use for a snapshot.
-    #[error("the snapshot is of no use to it")]
+    /// The receiver already has what the snapshot includes.
+    #[error("the snapshot has nothing that the node lacks")]
     Enough,
-    /// Somebody says what makes no sense.
+    /// A node sent something invalid.
     #[error("{0}")]
-    Senseless(String),
+    Invalid(String),
 }
 
 /// The gate of one cluster.
 #[derive(Debug)]
 pub struct MessageGate {
     shared: Arc<Shared>,
-    /// Where each node is reached, as the others see it.
+    /// The gate's address for each node, as the other nodes see it.
     pub addresses: BTreeMap<NodeId, String>,
 }
 
@@ -65,23 +67,23 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Everything that was said, in the order in which it came, by the way that it takes.
-    said: BTreeMap<Way, Vec<Said>>,
-    /// The last handshake on each way.
-    hellos: BTreeMap<Way, Hello>,
-    /// Where the nodes are.
+    /// All messages sent on each link, in order of arrival.
+    sent: BTreeMap<Link, Vec<Sent>>,
+    /// The last handshake on each link.
+    hellos: BTreeMap<Link, Hello>,
+    /// The nodes' own addresses.
     nodes: BTreeMap<NodeId, SocketAddr>,
     /// The connections on which messages are delivered.
-    onward: BTreeMap<Way, TcpStream>,
-    /// What came that must not.
-    trouble: Option<String>,
+    onward: BTreeMap<Link, TcpStream>,
+    /// The first invalid thing that a node sent.
+    violation: Option<String>,
     is_over: bool,
 }
 
-/// Something that was said.
+/// A message that a node sent.
 #[derive(Clone, Debug)]
-pub struct Said {
-    /// The message. A snapshot is one, too.
+pub struct Sent {
+    /// The message; a snapshot is an `InstallSnapshot`.
     pub message: Message<LockTable>,
     bytes: Bytes,
 }
@@ -94,10 +96,10 @@ enum Bytes {
 }
 
 impl MessageGate {
-    /// A gate before these nodes, all of one cluster.
+    /// Opens a gate for these nodes, all of one cluster.
     ///
     /// # Errors
-    /// If there is no port left.
+    /// If no port is free.
     pub fn open(cluster: u64, nodes: impl IntoIterator<Item = NodeId>) -> Result<MessageGate, MessageGateError> {
         let shared = Arc::new(Shared { cluster, state: Mutex::default(), changed: Condvar::new() });
         let mut addresses = BTreeMap::new();
@@ -110,99 +112,100 @@ impl MessageGate {
         Ok(MessageGate { shared, addresses })
     }
 
-    /// A node is here now. What there was of connections to it is over.
+    /// Sets a node's present address and drops the old connections to it.
     ///
     /// # Errors
-    /// If that is no address.
-    pub fn is_at(&self, node: NodeId, address: &str) -> Result<(), MessageGateError> {
-        let address = address.parse().map_err(|_| MessageGateError::Senseless(format!("`{address}` is no address")))?;
+    /// If `address` does not parse.
+    pub fn set_address(&self, node: NodeId, address: &str) -> Result<(), MessageGateError> {
+        let address =
+            address.parse().map_err(|_| MessageGateError::Invalid(format!("`{address}` is not an address")))?;
         let mut state = self.shared.state.lock();
         state.nodes.insert(node, address);
         state.onward.retain(|(_, to), _| *to != node);
         Ok(())
     }
 
-    /// How much was said on a way.
-    pub fn count(&self, way: Way) -> usize {
-        self.shared.state.lock().said.get(&way).map_or(0, Vec::len)
+    /// Number of messages sent on a link.
+    pub fn count(&self, link: Link) -> usize {
+        self.shared.state.lock().sent.get(&link).map_or(0, Vec::len)
     }
 
-    /// What is said on a way, with this number, counted from 0; waits for it.
+    /// The message with this number on a link, counted from 0; waits until it arrives.
     ///
     /// # Errors
-    /// If it does not come.
-    pub fn said(&self, way: Way, number: usize) -> Result<Said, MessageGateError> {
+    /// If it does not arrive in time, or a node sent something invalid.
+    pub fn sent(&self, link: Link, number: usize) -> Result<Sent, MessageGateError> {
         let begun = Instant::now();
         let mut state = self.shared.state.lock();
         loop {
-            if let Some(trouble) = &state.trouble {
-                return Err(MessageGateError::Senseless(trouble.clone()));
+            if let Some(violation) = &state.violation {
+                return Err(MessageGateError::Invalid(violation.clone()));
             }
-            if let Some(said) = state.said.get(&way).and_then(|said| said.get(number)) {
-                return Ok(said.clone());
+            if let Some(sent) = state.sent.get(&link).and_then(|sent| sent.get(number)) {
+                return Ok(sent.clone());
             }
             let Some(left) = PATIENCE.checked_sub(begun.elapsed()) else {
                 return Err(MessageGateError::Missing(format!(
                     "message {number} from node {} to node {}",
-                    way.0, way.1
+                    link.0, link.1
                 )));
             };
             self.shared.changed.wait_for(&mut state, left);
         }
     }
 
-    /// What came that must not, if anything did.
-    pub fn trouble(&self) -> Option<String> {
-        self.shared.state.lock().trouble.clone()
+    /// The invalid thing that a node sent, if any.
+    pub fn violation(&self) -> Option<String> {
+        self.shared.state.lock().violation.clone()
     }
 
-    /// Something like this that was said on a way.
-    pub fn find(&self, way: Way, is_it: impl Fn(&Message<LockTable>) -> bool) -> Option<Said> {
+    /// The latest message on a link that satisfies `is_it`.
+    pub fn find(&self, link: Link, is_it: impl Fn(&Message<LockTable>) -> bool) -> Option<Sent> {
         let state = self.shared.state.lock();
-        state.said.get(&way)?.iter().rev().find(|said| is_it(&said.message)).cloned()
+        state.sent.get(&link)?.iter().rev().find(|sent| is_it(&sent.message)).cloned()
     }
 
-    /// Delivers what was said, bytes and all.
+    /// Delivers a sent message, byte for byte.
     ///
     /// # Errors
-    /// If the node does not take it.
-    pub fn deliver(&self, said: &Said) -> Result<(), MessageGateError> {
-        let way = (said.message.from, said.message.to);
-        match &said.bytes {
-            Bytes::Frame(frame) => self.pass(way, frame),
-            Bytes::Snapshot(offer, file) => self.offer(way, offer, file),
+    /// If the receiver does not accept it.
+    pub fn deliver(&self, sent: &Sent) -> Result<(), MessageGateError> {
+        let link = (sent.message.from, sent.message.to);
+        match &sent.bytes {
+            Bytes::Frame(frame) => self.pass(link, frame),
+            Bytes::Snapshot(offer, file) => self.offer(link, offer, file),
         }
     }
 
-    /// Delivers to a node what nobody has said.
+    /// Delivers a message that no node has sent.
     ///
     /// # Errors
-    /// If the node does not take it.
+    /// If the receiver does not accept it.
     pub fn forge(&self, to: NodeId, message: &Message<LockTable>) -> Result<(), MessageGateError> {
         let mut bytes = Vec::new();
         frame::encode(message, &mut bytes);
         self.pass((message.from, to), &bytes)
     }
 
-    /// Whether a node has introduced itself to anybody, so that the gate can speak in its name.
+    /// Whether a node has sent a handshake to any peer, so that the gate can impersonate it.
     pub fn knows(&self, node: NodeId) -> bool {
         self.shared.state.lock().hellos.keys().any(|(from, _)| *from == node)
     }
 
-    fn pass(&self, way: Way, frame: &[u8]) -> Result<(), MessageGateError> {
-        let standing = self.shared.state.lock().onward.remove(&way);
+    fn pass(&self, link: Link, frame: &[u8]) -> Result<(), MessageGateError> {
+        let standing = self.shared.state.lock().onward.remove(&link);
         let mut stream = match standing {
             Some(stream) => stream,
-            None => self.dial(way, Purpose::Messages)?,
+            None => self.dial(link, Purpose::Messages)?,
         };
         stream.write_all(frame)?;
-        self.shared.state.lock().onward.insert(way, stream);
+        self.shared.state.lock().onward.insert(link, stream);
         Ok(())
     }
 
-    /// Gives a node a snapshot that another one has sent.
-    fn offer(&self, way: Way, offer: &[u8], file: &[u8]) -> Result<(), MessageGateError> {
-        let mut stream = self.dial(way, Purpose::Snapshot)?;
+    /// Delivers to a node a snapshot that another one has sent.
+    fn offer(&self, link: Link, offer: &[u8], file: &[u8]) -> Result<(), MessageGateError> {
+        let mut stream = self.dial(link, Purpose::Snapshot)?;
         stream.write_all(offer)?;
         let mut bytes = Vec::new();
         let from = match read::<Answer>(&mut stream, &mut bytes, HELLO_BYTES)?.0 {
@@ -215,20 +218,20 @@ impl MessageGate {
         verdict.map_err(MessageGateError::Refused)
     }
 
-    /// Dials a node in another one's name.
-    fn dial(&self, way: Way, purpose: Purpose) -> Result<TcpStream, MessageGateError> {
+    /// Dials a node in the name of another one.
+    fn dial(&self, link: Link, purpose: Purpose) -> Result<TcpStream, MessageGateError> {
         let begun = Instant::now();
         let (hello, address) = loop {
             let state = self.shared.state.lock();
-            // A node that has not dialled this one yet would introduce itself as it does to others.
-            let hello = state.hellos.get(&way).or_else(|| state.hellos.values().find(|hello| hello.from == way.0));
-            let address = state.nodes.get(&way.1).copied();
+            // A sender that has not dialled this receiver yet uses its handshake with another peer.
+            let hello = state.hellos.get(&link).or_else(|| state.hellos.values().find(|hello| hello.from == link.0));
+            let address = state.nodes.get(&link.1).copied();
             if let (Some(hello), Some(address)) = (hello, address) {
-                break (introduction(hello, way.1, purpose), address);
+                break (introduction(hello, link.1, purpose), address);
             }
             drop(state);
             if begun.elapsed() > PATIENCE {
-                return Err(MessageGateError::Missing(format!("node {}'s handshake with node {}", way.0, way.1)));
+                return Err(MessageGateError::Missing(format!("node {}'s handshake with node {}", link.0, link.1)));
             }
             std::thread::sleep(Duration::from_millis(1));
         };
@@ -249,18 +252,18 @@ impl Drop for MessageGate {
         state.onward.clear();
         drop(state);
         for address in self.addresses.values() {
-            // Only to wake who listens there.
+            // The connection only wakes the listening thread.
             let _ = address.parse::<SocketAddr>().map(TcpStream::connect);
         }
     }
 }
 
-/// What each node says of its directory. Any number will do that is always the same.
+/// The incarnation of each node's data directory. Any number works if it never changes.
 pub fn incarnation(node: NodeId) -> Incarnation {
     Incarnation(0x00AB_1E00 + u64::from(node.0))
 }
 
-/// How the node that said `hello` introduces itself to another one.
+/// The handshake of the node that sent `hello`, addressed to another node.
 fn introduction(hello: &Hello, to: NodeId, purpose: Purpose) -> Hello {
     Hello {
         magic: hello.magic,
@@ -275,7 +278,7 @@ fn introduction(hello: &Hello, to: NodeId, purpose: Purpose) -> Hello {
     }
 }
 
-/// Answers for the node `to` as long as the gate is there.
+/// Accepts connections for the node `to` until the gate closes.
 fn accept(shared: &Arc<Shared>, listener: &TcpListener, to: NodeId) {
     for stream in listener.incoming() {
         if shared.state.lock().is_over {
@@ -284,64 +287,64 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener, to: NodeId) {
         let Ok(stream) = stream else { continue };
         let shared = Arc::clone(shared);
         let listen = move || {
-            if let Err(MessageGateError::Senseless(trouble)) = listen(&shared, stream, to) {
-                shared.state.lock().trouble = Some(trouble);
+            if let Err(MessageGateError::Invalid(violation)) = listen(&shared, stream, to) {
+                shared.state.lock().violation = Some(violation);
                 shared.changed.notify_all();
             }
         };
-        if std::thread::Builder::new().name("gate-way".into()).spawn(listen).is_err() {
+        if std::thread::Builder::new().name("gate-link".into()).spawn(listen).is_err() {
             return;
         }
     }
 }
 
-/// Hears what a node has to say to `to`.
+/// Reads what a node sends to `to`.
 fn listen(shared: &Shared, mut stream: TcpStream, to: NodeId) -> Result<(), MessageGateError> {
     stream.set_nodelay(true)?;
     let mut bytes = Vec::new();
     let (hello, _) = read::<Hello>(&mut stream, &mut bytes, HELLO_BYTES)?;
-    let (way, purpose) = ((hello.from, to), hello.purpose);
+    let (link, purpose) = ((hello.from, to), hello.purpose);
     if hello.to != to {
-        return Err(MessageGateError::Senseless(format!(
-            "node {} looks for node {} where node {to} is",
-            way.0, hello.to
+        return Err(MessageGateError::Invalid(format!(
+            "node {} dialled the address of node {to} as node {}",
+            link.0, hello.to
         )));
     }
     let introduction = Introduction { incarnation: incarnation(to), client_addr: String::new() };
     write(&mut stream, &Welcome::Ok(introduction))?;
     {
         let mut state = shared.state.lock();
-        state.hellos.insert(way, hello);
+        state.hellos.insert(link, hello);
         if purpose == Purpose::Messages {
-            // Like the node's connection, what there was of the one before is over.
-            state.onward.remove(&way);
+            // A new connection replaces the previous one, as it does between two nodes.
+            state.onward.remove(&link);
         }
     }
     let is_from = |message: &Message<LockTable>| {
         let wrong =
-            || MessageGateError::Senseless(format!("{message:?} takes the way from node {} to node {to}", way.0));
-        if (message.from, message.to) == way { Ok(()) } else { Err(wrong()) }
+            || MessageGateError::Invalid(format!("{message:?} is sent on the link from node {} to node {to}", link.0));
+        if (message.from, message.to) == link { Ok(()) } else { Err(wrong()) }
     };
     if purpose == Purpose::Snapshot {
-        let said = take_snapshot(shared, &mut stream, &mut bytes, way)?;
-        is_from(&said.message)?;
-        shared.keep(way, said);
+        let sent = take_snapshot(shared, &mut stream, &mut bytes, link)?;
+        is_from(&sent.message)?;
+        shared.keep(link, sent);
         return Ok(());
     }
     loop {
         let (message, frame) = read::<Message<LockTable>>(&mut stream, &mut bytes, MESSAGE_BYTES)?;
         is_from(&message)?;
-        shared.keep(way, Said { message, bytes: Bytes::Frame(frame.into()) });
+        shared.keep(link, Sent { message, bytes: Bytes::Frame(frame.into()) });
     }
 }
 
-/// Takes a whole snapshot from a node, as the node that is meant would.
+/// Receives a whole snapshot from a node, as the intended receiver would.
 fn take_snapshot(
     shared: &Shared,
     stream: &mut TcpStream,
     bytes: &mut Vec<u8>,
-    way: Way,
-) -> Result<Said, MessageGateError> {
+    link: Link,
+) -> Result<Sent, MessageGateError> {
     let (Offer { term, info }, offer) = read::<Offer>(stream, bytes, HELLO_BYTES)?;
     write(stream, &Answer::From(0))?;
     let length = usize::try_from(info.bytes).unwrap_or(usize::MAX);
@@ -350,22 +353,22 @@ fn take_snapshot(
         more(stream, &mut file)?;
     }
     let (snapshot, found) = read_snapshot::<LockTable>(file.as_slice(), Some(shared.cluster))
-        .map_err(|flaw| MessageGateError::Senseless(format!("node {} sends a snapshot that is none: {flaw}", way.0)))?;
+        .map_err(|flaw| MessageGateError::Invalid(format!("node {} sends an invalid snapshot: {flaw}", link.0)))?;
     if found != info {
-        return Err(MessageGateError::Senseless(format!("node {} sends {found:?} as {info:?}", way.0)));
+        return Err(MessageGateError::Invalid(format!("node {} sends {found:?} as {info:?}", link.0)));
     }
     write(stream, &Verdict::Ok(()))?;
-    // It is done with this one when it lets go.
+    // The sender is done with this snapshot when it closes the connection.
     let _ = stream.read(&mut [0]);
     std::thread::sleep(SETTLED);
     let body = Body::InstallSnapshot { snapshot: Arc::new(snapshot) };
-    let message = Message { from: way.0, to: way.1, term, body };
-    Ok(Said { message, bytes: Bytes::Snapshot(offer.into(), file.into()) })
+    let message = Message { from: link.0, to: link.1, term, body };
+    Ok(Sent { message, bytes: Bytes::Snapshot(offer.into(), file.into()) })
 }
 
 impl Shared {
-    fn keep(&self, way: Way, said: Said) {
-        self.state.lock().said.entry(way).or_default().push(said);
+    fn keep(&self, link: Link, sent: Sent) {
+        self.state.lock().sent.entry(link).or_default().push(sent);
         self.changed.notify_all();
     }
 }
@@ -376,14 +379,14 @@ fn write<T: Serialize>(stream: &mut TcpStream, value: &T) -> Result<(), MessageG
     Ok(stream.write_all(&bytes)?)
 }
 
-/// Reads a frame, and what it says; what follows it stays in `bytes`.
+/// Reads a frame and decodes it; what follows the frame stays in `bytes`.
 fn read<T: DeserializeOwned>(
     stream: &mut TcpStream,
     bytes: &mut Vec<u8>,
     limit: usize,
 ) -> Result<(T, Vec<u8>), MessageGateError> {
     loop {
-        let decoded = frame::decode(bytes, limit).map_err(|error| MessageGateError::Senseless(error.to_string()))?;
+        let decoded = frame::decode(bytes, limit).map_err(|error| MessageGateError::Invalid(error.to_string()))?;
         if let Some((value, length)) = decoded {
             return Ok((value, bytes.drain(..length).collect()));
         }
@@ -405,9 +408,9 @@ fn more(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> Result<(), MessageGateEr
 mod tests {
     use super::*;
 
-    /// Goal: what must not come is not forgotten, although nobody waits for it.
+    /// Goal: an invalid handshake is reported even if no caller was waiting for a message.
     #[test]
-    fn trouble_is_kept() {
+    fn invalid_handshake_is_reported() {
         let gate = MessageGate::open(1, [NodeId(1), NodeId(2)]).unwrap();
         let mut stream = TcpStream::connect(&gate.addresses[&NodeId(2)]).unwrap();
         let (client_addr, peer_addr) = (String::new(), String::new());
@@ -415,9 +418,9 @@ mod tests {
         let (magic, version) = (*b"whatever", 0);
         let (incarnation, purpose) = (incarnation(from), Purpose::Messages);
         let hello = Hello { magic, version, cluster: 1, from, to, client_addr, peer_addr, incarnation, purpose };
-        assert_eq!(gate.trouble(), None);
+        assert_eq!(gate.violation(), None);
         write(&mut stream, &hello).unwrap();
-        assert!(gate.said((from, NodeId(2)), 0).is_err());
-        assert!(gate.trouble().unwrap().contains("looks for node 1"));
+        assert!(gate.sent((from, NodeId(2)), 0).is_err());
+        assert!(gate.violation().unwrap().contains("as node 1"));
     }
 }

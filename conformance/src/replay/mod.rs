@@ -1,26 +1,27 @@
-//! The model's traces on live nodes.
+//! Replays the models' traces on live nodes.
 //!
-//! A trace is a path through a model: who was given what, where a server crashed, what was lost. Here the same happens to
-//! real `palisade` processes with real files, that speak to one another over real TCP, and after every step each process's
-//! node, its disk and what it said are compared with the model's. What the model proves of its servers is then true of
-//! these processes too, for these paths: the driver carries out what it is asked for, in the order that it owes; the log
-//! recovers exactly to the model's disk; the frames say what the messages say.
+//! A trace is a path through a model: the inputs of each server, crashes, and lost messages. The
+//! replay applies the same events to real `palisade` processes with real files, connected over real
+//! TCP. After every step it compares each process's node state, its disk and the messages it sent
+//! with the model's. So for these paths, what the model proves of its servers is true of these
+//! processes too: the driver carries out the outputs in the required order, the log recovers
+//! exactly the model's disk, and the frames encode the messages faithfully.
 //!
-//! | file | what it is |
+//! | file | contents |
 //! |---|---|
-//! | [`trace`] | a trace, read |
-//! | [`translate`] | the model's entries and addresses in the server's terms, and back |
-//! | [`expected_node`] | what a live node is to be: the same functions, stepped here |
-//! | [`live`] | a [puppet](palisade::stepper): a node's process on strings |
-//! | [`message_gate`] | what stands between the processes: no frame passes that the trace does not let pass |
-//! | [`crash`] | where a live node has to stand still so that it is killed where the model's server crashed |
-//! | [`play`] | the play: trace in, the first difference out |
-//! | [`rejected_inputs`] | what is asked in vain, between the steps |
-//! | [`large_table`] | a trace of no model: a table with many sessions and keys |
-//! | [`coverage`] | what was exercised |
-//! | [`difference`] | two states, and where they part, in words |
-//! | [`saved_traces`] | the traces that are kept, and the model that they are paths of |
-//! | [`mutants`] | bugs in the server that a replay must find |
+//! | [`trace`] | the trace format and its parser |
+//! | [`translate`] | translates the model's entries and addresses to the server's, and back |
+//! | [`expected_node`] | the expected state of a live node: the same functions, stepped here |
+//! | [`live`] | a node's process, single-stepped by a [stepper](palisade::stepper) |
+//! | [`message_gate`] | the proxy between the processes: it forwards a frame only when the trace says so |
+//! | [`crash`] | where a live node must halt to be killed where the model's server crashed |
+//! | [`play`] | the replay of one trace, up to the first difference |
+//! | [`rejected_inputs`] | inputs between the steps that a node must refuse or drop |
+//! | [`large_table`] | generated traces without a model: a table with many sessions and keys |
+//! | [`coverage`] | counts what a replay exercised |
+//! | [`difference`] | the first difference between two states |
+//! | [`saved_traces`] | the saved traces and the models that they are paths of |
+//! | [`mutants`] | server mutants that a replay must find |
 
 pub mod command;
 pub mod coverage;

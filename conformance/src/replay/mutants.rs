@@ -1,4 +1,5 @@
-//! [Mutants](crate::mutants) of the server that a replay must find: trace after trace, until one differs.
+//! [Mutants](crate::mutants) of the server that a replay must find: it replays trace after trace
+//! until one differs.
 
 use serde::Deserialize;
 
@@ -9,15 +10,15 @@ use super::saved_traces::{self, SavedTrace};
 use crate::mutants::build::MutantBuild;
 use crate::mutants::{self, Error, Verdict};
 
-/// How a bug is found.
+/// How a replay finds a mutant.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Finder {
-    /// The model of the traces that find it.
+    /// The model whose traces find it.
     model: String,
-    /// What the traces show that find it, if not any will do.
+    /// The property of the traces that find it; `None` for any.
     property: Option<String>,
-    /// Of what a difference is found, as the finding's words begin.
+    /// The beginning of the finding's subject.
     finds: String,
 }
 
@@ -42,24 +43,24 @@ impl mutants::Finder for Finder {
         for kept in &kept {
             let title = kept.title();
             let failed = |error: &dyn std::fmt::Display| Error::Hunt(format!("{title}: {error}"));
-            let trace = saved_traces::told(kept).map_err(|error| failed(&error))?;
+            let trace = saved_traces::rebuild(kept).map_err(|error| failed(&error))?;
             match play(&config(build), &trace) {
                 Ok(_) => {}
                 Err(PlayError::Found(finding)) => {
-                    // What is found without the bug as well shows nothing.
+                    // A finding that the server without the mutant shows as well proves nothing.
                     return match play(&config(&build.sound()), &trace) {
                         Ok(_) => Ok(self.verdict(&title, &finding)),
                         Err(error @ PlayError::Found(_)) => {
                             Ok(Verdict::Otherwise(format!("{title}: {finding}, and without the mutant: {error}")))
                         }
-                        Err(error @ PlayError::Stage(_)) => Err(failed(&error)),
+                        Err(error @ PlayError::Setup(_)) => Err(failed(&error)),
                     };
                 }
-                Err(error @ PlayError::Stage(_)) => return Err(failed(&error)),
+                Err(error @ PlayError::Setup(_)) => return Err(failed(&error)),
             }
         }
         if kept.is_empty() {
-            return Err(Error::Hunt(format!("no trace of {} is kept that could find it", self.model)));
+            return Err(Error::Hunt(format!("no saved trace of {} could find it", self.model)));
         }
         Ok(Verdict::Survived(format!("{} traces", kept.len())))
     }
@@ -77,16 +78,12 @@ mod tests {
     use super::*;
     use crate::mutants::bugs_of;
 
-    /// The lists cannot rot unnoticed.
+    /// Goal: every mutant in the lists has a saved trace.
     #[test]
-    fn every_bug_has_a_trace() {
+    fn every_mutant_has_a_saved_trace() {
         let kept = saved_traces::all(&saved_traces::folder()).unwrap();
         for (entry, finder) in bugs_of::<Finder>("replay").unwrap() {
-            assert!(
-                kept.iter().any(|kept| finder.is_meant(kept)),
-                "{}: no trace is kept that could find it",
-                entry.name
-            );
+            assert!(kept.iter().any(|kept| finder.is_meant(kept)), "{}: no saved trace could find it", entry.name);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The play: a trace in, the first difference out.
+//! Replays one trace on live nodes and reports the first difference.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,47 +16,47 @@ use super::crash::{self, Plan};
 use super::difference::Difference;
 use super::expected_node::ExpectedNode;
 use super::live::{Live, LiveError, Program};
-use super::message_gate::{MessageGate, MessageGateError, Said, Way, incarnation};
-use super::rejected_inputs::aside;
+use super::message_gate::{Link, MessageGate, MessageGateError, Sent, incarnation};
+use super::rejected_inputs::rejected_input;
 use super::trace::{Crash, Event, Given, Trace, Turn};
 use super::translate::Translation;
 
-/// The cluster that is played. Any number will do.
+/// Cluster ID of the replayed cluster. Any number works.
 const CLUSTER: u64 = 0x00AB_1E00;
 
-/// What live nodes are made of.
+/// How the live nodes are run.
 #[derive(Clone, Debug)]
 pub struct ReplayConfig {
-    /// What is run.
+    /// The server's program.
     pub program: Program,
-    /// How long the segments of the nodes' logs are: short ones give way all the time.
+    /// Segment size of the nodes' logs, in bytes. Short segments exercise segment removal.
     pub segment_bytes: u64,
 }
 
-/// What came of a play.
+/// The result of replaying one trace.
 #[derive(Clone, Debug, Default)]
 pub struct Played {
-    /// How many of the trace's steps were taken.
+    /// Number of the trace's steps that were replayed.
     pub steps: usize,
-    /// Why it ended before the trace did.
+    /// Why the replay ended before the trace did.
     pub ended: Option<String>,
-    /// What was exercised.
+    /// What the replay exercised.
     pub coverage: Coverage,
 }
 
-/// What a node says after a step of its own accord has come by then.
+/// Time within which a message that a node sends unprompted after a step arrives.
 const LATE: Duration = Duration::from_millis(5);
 
-/// A live node that is not what the model says.
+/// A difference between a live node and the model.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// In which step, counted from 1; 0 is what comes before.
+    /// The step, counted from 1; 0 is the setup before the first step.
     pub step: usize,
-    /// What happens in it.
+    /// What happens in this step.
     pub sentence: String,
-    /// Which node.
+    /// The node.
     pub server: NodeId,
-    /// How it differs.
+    /// The difference.
     pub difference: Difference,
 }
 
@@ -67,62 +67,62 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Why a play did not come to its end.
+/// Why a replay failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PlayError {
-    /// A difference was found.
+    /// A live node differs from the model.
     #[error("{0}")]
     Found(Box<Finding>),
-    /// There is no stage.
-    #[error("there is no stage to play on: {0}")]
-    Stage(String),
+    /// The processes or the gate could not be set up.
+    #[error("the replay cluster cannot be set up: {0}")]
+    Setup(String),
 }
 
-/// How a part of a play ends.
+/// Whether the replay continues.
 enum Flow {
-    GoesOn,
-    /// A live node cannot follow any further.
+    Continues,
+    /// A live node cannot follow the trace any further.
     Ends(String),
 }
 
-type Part<T> = Result<T, (NodeId, Difference)>;
+type NodeResult<T> = Result<T, (NodeId, Difference)>;
 
-/// Plays a trace on live nodes.
+/// Replays a trace on live nodes.
 ///
 /// # Errors
 /// See [`PlayError`].
 pub fn play(config: &ReplayConfig, trace: &Trace) -> Result<Played, PlayError> {
-    let mut stage = Stage::set(config, trace)?;
+    let mut replay = Replay::start(config, trace)?;
     let mut played = Played::default();
-    let beginning = |server, difference| found(0, "the beginning", server, difference);
-    stage.raise().map_err(|(server, difference)| beginning(server, difference))?;
-    let mut flow = Flow::GoesOn;
+    let beginning = |server, difference| found(0, "the setup", server, difference);
+    replay.give_all_starts().map_err(|(server, difference)| beginning(server, difference))?;
+    let mut flow = Flow::Continues;
     for event in &trace.setting().prelude {
-        if let Flow::GoesOn = flow {
-            flow = stage.act(event).map_err(|(server, difference)| beginning(server, difference))?;
+        if let Flow::Continues = flow {
+            flow = replay.act(event).map_err(|(server, difference)| beginning(server, difference))?;
         }
     }
     for step in &trace.steps {
         if let Flow::Ends(_) = flow {
             break;
         }
-        flow = stage
+        flow = replay
             .act(&step.event)
             .map_err(|(server, difference)| found(step.step, &step.sentence, server, difference))?;
         played.steps += 1;
-        if let Flow::GoesOn = flow {
-            stage.ask_in_vain().map_err(|(server, difference)| {
-                found(step.step, "what is asked in vain after it", server, difference)
-            })?;
+        if let Flow::Continues = flow {
+            replay
+                .give_rejected_input()
+                .map_err(|(server, difference)| found(step.step, "a rejected input after it", server, difference))?;
         }
     }
     match flow {
         Flow::Ends(why) => played.ended = Some(why),
-        Flow::GoesOn => stage
+        Flow::Continues => replay
             .close()
             .map_err(|(server, difference)| found(played.steps, "after the last step", server, difference))?,
     }
-    played.coverage = stage.coverage;
+    played.coverage = replay.coverage;
     Ok(played)
 }
 
@@ -130,33 +130,34 @@ fn found(step: usize, sentence: &str, server: NodeId, difference: Difference) ->
     PlayError::Found(Box::new(Finding { step, sentence: sentence.to_owned(), server, difference }))
 }
 
-/// A node's process, and what it is to be.
+/// A node's process and its expected state.
 struct NodeSlot {
     live: Live,
     expected: ExpectedNode,
 }
 
-struct Stage {
+struct Replay {
     slots: BTreeMap<NodeId, NodeSlot>,
     gate: MessageGate,
     translation: Translation,
     starts: Vec<Given>,
-    /// How much each node has said on each way.
-    said: BTreeMap<Way, usize>,
-    /// Chooses between places that are the same to the model.
+    /// Number of messages sent on each link.
+    sent: BTreeMap<Link, usize>,
+    /// Selects among crash points that are the same to the model.
     salt: usize,
-    /// How much time has passed that no clock has measured yet, in models of the table alone.
-    unmeasured: u64,
-    /// Whether the leader has done more than such a model.
-    strays: bool,
+    /// Milliseconds that have passed since the last `ClockAdvanced`, in models that have only a
+    /// table.
+    unreported_ms: u64,
+    /// Whether the leader has swept when such a model did not; from there on their tables differ.
+    has_diverged: bool,
     coverage: Coverage,
     _directory: TempDir,
 }
 
-impl Stage {
-    /// A cluster of processes, none of which has been given anything.
-    fn set(config: &ReplayConfig, trace: &Trace) -> Result<Stage, PlayError> {
-        let wrong = |error: &dyn fmt::Display| PlayError::Stage(error.to_string());
+impl Replay {
+    /// Starts the processes of a cluster. None of them has received an input.
+    fn start(config: &ReplayConfig, trace: &Trace) -> Result<Replay, PlayError> {
+        let wrong = |error: &dyn fmt::Display| PlayError::Setup(error.to_string());
         let setting = trace.setting();
         let servers = || (1..=setting.founders + setting.joiners).map(NodeId);
         let directory = tempfile::tempdir().map_err(|error| wrong(&error))?;
@@ -211,31 +212,42 @@ impl Stage {
                     ));
                 }
             };
-            gate.is_at(node, &slot.live.peer_addr).map_err(|error| wrong(&error))?;
-            is_as(&slot.expected, &now).map_err(|difference| found(0, "the first start", node, difference))?;
+            gate.set_address(node, &slot.live.peer_addr).map_err(|error| wrong(&error))?;
+            compare_state(&slot.expected, &now).map_err(|difference| found(0, "the first start", node, difference))?;
             slots.insert(node, slot);
         }
         let starts = setting.starts.clone();
-        let (said, coverage) = (BTreeMap::new(), Coverage::default());
-        let (salt, unmeasured, strays) = (0, 0, false);
-        Ok(Stage { slots, gate, translation, starts, said, salt, unmeasured, strays, coverage, _directory: directory })
+        let (sent, coverage) = (BTreeMap::new(), Coverage::default());
+        let (salt, unreported_ms, has_diverged) = (0, 0, false);
+        Ok(Replay {
+            slots,
+            gate,
+            translation,
+            starts,
+            sent,
+            salt,
+            unreported_ms,
+            has_diverged,
+            coverage,
+            _directory: directory,
+        })
     }
 
-    /// Everybody is given what comes before everything else.
-    fn raise(&mut self) -> Part<()> {
+    /// Gives every node the inputs that precede all others.
+    fn give_all_starts(&mut self) -> NodeResult<()> {
         let all: Vec<NodeId> = self.slots.keys().copied().collect();
         all.into_iter().try_for_each(|server| self.give_starts(server))
     }
 
-    fn give_starts(&mut self, server: NodeId) -> Part<()> {
+    fn give_starts(&mut self, server: NodeId) -> NodeResult<()> {
         for given in self.starts.clone() {
             self.give(server, "start", &given, None)?;
         }
         Ok(())
     }
 
-    /// One action of the adversary's.
-    fn act(&mut self, event: &Event) -> Part<Flow> {
+    /// Replays one action of the adversary.
+    fn act(&mut self, event: &Event) -> NodeResult<Flow> {
         self.salt += 1;
         self.coverage.note(
             "action",
@@ -245,13 +257,13 @@ impl Stage {
             ("crash", Some(server)) => {
                 self.coverage.note("crash", "between two steps");
                 self.restart(server)?;
-                self.is_as_told(server, event.after.as_ref())?;
+                self.compare_with_trace(server, event.after.as_ref())?;
             }
             ("snapshot", Some(server)) => {
                 self.take_snapshot(server)?;
-                self.is_as_told(server, event.after.as_ref())?;
+                self.compare_with_trace(server, event.after.as_ref())?;
             }
-            ("tick", _) => self.unmeasured += event.milliseconds.unwrap_or_default(),
+            ("tick", _) => self.unreported_ms += event.milliseconds.unwrap_or_default(),
             ("apply", _) => self.apply(event)?,
             _ => {
                 for turn in &event.turns {
@@ -261,49 +273,50 @@ impl Stage {
                 }
             }
         }
-        Ok(Flow::GoesOn)
+        Ok(Flow::Continues)
     }
 
-    /// Asks a node for something that it refuses, or drops.
-    fn ask_in_vain(&mut self) -> Part<()> {
+    /// Gives a node an input that it refuses or drops.
+    fn give_rejected_input(&mut self) -> NodeResult<()> {
         let servers: Vec<NodeId> = self.slots.keys().copied().collect();
         let count = servers.len();
         let server = servers[self.salt % count];
         let peer = servers[(self.salt / count) % count];
         let expected = self.expected(server)?;
         let speaks = peer != server && self.gate.knows(peer) && !expected.has_cut_off(peer);
-        let Some(input) = aside(&expected.node, speaks.then_some(peer), self.salt / 2) else { return Ok(()) };
-        self.coverage.note("action", "in vain");
+        let Some(input) = rejected_input(&expected.node, speaks.then_some(peer), self.salt / 2) else { return Ok(()) };
+        self.coverage.note("action", "rejected input");
         self.feed(server, input, None, None).map(drop)
     }
 
-    /// An entry is applied, in a model that has only a table: the one server looks at its clock, and is asked for the entry.
-    /// When a deadline has passed, it appends a no-op by itself. The model need not; if it does something else, the
-    /// two go different ways from there on, and what the server is compared with is its twin alone.
-    fn apply(&mut self, event: &Event) -> Part<()> {
+    /// Applies an entry, in a model that has only a table: the one server is given the elapsed
+    /// time, then a proposal of the entry. When a deadline has passed, the server appends a no-op
+    /// on its own; the model need not. If the model does something else, the two tables differ from
+    /// there on, and the server is compared with its expected node only.
+    fn apply(&mut self, event: &Event) -> NodeResult<()> {
         let server = NodeId(1);
         let payload = event.payload.clone().unwrap_or_default();
         let given = |input: Value| Given { input, done: true };
         let before = self.expected(server)?.node.commit();
-        let elapsed = std::mem::take(&mut self.unmeasured);
+        let elapsed = std::mem::take(&mut self.unreported_ms);
         if elapsed > 0 {
             self.give(server, "clock", &given(json!({ "ClockAdvanced": elapsed })), None)?;
         }
         let has_swept = self.expected(server)?.node.commit() != before;
         if !has_swept || payload != "Noop" {
-            self.strays |= has_swept;
+            self.has_diverged |= has_swept;
             self.give(server, "propose", &given(json!({ "Propose": [payload] })), None)?;
         }
-        let Some(told) = event.table.as_ref().filter(|_| !self.strays) else { return Ok(()) };
+        let Some(traced) = event.table.as_ref().filter(|_| !self.has_diverged) else { return Ok(()) };
         let table = self.translation.of_server(self.expected(server)?.node.machine());
-        Difference::between("the model's table", told, &table).map_or(Ok(()), |difference| Err((server, difference)))
+        Difference::between("the model's table", traced, &table).map_or(Ok(()), |difference| Err((server, difference)))
     }
 
-    fn expected(&self, server: NodeId) -> Part<&ExpectedNode> {
-        self.slots.get(&server).map(|slot| &slot.expected).ok_or_else(|| nobody(server))
+    fn expected(&self, server: NodeId) -> NodeResult<&ExpectedNode> {
+        self.slots.get(&server).map(|slot| &slot.expected).ok_or_else(|| unknown_server(server))
     }
 
-    fn turn(&mut self, turn: &Turn) -> Part<Flow> {
+    fn turn(&mut self, turn: &Turn) -> NodeResult<Flow> {
         for (place, given) in turn.inputs.iter().enumerate() {
             let crash = turn.crash.filter(|crash| crash.input == place);
             if let Flow::Ends(why) = self.give(turn.server, &turn.stimulus, given, crash)? {
@@ -313,53 +326,58 @@ impl Stage {
                 break;
             }
         }
-        self.is_as_told(turn.server, turn.after.as_ref())?;
-        Ok(Flow::GoesOn)
+        self.compare_with_trace(turn.server, turn.after.as_ref())?;
+        Ok(Flow::Continues)
     }
 
-    /// Gives a node an input, compares what comes of it, and lets the node crash on the way if it is to.
-    fn give(&mut self, server: NodeId, stimulus: &str, given: &Given, crash: Option<Crash>) -> Part<Flow> {
-        let told = given.input.get("Receive");
-        let (input, said) = match told {
-            Some(told) if stimulus == "campaign" => {
-                let message = serde_json::from_value(told.clone()).map_err(|error| nonsense(server, &error))?;
+    /// Gives a node an input and compares the result. With a crash plan, the node is killed at the
+    /// planned point.
+    fn give(&mut self, server: NodeId, stimulus: &str, given: &Given, crash: Option<Crash>) -> NodeResult<Flow> {
+        let traced = given.input.get("Receive");
+        let (input, sent) = match traced {
+            Some(traced) if stimulus == "campaign" => {
+                let message = serde_json::from_value(traced.clone()).map_err(|error| bad_trace(server, &error))?;
                 (Input::Receive(message), None)
             }
-            Some(told) => match self.hear(server, told)? {
-                Ok(said) => (Input::Receive(said.message.clone()), Some(said)),
+            Some(traced) => match self.find_sent(server, traced)? {
+                Ok(sent) => (Input::Receive(sent.message.clone()), Some(sent)),
                 Err(why) => return Ok(Flow::Ends(why)),
             },
-            None => (self.translation.input(&given.input).map_err(|error| nonsense(server, &error))?, None),
+            None => (self.translation.input(&given.input).map_err(|error| bad_trace(server, &error))?, None),
         };
-        self.feed(server, input, said.as_ref(), crash)
+        self.feed(server, input, sent.as_ref(), crash)
     }
 
-    /// The same in the server's terms. A message that was not `said` is made up.
+    /// Translates the input to the server's terms and gives it. A message that is not in `sent` is
+    /// forged.
     fn feed(
         &mut self,
         server: NodeId,
         input: Input<LockTable>,
-        said: Option<&Said>,
+        sent: Option<&Sent>,
         crash: Option<Crash>,
-    ) -> Part<Flow> {
-        let slot = self.slots.get_mut(&server).ok_or_else(|| nobody(server))?;
+    ) -> NodeResult<Flow> {
+        let slot = self.slots.get_mut(&server).ok_or_else(|| unknown_server(server))?;
         let before = slot.expected.clone();
         let outputs = slot.expected.step(input.clone());
         self.coverage.stepped(&before.node, &input, &outputs);
         let plan = crash.map(|crash| crash::plan(crash, &outputs, self.salt));
         let stop = plan.as_ref().and_then(|plan| plan.stop);
         let request = if let Input::Receive(message) = &input {
-            let passed = match said {
-                Some(said) => self.gate.deliver(said),
+            let passed = match sent {
+                Some(sent) => self.gate.deliver(sent),
                 None => self.gate.forge(server, message),
             };
             match passed {
                 Ok(()) => {}
-                Err(MessageGateError::Enough) if has_no_use(&before, message) => {
-                    return Ok(Flow::Ends("a live node takes no snapshot of what it has".into()));
+                Err(MessageGateError::Enough) if already_has_snapshot(&before, message) => {
+                    return Ok(Flow::Ends("a live node refuses a snapshot of what it already has".into()));
                 }
                 Err(error) => {
-                    return Err((server, Difference::new("what arrives", "the node takes it", error.to_string())));
+                    return Err((
+                        server,
+                        Difference::new("delivery", "the node accepts the message", error.to_string()),
+                    ));
                 }
             }
             Request::Receive { from: message.from, stop }
@@ -368,34 +386,39 @@ impl Stage {
         };
         let answer = slot.live.request(&request).map_err(|error| stopped(server, &error))?;
         self.compare(server, answer, &input, &outputs, plan.as_ref())?;
-        let Some(plan) = plan else { return Ok(Flow::GoesOn) };
+        let Some(plan) = plan else { return Ok(Flow::Continues) };
         self.coverage.note(
             "crash",
-            plan.stop.map_or_else(|| "when all is done".to_string(), |stop| place(&format!("{stop:?}"))),
+            plan.stop.map_or_else(|| "when all is done".to_string(), |stop| crash_point(&format!("{stop:?}"))),
         );
         self.restart(server)?;
-        Ok(if plan.parts { Flow::Ends("a live disk has all of a step's writes or none".into()) } else { Flow::GoesOn })
+        Ok(if plan.diverges {
+            Flow::Ends("a live disk has all writes of a step or none".into())
+        } else {
+            Flow::Continues
+        })
     }
 
-    /// Finds what a node is to hear. The inner error says why that never reaches a live node.
-    fn hear(&self, server: NodeId, told: &Value) -> Part<Result<Said, String>> {
-        let from = told["from"].as_u64().and_then(|from| u32::try_from(from).ok()).map(NodeId);
-        let from = from.ok_or_else(|| nobody(server))?;
-        let sender = self.slots.get(&from).ok_or_else(|| nobody(from))?;
-        let hearer = self.slots.get(&server).ok_or_else(|| nobody(server))?;
+    /// Finds the sent message that a node is to receive. The inner error says why that message
+    /// never reaches a live node.
+    fn find_sent(&self, server: NodeId, traced: &Value) -> NodeResult<Result<Sent, String>> {
+        let from = traced["from"].as_u64().and_then(|from| u32::try_from(from).ok()).map(NodeId);
+        let from = from.ok_or_else(|| unknown_server(server))?;
+        let sender = self.slots.get(&from).ok_or_else(|| unknown_server(from))?;
+        let hearer = self.slots.get(&server).ok_or_else(|| unknown_server(server))?;
         if hearer.expected.has_cut_off(from) {
-            return Ok(Err("a live node does not listen to a member that was removed".into()));
+            return Ok(Err("a live node does not read from a removed member".into()));
         }
-        match self.gate.find((from, server), |message| self.translation.is_message(message, told)) {
-            Some(said) => Ok(Ok(said)),
+        match self.gate.find((from, server), |message| self.translation.is_message(message, traced)) {
+            Some(sent) => Ok(Ok(sent)),
             None if sender.expected.has_cut_off(server) => {
-                Ok(Err("a live node says nothing to a member that was removed".into()))
+                Ok(Err("a live node sends nothing to a removed member".into()))
             }
-            None => Err((from, Difference::new("what it said", told.to_string(), "nothing of the kind"))),
+            None => Err((from, Difference::new("messages sent", traced.to_string(), "no such message"))),
         }
     }
 
-    /// Compares what a node did with what it was to do.
+    /// Compares what a node did with what it should have done.
     fn compare(
         &mut self,
         server: NodeId,
@@ -403,7 +426,7 @@ impl Stage {
         input: &Input<LockTable>,
         outputs: &[Output<LockTable>],
         plan: Option<&Plan>,
-    ) -> Part<()> {
+    ) -> NodeResult<()> {
         let different = |what: &str, expected: &dyn fmt::Debug, seen: &dyn fmt::Debug| {
             (server, Difference::new(what, format!("{expected:?}"), format!("{seen:?}")))
         };
@@ -422,18 +445,17 @@ impl Stage {
             }
             Answer::Halted { effects } if plan.is_some_and(|plan| plan.stop.is_some()) => (effects, None),
             other => {
-                let expected = plan
-                    .and_then(|plan| plan.stop)
-                    .map_or("a step".into(), |stop| format!("to stand still at {stop:?}"));
+                let expected =
+                    plan.and_then(|plan| plan.stop).map_or("a step".into(), |stop| format!("to halt at {stop:?}"));
                 return Err((server, Difference::new("the answer", expected, format!("{other:?}"))));
             }
         };
         if effects != *due {
-            return Err(different("what the driver did, in order", due, &effects));
+            return Err(different("the driver's effects, in order", due, &effects));
         }
         let sends = effects.iter().filter(|effect| matches!(effect, Effect::Send(_) | Effect::SendSnapshot(_))).count();
-        let expected = &mut self.slots.get_mut(&server).ok_or_else(|| nobody(server))?.expected;
-        let said = expected.clone().carry_out(outputs);
+        let expected = &mut self.slots.get_mut(&server).ok_or_else(|| unknown_server(server))?.expected;
+        let sent = expected.clone().carry_out(outputs);
         match plan {
             Some(plan) => {
                 expected.carry_out(&outputs[..plan.durable]);
@@ -443,86 +465,87 @@ impl Stage {
             }
             None => drop(expected.carry_out(outputs)),
         }
-        self.compare_said(server, &said[..sends])?;
+        self.compare_sent(server, &sent[..sends])?;
         match now {
-            Some(now) => is_as(&self.slots[&server].expected, &now).map_err(|difference| (server, difference)),
+            Some(now) => compare_state(&self.slots[&server].expected, &now).map_err(|difference| (server, difference)),
             None => Ok(()),
         }
     }
 
-    /// Waits for what a node was to say, compares it, and makes sure that it has said nothing else.
-    fn compare_said(&mut self, server: NodeId, said: &[Message<LockTable>]) -> Part<()> {
+    /// Waits for the messages that a node should send, compares them, and checks that it sent no
+    /// others.
+    fn compare_sent(&mut self, server: NodeId, sent: &[Message<LockTable>]) -> NodeResult<()> {
         let expected = &self.slots[&server].expected;
-        for message in said.iter().filter(|message| !expected.has_cut_off(message.to)) {
-            let way = (server, message.to);
-            let number = self.said.entry(way).or_default();
-            let heard = self.gate.said(way, *number).map_err(|error| {
-                (server, Difference::new("what it says", format!("{message:?}"), error.to_string()))
+        for message in sent.iter().filter(|message| !expected.has_cut_off(message.to)) {
+            let link = (server, message.to);
+            let number = self.sent.entry(link).or_default();
+            let heard = self.gate.sent(link, *number).map_err(|error| {
+                (server, Difference::new("messages sent", format!("{message:?}"), error.to_string()))
             })?;
             if heard.message != *message {
                 let (expected, seen) = (format!("{message:?}"), format!("{:?}", heard.message));
-                return Err((server, Difference::new("what it says", expected, seen)));
+                return Err((server, Difference::new("messages sent", expected, seen)));
             }
             *number += 1;
         }
         for to in self.slots.keys().filter(|to| **to != server) {
-            let way = (server, *to);
-            let (due, count) = (self.said.get(&way).copied().unwrap_or(0), self.gate.count(way));
+            let link = (server, *to);
+            let (due, count) = (self.sent.get(&link).copied().unwrap_or(0), self.gate.count(link));
             if count != due {
-                let what = format!("how many messages to node {to} it has said");
+                let what = format!("number of messages sent to node {to}");
                 return Err((server, Difference::new(what, due.to_string(), count.to_string())));
             }
         }
-        match self.gate.trouble() {
-            Some(trouble) => Err((server, Difference::new("what it says", "what makes sense", trouble))),
+        match self.gate.violation() {
+            Some(violation) => Err((server, Difference::new("messages sent", "only valid messages", violation))),
             None => Ok(()),
         }
     }
 
-    /// At the end: nobody has said anything since that was not to be said.
-    fn close(&mut self) -> Part<()> {
+    /// At the end, checks that no node has sent any further message.
+    fn close(&mut self) -> NodeResult<()> {
         std::thread::sleep(LATE);
         let all: Vec<NodeId> = self.slots.keys().copied().collect();
-        all.into_iter().try_for_each(|server| self.compare_said(server, &[]))
+        all.into_iter().try_for_each(|server| self.compare_sent(server, &[]))
     }
 
-    /// Kills a node where it stands, and starts it again.
-    fn restart(&mut self, server: NodeId) -> Part<()> {
-        let slot = self.slots.get_mut(&server).ok_or_else(|| nobody(server))?;
+    /// Kills a node at its present point and starts it again.
+    fn restart(&mut self, server: NodeId) -> NodeResult<()> {
+        let slot = self.slots.get_mut(&server).ok_or_else(|| unknown_server(server))?;
         slot.live.kill();
         slot.expected.restart();
         let now = slot.live.restart().map_err(|error| stopped(server, &error))?;
-        is_as(&slot.expected, &now).map_err(|mut difference| {
+        compare_state(&slot.expected, &now).map_err(|mut difference| {
             difference.what.push_str(", after a restart");
             (server, difference)
         })?;
-        self.gate.is_at(server, &slot.live.peer_addr).map_err(|error| nonsense(server, &error))?;
+        self.gate.set_address(server, &slot.live.peer_addr).map_err(|error| bad_trace(server, &error))?;
         self.give_starts(server)
     }
 
-    fn take_snapshot(&mut self, server: NodeId) -> Part<()> {
-        let slot = self.slots.get_mut(&server).ok_or_else(|| nobody(server))?;
+    fn take_snapshot(&mut self, server: NodeId) -> NodeResult<()> {
+        let slot = self.slots.get_mut(&server).ok_or_else(|| unknown_server(server))?;
         slot.expected.take_snapshot();
         match slot.live.request(&Request::TakeSnapshot).map_err(|error| stopped(server, &error))? {
-            Answer::Taken(now) => is_as(&slot.expected, &now).map_err(|difference| (server, difference)),
+            Answer::Taken(now) => compare_state(&slot.expected, &now).map_err(|difference| (server, difference)),
             other => Err((server, Difference::new("the answer", "a snapshot", format!("{other:?}")))),
         }
     }
 
-    /// Compares what a node is to be with what the trace says the model's server is.
-    fn is_as_told(&self, server: NodeId, told: Option<&Value>) -> Part<()> {
-        let Some(told) = told else { return Ok(()) };
+    /// Compares the expected node with the model's server in the trace.
+    fn compare_with_trace(&self, server: NodeId, traced: Option<&Value>) -> NodeResult<()> {
+        let Some(traced) = traced else { return Ok(()) };
         let expected = &self.slots[&server].expected;
         let parts = [
-            Difference::between("the model's node", &told["node"], &self.translation.of_server(&expected.node)),
-            Difference::between("the model's disk", &told["disk"], &self.translation.of_server(&expected.disk)),
+            Difference::between("the model's node", &traced["node"], &self.translation.of_server(&expected.node)),
+            Difference::between("the model's disk", &traced["disk"], &self.translation.of_server(&expected.disk)),
         ];
         parts.into_iter().flatten().next().map_or(Ok(()), |difference| Err((server, difference)))
     }
 }
 
-/// Compares a live node with what it is to be, completely.
-fn is_as(expected: &ExpectedNode, now: &Now) -> Result<(), Difference> {
+/// Compares the complete state of a live node with the expected one.
+fn compare_state(expected: &ExpectedNode, now: &Now) -> Result<(), Difference> {
     if expected.node != now.node
         && let Some(difference) = Difference::between("the node", &value(&expected.node), &value(&now.node))
     {
@@ -538,37 +561,37 @@ fn is_as(expected: &ExpectedNode, now: &Now) -> Result<(), Difference> {
 }
 
 fn value(of: &impl serde::Serialize) -> Value {
-    serde_json::to_value(of).expect("what nodes are is plain values")
+    serde_json::to_value(of).expect("nodes and disks are plain values")
 }
 
-/// Whether a server has all that a snapshot includes.
-fn has_no_use(expected: &ExpectedNode, message: &Message<LockTable>) -> bool {
+/// Whether a server already has everything that a snapshot includes.
+fn already_has_snapshot(expected: &ExpectedNode, message: &Message<LockTable>) -> bool {
     let palisade_spec::raft::Body::InstallSnapshot { snapshot } = &message.body else { return false };
     let has = expected.node.commit().max(expected.disk.snapshot.last.index);
     has >= snapshot.last.index
 }
 
-/// A place, without what differs from one node to another.
-fn place(stop: &str) -> String {
+/// The crash point without the numbers that differ between nodes.
+fn crash_point(stop: &str) -> String {
     stop.chars().filter(|letter| !letter.is_ascii_digit()).collect::<String>().replace("nth: , ", "")
 }
 
 fn stopped(server: NodeId, error: &LiveError) -> (NodeId, Difference) {
-    (server, Difference::new("the process", "it does what it is told", error.to_string()))
+    (server, Difference::new("the process", "it answers the request", error.to_string()))
 }
 
-fn nonsense(server: NodeId, error: &dyn fmt::Display) -> (NodeId, Difference) {
-    (server, Difference::new("the trace", "something that can be played", error.to_string()))
+fn bad_trace(server: NodeId, error: &dyn fmt::Display) -> (NodeId, Difference) {
+    (server, Difference::new("the trace", "an event that can be replayed", error.to_string()))
 }
 
-fn nobody(server: NodeId) -> (NodeId, Difference) {
-    (server, Difference::new("the trace", "something that can be played", format!("there is no server {server}")))
+fn unknown_server(server: NodeId) -> (NodeId, Difference) {
+    (server, Difference::new("the trace", "an event that can be replayed", format!("there is no server {server}")))
 }
 
-/// The program `palisade` that stands beside this one, if `PALISADE` names no other.
+/// The program named by `PALISADE`, or else the `palisade` next to this program.
 ///
 /// # Errors
-/// If there is none.
+/// If that file does not exist.
 pub fn program() -> Result<Program, String> {
     let beside = || std::env::current_exe().map(|program| program.with_file_name("palisade"));
     let file = std::env::var_os("PALISADE").map_or_else(beside, |named| Ok(PathBuf::from(named)));

@@ -1,8 +1,9 @@
-//! What is asked in vain, between the steps of a trace.
+//! Inputs between the steps of a trace that a node must refuse or drop.
 //!
-//! The models ask nothing that a node refuses, and let nobody say what no node says: where it changes nothing, it is as if it
-//! had not been. A live node has to refuse it all the same, and to stay what it is. So after each step some of it is tried
-//! on a copy of a twin, and the first that is taken without a trace is asked of the live node too.
+//! The models give no inputs that a node refuses, and send no invalid messages: an input that
+//! changes nothing adds no state to a model. A live node must refuse such inputs all the same, and
+//! keep its state. So after each step some of them are tried on a copy of the expected node, and
+//! the first that it rejects without a change is given to the live node too.
 
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{
@@ -10,22 +11,22 @@ use palisade_spec::raft::{
     ReadRound, Stamp, Term,
 };
 
-/// A number that no server has.
-const NOBODY: NodeId = NodeId(99);
+/// A node ID that no server has.
+const UNKNOWN: NodeId = NodeId(99);
 
-/// Something of which this node remains the same. Which, `salt` chooses; messages come from `peer`, if there is one.
-pub fn aside(node: &Node<LockTable>, peer: Option<NodeId>, salt: usize) -> Option<Input<LockTable>> {
-    let mut all = questions(node, peer);
+/// An input that does not change this node. `salt` chooses it; messages come from `peer`, if given.
+pub fn rejected_input(node: &Node<LockTable>, peer: Option<NodeId>, salt: usize) -> Option<Input<LockTable>> {
+    let mut all = requests(node, peer);
     if let Some(peer) = peer {
         let messages = messages(node, peer).into_iter().map(Input::Receive);
         all.extend(messages);
     }
     let count = all.len();
-    let mut in_turn = (0..count).map(|place| all[(salt + place) % count].clone());
-    in_turn.find(|input| is_in_vain(node, input))
+    let mut rotated = (0..count).map(|place| all[(salt + place) % count].clone());
+    rotated.find(|input| is_rejected(node, input))
 }
 
-fn is_in_vain(node: &Node<LockTable>, input: &Input<LockTable>) -> bool {
+fn is_rejected(node: &Node<LockTable>, input: &Input<LockTable>) -> bool {
     let (mut after, mut outputs) = (node.clone(), Vec::new());
     after.step(input.clone(), &mut outputs);
     let is_refusal = |output: &Output<LockTable>| {
@@ -41,18 +42,18 @@ fn is_in_vain(node: &Node<LockTable>, input: &Input<LockTable>) -> bool {
     after == *node && outputs.iter().all(is_refusal)
 }
 
-/// What clients, operators and timers ask.
-fn questions(node: &Node<LockTable>, peer: Option<NodeId>) -> Vec<Input<LockTable>> {
+/// Requests of clients and operators, and timer events.
+fn requests(node: &Node<LockTable>, peer: Option<NodeId>) -> Vec<Input<LockTable>> {
     let own = node.id();
     let add = |id| Change::Add { id, address: Address::from("") };
-    let somebody = peer.unwrap_or(own);
-    let gone = (1..NOBODY.0).map(NodeId).find(|id| node.members().was_removed(*id));
+    let member = peer.unwrap_or(own);
+    let gone = (1..UNKNOWN.0).map(NodeId).find(|id| node.members().was_removed(*id));
     let changes = [
         add(own),
-        add(NOBODY),
-        Change::Promote(somebody),
-        Change::Promote(NOBODY),
-        Change::Remove(NOBODY),
+        add(UNKNOWN),
+        Change::Promote(member),
+        Change::Promote(UNKNOWN),
+        Change::Remove(UNKNOWN),
         Change::Remove(own),
     ];
     let mut all: Vec<Input<LockTable>> = changes.into_iter().map(Input::Change).collect();
@@ -60,7 +61,7 @@ fn questions(node: &Node<LockTable>, peer: Option<NodeId>) -> Vec<Input<LockTabl
     all.extend([
         Input::Transfer(None),
         Input::Transfer(Some(own)),
-        Input::Transfer(Some(NOBODY)),
+        Input::Transfer(Some(UNKNOWN)),
         Input::Propose(vec![Payload::Noop]),
         Input::Read(ReadId(1)),
         Input::HeartbeatTimeout,
@@ -70,7 +71,7 @@ fn questions(node: &Node<LockTable>, peer: Option<NodeId>) -> Vec<Input<LockTabl
     all
 }
 
-/// What no node says now, or says in vain.
+/// Invalid messages, stale messages, and messages without an effect.
 fn messages(node: &Node<LockTable>, from: NodeId) -> Vec<Message<LockTable>> {
     let (last, round) = (node.log().last(), ReadRound::default());
     let (far, stamp) = (Index(last.index.0 + 1000), Stamp(u64::MAX));
@@ -93,10 +94,10 @@ fn messages(node: &Node<LockTable>, from: NodeId) -> Vec<Message<LockTable>> {
         Body::RequestVoteReply { granted: false },
         Body::TimeoutNow,
     ];
-    let said = |body| Message { from, to: node.id(), term: node.term(), body };
-    let mut all: Vec<Message<LockTable>> = bodies.into_iter().map(said).collect();
-    all.push(Message { term: Term(0), ..said(Body::TimeoutNow) });
-    all.push(Message { to: NOBODY, ..said(Body::TimeoutNow) });
+    let message = |body| Message { from, to: node.id(), term: node.term(), body };
+    let mut all: Vec<Message<LockTable>> = bodies.into_iter().map(message).collect();
+    all.push(Message { term: Term(0), ..message(Body::TimeoutNow) });
+    all.push(Message { to: UNKNOWN, ..message(Body::TimeoutNow) });
     all
 }
 
@@ -112,15 +113,15 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_chosen_changes_nothing_and_everything_is_in_turn() {
+    fn chosen_inputs_change_nothing_and_cover_every_kind() {
         let node = node(1);
-        let all: Vec<_> = (0..40).filter_map(|salt| aside(&node, Some(NodeId(2)), salt)).collect();
+        let all: Vec<_> = (0..40).filter_map(|salt| rejected_input(&node, Some(NodeId(2)), salt)).collect();
         assert_eq!(all.len(), 40);
-        assert!(all.iter().all(|input| is_in_vain(&node, input)));
+        assert!(all.iter().all(|input| is_rejected(&node, input)));
         let kinds = |is_it: fn(&Input<LockTable>) -> bool| all.iter().filter(|input| is_it(input)).count();
         assert!(kinds(|input| matches!(input, Input::Change(_))) > 3);
         assert!(kinds(|input| matches!(input, Input::Transfer(_))) > 1);
         assert!(kinds(|input| matches!(input, Input::Receive(_))) > 3);
-        assert!(!is_in_vain(&node, &Input::ElectionTimeout), "an election changes a node");
+        assert!(!is_rejected(&node, &Input::ElectionTimeout), "an election changes a node");
     }
 }

@@ -1,10 +1,11 @@
-//! The traces that are kept: paths that a model tells again from the choices made on them ([`palisade_model::saved_traces`]).
+//! The saved traces: the model rebuilds each path from the choices saved
+//! ([`palisade_model::saved_traces`]).
 //!
-//! | file in `conformance/traces` | what it has | found by |
+//! | file in `conformance/traces` | contents | written by |
 //! |---|---|---|
-//! | `witnesses.jsonl` | of every model that is explored, a shortest path to each thing that must be possible | `palisade-model keep` |
-//! | `walks.jsonl` | random walks through the models that are made for them | `palisade-model keep` |
-//! | `mutant_traces.jsonl` | of every mutant of the protocol, the path on which it shows, as far as there is one without it | `palisade-model mutants --traces` |
+//! | `witnesses.jsonl` | for every explored model, a shortest path to each witness | `palisade-model keep` |
+//! | `walks.jsonl` | random walks through the models of the random tier | `palisade-model keep` |
+//! | `mutant_traces.jsonl` | for every mutant of the protocol, the path that shows it, if the path exists without the mutant too | `palisade-model mutants --traces` |
 
 use std::path::{Path, PathBuf};
 
@@ -12,26 +13,26 @@ pub use palisade_model::saved_traces::{SavedTrace, SavedTraceError, read_all as 
 
 use super::trace::{Trace, TraceError};
 
-/// Why there is no trace.
+/// Why a trace could not be rebuilt.
 #[derive(Debug, thiserror::Error)]
-pub enum ToldError {
-    /// There is no such path.
+pub enum RebuildError {
+    /// The model has no such path.
     #[error(transparent)]
     SavedTrace(#[from] SavedTraceError),
-    /// The model tells what is no trace.
+    /// The rebuilt lines are not a trace.
     #[error(transparent)]
     Trace(#[from] TraceError),
 }
 
-/// The trace, told by the model.
+/// Rebuilds the trace with its model.
 ///
 /// # Errors
 /// If the model has no such path.
-pub fn told(kept: &SavedTrace) -> Result<Trace, ToldError> {
+pub fn rebuild(kept: &SavedTrace) -> Result<Trace, RebuildError> {
     Ok(Trace::read(kept.trace()?.lines(&kept.model))?)
 }
 
-/// Where the project's own are.
+/// The folder of the project's saved traces.
 pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("traces")
 }

@@ -1,4 +1,5 @@
-//! A trace, as `palisade-model trace --json` writes it: a line for how it begins, then one for every step.
+//! The traces that `palisade-model trace --json` writes: a line for the starting state, then a line
+//! for each step.
 
 use palisade_spec::raft::NodeId;
 use serde::Deserialize;
@@ -7,50 +8,51 @@ use serde_json::Value;
 /// A trace.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    /// How it begins.
+    /// The starting state.
     pub head: Head,
-    /// What happens.
+    /// The steps.
     pub steps: Vec<Step>,
 }
 
 /// The first line.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Head {
-    /// The version of what is written here.
+    /// Version of the format.
     pub format: u32,
-    /// The model.
+    /// The model's name.
     pub model: String,
-    /// What the trace shows.
+    /// The property that the trace shows.
     pub property: String,
-    /// How the cluster begins; nothing, for a model that has none.
+    /// The cluster's starting state; `None` for a model without servers.
     pub setting: Option<Setting>,
 }
 
-/// How a cluster begins.
+/// A cluster's starting state and configuration.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Setting {
-    /// How many servers found it: those with the lowest numbers.
+    /// Number of founding servers: those with the lowest IDs.
     pub founders: u32,
-    /// How many more there are.
+    /// Number of servers that may join later.
     pub joiners: u32,
-    /// How many entries an AppendEntries may have.
+    /// Maximum number of entries in an AppendEntries.
     pub batch: usize,
-    /// How many entries may be sent to a follower and not acknowledged; as many as the server's, if the model says nothing.
+    /// Maximum number of unacknowledged entries in flight to a follower; `None` for the server's
+    /// default.
     pub inflight: Option<u64>,
-    /// How many entries a node may commit in one step, likewise.
+    /// Maximum number of entries that a node commits in one step; `None` for the server's default.
     pub commits: Option<u64>,
     /// The state machine before the first entry.
     pub machine: Value,
-    /// What every server is given when it has recovered.
+    /// Inputs that every server is given after it has recovered.
     pub starts: Vec<Given>,
-    /// What happens before the first step, in the form of steps' events.
+    /// Events before the first step.
     pub prelude: Vec<Event>,
 }
 
 /// A step.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Step {
-    /// Which, counted from 1.
+    /// Number of the step, from 1.
     pub step: usize,
     /// What happens, as a sentence.
     pub sentence: String,
@@ -58,84 +60,86 @@ pub struct Step {
     pub event: Event,
 }
 
-/// What the adversary does.
+/// An action of the adversary.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Event {
-    /// Which kind of action it is.
+    /// Kind of the action.
     pub kind: String,
-    /// To whom, if it is done to one server.
+    /// The server, if the action concerns one.
     pub server: Option<NodeId>,
-    /// What the environment does, if it is that.
+    /// The action of the environment, if it is one.
     #[serde(rename = "move")]
     pub chosen: Option<Value>,
-    /// Everybody's part in it.
+    /// What happens to each server.
     #[serde(default)]
     pub turns: Vec<Turn>,
-    /// What the server is then, where nobody has a turn.
+    /// The server's state after the action, if it has no turn.
     pub after: Option<Value>,
-    /// How much time passes, in models of the table alone.
+    /// The time that passes, in milliseconds, in models that have only a table.
     pub milliseconds: Option<u64>,
-    /// What is applied to the table there.
+    /// The payload applied to the table, in these models.
     pub payload: Option<Value>,
-    /// The table after it.
+    /// The table after the payload was applied.
     pub table: Option<Value>,
 }
 
-/// What happens to one server.
+/// What happens to one server in an event.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Turn {
-    /// To which.
+    /// The server.
     pub server: NodeId,
-    /// Why.
+    /// What caused the inputs.
     pub stimulus: String,
-    /// What its node is given.
+    /// The inputs given to its node.
     pub inputs: Vec<Given>,
-    /// Where it crashes, if it does.
+    /// Where the server crashes, if it does.
     pub crash: Option<Crash>,
-    /// What the server is then: its `node`, and its `disk`; if the model knows.
+    /// The server's `node` and `disk` after the turn, if the model knows them.
     pub after: Option<Value>,
 }
 
 /// An input of a node.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Given {
-    /// In the model's terms.
+    /// The input, in the model's terms.
     pub input: Value,
-    /// Whether what the node asks for is done; else it is no more than to send messages, and they are lost.
+    /// Whether the node's outputs are carried out. If not, they are only messages, and these are
+    /// lost.
     pub done: bool,
 }
 
-/// A crash on the way.
+/// A crash during a turn.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Crash {
-    /// At which input, counted from 0.
+    /// The input at which the server crashes, counted from 0.
     pub input: usize,
-    /// After how many of what it asked for.
+    /// Number of outputs that were carried out before the crash.
     pub outputs: usize,
-    /// How much of the write that is next was done: so many entries after the removal of what was in their place; of a snapshot,
-    /// all but the removal of what it replaces. Nothing of it, if `None`.
+    /// How much of the next write was done: of entries, this many after the removal of those that
+    /// they replace; of a snapshot, everything except the removal of what it replaces. `None`:
+    /// nothing of it.
     pub entries: Option<usize>,
 }
 
-/// Why something is no trace.
+/// Why a trace cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// It is not in the form that traces have.
-    #[error("line {line} makes no sense as a line of a trace: {source}")]
+    /// A line does not have the format of a trace.
+    #[error("line {line} is not a line of a trace: {source}")]
     Line {
-        /// Which, counted from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The parser's error.
         source: serde_json::Error,
     },
-    /// There is nothing.
-    #[error("a trace has a line for its beginning, at least")]
+    /// The trace has no lines.
+    #[error("the trace is empty: the first line, with the starting state, is missing")]
     Empty,
-    /// It is in another form.
+    /// The trace has another format.
     #[error("the trace is in format {0}, and this program reads format {FORMAT}")]
     Format(u32),
-    /// Its model has no servers.
-    #[error("the model {0} has no servers that could be replayed")]
+    /// The model has no servers.
+    #[error("the model {0} has no servers, so its traces cannot be replayed")]
     NoServers(String),
 }
 
@@ -143,10 +147,10 @@ pub enum TraceError {
 const FORMAT: u32 = 1;
 
 impl Trace {
-    /// Reads a trace, a value for each line.
+    /// Reads a trace from one JSON value per line.
     ///
     /// # Errors
-    /// If it is none, or of a model without servers.
+    /// If a line does not parse, or the model has no servers.
     pub fn read(lines: impl IntoIterator<Item = Value>) -> Result<Trace, TraceError> {
         let mut lines = lines.into_iter().enumerate();
         let wrong = |at: usize| move |source| TraceError::Line { line: at + 1, source };
@@ -162,10 +166,10 @@ impl Trace {
         Ok(Trace { head, steps: steps.collect::<Result<_, _>>()? })
     }
 
-    /// How its cluster begins.
+    /// The cluster's starting state.
     ///
     /// # Panics
-    /// Never: a trace without servers is not read.
+    /// Never: `read` rejects a trace without servers.
     pub fn setting(&self) -> &Setting {
         self.head.setting.as_ref().expect("a trace without servers is not read")
     }

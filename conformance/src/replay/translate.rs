@@ -1,13 +1,14 @@
-//! The model's terms and the server's.
+//! Translates between the models' terms and the server's.
 //!
-//! Most models replicate a tape that remembers numbers; the server replicates locks. So a number `n` becomes a command that
-//! opens a session with the nonce `n`, which lives for longer than any trace, and a tape becomes the table in which these
-//! sessions were opened in this order. That is exact: the commands are different ones for different numbers, the table tells
-//! which came in which order, and nothing of it is ever due, so time alone changes it as little as it changes a tape.
-//! Models that replicate locks themselves need no translation.
+//! Most models replicate a tape of numbers; the server replicates locks. So a number `n` becomes a
+//! command that opens a session with the nonce `n` and a time-to-live longer than any trace, and a
+//! tape becomes the table in which these sessions were opened in this order. The translation is
+//! exact: different numbers become different commands, the table keeps their order, and no session
+//! is ever due, so that the passing of time changes such a table as little as a tape. Models that
+//! replicate locks themselves need no translation.
 //!
-//! In models members have no addresses; here they have that of the gate. Everything else is the same on both sides, and is
-//! translated by leaving it alone.
+//! The members of a model have no addresses; here each member has its address at the gate.
+//! Everything else is the same on both sides and stays unchanged.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,8 @@ use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Input, Message, NodeId};
 use serde_json::{Value, json};
 
-/// How long a session lives that stands for a number: a day, and no trace has more than seconds.
+/// Time-to-live of a session that stands for a number, in milliseconds: one day. Traces last
+/// seconds.
 const TTL: u64 = 86_400_000;
 
 /// The translator for one trace.
@@ -23,42 +25,43 @@ const TTL: u64 = 86_400_000;
 pub struct Translation {
     /// Whether the model replicates a tape.
     is_tape: bool,
-    /// Where each member is reached.
+    /// The address of each member.
     addresses: BTreeMap<NodeId, String>,
 }
 
 impl Translation {
-    /// For a model whose state machine begins as `machine`, and members that are reached at these addresses.
+    /// A translator for a model whose state machine begins as `machine`, with these addresses.
     pub fn new(machine: &Value, addresses: BTreeMap<NodeId, String>) -> Translation {
         Translation { is_tape: machine.is_array(), addresses }
     }
 
-    /// The state machine before the first entry.
+    /// The server's state machine before the first entry.
     ///
     /// # Errors
-    /// If it is neither a blank tape nor a table.
+    /// If `machine` is neither a blank tape nor a table.
     pub fn machine(&self, machine: &Value) -> serde_json::Result<LockTable> {
         if self.is_tape { Ok(LockTable::default()) } else { serde_json::from_value(machine.clone()) }
     }
 
-    /// An input of the model's, for a server. A message is none: of those, the server's own words are taken.
+    /// Translates an input of the model for a server. It does not translate messages: a server is
+    /// given the message that the sending server really sent.
     ///
     /// # Errors
-    /// If it is no input.
+    /// If `input` is not an input.
     pub fn input(&self, input: &Value) -> serde_json::Result<Input<LockTable>> {
         let mut input = input.clone();
         self.to_server(&mut input);
         serde_json::from_value(input)
     }
 
-    /// Something that a server is or says, in the model's terms.
-    pub fn of_server(&self, said: &impl serde::Serialize) -> Value {
-        let mut said = serde_json::to_value(said).expect("what nodes are and say are plain values");
-        self.to_model(&mut said);
-        said
+    /// Translates a server's state or output to the model's terms.
+    pub fn of_server(&self, value: &impl serde::Serialize) -> Value {
+        let mut value = serde_json::to_value(value).expect("nodes and messages are plain values");
+        self.to_model(&mut value);
+        value
     }
 
-    /// Whether a server's message is this one of the model.
+    /// Whether a server's message is this message of the model.
     pub fn is_message(&self, message: &Message<LockTable>, model: &Value) -> bool {
         self.of_server(message) == *model
     }
@@ -122,26 +125,26 @@ mod tests {
         Translation::new(&json!([]), [(NodeId(4), "127.0.0.1:9".to_string())].into())
     }
 
-    /// Whatever is written on a tape can be read off the table again, in its order.
+    /// The table contains the numbers of a tape in their order.
     #[test]
-    fn a_tape_is_a_table() {
+    fn table_keeps_the_numbers_of_a_tape_in_order() {
         let translation = translation();
         let mut table = translation.machine(&json!([])).unwrap();
         for number in [3, 1, 2] {
             let Input::Propose(payloads) = translation.input(&json!({ "Propose": [{ "Command": number }] })).unwrap()
             else {
-                panic!("a proposal stays one")
+                panic!("a proposal stays a proposal")
             };
-            let [Payload::Command(command)] = payloads.as_slice() else { panic!("one command stays one") };
+            let [Payload::Command(command)] = payloads.as_slice() else { panic!("one command stays one command") };
             table.apply(Stamp(number), command);
             assert_eq!(translation.of_server(&Payload::Command(command.clone())), json!({ "Command": number }));
         }
         assert_eq!(translation.of_server(&json!({ "machine": table }))["machine"], json!([3, 1, 2]));
-        assert!(table.next_deadline() > Some(Stamp(TTL - 1)), "nothing is ever due");
+        assert!(table.next_deadline() > Some(Stamp(TTL - 1)), "no session is ever due");
     }
 
     #[test]
-    fn a_member_gets_its_address_and_loses_it_again() {
+    fn address_of_a_member_is_set_and_cleared() {
         let added = json!({ "Change": { "Add": { "id": 4, "address": "" } } });
         let input = translation().input(&added).unwrap();
         assert!(format!("{input:?}").contains("127.0.0.1:9"));

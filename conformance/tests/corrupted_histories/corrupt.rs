@@ -1,7 +1,8 @@
-//! Corruptions of valid histories. Each one is impossible for a correct service, whatever the unknown outcomes were: the
-//! comment on each kind says why. So a checker that accepts one has missed something.
+//! Corruptions of valid histories. Each is impossible for a correct service, whatever the unknown
+//! outcomes were; the comment on each kind says why. A checker that accepts one has a gap.
 //!
-//! The code here reads operations only. It shares nothing with the checkers, so that both cannot be wrong in one way.
+//! The code reads operations only. It shares nothing with the checkers, so that it does not share
+//! their mistakes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,19 +29,19 @@ pub(crate) const KINDS: [(&str, Kind); 16] = [
     ("refused by an older holder", refused_by_an_older_holder),
 ];
 
-/// All corruptions of one kind that a history allows.
+/// All corruptions of one kind that are possible in a history.
 pub(crate) type Kind = fn(&Valid<'_>) -> Vec<Corruption>;
 
 /// What is changed.
 #[expect(clippy::large_enum_variant, reason = "a few thousand of them at a time, in a test")]
 pub(crate) enum Corruption {
-    /// A token is another one wherever it stands; with it, perhaps, an operation.
+    /// A token becomes another one wherever it occurs; optionally an operation changes too.
     Token { old: u64, new: u64, operation: Option<(usize, Operation)> },
-    /// Two tokens are exchanged wherever they stand.
+    /// Two tokens are exchanged wherever they occur.
     Swap(u64, u64),
-    /// An operation is another one.
+    /// An operation is replaced by another one.
     Operation(usize, Box<Operation>),
-    /// An operation is not on record.
+    /// An operation is removed from the record.
     Removed(usize),
 }
 
@@ -67,7 +68,7 @@ impl Corruption {
     }
 }
 
-/// A copy in which there are unused tokens between any two.
+/// A copy of a history with unused tokens between any two.
 pub(crate) fn spread(history: &History) -> History {
     let mut copy = history.clone();
     map_tokens(&mut copy, |token| token * 1_000);
@@ -88,7 +89,7 @@ fn map_tokens(history: &mut History, map: impl Fn(u64) -> u64) {
     }
 }
 
-/// A valid history, and what its corruptions need to know of it.
+/// A valid history and the facts that its corruptions need.
 pub(crate) struct Valid<'h> {
     history: &'h History,
     /// Answered acquires, the first for each token, in the order of their invocations.
@@ -105,9 +106,9 @@ struct Grant<'h> {
     key: &'h Key,
     session: &'h Session,
     token: u64,
-    /// Its only release, if that succeeded.
+    /// The grant's only release, if that succeeded.
     release: Option<(usize, &'h Operation)>,
-    /// Only a request that was sent after this acquire's invocation can have made the grant.
+    /// Whether only a request sent after this acquire's invocation can have made the grant.
     is_fresh: bool,
 }
 
@@ -142,15 +143,16 @@ impl<'h> Valid<'h> {
         valid
     }
 
-    /// An acquire with a session may report a claim that an earlier request of the session made, if that one was not answered
-    /// or was sent more than once; without a session it can report its own only.
+    /// An acquire with a session may be answered with a claim that an earlier request of the
+    /// session made, if that request was not answered or was sent more than once; an acquire
+    /// without a session is answered with its own claim only.
     fn is_fresh(&self, place: usize) -> bool {
         let operation = &self.history.operations[place];
         let Call::Acquire { key, session: Some(session), .. } = &operation.call else { return true };
         self.history.operations.iter().enumerate().all(|(other_place, other)| {
             let same = match &other.call {
                 Call::Acquire { key: of, session: Some(other), .. } => (of, other) == (key, session),
-                // Nobody knows whose session an unanswered one has.
+                // The session of an unanswered acquire may be unknown.
                 Call::Acquire { key: of, session: None, .. } => {
                     of == key && other.answer().is_none() && !self.opened.contains(session)
                 }
@@ -165,12 +167,12 @@ impl<'h> Valid<'h> {
         self.grants.iter().filter(|grant| grant.is_fresh)
     }
 
-    /// The grants that were acknowledged before another one was asked for.
+    /// The grants that were acknowledged before another one was requested.
     fn before(&self, later: &Grant<'h>) -> impl Iterator<Item = &Grant<'h>> {
         self.grants.iter().filter(|first| first.operation.completed() < later.operation.invoked)
     }
 
-    /// Pairs of grants of which the first was acknowledged before the second was asked for.
+    /// Pairs of grants of which the first was acknowledged before the second was requested.
     fn in_order(&self) -> impl Iterator<Item = (&Grant<'h>, &Grant<'h>)> {
         self.fresh().flat_map(|later| {
             self.before(later).filter(|first| first.token < later.token).map(move |first| (first, later))
@@ -183,7 +185,7 @@ impl<'h> Valid<'h> {
         later.min_by_key(|other| other.token)
     }
 
-    /// The linearizable reads of a key that were answered, with their places.
+    /// The answered linearizable reads of a key, with their indexes.
     fn reads(&self, of: &Key) -> impl Iterator<Item = (usize, &'h Operation)> {
         let is_read = move |operation: &Operation| {
             matches!(&operation.call, Call::Read { key, stale: false } if key == of) && operation.answer().is_some()
@@ -191,8 +193,8 @@ impl<'h> Valid<'h> {
         self.history.operations.iter().enumerate().filter(move |(_, operation)| is_read(operation))
     }
 
-    /// Until when a session certainly lives: its last acknowledged sign of life and its time-to-live. `None` if something may
-    /// have ended it before.
+    /// The time until which a session certainly lives: its last acknowledged sign of life plus its
+    /// time-to-live. `None` if something may have ended the session before.
     fn lives_until(&self, of: &Session) -> Option<Time> {
         let (mut ttl, mut last) = (None, Time(0));
         for operation in &self.history.operations {
@@ -218,7 +220,8 @@ impl<'h> Valid<'h> {
         Some(Time(last.0 + self.history.at_least(ttl?)))
     }
 
-    /// Pairs of acquires of one key, of which a read showed that the first stood in the queue before the second was asked for.
+    /// Pairs of acquires of one key of which a read showed the first in the queue before the second
+    /// was invoked.
     fn waiters(&self) -> impl Iterator<Item = (&Grant<'h>, &Grant<'h>)> {
         let known = |grant: &Grant<'_>| {
             grant.is_fresh && self.opened.contains(grant.session) && !grant.operation.was_disconnected()
@@ -241,14 +244,14 @@ impl<'h> Valid<'h> {
         })
     }
 
-    /// An operation that ends in another way.
+    /// Replaces the end of an operation.
     fn ends(&self, place: usize, end: End) -> Corruption {
         let mut operation = self.history.operations[place].clone();
         operation.end = operation.end.map(|(time, _)| (time, end));
         Corruption::Operation(place, Box::new(operation))
     }
 
-    /// A read that shows this holder, and an empty queue.
+    /// Makes a read show this holder and an empty queue.
     fn shows(&self, place: usize, grant: Option<&Grant<'_>>) -> Corruption {
         let holder = grant.map(|grant| Holder { session: grant.session.clone(), token: grant.token });
         self.ends(place, End::Ok(Answer::Lock { holder, queue: Vec::new(), age_ms: None }))
@@ -259,8 +262,9 @@ fn token(old: u64, new: u64) -> Corruption {
     Corruption::Token { old, new, operation: None }
 }
 
-/// Tokens grow with every grant in the cluster: a grant that was asked for after another one was acknowledged has the higher
-/// token. The new token is above those of all other grants of its own key, so that only the other key tells.
+/// Tokens grow with every grant in the cluster: a grant that was requested after another one was
+/// acknowledged has the higher token. The new token is above those of all other grants of its own
+/// key, so that only the other key reveals the corruption.
 fn lower_token_on_another_key(valid: &Valid<'_>) -> Vec<Corruption> {
     let mut corrupted = Vec::new();
     for later in valid.fresh() {
@@ -280,8 +284,8 @@ fn lower_token_on_the_same_key(valid: &Valid<'_>) -> Vec<Corruption> {
     pairs.map(|(first, later)| token(later.token, first.token - 1)).collect()
 }
 
-/// The same if the later acquire was not answered: its release shows its token, and nothing but this acquire, which was
-/// invoked after the first grant was acknowledged, can have been granted it.
+/// The same with the later acquire unanswered: its release shows its token, and only this acquire,
+/// which was invoked after the first grant was acknowledged, can have been granted it.
 fn lower_token_unanswered(valid: &Valid<'_>) -> Vec<Corruption> {
     let mut corrupted = Vec::new();
     for later in valid.fresh().filter(|later| later.release.is_some() && valid.opened.contains(later.session)) {
@@ -306,7 +310,7 @@ fn lower_token_unanswered(valid: &Valid<'_>) -> Vec<Corruption> {
     corrupted
 }
 
-/// The same, with two tokens exchanged wherever they stand.
+/// The same, with two tokens exchanged wherever they occur.
 fn swap_tokens(valid: &Valid<'_>) -> Vec<Corruption> {
     valid.in_order().map(|(first, later)| Corruption::Swap(first.token, later.token)).collect()
 }
@@ -317,7 +321,8 @@ fn duplicate_token(valid: &Valid<'_>) -> Vec<Corruption> {
     pairs.map(|(first, later)| token(later.token, first.token)).collect()
 }
 
-/// A release that succeeds finds the grant there; so a later grant of the same key comes after its invocation.
+/// A successful release finds its grant, so a later grant of the same key comes after the release's
+/// invocation.
 fn grant_before_the_release(valid: &Valid<'_>) -> Vec<Corruption> {
     let mut corrupted = Vec::new();
     for first in &valid.grants {
@@ -332,7 +337,8 @@ fn grant_before_the_release(valid: &Valid<'_>) -> Vec<Corruption> {
     corrupted
 }
 
-/// Without its release a grant lasts as long as its session, and no other grant of the key is answered until then.
+/// Without its release a grant lasts as long as its session, and no other grant of the key is
+/// answered until then.
 fn drop_release(valid: &Valid<'_>) -> Vec<Corruption> {
     let mut corrupted = Vec::new();
     for first in &valid.grants {
@@ -344,12 +350,14 @@ fn drop_release(valid: &Valid<'_>) -> Vec<Corruption> {
     corrupted
 }
 
-/// First come, first served: the acquire that stood in the queue before another one was invoked has the lower token.
+/// First come, first served: an acquire that was in the queue before another was invoked has the
+/// lower token.
 fn grant_out_of_order(valid: &Valid<'_>) -> Vec<Corruption> {
     valid.waiters().map(|(first, later)| Corruption::Swap(first.token, later.token)).collect()
 }
 
-/// Two waiters that a read shows one behind the other, and that were both granted later, were granted in this order.
+/// Two waiters that a read shows one behind the other, and that were both granted later, were
+/// granted in this order.
 fn reverse_queue(valid: &Valid<'_>) -> Vec<Corruption> {
     let mut corrupted = Vec::new();
     let keys: BTreeSet<&Key> = valid.grants.iter().map(|grant| grant.key).collect();
@@ -397,7 +405,8 @@ fn accept_lower_token(valid: &Valid<'_>) -> Vec<Corruption> {
     wrong.map(|(place, _)| valid.ends(place, End::Ok(Answer::Accepted))).collect()
 }
 
-/// A linearizable read finds no grant whose release was answered before it.
+/// A linearizable read does not find a grant whose release was answered before the read was
+/// invoked.
 fn show_older_holder(valid: &Valid<'_>) -> Vec<Corruption> {
     let mut corrupted = Vec::new();
     for grant in &valid.grants {
@@ -408,7 +417,8 @@ fn show_older_holder(valid: &Valid<'_>) -> Vec<Corruption> {
     corrupted
 }
 
-/// A release that succeeds finds the grant there; a read between the acknowledgement and the release does as well.
+/// A successful release finds its grant; so does a read between the acknowledgement and the
+/// release.
 fn show_free_lock(valid: &Valid<'_>) -> Vec<Corruption> {
     let mut corrupted = Vec::new();
     for grant in &valid.grants {
@@ -421,7 +431,7 @@ fn show_free_lock(valid: &Valid<'_>) -> Vec<Corruption> {
     corrupted
 }
 
-/// A read finds no grant whose acquire was invoked after the read was answered.
+/// A read does not find a grant whose acquire was invoked after the read was answered.
 fn show_later_holder(valid: &Valid<'_>) -> Vec<Corruption> {
     let mut corrupted = Vec::new();
     for grant in valid.fresh() {
@@ -431,7 +441,7 @@ fn show_later_holder(valid: &Valid<'_>) -> Vec<Corruption> {
     corrupted
 }
 
-/// A session that is gone shows no other sign of life.
+/// A session that is gone shows no further sign of life.
 fn end_session_early(valid: &Valid<'_>) -> Vec<Corruption> {
     let operations = &valid.history.operations;
     let is_sign = |operation: &Operation| {
@@ -448,7 +458,7 @@ fn end_session_early(valid: &Valid<'_>) -> Vec<Corruption> {
     kept.map(|(place, _)| valid.ends(place, End::Fail(Refusal::NoSession))).collect()
 }
 
-/// A client has no token before it asked for the lock.
+/// A client does not have a token before it has requested the lock.
 fn access_before_the_grant(valid: &Valid<'_>) -> Vec<Corruption> {
     let mut corrupted = Vec::new();
     for grant in valid.fresh().filter(|grant| grant.operation.invoked > Time(0)) {
@@ -463,7 +473,8 @@ fn access_before_the_grant(valid: &Valid<'_>) -> Vec<Corruption> {
     corrupted
 }
 
-/// An acquire is not refused because of a grant whose release was answered before the acquire was invoked.
+/// An acquire is not refused because of a grant whose release was answered before the acquire was
+/// invoked.
 fn refused_by_an_older_holder(valid: &Valid<'_>) -> Vec<Corruption> {
     let mut corrupted = Vec::new();
     for (place, operation) in valid.history.operations.iter().enumerate() {
@@ -484,7 +495,7 @@ impl std::fmt::Display for Corruption {
         match self {
             Corruption::Token { old, new, operation: None } => write!(f, "token {old} becomes {new}"),
             Corruption::Token { old, new, operation: Some((_, operation)) } => {
-                write!(f, "token {old} becomes {new}, and nobody knows the end of {operation}")
+                write!(f, "token {old} becomes {new}, and the outcome of {operation} is unknown")
             }
             Corruption::Swap(one, other) => write!(f, "tokens {one} and {other} are exchanged"),
             Corruption::Operation(_, operation) => write!(f, "instead there is {operation}"),

@@ -1,7 +1,8 @@
-//! Valid histories, corrupted in every way that no correct service explains: the checkers refuse all of them.
+//! Valid histories, corrupted in ways that no correct service explains: the fast checkers must
+//! refuse all of them.
 //!
-//! `SEED=17 cargo test -p palisade-conformance --test corrupted_histories -- --nocapture` begins with another seed and prints how
-//! many corruptions of each kind every checker refuses.
+//! `SEED=17 cargo test -p palisade-conformance --test corrupted_histories -- --nocapture` begins
+//! with another seed and prints how many corruptions of each kind each checker refuses.
 
 mod corrupt;
 #[path = "../support/mod.rs"]
@@ -21,28 +22,28 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use support::{Size, correct};
 
-/// At most so many corruptions of each kind are tried on one history.
+/// Maximum number of corruptions of each kind that are tried on one history.
 const EACH: usize = 12;
 
-/// Several keys, sessions that live long, and few clients: much of it is certain.
+/// Several keys, long sessions and few clients leave few unknown outcomes.
 const CALM: Size = Size { clients: 5, keys: 3, operations: 400, ttl_ms: 400, resource: true };
 
 fn first_seed() -> u64 {
-    std::env::var("SEED").map_or(1, |seed| seed.parse().expect("SEED is a number"))
+    std::env::var("SEED").map_or(1, |seed| seed.parse().expect("SEED must be a number"))
 }
 
-/// Simulated clusters, each of two storms and two calms. `CLUSTERS=100` takes more.
+/// Number of simulated clusters, each with two storms and two calms. `CLUSTERS=100` simulates more.
 fn clusters() -> u64 {
-    std::env::var("CLUSTERS").map_or(8, |count| count.parse().expect("CLUSTERS is a number"))
+    std::env::var("CLUSTERS").map_or(8, |count| count.parse().expect("CLUSTERS must be a number"))
 }
 
-fn kept() -> Vec<(String, History)> {
+fn hand_made() -> Vec<(String, History)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/histories/good");
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let read = |file: &Path| History::read(fs::read(file).unwrap().as_slice()).unwrap();
-    let mut kept: Vec<_> = files.map(|file| (file.display().to_string(), read(&file))).collect();
-    kept.sort_by(|(one, _), (other, _)| one.cmp(other));
-    kept
+    let mut hand_made: Vec<_> = files.map(|file| (file.display().to_string(), read(&file))).collect();
+    hand_made.sort_by(|(one, _), (other, _)| one.cmp(other));
+    hand_made
 }
 
 fn generated() -> Vec<(String, History)> {
@@ -62,7 +63,7 @@ fn accusers(verdicts: &[Verdict]) -> Vec<&'static str> {
     verdicts.iter().filter(|verdict| !verdict.violations.is_empty()).map(|verdict| verdict.checker).collect()
 }
 
-/// What became of the corruptions of one kind.
+/// The results for the corruptions of one kind.
 #[derive(Default)]
 struct Tried {
     tried: usize,
@@ -106,10 +107,11 @@ fn print(title: &str, table: &BTreeMap<&'static str, Tried>) {
     println!("  all: {refused} of {tried}");
 }
 
-/// Goal: whatever no correct service can have shown, the fast checkers refuse, whichever way the history came to be.
+/// Goal: the fast checkers refuse every answer that no correct service can give, in generated and
+/// in simulated histories.
 #[test]
 fn checkers_refuse_every_corruption() {
-    let sources = [("kept", kept()), ("generated", generated()), ("simulated", simulated())];
+    let sources = [("hand-made", hand_made()), ("generated", generated()), ("simulated", simulated())];
     let tables = sources.map(|(title, sources)| {
         let table = try_all(&sources);
         print(title, &table);

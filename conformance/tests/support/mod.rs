@@ -1,7 +1,8 @@
-//! Correct histories: clients, a network that delays, loses and repeats, and the lock table of `spec` behind it.
+//! Generates correct histories: clients, a network that delays, loses and repeats, and the lock
+//! table of `spec`.
 //!
-//! Every request is applied at one moment between its sending and its answer, to the one table, so what comes out is
-//! linearizable by construction. A seed makes a history; the same seed makes the same one.
+//! Every request is applied to the one table at a moment between its sending and its answer, so a
+//! history is linearizable by construction. The same seed generates the same history.
 
 use std::collections::BTreeMap;
 
@@ -15,19 +16,19 @@ use palisade_spec::raft::{Stamp, StateMachine};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// How large a history is.
+/// Size of a history.
 #[derive(Clone, Copy)]
 pub(crate) struct Size {
     pub(crate) clients: usize,
     pub(crate) keys: usize,
-    /// About so many operations.
+    /// Approximate number of operations.
     pub(crate) operations: u64,
     pub(crate) ttl_ms: u64,
-    /// Whether clients use the resource, and read what is old.
+    /// Whether clients access the resource and make stale reads.
     pub(crate) resource: bool,
 }
 
-/// A correct history.
+/// Generates a correct history.
 pub(crate) fn correct(seed: u64, size: Size) -> History {
     let mut world = World {
         random: StdRng::seed_from_u64(seed),
@@ -41,7 +42,7 @@ pub(crate) fn correct(seed: u64, size: Size) -> History {
         past: BTreeMap::new(),
         highest: BTreeMap::new(),
     };
-    // Everybody has a session to begin with.
+    // Every client begins with a session.
     for client in 0..size.clients {
         world.invoke(client, Call::OpenSession { ttl_ms: size.ttl_ms }, None);
         let last = world.requests.len() - 1;
@@ -52,7 +53,7 @@ pub(crate) fn correct(seed: u64, size: Size) -> History {
     while world.next < size.operations {
         world.turn();
     }
-    // Some of what is under way is answered, and somebody looks at the end.
+    // Some pending requests are answered, and a client makes a final read.
     for _ in 0..3 * world.requests.len() {
         world.deliver();
         world.answer();
@@ -63,7 +64,7 @@ pub(crate) fn correct(seed: u64, size: Size) -> History {
         world.apply(last);
         world.complete(last);
     }
-    History::from_events(world.events).expect("what happened can be told")
+    History::from_events(world.events).expect("generated events are a valid history")
 }
 
 #[derive(Default)]
@@ -80,16 +81,16 @@ struct Request {
     session: Option<SessionId>,
     sequence: Option<Sequence>,
     sent: u64,
-    stage: Stage,
-    /// The client has given up: nobody hears the answer.
+    state: RequestState,
+    /// The client has given up and ignores the answer.
     lost: bool,
-    /// A repetition of something that was done: nobody listens.
+    /// A repetition of a completed operation; its answer is ignored.
     copy: bool,
-    /// It was sent more than once.
+    /// Whether it was sent more than once.
     resent: bool,
 }
 
-enum Stage {
+enum RequestState {
     Sent,
     Waits(SessionId),
     Answered(Result<Answer, Refusal>),
@@ -100,7 +101,7 @@ struct World {
     random: StdRng,
     size: Size,
     table: LockTable,
-    /// In nanoseconds.
+    /// Time in nanoseconds.
     now: u64,
     next: u64,
     clients: Vec<Member>,
@@ -190,7 +191,7 @@ impl World {
 
     fn invoke(&mut self, client: usize, mut call: Call, session: Option<SessionId>) {
         let mut sequence = None;
-        // A session's next number is used when what came before it is known.
+        // A session uses its next number when the outcome of the previous one is known.
         let alone = self.clients[client].open == 0;
         let member = &mut self.clients[client];
         if let Some((_, last)) = member.sessions.iter_mut().find(|(known, _)| Some(*known) == session)
@@ -205,15 +206,15 @@ impl World {
         member.open += 1;
         self.next += 1;
         let (op, time) = (OpId(self.next), Time(self.now));
-        let who = Client::from(format!("c{client}").as_str());
-        self.events.push(Event::Invoke { op, client: who, time, call: call.clone() });
-        let (sent, stage) = (self.now, Stage::Sent);
+        let name = Client::from(format!("c{client}").as_str());
+        self.events.push(Event::Invoke { op, client: name, time, call: call.clone() });
+        let (sent, state) = (self.now, RequestState::Sent);
         let (lost, copy, resent) = (false, false, false);
-        self.requests.push(Request { op, client, call, session, sequence, sent, stage, lost, copy, resent });
+        self.requests.push(Request { op, client, call, session, sequence, sent, state, lost, copy, resent });
     }
 
     fn deliver(&mut self) {
-        if let Some(place) = self.pick(|request| matches!(request.stage, Stage::Sent)) {
+        if let Some(place) = self.pick(|request| matches!(request.state, RequestState::Sent)) {
             self.apply(place);
         }
     }
@@ -247,46 +248,50 @@ impl World {
                 let past = self.past.get(&key).map_or(&[][..], Vec::as_slice);
                 let old = stale && !past.is_empty();
                 let view = if old { past[self.random.random_range(0..past.len())].clone() } else { self.view(&key) };
-                self.requests[place].stage = Stage::Answered(Ok(view));
+                self.requests[place].state = RequestState::Answered(Ok(view));
                 return;
             }
             Call::Access { key, token } => {
                 let highest = self.highest.entry(key).or_insert(0);
                 let passes = token >= *highest;
                 *highest = token.max(*highest);
-                self.requests[place].stage =
-                    Stage::Answered(if passes { Ok(Answer::Accepted) } else { Err(Refusal::Refused) });
+                self.requests[place].state =
+                    RequestState::Answered(if passes { Ok(Answer::Accepted) } else { Err(Refusal::Refused) });
                 return;
             }
-            Call::NoteLoss { .. } => unreachable!("nobody notes"),
+            Call::NoteLoss { .. } => unreachable!("generated clients make no notes"),
         };
         let outcome = self.table.apply(self.stamp(), &command);
-        let stage = self.stage(place, outcome.reply.clone().unwrap());
+        let state = self.state(place, outcome.reply.clone().unwrap());
         if !copy {
-            if waits && matches!(stage, Stage::Waits(_)) && self.random.random_bool(0.6) && !self.requests[place].lost {
+            if waits
+                && matches!(state, RequestState::Waits(_))
+                && self.random.random_bool(0.6)
+                && !self.requests[place].lost
+            {
                 let ahead = match outcome.reply {
                     Some(Reply::Queued { ahead, .. }) if self.random.random_bool(0.5) => Some(ahead),
                     _ => None,
                 };
                 self.note(place, Note::Queued { ahead });
             }
-            self.requests[place].stage = stage;
+            self.requests[place].state = state;
         } else {
-            self.requests[place].stage = Stage::Unknown;
+            self.requests[place].state = RequestState::Unknown;
         }
-        self.tell(outcome);
+        self.notify_waiters(outcome);
         self.remember();
-        // What is numbered may arrive again.
+        // A request with a number may arrive again.
         if sequence.is_some() && !copy && self.random.random_bool(0.1) {
             let Request { op, client, call, session, sequence, sent, .. } = &self.requests[place];
             let (call, session, sequence) = (call.clone(), *session, *sequence);
-            let (op, client, sent, stage) = (*op, *client, *sent, Stage::Sent);
+            let (op, client, sent, state) = (*op, *client, *sent, RequestState::Sent);
             let (lost, copy, resent) = (true, true, false);
-            self.requests.push(Request { op, client, call, session, sequence, sent, stage, lost, copy, resent });
+            self.requests.push(Request { op, client, call, session, sequence, sent, state, lost, copy, resent });
         }
     }
 
-    fn stage(&mut self, place: usize, reply: Reply) -> Stage {
+    fn state(&mut self, place: usize, reply: Reply) -> RequestState {
         let request = &self.requests[place];
         let answered = match (&request.call, reply) {
             (_, Reply::Opened { session }) => Ok(Answer::Opened { session: session_name(session) }),
@@ -296,20 +301,21 @@ impl World {
             (_, Reply::Granted { session, token }) => {
                 Ok(Answer::Granted { session: session_name(session), token: token.0 })
             }
-            (_, Reply::Queued { session, .. }) => return Stage::Waits(session),
+            (_, Reply::Queued { session, .. }) => return RequestState::Waits(session),
             (_, Reply::Held { token, .. }) => Err(Refusal::Held { token: token.0 }),
             (Call::Withdraw { .. }, _) => Ok(Answer::Withdrawn),
             (Call::Release { .. }, Reply::Released | Reply::Gone) => Ok(Answer::Released),
             (Call::Release { .. }, _) => Err(Refusal::NotHolder),
             (Call::Acquire { .. }, Reply::NoSession) => Err(Refusal::NoSession),
-            // An acquire that was done before, and whose claim is gone: nobody knows what came of it.
-            _ => return Stage::Unknown,
+            // A sending of this acquire was applied before, and its claim is gone: the outcome is
+            // unknown.
+            _ => return RequestState::Unknown,
         };
-        Stage::Answered(answered)
+        RequestState::Answered(answered)
     }
 
-    /// Waiters hear of what happens to them.
-    fn tell(&mut self, outcome: Outcome) {
+    /// Tells waiters of changes to their claims.
+    fn notify_waiters(&mut self, outcome: Outcome) {
         for event in outcome.events {
             let (key, session, answer) = match event {
                 lock::Event::Granted { key, session, token } => {
@@ -326,22 +332,22 @@ impl World {
                 lock::Event::Released { .. } => continue,
             };
             for request in &mut self.requests {
-                let waits = matches!(request.stage, Stage::Waits(waiting) if waiting == session);
+                let waits = matches!(request.state, RequestState::Waits(waiting) if waiting == session);
                 let same = key.as_ref().is_none_or(|key| request.call.key().is_some_and(|of| &*of.0 == key.as_str()));
                 if waits && same {
-                    // Whose session nobody knows can only be told that its place is gone.
+                    // An acquire without a known session can only learn that its claim is gone.
                     let answer = match &answer {
                         Err(Refusal::NoSession) if request.session.is_none() => Err(Refusal::Withdrawn),
                         answer => answer.clone(),
                     };
-                    request.stage = Stage::Answered(answer);
+                    request.state = RequestState::Answered(answer);
                 }
             }
         }
     }
 
     fn answer(&mut self) {
-        let ready = |request: &Request| matches!(request.stage, Stage::Answered(_) | Stage::Unknown);
+        let ready = |request: &Request| matches!(request.state, RequestState::Answered(_) | RequestState::Unknown);
         if let Some(place) = self.pick(ready) {
             self.complete(place);
         }
@@ -355,8 +361,8 @@ impl World {
         }
         let member = &mut self.clients[request.client];
         member.open -= 1;
-        let event = match request.stage {
-            Stage::Answered(Ok(value)) => {
+        let event = match request.state {
+            RequestState::Answered(Ok(value)) => {
                 match &value {
                     Answer::Opened { session } => member.sessions.push((id(session), 0)),
                     Answer::Granted { session, token } => {
@@ -367,13 +373,14 @@ impl World {
                 }
                 Event::Ok { op, time, value }
             }
-            Stage::Answered(Err(error)) => {
+            RequestState::Answered(Err(error)) => {
                 if let (Refusal::NoSession, Some(session)) = (&error, request.session)
                     && self.random.random_bool(0.7)
                 {
                     member.sessions.retain(|(known, _)| *known != session);
                 }
-                // Without a number, or without a session, an earlier sending may have been carried out.
+                // Without a number, or without a session, an earlier sending may have been carried
+                // out.
                 let is_certain = request.sequence.is_some() && error != Refusal::NoSession;
                 if request.resent && !is_certain {
                     Event::Info { op, time, why: format!("refused, and sent before: {error}") }
@@ -403,22 +410,23 @@ impl World {
         self.events.push(Event::Note { op, time, note });
     }
 
-    /// A waiter's connection breaks, and it asks again: perhaps its place has been given up meanwhile.
+    /// A waiter's connection breaks, and it sends its acquire again; the service may drop the old
+    /// queue position.
     fn disconnect(&mut self) {
-        let Some(place) = self.pick(|request| matches!(request.stage, Stage::Waits(_)) && !request.copy) else {
+        let Some(place) = self.pick(|request| matches!(request.state, RequestState::Waits(_)) && !request.copy) else {
             return;
         };
-        let Stage::Waits(session) = self.requests[place].stage else { return };
+        let RequestState::Waits(session) = self.requests[place].state else { return };
         if self.requests[place].session.is_none() {
             return;
         }
         let withdrawn = self.random.random_bool(0.7);
-        // Who has given up does not ask again.
+        // A client that has given up does not repeat the request.
         if self.requests[place].lost {
-            self.requests[place].stage = Stage::Unknown;
+            self.requests[place].state = RequestState::Unknown;
         } else {
             self.note(place, Note::Disconnected);
-            self.requests[place].stage = Stage::Sent;
+            self.requests[place].state = RequestState::Sent;
             self.requests[place].resent = true;
         }
         if withdrawn {
@@ -430,7 +438,7 @@ impl World {
         let key = lock::Key::from(&*self.requests[place].call.key().unwrap().0);
         let command = Command::Release { session, sequence: None, key, claim: Claim::Waiting };
         let outcome = self.table.apply(self.stamp(), &command);
-        self.tell(outcome);
+        self.notify_waiters(outcome);
         self.remember();
     }
 
@@ -438,21 +446,21 @@ impl World {
         let now = self.now;
         let over = |request: &Request| match request.call {
             Call::Acquire { wait_ms, .. } => {
-                matches!(request.stage, Stage::Waits(_)) && now > request.sent + wait_ms * 1_000_000
+                matches!(request.state, RequestState::Waits(_)) && now > request.sent + wait_ms * 1_000_000
             }
             _ => false,
         };
         let Some(place) = self.pick(over) else { return };
-        let Stage::Waits(session) = self.requests[place].stage else { return };
+        let RequestState::Waits(session) = self.requests[place].state else { return };
         self.give_up(session, place);
-        if let Stage::Answered(answer @ Err(Refusal::Withdrawn)) = &mut self.requests[place].stage {
+        if let RequestState::Answered(answer @ Err(Refusal::Withdrawn)) = &mut self.requests[place].state {
             *answer = Err(Refusal::Timeout);
         }
     }
 
     fn sweep(&mut self) {
         let outcome = self.table.advance(self.stamp());
-        self.tell(outcome);
+        self.notify_waiters(outcome);
         self.remember();
     }
 

@@ -1,17 +1,17 @@
-//! Random changes of histories. What comes out may still be valid.
+//! Random changes of histories. The result may still be valid.
 
 use palisade_conformance::history::{Answer, Call, End, History, Holder, Refusal, Time};
 use rand::Rng;
 use rand::rngs::StdRng;
 
-/// One thing is changed as a broken service would. `None` if what was chosen cannot be changed in that way.
+/// Changes one operation as a broken service would. `None` if the chosen change does not apply.
 pub(crate) fn mutate(history: &History, random: &mut StdRng) -> Option<History> {
     let mut mutant = history.clone();
     let count = mutant.operations.len();
     let chosen = random.random_range(0..count);
     let last = mutant.operations.iter().filter_map(|operation| operation.end.as_ref()).map(|(time, _)| time.0).max()?;
     match random.random_range(0..9) {
-        // A token is another one's, or one more, or one less.
+        // A token becomes another grant's, or one more, or one less.
         0 => {
             let other = random.random_range(1..8);
             token_of(&mut mutant.operations[chosen].end)?.clone_from(&other);
@@ -20,7 +20,7 @@ pub(crate) fn mutate(history: &History, random: &mut StdRng) -> Option<History> 
             let token = token_of(&mut mutant.operations[chosen].end)?;
             *token = if random.random_bool(0.5) { *token + 1 } else { token.checked_sub(1)? };
         }
-        // A read shows something else.
+        // A read shows another state.
         2 => {
             let (_, End::Ok(Answer::Lock { holder, queue, .. })) = mutant.operations[chosen].end.as_mut()? else {
                 return None;
@@ -36,7 +36,7 @@ pub(crate) fn mutate(history: &History, random: &mut StdRng) -> Option<History> 
                 }
             }
         }
-        // What was refused succeeds, what succeeded is refused.
+        // A refused operation succeeds, or a successful one is refused.
         3 => {
             let call = mutant.operations[chosen].call.clone();
             let (_, end) = mutant.operations[chosen].end.as_mut()?;
@@ -52,7 +52,7 @@ pub(crate) fn mutate(history: &History, random: &mut StdRng) -> Option<History> 
                 _ => return None,
             };
         }
-        // It happens much later, or much earlier.
+        // The operation happens much later or much earlier.
         4 => {
             let operation = &mut mutant.operations[chosen];
             let by = random.random_range(0..last);
@@ -60,7 +60,7 @@ pub(crate) fn mutate(history: &History, random: &mut StdRng) -> Option<History> 
             operation.notes.iter_mut().for_each(|(time, _)| time.0 += by);
             operation.end.iter_mut().for_each(|(time, _)| time.0 += by);
         }
-        // Its answer comes at once; or it had been asked only just before its answer.
+        // The answer arrives at once, or the request is sent just before the answer.
         5 => {
             let operation = &mut mutant.operations[chosen];
             operation.notes.clear();
@@ -71,7 +71,7 @@ pub(crate) fn mutate(history: &History, random: &mut StdRng) -> Option<History> 
             operation.notes.clear();
             operation.invoked = Time(operation.end.as_ref()?.0.0.checked_sub(1)?);
         }
-        // It is not on record: a lock comes free by itself, or nobody had asked for it.
+        // The operation is removed from the record: a release or a request is missing.
         7 => drop(mutant.operations.remove(chosen)),
         // Two answers of one kind are exchanged.
         _ => {
@@ -82,7 +82,7 @@ pub(crate) fn mutate(history: &History, random: &mut StdRng) -> Option<History> 
             std::mem::swap(&mut one.end.as_mut()?.1, &mut after[0].end.as_mut()?.1);
         }
     }
-    // Whatever makes no sense at all is not a history.
+    // Invalid histories are discarded.
     History::from_events(mutant.events()).ok()
 }
 

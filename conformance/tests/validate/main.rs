@@ -1,4 +1,5 @@
-//! Recordings are valid when a correct driver made them, and not when anything in them was changed, or was done wrong.
+//! Recordings of a correct driver are valid; edited recordings and recordings of a faulty driver
+//! are not.
 
 mod world;
 
@@ -12,7 +13,7 @@ use palisade_spec::raft::{Body, Input};
 
 use world::{Bug, World, edit, read};
 
-/// So many things happen in a run.
+/// Number of events in a run.
 const ACTIONS: u32 = 6_000;
 
 fn recorded(seed: u64) -> World {
@@ -29,19 +30,20 @@ fn check(world: &World) -> Result<Report, Failure> {
 fn broken(world: &World) -> &'static str {
     match check(world) {
         Err(Failure::Violation { violation, .. }) => violation.property,
-        other => panic!("it is not seen: {other:?}"),
+        other => panic!("no violation: {other:?}"),
     }
 }
 
-/// The first recording of the run that has something, and where in it.
+/// The first recording of the run that contains a matching record, and the record's index.
 fn find(world: &World, what: impl Fn(&Record) -> bool) -> (PathBuf, usize) {
     let found = |path: PathBuf| read(&path).iter().position(&what).map(|place| (path, place));
-    world.recordings().into_iter().find_map(found).expect("something like that was recorded")
+    world.recordings().into_iter().find_map(found).expect("a matching record exists")
 }
 
-/// Goal: what a correct driver records is valid, and all that is judged has really happened.
+/// Goal: recordings of a correct driver are valid, and everything that the validator judges occurs
+/// in them.
 #[test]
-fn what_a_correct_driver_records_is_valid() {
+fn recordings_of_a_correct_driver_are_valid() {
     let mut total = Report::default();
     for seed in 1..=8 {
         let report = check(&recorded(seed)).unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
@@ -59,9 +61,9 @@ fn what_a_correct_driver_records_is_valid() {
     assert!(total.commits > 100 && total.events > 100 && total.tables > 100);
 }
 
-/// Goal: a node that asked for something else than the spec is found at that very step.
+/// Goal: a node whose outputs differ from the spec's is found at that very step.
 #[test]
-fn outputs_that_differ_are_seen() {
+fn differing_outputs_are_found() {
     let world = recorded(1);
     let (path, place) = find(&world, |record| matches!(record, Record::Stepped { input: Input::Propose(_), .. }));
     edit(&path, |records| {
@@ -69,15 +71,15 @@ fn outputs_that_differ_are_seen() {
         *outputs = Digest::of(&0);
     });
     let Err(Failure::Violation { violation, path: named, record, input, .. }) = check(&world) else {
-        panic!("not seen")
+        panic!("no violation was found")
     };
     assert_eq!((violation.property, named, record), ("same outputs", path, place as u64));
     assert!(input.starts_with("Propose(") && violation.detail.contains("--record-verbose"), "{input}: {violation}");
 }
 
-/// Goal: a verbose recording says what the node asked for.
+/// Goal: a verbose recording contains the node's outputs.
 #[test]
-fn a_verbose_recording_has_the_outputs_in_words() {
+fn verbose_recording_contains_the_outputs() {
     let mut world = World::new(1, Bug::None, true);
     world.run(ACTIONS);
     check(&world).unwrap();
@@ -86,13 +88,13 @@ fn a_verbose_recording_has_the_outputs_in_words() {
         let Record::Stepped { outputs, words, .. } = &mut records[place] else { unreachable!() };
         (*outputs, *words) = (Digest::of(&0), Some("Accepted and more".into()));
     });
-    let Err(Failure::Violation { violation, .. }) = check(&world) else { panic!("not seen") };
+    let Err(Failure::Violation { violation, .. }) = check(&world) else { panic!("no violation was found") };
     assert!(violation.detail.ends_with("and the node asked for Accepted and more"), "{violation}");
 }
 
-/// Goal: a state that differs is found, also if nothing was asked for yet that shows it.
+/// Goal: a state that differs is found even before an output shows it.
 #[test]
-fn a_state_that_differs_is_seen() {
+fn differing_state_is_found() {
     let world = recorded(2);
     let (path, place) = find(&world, |record| matches!(record, Record::Stepped { state: Some(_), .. }));
     edit(&path, |records| {
@@ -102,9 +104,9 @@ fn a_state_that_differs_is_seen() {
     assert_eq!(broken(&world), "same state");
 }
 
-/// Goal: no input can be left out that the node took.
+/// Goal: an input that the node took cannot be left out.
 #[test]
-fn an_input_that_is_missing_is_seen() {
+fn missing_input_is_found() {
     let world = recorded(3);
     let with_entries = |record: &Record| match record {
         Record::Stepped { input: Input::Receive(message), .. } => {
@@ -117,9 +119,9 @@ fn an_input_that_is_missing_is_seen() {
     assert_eq!(broken(&world), "writes match outputs");
 }
 
-/// Goal: every node is held to its own recording.
+/// Goal: every node is judged by its own recording.
 #[test]
-fn recordings_that_are_swapped_are_seen() {
+fn swapped_recordings_are_found() {
     let world = recorded(4);
     let files = world.recordings();
     let last = files.iter().position(|path| path.to_string_lossy().contains("node-2-")).unwrap();
@@ -130,9 +132,9 @@ fn recordings_that_are_swapped_are_seen() {
     assert!(["same outputs", "no spurious message"].contains(&property), "{property}");
 }
 
-/// Goal: a node that has forgotten its vote is found when it comes back.
+/// Goal: a node that has forgotten its vote is found when it restarts.
 #[test]
-fn a_vote_that_is_forgotten_at_a_restart_is_seen() {
+fn vote_forgotten_in_a_restart_is_found() {
     let world = recorded(5);
     let voted = |record: &Record| matches!(record, Record::Recovered { durable, .. } if durable.hard.vote.is_some());
     let (path, place) = find(&world, voted);
@@ -143,9 +145,9 @@ fn a_vote_that_is_forgotten_at_a_restart_is_seen() {
     assert_eq!(broken(&world), "acknowledged writes survive");
 }
 
-/// Goal: what a node is told, somebody has said.
+/// Goal: every message that a node receives was sent by a node.
 #[test]
-fn a_message_that_nobody_sent_is_seen() {
+fn message_that_no_node_sent_is_found() {
     let world = recorded(6);
     let heard = |record: &Record| match record {
         Record::Stepped { input: Input::Receive(message), .. } => matches!(message.body, Body::AppendAccepted { .. }),
@@ -160,9 +162,9 @@ fn a_message_that_nobody_sent_is_seen() {
     assert_eq!(broken(&world), "no spurious message");
 }
 
-/// Goal: a snapshot is from a leader that was asked to send it, in that term.
+/// Goal: a snapshot comes from a leader that was asked to send it in that term.
 #[test]
-fn a_snapshot_that_was_not_asked_for_is_seen() {
+fn unrequested_snapshot_is_found() {
     let (world, (path, place)) = (1..).map(recorded).find_map(with_snapshot).expect("some run sends a snapshot");
     edit(&path, |records| {
         let Record::Stepped { input: Input::Receive(message), .. } = &mut records[place] else { unreachable!() };
@@ -181,9 +183,10 @@ fn with_snapshot(world: World) -> Option<(World, (PathBuf, usize))> {
     Some((world, place))
 }
 
-/// Goal: what is wrong with one cluster hides nothing of the others, and who waits is told how far it is.
+/// Goal: a failure in one cluster does not hide the results of the others, and progress is
+/// reported.
 #[test]
-fn every_cluster_is_looked_at() {
+fn every_cluster_is_validated() {
     let (bad, good) = (recorded(1), recorded(2));
     let (path, place) = find(&bad, |record| matches!(record, Record::Stepped { .. }));
     edit(&path, |records| {
@@ -194,31 +197,31 @@ fn every_cluster_is_looked_at() {
     for (world, name) in [(&bad, "bad"), (&good, "good")] {
         std::os::unix::fs::symlink(world.directory.path(), both.path().join(name)).unwrap();
     }
-    let mut told = Vec::new();
+    let mut progressed = Vec::new();
     let judged = validate_each(both.path(), Options::default(), |progress| {
-        told.push((progress.directory.file_name().unwrap().to_owned(), progress.cluster, progress.of));
+        progressed.push((progress.directory.file_name().unwrap().to_owned(), progress.cluster, progress.of));
     });
     let (report, failures) = judged.unwrap();
     assert_eq!((report.clusters, failures.len()), (2, 1));
-    assert!(report.inputs > u64::from(ACTIONS) / 2 && told.contains(&("good".into(), 2, 2)), "{told:?}");
+    assert!(report.inputs > u64::from(ACTIONS) / 2 && progressed.contains(&("good".into(), 2, 2)), "{progressed:?}");
     assert!(validate(both.path(), Options::default()).is_err());
 }
 
-/// Goal: a file that is no recording hides nothing of the others, whoever it belongs to, and is named.
+/// Goal: a file that is not a recording is named and does not hide the results of the others.
 #[test]
-fn a_file_that_cannot_be_read_hides_nothing() {
+fn unreadable_file_is_reported_and_others_are_validated() {
     let good = recorded(2);
-    let bad = good.directory.path().join(format!("nobody.{EXTENSION}"));
+    let bad = good.directory.path().join(format!("unreadable.{EXTENSION}"));
     std::fs::write(&bad, vec![0xAB; 4096]).unwrap();
     let (report, failures) = validate_each(good.directory.path(), Options::default(), |_| {}).unwrap();
     assert!(report.clusters == 1 && report.inputs > u64::from(ACTIONS) / 2, "{report}");
     assert_eq!(failures.len(), 1);
-    assert!(failures[0].to_string().contains("nobody"), "{}", failures[0]);
+    assert!(failures[0].to_string().contains("unreadable"), "{}", failures[0]);
 }
 
-/// Goal: bugs of a driver are found in what it does, without a word from it.
+/// Goal: a driver's bugs are found in its effects, without a report from the driver.
 #[test]
-fn a_driver_with_a_bug_is_seen() {
+fn faulty_driver_is_found() {
     let bugs = [
         (Bug::SendsBeforeItWrites, "persist before send"),
         (Bug::ForgetsVotes, "acknowledged writes survive"),
@@ -227,15 +230,15 @@ fn a_driver_with_a_bug_is_seen() {
     ];
     for (bug, expected) in bugs {
         let mut world = World::new(1, bug, false);
-        // What such a driver does to a node may be too much for the node's own assertions.
+        // A faulty driver may violate the node's own assertions.
         let _ = catch_unwind(AssertUnwindSafe(|| world.run(ACTIONS)));
         assert_eq!(broken(&world), expected, "{bug:?}");
     }
 }
 
-/// Goal: a kill in the middle of a frame is everyday; and what is there before it is judged.
+/// Goal: a frame cut off by a kill is valid, and the records before it are judged.
 #[test]
-fn a_torn_tail_is_read_up_to_it() {
+fn records_before_a_torn_tail_are_judged() {
     let world = recorded(1);
     let whole = check(&world).unwrap();
     let last = world.recordings().pop().unwrap();
@@ -243,7 +246,7 @@ fn a_torn_tail_is_read_up_to_it() {
     for less in [1, FRAME_HEADER + 1, bytes.len() / 2] {
         std::fs::write(&last, &bytes[..bytes.len() - less]).unwrap();
         let report = check(&world);
-        // What others heard of what is missing is held against it.
+        // Other nodes' records of the missing part may contradict it.
         match report {
             Ok(report) => assert!(report.torn <= 1 && report.inputs <= whole.inputs),
             Err(Failure::Violation { violation, .. }) => {
@@ -258,9 +261,9 @@ fn a_torn_tail_is_read_up_to_it() {
     }
 }
 
-/// Goal: a bit that was flipped is no torn tail.
+/// Goal: a flipped bit is damage, not a torn tail.
 #[test]
-fn damage_is_told() {
+fn damage_is_reported_with_its_offset() {
     let world = recorded(1);
     let first = world.recordings().swap_remove(0);
     let mut bytes = std::fs::read(&first).unwrap();
@@ -271,17 +274,17 @@ fn damage_is_told() {
     }
     bytes[frame + FRAME_HEADER] ^= 4;
     std::fs::write(&first, &bytes).unwrap();
-    let Err(Failure::Flaw(Flaw::Damaged { path, offset })) = check(&world) else { panic!("not seen") };
+    let Err(Failure::Flaw(Flaw::Damaged { path, offset })) = check(&world) else { panic!("the damage was not found") };
     assert_eq!((path, offset), (first, frame as u64));
 }
 
-/// Goal: a recording that was cut says so, and what follows is not judged.
+/// Goal: a recording that was cut is reported as such, and what follows the cut is not judged.
 #[test]
-fn a_cut_recording_is_told() {
+fn cut_recording_is_reported() {
     let world = recorded(2);
     let first = world.recordings().swap_remove(0);
     edit(&first, |records| records.truncate(20));
-    assert!(check(&world).is_err(), "a gap that nobody tells of is a violation");
+    assert!(check(&world).is_err(), "an unmarked gap is a violation");
     std::fs::File::create(cut_mark(&first)).unwrap();
     let report = check(&world).unwrap();
     assert_eq!(report.cut, [first]);

@@ -1,7 +1,9 @@
-//! A cluster without processes, that records itself: nodes, disks, a network that delays, loses and reorders, and a clock
-//! that is a counter. It is as deterministic as its seed, so that a test may edit what it recorded.
+//! A cluster without processes that records itself: nodes, disks, a network that delays, loses and
+//! reorders, and a counter as the clock. It is deterministic for a seed, so that a test may edit
+//! the recordings.
 //!
-//! Its driver is a second one, and can be told to have a bug: the validator must find it in what was recorded.
+//! It has a driver of its own, which can be given a bug: the validator must find the bug in the
+//! recordings.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,18 +21,18 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tempfile::TempDir;
 
-/// What the driver does wrong.
+/// The driver's bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
-    /// Nothing.
+    /// No bug.
     None,
-    /// It releases everything, and then it writes.
+    /// Sends all messages before it writes.
     SendsBeforeItWrites,
-    /// It reports its writes of terms and votes done, and does not do them.
+    /// Reports writes of terms and votes as done without doing them.
     ForgetsVotes,
-    /// It reports writes of entries done, and loses the last one in a crash.
+    /// Reports writes of entries as done, and loses the last entry in a crash.
     LosesAnEntry,
-    /// Its clock counts every moment twice.
+    /// Counts every moment twice.
     FastClock,
 }
 
@@ -49,7 +51,7 @@ struct Running {
     node: Node<LockTable>,
     recorder: Recorder,
     began: u64,
-    told: u64,
+    reported_ms: u64,
 }
 
 const MILLISECOND: u64 = 1_000_000;
@@ -87,10 +89,10 @@ impl World {
         let durable = self.disks[&id].clone();
         recorder.recovered(&durable);
         let node = Node::recover(Config::new(id), durable);
-        self.running.insert(id, Running { node, recorder, began: self.now(), told: 0 });
+        self.running.insert(id, Running { node, recorder, began: self.now(), reported_ms: 0 });
     }
 
-    /// Lets so many things happen.
+    /// Makes this many random events happen.
     pub(crate) fn run(&mut self, actions: u32) {
         for _ in 0..actions {
             self.now.fetch_add(self.random.random_range(0..3 * MILLISECOND), Ordering::Relaxed);
@@ -123,7 +125,7 @@ impl World {
         }
     }
 
-    /// Something that a client of a leader could ask for.
+    /// A request that a client of a leader could make.
     fn command(&mut self, id: NodeId) -> Option<Command> {
         let node = &self.running[&id].node;
         let Role::Leader(_) = node.role() else { return None };
@@ -172,8 +174,8 @@ impl World {
         let now = self.now();
         let running = self.running.get_mut(&id).unwrap();
         let passed = (now - running.began) / MILLISECOND * if self.bug == Bug::FastClock { 2 } else { 1 };
-        let elapsed = passed - running.told;
-        running.told = passed;
+        let elapsed = passed - running.reported_ms;
+        running.reported_ms = passed;
         for input in [Input::ClockAdvanced(elapsed), input] {
             let running = self.running.get_mut(&id).unwrap();
             let mut outputs = Vec::new();
@@ -188,7 +190,7 @@ impl World {
         if self.bug == Bug::SendsBeforeItWrites {
             let sent = outputs.extract_if(.., |output| matches!(output, Output::Send(_)));
             for output in sent.collect::<Vec<_>>() {
-                // And the network is quick.
+                // The network delivers at once.
                 let Output::Send(message) = output else { unreachable!() };
                 self.step(message.to, Input::Receive(message));
             }
@@ -223,7 +225,7 @@ impl World {
     }
 }
 
-/// All that a recording has.
+/// All records of a recording.
 pub(crate) fn read(path: &Path) -> Vec<Record> {
     let (header, mut reading) = Reading::open(path).unwrap().unwrap();
     let mut records = vec![Record::Began(header)];
@@ -233,7 +235,7 @@ pub(crate) fn read(path: &Path) -> Vec<Record> {
     records
 }
 
-/// Changes a recording.
+/// Edits a recording.
 pub(crate) fn edit(path: &Path, change: impl FnOnce(&mut Vec<Record>)) {
     let mut records = read(path);
     change(&mut records);

@@ -1,31 +1,36 @@
-//! Nothing that was acknowledged is lost, in O(n log n).
+//! Acknowledged operations are not lost, in O(n log n).
 //!
 //! # What it checks
 //!
-//! 1. A grant that was shown to somebody is there for every linearizable read, until something may have ended it: none may
-//!    find the lock free meanwhile.
-//! 2. A release by the holder, while nothing may have ended the grant, is not answered "not the holder".
-//! 3. A session that was acknowledged lives for its time-to-live after each acknowledged sign of life, unless a close was
-//!    asked for: nobody is told before that it is gone.
-//! 4. A session that is gone does nothing any more: no acquire, keepalive or release of it succeeds; nobody is refused a lock
-//!    because it holds it; and after a close, no read shows it.
+//! 1. From the moment a client was shown a grant until something may have ended it, every
+//!    linearizable read finds the grant: none may find the lock free.
+//! 2. A release by the holder is not answered "not the holder" while nothing may have ended the
+//!    grant.
+//! 3. After each acknowledged sign of life a session lives for its time-to-live, unless a close was
+//!    requested: no client is told earlier that the session is gone.
+//! 4. A session that is gone has no further effect: none of its acquires, keepalives and releases
+//!    succeeds; no acquire is refused because the session holds the lock; and after a close no read
+//!    shows it.
 //!
-//! How many keys have a **final read**, one that was asked after everything else about the key, is counted: what was
-//! acknowledged and nobody looked at later cannot be missed.
+//! The checker counts the keys with a **final read**: a read invoked after every other operation on
+//! the key. An acknowledged operation that no later read looks for can be lost unnoticed.
 //!
 //! # Why it is sound
 //!
-//! With the bounds of `facts.rs`: a read that found the lock free did so at a moment m, between its invocation and its
-//! completion. If a grant u of the key was seen before, all grants with tokens t ≤ u had begun: g(t) ≤ g(u) ≤ `seen(u)` < m. If one of them has
-//! `lasts(t)` > m, it was held at m. So a read may be accused if that is so for all m that it may have. Checks 2 to 4 compare
-//! in the same way an answer's moment with moments that are certainly before the session's or the grant's end, or after it.
+//! With the bounds of `facts.rs`: a read that found the lock free did so at a moment m, between its
+//! invocation and its completion. If a grant u of the key was seen before, all grants with tokens t
+//! ≤ u had begun: g(t) ≤ g(u) ≤ `seen(u)` < m. If one of them has `lasts(t)` > m, the lock was held
+//! at m. So the read is accused if that is so for every possible m. Checks 2 to 4 compare an
+//! answer's moment in the same way with moments that are certainly before, or certainly after, the
+//! end of the session or grant.
 //!
-//! A session that is past its deadline is gone for all who ask; but until it is swept, reads may show it, with no time
-//! left (docs/protocol.md, "Expiry"). Checks 2 and 4 leave room for that.
+//! A session past its deadline is gone for every request, but until it is swept, reads may show it,
+//! with no time left (docs/protocol.md, "Expiry"). Checks 2 and 4 allow for that.
 //!
 //! # What it does not find
 //!
-//! A lost grant that nobody looked for while it could not have ended; losses of what was never answered.
+//! A lost grant that no operation looked for while it could not have ended; the loss of an
+//! operation that was never answered.
 
 use super::facts::Facts;
 use super::{MOST, Verdict, Violation, count};
@@ -58,15 +63,16 @@ pub(super) fn check(facts: &Facts<'_>) -> Verdict {
     Verdict { checker: NAME, checked, violations }
 }
 
-/// The grants of each key in the order of their tokens, with what is known of all up to one.
+/// The grants of each key in the order of their tokens, with cumulative bounds.
 struct Periods {
     keys: Vec<Vec<Period>>,
 }
 
 struct Period {
-    /// It and all before it had begun by then.
+    /// This grant and all before it had begun by then.
     begun: Time,
-    /// The grant among it and all before it that lasts longest, and until when.
+    /// Of this grant and all before it: the latest moment up to which one certainly lasted, and
+    /// that grant.
     longest: (Time, usize),
 }
 
@@ -89,7 +95,7 @@ impl Periods {
         Periods { keys }
     }
 
-    /// A grant that was held all the while.
+    /// A grant that was held throughout `from..=to`.
     fn holding(&self, key: usize, from: Time, to: Time) -> Option<usize> {
         let periods = &self.keys[key];
         let begun = periods.partition_point(|period| period.begun < from);
@@ -123,7 +129,7 @@ fn holder_refused(facts: &Facts<'_>, operation: &Operation) -> Option<Violation>
     held.then(|| {
         let shown = facts.operation(grant.acquire.unwrap_or(grant.seen.1));
         Violation(format!(
-            "the holder can give its lock back, but {operation} failed, although the grant was there by {} and could not have ended before {}: {shown}",
+            "the holder can release its lock, but {operation} failed, although the grant was there by {} and could not have ended before {}: {shown}",
             grant.seen.0,
             grant.acts(),
         ))
@@ -170,7 +176,7 @@ fn acted_when_gone(facts: &Facts<'_>, operation: &Operation) -> Option<Violation
     )))
 }
 
-/// How many keys were read after everything else that concerned them, of how many.
+/// Number of keys whose last operation is a read, and number of keys.
 fn final_reads(facts: &Facts<'_>) -> (usize, usize) {
     let mut last = vec![(Time(0), None); facts.keys.len()];
     for operation in &facts.history.operations {
@@ -192,10 +198,11 @@ mod tests {
     use super::super::check_fast;
     use crate::history::History;
 
-    /// Goal: a's library uses its session again for an acquire that a gives up. It is granted, c sees that, and the library
-    /// gives it back in the background, which is on no record: nothing is lost.
+    /// Goal: client a gives up an acquire for which its library reuses a session. The acquire is
+    /// granted, client c reads that, and the library releases the lock in the background, which is
+    /// not recorded: nothing is lost.
     #[test]
-    fn what_was_given_up_may_be_given_back_under_no_name() {
+    fn unrecorded_release_of_abandoned_acquire_is_accepted() {
         let record = r#"
             {"type":"invoke","op":1,"client":"a","time":0,"call":{"acquire":{"key":"k","wait_ms":500,"ttl_ms":5000}}}
             {"type":"ok","op":1,"time":1000000,"value":{"granted":{"session":"s1","token":1}}}

@@ -2,28 +2,32 @@
 //!
 //! # What it checks
 //!
-//! 1. A token belongs to one grant: one key, one session; and whoever gave a lock back was its holder.
-//! 2. Tokens follow time, across all keys: a grant that was seen before another was asked for has the lower token. And none
-//!    is seen before it was asked for.
-//! 3. Periods of one key do not overlap: when a grant has been seen, those with lower tokens have ended, so nothing may
-//!    still find them there, and nothing can be missing that would have ended them (a release, a withdrawal, a close, the
-//!    time-to-live).
-//! 4. What has ended stays ended: nothing finds a grant after its release or close was answered.
-//! 5. Nobody holds who has not asked, or whose every attempt was refused.
+//! 1. A token belongs to one grant, of one key to one session, and only the holder's release
+//!    succeeds.
+//! 2. Tokens follow time, across all keys: a grant that was seen before another was requested has
+//!    the lower token. And no grant is seen before it was requested.
+//! 3. Periods of one key do not overlap: once a grant has been seen, those with lower tokens have
+//!    ended. So no operation may find them there later, and the history must contain something that
+//!    can have ended them (a release, a withdrawal, a close, the time-to-live).
+//! 4. An ended grant stays ended: no operation finds a grant after its release or close was
+//!    answered.
+//! 5. A session holds a lock only if it requested it and at least one attempt was not refused.
 //!
 //! # Why it is sound
 //!
-//! In a correct service each grant of a key begins at a moment g and ends at a moment e ≥ g, and the grants of all keys have tokens
-//! in the order of their g; those of one key do not overlap. `facts.rs` has bounds of g and e that every history of such a service keeps.
-//! For tokens t ≤ u: `not_before(t)` ≤ g(t) ≤ g(u) ≤ `seen(u)`, which is check 2. If they are of one key, then also
-//! `lasts(t)` ≤ e(t) ≤ g(u) ≤ `seen(u)`, which is check 3. And `held(t)` ≤ e(t) ≤ `ended(t)` is check 4. Each check accuses
-//! only where such a chain is broken, and no choice of moments repairs that.
+//! In a correct service each grant of a key begins at a moment g and ends at a moment e ≥ g. The
+//! tokens of all grants, across all keys, are in the order of their g, and the periods of one key
+//! do not overlap. `facts.rs` has bounds of g and e that every history of such a service satisfies.
+//! For tokens t ≤ u: `not_before(t)` ≤ g(t) ≤ g(u) ≤ `seen(u)`, which is check 2. If they are of
+//! one key, then also `lasts(t)` ≤ e(t) ≤ g(u) ≤ `seen(u)`, which is check 3. And `held(t)` ≤ e(t)
+//! ≤ `ended(t)` is check 4. Each check accuses only if such a chain is broken, which no choice of
+//! moments can repair.
 //!
 //! # What it does not find
 //!
-//! Whatever hides inside the bounds: two holders whose operations all overlap, a grant that nobody was told of, an
-//! answer that is impossible only together with two others. It takes the unknown for possible: a release of
-//! which nobody knows what became excuses the next grant.
+//! Violations within the bounds: two holders whose operations all overlap, a grant that no client
+//! was told of, an answer that is impossible only together with two others. An unknown outcome
+//! counts as possible: a release with an unknown outcome excuses the next grant.
 
 use std::collections::HashMap;
 
@@ -37,10 +41,10 @@ pub const NAME: &str = "exclusion";
 /// Runs it.
 pub(super) fn check(facts: &Facts<'_>) -> Verdict {
     let mut violations = Vec::new();
-    one_grant_a_token(facts, &mut violations);
+    one_grant_per_token(facts, &mut violations);
     tokens_follow_time(facts, &mut violations);
     periods_do_not_overlap(facts, &mut violations);
-    the_ended_stays_ended(facts, &mut violations);
+    ended_grants_stay_ended(facts, &mut violations);
     holders_have_asked(facts, &mut violations);
     violations.truncate(MOST);
     let bounded = facts.grants.iter().filter(|grant| grant.asked.is_some()).count();
@@ -49,14 +53,14 @@ pub(super) fn check(facts: &Facts<'_>) -> Verdict {
     Verdict { checker: NAME, checked, violations }
 }
 
-fn one_grant_a_token(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
+fn one_grant_per_token(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
     for &(token, place) in facts.contradictions.iter().take(MOST) {
         let Some(grant) = facts.grant_of(token) else { continue };
         let operation = facts.operation(place);
         let first = facts.operation(grant.acquire.unwrap_or(grant.seen.1));
         violations.push(Violation(match operation.call {
             Call::Release { .. } => format!(
-                "only its holder gives a lock back, but {operation} succeeded, and token {token} belongs to {first}"
+                "only the holder can release a lock, but {operation} succeeded, and token {token} belongs to {first}"
             ),
             _ => format!("a token belongs to one grant, but token {token} came twice: {first}; {operation}"),
         }));
@@ -66,7 +70,7 @@ fn one_grant_a_token(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
 fn tokens_follow_time(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
     let mut latest: Option<(&Grant, OperationIndex)> = None;
     for grant in &facts.grants {
-        // A grant is compared with itself, too: nothing shows it before it was asked for.
+        // A grant is also compared with itself: no operation shows it before it was requested.
         if let Some(asked) = grant.asked
             && latest.is_none_or(|(latest, _)| grant.not_before > latest.not_before)
         {
@@ -94,7 +98,7 @@ fn periods_do_not_overlap(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
     for grant in &facts.grants {
         let before = longest.entry(grant.key).or_insert(grant);
         let lasts = before.lasts();
-        // What only the order of asking forbids has been said already.
+        // `tokens_follow_time` has already reported violations of the order of requests.
         if before.token < grant.token && lasts > grant.seen.0 && before.not_before <= grant.seen.0 {
             let holder = facts.operation(before.acquire.unwrap_or(before.seen.1));
             let next = facts.operation(grant.acquire.unwrap_or(grant.seen.1));
@@ -120,13 +124,13 @@ fn periods_do_not_overlap(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
     }
 }
 
-fn the_ended_stays_ended(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
+fn ended_grants_stay_ended(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
     for grant in &facts.grants {
         if let (Some((held, finder)), Some((ended, end))) = (grant.held, grant.ended)
             && held > ended
         {
             violations.push(Violation(format!(
-                "what has ended stays ended, but token {} of {}, which was gone by {ended}, was found there later: {}; {}",
+                "an ended grant stays ended, but token {} of {}, which was gone by {ended}, was found there later: {}; {}",
                 grant.token,
                 facts.keys[grant.key],
                 facts.operation(end),
@@ -136,7 +140,8 @@ fn the_ended_stays_ended(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
     }
 }
 
-/// For sessions of which everything is known: reads that show them as holders need an acquire that may have been granted.
+/// For sessions that are completely recorded: a read that shows the session as holder needs an
+/// acquire that may have been granted.
 fn holders_have_asked(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
     for grant in &facts.grants {
         let (Some(session), None) = (grant.session, grant.acquire) else { continue };
@@ -151,7 +156,7 @@ fn holders_have_asked(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
             acquires.is_some_and(|acquires| acquires.overlapping(Time(0), operation.completed()).any(may_be_granted));
         if !open {
             violations.push(Violation(format!(
-                "a lock goes to who asks for it, but session {} had no acquire of {} that could be granted: {operation}",
+                "a session holds a lock only if it requested it, but session {} had no acquire of {} that could be granted: {operation}",
                 facts.sessions[session].name, facts.keys[grant.key],
             )));
         }

@@ -1,43 +1,50 @@
-//! What a history says for certain about sessions and grants, gathered once for all fast checkers.
+//! Certain facts about sessions and grants in a history, collected once for all fast checkers.
 //!
-//! Whatever happened in the service, happened at a moment between an invocation and its completion. So of each
-//! event that matters we can know bounds: it was not before, or not after, some moment of the history.
+//! The service handles each operation at a moment between its invocation and its completion. So
+//! each relevant event has bounds: it was not before, or not after, some moment of the history.
 //!
 //! **A grant** of token t happens at a moment g and ends at a moment e > g.
 //!
-//! - g is not before the invocation of an acquire that can have made it (`not_before`, see below);
-//! - g is not after the completion of anything that showed it (`seen`);
-//! - e is not before the invocation of anything that still found it there (`held`);
-//! - e is not before the first thing that can have ended it (`may_end`): a release, withdrawal or close that was asked
-//!   for, whether or not it was answered, or the end of the session's time-to-live;
-//! - e is not after the completion of what certainly ended it (`ended`).
+//! - g is not before the invocation of an acquire that can have made the grant (`not_before`, see
+//!   below);
+//! - g is not after the completion of any operation that showed the grant (`seen`);
+//! - e is not before the invocation of any operation that still found the grant (`held`);
+//! - e is not before the first event that can have ended the grant (`may_end`): a requested
+//!   release, withdrawal or close, answered or not, or the end of the session's time-to-live;
+//! - e is not after the completion of an operation that certainly ended the grant (`ended`).
 //!
-//! **A session** that shows a sign of life lives on for its TTL. Every sign that was answered precedes the session's end,
-//! since none is accepted after it. So the session cannot expire before *the last one's* invocation plus the TTL: one
-//! bound is enough, whatever came in between.
+//! **A session** lives on for its time-to-live after each sign of life. Every answered sign
+//! precedes the session's end, because the service accepts none after it. So the session cannot
+//! expire before *the last sign's* invocation plus the time-to-live: this one bound is enough,
+//! whatever came in between.
 //!
 //! # Which acquire can have made a grant
 //!
-//! **An acquire without a session makes the grant that it is answered with.** Two kinds of service stand behind such a request,
-//! and neither gives it the grant of another one:
+//! **An acquire without a session makes the grant in its answer.** Two kinds of service handle such
+//! a request, and neither answers it with the grant of another request:
 //!
-//! - The server opens a session for each such request that it carries out (docs/api.md, "Without `session`"). The answer names
-//!   this session, and no other request can name it before. A follower that redirects a request (307) has not carried it out. A
-//!   request that is sent again opens another session, and no answer tells of the first one (docs/protocol.md, "Exactly once").
-//!   All sendings of an operation follow its invocation.
-//! - The Rust client takes a session from its pool. One claim uses it at a time, and it returns to the pool when it certainly
-//!   has no claim: a release or a withdrawal was answered, under a number above that of the acquire, so that an acquire which
-//!   arrives late changes nothing (`palisade_client`, `engine/claim`).
+//! - The server opens a session for each such request that it carries out (docs/api.md, "Without
+//!   `session`"). The answer names this session, and no other request can name it before. A
+//!   follower that redirects a request (307) does not carry it out. A repeated request opens
+//!   another session, and no answer names the first one (docs/protocol.md, "Exactly once"). All
+//!   sendings of an operation follow its invocation.
+//! - The Rust client takes a session from its pool. One claim at a time uses the session, which
+//!   returns to the pool when it certainly has no claim: a release or a withdrawal was answered,
+//!   under a number above that of the acquire, so that a delayed acquire changes nothing
+//!   (`palisade_client`, `engine/claim`).
 //!
-//! So the invocation of this acquire is a bound, whatever became of earlier requests without a session.
+//! So the invocation of this acquire is a bound, whatever happened to earlier requests without a
+//! session.
 //!
-//! **An acquire with a session may find an earlier claim** of that session on the key: one that an acquire made which was open at
-//! the same time, or whose end nobody knows. So the bound is the earliest invocation in that chain. If a read showed a session
-//! that no operation on record was given, an unanswered acquire without a session may have opened it: then the bound is the
-//! earlier of the chain's and the first such acquire's invocation.
+//! **An acquire with a session may find an earlier claim** of that session on the key, made by an
+//! acquire that was open at the same time or has an unknown end. So the bound is the earliest
+//! invocation in that chain. If a read showed a session that no recorded operation was given, an
+//! unanswered acquire without a session may have opened it: then the bound is the earlier of the
+//! chain's invocation and that of the first such acquire.
 //!
-//! **A grant that no acquire was answered with** was made by an acquire that was not answered, or that was sent more than once
-//! (`unheard`): of the session that was shown with it, or of any if only a refusal told of it.
+//! **A grant that is in no acquire's answer** was made by an acquire that was not answered, or that
+//! was sent more than once (`unheard`): by one of the session that was shown with the grant, or of
+//! any session if only a refusal showed it.
 
 use std::collections::HashMap;
 
@@ -45,39 +52,42 @@ use super::intervals::Intervals;
 use crate::history::event::DEFAULT_TTL_MS;
 use crate::history::{Answer, Call, History, Key, Note, Operation, Refusal, Session, Time};
 
-/// An operation's place in the history.
+/// An operation's index in the history.
 pub(super) type OperationIndex = usize;
 
 /// A moment, and the operation that it comes from.
 pub(super) type Sighting = (Time, OperationIndex);
 
-/// What is known of one session.
+/// The facts about one session.
 #[derive(Clone, Debug)]
 pub(super) struct SessionFacts<'h> {
     pub(super) name: &'h Session,
-    /// In nanoseconds; `None` if its opening is not on record: then it may expire at any time.
+    /// Time-to-live in nanoseconds; `None` if the opening is not recorded: then the session may
+    /// expire at any time.
     ttl: Option<u64>,
     last_sign: Option<Time>,
-    /// When closing it was first asked for.
+    /// When a client first asked to close the session.
     close_asked: Time,
-    /// It came with an acquire that named none: then it may end with its claim, and others may use it.
+    /// Whether the session came with an acquire that named none: then it may end with its claim,
+    /// and other acquires may use it.
     pub(super) borrowed: bool,
-    /// For one that was borrowed: when its claim may first have been dropped.
+    /// For a borrowed session: when its claim may first have been dropped.
     dropped: Time,
-    /// Since when it is certainly gone for all who ask: a close was answered, or something was refused for it.
+    /// Since when the session is certainly gone for every request: a close was answered, or a
+    /// request was refused because it is gone.
     pub(super) gone: Option<Sighting>,
-    /// When a close was answered: what the session had is gone from then on, also for those who look.
+    /// When a close was answered: from then on reads do not show the session either.
     pub(super) closed: Option<Sighting>,
 }
 
 impl SessionFacts<'_> {
-    /// It cannot have ended before.
+    /// The session cannot have ended before this time.
     pub(super) fn may_end(&self) -> Time {
         let dropped = if self.borrowed { self.dropped } else { Time::NEVER };
         self.may_expire().min(self.close_asked).min(dropped)
     }
 
-    /// It cannot have expired before.
+    /// The session cannot have expired before this time.
     pub(super) fn may_expire(&self) -> Time {
         match (self.ttl, self.last_sign) {
             (Some(ttl), Some(sign)) => Time(sign.0.saturating_add(ttl)),
@@ -86,68 +96,70 @@ impl SessionFacts<'_> {
     }
 }
 
-/// What is known of one grant.
+/// The facts about one grant.
 #[derive(Clone, Debug)]
 pub(super) struct Grant {
     pub(super) token: u64,
     pub(super) key: usize,
-    /// Whose; `None` if only a refusal told of it.
+    /// The holder; `None` if only a refusal showed the grant.
     pub(super) session: Option<usize>,
-    /// The acquire that was answered with it, the first if several were.
+    /// The first acquire that has the grant in its answer.
     pub(super) acquire: Option<OperationIndex>,
-    /// The last acquire without a session that was answered with it: the one that made it.
+    /// The last acquire without a session that has the grant in its answer: that acquire made it.
     own: Option<Sighting>,
-    /// The earliest acquire that can have made it.
+    /// The earliest acquire that can have made the grant.
     pub(super) asked: Option<OperationIndex>,
     pub(super) not_before: Time,
     pub(super) seen: Sighting,
     pub(super) held: Option<Sighting>,
-    /// As `held`, without reads: they still show a holder that cannot act any more (docs/protocol.md, "Expiry").
+    /// As `held`, but without reads: they still show a holder that is past its deadline
+    /// (docs/protocol.md, "Expiry").
     pub(super) active: Option<Time>,
     pub(super) may_end: Time,
     pub(super) ended: Option<Sighting>,
 }
 
 impl Grant {
-    /// It cannot have ended before.
+    /// The grant cannot have ended before this time.
     pub(super) fn lasts(&self) -> Time {
         self.held.map_or(Time(0), |(time, _)| time).max(self.may_end).max(self.not_before)
     }
 
-    /// Its holder could act until then, unless it gave the lock up.
+    /// The holder was able to act until this time, unless it gave up the lock.
     pub(super) fn acts(&self) -> Time {
         self.active.unwrap_or(Time(0)).max(self.may_end).max(self.not_before)
     }
 }
 
-/// A claim of one session on one key: everything that may have made it or dropped it.
+/// The operations that may have made or dropped a claim of one session on one key.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     pub(super) acquires: Intervals,
     /// Withdrawals that were not refused.
     pub(super) withdrawals: Intervals,
-    /// The first acquire that may have been granted without an answer that says so.
+    /// The first acquire that may have been granted without an answer that shows it.
     unheard: Option<Sighting>,
 }
 
-/// Everything that the fast checkers share.
+/// The facts that the fast checkers share.
 #[derive(Debug)]
 pub(super) struct Facts<'h> {
     pub(super) history: &'h History,
     pub(super) sessions: Vec<SessionFacts<'h>>,
     pub(super) keys: Vec<&'h Key>,
-    /// In the order of their tokens.
+    /// The grants, in the order of their tokens.
     pub(super) grants: Vec<Grant>,
-    /// A token, and an operation that has it with another key or session than the first.
+    /// Tokens that were shown with another key or session than at first, and the operation that
+    /// showed them so.
     pub(super) contradictions: Vec<(u64, OperationIndex)>,
-    /// Since when each acquire certainly stood in the queue.
+    /// Since when each acquire was certainly in the queue.
     pub(super) queued: Vec<Option<Time>>,
     session_names: HashMap<&'h Session, usize>,
     key_names: HashMap<&'h Key, usize>,
     claims: HashMap<(usize, usize), Claims>,
-    /// The first acquire of a key whose session nobody knows.
+    /// The first acquire of each key with an unknown session.
     nameless: HashMap<usize, Sighting>,
-    /// The first acquire of a key that may have been granted without an answer that says so.
+    /// The first acquire of each key that may have been granted without an answer that shows it.
     unheard: HashMap<usize, Sighting>,
     grants_by_token: HashMap<u64, usize>,
 }
@@ -197,7 +209,7 @@ impl<'h> Facts<'h> {
         self.grants_by_token.get(&token).map(|&grant| &self.grants[grant])
     }
 
-    /// The token that an acquire was answered with.
+    /// The token in an acquire's answer.
     pub(super) fn granted(&self, place: OperationIndex) -> Option<u64> {
         match self.operation(place).answer() {
             Some(Answer::Granted { token, .. }) => Some(*token),
@@ -205,7 +217,7 @@ impl<'h> Facts<'h> {
         }
     }
 
-    /// The session that an operation is of: the one it names, or the one it was given.
+    /// An operation's session: the one that it names, or the one that it was given.
     pub(super) fn session_of(&self, operation: &Operation) -> Option<usize> {
         let given = match operation.answer() {
             Some(Answer::Granted { session, .. } | Answer::Opened { session }) => Some(session),
@@ -214,7 +226,8 @@ impl<'h> Facts<'h> {
         self.session_named(operation.call.session().or(given)?)
     }
 
-    /// Whether an acquire whose session nobody knows may have been carried out for `session` by `moment`.
+    /// Whether an acquire with an unknown session may have been carried out for `session` by
+    /// `moment`.
     pub(super) fn may_be_nameless(&self, session: usize, key: usize, moment: Time) -> bool {
         let unopened = self.sessions[session].borrowed || self.sessions[session].ttl.is_none();
         unopened && self.nameless.get(&key).is_some_and(|(first, _)| *first <= moment)
@@ -375,7 +388,7 @@ impl<'h> Facts<'h> {
         self.learn_from_stale_reads();
     }
 
-    /// A stale read shows what was so at some time: a grant that it shows had been made by then.
+    /// A stale read shows a past state: any grant that it shows had been made when it was answered.
     fn learn_from_stale_reads(&mut self) {
         let history = self.history;
         for (place, operation) in history.operations.iter().enumerate() {
@@ -391,7 +404,8 @@ impl<'h> Facts<'h> {
         }
     }
 
-    /// Somebody was shown a grant. `None`, and a contradiction, if it is known as another one.
+    /// Records that an operation showed a grant. `None`, and a contradiction, if the token belongs
+    /// to another grant.
     fn sight(&mut self, token: u64, key: usize, session: Option<usize>, done: Sighting) -> Option<&mut Grant> {
         let place = *self.grants_by_token.entry(token).or_insert_with(|| {
             self.grants.push(Grant {
@@ -421,7 +435,7 @@ impl<'h> Facts<'h> {
         Some(grant)
     }
 
-    /// What the claims say about the grants.
+    /// Derives the grants' bounds from the claims.
     fn bound_grants(&mut self) {
         let mut releases: HashMap<u64, Time> = HashMap::new();
         for operation in &self.history.operations {
@@ -438,7 +452,7 @@ impl<'h> Facts<'h> {
                 if let Some(closed) = closed {
                     earlier(&mut grant.ended, closed);
                 }
-                // Locks go to the living, and nothing ends before it begins.
+                // Only live sessions are granted locks, and no grant ends before it begins.
                 grant.seen = [gone, grant.ended].into_iter().flatten().fold(grant.seen, Sighting::min);
             }
             if let Some((asked, acquire)) = self.first_asked(grant) {
@@ -447,7 +461,8 @@ impl<'h> Facts<'h> {
             }
             let Some(session) = grant.session else { continue };
             if grant.acquire.is_none() && self.may_be_nameless(session, grant.key, grant.seen.0) {
-                // Somebody may have been granted it who had given up by then, and gives it back under no name.
+                // An acquire that its client had given up may have been granted, and its release is
+                // not on record.
                 continue;
             }
             let facts = &self.sessions[session];
@@ -462,7 +477,8 @@ impl<'h> Facts<'h> {
         self.grants = grants;
     }
 
-    /// The earliest acquire that can have made a grant, and its invocation; `None` if nothing on record can.
+    /// The earliest acquire that can have made a grant, and its invocation; `None` if no recorded
+    /// acquire can.
     fn first_asked(&self, grant: &Grant) -> Option<Sighting> {
         if grant.own.is_some() {
             return grant.own;
@@ -472,7 +488,8 @@ impl<'h> Facts<'h> {
         let named = match grant.acquire {
             None => claims.and_then(|claims| claims.unheard),
             Some(acquire) => {
-                // Whatever was open together with the acquire may have made the claim that it found; and so on.
+                // The claim may have been made by any acquire that was open at the same time, and
+                // so on back.
                 let mut asked = self.operation(acquire).invoked;
                 while let Some(earlier) = claims.map(|claims| claims.acquires.earliest_open_at(asked))
                     && earlier < asked
@@ -491,16 +508,16 @@ impl<'h> Facts<'h> {
         for (place, operation) in self.history.operations.iter().enumerate() {
             let note = operation.notes.iter().find(|(_, note)| matches!(note, Note::Queued { .. }));
             if let Some((time, _)) = note {
-                sooner(&mut queued[place], *time);
+                keep_earliest(&mut queued[place], *time);
             }
             for waiter in self.waiters(operation).into_iter().flatten() {
-                sooner(&mut queued[waiter], operation.completed());
+                keep_earliest(&mut queued[waiter], operation.completed());
             }
         }
         self.queued = queued;
     }
 
-    /// The acquires that a read shows in the queue, as far as it is certain which they are.
+    /// For each session in a read's queue, its acquire, if that is certain.
     pub(super) fn waiters(&self, read: &Operation) -> Vec<Option<OperationIndex>> {
         let (Call::Read { key, stale: false }, Some(Answer::Lock { queue, .. })) = (&read.call, read.answer()) else {
             return Vec::new();
@@ -520,7 +537,8 @@ impl<'h> Facts<'h> {
         candidates.next().is_none().then_some(waiter)
     }
 
-    /// Who stood in the queue, and then withdrew with success, was granted before that or not at all.
+    /// A session that was in the queue and then withdrew successfully was granted the lock before
+    /// that or not at all.
     fn end_by_withdrawals(&mut self) {
         let mut grants = std::mem::take(&mut self.grants);
         for grant in &mut grants {
@@ -546,19 +564,19 @@ impl<'h> Facts<'h> {
     }
 }
 
-fn first(known: &mut HashMap<usize, Sighting>, key: usize, news: Sighting) {
-    let known = known.entry(key).or_insert(news);
-    *known = news.min(*known);
+fn first(known: &mut HashMap<usize, Sighting>, key: usize, new: Sighting) {
+    let known = known.entry(key).or_insert(new);
+    *known = new.min(*known);
 }
 
-fn earlier(known: &mut Option<Sighting>, news: Sighting) {
-    *known = Some(known.map_or(news, |known| known.min(news)));
+fn earlier(known: &mut Option<Sighting>, new: Sighting) {
+    *known = Some(known.map_or(new, |known| known.min(new)));
 }
 
-fn later(known: &mut Option<Sighting>, news: Sighting) {
-    *known = Some(known.map_or(news, |known| known.max(news)));
+fn later(known: &mut Option<Sighting>, new: Sighting) {
+    *known = Some(known.map_or(new, |known| known.max(new)));
 }
 
-fn sooner(known: &mut Option<Time>, news: Time) {
-    *known = Some(known.map_or(news, |known| known.min(news)));
+fn keep_earliest(known: &mut Option<Time>, new: Time) {
+    *known = Some(known.map_or(new, |known| known.min(new)));
 }

@@ -1,31 +1,35 @@
-//! A fenced FIFO lock on one key, as a sequential specification: what each operation may do, and what it may answer, if
-//! operations happen one at a time.
+//! A fenced FIFO lock on one key, as a sequential specification: what each operation may do and
+//! answer if operations happen one at a time.
 //!
-//! It is written from docs/protocol.md, "The lock table", and shares nothing with the code that it judges.
+//! It is written from docs/protocol.md, "The lock table", and shares no code with the
+//! implementation that it judges.
 //!
-//! What differs from an ordinary object:
+//! It differs from an ordinary object:
 //!
-//! - **Waiting.** An acquire that waits has two moments: when it asks, and when it is told of its grant. They are two
-//!   steps, with the grant itself in between as a part of whatever passed the lock on.
-//! - **Time.** Sessions expire by themselves. That a session is past its deadline, and that it is then swept, are
-//!   steps of their own, possible from the earliest moment of its deadline on, and never necessary.
-//! - **Tokens.** A grant's token is the specification's choice: any number that is greater than all before. It is
-//!   fixed by the acquire's answer if that came, or else by the first answer that shows it.
-//! - **Unknown outcomes.** A step that nobody saw the outcome of may happen at any time, also after all others, where it
-//!   changes nothing that anybody saw.
+//! - **Waiting.** An acquire that waits has two steps: its request, and the answer with its grant.
+//!   The grant itself lies in between, as a part of the step that passed the lock on.
+//! - **Time.** Sessions expire on their own. That a session is past its deadline and that it is
+//!   then swept are separate steps, possible from the earliest time of the deadline on, and never
+//!   required.
+//! - **Tokens.** The specification chooses a grant's token: any number greater than all before. The
+//!   acquire's answer fixes it, or else the first answer that shows it.
+//! - **Unknown outcomes.** A step with an unknown outcome may happen at any time, also after all
+//!   others, where it changes no answer.
 //!
 //! # Memory for the search
 //!
-//! [`LinearizabilityTester`](stateright::semantics::LinearizabilityTester) tries orders depth first, and asks a copy of
-//! this object whether a step fits. Two orders of the same steps that lead to the same state have the same future, so
-//! the copies share a memory of what they have been through, and refuse to go there twice (Lowe, "Testing for
-//! linearizability", 2017). That turns n! orders into at most as many as there are different states. The memory is
-//! bounded: when it is full nothing fits any more, and the search ends undecided.
+//! [`LinearizabilityTester`](stateright::semantics::LinearizabilityTester) tries orders depth
+//! first, and asks a copy of this object whether a step fits. Two orders of the same steps that
+//! lead to the same state have the same future, so the copies share a memory of visited states and
+//! refuse to visit one again (Lowe, "Testing for linearizability", 2017). That turns n! orders into
+//! at most as many as there are different states. The memory is bounded: when it is full, no step
+//! fits any more and the search ends undecided.
 //!
-//! Two kinds of steps need not be tried everywhere. One that nobody saw and that changes nothing here may as well happen after
-//! everything else. And where one that only looks (a read, mostly) fits, it can happen at once: any order in which it comes
-//! later is as good with it here, so the other steps from here need not be tried (`settled`). That is not so of a
-//! withdrawal that finds nothing to withdraw: later it may find something.
+//! Two kinds of steps need not be tried everywhere. A step with an unknown outcome that changes
+//! nothing here can as well happen after all others. And if a step that only looks (usually a read)
+//! fits, it can happen at once: any order in which it comes later works as well with the step here,
+//! so the other steps need not be tried from here (`settled`). That does not hold for a withdrawal
+//! that finds no claim: later it may find one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -33,120 +37,120 @@ use std::rc::Rc;
 
 use stateright::semantics::SequentialSpec;
 
-/// A session or an acquire that nobody knows the session of, by its place in a list; at most 128 for one key.
+/// A session, or an acquire with an unknown session, by its index; at most 128 for one key.
 pub(super) type Party = u8;
 
-/// A set of parties, or of acquires, or of steps.
+/// A set of parties, acquires or steps.
 pub(super) type Set = u128;
 
 pub(super) fn bit(place: u8) -> Set {
     1 << place
 }
 
-/// Something that happens at one moment.
+/// A step: something that happens at one moment.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
-    /// Its place among all steps, at most 128.
+    /// Its index among all steps, at most 128.
     pub(super) place: u8,
     pub(super) act: Act,
 }
 
-/// What happens.
+/// The kinds of steps.
 #[derive(Clone, Debug)]
 pub(super) enum Act {
-    /// An acquire arrives. `acquire` is its place among the acquires.
+    /// An acquire arrives. `acquire` is its index among the acquires.
     Ask { party: Party, acquire: u8, wait: bool },
-    /// An acquire is told of its grant.
+    /// An acquire is answered with its grant.
     Told { acquire: u8 },
     /// An acquire's wait ends without a grant.
     GiveUp { acquire: u8 },
     /// An acquire is refused because its session is gone.
     RefuseGone { party: Party, acquire: u8 },
-    /// An acquire that nobody waits for any more may lose its place.
+    /// An acquire whose client no longer waits may lose its queue position.
     Abandon { acquire: u8 },
-    /// A holder gives the lock back.
+    /// A holder releases the lock.
     Release { party: Option<Party>, token: u64 },
     /// A session drops its claim.
     Withdraw { party: Party },
-    /// A session ends.
+    /// A session is closed.
     Close { party: Party },
-    /// A session is asked whether it lives.
+    /// A client asks whether a session lives.
     Look { party: Party },
-    /// A session's deadline has passed.
+    /// A session's deadline passes.
     Due { party: Party },
-    /// A session that is due is ended.
+    /// A due session is swept.
     Sweep { party: Party },
-    /// The lock is read.
+    /// A client reads the lock.
     Read,
-    /// Somebody was shown that these acquires had been granted.
+    /// A stale read shows that these acquires had been granted.
     Seen { acquires: Set },
-    /// What can never happen.
+    /// An impossible step.
     Never,
 }
 
-/// What was seen of a step.
+/// What the history shows of a step's outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Seen {
-    /// Nothing: also not whether it happened.
+    /// Nothing, not even whether it happened.
     Unknown,
-    /// That it was done.
+    /// The step was done.
     Done,
-    /// The acquire stands behind so many.
+    /// This many sessions are ahead of the acquire.
     Queued(u64),
-    /// Somebody else holds the lock, with this token.
+    /// Another session holds the lock, with this token.
     Held(u64),
     /// The session does not hold the lock.
     NotHolder,
-    /// The session lives, or does not.
+    /// Whether the session lives.
     Lives(bool),
-    /// The lock.
+    /// The lock's holder and queue.
     Lock(Option<(Shown, u64)>, Vec<Shown>),
 }
 
 /// A session that a read showed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Shown {
-    /// The party that has this name.
+    /// The party with this session name.
     pub(super) party: Option<Party>,
-    /// Whether it may be the session of an acquire that nobody knows the session of.
+    /// Whether it may be the session of an acquire with an unknown session.
     pub(super) may_be_nameless: bool,
 }
 
-/// What does not change while orders are tried.
+/// What all orders have in common.
 #[derive(Debug, Default)]
-pub(super) struct Ground {
-    /// The token that each acquire was answered with.
+pub(super) struct SearchContext {
+    /// The token in each acquire's answer.
     pub(super) tokens: Vec<Option<u64>>,
-    /// Parties that are acquires of an unknown session.
+    /// Parties that are acquires with an unknown session.
     pub(super) nameless: Set,
     /// Parties that may end with their claim.
     pub(super) borrowed: Set,
-    /// Parties of which somebody was told that they are gone.
+    /// Parties that a client was told are gone.
     pub(super) told_gone: Set,
-    /// The steps that somebody saw the outcome of.
+    /// The steps with a known outcome.
     pub(super) seen: Set,
     /// The steps with which each acquire arrives.
     pub(super) asks: Vec<Set>,
     /// The steps with which each acquire is refused: after them none of its sendings has an effect.
     pub(super) refusals: Vec<Set>,
-    been_there: RefCell<HashSet<(Set, State)>>,
+    visited: RefCell<HashSet<(Set, State)>>,
     settled: RefCell<HashSet<(Set, State)>>,
-    /// How many more states may be remembered.
+    /// Number of states that the memory has room for.
     pub(super) budget: Cell<usize>,
 }
 
-impl Ground {
-    /// With nothing but the acquires' tokens.
-    pub(super) fn new(tokens: Vec<Option<u64>>) -> Ground {
+impl SearchContext {
+    /// With the acquires' tokens; the rest is empty.
+    pub(super) fn new(tokens: Vec<Option<u64>>) -> SearchContext {
         let (asks, refusals) = (vec![0; tokens.len()], vec![0; tokens.len()]);
-        Ground { tokens, asks, refusals, ..Ground::default() }
+        SearchContext { tokens, asks, refusals, ..SearchContext::default() }
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Claim {
     party: Party,
-    /// The acquires that it answers.
+    /// The acquires that the claim answers.
     acquires: Set,
     token: Option<u64>,
 }
@@ -165,42 +169,43 @@ struct State {
 /// The lock.
 #[derive(Clone, Debug)]
 pub(super) struct FencedLock {
-    ground: Rc<Ground>,
+    context: Rc<SearchContext>,
     state: State,
     done: Set,
 }
 
-/// A step does not fit.
+/// The step does not fit.
 struct Misfit;
 
 impl FencedLock {
-    pub(super) fn new(ground: Rc<Ground>) -> FencedLock {
-        FencedLock { ground, state: State::default(), done: 0 }
+    pub(super) fn new(context: Rc<SearchContext>) -> FencedLock {
+        FencedLock { context, state: State::default(), done: 0 }
     }
 
     fn fits(&mut self, step: &Step, seen: &Seen) -> bool {
         self.done |= bit(step.place);
-        let all_seen = self.done & self.ground.seen == self.ground.seen;
-        // When everything that was seen is explained, what nobody saw needs no explanation.
+        let all_seen = self.done & self.context.seen == self.context.seen;
+        // Once every known outcome is explained, unknown outcomes need no explanation.
         if *seen == Seen::Unknown && all_seen {
             return true;
         }
         let before = (self.done & !bit(step.place), self.state.clone());
-        if self.ground.settled.borrow().contains(&before) {
+        if self.context.settled.borrow().contains(&before) {
             return false;
         }
-        if self.ground.budget.get() == 0 || self.act(&step.act, seen).is_err() {
+        if self.context.budget.get() == 0 || self.act(&step.act, seen).is_err() {
             return false;
         }
-        // What nobody saw, and what changes nothing here, may as well happen after everything else.
+        // A step with an unknown outcome that changes nothing here can as well happen after all
+        // others.
         let changes = self.state != before.1;
         if *seen == Seen::Unknown && !changes {
             return false;
         }
-        let is_new = self.ground.been_there.borrow_mut().insert((self.done, self.state.clone()));
-        self.ground.budget.set(self.ground.budget.get() - usize::from(is_new));
-        if !changes && step.act.only_looks() {
-            self.ground.settled.borrow_mut().insert(before);
+        let is_new = self.context.visited.borrow_mut().insert((self.done, self.state.clone()));
+        self.context.budget.set(self.context.budget.get() - usize::from(is_new));
+        if !changes && step.act.is_read_only() {
+            self.context.settled.borrow_mut().insert(before);
         }
         is_new
     }
@@ -208,14 +213,14 @@ impl FencedLock {
     fn act(&mut self, act: &Act, seen: &Seen) -> Result<(), Misfit> {
         match (act, seen) {
             (Act::Ask { acquire, .. }, Seen::Unknown)
-                if self.done & self.ground.refusals[usize::from(*acquire)] != 0 =>
+                if self.done & self.context.refusals[usize::from(*acquire)] != 0 =>
             {
                 Ok(())
             }
             (Act::Ask { party, acquire, wait }, seen) => self.ask(*party, *acquire, *wait, seen),
             (Act::Told { acquire }, _) => require(self.state.granted & bit(*acquire) != 0),
             (Act::GiveUp { acquire }, _) => {
-                require(self.done & self.ground.asks[usize::from(*acquire)] != 0)?;
+                require(self.done & self.context.asks[usize::from(*acquire)] != 0)?;
                 require(self.state.granted & bit(*acquire) == 0)?;
                 self.leave(*acquire);
                 Ok(())
@@ -230,7 +235,7 @@ impl FencedLock {
             (Act::Release { party, token }, seen) => self.release(*party, *token, seen),
             (Act::Withdraw { party }, _) => {
                 self.end_due_holder()?;
-                // One that is due cannot act: its place stays until it is swept.
+                // A due session cannot act: it keeps its queue position until it is swept.
                 if self.is_gone(*party) { Ok(()) } else { self.drop_claim(*party) }
             }
             (Act::Close { party }, _) => {
@@ -240,8 +245,9 @@ impl FencedLock {
             (Act::Look { party }, Seen::Lives(lives)) => {
                 require(if *lives { !self.is_gone(*party) } else { self.may_be_gone(*party) })
             }
-            // For a session without a claim it means something only if somebody was told of it.
-            (Act::Due { party }, _) if self.has_claim(*party) || self.ground.told_gone & bit(*party) != 0 => {
+            // For a session without a claim, the deadline matters only if a client was told that
+            // the session is gone.
+            (Act::Due { party }, _) if self.has_claim(*party) || self.context.told_gone & bit(*party) != 0 => {
                 self.state.due |= bit(*party);
                 Ok(())
             }
@@ -261,13 +267,13 @@ impl FencedLock {
         (self.state.due | self.state.ended) & bit(party) != 0
     }
 
-    /// One that was opened for a claim may have ended with it.
+    /// A session that was opened for a claim may have ended with it.
     fn may_be_gone(&self, party: Party) -> bool {
         self.is_gone(party) || (self.is_borrowed(party) && !self.has_claim(party))
     }
 
     fn is_borrowed(&self, party: Party) -> bool {
-        self.ground.borrowed & bit(party) != 0
+        self.context.borrowed & bit(party) != 0
     }
 
     fn has_claim(&self, party: Party) -> bool {
@@ -275,7 +281,7 @@ impl FencedLock {
     }
 
     fn ask(&mut self, party: Party, acquire: u8, wait: bool, seen: &Seen) -> Result<(), Misfit> {
-        // Whoever asks for a key whose holder is due ends that holder first.
+        // An acquire of a key whose holder is due first ends that holder.
         self.end_due_holder()?;
         if self.is_gone(party) {
             return require(*seen == Seen::Unknown);
@@ -286,7 +292,7 @@ impl FencedLock {
             Some(holder) if holder.party == party => {
                 holder.acquires |= bit(acquire);
                 self.state.granted |= bit(acquire);
-                if let Some(token) = self.ground.tokens[usize::from(acquire)] {
+                if let Some(token) = self.context.tokens[usize::from(acquire)] {
                     self.holder_has(token)?;
                 }
             }
@@ -306,7 +312,7 @@ impl FencedLock {
             }
             Seen::Queued(ahead) => {
                 let place = self.state.queue.iter().position(|claim| claim.acquires & bit(acquire) != 0);
-                // Waiters that are due may have been swept already.
+                // Due waiters may have been swept already.
                 let before = &self.state.queue[..place.ok_or(Misfit)?];
                 let living = before.iter().filter(|claim| !self.is_gone(claim.party)).count();
                 require((living as u64..=before.len() as u64).contains(ahead))
@@ -319,7 +325,7 @@ impl FencedLock {
         self.end_due_holder()?;
         let is_holder = self.state.holder.as_ref().is_some_and(|holder| {
             let nameless =
-                party.is_none_or(|party| self.is_borrowed(party)) && self.ground.nameless & bit(holder.party) != 0;
+                party.is_none_or(|party| self.is_borrowed(party)) && self.context.nameless & bit(holder.party) != 0;
             Some(holder.party) == party || nameless
         });
         let known = self.state.holder.as_ref().and_then(|holder| holder.token);
@@ -343,12 +349,12 @@ impl FencedLock {
 
     fn read(&mut self, holder: Option<&(Shown, u64)>, queue: &[Shown]) -> Result<(), Misfit> {
         let is = |claim: &Claim, shown: &Shown| {
-            let nameless = self.ground.nameless & bit(claim.party) != 0;
+            let nameless = self.context.nameless & bit(claim.party) != 0;
             shown.party == Some(claim.party) || (nameless && shown.may_be_nameless)
         };
         let mut shown = queue.iter().peekable();
         for waiter in &self.state.queue {
-            // A waiter that is due may have been swept already.
+            // A due waiter may have been swept already.
             if shown.next_if(|shown| is(waiter, shown)).is_none() {
                 require(self.is_gone(waiter.party))?;
             }
@@ -361,7 +367,7 @@ impl FencedLock {
         }
     }
 
-    /// Somebody was shown the holder's token.
+    /// A client was shown the holder's token.
     fn holder_has(&mut self, token: u64) -> Result<(), Misfit> {
         let holder = self.state.holder.as_mut().ok_or(Misfit)?;
         match holder.token {
@@ -376,7 +382,7 @@ impl FencedLock {
     }
 
     fn grant(&mut self, mut claim: Claim) -> Result<(), Misfit> {
-        let acquires = (0..).zip(&self.ground.tokens).filter(|(acquire, _)| claim.acquires & bit(*acquire) != 0);
+        let acquires = (0..).zip(&self.context.tokens).filter(|(acquire, _)| claim.acquires & bit(*acquire) != 0);
         let mut known = acquires.filter_map(|(_, token)| *token);
         claim.token = known.next();
         require(known.all(|other| Some(other) == claim.token))?;
@@ -392,7 +398,7 @@ impl FencedLock {
         Ok(())
     }
 
-    /// The holder is gone: the first in the queue who lives is next.
+    /// The holder is gone: the lock passes to the first live session in the queue.
     fn pass_on(&mut self) -> Result<(), Misfit> {
         self.state.holder = None;
         while !self.state.queue.is_empty() {
@@ -427,8 +433,8 @@ fn require(condition: bool) -> Result<(), Misfit> {
 }
 
 impl Act {
-    /// Whether it never changes anything: what is worth being tried first.
-    pub(super) fn only_looks(&self) -> bool {
+    /// Whether the step never changes the state. Such steps are tried first.
+    pub(super) fn is_read_only(&self) -> bool {
         matches!(self, Act::Look { .. } | Act::Read | Act::Told { .. } | Act::Seen { .. } | Act::RefuseGone { .. })
     }
 }
@@ -437,7 +443,7 @@ impl SequentialSpec for FencedLock {
     type Op = Step;
     type Ret = Seen;
 
-    /// The search gives every step an end, so this is never asked what a step *would* answer.
+    /// The tester gives every step a return, so it never asks for a step's answer.
     fn invoke(&mut self, step: &Step) -> Seen {
         unreachable!("{step:?} has no end")
     }

@@ -2,25 +2,28 @@
 //!
 //! # What it checks
 //!
-//! If acquire A stood in a key's queue before acquire B of the same key was asked for, or stood before B in the queue that a
-//! read showed, then B is not granted while A waits.
+//! If acquire A was in a key's queue before acquire B of the same key was invoked, or was ahead of
+//! B in the queue that a read showed, then B is not granted while A waits.
 //!
-//! A client learns that it stands in the queue from the service itself ([`Note::Queued`](crate::history::Note::Queued); the wire does not say it, the simulation
-//! does) or from a linearizable read that shows its session there. Without such a sign nobody can say who came first: a
-//! request that was sent earlier may have arrived later.
+//! A client learns that it is in the queue from the service itself
+//! ([`Note::Queued`](crate::history::Note::Queued); the simulation reports it, the wire does not)
+//! or from a linearizable read that shows its session there. Without such a sign the order is
+//! unknown: a request that was sent earlier may have arrived later.
 //!
 //! # Why it is sound
 //!
-//! A, once it is in the queue, stays there until it is granted or until something takes it out: its own timeout, a
-//! withdrawal, the end of its session, a connection that broke. If A was granted and nothing may have taken it out before, it
-//! stood in the queue all the time, and B, who came after it, was granted after it: its token is higher. If A was never
-//! granted, it stood there until the first of those things at the earliest (`leaves`); a B that was seen to be granted before that has
-//! overtaken it. Where two acquires of one session for one key were under way together, or one whose session nobody knows, nothing is concluded from
-//! either: they share a place.
+//! Once A is in the queue, it stays there until it is granted or something removes it: its own
+//! timeout, a withdrawal, the end of its session, a broken connection. If A was granted and nothing
+//! can have removed it before, it was in the queue all the time, and B, which came later, was
+//! granted later: B's token is higher. If A was never granted, it was in the queue until the first
+//! of those events at the earliest (`leaves`); a B that was seen to be granted before that has
+//! overtaken A. Where two acquires of one session for one key were under way together, or one with
+//! an unknown session, the checker concludes nothing from either: they share a queue position.
 //!
 //! # What it does not find
 //!
-//! Waiters that were overtaken before anybody saw them wait, and those whose connection broke. In a read's queue it compares neighbours only.
+//! Waiters that were overtaken before any operation showed them waiting, and waiters whose
+//! connection broke. In a read's queue the checker compares neighbours only.
 
 use super::facts::{Facts, OperationIndex};
 use super::{MOST, Verdict, Violation, count};
@@ -34,7 +37,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Verdict {
     let mut violations = Vec::new();
     let waiters: Vec<Option<Waiter>> =
         (0..facts.history.operations.len()).map(|place| Waiter::of(facts, place)).collect();
-    let mut by_key: Vec<Line> = facts.keys.iter().map(|_| Line::default()).collect();
+    let mut by_key: Vec<KeyQueue> = facts.keys.iter().map(|_| KeyQueue::default()).collect();
     for waiter in waiters.iter().flatten() {
         by_key[waiter.key].waiters.push(waiter);
     }
@@ -48,7 +51,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Verdict {
     }
     let mut neighbours = 0;
     for operation in &facts.history.operations {
-        neighbours += out_of_line(facts, &waiters, operation, &mut violations);
+        neighbours += overtaken_in_read(facts, &waiters, operation, &mut violations);
     }
     violations.truncate(MOST);
     let waiting = count(waiters.iter().flatten().count(), "waiter");
@@ -62,7 +65,7 @@ struct Waiter {
     queued: Time,
     /// Its token, if it was granted.
     token: Option<u64>,
-    /// It cannot have left the queue before, but for a grant.
+    /// Except for a grant, it cannot have left the queue before this time.
     leaves: Time,
 }
 
@@ -90,7 +93,8 @@ impl Waiter {
         }
         let gives_up = Time(operation.invoked.0.saturating_add(facts.history.at_least(*wait_ms)));
         match &operation.end {
-            // What might have taken it out of the queue makes it useless; what ended its session did not, for it was granted.
+            // If a withdrawal may have removed it from the queue, it proves nothing. The end of its
+            // session cannot have: it was granted.
             Some((_, End::Ok(_))) if leaves < Time::NEVER => return None,
             Some((_, End::Ok(_))) => {}
             None => leaves = leaves.min(gives_up),
@@ -99,14 +103,16 @@ impl Waiter {
         }
         let token = facts.granted(place);
         if token.is_none() {
-            // Without a session of its own it lives as long as a session that shows no other sign of life.
-            let ends = session.map_or_else(|| anonymous(facts, operation), |session| facts.sessions[session].may_end());
+            // An acquire without a session waits at least as long as a session without any other
+            // sign of life lives.
+            let ends =
+                session.map_or_else(|| earliest_expiry(facts, operation), |session| facts.sessions[session].may_end());
             leaves = leaves.min(ends);
         }
         Some(Waiter { place, key, queued, token, leaves })
     }
 
-    /// Whether it still waited when somebody had been granted `token` by `seen`.
+    /// Whether it still waited when `token` had been granted, by `seen`.
     fn waits_past(&self, token: u64, seen: Time) -> bool {
         match self.token {
             Some(own) => own > token,
@@ -115,7 +121,7 @@ impl Waiter {
     }
 }
 
-fn anonymous(facts: &Facts<'_>, operation: &Operation) -> Time {
+fn earliest_expiry(facts: &Facts<'_>, operation: &Operation) -> Time {
     match operation.call {
         Call::Acquire { session: None, ttl_ms, .. } => {
             let ttl = facts.history.at_least(ttl_ms.unwrap_or(crate::history::event::DEFAULT_TTL_MS));
@@ -127,14 +133,15 @@ fn anonymous(facts: &Facts<'_>, operation: &Operation) -> Time {
 
 /// One key's waiters and grants.
 #[derive(Default)]
-struct Line<'w> {
+struct KeyQueue<'w> {
     waiters: Vec<&'w Waiter>,
     grants: Vec<usize>,
 }
 
-impl Line<'_> {
-    /// For each grant, in the order of asking: has somebody been in the queue before, and waits still? Two maxima answer it: of
-    /// the tokens of those who were granted, and of the moments until which the others wait.
+impl KeyQueue<'_> {
+    /// For each grant, in the order of the requests: finds an acquire that was in the queue before
+    /// and still waits. Two maxima decide it: of the tokens of granted waiters, and of the times
+    /// until which the others wait.
     fn overtaken(&mut self, facts: &Facts<'_>, violations: &mut Vec<Violation>) {
         self.waiters.sort_by_key(|waiter| waiter.queued);
         self.grants.sort_by_key(|&grant| facts.grants[grant].not_before);
@@ -153,9 +160,9 @@ impl Line<'_> {
                 [granted, waiting].into_iter().flatten().find(|first| first.waits_past(grant.token, grant.seen.0));
             if let Some(first) = first {
                 let overtaken = facts.operation(first.place);
-                let asked = facts.operation(grant.acquire.expect("only grants with an acquire are compared"));
+                let asked = facts.operation(grant.acquire.expect("compared grants have an acquire"));
                 violations.push(Violation(format!(
-                    "who waits first is served first, but token {} was granted by {} to who asked after {}, while {overtaken} stood in the queue since {}: {asked}",
+                    "waiters are served in queue order, but token {} was granted by {} to an acquire invoked after {}, while {overtaken} was in the queue since {}: {asked}",
                     grant.token, grant.seen.0, first.queued, first.queued,
                 )));
             }
@@ -163,8 +170,9 @@ impl Line<'_> {
     }
 }
 
-/// Neighbours in the queue that a read showed. Returns how many pairs could be compared.
-fn out_of_line(
+/// Checks the neighbours in the queue that a read showed. Returns the number of pairs that could be
+/// compared.
+fn overtaken_in_read(
     facts: &Facts<'_>,
     waiters: &[Option<Waiter>],
     read: &Operation,
@@ -179,7 +187,7 @@ fn out_of_line(
         pairs += 1;
         if first.waits_past(token, grant.seen.0) {
             violations.push(Violation(format!(
-                "who waits first is served first, but {} was granted before {}, which stood before it in the queue: {read}",
+                "waiters are served in queue order, but {} was granted before {}, which was ahead of it in the queue: {read}",
                 facts.operation(second),
                 facts.operation(first.place),
             )));

@@ -1,23 +1,23 @@
-//! Operations by their times: which of them were under way at some moment?
+//! Finds operations by their times: which of them were under way at some moment?
 
 use super::facts::OperationIndex;
 use crate::history::{Operation, Time};
 
-/// Operations by their completions, so that those which were still open at some moment are a suffix; and those of which
-/// nobody knows whether they ever ended.
+/// Operations by their completions, so that those still open at some moment are a suffix;
+/// operations with an unknown end are separate.
 #[derive(Debug, Default)]
 pub(super) struct Intervals {
     /// Completion, invocation, operation.
     ended: Vec<(Time, Time, OperationIndex)>,
-    /// The earliest invocation from here on.
+    /// The earliest invocation from this index on.
     earliest: Vec<Time>,
     /// Invocation, operation.
     endless: Vec<(Time, OperationIndex)>,
 }
 
 impl Intervals {
-    /// An operation whose connection broke was sent again, and one of its sendings may still arrive after its answer: only
-    /// a number would make that harmless, and not every client numbers.
+    /// An operation whose connection broke was sent again, and a sending may arrive after the
+    /// answer. Only a number makes that harmless, and not every client uses numbers.
     pub(super) fn add(&mut self, operation: &Operation, place: OperationIndex) {
         match operation.completed() {
             completed if completed < Time::NEVER && !operation.was_disconnected() => {
@@ -43,15 +43,15 @@ impl Intervals {
         self.ended.partition_point(|(completed, _, _)| *completed < moment)
     }
 
-    /// The earliest invocation among those that were not completed before `moment`.
+    /// The earliest invocation of the operations not completed before `moment`.
     pub(super) fn earliest_open_at(&self, moment: Time) -> Time {
         let ended = self.earliest.get(self.open_at(moment)).copied();
         let endless = self.endless.first().map(|(invoked, _)| *invoked);
         ended.into_iter().chain(endless).min().unwrap_or(Time::NEVER)
     }
 
-    /// Those that overlap with `from..=to`. It looks no further than to where all others began later, so that a
-    /// session's thousandth acquire costs no more than its first.
+    /// The operations that overlap `from..=to`. The search stops where all remaining operations
+    /// began later, so a session's thousandth acquire costs no more than its first.
     pub(super) fn overlapping(&self, from: Time, to: Time) -> impl Iterator<Item = OperationIndex> {
         let open = self.open_at(from);
         let near =
@@ -61,7 +61,7 @@ impl Intervals {
         ended.chain(endless)
     }
 
-    /// Whether there is exactly one.
+    /// Whether exactly one operation overlaps.
     pub(super) fn one_overlaps(&self, from: Time, to: Time) -> bool {
         self.overlapping(from, to).take(2).count() == 1
     }
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_under_way_is_found() {
+    fn overlapping_operations_are_found() {
         let mut intervals = Intervals::default();
         let operations = [(0, Some(4)), (2, Some(3)), (5, None), (6, Some(9)), (10, Some(11))];
         for (place, (invoked, answered)) in operations.into_iter().enumerate() {

@@ -2,19 +2,21 @@
 //!
 //! # What it proves
 //!
-//! That there is an order of all operations on a key, in which each takes effect at one moment between its invocation
-//! and its completion (an acquire that waits: two), such that one sequential fenced FIFO lock gives exactly these answers; or that there is
-//! none. Linearizability is local (Herlihy and Wing, 1990): a history is linearizable if each key's part of it is.
+//! That all operations on a key can be ordered so that each takes effect at one moment between its
+//! invocation and its completion (an acquire that waits: at two), and a sequential fenced FIFO lock
+//! gives exactly these answers; or that no such order exists. Linearizability is local (Herlihy and
+//! Wing, 1990): a history is linearizable if each key's part of it is.
 //!
 //! # What it costs
 //!
-//! The problem is NP-complete. Histories of a key may have 128 steps; the search remembers at most [`BUDGET`] states, and says "undecided" when
-//! it would need more. It is undecided, too, about longer ones: those are for the other checkers.
+//! The problem is NP-complete. The history of a key may have 128 steps; longer ones are undecided
+//! and left to the other checkers. The search remembers at most [`BUDGET`] states, and is undecided
+//! if it needs more.
 //!
 //! # What it does not find
 //!
-//! What ties keys together: one token counter for all of them, sessions that end everywhere at once. Unknown outcomes
-//! explain a lot.
+//! Violations across keys: one token counter for all of them, sessions that end everywhere at once.
+//! Unknown outcomes explain many wrong answers.
 
 use std::fmt::Write;
 use std::rc::Rc;
@@ -25,27 +27,27 @@ use super::facts::Facts;
 use super::fenced_lock::FencedLock;
 use super::steps::{Index, Steps, Timed};
 use super::{MOST, Verdict, Violation, count};
-use crate::history::processes::lanes;
+use crate::history::processes::processes;
 use crate::history::{History, Key, Time};
 
 /// The checker's name.
 pub const NAME: &str = "linearizable";
 
-/// How many states a search may remember.
+/// Number of states that a search may remember.
 pub const BUDGET: usize = 20_000;
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     /// There is an order.
     Linearizable,
-    /// It would have taken too long to tell.
+    /// The search exceeded its bounds.
     Undecided,
-    /// There is none.
+    /// There is no order.
     Refused,
 }
 
-/// Runs it on every key, with so many states each.
+/// Runs a search on every key, with `budget` states each.
 pub fn check(history: &History, budget: usize) -> Verdict {
     let facts = Facts::of(history);
     let mut violations = Vec::new();
@@ -65,7 +67,7 @@ pub fn check(history: &History, budget: usize) -> Verdict {
     Verdict { checker: NAME, checked, violations }
 }
 
-/// What a search says of a whole history: refused if any key's part is, undecided if any is.
+/// The result for a whole history: refused if any key's part is, else undecided if any is.
 pub fn decide(history: &History, budget: usize) -> Outcome {
     let facts = Facts::of(history);
     let mut outcomes: Vec<Outcome> = searches(&facts, budget).map(|(_, outcome)| outcome).collect();
@@ -73,7 +75,7 @@ pub fn decide(history: &History, budget: usize) -> Outcome {
     outcomes.pop().unwrap_or(Outcome::Linearizable)
 }
 
-/// A search for each key, and one for the sessions that have to do with none.
+/// A search for each key, and one for the sessions without a key.
 fn searches<'h>(facts: &Facts<'h>, budget: usize) -> impl Iterator<Item = (Option<&'h Key>, Outcome)> {
     let index = Index::of(facts);
     let keys = facts.keys.iter().enumerate().map(|(place, key)| (Some(place), Some(*key)));
@@ -81,29 +83,30 @@ fn searches<'h>(facts: &Facts<'h>, budget: usize) -> impl Iterator<Item = (Optio
 }
 
 fn search(facts: &Facts<'_>, index: &Index, key: Option<usize>, budget: usize) -> Outcome {
-    let Some((steps, ground)) = Steps::of(facts, index, key) else { return Outcome::Undecided };
-    let ground = Rc::new(ground);
-    ground.budget.set(budget);
-    let tester = tester(&steps, FencedLock::new(ground.clone()));
-    match (tester.is_consistent(), ground.budget.get()) {
+    let Some((steps, context)) = Steps::of(facts, index, key) else { return Outcome::Undecided };
+    let context = Rc::new(context);
+    context.budget.set(budget);
+    let tester = tester(&steps, FencedLock::new(context.clone()));
+    match (tester.is_consistent(), context.budget.get()) {
         (true, _) => Outcome::Linearizable,
         (false, 0) => Outcome::Undecided,
         (false, _) => Outcome::Refused,
     }
 }
 
-/// The tester wants threads that do one thing at a time, and invocations and returns in their order. At one moment
-/// invocations come first: what only touches may have overlapped. A step without an end returns after everything else.
-/// It tries its threads in their order, so what only looks comes first.
+/// The tester requires processes that do one thing at a time, and their invocations and returns in
+/// order. At the same moment invocations come first: intervals that touch may have overlapped. A
+/// step without an end returns after all others. The tester tries processes in order, so steps that
+/// only look come first.
 fn tester(steps: &[Timed], lock: FencedLock) -> LinearizabilityTester<(bool, usize), FencedLock> {
-    let changes = |step: &Timed| !step.step.act.only_looks();
+    let changes = |step: &Timed| !step.step.act.is_read_only();
     let of_kind = |kind: bool| steps.iter().filter(move |step| changes(step) == kind).map(|step| (step.from, step.to));
-    let (mut looking, mut changing) = (lanes(of_kind(false)).into_iter(), lanes(of_kind(true)).into_iter());
-    let lane = |step: &Timed| {
-        let lanes = if changes(step) { &mut changing } else { &mut looking };
-        (changes(step), lanes.next().expect("every step has a lane"))
+    let (mut looking, mut changing) = (processes(of_kind(false)).into_iter(), processes(of_kind(true)).into_iter());
+    let process = |step: &Timed| {
+        let assigned = if changes(step) { &mut changing } else { &mut looking };
+        (changes(step), assigned.next().expect("every step has a process"))
     };
-    let lanes: Vec<(bool, usize)> = steps.iter().map(lane).collect();
+    let assigned: Vec<(bool, usize)> = steps.iter().map(process).collect();
     let mut moments: Vec<(Time, bool, usize)> = Vec::new();
     for (place, step) in steps.iter().enumerate() {
         moments.extend([(step.from, false, place), (step.to, true, place)]);
@@ -111,15 +114,19 @@ fn tester(steps: &[Timed], lock: FencedLock) -> LinearizabilityTester<(bool, usi
     moments.sort_unstable();
     let mut tester = LinearizabilityTester::new(lock);
     for (_, returns, place) in moments {
-        let (lane, step) = (lanes[place], &steps[place]);
-        let taken =
-            if returns { tester.on_return(lane, step.seen.clone()) } else { tester.on_invoke(lane, step.step.clone()) };
-        taken.expect("a lane has one step at a time");
+        let (process, step) = (assigned[place], &steps[place]);
+        let taken = if returns {
+            tester.on_return(process, step.seen.clone())
+        } else {
+            tester.on_invoke(process, step.step.clone())
+        };
+        taken.expect("a process has one step at a time");
     }
     tester
 }
 
-/// Names the answer with which the history ceases to be linearizable: every beginning of a linearizable history is linearizable.
+/// Names the answer after which the history is no longer linearizable: every prefix of a
+/// linearizable history is linearizable.
 fn accuse(history: &History, key: Option<&Key>, budget: usize) -> Violation {
     let mut ends: Vec<_> = history.operations.iter().filter(|operation| operation.completed() < Time::NEVER).collect();
     ends.sort_by_key(|operation| operation.completed());
@@ -127,7 +134,7 @@ fn accuse(history: &History, key: Option<&Key>, budget: usize) -> Violation {
         let beginning = history.until(moment);
         let facts = Facts::of(&beginning);
         let place = key.map(|key| facts.key_named(key));
-        // A key that nothing was asked of yet has nothing to be refused.
+        // A key that no operation has named yet cannot be refused.
         place != Some(None) && search(&facts, &Index::of(&facts), place.flatten(), budget) == Outcome::Refused
     };
     let first = ends.partition_point(|operation| !refused(operation.completed()));

@@ -1,10 +1,11 @@
-//! The checkers. Each says what it proves, and what it cannot see, at the top of its file.
+//! The checkers. The header of each file says what the checker proves and what it cannot find.
 //!
-//! Two kinds work together. [`linearizable`] searches for an order of the operations that a sequential lock could have
-//! answered so: it is complete, for short histories of one key. The others look at everything in O(n log n), by what
-//! tokens give away: because each grant has a number that is greater than all before, the order of the grants need not be
-//! searched for. They find less, and are compared with the search on thousands of small histories
-//! (`tests/cross_check.rs`): whatever they accuse, the search refuses too.
+//! There are two kinds. [`linearizable`] searches for an order of the operations that explains all
+//! answers of a sequential lock: it is complete, for short histories of one key. The others check
+//! whole histories in O(n log n) with the help of the tokens: because each grant has a number
+//! greater than all before, they need not search for the order of the grants. They find less, and
+//! are compared with the search on thousands of small histories (`tests/cross_check.rs`): the
+//! search must refuse whatever they accuse.
 
 pub mod acknowledged;
 pub mod exclusion;
@@ -21,18 +22,18 @@ use std::fmt;
 use super::History;
 use facts::Facts;
 
-/// What one checker says of one history.
+/// The result of one checker for one history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// The checker's name.
     pub checker: &'static str,
-    /// How much it looked at, in words.
+    /// How much it checked, in words.
     pub checked: String,
-    /// What is wrong, a sentence each. Empty: nothing was found.
+    /// The violations, a sentence each; empty if none was found.
     pub violations: Vec<Violation>,
 }
 
-/// What was expected and what was seen.
+/// A sentence: what was expected and what was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation(pub String);
 
@@ -42,7 +43,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// A checker collects no more violations than somebody will read: one mistake of a service often shows a thousand times.
+/// Maximum number of violations per checker: one bug of a service often causes thousands.
 const MOST: usize = 10;
 
 /// Runs the checkers whose cost is O(n log n).

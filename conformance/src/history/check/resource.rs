@@ -1,21 +1,24 @@
-//! The fenced resource: where the promise is redeemed, in O(n log n).
+//! The fenced resource, where fencing takes effect, in O(n log n).
 //!
 //! # What it checks
 //!
-//! 1. Accepted tokens never fall: an access that began after another was accepted does not pass with a lower token.
-//! 2. A token is used only by the client that it was granted to, and not before it can have been granted.
-//! 3. A token is refused only if a higher one may have been there before: otherwise the lock's true holder was locked out.
+//! 1. Accepted tokens never fall: an access that begins after another was accepted is not accepted
+//!    with a lower token.
+//! 2. Only the client that was granted a token uses it, and not before it can have been granted.
+//! 3. The resource refuses a token only if a higher one may have been presented before; otherwise
+//!    it locked out the true holder.
 //!
 //! # Why it is sound
 //!
-//! The resource handles each access at a moment between its invocation and its completion. Check 1 compares accesses of
-//! which one was completed before the other began; check 2 with the earliest moment of the grant, by `facts.rs`; check 3
-//! asks for any access at all that presented a higher token, whatever came of it, and began before the refusal was answered.
+//! The resource handles each access at a moment between its invocation and its completion. Check 1
+//! compares accesses of which one was completed before the other began; check 2 compares an access
+//! with the earliest moment of the grant, by `facts.rs`; check 3 looks for any access that
+//! presented a higher token, whatever its outcome, and began before the refusal was answered.
 //!
 //! # What it does not find
 //!
-//! Accesses that are not on record. Whether what overlapped was handled in order: if the resource itself keeps the record,
-//! with one moment for both ends of an access, everything is in order.
+//! Accesses that are not recorded, and the order of accesses that overlap: if the resource itself
+//! keeps the record, with one moment for both ends of an access, everything is in order.
 
 use std::collections::HashMap;
 
@@ -42,7 +45,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Verdict {
     names.sort();
     for name in names {
         tokens_never_fall(facts, &resources[name], &mut violations);
-        refused_for_a_reason(facts, &resources[name], &mut violations);
+        refusals_follow_higher_tokens(facts, &resources[name], &mut violations);
     }
     violations.truncate(MOST);
     let of = count(resources.len(), "resource");
@@ -90,13 +93,17 @@ fn used_by_its_client(facts: &Facts<'_>, place: OperationIndex, token: u64, key:
             "a token is used by the client that it was granted to, but {access} has the token of {acquire}"
         )));
     }
-    // Whoever presents a token knows it already.
+    // A client that presents a token has been granted it before.
     (access.invoked < grant.not_before).then(|| {
         Violation(format!("a token is used after it was granted, but {access} came before it was asked for: {acquire}"))
     })
 }
 
-fn refused_for_a_reason(facts: &Facts<'_>, accesses: &[(OperationIndex, u64)], violations: &mut Vec<Violation>) {
+fn refusals_follow_higher_tokens(
+    facts: &Facts<'_>,
+    accesses: &[(OperationIndex, u64)],
+    violations: &mut Vec<Violation>,
+) {
     let mut refused: Vec<_> =
         accesses.iter().filter(|(place, _)| facts.operation(*place).refusal() == Some(&Refusal::Refused)).collect();
     refused.sort_by_key(|(place, _)| facts.operation(*place).completed());

@@ -1,14 +1,14 @@
-//! The steps that the operations on one key consist of, each with the time in which it happens and what was seen of it:
-//! what [`FencedLock`](super::fenced_lock::FencedLock) is asked about.
+//! The steps of the operations on one key, each with its time interval and its known outcome: the
+//! input of [`FencedLock`](super::fenced_lock::FencedLock).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::facts::{Facts, OperationIndex};
-use super::fenced_lock::{Act, Ground, Party, Seen, Set, Shown, Step, bit};
+use super::fenced_lock::{Act, Party, SearchContext, Seen, Set, Shown, Step, bit};
 use crate::history::event::DEFAULT_TTL_MS;
 use crate::history::{Answer, Call, End, Note, Operation, Refusal, Session, Time};
 
-/// As many steps, sessions and acquires as a key may have.
+/// Maximum number of steps, sessions and acquires of one key.
 pub(super) const LONGEST: usize = 128;
 
 /// A step and when it happens: after `from`, before `to`.
@@ -20,14 +20,14 @@ pub(super) struct Timed {
     pub(super) seen: Seen,
 }
 
-/// Which operations belong to which key, found once for all searches.
+/// The operations of each key, found once for all searches.
 #[derive(Debug)]
 pub(super) struct Index {
-    /// Operations on each key.
+    /// The operations on each key.
     keys: Vec<Vec<OperationIndex>>,
-    /// Of each session, operations on no key.
+    /// For each session, its operations on no key.
     sessions: Vec<Vec<OperationIndex>>,
-    /// Sessions that have to do with each key, and with none.
+    /// The sessions that appear with each key, and those that appear with none.
     parties: Vec<BTreeSet<usize>>,
     untouched: BTreeSet<usize>,
 }
@@ -58,28 +58,29 @@ impl Index {
     }
 }
 
-/// The steps of one key, or of the sessions that have to do with none.
+/// The steps of one key, or of the sessions without a key.
 #[derive(Debug)]
 pub(super) struct Steps<'f, 'h> {
     facts: &'f Facts<'h>,
-    parties: BTreeMap<Who, u8>,
+    parties: BTreeMap<PartyId, u8>,
     acquires: HashMap<OperationIndex, u8>,
-    /// Of answered acquires, the sendings that the answer does not speak of: each may be granted a token that nobody was told.
+    /// Of answered acquires, the sendings other than the answered one: each may be granted a token
+    /// that no client is told.
     echoes: HashMap<OperationIndex, u8>,
     timed: Vec<(Time, Time, Act, Seen)>,
 }
 
-/// A session by its place in the facts, or an acquire that has none.
+/// A session by its index in the facts, or an acquire without a known session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Who {
+enum PartyId {
     Session(usize),
     Nameless(OperationIndex),
 }
 
 impl<'f, 'h> Steps<'f, 'h> {
-    /// The steps, in the order of their beginnings, and what the lock has to know of them; `None` if there are more than
-    /// [`LONGEST`].
-    pub(super) fn of(facts: &'f Facts<'h>, index: &Index, key: Option<usize>) -> Option<(Vec<Timed>, Ground)> {
+    /// The steps, in the order of their beginnings, and what the lock needs to know of them; `None`
+    /// if there are more than [`LONGEST`].
+    pub(super) fn of(facts: &'f Facts<'h>, index: &Index, key: Option<usize>) -> Option<(Vec<Timed>, SearchContext)> {
         let (of_key, sessions) = match key {
             Some(key) => (index.keys[key].as_slice(), &index.parties[key]),
             None => (&[][..], &index.untouched),
@@ -99,8 +100,8 @@ impl<'f, 'h> Steps<'f, 'h> {
             let operation = facts.operation(place);
             facts.session_of(operation).is_none() || (operation.call.session().is_none() && has_echo(operation))
         });
-        let parties = sessions.iter().map(|&session| Who::Session(session));
-        let parties: Vec<Who> = parties.chain(nameless.map(|&place| Who::Nameless(place))).collect();
+        let parties = sessions.iter().map(|&session| PartyId::Session(session));
+        let parties: Vec<PartyId> = parties.chain(nameless.map(|&place| PartyId::Nameless(place))).collect();
         if parties.len() > LONGEST || acquires.len() + echoes.len() > LONGEST {
             return None;
         }
@@ -119,12 +120,12 @@ impl<'f, 'h> Steps<'f, 'h> {
         steps.finish(tokens.chain(echoes.iter().map(|_| None)).collect())
     }
 
-    fn party(&self, who: Who) -> Option<Party> {
-        self.parties.get(&who).copied()
+    fn party(&self, id: PartyId) -> Option<Party> {
+        self.parties.get(&id).copied()
     }
 
     fn session(&self, name: &Session) -> Option<Party> {
-        self.party(Who::Session(self.facts.session_named(name)?))
+        self.party(PartyId::Session(self.facts.session_named(name)?))
     }
 
     fn add(&mut self, from: Time, to: Time, act: Act, seen: Seen) {
@@ -180,13 +181,13 @@ impl<'f, 'h> Steps<'f, 'h> {
         }
     }
 
-    /// An acquire was answered with this token for another session.
+    /// Whether an acquire was answered with this token for another session.
     fn contradicts(&self, session: &Session, token: u64) -> bool {
         let grant = self.facts.grant_of(token).filter(|grant| grant.acquire.is_some());
         grant.is_some_and(|grant| grant.session != self.facts.session_named(session))
     }
 
-    /// The acquire that was answered with this token, if any was.
+    /// The acquire with this token in its answer, if there is one.
     fn acquires_with(&self, token: u64) -> Set {
         let place = self.facts.grant_of(token).and_then(|grant| grant.acquire);
         place.and_then(|place| self.acquires.get(&place)).map_or(0, |&acquire| bit(acquire))
@@ -200,8 +201,8 @@ impl<'f, 'h> Steps<'f, 'h> {
 
     fn acquire(&mut self, place: OperationIndex, operation: &Operation, wait_ms: u64) {
         let acquire = self.acquires[&place];
-        let session = self.facts.session_of(operation).map(Who::Session).unwrap_or(Who::Nameless(place));
-        let party = self.party(session).expect("whoever acquires the key has to do with it");
+        let session = self.facts.session_of(operation).map(PartyId::Session).unwrap_or(PartyId::Nameless(place));
+        let party = self.party(session).expect("the session of an acquire is a party of its key");
         let (from, to) = (operation.invoked, operation.completed());
         let ask = Act::Ask { party, acquire, wait: wait_ms > 0 };
         let queued = operation.notes.iter().find_map(|(time, note)| match note {
@@ -233,23 +234,24 @@ impl<'f, 'h> Steps<'f, 'h> {
             self.add(from, Time::NEVER, ask, Seen::Unknown);
         }
         if let Some(&acquire) = self.echoes.get(&place) {
-            let other = operation.call.session().is_none().then_some(Who::Nameless(place));
+            let other = operation.call.session().is_none().then_some(PartyId::Nameless(place));
             let party = other.and_then(|other| self.party(other)).unwrap_or(party);
             self.add(from, Time::NEVER, Act::Ask { party, acquire, wait: wait_ms > 0 }, Seen::Unknown);
             self.add(from, Time::NEVER, Act::Abandon { acquire }, Seen::Unknown);
         }
     }
 
-    /// Sessions may pass their deadlines, and be swept, from the earliest moment on, if that is before the last answer.
+    /// Lets sessions pass their deadlines and be swept from the earliest time on, if that is before
+    /// the last answer.
     fn expiry(&mut self) {
         let ends = self.timed.iter().map(|(_, to, _, _)| *to).filter(|to| *to < Time::NEVER);
         let last = ends.max().unwrap_or(Time(0));
         let parties: Vec<_> = self.parties.keys().copied().collect();
-        for who in parties {
-            let party = self.party(who).expect("it is one of them");
-            let due = match who {
-                Who::Session(session) => self.facts.sessions[session].may_expire(),
-                Who::Nameless(place) => {
+        for id in parties {
+            let party = self.party(id).expect("the party is listed");
+            let due = match id {
+                PartyId::Session(session) => self.facts.sessions[session].may_expire(),
+                PartyId::Nameless(place) => {
                     let operation = self.facts.operation(place);
                     let Call::Acquire { ttl_ms, .. } = operation.call else { continue };
                     let ttl = self.facts.history.at_least(ttl_ms.unwrap_or(DEFAULT_TTL_MS));
@@ -263,47 +265,47 @@ impl<'f, 'h> Steps<'f, 'h> {
         }
     }
 
-    fn finish(mut self, tokens: Vec<Option<u64>>) -> Option<(Vec<Timed>, Ground)> {
+    fn finish(mut self, tokens: Vec<Option<u64>>) -> Option<(Vec<Timed>, SearchContext)> {
         if self.timed.len() > LONGEST {
             return None;
         }
         self.timed.sort_by_key(|(from, ..)| *from);
-        let mut ground = Ground::new(tokens);
-        for (who, &party) in &self.parties {
+        let mut context = SearchContext::new(tokens);
+        for (id, &party) in &self.parties {
             let party = bit(party);
-            match who {
-                Who::Nameless(_) => ground.nameless |= party,
-                Who::Session(session) if self.facts.sessions[*session].borrowed => ground.borrowed |= party,
-                Who::Session(_) => {}
+            match id {
+                PartyId::Nameless(_) => context.nameless |= party,
+                PartyId::Session(session) if self.facts.sessions[*session].borrowed => context.borrowed |= party,
+                PartyId::Session(_) => {}
             }
         }
         let mut timed = Vec::new();
         for (place, (from, to, act, seen)) in (0..).zip(self.timed) {
             if seen != Seen::Unknown {
-                ground.seen |= bit(place);
+                context.seen |= bit(place);
             }
             match act {
                 Act::Ask { acquire, .. } => {
-                    ground.asks[usize::from(acquire)] |= bit(place);
+                    context.asks[usize::from(acquire)] |= bit(place);
                     if let Seen::Held(_) = seen {
-                        ground.refusals[usize::from(acquire)] |= bit(place);
+                        context.refusals[usize::from(acquire)] |= bit(place);
                     }
                 }
-                Act::GiveUp { acquire } => ground.refusals[usize::from(acquire)] |= bit(place),
+                Act::GiveUp { acquire } => context.refusals[usize::from(acquire)] |= bit(place),
                 Act::RefuseGone { party, acquire } => {
-                    ground.refusals[usize::from(acquire)] |= bit(place);
-                    ground.told_gone |= bit(party);
+                    context.refusals[usize::from(acquire)] |= bit(place);
+                    context.told_gone |= bit(party);
                 }
-                Act::Look { party } if seen == Seen::Lives(false) => ground.told_gone |= bit(party),
+                Act::Look { party } if seen == Seen::Lives(false) => context.told_gone |= bit(party),
                 _ => {}
             }
             timed.push(Timed { from, to, step: Step { place, act }, seen });
         }
-        Some((timed, ground))
+        Some((timed, context))
     }
 }
 
-/// Without a number each sending of an acquire may be granted, and the answer speaks of one.
+/// Without a number each sending of an acquire may be granted, and the answer covers only one.
 fn has_echo(operation: &Operation) -> bool {
     let is_numbered = matches!(operation.call, Call::Acquire { number: Some(_), .. });
     operation.was_disconnected() && operation.answer().is_some() && !is_numbered
