@@ -260,7 +260,8 @@ impl Client {
     }
 
     fn begin(&mut self, operation: Operation, env: &mut Environment<'_>, actions: &mut Vec<ClientAction>) {
-        let numbered = matches!(operation, Operation::Acquire { .. } | Operation::Release { .. } | Operation::Withdraw { .. });
+        let numbered =
+            matches!(operation, Operation::Acquire { .. } | Operation::Release { .. } | Operation::Withdraw { .. });
         let own = match &operation {
             Operation::Release { session, .. } => self.session.as_mut().filter(|own| own.id == *session),
             _ => self.session.as_mut(),
@@ -274,7 +275,8 @@ impl Client {
         let call = self.call(&operation, number);
         let op = env.history.invoke(&self.name, env.now, call);
         let (begun, again) = (env.now, env.now);
-        self.pending = Some(PendingOperation { op, operation, number, begun, since, sent: None, in_doubt: false, again });
+        self.pending =
+            Some(PendingOperation { op, operation, number, begun, since, sent: None, in_doubt: false, again });
         self.send_or_give_up(env, actions);
     }
 

@@ -257,7 +257,10 @@ impl Judge {
             let known = self.written.entry((entry.index, entry.term)).or_insert_with(new);
             let differs = known.before.is_some() && before.is_some() && known.before != before;
             if known.entry != *entry || differs {
-                return broken("log matching", format!("node {} writes {entry:?} where {known:?} was written before", node.id()));
+                return broken(
+                    "log matching",
+                    format!("node {} writes {entry:?} where {known:?} was written before", node.id()),
+                );
             }
             before = Some(entry.term);
         }
@@ -302,7 +305,10 @@ impl Judge {
                     }
                 }
                 None if index > self.reference.last() => {
-                    return broken("observed machine safety", format!("entry {index} is in a snapshot, and is not committed"));
+                    return broken(
+                        "observed machine safety",
+                        format!("entry {index} is in a snapshot, and is not committed"),
+                    );
                 }
                 None => {}
             }
@@ -408,7 +414,10 @@ impl Judge {
             self.seen.states += 1;
             let ObservedNode { shadow, pending, .. } = &self.nodes[&node.id()];
             if pending.is_empty() && (node.hard_state(), node.log()) != (shadow.hard, &shadow.log) {
-                return broken("memory matches disk", format!("the memory of node {} differs from its disk", node.id()));
+                return broken(
+                    "memory matches disk",
+                    format!("the memory of node {} differs from its disk", node.id()),
+                );
             }
             members_follow_the_log(node.log())?;
             one_change_at_a_time(node.log(), node.commit().max(self.reference.last()))?;

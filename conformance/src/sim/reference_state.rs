@@ -115,14 +115,18 @@ impl ReferenceState {
     pub(super) fn commit(&mut self, entry: &Entry<Command>, term: Term, born: Duration) -> Check {
         if entry.index <= self.last {
             return match self.committed.get(&entry.index) {
-                Some(known) if known != entry => {
-                    broken("state machine safety", format!("{entry:?} is committed at the index where {known:?} was committed before"))
-                }
+                Some(known) if known != entry => broken(
+                    "state machine safety",
+                    format!("{entry:?} is committed at the index where {known:?} was committed before"),
+                ),
                 _ => Ok(()),
             };
         }
         if entry.index != self.last.next() {
-            return broken("state machine safety", format!("entry {} is committed right after entry {}", entry.index, self.last));
+            return broken(
+                "state machine safety",
+                format!("entry {} is committed right after entry {}", entry.index, self.last),
+            );
         }
         self.execute(entry, term, born)
     }
@@ -190,7 +194,8 @@ impl ReferenceState {
                 if let Some(Lease { from, ttl }) = self.leases.remove(session)
                     && born < from + ttl
                 {
-                    let detail = format!("session {session} expired at {born:?}, and its lease lasts until {:?}", from + ttl);
+                    let detail =
+                        format!("session {session} expired at {born:?}, and its lease lasts until {:?}", from + ttl);
                     return broken("leases are honoured", detail);
                 }
             }
@@ -225,9 +230,10 @@ impl ReferenceState {
     /// Compares a node's outcome of an entry.
     pub(super) fn compare_outcome(&self, index: Index, outcome: &Outcome) -> Check {
         match self.at(index) {
-            Some(past) if past.outcome != *outcome => {
-                broken("state machine safety", format!("entry {index} had outcome {outcome:?}, and {:?} at the first node", past.outcome))
-            }
+            Some(past) if past.outcome != *outcome => broken(
+                "state machine safety",
+                format!("entry {index} had outcome {outcome:?}, and {:?} at the first node", past.outcome),
+            ),
             _ => Ok(()),
         }
     }
@@ -235,12 +241,16 @@ impl ReferenceState {
     /// Compares a node's state after an entry.
     pub(super) fn compare_machine(&self, index: Index, machine: &LockTable) -> Check {
         if index > self.last {
-            return broken("state machine safety", format!("a node has a state after entry {index}, which is not committed"));
+            return broken(
+                "state machine safety",
+                format!("a node has a state after entry {index}, which is not committed"),
+            );
         }
         match self.at(index) {
-            Some(past) if past.machine != *machine => {
-                broken("state machine safety", format!("a node's state after entry {index} differs from the reference state"))
-            }
+            Some(past) if past.machine != *machine => broken(
+                "state machine safety",
+                format!("a node's state after entry {index} differs from the reference state"),
+            ),
             _ => Ok(()),
         }
     }
@@ -281,7 +291,9 @@ impl ReferenceState {
             Some(grant) if (&grant.key, grant.session) == (key, session) => Ok(()),
             other => broken(
                 "reply after commit",
-                format!("session {session} was told that it holds {key} with token {token}; the grant of that token is {other:?}"),
+                format!(
+                    "session {session} was told that it holds {key} with token {token}; the grant of that token is {other:?}"
+                ),
             ),
         }
     }
@@ -289,9 +301,10 @@ impl ReferenceState {
     /// A client is told that it released a lock.
     pub(super) fn client_released(&self, key: &Key, token: Token) -> Check {
         match self.grants.get(&token) {
-            Some(grant) if grant.ended.is_none() => {
-                broken("reply after commit", format!("the client was told that {key} is released with token {token}, and it is still held"))
-            }
+            Some(grant) if grant.ended.is_none() => broken(
+                "reply after commit",
+                format!("the client was told that {key} is released with token {token}, and it is still held"),
+            ),
             _ => Ok(()),
         }
     }
@@ -308,7 +321,10 @@ impl ReferenceState {
         if is_older || states.iter().skip(first.unwrap_or(0)).any(|(_, then)| then == state) {
             return Ok(());
         }
-        broken("linearizable reads", format!("a read of {key} returned {state:?}, which it has not been since entry {since}"))
+        broken(
+            "linearizable reads",
+            format!("a read of {key} returned {state:?}, which it has not been since entry {since}"),
+        )
     }
 
     /// A client was told that its session lives: for the time-to-live from its request, less what

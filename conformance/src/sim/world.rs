@@ -34,7 +34,7 @@ use super::event_log::{Note, SharedEventLog};
 use super::history_recorder::HistoryRecorder;
 use super::host::Reply;
 use super::judge::{Judge, SharedJudge};
-use super::network::{Links, LinkQuality};
+use super::network::{LinkQuality, Links};
 use super::plan::{CALM, CLOSING, Plan, STORM};
 use super::reference_state::broken;
 use super::resource::Resource;

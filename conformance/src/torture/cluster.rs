@@ -170,8 +170,11 @@ impl Cluster {
                 let id = self.next;
                 (self.next, self.changing) = (id + 1, Some(id));
                 // If the asked node is down, the new node cannot join before that node is back.
-                let contact =
-                    self.possible().all.first().map_or_else(String::new, |id| self.nodes[id].address.client_addr.clone());
+                let contact = self
+                    .possible()
+                    .all
+                    .first()
+                    .map_or_else(String::new, |id| self.nodes[id].address.client_addr.clone());
                 let mut node = self.setup.joiner(id, &contact, &self.network)?;
                 node.start(&self.setup)?;
                 self.nodes.insert(id, node);
@@ -321,7 +324,9 @@ impl Cluster {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                return Err(Broken::NoAgreement(format!("{when}, the members do not agree on a leader within {AGREEMENT_BOUND:?}; they know {leaders:?}")));
+                return Err(Broken::NoAgreement(format!(
+                    "{when}, the members do not agree on a leader within {AGREEMENT_BOUND:?}; they know {leaders:?}"
+                )));
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -354,7 +359,9 @@ impl Cluster {
                 }
             }
             if Instant::now() > deadline {
-                return Err(Broken::NoAgreement(format!("the members are not idle within {AGREEMENT_BOUND:?}: {statuses:?}")));
+                return Err(Broken::NoAgreement(format!(
+                    "the members are not idle within {AGREEMENT_BOUND:?}: {statuses:?}"
+                )));
             }
             std::thread::sleep(Duration::from_millis(100));
         }

@@ -46,7 +46,8 @@ impl Torture {
         let beside = || std::env::current_exe().map(|program| program.with_file_name("palisade"));
         let palisade = self.palisade.map_or_else(beside, Ok)?;
         if !palisade.exists() {
-            let message = format!("the server {} does not exist; build it first, or name it with --palisade", palisade.display());
+            let message =
+                format!("the server {} does not exist; build it first, or name it with --palisade", palisade.display());
             return Err(std::io::Error::other(message));
         }
         let own = tempfile::Builder::new().prefix("palisade-torture-").tempdir()?;

@@ -213,8 +213,9 @@ impl Load {
             access.fail(Refusal::Refused);
             // Checked after the refusal: if the lease is valid now, it was valid at the write.
             if is_good() {
-                let complaint =
-                    format!("the write to {key} with token {token} is within its lease, but token {highest} has written already");
+                let complaint = format!(
+                    "the write to {key} with token {token} is within its lease, but token {highest} has written already"
+                );
                 self.complaints.lock().push(complaint);
             }
         } else {
@@ -258,7 +259,9 @@ impl Load {
         });
         match granted {
             Ok(()) if started.elapsed() <= bound => Ok(started.elapsed()),
-            Ok(()) => Err(format!("the last waiter was granted after {:?}, which is later than {bound:?}", started.elapsed())),
+            Ok(()) => {
+                Err(format!("the last waiter was granted after {:?}, which is later than {bound:?}", started.elapsed()))
+            }
             Err::<_, Error>(error) => Err(format!("a waiter was not granted after the faults: {error}")),
         }
     }

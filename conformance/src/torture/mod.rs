@@ -170,18 +170,18 @@ fn run(plan: &Plan, setup: Setup, options: Options, stop: &AtomicBool) -> Result
     if skewed {
         recorder.drift(clock::DRIFT_PPM);
     }
-    let clients_load = Load::new(cluster.endpoints(), recorder.clone());
-    let clients = clients_load.clients(CLIENTS, plan.seed);
+    let workload = Load::new(cluster.endpoints(), recorder.clone());
+    let clients = workload.clients(CLIENTS, plan.seed);
     let end = Instant::now() + plan.faults;
     let mut went = Ok(());
     while went.is_ok() && Instant::now() < end && !stop.load(Ordering::Relaxed) {
         std::thread::sleep(TICK);
         went = cluster.tick(&mut random);
-        clients_load.point_to(cluster.endpoints());
+        workload.point_to(cluster.endpoints());
     }
     went = went.and_then(|()| cluster.heal());
-    clients_load.point_to(cluster.endpoints());
-    clients_load.stop();
+    workload.point_to(cluster.endpoints());
+    workload.stop();
     for client in clients {
         if client.join().is_err() {
             went = went.and(Err(Broken::Complaints(vec!["a client panicked".into()])));
@@ -189,21 +189,21 @@ fn run(plan: &Plan, setup: Setup, options: Options, stop: &AtomicBool) -> Result
     }
     went?;
     // Read before the final waiters change the locks: the reads must show what was acknowledged.
-    clients_load.read_all();
-    let granted = clients_load.await_all_granted(WAITERS, BOUND).map_err(Broken::NoAgreement)?;
+    workload.read_all();
+    let granted = workload.await_all_granted(WAITERS, BOUND).map_err(Broken::NoAgreement)?;
     let hash = cluster.same_state()?;
-    clients_load.read_all();
+    workload.read_all();
     recorder.finish()?;
     let history = History::read(BufReader::new(File::open(&history)?))?;
     let verdicts = check_fast(&history);
-    let mut complaints = clients_load.complaints();
+    let mut complaints = workload.complaints();
     complaints.extend(verdicts.iter().flat_map(|verdict| &verdict.violations).map(ToString::to_string));
     if !complaints.is_empty() {
         return Err(Broken::Complaints(complaints));
     }
     cluster.stop()?;
     let validated = validate(&recordings, options)?;
-    let counts = &clients_load.counts;
+    let counts = &workload.counts;
     let load = [
         ("grants", &counts.grants),
         ("releases", &counts.releases),

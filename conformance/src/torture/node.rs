@@ -95,7 +95,8 @@ impl Setup {
     /// The founders of a cluster.
     pub(super) fn founders(&self, size: u16, network: &Network) -> io::Result<Vec<Node>> {
         let mut nodes = (1..=size).map(|id| self.node(id, network)).collect::<io::Result<Vec<Node>>>()?;
-        let peers: Vec<String> = nodes.iter().map(|node| format!("{}={}", node.id, node.address.advertised_addr)).collect();
+        let peers: Vec<String> =
+            nodes.iter().map(|node| format!("{}={}", node.id, node.address.advertised_addr)).collect();
         nodes.iter_mut().for_each(|node| node.join_options = ["--peers".into(), peers.join(",")]);
         Ok(nodes)
     }

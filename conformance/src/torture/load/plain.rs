@@ -15,7 +15,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use tokio::time::sleep;
 
-use super::{Load, KEYS, any_key, increment};
+use super::{KEYS, Load, any_key, increment};
 use crate::history::{self, Answer, Call, Holder, Note, Pending, Refusal, Session};
 
 /// Time that an answer may take beyond the requested wait.
@@ -84,7 +84,11 @@ impl<'f> Connection<'f> {
                         self.leader = Some(endpoint);
                         // An earlier attempt may have been done, and ended the session: then this
                         // refusal proves nothing.
-                        return if in_doubt.is_some() { Attempted::Unknown(failure.message) } else { Attempted::Refused(failure) };
+                        return if in_doubt.is_some() {
+                            Attempted::Unknown(failure.message)
+                        } else {
+                            Attempted::Refused(failure)
+                        };
                     }
                 },
                 Err(error) => {
@@ -306,7 +310,8 @@ fn session_name(session: SessionId) -> Session {
 }
 
 fn lock_answer(lock: &LockView, age_ms: Option<u64>) -> Answer {
-    let holder = lock.holder.as_ref().map(|holder| Holder { session: session_name(holder.session), token: holder.token });
+    let holder =
+        lock.holder.as_ref().map(|holder| Holder { session: session_name(holder.session), token: holder.token });
     let queue = lock.queue.iter().map(|waiter| session_name(waiter.session)).collect();
     Answer::Lock { holder, queue, age_ms }
 }

@@ -104,7 +104,9 @@ impl Links {
         let output = tool("nft").args(["list", "counter", "ip", "faults", "dropped"]).output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let number = text.split_whitespace().skip_while(|word| *word != "packets").nth(1);
-        number.and_then(|number| number.parse().ok()).ok_or_else(|| io::Error::other(format!("nft printed no packet count: {text}")))
+        number
+            .and_then(|number| number.parse().ok())
+            .ok_or_else(|| io::Error::other(format!("nft printed no packet count: {text}")))
     }
 }
 
