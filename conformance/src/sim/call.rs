@@ -1,4 +1,4 @@
-//! The names of what is under way between clients and nodes.
+//! Identifiers of clients and of their requests.
 
 use palisade::core::ConnectionId;
 
@@ -6,7 +6,7 @@ use palisade::core::ConnectionId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct ClientId(pub(super) u16);
 
-/// One request, on one connection. A repetition is another one.
+/// One request on one connection. A repetition is another call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct CallId {
     pub(super) client: ClientId,

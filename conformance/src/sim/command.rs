@@ -10,46 +10,46 @@ use parking_lot::Mutex;
 
 use super::{Outcome, Tally, simulate};
 
-/// Run clusters in a simulation, with faults of every kind
+/// Run simulated clusters with faults of every kind
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
     /// The first seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many seeds, one after the other
+    /// Number of seeds to run, counting up from the first
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
-    /// How long each cluster lives, in hours of its own time
+    /// Virtual time of each cluster, in hours
     #[arg(long, default_value_t = 0.1)]
     hours: f64,
-    /// Begin no other seed after so many seconds
+    /// Start no further seed after this many seconds
     #[arg(long, value_name = "SECONDS")]
     within: Option<u64>,
-    /// How many clusters at a time, each in a thread of its own
+    /// Clusters to run at a time, one thread each
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Write here what the clients saw, as `palisade-conformance history` reads it: if a promise is broken, or if there is
-    /// only one seed
+    /// Write the clients' history here, as `palisade-conformance history` reads it: that of the
+    /// failed seed, or of the only seed
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
-    /// Say no more of a failure than its property
+    /// Print only the violated property of a failure
     #[arg(long)]
     brief: bool,
 }
 
-/// Runs clusters, and says what came of them: `true` if no promise was broken. Begins no other after the first that broke
-/// one.
+/// Runs clusters and prints a report. Returns `true` if no property was violated, and starts no
+/// further seed after the first violation.
 ///
 /// # Errors
-/// What `out` reports.
+/// Errors of `out` and of the history file; no time for a single seed.
 pub fn run(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
     if arguments.brief {
-        // The report says it.
+        // The report names the failure; suppress the panic message.
         std::panic::set_hook(Box::new(|_| {}));
     }
-    let begun = Instant::now();
+    let started = Instant::now();
     let time = Duration::from_secs_f64(arguments.hours * 3600.0);
-    let is_over = || arguments.within.is_some_and(|within| begun.elapsed() >= Duration::from_secs(within));
+    let is_over = || arguments.within.is_some_and(|within| started.elapsed() >= Duration::from_secs(within));
     let next = AtomicU64::new(arguments.seed);
     let end = arguments.seed.saturating_add(arguments.seeds);
     let (sum, shown) = (Mutex::new((Tally::default(), 0_u64)), Mutex::new(None::<Outcome>));
@@ -67,7 +67,8 @@ pub fn run(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
                     sum.1 += 1;
                     if outcome.failure.is_some() || arguments.seeds == 1 {
                         let mut shown = shown.lock();
-                        // The lowest: what is said does not depend on which thread was faster.
+                        // The lowest failing seed wins, so that the report does not depend on
+                        // thread timing.
                         if shown.as_ref().is_none_or(|other| outcome.seed < other.seed) {
                             *shown = Some(outcome);
                         }
@@ -77,7 +78,7 @@ pub fn run(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
         }
     });
     let (tally, seeds) = sum.into_inner();
-    report(out, arguments, shown.into_inner().as_ref(), tally, seeds, begun.elapsed())
+    report(out, arguments, shown.into_inner().as_ref(), tally, seeds, started.elapsed())
 }
 
 fn report(
@@ -106,8 +107,8 @@ fn report(
     }
     let (rate, seconds) = (tally.time.as_secs_f64() / elapsed.as_secs_f64(), elapsed.as_secs_f64());
     if seeds == 0 {
-        return Err(io::Error::other("there was no time for a single seed"));
+        return Err(io::Error::other("no seed was started before the time limit; raise --within"));
     }
-    writeln!(out, "{tally}{seeds} seeds in {seconds:.0} s: {rate:.0} cluster-hours an hour; no promise was broken")?;
+    writeln!(out, "{tally}{seeds} seeds in {seconds:.0} s: {rate:.0} cluster-hours per hour; no violations")?;
     Ok(true)
 }

@@ -1,10 +1,11 @@
-//! A disk in memory that forgets what it was not made to keep.
+//! An in-memory disk that models what a real disk may lose.
 //!
-//! Each file has what the operating system shows of it (its cache) and what is durable; each directory has names, and
-//! names that are durable. A process that dies leaves the cache as it is. When the power fails, of every write that was
-//! not synced any selection of its sectors may be durable, in any combination with other writes; of every change of a
-//! name that was not synced, too. A sync may fail: then the system has thrown away what it could not write, whatever the
-//! cache still shows, and will not say so again. A disk may be full, slow, and rot.
+//! Each file has a cached content (what the operating system returns) and a durable content. The
+//! directory likewise has current names and durable names. A process crash keeps the cache. A power
+//! failure makes any subset of the sectors of each unsynced write durable, independently of other
+//! writes; unsynced name changes survive independently, too. A failed sync drops the data that it
+//! could not write, although the cache still shows it, and later syncs do not report the loss. The
+//! disk may also be full or slow, or its data may rot.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -21,7 +22,7 @@ use rand::{Rng, SeedableRng};
 
 use super::host::Host;
 
-/// What a disk writes, or fails to.
+/// Bytes that the disk writes atomically.
 const SECTOR: usize = 512;
 
 /// One machine's disk.
@@ -34,48 +35,48 @@ pub(super) struct MemoryDisk {
 #[derive(Debug)]
 struct Inner {
     rng: SmallRng,
-    /// As the system shows them.
+    /// Current directory entries, as the operating system shows them.
     names: BTreeMap<String, Inode>,
-    /// As they are after a power failure.
+    /// Directory entries that survive a power failure.
     durable: BTreeMap<String, Inode>,
-    /// Changes of names that were not synced, the oldest first.
+    /// Unsynced name changes, oldest first.
     renamed: Vec<Naming>,
-    /// Whether a process has the directory.
+    /// Whether a process holds the directory lock.
     locked: Arc<AtomicBool>,
-    /// Work beside the core takes none of its time.
+    /// Background work is running: its syncs cost the core no time.
     is_beside: bool,
-    troubles: Troubles,
-    /// What went wrong so far.
-    harm: Harm,
+    faults: DiskFaults,
+    /// Counts of the faults so far.
+    stats: DiskStats,
 }
 
-/// What is wrong with a disk at the moment.
+/// The disk's present faults.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Troubles {
-    /// The sync after so many others fails.
+pub(super) struct DiskFaults {
+    /// Syncs that still succeed before one fails.
     pub(super) sync_fails_in: Option<u32>,
-    /// Only those of snapshots count.
+    /// `sync_fails_in` counts and fails only syncs of snapshot files.
     pub(super) of_snapshots: bool,
     /// Files cannot grow.
     pub(super) is_full: bool,
-    /// How long a sync takes at the most, beyond what it always takes.
+    /// Maximum extra duration of a sync.
     pub(super) stall: Duration,
 }
 
-/// What a disk has done to its process.
+/// Counts of disk faults and syncs.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Harm {
+pub(super) struct DiskStats {
     /// Syncs that failed.
     pub(super) failed_syncs: u64,
-    /// Writes that found no room.
+    /// Writes refused because the disk was full.
     pub(super) refused_writes: u64,
-    /// Writes of which a power failure left a part.
+    /// Writes that a power failure made durable in part.
     pub(super) torn_writes: u64,
-    /// Writes of which it left nothing.
+    /// Writes that a power failure lost.
     pub(super) lost_writes: u64,
-    /// Changes of names that it undid.
+    /// Name changes that a power failure undid.
     pub(super) lost_names: u64,
-    /// Syncs.
+    /// All syncs.
     pub(super) syncs: u64,
 }
 
@@ -85,7 +86,7 @@ type Inode = Arc<Mutex<Content>>;
 struct Content {
     cache: Vec<u8>,
     durable: Vec<u8>,
-    /// What was changed since the last sync, the oldest first.
+    /// Changes since the last sync, oldest first.
     changes: Vec<Change>,
 }
 
@@ -99,7 +100,7 @@ enum Change {
 struct Naming {
     name: String,
     inode: Option<Inode>,
-    /// The name that it had before, if it was renamed.
+    /// The previous name, if this is a rename.
     before: Option<String>,
 }
 
@@ -112,46 +113,47 @@ impl MemoryDisk {
             renamed: Vec::new(),
             locked: Arc::default(),
             is_beside: false,
-            troubles: Troubles::default(),
-            harm: Harm::default(),
+            faults: DiskFaults::default(),
+            stats: DiskStats::default(),
         };
         MemoryDisk { host, inner: Arc::new(Mutex::new(inner)) }
     }
 
-    /// As the storage takes it.
+    /// The disk as the storage's trait object.
     pub(super) fn shared(&self) -> Arc<dyn Disk> {
         Arc::new(self.clone())
     }
 
-    /// Changes what is wrong with it.
-    pub(super) fn trouble(&self, change: impl FnOnce(&mut Troubles)) {
-        change(&mut self.inner.lock().troubles);
+    /// Changes the disk's faults.
+    pub(super) fn set_faults(&self, change: impl FnOnce(&mut DiskFaults)) {
+        change(&mut self.inner.lock().faults);
     }
 
-    pub(super) fn harm(&self) -> Harm {
-        self.inner.lock().harm
+    pub(super) fn stats(&self) -> DiskStats {
+        self.inner.lock().stats
     }
 
-    /// The power fails. What the process had open is closed.
+    /// A power failure. The process's open files are closed.
     pub(super) fn power_failure(&self) {
         let mut inner = self.inner.lock();
-        let Inner { rng, names, durable, renamed, harm, .. } = &mut *inner;
+        let Inner { rng, names, durable, renamed, stats, .. } = &mut *inner;
         for naming in renamed.drain(..) {
             if rng.random_bool(0.5) {
                 naming.apply(durable);
             } else {
-                harm.lost_names += 1;
+                stats.lost_names += 1;
             }
         }
         *names = durable.clone();
         for inode in names.values() {
-            inode.lock().lose_power(rng, harm);
+            inode.lock().lose_power(rng, stats);
         }
     }
 
-    /// One bit of what the log or the newest snapshot has turns over; says in which file, if there is anything to turn
-    /// over. Only what the next start must read: what was written of the log's last segment, and the newest snapshot.
-    pub(super) fn rot(&self) -> Option<String> {
+    /// Flips one bit in the log's last segment or in the newest snapshot, and returns the file's
+    /// name, or `None` if there is nothing to flip. The bit lies in the written part, which the
+    /// next start must read.
+    pub(super) fn flip_bit(&self) -> Option<String> {
         let mut inner = self.inner.lock();
         let Inner { rng, names, .. } = &mut *inner;
         let log: Vec<&String> =
@@ -175,10 +177,11 @@ impl MemoryDisk {
         Some(name)
     }
 
-    /// The log's last segment loses its end: it is zero from one of its frames on, or the file ends there. Says which file,
-    /// if the log has enough frames. At least three are lost: a power failure may have kept the evidence of the last two
-    /// from the disk.
-    pub(super) fn lose_end(&self) -> Option<String> {
+    /// Cuts off the end of the log's last segment at the start of a frame: the rest is zeroed, or
+    /// the file is truncated there. Returns the file's name, or `None` if the log has too few
+    /// frames. At least three frames are lost: a power failure may have kept the evidence of the
+    /// last two from the disk.
+    pub(super) fn truncate_log(&self) -> Option<String> {
         let mut inner = self.inner.lock();
         let Inner { rng, names, .. } = &mut *inner;
         let (name, inode) = names.iter().rfind(|(name, _)| name.starts_with("wal-") && name.ends_with(".log"))?;
@@ -195,7 +198,7 @@ impl MemoryDisk {
         Some(name.clone())
     }
 
-    /// A name in the one directory that there is.
+    /// The file name: the disk has a single directory.
     fn name(path: &Path) -> String {
         path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     }
@@ -208,14 +211,14 @@ impl MemoryDisk {
         self.host.tick(true)?;
         let mut inner = self.inner.lock();
         inner.sync_begins(&self.host);
-        let is_snapshot = inner.troubles.of_snapshots
+        let is_snapshot = inner.faults.of_snapshots
             && inner.names.iter().any(|(name, named)| name.contains(".snap") && Arc::ptr_eq(named, inode));
         let mut content = inode.lock();
         let Content { durable, changes, .. } = &mut *content;
         if inner.sync_fails(is_snapshot) {
-            // What could not be written is taken for clean from now on.
+            // The kernel marks the unwritten pages clean: later syncs do not write them.
             for change in changes.drain(..) {
-                change.apply_partly(durable, &mut inner.rng, &mut Harm::default());
+                change.apply_partly(durable, &mut inner.rng, &mut DiskStats::default());
             }
             return Err(io::Error::other("the disk reports an error"));
         }
@@ -226,24 +229,24 @@ impl MemoryDisk {
 
 impl Inner {
     fn sync_begins(&mut self, host: &Host) {
-        self.harm.syncs += 1;
+        self.stats.syncs += 1;
         if !self.is_beside {
             let base = Duration::from_micros(self.rng.random_range(80..900));
-            let stall = self.troubles.stall;
+            let stall = self.faults.stall;
             let stall = if stall.is_zero() { stall } else { stall.mul_f64(self.rng.random()) };
             host.spend(base + stall);
         }
     }
 
     fn sync_fails(&mut self, is_snapshot: bool) -> bool {
-        let is_meant = is_snapshot || !self.troubles.of_snapshots;
-        let Some(left) = self.troubles.sync_fails_in.as_mut().filter(|_| is_meant) else { return false };
+        let is_meant = is_snapshot || !self.faults.of_snapshots;
+        let Some(left) = self.faults.sync_fails_in.as_mut().filter(|_| is_meant) else { return false };
         if *left > 0 {
             *left -= 1;
             return false;
         }
-        self.troubles.sync_fails_in = None;
-        self.harm.failed_syncs += 1;
+        self.faults.sync_fails_in = None;
+        self.stats.failed_syncs += 1;
         true
     }
 
@@ -273,16 +276,16 @@ impl Change {
         }
     }
 
-    /// Any selection of the sectors that it touches; or, as often, a prefix of them.
-    fn apply_partly(self, to: &mut Vec<u8>, rng: &mut SmallRng, harm: &mut Harm) {
+    /// Applies any subset of the touched sectors or, as often, a prefix of them.
+    fn apply_partly(self, to: &mut Vec<u8>, rng: &mut SmallRng, stats: &mut DiskStats) {
         let Change::Write { offset, bytes } = self else {
-            return if rng.random() { self.apply(to) } else { harm.lost_writes += 1 };
+            return if rng.random() { self.apply(to) } else { stats.lost_writes += 1 };
         };
         match rng.random_range(0..4) {
-            0 => harm.lost_writes += 1,
+            0 => stats.lost_writes += 1,
             1 => write(to, offset, &bytes),
             way => {
-                harm.torn_writes += 1;
+                stats.torn_writes += 1;
                 let prefix = rng.random_range(0..=bytes.len());
                 let mut at = 0;
                 while at < bytes.len() {
@@ -299,9 +302,9 @@ impl Change {
 }
 
 impl Content {
-    fn lose_power(&mut self, rng: &mut SmallRng, harm: &mut Harm) {
+    fn lose_power(&mut self, rng: &mut SmallRng, stats: &mut DiskStats) {
         for change in std::mem::take(&mut self.changes) {
-            change.apply_partly(&mut self.durable, rng, harm);
+            change.apply_partly(&mut self.durable, rng, stats);
         }
         self.cache.clone_from(&self.durable);
     }
@@ -315,7 +318,7 @@ fn write(to: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
     to[offset..end].copy_from_slice(bytes);
 }
 
-/// Where the frames of a segment begin. The format stands in docs/operations.md.
+/// Offsets of a segment's frames. docs/operations.md has the format.
 fn frames(segment: &[u8]) -> Vec<usize> {
     let mut frames = Vec::new();
     let mut at = 3 * SECTOR;
@@ -412,12 +415,13 @@ impl Disk for MemoryDisk {
         Ok(Locking::Locked(Lock::new(Held(locked))))
     }
 
-    /// Nothing when it is full, and enough for everything otherwise.
+    /// 0 when the disk is full, otherwise practically unlimited.
     fn available(&self, _: &Path) -> io::Result<u64> {
-        Ok(if self.inner.lock().troubles.is_full { 0 } else { 1 << 40 })
+        Ok(if self.inner.lock().faults.is_full { 0 } else { 1 << 40 })
     }
 
-    /// At once: this is one thread. What the work takes is not the core's time.
+    /// Runs the work at once, since the simulation has one thread, and charges the core no time for
+    /// it.
     fn beside(&self, _: &'static str, work: Box<dyn FnOnce() + Send>) -> io::Result<Beside> {
         let before = std::mem::replace(&mut self.inner.lock().is_beside, true);
         work();
@@ -426,7 +430,7 @@ impl Disk for MemoryDisk {
     }
 }
 
-/// The directory is a process's until this is dropped.
+/// Holds the directory lock until it is dropped.
 struct Held(Arc<AtomicBool>);
 
 impl Drop for Held {
@@ -458,13 +462,13 @@ impl DiskFile for Handle {
         let offset = usize::try_from(offset).expect("files here are small");
         let grows = offset + bytes.len() > content.cache.len();
         let mut taken = bytes.len();
-        if dies.is_some() || (grows && inner.troubles.is_full) {
+        if dies.is_some() || (grows && inner.faults.is_full) {
             taken = inner.rng.random_range(0..=bytes.len());
             if taken < bytes.len() {
-                // A sector is written as a whole or not at all.
+                // Sectors are written as a whole or not at all.
                 taken = ((offset + taken) / SECTOR * SECTOR).saturating_sub(offset);
             }
-            if grows && inner.troubles.is_full {
+            if grows && inner.faults.is_full {
                 taken = taken.min(content.cache.len().saturating_sub(offset));
             }
         }
@@ -474,8 +478,8 @@ impl DiskFile for Handle {
         }
         match dies {
             Some(error) => Err(error),
-            None if taken < bytes.len() || (grows && inner.troubles.is_full) => {
-                inner.harm.refused_writes += 1;
+            None if taken < bytes.len() || (grows && inner.faults.is_full) => {
+                inner.stats.refused_writes += 1;
                 Err(io::ErrorKind::StorageFull.into())
             }
             None => Ok(()),

@@ -1,4 +1,5 @@
-//! What happened, in words, and as one number: the same seed must give the same tale.
+//! The events of a run: the last ones as text, and all of them as one hash. Equal seeds must give
+//! equal hashes.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write};
@@ -14,40 +15,40 @@ use parking_lot::Mutex;
 
 use super::call::CallId;
 
-/// How much is remembered for whoever reads of a failure.
+/// Number of events kept for the report of a failure.
 const REMEMBERED: usize = 120;
 
-/// The tale, also for whoever has to tell of a panic.
+/// The event log; shared so that it outlives a panic of the simulation.
 pub(super) type SharedEventLog = Arc<Mutex<EventLog>>;
 
-/// What happened so far.
+/// The hash of all events, and the last events.
 #[derive(Debug, Default)]
 pub(super) struct EventLog {
     hash: DefaultHasher,
     last: VecDeque<(Duration, Note)>,
 }
 
-/// Something that happened.
+/// One event.
 #[derive(Clone, Debug, Hash)]
 pub(super) enum Note {
-    /// A round of a node, and what it is then.
-    Round { node: NodeId, role: &'static str, term: Term, commit: Index, last: Index },
+    /// A node's state after a driver iteration.
+    Iteration { node: NodeId, role: &'static str, term: Term, commit: Index, last: Index },
     /// A message arrived.
     Message { from: NodeId, to: NodeId, name: &'static str, term: Term, what: [u64; 4] },
     /// A request arrived.
     Request { node: NodeId, call: CallId, what: String },
     /// An answer arrived; `None` is success.
     Reply { call: CallId, refused: Option<&'static str> },
-    /// Something was done to the cluster, or the cluster did something that is worth a sentence.
+    /// A fault, a repair, or another event of the world, as text.
     Event(String),
 }
 
 impl EventLog {
-    /// Goes on.
-    pub(super) fn tell(&mut self, at: Duration, note: Note) {
+    /// Appends an event.
+    pub(super) fn record(&mut self, at: Duration, note: Note) {
         (at, &note).hash(&mut self.hash);
         let is_routine = match &note {
-            Note::Round { .. } => true,
+            Note::Iteration { .. } => true,
             Note::Message { name, what, .. } => {
                 matches!(*name, "AppendEntries" if what[2] == 0) || matches!(*name, "AppendAccepted")
             }
@@ -62,12 +63,12 @@ impl EventLog {
         self.last.push_back((at, note));
     }
 
-    /// The number that stands for all of it.
+    /// Hash of all events so far.
     pub(super) fn hash(&self) -> u64 {
         self.hash.finish()
     }
 
-    /// The last of it, in words.
+    /// The last events, one a line.
     pub(super) fn last(&self) -> String {
         let mut text = String::new();
         for (at, note) in &self.last {
@@ -103,20 +104,20 @@ impl Note {
             Request::KeepAlive(session) => format!("keep session {} alive", session.number),
             Request::Close(session) => format!("close session {}", session.number),
             Request::Acquire { session: Acquirer::Session(session, number), key, wait } => {
-                format!("acquire {key} for session {}, number {number:?}, waiting {wait:?}", session.number)
+                format!("acquire {key} for session {}, sequence {number:?}, wait {wait:?}", session.number)
             }
             Request::Acquire { session: Acquirer::Once(_), key, wait } => {
-                format!("acquire {key} once, waiting {wait:?}")
+                format!("acquire {key} with a new session, wait {wait:?}")
             }
             Request::Release { session, sequence, key, claim } => {
                 let claim = match claim {
                     Claim::Held(token) => format!("with token {token}"),
-                    Claim::Waiting | Claim::Either => "whatever it is".to_owned(),
+                    Claim::Waiting | Claim::Either => "held or waiting".to_owned(),
                 };
-                format!("give up {key} for session {}, number {sequence:?}, {claim}", session.number)
+                format!("release {key} for session {}, sequence {sequence:?}, {claim}", session.number)
             }
             Request::Read(Query::Lock(key), Consistency::Linearizable) => format!("read {key}"),
-            Request::Read(Query::Lock(key), Consistency::Stale) => format!("read {key}, stale will do"),
+            Request::Read(Query::Lock(key), Consistency::Stale) => format!("read {key}, stale"),
             other => format!("{other:?}"),
         };
         Note::Request { node, call, what }
@@ -144,8 +145,8 @@ impl Note {
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Note::Round { node, role, term, commit, last } => {
-                write!(f, "node {node} is {role} of term {term}, has {last} entries and knows of {commit}")
+            Note::Iteration { node, role, term, commit, last } => {
+                write!(f, "node {node} is {role} of term {term}, last entry {last}, commit {commit}")
             }
             Note::Message { from, to, name, term, what: [a, b, c, d] } => {
                 write!(f, "{name} of term {term} from {from} to {to} (")?;

@@ -1,4 +1,5 @@
-//! What the clients saw, as a [history](crate::history): judged in the end by checkers that know nothing of nodes.
+//! The clients' observations as a [history](crate::history), checked at the end by checkers that
+//! know nothing of nodes.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::history::check::check_fast;
 use crate::history::event::VERSION;
 use crate::history::{Answer, Call, Client, Event, History, Holder, Key, Note, OpId, Refusal, Session, Time};
 
-/// Everything that clients saw.
+/// The history of all clients.
 #[derive(Debug, Default)]
 pub(super) struct HistoryRecorder {
     events: Vec<Event>,
@@ -20,7 +21,7 @@ pub(super) struct HistoryRecorder {
 }
 
 impl HistoryRecorder {
-    /// Somebody asks.
+    /// A client starts an operation.
     pub(super) fn invoke(&mut self, client: &Client, now: Duration, call: Call) -> OpId {
         self.operations += 1;
         let op = OpId(self.operations);
@@ -28,33 +29,33 @@ impl HistoryRecorder {
         op
     }
 
-    /// Something is learned on the way.
+    /// An intermediate observation.
     pub(super) fn note(&mut self, op: OpId, now: Duration, note: Note) {
         self.events.push(Event::Note { op, time: time(now), note });
     }
 
-    /// It was done.
+    /// The operation succeeded.
     pub(super) fn ok(&mut self, op: OpId, now: Duration, value: Answer) {
         self.events.push(Event::Ok { op, time: time(now), value });
     }
 
-    /// It was certainly not done.
+    /// The operation was certainly not done.
     pub(super) fn fail(&mut self, op: OpId, now: Duration, error: Refusal) {
         self.events.push(Event::Fail { op, time: time(now), error });
     }
 
-    /// Nobody knows.
+    /// The outcome is unknown.
     pub(super) fn info(&mut self, op: OpId, now: Duration, why: &str) {
         self.events.push(Event::Info { op, time: time(now), why: why.to_owned() });
     }
 
-    /// All of it, line by line.
+    /// The header and all events.
     pub(super) fn lines(&self) -> Vec<Event> {
         let header = Event::History { version: VERSION, drift_ppm: DRIFT_PPM };
         std::iter::once(header).chain(self.events.iter().cloned()).collect()
     }
 
-    /// Whether a correct lock service could have shown this.
+    /// Whether a correct lock service could have produced this history.
     pub(super) fn check(&self) -> Check {
         let history = match History::from_events(self.lines()) {
             Ok(history) => history,
@@ -88,7 +89,7 @@ fn wire_session(id: wire::SessionId) -> Session {
     session(SessionId { number, nonce })
 }
 
-/// An answer, as a history has it.
+/// An answer in the history's form.
 pub(super) fn answer(answer: &wire::Answer) -> Answer {
     match answer {
         wire::Answer::Session(lease) => Answer::Opened { session: wire_session(lease.session) },
@@ -111,7 +112,8 @@ fn lock(view: &LockView, age_ms: Option<u64>) -> Answer {
     Answer::Lock { holder, queue, age_ms }
 }
 
-/// A refusal that says that nothing was done, and never will be; `None` if nobody knows, or it is asked again.
+/// A refusal that says that nothing was done and never will be; `None` if the outcome is unknown,
+/// or the client repeats the request.
 pub(super) fn refusal(failure: &Failure) -> Option<Refusal> {
     match failure.error {
         Code::Held => Some(Refusal::Held { token: failure.holder.as_ref().map_or(0, |holder| holder.token) }),

@@ -1,9 +1,10 @@
-//! What a node runs on: its power, what it has sent, who waits for its answers.
+//! A node's machine: its power, the messages it has sent, and the callers that wait for its
+//! answers.
 //!
-//! A round of the driver is one call, but it does not happen in one moment: the sync in its middle takes its time, and
-//! the machine may die between any two things that it does. So whatever the driver does to the world (a write, a sync,
-//! a message, an answer) comes by here, and is noted with the time that the round had taken by then; and a **fuse** can be
-//! set, which cuts the machine off at the n-th of them. From then on nothing that the driver does has any effect.
+//! A driver iteration is one call, but it does not happen in one moment: its sync takes time, and
+//! the machine may crash between any two effects. So every effect of the driver (a write, a sync, a
+//! message, an answer) passes through the host, which records the time that the iteration had taken
+//! by then. A [`CrashPoint`] powers the machine off at its n-th effect; later effects are lost.
 
 use std::io;
 use std::sync::Arc;
@@ -17,19 +18,19 @@ use tokio::sync::oneshot;
 
 use super::call::CallId;
 
-/// What a client is told.
+/// A node's answer to a client.
 pub(super) type Reply = Result<Answer, Failure>;
 
-/// When a machine dies by itself.
+/// When a machine crashes by itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CrashPoint {
-    /// At the n-th thing that it does from now on.
+    /// Effects until the crash.
     pub(super) left: u32,
-    /// Only what it does to its disk counts.
+    /// Count only disk effects.
     pub(super) of_disk: bool,
 }
 
-/// One machine, as the process on it, its disk and its network card share it.
+/// One machine, shared by its process, its disk and its transport.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Host(Arc<Mutex<State>>);
 
@@ -37,41 +38,41 @@ pub(super) struct Host(Arc<Mutex<State>>);
 struct State {
     is_off: bool,
     crash_point: Option<CrashPoint>,
-    /// How long what is being done has taken so far.
+    /// Duration of the present iteration so far.
     spent: Duration,
-    /// Who waits for an answer.
+    /// Callers that wait for an answer.
     open: Vec<(CallId, oneshot::Receiver<Reply>)>,
     done: Done,
 }
 
-/// What came of a round.
+/// Effects of a driver iteration.
 #[derive(Debug, Default)]
 pub(super) struct Done {
-    /// How long it took.
+    /// Duration of the iteration.
     pub(super) spent: Duration,
-    /// What was sent, and when in the round.
+    /// Sent messages, each with its time since the start of the iteration.
     pub(super) sent: Vec<(Duration, Message<LockTable>)>,
-    /// To whom a snapshot is to be sent.
+    /// Snapshots to send: receiver and term.
     pub(super) snapshots: Vec<(NodeId, Term)>,
-    /// What is to be written as a snapshot.
+    /// A snapshot to write.
     pub(super) snapshot: Option<Snapshot<LockTable>>,
-    /// Who was answered what.
+    /// Answered calls.
     pub(super) answered: Vec<(CallId, Reply)>,
 }
 
 impl Host {
-    /// Power comes back. Whatever was under way is forgotten.
+    /// Powers the machine on, with a fresh state.
     pub(super) fn power_on(&self) {
         *self.0.lock() = State::default();
     }
 
-    /// The machine is going to die.
-    pub(super) fn set_fuse(&self, crash_point: CrashPoint) {
+    /// Sets a crash point.
+    pub(super) fn set_crash_point(&self, crash_point: CrashPoint) {
         self.0.lock().crash_point = Some(crash_point);
     }
 
-    /// It dies by itself no more.
-    pub(super) fn remove_fuse(&self) {
+    /// Removes the crash point.
+    pub(super) fn remove_crash_point(&self) {
         self.0.lock().crash_point = None;
     }
 
@@ -79,10 +80,10 @@ impl Host {
         self.0.lock().is_off
     }
 
-    /// The process is about to do one thing, to its disk or elsewhere.
+    /// Counts one effect of the process, on its disk or elsewhere.
     ///
     /// # Errors
-    /// If the machine is dead, or dies of it.
+    /// The machine is off, or this effect was its crash point.
     pub(super) fn tick(&self, is_disk: bool) -> io::Result<()> {
         let mut state = self.0.lock();
         if let Some(crash_point) = &mut state.crash_point
@@ -91,7 +92,7 @@ impl Host {
             crash_point.left = crash_point.left.saturating_sub(1);
             if crash_point.left == 0 {
                 state.crash_point = None;
-                // What was answered before has left.
+                // Answers given before the crash have left the machine.
                 state.collect_answers();
                 state.is_off = true;
             }
@@ -99,29 +100,29 @@ impl Host {
         if state.is_off { Err(io::Error::other("the power is off")) } else { Ok(()) }
     }
 
-    /// The machine is off.
+    /// Powers the machine off.
     pub(super) fn cut(&self) {
         self.0.lock().is_off = true;
     }
 
-    /// A round begins.
+    /// Starts a driver iteration.
     pub(super) fn begin(&self) {
         self.0.lock().spent = Duration::ZERO;
     }
 
-    /// Something takes its time.
+    /// Adds to the duration of the iteration.
     pub(super) fn spend(&self, time: Duration) {
         self.0.lock().spent += time;
     }
 
-    /// A message leaves.
+    /// Sends a message.
     pub(super) fn send(&self, message: Message<LockTable>) {
         let mut state = self.0.lock();
         let at = state.spent;
         state.done.sent.push((at, message));
     }
 
-    /// A snapshot is to be sent.
+    /// Requests a snapshot transfer.
     pub(super) fn send_snapshot(&self, to: NodeId, term: Term) {
         let mut state = self.0.lock();
         if !state.is_off {
@@ -129,27 +130,27 @@ impl Host {
         }
     }
 
-    /// A snapshot is to be written.
+    /// Requests the writing of a snapshot.
     pub(super) fn write_snapshot(&self, snapshot: Snapshot<LockTable>) {
         self.0.lock().done.snapshot = Some(snapshot);
     }
 
-    /// Somebody asks, and will be answered here.
+    /// Registers a caller that waits for an answer.
     pub(super) fn open(&self, call: CallId, reply: oneshot::Receiver<Reply>) {
         self.0.lock().open.push((call, reply));
     }
 
-    /// Whether somebody waits for an answer.
+    /// Whether the caller of `call` waits for an answer.
     pub(super) fn is_open(&self, call: CallId) -> bool {
         self.0.lock().open.iter().any(|(open, _)| *open == call)
     }
 
-    /// Nobody waits for these answers any more.
+    /// Removes callers that have hung up.
     pub(super) fn hang_up(&self, is_over: impl Fn(CallId) -> bool) {
         self.0.lock().open.retain(|(call, _)| !is_over(*call));
     }
 
-    /// What came of what was done since this was last asked.
+    /// Takes the effects since the last call.
     pub(super) fn take(&self) -> Done {
         let mut state = self.0.lock();
         if !state.is_off {
@@ -169,7 +170,7 @@ impl State {
                 false
             }
             Err(oneshot::error::TryRecvError::Empty) => true,
-            // Dropped without an answer: its connection is gone.
+            // Dropped without an answer: the connection is closed.
             Err(oneshot::error::TryRecvError::Closed) => false,
         });
     }

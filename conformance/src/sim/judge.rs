@@ -1,9 +1,10 @@
-//! The judge: looks at every step of every node, at everything that is sent and at every write that is done, and knows
-//! what must hold.
+//! The judge: checks every step of every node, every message and every write against the
+//! properties.
 //!
-//! It sees what no node sees: all of them at once, and of each disk what was reported durable (its **shadow**). Where a
-//! property is about all entries of all logs, it is checked of what is new: an entry when it is written, a commit when it
-//! happens; from time to time all states are compared as a whole ([`Judge::look_around`]).
+//! The judge sees what no node sees: all nodes at once, and of each disk what was reported durable
+//! (its **shadow**). A property about all entries of all logs is checked where something is new: an
+//! entry when it is written, a commit when it happens. From time to time whole states are compared
+//! ([`Judge::compare_nodes`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -26,32 +27,33 @@ use parking_lot::Mutex;
 use super::clock;
 use super::reference_state::{ReferenceState, broken};
 
-/// So many commits of a node lie between two comparisons of its whole state.
+/// Number of commits of a node between two comparisons of its whole state.
 const COMPARED: u64 = 64;
-/// So many entries of terms are remembered for log matching.
+/// Number of entries kept for log matching.
 const REMEMBERED: usize = 32_768;
 
-/// The judge, as everybody has it who has something to show.
+/// The judge, shared by the world and the nodes' observers.
 pub(super) type SharedJudge = Arc<Mutex<Judge>>;
 
-/// Everything that is known of the cluster.
+/// The observed state of a cluster.
 #[derive(Debug)]
 pub(super) struct Judge {
-    /// What is agreed on.
+    /// The committed state.
     pub(super) reference: ReferenceState,
     nodes: BTreeMap<NodeId, ObservedNode>,
     leaders: Leaders,
-    /// Every entry that was ever written, with the term of the one before it, and when the first of its kind was.
+    /// The entries that were written, each with the term of its predecessor and the time of its
+    /// first write.
     written: BTreeMap<(Index, Term), Written>,
     nothing: Log<Command>,
-    /// The moment.
+    /// The present time.
     pub(super) now: Duration,
-    /// The first promise that was broken.
+    /// The first violation.
     pub(super) violation: Option<Violation>,
     pub(super) seen: Seen,
 }
 
-/// What the judge has looked at.
+/// Counts of what the judge has checked.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
     pub(super) steps: u64,
@@ -70,17 +72,17 @@ struct Written {
     born: Duration,
 }
 
-/// One node, as it was last seen.
+/// One node, as last observed.
 #[derive(Debug)]
 struct ObservedNode {
-    /// What its disk has, as far as it was told that it has it.
+    /// What the node's disk has reported durable.
     shadow: Durable<LockTable>,
-    /// What it has asked for and was not told of.
+    /// Requested writes that are not reported durable yet.
     pending: Vec<Persist<LockTable>>,
-    /// How many writes it was told of.
+    /// Number of writes reported durable.
     done: u64,
-    /// What it is to say, in order.
-    to_say: VecDeque<ToSay>,
+    /// Requested sends that have not left, in order.
+    pending_sends: VecDeque<PendingSend>,
     leads: Option<Term>,
     last: Index,
     commit: Index,
@@ -94,17 +96,17 @@ struct ObservedNode {
 /// The latest command that a leader took from its clients and has committed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Commanded {
-    /// The term that it leads.
+    /// The leader's term.
     pub(super) term: Term,
-    /// When it took the command.
+    /// When the leader took the command.
     pub(super) born: Duration,
 }
 
-/// A message, or the offer of a snapshot, that a node has asked for and that has not left.
+/// A requested message or snapshot offer that has not left.
 #[derive(Clone, Copy, Debug)]
-struct ToSay {
-    words: Digest,
-    /// So many writes stand before it.
+struct PendingSend {
+    digest: Digest,
+    /// Number of writes that must be durable before it.
     writes: u64,
 }
 
@@ -129,7 +131,8 @@ impl Judge {
         }
     }
 
-    /// A node begins from this: it must be what its disk was told to keep, with the write that was under way done or not.
+    /// A node recovers. Its state must be what its disk reported durable, with the batch in flight
+    /// done or not.
     fn recovered(&mut self, id: NodeId, durable: &Durable<LockTable>) -> Check {
         self.seen.recoveries += 1;
         let known = self.nodes.get(&id).map(|observed| (&observed.shadow, observed.pending.as_slice()));
@@ -138,7 +141,7 @@ impl Judge {
         {
             let (hard, last) = (shadow.hard, shadow.log.last());
             let detail = format!(
-                "node {id} had {hard:?} and a log up to {last:?}, snapshot {:?}, and {} writes under way; it comes back with {:?}, {:?}, {:?}",
+                "node {id} had {hard:?} and a log up to {last:?}, snapshot {:?}, and {} writes under way; it recovered {:?}, {:?}, {:?}",
                 shadow.snapshot.last,
                 pending.len(),
                 durable.hard,
@@ -152,7 +155,7 @@ impl Judge {
             shadow: durable.clone(),
             pending: Vec::new(),
             done: 0,
-            to_say: VecDeque::new(),
+            pending_sends: VecDeque::new(),
             leads: None,
             last: durable.log.last().index,
             commit: durable.snapshot.last.index,
@@ -177,7 +180,7 @@ impl Judge {
         let (hard, was) = (node.hard_state(), observed.hard);
         let revotes = hard.term == was.term && was.vote.is_some() && hard.vote != was.vote;
         if node.commit() < commit || hard.term < was.term || revotes {
-            return broken("monotonic state", format!("node {id} went back from {commit} or {was:?}"));
+            return broken("monotonic state", format!("node {id} went back from commit {commit} or {was:?}"));
         }
         observed.clock.map_or(Ok(()), |before| clock_monotonicity(before, node))?;
         for output in outputs {
@@ -186,11 +189,11 @@ impl Judge {
             let write = match output {
                 Output::Persist(write) => write,
                 Output::Send(message) => {
-                    observed.to_say.push_back(ToSay { words: Digest::of(message), writes });
+                    observed.pending_sends.push_back(PendingSend { digest: Digest::of(message), writes });
                     continue;
                 }
                 Output::SendSnapshot { to, term } => {
-                    observed.to_say.push_back(ToSay { words: Digest::of(&(to, term)), writes });
+                    observed.pending_sends.push_back(PendingSend { digest: Digest::of(&(to, term)), writes });
                     continue;
                 }
                 _ => continue,
@@ -199,7 +202,7 @@ impl Judge {
                 Persist::Entries(entries) => {
                     let first = entries[0].index;
                     if led.is_some() && led == leads && first <= last {
-                        return broken("leader append-only", format!("leader {id} wrote {first} again"));
+                        return broken("leader append-only", format!("leader {id} wrote entry {first} again"));
                     }
                     self.entries_written(node, entries)?;
                 }
@@ -217,7 +220,7 @@ impl Judge {
         if node.commit() > commit {
             self.committed(node, commit, outputs)?;
         }
-        self.never_ahead(node)?;
+        self.clock_not_ahead(node)?;
         let observed = self.nodes.get_mut(&id).expect("it has begun");
         (observed.leads, observed.last) = (leads, node.log().last().index);
         (observed.commit, observed.hard, observed.clock) =
@@ -226,14 +229,15 @@ impl Judge {
             observed.members = Arc::clone(node.log().members());
             self.seen.changes += 1;
             members_follow_the_log(node.log())?;
-            // What is committed counts, whether this node has heard of it or not.
+            // What is committed counts, whether this node knows of the commit or not.
             one_change_at_a_time(node.log(), node.commit().max(self.reference.last()))?;
         }
         Ok(())
     }
 
-    /// A node's clock has moved on from the stamp of its log's last entry by no more than the entry's age.
-    fn never_ahead(&self, node: &Node<LockTable>) -> Check {
+    /// A node's clock may have moved past the stamp of its log's last entry by at most the entry's
+    /// age.
+    fn clock_not_ahead(&self, node: &Node<LockTable>) -> Check {
         let last = node.log().last();
         let Some(Written { entry, born, .. }) = self.written.get(&(last.index, last.term)) else { return Ok(()) };
         let (age, moved) = (self.now - *born, u128::from(node.clock().0 - entry.stamp.0));
@@ -245,7 +249,7 @@ impl Judge {
         broken("cluster time never runs ahead", detail)
     }
 
-    /// Log matching, of what is new: an entry is the same wherever it stands, and so is the term of the one before.
+    /// Log matching, of new entries: equal position means equal entry and equal predecessor term.
     fn entries_written(&mut self, node: &Node<LockTable>, entries: &[Entry<Command>]) -> Check {
         let mut before = entries[0].index.0.checked_sub(1).and_then(|index| node.log().term_at(Index(index)));
         for entry in entries {
@@ -253,7 +257,10 @@ impl Judge {
             let known = self.written.entry((entry.index, entry.term)).or_insert_with(new);
             let differs = known.before.is_some() && before.is_some() && known.before != before;
             if known.entry != *entry || differs {
-                return broken("log matching", format!("node {} has {entry:?} where {known:?} is", node.id()));
+                return broken(
+                    "log matching",
+                    format!("node {} writes {entry:?} where {known:?} was written before", node.id()),
+                );
             }
             before = Some(entry.term);
         }
@@ -274,16 +281,16 @@ impl Judge {
                 nodes.get(&id).map_or_else(HardState::default, |observed| observed.shadow.hard)
             }
         })?;
-        leader_completeness(&self.reference.due(leader), leader)
+        leader_completeness(&self.reference.required_entries(leader), leader)
     }
 
     fn committed(&mut self, node: &Node<LockTable>, before: Index, outputs: &[Output<LockTable>]) -> Check {
-        // A leader that commits its own removal leads no more after that.
+        // A leader that commits its own removal has stepped down by now.
         let leads = node.is_leader() || self.nodes[&node.id()].leads == Some(node.term());
         let own = leads && node.log().term_at(node.commit()) == Some(node.term());
         if own {
             let (nodes, nothing) = (&self.nodes, &self.nothing);
-            // What counts of the others is what is durable.
+            // Of the other nodes, only what is durable counts.
             committed_by_a_majority(node, |id| nodes.get(&id).map_or(nothing, |observed| &observed.shadow.log))?;
         }
         let mut commanded = None;
@@ -298,7 +305,10 @@ impl Judge {
                     }
                 }
                 None if index > self.reference.last() => {
-                    return broken("observed machine safety", format!("{index} is in a snapshot, and not committed"));
+                    return broken(
+                        "observed machine safety",
+                        format!("entry {index} is in a snapshot, and is not committed"),
+                    );
                 }
                 None => {}
             }
@@ -319,13 +329,13 @@ impl Judge {
         Ok(())
     }
 
-    /// Writes are durable, says the disk.
+    /// The disk reports writes durable.
     fn written(&mut self, id: NodeId, writes: &[Persist<LockTable>]) -> Check {
         let observed = self.nodes.get_mut(&id).expect("it has begun");
         if observed.pending.get(..writes.len()) != Some(writes) {
             return broken(
                 "memory matches disk",
-                format!("node {id} wrote {writes:?} and had asked for {:?}", observed.pending),
+                format!("node {id} wrote {writes:?}, and its outputs asked for {:?}", observed.pending),
             );
         }
         observed.pending.drain(..writes.len());
@@ -344,19 +354,20 @@ impl Judge {
         }
     }
 
-    /// A message leaves: the next that its node has asked for, and whatever stands before it in the outputs is durable.
+    /// A message leaves: it must be the next requested send, and all writes that precede it in the
+    /// outputs must be durable.
     pub(super) fn sent(&mut self, message: &Message<LockTable>) {
         self.seen.sent += 1;
-        let check = self.promise(message);
+        let check = self.check_send(message);
         self.note(check);
     }
 
-    fn promise(&mut self, message: &Message<LockTable>) -> Check {
+    fn check_send(&mut self, message: &Message<LockTable>) -> Check {
         let Message { from, to, term, body } = message;
         let (to, what) = (*to, body.name());
-        self.next_to_say(*from, Digest::of(message), || format!("node {from} sends {what} to {to}"))?;
+        self.next_send(*from, Digest::of(message), || format!("node {from} sends {what} to {to}"))?;
         let Durable { hard, .. } = self.nodes[from].shadow;
-        // By the outputs' order that is durable already; in any order it would have to be.
+        // The outputs' order has made that durable already; any correct order must.
         let lacks = match body {
             _ if hard.term < *term => "its term",
             Body::RequestVoteReply { granted: true } if hard.term == *term && hard.vote != Some(to) => "its vote",
@@ -366,24 +377,24 @@ impl Judge {
         broken("persist before send", format!("node {from} sends {what} to {to}, and {lacks} is not durable"))
     }
 
-    /// A snapshot is offered: that too is the next that its node has asked for.
+    /// A snapshot is offered: it must be the next requested send, too.
     pub(super) fn offered(&mut self, from: NodeId, to: NodeId, term: Term) {
-        let words = Digest::of(&(&to, &term));
-        let check = self.next_to_say(from, words, || format!("node {from} offers {to} a snapshot in {term}"));
+        let digest = Digest::of(&(&to, &term));
+        let check = self.next_send(from, digest, || format!("node {from} offers {to} a snapshot in {term}"));
         self.note(check);
     }
 
-    fn next_to_say(&mut self, from: NodeId, words: Digest, does: impl Fn() -> String) -> Check {
+    fn next_send(&mut self, from: NodeId, digest: Digest, does: impl Fn() -> String) -> Check {
         let observed = self.nodes.get_mut(&from).expect("it has begun");
-        match observed.to_say.pop_front() {
-            Some(asked) if asked.words != words => {
-                broken("sends match outputs", format!("{}, where it has asked for something else", does()))
+        match observed.pending_sends.pop_front() {
+            Some(asked) if asked.digest != digest => {
+                broken("sends match outputs", format!("{}, and its next output is another message", does()))
             }
             Some(asked) if observed.done < asked.writes => {
-                broken("persist before send", format!("{}, and what stood before it is not durable", does()))
+                broken("persist before send", format!("{}, and the writes before it are not durable", does()))
             }
             Some(_) => Ok(()),
-            None => broken("sends match outputs", format!("{}, and has not asked for it", does())),
+            None => broken("sends match outputs", format!("{}, and no output asked for it", does())),
         }
     }
 
@@ -392,18 +403,21 @@ impl Judge {
         self.nodes.get(&id)?.commanded
     }
 
-    /// Compares everything with everything: the running nodes as they are now.
-    pub(super) fn look_around(&mut self, nodes: &[&Node<LockTable>]) {
+    /// Compares the running nodes with one another, with their disks and with the reference state.
+    pub(super) fn compare_nodes(&mut self, nodes: &[&Node<LockTable>]) {
         let check = self.compare_all(nodes);
         self.note(check);
     }
 
     fn compare_all(&mut self, nodes: &[&Node<LockTable>]) -> Check {
-        for (place, node) in nodes.iter().enumerate() {
+        for (position, node) in nodes.iter().enumerate() {
             self.seen.states += 1;
             let ObservedNode { shadow, pending, .. } = &self.nodes[&node.id()];
             if pending.is_empty() && (node.hard_state(), node.log()) != (shadow.hard, &shadow.log) {
-                return broken("memory matches disk", format!("node {} has what its disk does not have", node.id()));
+                return broken(
+                    "memory matches disk",
+                    format!("the memory of node {} differs from its disk", node.id()),
+                );
             }
             members_follow_the_log(node.log())?;
             one_change_at_a_time(node.log(), node.commit().max(self.reference.last()))?;
@@ -412,27 +426,28 @@ impl Judge {
             for entry in node.log().entries().iter().take_while(|entry| entry.index <= node.commit()) {
                 self.reference.commit(entry, node.term(), self.now)?;
             }
-            for other in &nodes[..place] {
+            for other in &nodes[..position] {
                 log_matching(node.log(), other.log())?;
             }
             if let Role::Leader(_) = node.role() {
-                leader_completeness(&self.reference.due(node), node)?;
+                leader_completeness(&self.reference.required_entries(node), node)?;
             }
         }
         Ok(())
     }
 }
 
-/// The states in which a crash may have left a disk that was told to make these writes, as one batch.
+/// The states in which a crash may leave a disk that was writing this batch.
 fn possible<'a>(
     shadow: &'a Durable<LockTable>,
     pending: &'a [Persist<LockTable>],
 ) -> impl Iterator<Item = Durable<LockTable>> + 'a {
     let mut disk = shadow.clone();
     let mut nodes = vec![disk.clone()];
-    for (place, write) in pending.iter().enumerate() {
+    for (position, write) in pending.iter().enumerate() {
         if let Persist::Snapshot(snapshot) = write {
-            // What stands before it is a frame of its own, and the snapshot has its name before the log knows of it.
+            // The preceding writes are a frame of their own, and the snapshot file has its name
+            // before the log refers to it.
             nodes.push(disk.clone());
             let mut torn = disk.clone();
             torn.snapshot = (**snapshot).clone();
@@ -440,15 +455,16 @@ fn possible<'a>(
             nodes.push(torn);
         }
         disk.apply(write);
-        if place + 1 == pending.len() || matches!(write, Persist::Snapshot(_)) {
+        if position + 1 == pending.len() || matches!(write, Persist::Snapshot(_)) {
             nodes.push(disk.clone());
         }
     }
     nodes.into_iter()
 }
 
-/// Whether what was found is what was to be kept. A snapshot may be later: one that was durable before anybody was told.
-/// The log may begin elsewhere, as long as the snapshot includes what is before.
+/// Whether the recovered state is the durable one. The snapshot may be later, if it was durable
+/// before the judge learned of it. The log may begin elsewhere, as long as the snapshot includes
+/// the entries before.
 fn is_kept(kept: &Durable<LockTable>, found: &Durable<LockTable>) -> bool {
     let (begins, snapshot) = (found.log.base().index.max(kept.log.base().index), found.snapshot.last);
     let after = |disk: &Durable<LockTable>| {
@@ -463,13 +479,13 @@ fn is_kept(kept: &Durable<LockTable>, found: &Durable<LockTable>) -> bool {
         && after(kept) == after(found)
 }
 
-/// What the judge is shown by one node's driver.
-pub(super) struct Eye {
+/// The observer of one node's driver.
+pub(super) struct JudgeObserver {
     pub(super) node: NodeId,
     pub(super) judge: SharedJudge,
 }
 
-impl Observer for Eye {
+impl Observer for JudgeObserver {
     fn recovered(&mut self, durable: &Durable<LockTable>) {
         let mut judge = self.judge.lock();
         let check = judge.recovered(self.node, durable);

@@ -1,17 +1,19 @@
-//! A deterministic simulation: whole clusters in one thread, on a network and on disks that fail, in virtual time.
+//! Deterministic simulation: whole clusters in one thread and in virtual time, on a faulty network
+//! and faulty disks.
 //!
-//! What runs is the server's own code: the driver with its desk, timers and snapshots ([`palisade::core::Driver`]), the
-//! write-ahead log, its recovery and the snapshot files ([`palisade::storage`]), and under them the protocol. What is made
-//! up is what is around it: the network, the disks, the clocks, the clients, the operator, and the faults of them all. A
-//! number, the **seed**, decides everything that happens; so whatever is found can be looked at again.
+//! The simulation runs the server's own code: the driver with its pending requests, timers and
+//! snapshots ([`palisade::core::Driver`]), the write-ahead log, its recovery and the snapshot files
+//! ([`palisade::storage`]), and under them the protocol. It replaces the environment: the network,
+//! the disks, the clocks, the clients, the operator, and their faults. One number, the **seed**,
+//! determines the whole run, so every finding can be reproduced.
 //!
-//! The judge looks at every step, every write and every message, and at every answer that a client gets (`judge`, `ghost`).
-//! What it demands is what the models demand of the protocol: the invariants of [`palisade_spec::invariants`]; that nothing
-//! is said that is not durable; that every disk comes back with what it was told to keep; that no lease ends early by the
-//! fair clock; that answers come after commits; that reads are linearizable. And, when faults stop, that the cluster
-//! recovers, serves everybody, and agrees.
+//! The judge (`judge`, `reference_state`) checks every step, write, message and client answer. It
+//! demands what the models demand of the protocol: the invariants of [`palisade_spec::invariants`];
+//! no message before its state is durable; every disk recovers what it acknowledged; no lease ends
+//! early by virtual time; answers follow commits; linearizable reads. After the faults stop, the
+//! cluster must recover, serve all clients and converge.
 //!
-//! docs/conformance.md has the bounds, the commands, and what this cannot see.
+//! docs/conformance.md lists the bounds, the commands and what the simulation cannot detect.
 
 mod call;
 mod client;
@@ -45,43 +47,43 @@ use crate::panics::words;
 use event_log::EventLog;
 use world::World;
 
-/// What a seed led to.
+/// Result of one simulated cluster.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The seed.
     pub seed: u64,
-    /// What happened, in numbers. Empty if an assertion of the server's ended it.
+    /// Counters. Empty if an assertion in the server ended the run.
     pub tally: Tally,
-    /// A number that stands for all that happened: it is the same whenever the seed is.
+    /// Hash of all events: equal seeds give equal hashes.
     pub hash: u64,
-    /// What was broken, if anything was.
+    /// The first violation, if any.
     pub failure: Option<Failure>,
-    /// What the clients saw; nothing if an assertion of the server's ended it.
+    /// The clients' history; empty if an assertion in the server ended the run.
     pub history: Vec<Event>,
 }
 
-/// A broken promise.
+/// A violated property.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The property's name, or `assertion`.
     pub property: String,
-    /// What was seen.
+    /// What was observed.
     pub what: String,
-    /// The last that happened before, in words.
+    /// The last events before the violation, as text.
     pub events: String,
 }
 
-/// Lets a cluster live for so much virtual time.
+/// Runs a cluster for this much virtual time.
 pub fn simulate(seed: u64, time: Duration) -> Outcome {
     let events = Arc::new(Mutex::new(EventLog::default()));
-    let told = Arc::clone(&events);
-    // A node that goes wrong stops with a panic; here that is a finding like any other.
-    let lived = catch_unwind(AssertUnwindSafe(move || {
-        let mut world = World::new(seed, told);
-        let result = world.live(time);
+    let shared = Arc::clone(&events);
+    // A panic of the server is reported as a violation like any other.
+    let result = catch_unwind(AssertUnwindSafe(move || {
+        let mut world = World::new(seed, shared);
+        let result = world.run(time);
         (world.tally(), result, world.history())
     }));
-    let (tally, broken, history) = match lived {
+    let (tally, broken, history) = match result {
         Ok((tally, Ok(()), history)) => (tally, None, history),
         Ok((tally, Err(Violation { property, detail }), history)) => {
             (tally, Some((property.to_owned(), detail)), history)

@@ -1,21 +1,22 @@
-//! [Mutants](crate::mutants) of the server that the simulation must find: seed after seed, until a promise is broken.
+//! [Mutants](crate::mutants) of the server that the simulation must detect: it runs seeds until a
+//! property is violated.
 
 use serde::Deserialize;
 
 use crate::mutants::build::MutantBuild;
 use crate::mutants::{self, Error, Verdict};
 
-/// How a bug is found.
+/// How a mutant is detected.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Finder {
-    /// The promises that it may break first.
+    /// Properties that the mutant may violate first.
     breaks: Vec<String>,
-    /// Within so many seeds it must show.
+    /// Number of seeds within which it must be detected.
     seeds: u64,
 }
 
-/// How long each cluster lives, in hours.
+/// Virtual time of each cluster, in hours.
 const HOURS: &str = "0.05";
 
 impl mutants::Finder for Finder {
@@ -30,13 +31,13 @@ impl mutants::Finder for Finder {
             build.conformance().args(command).output()
         };
         let output = simulate(build, "1", &seeds)?;
-        let said = String::from_utf8_lossy(&output.stdout);
-        let Some((seed, property)) = said.lines().find_map(found) else {
+        let report = String::from_utf8_lossy(&output.stdout);
+        let Some((seed, property)) = report.lines().find_map(parse_violation) else {
             if output.status.success() {
                 return Ok(Verdict::Survived(format!("{seeds} seeds")));
             }
-            let broke_off = String::from_utf8_lossy(&output.stderr);
-            return Err(Error::Hunt(format!("the simulation broke off: {broke_off}")));
+            let errors = String::from_utf8_lossy(&output.stderr);
+            return Err(Error::Hunt(format!("the simulation failed: {errors}")));
         };
         let how = format!("\"{property}\" with seed {seed}");
         if !simulate(&build.sound(), &seed.to_string(), "1")?.status.success() {
@@ -47,8 +48,8 @@ impl mutants::Finder for Finder {
     }
 }
 
-/// The seed and the property that a line of the simulation's report names.
-fn found(line: &str) -> Option<(u64, &str)> {
+/// Extracts seed and property from a line of the simulation's report.
+fn parse_violation(line: &str) -> Option<(u64, &str)> {
     let (seed, rest) = line.strip_prefix("seed ")?.split_once(": ")?;
     let (property, _) = rest.split_once(" is violated")?;
     Some((seed.parse().ok()?, property))
@@ -56,12 +57,12 @@ fn found(line: &str) -> Option<(u64, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use super::found;
+    use super::parse_violation;
 
     #[test]
-    fn the_report_is_understood() {
+    fn violation_line_is_parsed() {
         let line = "seed 17: acknowledged writes survive is violated: node 2 had a log: it is gone";
-        assert_eq!(found(line), Some((17, "acknowledged writes survive")));
-        assert_eq!(found("again: palisade-conformance sim --seed 17 --hours 0.05"), None);
+        assert_eq!(parse_violation(line), Some((17, "acknowledged writes survive")));
+        assert_eq!(parse_violation("again: palisade-conformance sim --seed 17 --hours 0.05"), None);
     }
 }

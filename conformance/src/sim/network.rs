@@ -1,7 +1,8 @@
-//! The network: every message on its own way, or on none.
+//! The network: each copy of a message has its own delay.
 //!
-//! Loss, repetition, delays that reorder, links that are cut in one direction or in both, for a while or on and off.
-//! What a real connection would guarantee (order, as long as it lasts) is not given: the protocol does not need it.
+//! Messages may be lost, duplicated and reordered by their delays. Links may be cut in one
+//! direction or in both, for a while or flapping. The network does not give the ordering that a
+//! connection would give: the protocol does not need it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,26 +18,26 @@ use rand::rngs::SmallRng;
 use super::host::Host;
 use super::judge::SharedJudge;
 
-/// How bad the network is at the moment.
+/// The network's present quality.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Weather {
-    /// How many of a thousand messages are lost.
+pub(super) struct LinkQuality {
+    /// Messages lost, per thousand.
     pub(super) loss: u32,
-    /// How many of a thousand come twice.
+    /// Messages duplicated, per thousand.
     pub(super) repeats: u32,
-    /// How long a message takes at the least.
+    /// Minimum delay of a message.
     pub(super) base: Duration,
-    /// How much longer it may take.
+    /// Maximum additional delay of a message.
     pub(super) spread: Duration,
 }
 
-impl Weather {
-    /// A quiet data centre.
-    pub(super) const FAIR: Weather =
-        Weather { loss: 0, repeats: 0, base: Duration::from_micros(150), spread: Duration::from_micros(500) };
+impl LinkQuality {
+    /// The network of a quiet data centre.
+    pub(super) const NORMAL: LinkQuality =
+        LinkQuality { loss: 0, repeats: 0, base: Duration::from_micros(150), spread: Duration::from_micros(500) };
 }
 
-/// Which nodes are there, and which links are cut.
+/// The running nodes and the cut links.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Links(Arc<Mutex<State>>);
 
@@ -44,38 +45,38 @@ pub(super) struct Links(Arc<Mutex<State>>);
 struct State {
     up: BTreeSet<NodeId>,
     cut: BTreeSet<(NodeId, NodeId)>,
-    /// Whom each node's process was let in by since it started.
-    welcomed: BTreeMap<NodeId, BTreeSet<NodeId>>,
+    /// For each running node, the peers that have accepted its process since it started.
+    accepted_by: BTreeMap<NodeId, BTreeSet<NodeId>>,
 }
 
 impl Links {
-    /// A node's process begins or ends.
+    /// Records that a node's process started or ended.
     pub(super) fn set_up(&self, node: NodeId, is_up: bool) {
         let mut state = self.0.lock();
         if is_up {
             state.up.insert(node);
         } else {
             state.up.remove(&node);
-            state.welcomed.remove(&node);
+            state.accepted_by.remove(&node);
         }
     }
 
-    /// Cuts the way from one node to another.
+    /// Cuts the link in one direction.
     pub(super) fn cut(&self, from: NodeId, to: NodeId) {
         self.0.lock().cut.insert((from, to));
     }
 
-    /// Mends it.
+    /// Restores the link in one direction.
     pub(super) fn mend(&self, from: NodeId, to: NodeId) {
         self.0.lock().cut.remove(&(from, to));
     }
 
-    /// Mends everything.
+    /// Restores all links.
     pub(super) fn mend_all(&self) {
         self.0.lock().cut.clear();
     }
 
-    /// Whether something can go from one node to another.
+    /// Whether messages pass in this direction.
     pub(super) fn is_open(&self, from: NodeId, to: NodeId) -> bool {
         !self.0.lock().cut.contains(&(from, to))
     }
@@ -88,27 +89,27 @@ impl Links {
     fn is_known_to(&self, node: NodeId, others: &[NodeId]) -> bool {
         let reached: Vec<NodeId> = others.iter().copied().filter(|&other| self.is_connected(node, other)).collect();
         let mut state = self.0.lock();
-        let welcomed = state.welcomed.entry(node).or_default();
-        welcomed.extend(reached);
-        others.iter().all(|other| welcomed.contains(other))
+        let accepted_by = state.accepted_by.entry(node).or_default();
+        accepted_by.extend(reached);
+        others.iter().all(|other| accepted_by.contains(other))
     }
 }
 
-/// The fate of one message: when its copies arrive, after how long.
-pub(super) fn fate(weather: &Weather, rng: &mut SmallRng) -> impl Iterator<Item = Duration> + use<> {
+/// Draws the delays of a message's copies; none if the message is lost.
+pub(super) fn message_delays(quality: &LinkQuality, rng: &mut SmallRng) -> impl Iterator<Item = Duration> + use<> {
     let copies = match rng.random_range(0..1000) {
-        dice if dice < weather.loss => 0,
-        dice if dice < weather.loss + weather.repeats => 2,
+        roll if roll < quality.loss => 0,
+        roll if roll < quality.loss + quality.repeats => 2,
         _ => 1,
     };
     let mut delays = [None; 2];
     for delay in delays.iter_mut().take(copies) {
-        *delay = Some(weather.base + weather.spread.mul_f64(rng.random()));
+        *delay = Some(quality.base + quality.spread.mul_f64(rng.random()));
     }
     delays.into_iter().flatten()
 }
 
-/// A node's network card.
+/// A node's transport.
 #[derive(Debug)]
 pub(super) struct Wire {
     pub(super) node: NodeId,
@@ -133,7 +134,7 @@ impl Transport for Wire {
         self.is_connected(to)
     }
 
-    /// Who can be reached does not depend on it here.
+    /// Connectivity does not depend on the members here.
     fn set_members(&self, _: &Members, _: &Arc<Members>) {}
 
     fn is_connected(&self, id: NodeId) -> bool {

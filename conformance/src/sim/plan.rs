@@ -1,4 +1,5 @@
-//! What a seed decides before anything happens: how large the cluster is, how it is set, how fast things go wrong.
+//! The parameters that a seed determines before the run: cluster size, settings, and the rate of
+//! faults.
 
 use std::time::Duration;
 
@@ -6,40 +7,41 @@ use palisade::core::{SnapshotPolicy, Timing};
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-/// How one cluster is set up.
+/// The parameters of one cluster.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
-    /// How many nodes found it.
+    /// Number of founders.
     pub(super) founders: u16,
     pub(super) timing: Timing,
     pub(super) policy: SnapshotPolicy,
-    /// How long the segments of a log are.
+    /// Size of a log segment, in bytes.
     pub(super) segment_bytes: u64,
     pub(super) clients: u16,
-    /// How many entries go into one message at the most.
+    /// Maximum entries in one message.
     pub(super) max_batch: usize,
-    /// How many entries are on their way to a follower at the most. A few messages: whatever arrives out of order makes a leader
-    /// send all of its window again, and here everything may.
+    /// Maximum entries in flight to a follower: a few messages' worth. A message that arrives out
+    /// of order makes the leader resend its whole window, and here every message may.
     pub(super) max_inflight: u64,
-    /// How many entries a step commits at the most.
+    /// Maximum entries that a step commits.
     pub(super) max_commits: u64,
-    /// The time between two faults, on average.
-    pub(super) pace: Duration,
-    /// How much of a snapshot is sent at once.
-    pub(super) piece: usize,
-    /// How long a follower takes to load a snapshot that has arrived: longer than the next one is away, in some clusters.
+    /// Mean time between two faults.
+    pub(super) fault_interval: Duration,
+    /// Snapshot chunk size, in bytes.
+    pub(super) chunk: usize,
+    /// Time that a follower needs to load a received snapshot: longer than the interval to the next
+    /// one, in some clusters.
     pub(super) loading: Duration,
 }
 
-/// How long faults last before the cluster is left in peace.
+/// Duration of a storm, in which faults happen.
 pub(super) const STORM: Duration = Duration::from_secs(40);
-/// How long it is left in peace. At the end of it all is well again: this is the stated bound.
+/// Duration of a calm without faults. This is the bound within which the cluster must recover.
 pub(super) const CALM: Duration = Duration::from_secs(10);
-/// Within this after the last calm every waiter has its lock, or has given up.
+/// Bound after the last calm within which every waiter has its lock or has given up.
 pub(super) const CLOSING: Duration = Duration::from_secs(30);
 
 impl Plan {
-    /// What the seed decides.
+    /// Draws the parameters.
     pub(super) fn draw(rng: &mut SmallRng) -> Plan {
         let election = Duration::from_millis([150, 150, 250, 400][rng.random_range(0..4)]);
         let (max_batch, window): (u64, u64) = (rng.random_range(1..64), rng.random_range(1..6));
@@ -57,9 +59,9 @@ impl Plan {
             max_batch: usize::try_from(max_batch).expect("a small number"),
             max_inflight,
             max_commits: max_inflight.max(64) + rng.random_range(0..200),
-            pace: Duration::from_millis(rng.random_range(300..4000)),
-            piece: rng.random_range(64..2048),
-            // Drawn from a copy: what follows does not depend on it.
+            fault_interval: Duration::from_millis(rng.random_range(300..4000)),
+            chunk: rng.random_range(64..2048),
+            // Drawn from a copy of the generator, so that later draws do not depend on it.
             loading: Duration::from_millis(rng.clone().random_range(0..3000_u64).saturating_sub(1500)),
         }
     }

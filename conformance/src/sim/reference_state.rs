@@ -1,8 +1,8 @@
-//! What the cluster has agreed on, as somebody sees who sees everything: the committed entries, what they did, and what
-//! clients were promised of it.
+//! The reference state: the committed entries, their effects, and what clients were told about
+//! them.
 //!
-//! The ghost executes each entry once, when the first node commits it, and judges it by the invariants of `spec`. What a
-//! node does later is compared with that.
+//! It executes each entry once, when the first node commits it, and checks it by the invariants of
+//! `spec`. What a node does later is compared with it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -14,21 +14,21 @@ use palisade_spec::invariants::{
 use palisade_spec::lock::{Command, Event, Key, LockTable, Outcome, SessionId, Token};
 use palisade_spec::raft::{Entry, Index, Members, Node, Payload, Snapshot, StateMachine, Term};
 
-/// How many entries are remembered. A node that lags more than that is sent a snapshot long before.
+/// Number of entries kept. A node that lags further is sent a snapshot long before.
 const WINDOW: usize = 8192;
 
-/// A broken promise.
+/// Reports a violated property.
 pub(super) fn broken(property: &'static str, detail: String) -> Check {
     Err(Violation { property, detail })
 }
 
-/// What is agreed on.
+/// The cluster's committed state.
 #[derive(Debug)]
 pub(super) struct ReferenceState {
     founders: Members,
-    /// The last entries, by their indexes.
+    /// The last entries, by index.
     pub(super) committed: Committed<Command>,
-    /// Of all entries, those that changed the members.
+    /// All entries that changed the members.
     changes: Committed<Command>,
     past: VecDeque<Past>,
     last: Index,
@@ -36,19 +36,19 @@ pub(super) struct ReferenceState {
     holders: Holders,
     greatest: Token,
     grants: BTreeMap<Token, Grant>,
-    /// The line at each key after each entry that changed it: the holder first.
-    lines: BTreeMap<Key, VecDeque<(Index, Line)>>,
-    /// From when on the lease of each session counts that its client was told of.
+    /// The holder and the queue of each key after each entry that changed them.
+    lock_states: BTreeMap<Key, VecDeque<(Index, LockState)>>,
+    /// The lease of each session, as its client was told.
     leases: BTreeMap<SessionId, Lease>,
-    /// The random numbers of all openings that are committed, and of those that a client was told were not done.
+    /// The nonces of all committed openings, and of those that a client was told were not done.
     opened: BTreeSet<u64>,
     refused: BTreeSet<u64>,
-    pub(super) told: Told,
+    pub(super) counts: Counts,
 }
 
-/// What was seen of the cluster's work.
+/// Counts of committed effects.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Counts {
     pub(super) entries: u64,
     pub(super) grants: u64,
     pub(super) expiries: u64,
@@ -57,7 +57,7 @@ pub(super) struct Told {
 #[derive(Debug)]
 struct Past {
     outcome: Outcome,
-    /// The state after the entry; it shares what it can with its neighbours.
+    /// The state after the entry; it shares structure with its neighbours.
     machine: LockTable,
     /// The term of the first node that committed it.
     term: Term,
@@ -67,20 +67,20 @@ struct Past {
 struct Grant {
     key: Key,
     session: SessionId,
-    /// The entry that ended it.
+    /// The entry that ended the grant.
     ended: Option<Index>,
 }
 
-/// A client's own view of a session.
+/// A client's view of its session's lease.
 #[derive(Clone, Copy, Debug)]
 struct Lease {
     from: Duration,
     ttl: Duration,
 }
 
-/// Who holds a lock, and who waits for it.
+/// A lock's holder and its queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct LockState {
     pub(super) holder: Option<(SessionId, Token)>,
     pub(super) queue: Vec<SessionId>,
 }
@@ -97,31 +97,36 @@ impl ReferenceState {
             holders: Holders::new(),
             greatest: Token(0),
             grants: BTreeMap::new(),
-            lines: BTreeMap::new(),
+            lock_states: BTreeMap::new(),
             leases: BTreeMap::new(),
             opened: BTreeSet::new(),
             refused: BTreeSet::new(),
-            told: Told::default(),
+            counts: Counts::default(),
         }
     }
 
-    /// The last entry that some node has committed.
+    /// The last entry that any node has committed.
     pub(super) fn last(&self) -> Index {
         self.last
     }
 
-    /// A node commits an entry in its present term; it was made at the moment `born`. Says what it did, if that is remembered.
+    /// A node commits an entry in its present term; the entry was created at `born`. A new entry is
+    /// executed, a known one compared.
     pub(super) fn commit(&mut self, entry: &Entry<Command>, term: Term, born: Duration) -> Check {
         if entry.index <= self.last {
             return match self.committed.get(&entry.index) {
-                Some(known) if known != entry => {
-                    broken("state machine safety", format!("{entry:?} is committed, where {known:?} was before"))
-                }
+                Some(known) if known != entry => broken(
+                    "state machine safety",
+                    format!("{entry:?} is committed at the index where {known:?} was committed before"),
+                ),
                 _ => Ok(()),
             };
         }
         if entry.index != self.last.next() {
-            return broken("state machine safety", format!("entry {} follows {} at once", entry.index, self.last));
+            return broken(
+                "state machine safety",
+                format!("entry {} is committed right after entry {}", entry.index, self.last),
+            );
         }
         self.execute(entry, term, born)
     }
@@ -136,7 +141,7 @@ impl ReferenceState {
         };
         mutual_exclusion(&mut self.holders, events)?;
         token_monotonicity(&mut self.greatest, events)?;
-        // No-ops that did nothing are the most.
+        // Most entries are no-ops without events.
         if command.is_some() || !events.is_empty() {
             fifo_order(&before, at, command, events, after)?;
             no_early_expiry(&before, at, command, events, after)?;
@@ -147,16 +152,16 @@ impl ReferenceState {
         }
         if let Some(Command::Open { opening } | Command::AcquireOnce { opening, .. }) = command {
             self.opened.insert(opening.nonce);
-            self.is_undone(opening.nonce)?;
+            self.check_refusal(opening.nonce)?;
         }
         self.last = entry.index;
-        self.told.entries += 1;
+        self.counts.entries += 1;
         for event in events {
-            self.note(event, born)?;
+            self.record_event(event, born)?;
         }
         let keys = events.iter().filter_map(key_of).chain(command.and_then(Command::key));
         for key in keys.cloned().collect::<Vec<Key>>() {
-            self.note_line(key);
+            self.record_lock_state(key);
         }
         self.committed.insert(entry.index, entry.clone());
         if let Payload::Members(_) = entry.payload {
@@ -170,10 +175,10 @@ impl ReferenceState {
         Ok(())
     }
 
-    fn note(&mut self, event: &Event, born: Duration) -> Check {
+    fn record_event(&mut self, event: &Event, born: Duration) -> Check {
         match event {
             Event::Granted { key, session, token } => {
-                self.told.grants += 1;
+                self.counts.grants += 1;
                 self.grants.insert(*token, Grant { key: key.clone(), session: *session, ended: None });
                 if self.grants.len() > WINDOW {
                     self.grants.pop_first();
@@ -185,11 +190,12 @@ impl ReferenceState {
                 }
             }
             Event::Expired { session, .. } => {
-                self.told.expiries += 1;
+                self.counts.expiries += 1;
                 if let Some(Lease { from, ttl }) = self.leases.remove(session)
                     && born < from + ttl
                 {
-                    let detail = format!("session {session} was due at {born:?}, and lives until {:?}", from + ttl);
+                    let detail =
+                        format!("session {session} expired at {born:?}, and its lease lasts until {:?}", from + ttl);
                     return broken("leases are honoured", detail);
                 }
             }
@@ -199,51 +205,57 @@ impl ReferenceState {
         Ok(())
     }
 
-    fn note_line(&mut self, key: Key) {
-        let line = self.machine.lock(&key).map_or_else(Line::default, |lock| Line {
+    fn record_lock_state(&mut self, key: Key) {
+        let state = self.machine.lock(&key).map_or_else(LockState::default, |lock| LockState {
             holder: Some((lock.holder.session, lock.holder.token)),
             queue: lock.queue.iter().map(|waiter| waiter.session).collect(),
         });
-        let lines = self.lines.entry(key).or_default();
-        if lines.back().is_none_or(|(_, last)| *last != line) {
-            lines.push_back((self.last, line));
-            if lines.len() > WINDOW {
-                lines.pop_front();
+        let states = self.lock_states.entry(key).or_default();
+        if states.back().is_none_or(|(_, last)| *last != state) {
+            states.push_back((self.last, state));
+            if states.len() > WINDOW {
+                states.pop_front();
             }
         }
     }
 
-    /// What a leader must have, as far as it is still in its log: all that was committed before its term.
-    pub(super) fn due<S: StateMachine>(&self, leader: &Node<S>) -> Committed<Command> {
+    /// The entries that a leader must have, as far as they are above its log's base: all that were
+    /// committed in earlier terms.
+    pub(super) fn required_entries<S: StateMachine>(&self, leader: &Node<S>) -> Committed<Command> {
         let entries = self.committed.range(leader.log().base().index.next()..);
         let is_due = |index: &Index| self.at(*index).is_some_and(|past| past.term < leader.term());
         entries.filter(|(index, _)| is_due(index)).map(|(index, entry)| (*index, entry.clone())).collect()
     }
 
-    /// A node says what an entry did.
+    /// Compares a node's outcome of an entry.
     pub(super) fn compare_outcome(&self, index: Index, outcome: &Outcome) -> Check {
         match self.at(index) {
-            Some(past) if past.outcome != *outcome => {
-                broken("state machine safety", format!("entry {index} did {outcome:?}, and {:?} before", past.outcome))
-            }
+            Some(past) if past.outcome != *outcome => broken(
+                "state machine safety",
+                format!("entry {index} had outcome {outcome:?}, and {:?} at the first node", past.outcome),
+            ),
             _ => Ok(()),
         }
     }
 
-    /// A node's state after an entry.
+    /// Compares a node's state after an entry.
     pub(super) fn compare_machine(&self, index: Index, machine: &LockTable) -> Check {
         if index > self.last {
-            return broken("state machine safety", format!("there is a state after entry {index}, not committed yet"));
+            return broken(
+                "state machine safety",
+                format!("a node has a state after entry {index}, which is not committed"),
+            );
         }
         match self.at(index) {
-            Some(past) if past.machine != *machine => {
-                broken("state machine safety", format!("two nodes differ in their states after entry {index}"))
-            }
+            Some(past) if past.machine != *machine => broken(
+                "state machine safety",
+                format!("a node's state after entry {index} differs from the reference state"),
+            ),
             _ => Ok(()),
         }
     }
 
-    /// A snapshot that some node has.
+    /// Compares a node's snapshot.
     pub(super) fn compare_snapshot(&self, snapshot: &Snapshot<LockTable>) -> Check {
         if snapshot.last.index == Index(0) {
             return Ok(());
@@ -257,59 +269,67 @@ impl ReferenceState {
         self.past.get(usize::try_from(index.0.checked_sub(first)?).ok()?)
     }
 
-    /// A client is told that there is no leader, or another one: what it asked for was not done, and never will be. It was
-    /// to open a session with this random number.
-    pub(super) fn told_refusal(&mut self, nonce: u64) -> Check {
+    /// A client is told that the node is not the leader, or that there is no leader: its request to
+    /// open a session with this nonce was not done, and never will be.
+    pub(super) fn client_refused(&mut self, nonce: u64) -> Check {
         self.refused.insert(nonce);
-        self.is_undone(nonce)
+        self.check_refusal(nonce)
     }
 
-    fn is_undone(&self, nonce: u64) -> Check {
+    fn check_refusal(&self, nonce: u64) -> Check {
         if self.opened.contains(&nonce) && self.refused.contains(&nonce) {
             let detail =
-                format!("the session of nonce {nonce} is opened, and its client was told that nothing was done");
+                format!("the session with nonce {nonce} was opened although its client was told that nothing was done");
             return broken("rejected requests have no effect", detail);
         }
         Ok(())
     }
 
     /// A client is told that it holds a lock.
-    pub(super) fn told_grant(&self, key: &Key, session: SessionId, token: Token) -> Check {
+    pub(super) fn client_granted(&self, key: &Key, session: SessionId, token: Token) -> Check {
         match self.grants.get(&token) {
             Some(grant) if (&grant.key, grant.session) == (key, session) => Ok(()),
             other => broken(
                 "reply after commit",
-                format!("session {session} was told that it holds {key} with {token}, and that is {other:?}"),
+                format!(
+                    "session {session} was told that it holds {key} with token {token}; the grant of that token is {other:?}"
+                ),
             ),
         }
     }
 
-    /// A client is told that it gave a lock back.
-    pub(super) fn told_release(&self, key: &Key, token: Token) -> Check {
+    /// A client is told that it released a lock.
+    pub(super) fn client_released(&self, key: &Key, token: Token) -> Check {
         match self.grants.get(&token) {
-            Some(grant) if grant.ended.is_none() => {
-                broken("reply after commit", format!("{key} was said to be given back with {token}, and is held"))
-            }
+            Some(grant) if grant.ended.is_none() => broken(
+                "reply after commit",
+                format!("the client was told that {key} is released with token {token}, and it is still held"),
+            ),
             _ => Ok(()),
         }
     }
 
-    /// A client is told who stands at a key; when it asked, everything up to `since` was committed.
-    pub(super) fn told_line(&self, key: &Key, since: Index, line: &Line) -> Check {
+    /// A client's read returns a lock's holder and queue; when the client sent it, entries up to
+    /// `since` were committed.
+    pub(super) fn client_read(&self, key: &Key, since: Index, state: &LockState) -> Check {
         let none = VecDeque::new();
-        let lines = self.lines.get(key).unwrap_or(&none);
-        let first = lines.partition_point(|(index, _)| *index <= since).checked_sub(1);
-        // It was free before its first line, unless earlier ones were forgotten: then it may have been anything.
-        let is_older = first.is_none() && (*line == Line::default() || lines.len() >= WINDOW);
-        if is_older || lines.iter().skip(first.unwrap_or(0)).any(|(_, then)| then == line) {
+        let states = self.lock_states.get(key).unwrap_or(&none);
+        let first = states.partition_point(|(index, _)| *index <= since).checked_sub(1);
+        // The lock was free before its first record, unless earlier records were dropped: then any
+        // state is possible.
+        let is_older = first.is_none() && (*state == LockState::default() || states.len() >= WINDOW);
+        if is_older || states.iter().skip(first.unwrap_or(0)).any(|(_, then)| then == state) {
             return Ok(());
         }
-        broken("linearizable reads", format!("a read of {key} saw {line:?}, which it never was after entry {since}"))
+        broken(
+            "linearizable reads",
+            format!("a read of {key} returned {state:?}, which it has not been since entry {since}"),
+        )
     }
 
-    /// A client was told that its session lives: for its TTL from when it asked, less what the fastest of the allowed
-    /// clocks and the client's own rounding take off.
-    pub(super) fn told_lease(&mut self, session: SessionId, asked: Duration, ttl: Duration) {
+    /// A client was told that its session lives: for the time-to-live from its request, less what
+    /// the fastest allowed clock and the client's rounding take off.
+    pub(super) fn client_leased(&mut self, session: SessionId, asked: Duration, ttl: Duration) {
         let lease = Lease { from: asked, ttl };
         if self.machine.session(session).is_some() {
             let known = self.leases.entry(session).or_insert(lease);
@@ -317,7 +337,7 @@ impl ReferenceState {
         }
     }
 
-    /// Who waits for any lock.
+    /// Number of waiters at all locks.
     pub(super) fn waiters(&self) -> usize {
         self.machine.locks().values().map(|lock| lock.queue.len()).sum()
     }

@@ -1,4 +1,5 @@
-//! What the locks protect: it refuses a token that is lower than the highest it has seen.
+//! The resource that a lock protects: it refuses a token lower than the highest that it has
+//! accepted.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ pub(super) struct Resource {
 }
 
 impl Resource {
-    /// Somebody wants to be let in with a token, and is or is not.
+    /// A client accesses the resource with a token. Returns whether the token is accepted.
     pub(super) fn access(&mut self, key: &Key, token: Token, tally: &mut Tally) -> bool {
         let highest = self.highest.entry(key.clone()).or_default();
         if token < *highest {

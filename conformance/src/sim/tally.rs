@@ -1,4 +1,4 @@
-//! What happened, in numbers.
+//! Counters of a run.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 macro_rules! tally {
     ($($(#[$doc:meta])* $name:ident: $words:literal),+ $(,)?) => {
-        /// Counts of everything.
+        /// Counters of a simulation; [`AddAssign`] sums those of several.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Tally {
-            /// Cluster time.
+            /// Virtual time of the cluster.
             pub time: Duration,
             $($(#[$doc])* pub $name: u64,)+
         }
@@ -32,26 +32,26 @@ macro_rules! tally {
 }
 
 tally! {
-    /// What was stepped.
+    /// Inputs stepped.
     steps: "steps",
-    /// What clients asked for.
+    /// Operations that clients began.
     operations: "operations of clients",
-    /// Those that were asked again.
+    /// Requests that clients repeated.
     repetitions: "repetitions",
-    /// Grants that clients heard of.
-    grants_heard: "grants heard of",
-    /// Releases that clients heard of.
-    releases_heard: "releases heard of",
+    /// Grants that clients learned of.
+    grants_heard: "grants learned of",
+    /// Releases that clients learned of.
+    releases_heard: "releases learned of",
     /// Reads answered.
     reads: "reads answered",
-    /// Sessions that clients found lost.
+    /// Sessions that clients found expired or closed.
     sessions_lost: "sessions lost",
-    /// Waits that ran out, and were watched until their leader answered.
+    /// Waits that ran out and were watched until their leader answered.
     late_waits: "waits that ran out, watched until they were answered",
-    /// Accesses to a resource that it let in.
+    /// Accesses that a resource accepted.
     accesses: "accesses to resources",
-    /// Those that it refused for their token.
-    accesses_refused: "accesses refused: an old token",
+    /// Accesses that a resource refused because of an old token.
+    accesses_refused: "accesses refused because of an old token",
     /// Entries committed.
     entries: "entries committed",
     /// Grants in the log.
@@ -60,70 +60,70 @@ tally! {
     expiries: "sessions expired",
     /// Leaders elected.
     elections: "elections won",
-    /// Changes of members that nodes saw.
-    changes: "changes of members seen",
-    /// Handovers asked for.
-    transfers: "handovers asked for",
+    /// Membership changes that nodes saw.
+    changes: "membership changes seen",
+    /// Leadership transfers requested.
+    transfers: "leadership transfers requested",
     /// Servers that joined.
     joined: "servers joined",
-    /// Servers that were removed for good.
+    /// Servers removed for good.
     removed: "servers removed for good",
     /// Snapshots that nodes took.
     snapshots: "snapshots taken",
     /// Snapshots that reached a follower's disk.
     streams: "snapshots streamed",
-    /// Streams that broke off.
-    streams_broken: "snapshot streams broken off",
-    /// Snapshots of leaders that were installed.
+    /// Snapshot streams that broke.
+    streams_broken: "snapshot streams broken",
+    /// Snapshots from leaders that were installed.
     installed: "snapshots installed",
     /// Messages between nodes.
     messages: "messages between nodes",
-    /// Those that were lost.
+    /// Messages that the network lost.
     lost: "messages lost",
-    /// Those that came twice.
-    repeated: "messages that came twice",
+    /// Messages that the network duplicated.
+    repeated: "messages duplicated",
     /// Links that were cut.
     cuts: "links cut",
     /// Processes that were killed.
     kills: "processes killed",
     /// Power failures.
     power_failures: "power failures",
-    /// Of both, those in the middle of something.
-    in_the_middle: "of both, in the middle of something",
+    /// Of kills and power failures, those at a crash point.
+    in_the_middle: "of both, at a crash point",
     /// Graceful stops.
-    stops: "processes stopped in order",
+    stops: "graceful stops",
     /// Starts from a disk.
     starts: "starts from a disk",
-    /// Nodes that stopped because of their disks.
-    disk_stops: "stops and failed starts for the disk's sake",
+    /// Stops and failed starts because of disk faults.
+    disk_stops: "stops and failed starts because of disk faults",
     /// Syncs.
     syncs: "syncs",
     /// Syncs that failed.
     failed_syncs: "syncs that failed",
-    /// Writes that found no room.
-    refused_writes: "writes that found no room",
+    /// Writes refused because the disk was full.
+    refused_writes: "writes refused by a full disk",
     /// Writes torn by power failures.
     torn_writes: "writes torn",
     /// Writes lost in power failures.
-    lost_writes: "writes lost that were not synced",
-    /// Names lost in power failures.
-    lost_names: "names lost that were not synced",
-    /// Disks that rotted, and were refused.
-    rotten: "rotten disks refused",
-    /// Servers that came back with nothing after that.
-    returned: "servers that came back after that",
-    /// Disks that rotted where nothing is read.
-    rot_harmless: "rot that touched nothing",
-    /// Nodes that stood still.
-    pauses: "nodes that stood still",
-    /// Clients that fell asleep.
-    naps: "clients that fell asleep",
-    /// Clients that died.
-    deaths: "clients that died",
-    /// Calm times, in which the cluster had to recover.
-    calms: "calm times in which the cluster recovered",
+    lost_writes: "unsynced writes lost",
+    /// Name changes lost in power failures.
+    lost_names: "unsynced name changes lost",
+    /// Damaged disks that servers refused to start on.
+    rotten: "damaged disks refused",
+    /// Servers that returned with an empty disk after that.
+    returned: "servers that returned after that",
+    /// Disk damage in places that are never read.
+    rot_harmless: "damage that was never read",
+    /// Pauses of nodes.
+    pauses: "pauses of nodes",
+    /// Pauses of clients.
+    naps: "pauses of clients",
+    /// Deaths of clients.
+    deaths: "deaths of clients",
+    /// Calms, in each of which the cluster had to recover.
+    calms: "calms in which the cluster recovered",
     /// Whole states compared.
     states: "whole states compared",
-    /// Starts whose disk was compared with what was promised.
+    /// Starts whose recovered state was compared with the durable one.
     recoveries: "recoveries compared with what was durable",
 }

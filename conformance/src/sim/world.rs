@@ -1,7 +1,8 @@
-//! The world: nodes, network, disks, clients and whoever harms them, in one thread and in virtual time.
+//! The simulated world: nodes, network, disks, clients and the nemesis, in one thread and in
+//! virtual time.
 //!
-//! Everything that happens is an event in a queue, in the order of (time, number); whatever is left to chance is drawn
-//! from one generator. So a seed decides everything, and a run can be repeated to the last bit.
+//! All events stand in one queue, ordered by (time, number), and all random values come from one
+//! generator. So a seed determines the whole run, and a run can be repeated exactly.
 
 mod clients;
 mod nemesis;
@@ -33,14 +34,14 @@ use super::event_log::{Note, SharedEventLog};
 use super::history_recorder::HistoryRecorder;
 use super::host::Reply;
 use super::judge::{Judge, SharedJudge};
-use super::network::{Links, Weather};
+use super::network::{LinkQuality, Links};
 use super::plan::{CALM, CLOSING, Plan, STORM};
 use super::reference_state::broken;
 use super::resource::Resource;
 use super::tally::Tally;
 use crate::history;
 
-/// Everything.
+/// The state of a simulation.
 pub(super) struct World {
     plan: Plan,
     rng: SmallRng,
@@ -50,61 +51,61 @@ pub(super) struct World {
     zero: Instant,
     servers: BTreeMap<NodeId, Server>,
     links: Links,
-    weather: Weather,
+    quality: LinkQuality,
     judge: SharedJudge,
     clients: Vec<Client>,
-    /// When each client has its next turn.
+    /// Time of each client's next turn.
     turns: Vec<Duration>,
     resource: Resource,
     history: HistoryRecorder,
     streams: BTreeMap<u64, Stream>,
     /// Acquires that wait for an answer.
     waits: Vec<OpenWait>,
-    /// Requests that open a session, with its random number.
+    /// Requests that open a session, with the session's nonce.
     openings: BTreeMap<CallId, u64>,
     operator: Operator,
-    /// Faults happen.
+    /// Faults are being injected.
     storms: bool,
-    /// Nothing new is begun.
+    /// Clients and operator begin nothing new.
     closing: bool,
-    /// When a node last stopped, or could not start, because of what had been done to its disk.
+    /// When a node last stopped, or failed to start, because of a disk fault.
     harmed_at: Duration,
     tally: Tally,
     events: SharedEventLog,
 }
 
-/// Something that will happen.
+/// A scheduled event.
 struct Event {
     at: Duration,
     number: u64,
-    what: Happening,
+    what: EventKind,
 }
 
-/// What can happen.
-enum Happening {
-    /// A node looks whether there is something to do, if its process is still this one.
+/// The kinds of events.
+enum EventKind {
+    /// The driver of a node runs, unless its process has ended since.
     Wake(NodeId, u64),
     /// A message arrives.
     Deliver(Box<Message<LockTable>>),
     /// A request arrives.
     Request(NodeId, CallId, Box<Request>),
-    /// A node learns that a connection is gone.
+    /// A node learns that a connection is closed.
     HangUp(NodeId, ConnectionId),
     /// An answer arrives.
     Reply(CallId, Box<Reply>),
-    /// A client has something to do.
+    /// A client takes its turn.
     Client(ClientId),
     /// A process writes a snapshot.
     WriteSnapshot(NodeId, u64, Box<Snapshot<LockTable>>),
-    /// A snapshot that is streamed goes on.
+    /// A snapshot stream takes its next step.
     Stream(u64),
     /// A node starts.
     Start(NodeId),
-    /// Something goes wrong.
-    Trouble,
-    /// Something that went wrong is over.
+    /// The nemesis injects a fault.
+    Fault,
+    /// A fault ends.
     Repair(nemesis::Repair),
-    /// The operator does something.
+    /// The operator acts.
     Operate,
 }
 
@@ -123,14 +124,14 @@ impl PartialOrd for Event {
 }
 
 impl Ord for Event {
-    /// The earliest is the greatest: that is what the heap gives out.
+    /// The earliest event is the greatest, because `BinaryHeap` pops the greatest.
     fn cmp(&self, other: &Event) -> Ordering {
         (other.at, other.number).cmp(&(self.at, self.number))
     }
 }
 
 impl World {
-    /// A cluster that a seed decides on, before its first start.
+    /// The cluster that a seed determines, before its first start.
     pub(super) fn new(seed: u64, events: SharedEventLog) -> World {
         let mut rng = SmallRng::seed_from_u64(seed);
         let plan = Plan::draw(&mut rng);
@@ -145,7 +146,7 @@ impl World {
             zero: Instant::now(),
             servers: BTreeMap::new(),
             links: Links::default(),
-            weather: Weather::FAIR,
+            quality: LinkQuality::NORMAL,
             judge: Arc::new(Mutex::new(Judge::new(members))),
             clients: Vec::new(),
             turns: Vec::new(),
@@ -164,37 +165,38 @@ impl World {
         };
         for &id in &founders {
             world.add_server(id, &founders);
-            world.after(Duration::ZERO, Happening::Start(id));
+            world.after(Duration::ZERO, EventKind::Start(id));
         }
         for number in 0..plan.clients {
             let client = Client::new(ClientId(number), &mut world.rng);
             world.clients.push(client);
             world.turns.push(Duration::ZERO);
-            world.after(Duration::ZERO, Happening::Client(ClientId(number)));
+            world.after(Duration::ZERO, EventKind::Client(ClientId(number)));
         }
-        world.after(plan.pace, Happening::Trouble);
-        world.after(Duration::from_secs(5), Happening::Operate);
+        world.after(plan.fault_interval, EventKind::Fault);
+        world.after(Duration::from_secs(5), EventKind::Operate);
         world
     }
 
-    /// Lets so much time pass, storms and calms by turns, then everything come to its end.
+    /// Runs for `time` of alternating storms and calms, then closes: clients finish and the
+    /// replicas converge.
     ///
     /// # Errors
-    /// The first promise that was broken.
-    pub(super) fn live(&mut self, time: Duration) -> Result<(), Violation> {
+    /// The first violation.
+    pub(super) fn run(&mut self, time: Duration) -> Result<(), Violation> {
         self.run_until(CALM)?;
         while self.now < time {
             self.storms = true;
-            self.tell("faults begin");
+            self.record("faults begin");
             self.run_until(self.now + STORM)?;
-            self.calm_down();
+            self.end_faults();
             let committed = self.calm()?;
             self.check_recovered(committed);
             self.tally.calms += 1;
-            self.verdict()?;
+            self.take_violation()?;
         }
         self.closing = true;
-        self.tell("nothing new is begun");
+        self.record("nothing new is begun");
         let end = self.now + CLOSING;
         let mut committed = self.judge.lock().reference.last();
         while !self.is_closed(committed) && self.now < end {
@@ -202,12 +204,13 @@ impl World {
             self.run_until(self.now + LAG)?;
         }
         self.check_closed(committed);
-        self.verdict()?;
+        self.take_violation()?;
         self.history.check()
     }
 
-    /// Lets a calm pass, and says what was committed a while before its end. Some nodes find out only now what became of
-    /// their disks in the storm, and stop: such a fault is the last one then.
+    /// Runs a calm and returns the index that was committed `LAG` before its end. A node may notice
+    /// its disk's damage only during the calm, and stop: the calm then starts again from that
+    /// fault.
     fn calm(&mut self) -> Result<palisade_spec::raft::Index, Violation> {
         let mut last_fault = self.now;
         loop {
@@ -221,29 +224,29 @@ impl World {
         }
     }
 
-    /// What the clients saw so far.
+    /// The clients' history so far.
     pub(super) fn history(&self) -> Vec<history::Event> {
         self.history.lines()
     }
 
-    /// What happened, in numbers.
+    /// The run's counters.
     pub(super) fn tally(&self) -> Tally {
         let mut tally = self.tally;
         let judge = self.judge.lock();
         tally.time = self.now;
-        (tally.steps, tally.entries) = (judge.seen.steps, judge.reference.told.entries);
-        (tally.grants, tally.expiries) = (judge.reference.told.grants, judge.reference.told.expiries);
+        (tally.steps, tally.entries) = (judge.seen.steps, judge.reference.counts.entries);
+        (tally.grants, tally.expiries) = (judge.reference.counts.grants, judge.reference.counts.expiries);
         (tally.elections, tally.changes) = (judge.seen.elections, judge.seen.changes);
         (tally.installed, tally.states) = (judge.seen.installed, judge.seen.states);
         (tally.recoveries, tally.messages) = (judge.seen.recoveries, judge.seen.sent);
         for server in self.servers.values() {
-            let harm = server.disk.harm();
-            tally.syncs += harm.syncs;
-            tally.failed_syncs += harm.failed_syncs;
-            tally.refused_writes += harm.refused_writes;
-            tally.torn_writes += harm.torn_writes;
-            tally.lost_writes += harm.lost_writes;
-            tally.lost_names += harm.lost_names;
+            let stats = server.disk.stats();
+            tally.syncs += stats.syncs;
+            tally.failed_syncs += stats.failed_syncs;
+            tally.refused_writes += stats.refused_writes;
+            tally.torn_writes += stats.torn_writes;
+            tally.lost_writes += stats.lost_writes;
+            tally.lost_names += stats.lost_names;
         }
         tally
     }
@@ -253,56 +256,56 @@ impl World {
             let Some(Event { at, what, .. }) = self.queue.pop() else { break };
             self.now = at;
             self.judge.lock().now = at;
-            self.happen(what);
-            self.verdict()?;
+            self.handle(what);
+            self.take_violation()?;
         }
         self.now = end;
         Ok(())
     }
 
-    fn happen(&mut self, what: Happening) {
+    fn handle(&mut self, what: EventKind) {
         match what {
-            Happening::Wake(id, boot) => self.wake(id, boot),
-            Happening::Deliver(message) => self.deliver(*message),
-            Happening::Request(id, call, ask) => self.request(id, call, *ask),
-            Happening::HangUp(id, connection) => self.hang_up(id, connection),
-            Happening::Reply(call, reply) => self.reply(call, *reply),
-            Happening::Client(id) => self.client(id),
-            Happening::WriteSnapshot(id, boot, snapshot) => self.write_snapshot(id, boot, *snapshot),
-            Happening::Stream(number) => self.stream(number),
-            Happening::Start(id) => self.start(id),
-            Happening::Trouble => self.trouble(),
-            Happening::Repair(repair) => self.relieve(repair),
-            Happening::Operate => self.operate(),
+            EventKind::Wake(id, boot) => self.wake(id, boot),
+            EventKind::Deliver(message) => self.deliver(*message),
+            EventKind::Request(id, call, ask) => self.request(id, call, *ask),
+            EventKind::HangUp(id, connection) => self.hang_up(id, connection),
+            EventKind::Reply(call, reply) => self.reply(call, *reply),
+            EventKind::Client(id) => self.client(id),
+            EventKind::WriteSnapshot(id, boot, snapshot) => self.write_snapshot(id, boot, *snapshot),
+            EventKind::Stream(number) => self.stream(number),
+            EventKind::Start(id) => self.start(id),
+            EventKind::Fault => self.inject_fault(),
+            EventKind::Repair(repair) => self.repair(repair),
+            EventKind::Operate => self.operate(),
         }
     }
 
-    fn verdict(&mut self) -> Result<(), Violation> {
+    fn take_violation(&mut self) -> Result<(), Violation> {
         match self.judge.lock().violation.take() {
             Some(violation) => Err(violation),
             None => Ok(()),
         }
     }
 
-    fn after(&mut self, time: Duration, what: Happening) {
+    fn after(&mut self, time: Duration, what: EventKind) {
         self.at(self.now + time, what);
     }
 
-    fn at(&mut self, at: Duration, what: Happening) {
+    fn at(&mut self, at: Duration, what: EventKind) {
         self.scheduled += 1;
         self.queue.push(Event { at, number: self.scheduled, what });
     }
 
-    fn tell(&self, text: impl Into<String>) {
-        self.events.lock().tell(self.now, Note::Event(text.into()));
+    fn record(&self, text: impl Into<String>) {
+        self.events.lock().record(self.now, Note::Event(text.into()));
     }
 
-    /// So many milliseconds, at random.
+    /// A random duration in milliseconds.
     fn milliseconds(&mut self, range: std::ops::Range<u64>) -> Duration {
         Duration::from_millis(self.rng.random_range(range))
     }
 
-    /// The nodes that run, and belong to the cluster as far as its leader knows.
+    /// The running nodes that are members by the leader's committed configuration.
     fn running_members(&self) -> Vec<&Node<LockTable>> {
         let Some(leader) = self.leader() else { return Vec::new() };
         let members = leader.log().members_at(leader.commit());
@@ -310,40 +313,40 @@ impl World {
         nodes.filter(|node| members.get(node.id()).is_some()).collect()
     }
 
-    /// The leader of the latest term that anybody leads.
+    /// The leader with the latest term.
     fn leader(&self) -> Option<&Node<LockTable>> {
         let leaders = self.servers.values().filter_map(Server::node).filter(|node| node.is_leader());
         leaders.max_by_key(|node| node.term())
     }
 
-    /// At the end of a calm: there is a leader, all that belong to the cluster know it, and have what was committed a
-    /// moment ago.
+    /// Checks at the end of a calm that there is a leader, that all running members know it, and
+    /// that they have committed `committed`.
     fn check_recovered(&mut self, committed: palisade_spec::raft::Index) {
         let check = self.has_recovered(committed);
         let nodes: Vec<&Node<LockTable>> = self.servers.values().filter_map(Server::node).collect();
         let mut judge = self.judge.lock();
         judge.note(check);
-        judge.look_around(&nodes);
+        judge.compare_nodes(&nodes);
     }
 
     fn has_recovered(&self, committed: palisade_spec::raft::Index) -> palisade_spec::invariants::Check {
         let name = "the cluster recovers";
         let Some(leader) = self.leader() else {
-            return broken(name, format!("nobody leads {CALM:?} after the last fault"));
+            return broken(name, format!("there is no leader {CALM:?} after the last fault"));
         };
         let members = leader.log().members_at(leader.commit());
         let is_away = |(id, server): &(&NodeId, &Server)| members.get(**id).is_some() && server.is_away();
         if let Some((id, _)) = self.servers.iter().find(is_away) {
             return broken(
                 name,
-                format!("{CALM:?} after the last fault node {id} does not run, and its disk is sound"),
+                format!("{CALM:?} after the last fault node {id} does not run although its disk is sound"),
             );
         }
         for node in self.running_members() {
             if node.leader() != Some(leader.id()) || node.commit() < committed {
                 let (id, knows, commit) = (node.id(), node.leader(), node.commit());
                 let detail = format!(
-                    "{CALM:?} after the last fault node {id} knows of leader {knows:?} and entry {commit}; {} leads, and {committed} was committed a while ago",
+                    "{CALM:?} after the last fault node {id} knows leader {knows:?} and commit {commit}; the leader is {}, and {committed} was committed {LAG:?} ago",
                     leader.id()
                 );
                 return broken(name, detail);
@@ -352,37 +355,39 @@ impl World {
         Ok(())
     }
 
-    /// Whether no client wants or has anything any more, and all nodes have the same.
+    /// Whether all clients are done, no session waits, and the replicas have converged.
     fn is_closed(&self, committed: palisade_spec::raft::Index) -> bool {
-        let nobody_waits = self.judge.lock().reference.waiters() == 0;
-        nobody_waits && self.clients.iter().all(Client::is_done) && self.unequal(committed).is_none()
+        let no_waiters = self.judge.lock().reference.waiters() == 0;
+        no_waiters && self.clients.iter().all(Client::is_done) && self.divergence(committed).is_none()
     }
 
-    /// A node that lacks what was committed a while ago, or two that differ. Sessions are kept alive to the end, so one may be an
-    /// entry ahead of another at any moment: then the states of both were compared with everybody's.
-    fn unequal(&self, committed: palisade_spec::raft::Index) -> Option<String> {
+    /// Describes a node that has not committed `committed`, or two nodes whose states differ.
+    /// Clients keep sessions alive to the end, so a node may be an entry ahead of another at any
+    /// moment; nodes at different entries are not compared here, because each was compared with the
+    /// reference state.
+    fn divergence(&self, committed: palisade_spec::raft::Index) -> Option<String> {
         let nodes = self.running_members();
-        let Some(first) = nodes.first() else { return Some("nobody leads".into()) };
+        let Some(first) = nodes.first() else { return Some("there is no leader".into()) };
         if let Some(late) = nodes.iter().find(|node| node.commit() < committed) {
             return Some(format!(
-                "node {} is at {}, and {committed} was committed a while ago",
+                "node {} has commit {}, and {committed} was committed {LAG:?} ago",
                 late.id(),
                 late.commit()
             ));
         }
         let differs = |node: &&&Node<LockTable>| node.commit() == first.commit() && node.machine() != first.machine();
         let other = nodes.iter().find(differs)?;
-        Some(format!("node {} and node {} at {}", first.id(), other.id(), first.commit()))
+        Some(format!("node {} and node {} have different states at commit {}", first.id(), other.id(), first.commit()))
     }
 
     fn check_closed(&mut self, committed: palisade_spec::raft::Index) {
         let nodes: Vec<&Node<LockTable>> = self.servers.values().filter_map(Server::node).collect();
-        self.judge.lock().look_around(&nodes);
+        self.judge.lock().compare_nodes(&nodes);
         let (waiters, name) = (self.judge.lock().reference.waiters(), "all requests are served");
         let busy = self.clients.iter().filter(|client| !client.is_done()).count();
-        let check = match self.unequal(committed) {
+        let check = match self.divergence(committed) {
             Some(detail) => broken("replicas converge", detail),
-            None if waiters > 0 => broken(name, format!("{waiters} still wait {CLOSING:?} after the last calm")),
+            None if waiters > 0 => broken(name, format!("{waiters} waiters remain {CLOSING:?} after the last calm")),
             None if busy > 0 => broken(name, format!("{busy} clients are not done {CLOSING:?} after the last calm")),
             None => Ok(()),
         };
@@ -390,5 +395,5 @@ impl World {
     }
 }
 
-/// How far a node may be behind at the end of a calm.
+/// Time that a node may lag behind the commit index at the end of a calm.
 const LAG: Duration = Duration::from_secs(1);

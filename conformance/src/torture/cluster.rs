@@ -1,4 +1,4 @@
-//! The cluster under torture: who runs, what is wrong with whom, and how it is made good again.
+//! The cluster under torture: its running nodes, the active faults, and their repair.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,20 +15,20 @@ use super::fault::{Fault, Possible};
 use super::network::{Lost, Network};
 use super::node::{Excuse, Node, Setup};
 use super::operator::{self, Done, block_on};
-use super::tracer::{self, Harm, Tracer};
+use super::tracer::{self, SyncFault, Tracer};
 
-/// A cluster never has more members than this.
-const MOST: usize = 5;
-/// Nor are there more servers over its whole life: a number never comes back.
-const NUMBERS: u16 = 12;
-/// At most so many faults at a time.
-const AT_ONCE: usize = 2;
-/// A flapping link is open for so long, and closed for so long.
+/// Maximum number of members.
+const MAX_MEMBERS: usize = 5;
+/// Maximum number of servers over the cluster's life: node IDs are never reused.
+const MAX_SERVERS: u16 = 12;
+/// Maximum number of concurrent faults.
+const MAX_FAULTS: usize = 2;
+/// How long a flapping link stays open, and how long it stays closed.
 const FLAP: Duration = Duration::from_millis(60);
-/// How long a cluster may take to agree, once nothing is wrong.
-const AGREES: Duration = Duration::from_secs(60);
-/// How long a node may take to stop when a sync has failed.
-const STOPS: Duration = Duration::from_secs(10);
+/// Time within which the cluster must agree after the faults.
+const AGREEMENT_BOUND: Duration = Duration::from_secs(60);
+/// Time within which a node must stop after a failed sync.
+const STOP_BOUND: Duration = Duration::from_secs(10);
 
 /// A running cluster.
 #[derive(Debug)]
@@ -38,16 +38,16 @@ pub(super) struct Cluster {
     nodes: BTreeMap<u16, Node>,
     disks: BTreeMap<u16, Disk>,
     may_trace: bool,
-    /// How many traces of syncs there are.
+    /// Number of traces of syncs so far.
     traces: u32,
-    /// Members that count.
+    /// The voting members.
     voters: BTreeSet<u16>,
     next: u16,
     faults: Vec<Active>,
-    /// Whether a change of the members is under way, and with whom.
+    /// The node of the pending membership change, if any.
     changing: Option<u16>,
     done: (Sender<Done>, Receiver<Done>),
-    /// How often each kind of fault has happened.
+    /// Number of faults of each kind.
     pub(super) counts: BTreeMap<&'static str, u64>,
 }
 
@@ -55,9 +55,9 @@ pub(super) struct Cluster {
 struct Active {
     fault: Fault,
     ends: Instant,
-    /// A flapping link: since when it is as it is, and whether it is closed.
+    /// A flapping link: time of its last change, and whether it is closed.
     flap: (Instant, bool),
-    /// What stands between a node and its disk.
+    /// The tracer of a node's syncs.
     tracer: Option<Tracer>,
 }
 
@@ -82,31 +82,32 @@ impl Cluster {
         let (may_trace, traces) = (tracer::may_trace(), 0);
         let mut cluster =
             Cluster { setup, network, nodes, disks, may_trace, traces, voters, next, faults, changing, done, counts };
-        cluster.agrees("at its start")?;
+        cluster.await_agreement("at its start")?;
         Ok(cluster)
     }
 
-    /// Where the members serve clients.
+    /// The members' client addresses.
     pub(super) fn endpoints(&self) -> Vec<String> {
-        self.voters.iter().map(|id| self.nodes[id].seat.client_addr.clone()).collect()
+        self.voters.iter().map(|id| self.nodes[id].address.client_addr.clone()).collect()
     }
 
-    /// What could not happen here, and why.
+    /// The faults that could not be injected here, with the reason.
     pub(super) fn left_out(&self) -> Vec<&'static str> {
         let conditions = [
-            (self.disks.is_empty(), "no disk was filled: that needs root"),
-            (!self.may_trace, "no disk was slow and no sync failed: that needs root and strace"),
-            (!self.setup.skewed, "all clocks ran alike: others need libfaketime"),
+            (self.disks.is_empty(), "full disks (need root)"),
+            (!self.may_trace, "slow disks and failing syncs (need root and strace)"),
+            (!self.setup.skewed, "fast clocks (need libfaketime)"),
         ];
         conditions.into_iter().filter(|(is_out, _)| *is_out).map(|(_, words)| words).collect()
     }
 
-    /// How much the network has lost, in words.
+    /// The network's losses, as text.
     pub(super) fn lost(&self) -> io::Result<String> {
         self.network.tally()
     }
 
-    /// A moment passes: faults end, others begin, and nobody stops without a reason.
+    /// One tick: ends faults, begins new ones, restarts nodes, and fails if a node stopped without
+    /// an excuse.
     pub(super) fn tick(&mut self, random: &mut SmallRng) -> Result<(), Broken> {
         let now = Instant::now();
         let is_over = |active: &Active| active.ends <= now || active.tracer.as_ref().is_some_and(Tracer::has_failed);
@@ -116,9 +117,9 @@ impl Cluster {
             self.end(active, random.random_bool(0.5))?;
         }
         self.flap(now)?;
-        self.hear_operators()?;
-        self.look_after_nodes()?;
-        if self.faults.len() < AT_ONCE
+        self.receive_operator_outcomes()?;
+        self.restart_nodes()?;
+        if self.faults.len() < MAX_FAULTS
             && random.random_bool(0.1)
             && let Some((fault, lasts)) = Fault::draw(random, &self.possible())
         {
@@ -130,18 +131,18 @@ impl Cluster {
     fn possible(&self) -> Possible {
         let busy: BTreeSet<u16> =
             self.faults.iter().filter_map(|active| active.fault.victim()).chain(self.changing).collect();
-        let is_well = |id: &u16| !busy.contains(id) && self.nodes[id].runs();
-        let well: Vec<u16> = self.voters.iter().copied().filter(is_well).collect();
+        let has_no_fault = |id: &u16| !busy.contains(id) && self.nodes[id].runs();
+        let healthy: Vec<u16> = self.voters.iter().copied().filter(has_no_fault).collect();
         let all = self.nodes.values().filter(|node| node.runs()).map(|node| node.id).collect();
         let may_change = self.changing.is_none();
         Possible {
             all,
-            disks: well.iter().copied().filter(|id| self.disks.contains_key(id)).collect(),
-            may_add: may_change && self.voters.len() < MOST && self.next <= NUMBERS,
+            disks: healthy.iter().copied().filter(|id| self.disks.contains_key(id)).collect(),
+            may_add: may_change && self.voters.len() < MAX_MEMBERS && self.next <= MAX_SERVERS,
             may_remove: may_change && self.voters.len() > 3,
             may_trace: self.may_trace,
             reaches_outside: self.network.reaches_outside(),
-            well,
+            healthy,
         }
     }
 
@@ -158,20 +159,23 @@ impl Cluster {
                 self.node(*id).excuse(Excuse::FullDisk);
                 self.disks[id].fill()?;
             }
-            Fault::Slow(id, delay) => tracer = self.trace(*id, Harm::Slow(*delay))?,
+            Fault::Slow(id, delay) => tracer = self.trace(*id, SyncFault::Slow(*delay))?,
             Fault::FailSync(id) => {
                 self.node(*id).excuse(Excuse::FailedSync);
-                tracer = self.trace(*id, Harm::FailOnce)?;
+                tracer = self.trace(*id, SyncFault::FailOnce)?;
             }
             Fault::Transfer => operator::transfer(endpoints, answer),
-            Fault::Snapshot(id) => operator::snapshot(self.nodes[id].seat.client_addr.clone(), answer),
+            Fault::Snapshot(id) => operator::snapshot(self.nodes[id].address.client_addr.clone(), answer),
             Fault::Add => {
                 let id = self.next;
                 (self.next, self.changing) = (id + 1, Some(id));
-                // Whom it asks may be gone; then it cannot join before that one is back.
-                let whom =
-                    self.possible().all.first().map_or_else(String::new, |id| self.nodes[id].seat.client_addr.clone());
-                let mut node = self.setup.joiner(id, &whom, &self.network)?;
+                // If the asked node is down, the new node cannot join before that node is back.
+                let contact = self
+                    .possible()
+                    .all
+                    .first()
+                    .map_or_else(String::new, |id| self.nodes[id].address.client_addr.clone());
+                let mut node = self.setup.joiner(id, &contact, &self.network)?;
                 node.start(&self.setup)?;
                 self.nodes.insert(id, node);
                 operator::change(endpoints, MemberChange::Promote { id }, Done::Promoted(id), answer);
@@ -185,15 +189,15 @@ impl Cluster {
         Ok(())
     }
 
-    /// Stands between a node and its disk.
-    fn trace(&mut self, id: u16, harm: Harm) -> io::Result<Option<Tracer>> {
+    /// Attaches a tracer to a node's core thread.
+    fn trace(&mut self, id: u16, fault: SyncFault) -> io::Result<Option<Tracer>> {
         self.traces += 1;
         let trace = self.setup.directory.join(format!("node-{id}.{}.trace", self.traces));
-        self.nodes[&id].pid().map_or(Ok(None), |process| Tracer::attach(process, harm, trace))
+        self.nodes[&id].pid().map_or(Ok(None), |process| Tracer::attach(process, fault, trace))
     }
 
-    /// Ends a fault. Whoever was stopped by it, or has stopped itself, is started again by
-    /// [`look_after_nodes`](Cluster::look_after_nodes).
+    /// Ends a fault. [`restart_nodes`](Cluster::restart_nodes) starts a node that the fault has
+    /// stopped.
     fn end(&mut self, mut active: Active, breaks: bool) -> Result<(), Broken> {
         match &active.fault {
             Fault::Freeze(id) => self.node(*id).freeze(false)?,
@@ -206,24 +210,24 @@ impl Cluster {
         Ok(())
     }
 
-    /// Lets go of a node's disk. If a sync has failed, that node stops, and asks for no other sync before.
+    /// Detaches a tracer. If a sync has failed, the node must stop without another sync.
     fn detach(&mut self, id: u16, tracer: Option<Tracer>) -> Result<(), Broken> {
         let Some(tracer) = tracer else { return Ok(()) };
         if tracer.has_failed() {
             self.await_stop(id)?;
         }
         let syncs = tracer.detach()?;
-        // One may have failed at the very last.
+        // A sync may have failed just before the tracer detached.
         let goes_on = syncs.failed && !self.await_stop(id)?;
         *self.counts.entry("syncs delayed").or_default() += syncs.delayed;
         *self.counts.entry("syncs failed").or_default() += u64::from(syncs.failed);
         if goes_on || syncs.again { Err(Broken::Swallowed { node: id }) } else { Ok(()) }
     }
 
-    /// Waits for a node to stop by itself, and says whether it has.
+    /// Waits for a node to stop by itself. Returns whether it has.
     fn await_stop(&mut self, id: u16) -> io::Result<bool> {
-        let patience = Instant::now() + STOPS;
-        while self.node(id).is_alive()? && Instant::now() < patience {
+        let deadline = Instant::now() + STOP_BOUND;
+        while self.node(id).is_alive()? && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(!self.node(id).is_alive()?)
@@ -249,7 +253,7 @@ impl Cluster {
         Ok(())
     }
 
-    fn hear_operators(&mut self) -> Result<(), Broken> {
+    fn receive_operator_outcomes(&mut self) -> Result<(), Broken> {
         while let Ok(done) = self.done.1.try_recv() {
             match done {
                 Done::Promoted(id) => {
@@ -262,17 +266,18 @@ impl Cluster {
                     self.node(id).kill()?;
                     self.nodes.remove(&id);
                 }
-                Done::Told => {}
-                // Perhaps the change is made later. Nobody may rely on it, and no other one is begun.
+                Done::Completed => {}
+                // The change may still be made later: it stays pending, and no other change is
+                // begun.
                 Done::GaveUp => *self.counts.entry("operators that gave up").or_default() += 1,
             }
         }
         Ok(())
     }
 
-    /// Starts whoever does not run, unless that is somebody's fault at the moment. Whoever stopped by itself must have an
-    /// excuse: otherwise it has found something wrong with itself.
-    fn look_after_nodes(&mut self) -> Result<(), Broken> {
+    /// Starts nodes that do not run, except the victims of active faults. A node that stopped by
+    /// itself needs an excuse; without one it has found an internal error.
+    fn restart_nodes(&mut self) -> Result<(), Broken> {
         let victims: BTreeSet<u16> = self.faults.iter().filter_map(|active| active.fault.victim()).collect();
         for node in self.nodes.values_mut() {
             if let Some(end) = node.ended()? {
@@ -280,7 +285,7 @@ impl Cluster {
                     Some(Excuse::FullDisk) => "stops on a full disk",
                     Some(Excuse::FailedSync) => "stops on a failed sync",
                     None => {
-                        let (node, status, words) = (node.id, end.status.to_string(), end.words);
+                        let (node, status, words) = (node.id, end.status.to_string(), end.log_end);
                         return Err(Broken::Stopped { node, status, words });
                     }
                 };
@@ -293,33 +298,35 @@ impl Cluster {
         Ok(())
     }
 
-    /// Nothing is wrong any more.
+    /// Ends all faults and waits for agreement.
     pub(super) fn heal(&mut self) -> Result<(), Broken> {
         for active in std::mem::take(&mut self.faults) {
             self.end(active, true)?;
         }
-        let patience = Instant::now() + AGREES;
-        while self.changing.is_some() && Instant::now() < patience {
-            self.hear_operators()?;
-            self.look_after_nodes()?;
+        let deadline = Instant::now() + AGREEMENT_BOUND;
+        while self.changing.is_some() && Instant::now() < deadline {
+            self.receive_operator_outcomes()?;
+            self.restart_nodes()?;
             std::thread::sleep(Duration::from_millis(50));
         }
-        self.agrees("after the faults")
+        self.await_agreement("after the faults")
     }
 
     /// Waits until all members know the same leader.
-    fn agrees(&mut self, when: &str) -> Result<(), Broken> {
-        let patience = Instant::now() + AGREES;
+    fn await_agreement(&mut self, when: &str) -> Result<(), Broken> {
+        let deadline = Instant::now() + AGREEMENT_BOUND;
         loop {
-            self.look_after_nodes()?;
+            self.restart_nodes()?;
             let statuses = self.statuses();
             let leaders: BTreeSet<Option<u16>> =
                 statuses.iter().map(|status| status.as_ref()?.leader.as_ref().map(|leader| leader.id)).collect();
             if leaders.len() == 1 && leaders.first().is_some_and(Option::is_some) {
                 return Ok(());
             }
-            if Instant::now() > patience {
-                return Err(Broken::NoAgreement(format!("{when}, the members know of these leaders: {leaders:?}")));
+            if Instant::now() > deadline {
+                return Err(Broken::NoAgreement(format!(
+                    "{when}, the members do not agree on a leader within {AGREEMENT_BOUND:?}; they know {leaders:?}"
+                )));
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -331,12 +338,12 @@ impl Cluster {
         self.endpoints().into_iter().map(|endpoint| block_on(ask(endpoint))).collect()
     }
 
-    /// Waits until nobody has a session any more, and nothing happens; then all members must have the same state, to the bit.
-    /// Its hash.
+    /// Waits until there are no sessions and the members are idle; then their states must be
+    /// identical. Returns the state's hash.
     pub(super) fn same_state(&mut self) -> Result<String, Broken> {
-        let patience = Instant::now() + AGREES;
+        let deadline = Instant::now() + AGREEMENT_BOUND;
         loop {
-            self.look_after_nodes()?;
+            self.restart_nodes()?;
             let statuses: Vec<StatusView> = self.statuses().into_iter().flatten().collect();
             let quiet = statuses.len() == self.voters.len()
                 && statuses.iter().all(|status| (status.sessions, status.applied) == (0, statuses[0].applied));
@@ -351,8 +358,10 @@ impl Cluster {
                     return Err(Broken::NoAgreement(format!("the members have different states: {taken:?}")));
                 }
             }
-            if Instant::now() > patience {
-                return Err(Broken::NoAgreement(format!("the members do not come to rest: {statuses:?}")));
+            if Instant::now() > deadline {
+                return Err(Broken::NoAgreement(format!(
+                    "the members are not idle within {AGREEMENT_BOUND:?}: {statuses:?}"
+                )));
             }
             std::thread::sleep(Duration::from_millis(100));
         }

@@ -10,27 +10,28 @@ use clap::Args;
 
 use super::{Broken, Plan, namespace, torture};
 
-/// Real processes under load, while everything goes wrong that can on one machine
+/// Run real processes under load while every fault that one machine can have is injected
 ///
-/// Exit code 0 if everything was right, 1 if not, 2 if not all could be looked at, or if it was ended early.
+/// Exit code 0 if everything was right, 1 if not, 2 if the check was incomplete or was ended early.
 #[derive(Debug, Args)]
 pub struct Torture {
-    /// For how long
+    /// Duration of the faults, in minutes
     #[arg(long, default_value_t = 1.0)]
     minutes: f64,
-    /// What the faults are drawn from; by default something new
+    /// Seed of the faults; random by default
     #[arg(long)]
     seed: Option<u64>,
-    /// The server to torture; by default the one beside this program
+    /// Server program to torture; by default the one beside this program
     #[arg(long, value_name = "FILE")]
     palisade: Option<PathBuf>,
-    /// Keep data, logs and recordings there. By default they are removed after a run that was right
+    /// Keep data, logs and recordings in this directory. By default they are removed after a
+    /// successful run
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
 }
 
 impl Torture {
-    /// Does it.
+    /// Runs the torture and prints its report.
     pub fn run(self) -> ExitCode {
         match namespace::enter().and_then(|()| self.prepare_and_run()) {
             Ok(code) => code,
@@ -45,7 +46,8 @@ impl Torture {
         let beside = || std::env::current_exe().map(|program| program.with_file_name("palisade"));
         let palisade = self.palisade.map_or_else(beside, Ok)?;
         if !palisade.exists() {
-            let message = format!("there is no {}: build the server first, or say where it is", palisade.display());
+            let message =
+                format!("the server {} does not exist; build it first, or name it with --palisade", palisade.display());
             return Err(std::io::Error::other(message));
         }
         let own = tempfile::Builder::new().prefix("palisade-torture-").tempdir()?;
@@ -62,16 +64,16 @@ impl Torture {
                     return Ok(ExitCode::SUCCESS);
                 }
                 if !report.is_recorded() && plan.directory == own.path() {
-                    eprintln!("what there is to look at is in {}", own.keep().display());
+                    eprintln!("data, logs and recordings are in {}", own.keep().display());
                 }
                 Ok(ExitCode::from(2))
             }
-            // The machine, not the server.
+            // The machine failed, not the server.
             Err(Broken::Io(error)) => Err(error),
             Err(broken) => {
                 eprintln!("palisade-conformance: seed {seed}: {broken}");
                 let kept = own.keep();
-                eprintln!("what there is to look at is in {}", plan.directory.display());
+                eprintln!("data, logs and recordings are in {}", plan.directory.display());
                 if kept != plan.directory {
                     std::fs::remove_dir_all(kept)?;
                 }
@@ -81,7 +83,8 @@ impl Torture {
     }
 }
 
-/// Set at the first Ctrl-C or SIGTERM: the faults end then, and all that follows them is still done.
+/// Set at the first Ctrl-C or SIGTERM: the faults end, and the run still makes all its final
+/// checks.
 fn stopped_by_signals() -> std::io::Result<Arc<AtomicBool>> {
     use tokio::signal::unix::{SignalKind, signal};
     let stop = Arc::new(AtomicBool::new(false));
@@ -90,7 +93,7 @@ fn stopped_by_signals() -> std::io::Result<Arc<AtomicBool>> {
         let _inside = runtime.enter();
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
     };
-    let told = Arc::clone(&stop);
+    let flag = Arc::clone(&stop);
     std::thread::spawn(move || {
         runtime.block_on(async {
             tokio::select! {
@@ -98,7 +101,7 @@ fn stopped_by_signals() -> std::io::Result<Arc<AtomicBool>> {
                 _ = terminate.recv() => {}
             }
         });
-        told.store(true, Ordering::Relaxed);
+        flag.store(true, Ordering::Relaxed);
     });
     Ok(stop)
 }

@@ -1,6 +1,6 @@
-//! Disks that can be full: the data of some nodes is on a small file system of their own, in memory.
+//! Disks that can be filled: the data of some nodes is on small in-memory file systems.
 //!
-//! Mounting needs root, and a mount [namespace] of one's own. Without, no disk is filled.
+//! Mounting needs root and a private mount [namespace]. Without them, no disk is filled.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -9,19 +9,19 @@ use std::process::{Command, Stdio};
 
 use super::namespace;
 
-/// How large a disk is. A full one has no room for one more segment of the log.
+/// Size of a disk. A full disk has no room for another log segment.
 const SIZE: &str = "size=24m";
-/// How much is written at once to fill it.
+/// Bytes written at once to fill a disk.
 const PIECE: usize = 64 * 1024;
 
-/// A disk of a node.
+/// A node's disk.
 #[derive(Debug)]
 pub(super) struct Disk {
     mounted: PathBuf,
     ballast: PathBuf,
 }
 
-/// Puts a small disk where a node's data will be. `None` without the right to.
+/// Mounts a small disk at a node's data directory. `None` without the permission.
 pub(super) fn mount(data: &Path) -> io::Result<Option<Disk>> {
     if !namespace::has_mounts() {
         return Ok(None);
@@ -33,7 +33,7 @@ pub(super) fn mount(data: &Path) -> io::Result<Option<Disk>> {
 }
 
 impl Disk {
-    /// Writes until there is no room.
+    /// Writes until the disk is full.
     pub(super) fn fill(&self) -> io::Result<()> {
         let mut ballast = File::create(&self.ballast)?;
         loop {
@@ -45,7 +45,7 @@ impl Disk {
         }
     }
 
-    /// Makes room again.
+    /// Removes the ballast.
     pub(super) fn clear(&self) -> io::Result<()> {
         match fs::remove_file(&self.ballast) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -56,7 +56,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Also if somebody still has a file open there.
+        // A lazy unmount works even if a process still has a file open there.
         let _ = Command::new("umount").arg("-l").arg(&self.mounted).stderr(Stdio::null()).status();
     }
 }

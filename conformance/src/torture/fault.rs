@@ -1,4 +1,4 @@
-//! What goes wrong: drawn from a seed, begun, and made good again.
+//! The faults: their kinds, and how they are drawn.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,25 +11,25 @@ use super::network::{Direction, Lost, OUTSIDE};
 /// A fault. It begins, lasts for a while, and ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// kill -9; started again at the end.
+    /// SIGKILL; restarted at the end.
     Kill(u16),
-    /// Stopped where it stands (SIGSTOP); goes on at the end.
+    /// SIGSTOP; SIGCONT at the end.
     Freeze(u16),
-    /// What is said in these directions does not arrive.
+    /// Traffic in these directions is lost or held.
     Partition(Cut, BTreeSet<Direction>),
-    /// The same, on and off.
+    /// A partition that opens and closes repeatedly.
     Flap(BTreeSet<Direction>),
-    /// No room on its disk; room at the end. If it has stopped itself, it is started again.
+    /// A full disk, with room again at the end. A node that stopped because of it is restarted.
     Fill(u16),
-    /// Each sync of its log takes so much longer.
+    /// Each sync of the node's log takes this much longer.
     Slow(u16, Duration),
-    /// The next sync of its log fails: it must stop at once. Started again at the end.
+    /// The next sync of the node's log fails: the node must stop at once. Restarted at the end.
     FailSync(u16),
-    /// The leader is asked to hand over.
+    /// A leadership transfer is requested.
     Transfer,
     /// A node is asked to take a snapshot.
     Snapshot(u16),
-    /// A server joins, and becomes a voter.
+    /// A server joins and becomes a voter.
     Add,
     /// A voter is removed.
     Remove(u16),
@@ -38,37 +38,37 @@ pub(super) enum Fault {
 /// The shape of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cut {
-    /// One node neither hears other nodes nor is heard by them.
+    /// One node is cut off from all other nodes, in both directions.
     Full,
-    /// Nor by clients: as if its host had vanished.
+    /// One node is cut off from nodes and clients: as if its host had vanished.
     Host,
-    /// One node is not heard, or does not hear.
+    /// One node's traffic is lost, or the traffic to one node.
     OneWay,
-    /// One node's messages do not arrive, or it receives none; but it acknowledges what it receives.
+    /// One node's messages are lost, or the messages to it; but acknowledgements arrive.
     Mute,
-    /// Two nodes do not hear one another, and everybody else does.
+    /// Two nodes are cut off from each other, and reach all others.
     Partial,
 }
 
-/// What can go wrong at the moment.
+/// The faults that are possible now.
 #[derive(Clone, Debug)]
 pub(super) struct Possible {
-    /// Members that vote, and that nothing is wrong with.
-    pub(super) well: Vec<u16>,
-    /// All nodes that run.
+    /// Voters without a fault.
+    pub(super) healthy: Vec<u16>,
+    /// All running nodes.
     pub(super) all: Vec<u16>,
-    /// Those whose disk can be full.
+    /// Voters without a fault whose disk can be filled.
     pub(super) disks: Vec<u16>,
     pub(super) may_add: bool,
     pub(super) may_remove: bool,
-    /// Whether syncs can be harmed.
+    /// Whether syncs can be delayed and made to fail.
     pub(super) may_trace: bool,
     /// Whether a node can be cut off from clients.
     pub(super) reaches_outside: bool,
 }
 
 impl Cut {
-    /// What of what is said there is lost.
+    /// The traffic that this kind of partition loses.
     pub(super) fn lost(self) -> Lost {
         match self {
             Cut::Full | Cut::Host | Cut::OneWay | Cut::Partial => Lost::Everything,
@@ -78,10 +78,10 @@ impl Cut {
 }
 
 impl Fault {
-    /// Draws one, and how long it lasts.
+    /// Draws a fault and its duration.
     pub(super) fn draw(random: &mut SmallRng, possible: &Possible) -> Option<(Fault, Duration)> {
         let lasts = Duration::from_millis(random.random_range(100..2_500));
-        let one = possible.well.get(random.random_range(0..possible.well.len().max(1))).copied()?;
+        let one = possible.healthy.get(random.random_range(0..possible.healthy.len().max(1))).copied()?;
         let others: Vec<u16> = possible.all.iter().copied().filter(|&other| other != one).collect();
         let other = others.get(random.random_range(0..others.len().max(1))).copied()?;
         let to: BTreeSet<Direction> = others.iter().map(|&other| (one, other)).collect();
@@ -110,16 +110,16 @@ impl Fault {
             _ => return None,
         };
         let lasts = match fault {
-            // A full disk is noticed when the log needs its next segment.
+            // The node notices a full disk when the log needs its next segment.
             Fault::Fill(_) => lasts * 4,
-            // Some last until connections are given up.
+            // Some partitions last until nodes give up their connections.
             Fault::Partition(..) if random.random_bool(0.2) => lasts * 3,
             _ => lasts,
         };
         Some((fault, lasts))
     }
 
-    /// How it is counted.
+    /// The name under which the fault is counted.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Fault::Kill(_) => "kill -9",
@@ -140,7 +140,7 @@ impl Fault {
         }
     }
 
-    /// The process that it happens to.
+    /// The process that the fault affects.
     pub(super) fn victim(&self) -> Option<u16> {
         match self {
             Fault::Kill(id)

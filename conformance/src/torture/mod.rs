@@ -1,17 +1,20 @@
-//! Live faults: real processes, real sockets and files, many clients, and everything that can go wrong on one machine.
+//! Live faults: real processes, sockets and files, many clients, and every fault that one machine
+//! can have.
 //!
-//! Faults are drawn from a seed, so that a run can be had again as far as a run on real threads can: the same faults, to
-//! the same nodes, after the same pauses. While they happen clients take locks, wait, give up, pause past their leases,
-//! write to a fenced resource, and read who holds what. At the end the faults stop, and then
+//! The faults are drawn from a seed, so that a run can be repeated as far as real threads allow:
+//! the same faults to the same nodes after the same pauses. Meanwhile clients acquire locks, wait,
+//! give up, pause past their leases, write to a fenced resource, and read the locks. At the end the
+//! faults stop, and then
 //!
-//! 1. everybody who waits is granted within a bound,
-//! 2. all members have the same state, to the bit (the hash of a snapshot that each takes),
-//! 3. what the clients saw is right, by all checkers of [histories](crate::history) that are not too slow for it, and no
-//!    write within a lease was refused,
-//! 4. every node's recording is stepped again and judged ([`mod@validate`]).
+//! 1. every waiter is granted within a bound,
+//! 2. all members have the same state (by the hash of a snapshot that each takes),
+//! 3. the clients' [history](crate::history) passes all checkers that are fast enough for it, and
+//!    no write within a lease was refused,
+//! 4. every node's recording is replayed and checked ([`mod@validate`]).
 //!
-//! Nothing is left behind: nodes end with the pipe that this process holds, and what is mounted and linked is in
-//! [namespaces](namespace) of its own. So that is true also after a Ctrl-C, a panic, and `kill -9`.
+//! A run leaves nothing behind: nodes end with the pipe that this process holds, and mounts and
+//! links are in private [namespaces](namespace). That holds also after a Ctrl-C, a panic, and `kill
+//! -9`.
 
 mod clock;
 mod cluster;
@@ -42,78 +45,79 @@ use crate::history::{BadHistory, Call, History, Recorder};
 use crate::validate::{self, Failure, Options, validate};
 
 use cluster::Cluster;
-use load::Field;
+use load::Load;
 use node::Setup;
 
-/// How many clients there are: with guards, plain ones, readers.
+/// Number of clients: with guards, plain ones, readers.
 const CLIENTS: [u64; 3] = [8, 4, 2];
-/// How many wait for each key when the faults are over, and how long it may take until all of them were granted.
+/// Number of waiters for each key after the faults, and the bound within which all of them must be
+/// granted.
 const WAITERS: usize = 8;
 const BOUND: Duration = Duration::from_secs(30);
-/// How often the cluster is looked at.
+/// Interval between looks at the cluster.
 const TICK: Duration = Duration::from_millis(20);
 
-/// What is to be done.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// For how long faults happen.
+    /// Duration of the faults.
     pub faults: Duration,
-    /// What they are drawn from.
+    /// Seed of the faults.
     pub seed: u64,
-    /// The server.
+    /// The server program.
     pub palisade: PathBuf,
-    /// Where data, logs and recordings are.
+    /// Directory of data, logs and recordings.
     pub directory: PathBuf,
 }
 
-/// Why a run is not right.
+/// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Broken {
-    /// The machine does not do what it is asked to.
+    /// The machine failed to do what the run needs.
     #[error("the run cannot go on: {0}")]
     Io(#[from] io::Error),
-    /// A node has stopped by itself.
+    /// A node stopped without an injected reason.
     #[error("node {node} stopped by itself, with {status}; its log ends with\n{words}")]
     Stopped {
-        /// Which.
+        /// The node's ID.
         node: u16,
-        /// How.
+        /// Its exit status.
         status: String,
-        /// What it said.
+        /// The end of its log.
         words: String,
     },
-    /// A node has been told that a sync failed, and has not stopped.
+    /// A node's sync failed, and the node did not stop.
     #[error("a sync of node {node}'s log has failed, and the node goes on; it must stop before it syncs again")]
     Swallowed {
-        /// Which.
+        /// The node's ID.
         node: u16,
     },
-    /// The cluster does not come to an agreement.
+    /// The cluster did not reach agreement.
     #[error("{0}")]
     NoAgreement(String),
-    /// Clients saw something that must not be.
-    #[error("{} complaints of clients, the first: {}", .0.len(), .0[0])]
+    /// The clients observed violations.
+    #[error("{} violations observed by clients, the first: {}", .0.len(), .0[0])]
     Complaints(Vec<String>),
-    /// What the clients saw was not recorded properly.
+    /// The history is malformed.
     #[error(transparent)]
     History(#[from] BadHistory),
-    /// The nodes did something that must not be.
+    /// The recordings show a violation.
     #[error(transparent)]
     Invalid(#[from] Failure),
-    /// The same, and something came of it.
-    #[error("{failure}\nwhich was looked for because of this: {broken}")]
+    /// The recordings show a violation that explains another failure.
+    #[error("{failure}\nfound after this failure: {broken}")]
     Explained {
-        /// What the nodes did.
+        /// The violation in the recordings.
         failure: Failure,
-        /// What was seen first.
+        /// The failure that was seen first.
         broken: Box<Broken>,
     },
 }
 
-/// What has happened in a run that is right.
+/// Results of a successful run.
 #[derive(Debug)]
 pub struct Report {
-    /// Whether somebody has ended the faults before their time.
+    /// Whether a signal ended the faults early.
     early: bool,
     faults: Vec<(&'static str, u64)>,
     load: [(&'static str, u64); 11],
@@ -127,24 +131,25 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether all that the nodes did was recorded.
+    /// Whether all recordings are complete.
     pub fn is_recorded(&self) -> bool {
         self.validated.cut.is_empty()
     }
 
-    /// Whether it went on for as long as it was to, something was done, and all that the nodes did was recorded.
+    /// Whether the run took its full time, granted locks, and was recorded completely.
     pub fn is_whole(&self) -> bool {
         let grants = self.load.iter().any(|&(name, count)| name == "grants" && count > 0);
         !self.early && grants && self.validated.runs > 0 && self.is_recorded()
     }
 }
 
-/// Tortures a cluster, until the time is over or `stop` is set.
+/// Tortures a cluster until the time is over or `stop` is set.
 ///
 /// # Errors
-/// If something is not right. If the recordings show that a node did something that must not be, that is said first.
+/// Anything that is not right. A violation in the recordings is reported first, because it explains
+/// what clients saw.
 pub fn torture(plan: &Plan, stop: &AtomicBool) -> Result<Report, Broken> {
-    let skewed = clock::may_hurry();
+    let skewed = clock::is_available();
     let setup = Setup { palisade: plan.palisade.clone(), directory: plan.directory.clone(), skewed };
     let recordings = setup.recordings();
     let options = Options { clock_rate: if skewed { clock::RATE } else { 1.0 } };
@@ -165,40 +170,40 @@ fn run(plan: &Plan, setup: Setup, options: Options, stop: &AtomicBool) -> Result
     if skewed {
         recorder.drift(clock::DRIFT_PPM);
     }
-    let field = Field::new(cluster.endpoints(), recorder.clone());
-    let clients = field.clients(CLIENTS, plan.seed);
+    let workload = Load::new(cluster.endpoints(), recorder.clone());
+    let clients = workload.clients(CLIENTS, plan.seed);
     let end = Instant::now() + plan.faults;
     let mut went = Ok(());
     while went.is_ok() && Instant::now() < end && !stop.load(Ordering::Relaxed) {
         std::thread::sleep(TICK);
         went = cluster.tick(&mut random);
-        field.point_to(cluster.endpoints());
+        workload.point_to(cluster.endpoints());
     }
     went = went.and_then(|()| cluster.heal());
-    field.point_to(cluster.endpoints());
-    field.stop();
+    workload.point_to(cluster.endpoints());
+    workload.stop();
     for client in clients {
         if client.join().is_err() {
             went = went.and(Err(Broken::Complaints(vec!["a client panicked".into()])));
         }
     }
     went?;
-    // Before those who wait come and go: who holds what now is what was acknowledged.
-    field.read_all();
-    let granted = field.everybody_is_granted(WAITERS, BOUND).map_err(Broken::NoAgreement)?;
+    // Read before the final waiters change the locks: the reads must show what was acknowledged.
+    workload.read_all();
+    let granted = workload.await_all_granted(WAITERS, BOUND).map_err(Broken::NoAgreement)?;
     let hash = cluster.same_state()?;
-    field.read_all();
+    workload.read_all();
     recorder.finish()?;
     let history = History::read(BufReader::new(File::open(&history)?))?;
     let verdicts = check_fast(&history);
-    let mut complaints = field.complaints();
+    let mut complaints = workload.complaints();
     complaints.extend(verdicts.iter().flat_map(|verdict| &verdict.violations).map(ToString::to_string));
     if !complaints.is_empty() {
         return Err(Broken::Complaints(complaints));
     }
     cluster.stop()?;
     let validated = validate(&recordings, options)?;
-    let counts = &field.counts;
+    let counts = &workload.counts;
     let load = [
         ("grants", &counts.grants),
         ("releases", &counts.releases),
@@ -210,7 +215,7 @@ fn run(plan: &Plan, setup: Setup, options: Options, stop: &AtomicBool) -> Result
         ("pauses", &counts.pauses),
         ("writes", &counts.writes),
         ("stale writes refused", &counts.stale),
-        ("requests said again", &counts.repeated),
+        ("requests repeated", &counts.repeated),
     ];
     let load = load.map(|(name, counter)| (name, counter.load(Ordering::Relaxed)));
     let early = stop.load(Ordering::Relaxed);
@@ -246,7 +251,7 @@ impl fmt::Display for Report {
             counts.map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
         };
         if self.early {
-            writeln!(f, "ENDED EARLY: the faults were ended before their time")?;
+            writeln!(f, "ENDED EARLY: a signal ended the faults before their time")?;
         }
         writeln!(f, "faults: {}; {}", list(&mut self.faults.iter().copied()), self.lost)?;
         for words in &self.left_out {

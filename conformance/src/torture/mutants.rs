@@ -1,22 +1,22 @@
-//! [Mutants](crate::mutants) of the server that live faults must find: run after run, until one is not right. Needs what
-//! [faults](super) need: root, `nft`, `strace`.
+//! [Mutants](crate::mutants) of the server that live faults must detect: the torture runs seed
+//! after seed until a run fails. Needs what [torture](super) needs: root, `nft`, `strace`.
 
 use serde::Deserialize;
 
 use crate::mutants::build::MutantBuild;
 use crate::mutants::{self, Error, Verdict};
 
-/// How a bug is found.
+/// How a mutant is detected.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Finder {
-    /// What may be said of the run that it shows in first.
+    /// Texts, one of which the first failing run's report must contain.
     says: Vec<String>,
-    /// Within so many seeds it must show.
+    /// Number of seeds within which the mutant must be detected.
     seeds: u64,
 }
 
-/// How long faults happen with each seed.
+/// Duration of the faults with each seed, in minutes.
 const MINUTES: &str = "0.4";
 
 impl mutants::Finder for Finder {
@@ -38,37 +38,37 @@ impl mutants::Finder for Finder {
                 continue;
             }
             let said = String::from_utf8_lossy(&output.stderr);
-            let Some(broken) = complaint(&said, &seed) else {
-                return Err(Error::Hunt(format!("the run with seed {seed} broke off: {said}")));
+            let Some(failure) = parse_failure(&said, &seed) else {
+                return Err(Error::Hunt(format!("the run with seed {seed} failed: {said}")));
             };
-            let how = format!("\"{broken}\" with seed {seed}");
+            let how = format!("\"{failure}\" with seed {seed}");
             let control = torture(&build.sound())?;
             if !control.status.success() {
                 let said = String::from_utf8_lossy(&control.stderr);
                 return Ok(Verdict::Otherwise(format!("{how}, and without the mutant: {}", said.trim())));
             }
-            let is_meant = self.says.iter().any(|meant| broken.contains(meant.as_str()));
+            let is_meant = self.says.iter().any(|meant| failure.contains(meant.as_str()));
             return Ok(if is_meant { Verdict::Caught(how) } else { Verdict::Otherwise(how) });
         }
         Ok(Verdict::Survived(format!("{} runs of {MINUTES} minutes", self.seeds)))
     }
 }
 
-/// What a run says of why it is not right, in its first line.
-fn complaint<'a>(said: &'a str, seed: &str) -> Option<&'a str> {
+/// The failure that a run reports, from its first line.
+fn parse_failure<'a>(said: &'a str, seed: &str) -> Option<&'a str> {
     let named = format!("palisade-conformance: seed {seed}: ");
     said.lines().find_map(|line| line.strip_prefix(named.as_str()))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::complaint;
+    use super::parse_failure;
 
     #[test]
-    fn the_report_is_understood() {
+    fn failure_line_is_parsed() {
         let said = "at cluster 1\npalisade-conformance: seed 3: a clock is wrong\n  in a file\n";
-        assert_eq!(complaint(said, "3"), Some("a clock is wrong"));
-        assert_eq!(complaint(said, "4"), None);
-        assert_eq!(complaint("palisade-conformance: there is no palisade", "3"), None);
+        assert_eq!(parse_failure(said, "3"), Some("a clock is wrong"));
+        assert_eq!(parse_failure(said, "4"), None);
+        assert_eq!(parse_failure("palisade-conformance: there is no palisade", "3"), None);
     }
 }

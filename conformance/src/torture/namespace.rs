@@ -1,27 +1,30 @@
-//! A run is by itself: in namespaces of its own, which no name leads to.
+//! Isolation of a run by unnamed namespaces.
 //!
-//! With root, the program runs itself again in a new mount namespace and a new network namespace. What is mounted there, and
-//! every link, address and rule, is seen by nobody else and vanishes with the last process in it, however that ends: after a
-//! Ctrl-C, a panic, or `kill -9`. Two runs at a time know nothing of one another.
+//! With root, the program runs itself again in a new mount namespace and a new network namespace.
+//! Its mounts, links, addresses and rules are invisible to other processes and vanish with the last
+//! process in the namespaces, however that process ends: after a Ctrl-C, a panic, or `kill -9`.
+//! Concurrent runs do not affect each other.
 
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-/// Says which namespaces of its own this process is in already.
+/// Environment variable that names the namespaces that this process has entered.
 const ENTERED: &str = "PALISADE_TORTURE_NAMESPACES";
-/// What `unshare` takes for each of them, most first.
+/// The namespaces with their `unshare` options, largest set first.
 const KINDS: [(&str, &[&str]); 2] = [("mount,network", &["--mount", "--net"]), ("mount", &["--mount"])];
-/// What has to work inside of them.
+/// Commands that must work inside the namespaces.
 const NETWORK: &str = "ip link set lo up && nft list ruleset && mount -t tmpfs tmpfs /mnt";
 const MOUNT: &str = "mount -t tmpfs tmpfs /mnt";
-/// Places that this run is to have for itself: the names of its network namespaces, and memory that is shared by name.
+/// Directories that are private to the run: the names of its network namespaces, and named shared
+/// memory.
 const OWN: [&str; 2] = ["/run/netns", "/dev/shm"];
 
-/// Runs this program again in namespaces of its own, if that is allowed. Returns if it is not, or is done already.
+/// Runs this program again in new namespaces. Returns if that is not allowed, or if this process is
+/// in them already.
 pub(super) fn enter() -> io::Result<()> {
     if std::env::var_os(ENTERED).is_some() {
-        return furnish();
+        return prepare();
     }
     if !rustix::process::geteuid().is_root() {
         return Ok(());
@@ -39,28 +42,28 @@ pub(super) fn enter() -> io::Result<()> {
                 .args(["--propagation", "private", "--"])
                 .arg(&program)
                 .args(std::env::args_os().skip(1));
-            // Returns only if it fails.
+            // `exec` returns only if it fails.
             return Err(command.env(ENTERED, name).exec());
         }
     }
     Ok(())
 }
 
-/// Whether what is mounted here is seen here only.
+/// Whether this process has a private mount namespace.
 pub(super) fn has_mounts() -> bool {
     std::env::var_os(ENTERED).is_some()
 }
 
-/// Whether this process has a network for itself.
+/// Whether this process has a private network namespace.
 pub(super) fn has_network() -> bool {
     std::env::var_os(ENTERED).is_some_and(|entered| entered == "mount,network")
 }
 
-fn furnish() -> io::Result<()> {
-    for place in OWN {
-        // The first is made by whoever uses `ip netns` for the first time.
-        std::fs::create_dir_all(place)?;
-        run("mount", &["-t", "tmpfs", "tmpfs", place])?;
+fn prepare() -> io::Result<()> {
+    for directory in OWN {
+        // `ip netns` creates the first directory on its first use.
+        std::fs::create_dir_all(directory)?;
+        run("mount", &["-t", "tmpfs", "tmpfs", directory])?;
     }
     if has_network() { run("ip", &["link", "set", "lo", "up"]) } else { Ok(()) }
 }

@@ -1,7 +1,8 @@
-//! The network between the nodes, and what does not get through it.
+//! The network between the nodes, and its faults.
 //!
-//! There are two. [`Links`] is the system's own: each node in a network namespace of its own, and packets that vanish on the
-//! way. It needs root. [`Proxies`] is for everybody: they hold what nodes say to one another.
+//! There are two implementations. [`Links`] uses the kernel: a network namespace for each node, and
+//! dropped packets. It needs root. [`Proxies`] needs no privileges: proxies hold the traffic
+//! between nodes.
 
 mod links;
 mod proxies;
@@ -16,32 +17,32 @@ use proxies::Proxies;
 
 use super::namespace;
 
-/// Who says something to whom.
+/// Sender and receiver.
 pub(super) type Direction = (u16, u16);
 
-/// Stands for everybody who is no node: clients, operators, and who tortures.
+/// Stands for all hosts that are no nodes: clients, operators, and the torture itself.
 pub(super) const OUTSIDE: u16 = 0;
 
-/// Of what is said in a direction, what does not arrive.
+/// Which traffic of a closed direction is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Lost {
-    /// Nothing arrives, not even an acknowledgement of what the other says.
+    /// All packets, including acknowledgements of the other node's traffic.
     Everything,
-    /// What a node says over the connections that it has dialled. Its acknowledgements do arrive, so what the *other* says
-    /// goes on for as long as the fault.
+    /// A node's traffic on the connections that it has dialled. Its acknowledgements arrive, so the
+    /// *other* node's traffic goes on during the fault.
     Messages,
 }
 
-/// Where a node is, and how it is reached.
+/// A node's addresses.
 #[derive(Clone, Debug)]
 pub(super) struct Address {
     pub(super) client_addr: String,
-    /// Where it listens for other nodes.
+    /// The address at which it listens for other nodes.
     pub(super) peer_addr: String,
-    /// Where they dial it.
-    pub(super) reached_at: String,
-    /// Its network namespace.
-    pub(super) within: Option<PathBuf>,
+    /// The address that other nodes dial.
+    pub(super) advertised_addr: String,
+    /// The node's network namespace.
+    pub(super) namespace: Option<PathBuf>,
 }
 
 /// A cluster's network.
@@ -52,20 +53,20 @@ pub(super) enum Network {
 }
 
 impl Network {
-    /// The system's, if this process may make one.
+    /// The kernel's network if this process may configure one, otherwise proxies.
     pub(super) fn new() -> io::Result<Network> {
         if namespace::has_network() { Links::new().map(Network::Links) } else { Proxies::new().map(Network::Proxies) }
     }
 
-    /// A place for a node.
-    pub(super) fn seat(&self, node: u16) -> io::Result<Address> {
+    /// Sets up a node's addresses.
+    pub(super) fn address(&self, node: u16) -> io::Result<Address> {
         match self {
-            Network::Links(links) => links.seat(node),
-            Network::Proxies(proxies) => proxies.seat(node),
+            Network::Links(links) => links.address(node),
+            Network::Proxies(proxies) => proxies.address(node),
         }
     }
 
-    /// What is said in these directions does not arrive, until as many calls of [`open`](Network::open) have been made.
+    /// Closes these directions, until [`open`](Network::open) has been called as often.
     pub(super) fn close(&mut self, directions: &BTreeSet<Direction>, lost: Lost) -> io::Result<()> {
         match self {
             Network::Links(links) => links.close(directions, lost),
@@ -76,8 +77,9 @@ impl Network {
         }
     }
 
-    /// It arrives again. Of what was held, proxies deliver all, or let the connections break, as `breaks` says; the system's own
-    /// network has lost it, and TCP says it again if it has not given up.
+    /// Opens these directions. Proxies deliver the traffic that they held, or break the connections
+    /// if `breaks` is set; the kernel's network has lost it, and TCP retransmits it if it has not
+    /// given up.
     pub(super) fn open(&mut self, directions: &BTreeSet<Direction>, lost: Lost, breaks: bool) -> io::Result<()> {
         match self {
             Network::Links(links) => links.open(directions, lost),
@@ -88,18 +90,18 @@ impl Network {
         }
     }
 
-    /// Whether a node can be cut off from clients as well.
+    /// Whether the network can also cut a node off from clients.
     pub(super) fn reaches_outside(&self) -> bool {
         matches!(self, Network::Links(_))
     }
 
-    /// How much did not get through, in words.
+    /// The amount of affected traffic, as text.
     pub(super) fn tally(&self) -> io::Result<String> {
         Ok(match self {
             Network::Links(links) => format!("{} packets lost between network namespaces", links.dropped()?),
             Network::Proxies(proxies) => {
                 format!(
-                    "{} pieces held by proxies, for network namespaces need root, iproute2 and nftables",
+                    "{} chunks held by proxies (network namespaces need root, iproute2 and nftables)",
                     proxies.held()
                 )
             }
@@ -107,7 +109,7 @@ impl Network {
     }
 }
 
-/// An address of the loopback device on which nobody listens.
+/// A free loopback address.
 fn free_address() -> io::Result<String> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
 }

@@ -1,4 +1,5 @@
-//! What operators ask for while things go wrong: each question on a thread of its own, for an answer may be long in coming.
+//! Operators' requests during faults. Each runs on its own thread, because its answer may take
+//! long.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -8,23 +9,24 @@ use std::time::{Duration, Instant};
 use palisade_client::wire::{MemberChange, Op, Transfer};
 use palisade_client::{Client, Options};
 
-/// What came of it.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Done {
     Promoted(u16),
     Removed(u16),
-    /// It was not done in time; with a change of the members nobody knows.
+    /// Not done in time; the outcome of a membership change is then unknown.
     GaveUp,
-    Told,
+    Completed,
 }
 
-/// How long an operator insists. A change that was made already counts as done, so it may be asked for again.
-const INSISTS: Duration = Duration::from_secs(40);
+/// How long an operator repeats a request. A change that was made already counts as done, so
+/// repeating it is safe.
+const RETRY_BOUND: Duration = Duration::from_secs(40);
 
-/// Insists on a change of the members.
+/// Requests a membership change until it is made.
 pub(super) fn change(endpoints: Vec<String>, change: MemberChange, done: Done, answer: Sender<Done>) {
     std::thread::spawn(move || {
-        let deadline = Instant::now() + INSISTS;
+        let deadline = Instant::now() + RETRY_BOUND;
         let mut outcome = Done::GaveUp;
         while Instant::now() < deadline {
             if block_on(ask_for(&endpoints, change.clone())) {
@@ -45,14 +47,14 @@ async fn ask_for(endpoints: &[String], change: MemberChange) -> bool {
     changed
 }
 
-/// Asks whoever leads to hand over.
+/// Asks the leader to transfer leadership.
 pub(super) fn transfer(endpoints: Vec<String>, answer: Sender<Done>) {
     std::thread::spawn(move || {
         let ask = async {
             for endpoint in &endpoints {
                 let transfer = Op::Transfer(Transfer { to: None });
                 if palisade_client::ask(endpoint, transfer, Duration::from_secs(2)).await.is_ok() {
-                    return Done::Told;
+                    return Done::Completed;
                 }
             }
             Done::GaveUp
@@ -65,16 +67,17 @@ pub(super) fn transfer(endpoints: Vec<String>, answer: Sender<Done>) {
 pub(super) fn snapshot(endpoint: String, answer: Sender<Done>) {
     std::thread::spawn(move || {
         let taken = take_snapshot(&endpoint).is_some();
-        let _ = answer.send(if taken { Done::Told } else { Done::GaveUp });
+        let _ = answer.send(if taken { Done::Completed } else { Done::GaveUp });
     });
 }
 
-/// Has a node take a snapshot: the last entry that it includes, and its hash.
+/// Makes a node take a snapshot. Returns the index of the last included entry, and the snapshot's
+/// hash.
 pub(super) fn take_snapshot(endpoint: &str) -> Option<(u64, String)> {
-    let patience = Duration::from_secs(5);
+    let timeout = Duration::from_secs(5);
     let address = endpoint.to_socket_addrs().ok()?.next()?;
-    let mut stream = TcpStream::connect_timeout(&address, patience).ok()?;
-    stream.set_read_timeout(Some(patience)).ok()?;
+    let mut stream = TcpStream::connect_timeout(&address, timeout).ok()?;
+    stream.set_read_timeout(Some(timeout)).ok()?;
     let request =
         format!("POST /v1/snapshot HTTP/1.1\r\nhost: {endpoint}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;

@@ -1,7 +1,7 @@
-//! A slow disk, and a sync that fails: `strace` stands between a node's core and the kernel, and changes what `fdatasync` does.
+//! Slow disks and failing syncs: `strace` attaches to a node's core thread and alters `fdatasync`.
 //!
-//! Only the thread that writes the log is traced; everything else in the process runs as ever. When `strace` ends it lets go
-//! of the thread, and the disk is as it was.
+//! Only the thread that writes the log is traced; the rest of the process runs as usual. When
+//! `strace` ends, it detaches from the thread, and the disk is normal again.
 
 use std::fs;
 use std::io;
@@ -15,26 +15,27 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// The thread's name (`palisade::core`).
 const CORE: &str = "core";
-/// How long `strace` may take to stand where it should, and to go away.
+/// How long `strace` may take to detach.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What becomes of the core's syncs.
+/// A fault of the core's syncs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Harm {
-    /// Each takes so much longer.
+pub(super) enum SyncFault {
+    /// Each sync takes this much longer.
     Slow(Duration),
-    /// The next one fails: what was written since the last may be on the disk, or not. All others are well.
+    /// The next sync fails: data written since the previous one may be durable or not. All other
+    /// syncs succeed.
     FailOnce,
 }
 
-/// Stands between a node and its disk.
+/// A tracer attached to a node's core thread.
 #[derive(Debug)]
 pub(super) struct Tracer {
     strace: Child,
     trace: PathBuf,
 }
 
-/// Whether that is possible here.
+/// Whether `strace` can inject faults here.
 pub(super) fn may_trace() -> bool {
     let mut strace = Command::new("strace");
     strace.args(["-q", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=1", "true"]);
@@ -43,38 +44,39 @@ pub(super) fn may_trace() -> bool {
 }
 
 impl Tracer {
-    /// Attaches to a node's process. `None` if there is nothing to attach to: the process is just starting, or ending.
-    pub(super) fn attach(process: u32, harm: Harm, trace: PathBuf) -> io::Result<Option<Tracer>> {
+    /// Attaches to a node's process. `None` if the core thread does not exist: the process is just
+    /// starting or ending.
+    pub(super) fn attach(process: u32, fault: SyncFault, trace: PathBuf) -> io::Result<Option<Tracer>> {
         let Some(core) = thread_named(process, CORE) else { return Ok(None) };
-        let inject = match harm {
-            Harm::Slow(delay) => format!("inject=fdatasync:delay_exit={}", delay.as_micros()),
-            Harm::FailOnce => "inject=fdatasync:error=EIO:when=1".to_owned(),
+        let inject = match fault {
+            SyncFault::Slow(delay) => format!("inject=fdatasync:delay_exit={}", delay.as_micros()),
+            SyncFault::FailOnce => "inject=fdatasync:error=EIO:when=1".to_owned(),
         };
         let mut strace = Command::new("strace");
         strace.args(["-q", "-y", "-e", "trace=fdatasync", "-e", &inject, "-p", &core.to_string(), "-o"]).arg(&trace);
-        // A Ctrl-C is not for it.
+        // A Ctrl-C must not reach `strace`.
         strace.process_group(0);
         let strace = strace.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         Ok(Some(Tracer { strace, trace }))
     }
 
-    /// Lets go of the node. What was done to its syncs.
+    /// Detaches from the node. Returns what happened to its syncs.
     pub(super) fn detach(mut self) -> io::Result<Syncs> {
-        let patience = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + PATIENCE;
         while self.strace.try_wait()?.is_none() {
-            if Instant::now() > patience {
+            if Instant::now() > deadline {
                 self.strace.kill()?;
                 self.strace.wait()?;
-                return Err(io::Error::other("strace does not let go of a node"));
+                return Err(io::Error::other(format!("strace does not detach from a node within {PATIENCE:?}")));
             }
-            // It may have ended by itself, with the node.
+            // `strace` may have ended with the node.
             let _ = kill_process(Pid::from_child(&self.strace), Signal::INT);
             sleep(Duration::from_millis(20));
         }
         Ok(Syncs::read(&fs::read_to_string(&self.trace).unwrap_or_default()))
     }
 
-    /// Whether the sync that was to fail has failed.
+    /// Whether the injected failure has happened.
     pub(super) fn has_failed(&self) -> bool {
         Syncs::read(&fs::read_to_string(&self.trace).unwrap_or_default()).failed
     }
@@ -97,14 +99,14 @@ fn thread_named(process: u32, name: &str) -> Option<u32> {
     thread.file_name()?.to_str()?.parse().ok()
 }
 
-/// What a trace says of a node's syncs.
+/// What a trace shows of a node's syncs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Syncs {
-    /// How many took longer.
+    /// Number of delayed syncs.
     pub(super) delayed: u64,
-    /// One was made to fail.
+    /// A sync failed as injected.
     pub(super) failed: bool,
-    /// The core asked again after that: a second answer proves nothing.
+    /// The core synced again after the failure, although a second result proves nothing.
     pub(super) again: bool,
 }
 
@@ -125,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sync_after_the_failed_one_is_noticed() {
+    fn sync_after_failure_is_detected() {
         let failed = "fdatasync(9</d/wal>) = 0\nfdatasync(9</d/wal>) = -1 EIO (Input/output error) (INJECTED)\n";
         let gone = format!("{failed}+++ exited with 74 +++\n");
         assert_eq!(Syncs::read(&gone), Syncs { delayed: 0, failed: true, again: false });

@@ -8,32 +8,32 @@ use clap::Args;
 
 use super::{Failure, Options, Progress, validate_each};
 
-/// Step recordings of live nodes again through the spec, and judge them as one run
+/// Replay recordings of live nodes through the spec, and check them as one run
 ///
-/// Exit code 0 if everything holds, 1 if something does not, 2 if not all could be looked at: a recording was cut, or
-/// cannot be read.
+/// Exit code 0 if everything holds, 1 if a property is violated, 2 if the check was incomplete: a
+/// recording was cut or cannot be read.
 #[derive(Debug, Args)]
 pub struct Validate {
-    /// Where the recordings are (palisade serve --record), also in the directories below
+    /// Directory of the recordings (palisade serve --record); includes its subdirectories
     directory: PathBuf,
-    /// How fast the fastest node's clock runs, if a test has made one run fast
+    /// Rate of the fastest node's clock, if a test has given a node a fast clock
     #[arg(long, value_name = "RATE", default_value_t = 1.0)]
     clock_rate: f64,
 }
 
-/// Who waits is told now and then how far it is.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Interval between progress reports.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Validate {
-    /// Does it.
+    /// Validates the recordings and prints a report.
     pub fn run(self) -> ExitCode {
-        let (begun, mut told) = (Instant::now(), Instant::now());
+        let (started, mut last_report) = (Instant::now(), Instant::now());
         let watch = |progress: Progress<'_>| {
-            if told.elapsed() >= PATIENCE {
+            if last_report.elapsed() >= PROGRESS_INTERVAL {
                 let Progress { directory, cluster, of, report } = progress;
                 let (directory, inputs) = (directory.display(), report.inputs);
                 eprintln!("at cluster {cluster} of {of}, {directory}: {inputs} inputs so far");
-                told = Instant::now();
+                last_report = Instant::now();
             }
         };
         let (report, failures) = match validate_each(&self.directory, Options { clock_rate: self.clock_rate }, watch) {
@@ -43,9 +43,12 @@ impl Validate {
                 return ExitCode::from(2);
             }
         };
-        println!("{report}\n{:.1} s", begun.elapsed().as_secs_f64());
+        println!("{report}\n{:.1} s", started.elapsed().as_secs_f64());
         if report.runs == 0 {
-            eprintln!("palisade-conformance: there are no recordings in {}", self.directory.display());
+            eprintln!(
+                "palisade-conformance: there are no recordings in {}; record with `palisade serve --record`",
+                self.directory.display()
+            );
         }
         failures.iter().for_each(|failure| eprintln!("palisade-conformance: {failure}"));
         let is_broken = failures.iter().any(|failure| matches!(failure, Failure::Violation { .. }));

@@ -1,4 +1,4 @@
-//! The recordings of a directory: which there are, whose they are, and each node's records one after the other.
+//! The recordings of a directory, by cluster and node, and each node's records over all its runs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -11,22 +11,21 @@ use super::report::{Failure, Report};
 /// One process run of a node.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
-    /// Its file.
+    /// The run's recording.
     pub(super) path: PathBuf,
-    /// Whose it is.
+    /// The recording's header.
     pub(super) header: Header,
 }
 
-/// A cluster's recordings: the runs of each data directory, in order.
+/// A cluster's recordings: the runs of each data directory, in order of time.
 #[derive(Clone, Debug)]
 pub(super) struct Cluster {
     pub(super) directory: PathBuf,
     pub(super) nodes: Vec<Vec<Run>>,
 }
 
-/// Finds all recordings in a directory and those below it. Only their headers are read: there may be more of them than a
-/// process may have open.
-/// Those that cannot be read are in the second list.
+/// Finds all recordings in a directory and its subdirectories. Only their headers are read: there
+/// may be more of them than a process may have open files. The second list has the unreadable ones.
 pub(super) fn find(directory: &Path) -> Result<(Vec<Cluster>, Vec<Failure>), Failure> {
     let (mut clusters, mut unread, mut folders) = (Vec::new(), Vec::new(), vec![directory.to_owned()]);
     while let Some(folder) = folders.pop() {
@@ -61,10 +60,10 @@ pub(super) fn find(directory: &Path) -> Result<(Vec<Cluster>, Vec<Failure>), Fai
 #[derive(Debug)]
 pub(super) struct Chain {
     runs: VecDeque<Run>,
-    /// The first of them, being read.
+    /// The first run's recording, while it is read.
     reading: Option<Reading>,
     next: Option<Record>,
-    /// When the next record was made; how many of its run there were before it.
+    /// Time of the next record, and the number of records of its run before it.
     time: u64,
     number: u64,
     path: PathBuf,
@@ -78,7 +77,7 @@ impl Chain {
         Ok(chain)
     }
 
-    /// The next run begins, if there is one, with its header.
+    /// Opens the next run, if there is one; its first record is the header.
     fn begin(&mut self, report: &mut Report) -> Result<(), Failure> {
         (self.reading, self.next) = (None, None);
         if let Some(run) = self.runs.front()
@@ -92,7 +91,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Reads the next record. `false` if the node went on and nobody wrote it down.
+    /// Reads the next record. `false` if the node ran on without being recorded.
     pub(super) fn advance(&mut self, report: &mut Report) -> Result<bool, Failure> {
         let Some(reading) = &mut self.reading else { return Ok(true) };
         if let Some(record) = reading.record()? {

@@ -1,21 +1,23 @@
-//! Live → model: recordings of running nodes, stepped again through `spec` and judged as one run.
+//! Recordings of live nodes, replayed through `spec` and checked as one run of the cluster.
 //!
-//! A recording (`palisade serve --record`, [`palisade::recording`]) has a node's recovered state, its inputs and digests of
-//! what it asked for. The node is deterministic, so a [`replica`] that is given the same has to ask for the same. That is
-//! checked first, and says that the server runs the functions that were model-checked, on the state that its disk gave
-//! back. Then all nodes of a cluster are taken together, in the order of the machine's monotonic clock, and a [`judge`] who
-//! sees all of them at once knows what must hold: what the models ask of every state that they reach.
+//! A recording (`palisade serve --record`, [`palisade::recording`]) has a node's recovered state,
+//! its inputs, and digests of its outputs. The node is deterministic, so a [`replica`] with the
+//! same inputs must produce the same outputs. That is checked first: it shows that the server runs
+//! the functions that were model-checked, on the state that its disk returned. Then the records of
+//! all nodes of a cluster are merged in the order of the machine's monotonic clock, and a [`judge`]
+//! that sees all nodes at once checks what the models demand of every state that they reach.
 //!
 //! # Why the order is right
 //!
-//! A step is recorded before anything that it asked for is carried out, and a write's end after the write. So if one thing
-//! can have caused another, it has the earlier time: a message is sent before it is received. Two steps that have nothing
-//! to do with one another may be merged in either order, and every property holds in both.
+//! A step is recorded before any of its outputs is carried out, and a write's completion after the
+//! write. So a cause always has an earlier time than its effect: a message is sent before it is
+//! received. Two independent steps may be merged in either order, and every property holds in both.
 //!
-//! # What is not seen
+//! # What is not checked
 //!
-//! What the driver tells clients: that is judged by their histories. What happens on the way to the disk: whether a write
-//! that was reported done survives a power failure, no process that is merely killed can show.
+//! The driver's answers to clients: the clients' histories cover them. The path to the disk: no
+//! process that is merely killed can show whether a write that was reported done survives a power
+//! failure.
 
 pub mod command;
 mod files;
@@ -35,11 +37,11 @@ pub use report::{Failure, Report};
 use files::{Chain, Cluster};
 use judge::Judge;
 
-/// What is known of a cluster beside its recordings.
+/// Facts about a cluster that its recordings do not contain.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How fast the fastest node's clock may run, to one second of the machine's. More than 1 where a test has given a node
-    /// such a clock.
+    /// Rate of the fastest node's clock, relative to the machine's. Above 1 where a test has given
+    /// a node a fast clock.
     pub clock_rate: f64,
 }
 
@@ -49,33 +51,34 @@ impl Default for Options {
     }
 }
 
-/// How far a validation is.
+/// Progress of a validation.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
-    /// Where the present cluster's recordings are.
+    /// Directory of the present cluster's recordings.
     pub directory: &'a Path,
-    /// Its number, from 1.
+    /// The cluster's number, from 1.
     pub cluster: usize,
-    /// How many there are.
+    /// Number of clusters.
     pub of: usize,
-    /// What was looked at so far.
+    /// Results so far.
     pub report: &'a Report,
 }
 
-/// Validates all recordings below a directory. Each directory may have those of several clusters.
+/// Validates all recordings below a directory. Each directory may contain those of several
+/// clusters.
 ///
 /// # Errors
-/// If they cannot be read, or at the first violation.
+/// Unreadable recordings, or the first violation.
 pub fn validate(directory: &Path, options: Options) -> Result<Report, Failure> {
     let (report, failures) = validate_each(directory, options, |_| {})?;
     failures.into_iter().next().map_or(Ok(report), Err)
 }
 
-/// The same, with every cluster looked at whatever is wrong with the others; and `watch` is told how far it is, a few
+/// Validates every cluster, whatever is wrong with the others. `watch` receives the progress a few
 /// hundred times a second.
 ///
 /// # Errors
-/// If the directory cannot be read. What is wrong with a cluster is in the list.
+/// An unreadable directory. Failures of a cluster are in the returned list.
 pub fn validate_each(
     directory: &Path,
     options: Options,
@@ -86,22 +89,22 @@ pub fn validate_each(
     let of = clusters.len();
     for (cluster, number) in clusters.into_iter().zip(1..) {
         let directory = cluster.directory.clone();
-        let tell = |report: &Report| watch(Progress { directory: &directory, cluster: number, of, report });
-        if let Err(failure) = validate_cluster(cluster, options, &mut report, tell) {
+        let progress = |report: &Report| watch(Progress { directory: &directory, cluster: number, of, report });
+        if let Err(failure) = validate_cluster(cluster, options, &mut report, progress) {
             failures.push(failure);
         }
     }
     Ok((report, failures))
 }
 
-/// So many inputs are looked at before somebody is told again how far it is.
+/// Number of inputs between two progress reports.
 const STRIDE: u64 = 1_024;
 
 fn validate_cluster(
     cluster: Cluster,
     options: Options,
     report: &mut Report,
-    mut tell: impl FnMut(&Report),
+    mut progress: impl FnMut(&Report),
 ) -> Result<(), Failure> {
     report.clusters += 1;
     report.nodes += cluster.nodes.len();
@@ -111,21 +114,21 @@ fn validate_cluster(
         judge.slot(runs[0].header.config.id);
         chains.push(Chain::new(runs, report)?);
     }
-    // As if it were one run: whoever's next record is the earliest.
+    // Merges the nodes' records by time.
     while let Some(slot) = earliest(&chains) {
         let chain = &mut chains[slot];
         let (at, record) = chain.next().expect("it has a next record");
         count(&record, report);
         let number = chain.number();
         if report.inputs.is_multiple_of(STRIDE) {
-            tell(report);
+            progress(report);
         }
         judge
             .observe(slot, at, record)
             .map_err(|violation| Failure::violation(chains[slot].path(), number, at, violation))?;
         let chain = &mut chains[slot];
         if !chain.advance(report)? {
-            // What this node did next nobody knows, and so nothing that depends on all of them.
+            // The node's later steps are unknown, and so is everything that depends on them.
             report.cut.push(chain.path().to_owned());
             report.seen(&judge);
             return Ok(());
@@ -133,7 +136,7 @@ fn validate_cluster(
     }
     let end = chains.iter().map(Chain::time).max().unwrap_or(0);
     let last = chains.iter().max_by_key(|chain| chain.time());
-    judge.look_around().map_err(|violation| {
+    judge.compare_nodes().map_err(|violation| {
         let path = last.map_or(Path::new("").to_owned(), |chain| chain.path().to_owned());
         Failure::violation(&path, last.map_or(0, Chain::number), end, violation)
     })?;
@@ -154,7 +157,7 @@ fn count(record: &Record, report: &mut Report) {
     }
 }
 
-/// A property that the validator itself knows of.
+/// Reports the violation of a property that the validator itself defines.
 fn broken(property: &'static str, detail: String) -> Result<(), Violation> {
     Err(Violation { property, detail })
 }

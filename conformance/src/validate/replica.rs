@@ -1,4 +1,4 @@
-//! One node, stepped again: what it is, what its disk has, and what it has asked for that was not reported written.
+//! The replay of one node: the node, its disk, and the writes that are not reported done.
 
 use std::collections::VecDeque;
 
@@ -9,24 +9,26 @@ use palisade_spec::raft::{Durable, HardState, Index, Input, Node, Output, Persis
 
 use super::{broken, require};
 
-/// A node as its recording tells it.
+/// A node, replayed from its recording.
 #[derive(Debug)]
 pub(super) struct Replica {
     pub(super) node: Node<LockTable>,
-    /// What was reported written. Its snapshot is as late as it has to be; the real one may be later.
+    /// What was reported written. Its snapshot is the earliest that the records imply; the real one
+    /// may be later.
     pub(super) disk: Durable<LockTable>,
     pub(super) pending: VecDeque<Persist<LockTable>>,
-    /// How many writes this run has asked for, and how many of them are done.
+    /// Number of writes that this run has asked for, and of those done.
     pub(super) asked: u64,
     pub(super) done: u64,
-    /// Up to here the node has told, or may have told, that entries are committed: its own snapshots go no further.
+    /// Highest entry whose commit the node may have disclosed: its own snapshots go no further.
     pub(super) released: Index,
-    /// When the recording began, which is before the node's clock did; and how much time its clock was told of since, in milliseconds.
+    /// Start of the recording, which precedes the start of the node's clock, and the time that the
+    /// clock has been advanced since, in milliseconds.
     began: u64,
-    told: u64,
+    advanced: u64,
 }
 
-/// What a node was before a step, as far as it is compared with what it is after it.
+/// The part of a node's state before a step that is compared with its state after it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Before {
     pub(super) leads: Option<Term>,
@@ -40,7 +42,7 @@ pub(super) struct Before {
 impl Replica {
     pub(super) fn new(node: Node<LockTable>, disk: Durable<LockTable>, began: u64) -> Replica {
         let released = node.commit();
-        Replica { node, disk, pending: VecDeque::new(), asked: 0, done: 0, released, began, told: 0 }
+        Replica { node, disk, pending: VecDeque::new(), asked: 0, done: 0, released, began, advanced: 0 }
     }
 
     pub(super) fn before(&self) -> Before {
@@ -55,82 +57,88 @@ impl Replica {
         }
     }
 
-    /// Takes a step, which must ask for what the node asked for.
+    /// Steps the node; its outputs must match the recorded ones.
     pub(super) fn step(
         &mut self,
         input: Input<LockTable>,
         recorded: Digest,
-        words: Option<&str>,
+        recorded_text: Option<&str>,
         outputs: &mut Vec<Output<LockTable>>,
     ) -> Check {
         self.node.step(input, outputs);
         require("same outputs", Digest::of(outputs.as_slice()) == recorded, || {
-            let words = words.unwrap_or("something else (record with --record-verbose to see what)");
-            format!("the spec asks for {outputs:?}, and the node asked for {words}")
+            let recorded_text = recorded_text.unwrap_or("other outputs (record with --record-verbose to see them)");
+            format!("the spec's outputs are {outputs:?}, and the node's were {recorded_text}")
         })
     }
 
-    /// What must hold of a node by itself over a step.
-    pub(super) fn keeps_its_word(&self, before: Before) -> Check {
+    /// Checks the properties of a single node over a step.
+    pub(super) fn check_transition(&self, before: Before) -> Check {
         let (node, was, is) = (&self.node, before.hard, self.node.hard_state());
-        require("terms only grow", is.term >= was.term, || format!("it went from term {} to {}", was.term, is.term))?;
+        require("terms only grow", is.term >= was.term, || {
+            format!("the node went from term {} to {}", was.term, is.term)
+        })?;
         let stands = is.term > was.term || was.vote.is_none() || is.vote == was.vote;
-        require("one vote a term", stands, || format!("it changed its vote in term {}", is.term))?;
-        require("commit only grows", node.commit() >= before.commit, || format!("it forgot {}", before.commit))?;
+        require("one vote a term", stands, || format!("the node changed its vote in term {}", is.term))?;
+        require("commit only grows", node.commit() >= before.commit, || {
+            format!("the node's commit index fell below {}", before.commit)
+        })?;
         clock_monotonicity((before.clock, before.last), node)
     }
 
-    /// The node's clock was told that time has passed: never more than has.
+    /// The node's clock advanced: in total never by more than the time that passed.
     pub(super) fn clock_advanced(&mut self, milliseconds: u64, at: u64, rate: f64) -> Check {
-        self.told += milliseconds;
+        self.advanced += milliseconds;
         let passed = std::time::Duration::from_nanos(at.saturating_sub(self.began)).mul_f64(rate).as_millis();
-        require("clocks are not fast", u128::from(self.told) <= passed, || {
-            format!("its clock was told of {} ms, and {passed} ms have passed", self.told)
+        require("clocks are not fast", u128::from(self.advanced) <= passed, || {
+            format!("the node's clock advanced by {} ms, and only {passed} ms have passed", self.advanced)
         })
     }
 
-    /// These writes are done.
+    /// The next writes are done.
     pub(super) fn written(&mut self, writes: u64, digest: Digest) -> Check {
         let count = usize::try_from(writes).unwrap_or(usize::MAX);
         if count > self.pending.len() {
             return broken(
                 "writes match outputs",
-                format!("it wrote {writes}, and had asked for {}", self.pending.len()),
+                format!("the node reported {writes} writes, and had {} pending", self.pending.len()),
             );
         }
         let writes: Vec<Persist<LockTable>> = self.pending.drain(..count).collect();
         let same = Digest::of(writes.as_slice()) == digest;
-        require("writes match outputs", same, || format!("it wrote something else than {writes:?}"))?;
+        require("writes match outputs", same, || {
+            format!("the node wrote something else than its outputs, which were {writes:?}")
+        })?;
         writes.iter().for_each(|write| apply(&mut self.disk, write));
         self.done += count as u64;
-        self.settled();
+        self.release_if_idle();
         if self.pending.is_empty() {
             let (node, disk) = (&self.node, &self.disk);
             let written = node.hard_state() == disk.hard
                 && node.log().last() == disk.log.last()
                 && node.log().base() == disk.log.base();
-            require("memory matches disk", written, || "it remembers what its disk does not have".into())?;
+            require("memory matches disk", written, || "the memory of the node differs from its disk".into())?;
         }
         Ok(())
     }
 
-    /// If nothing is pending, everything that was asked for may be carried out by now.
-    pub(super) fn settled(&mut self) {
+    /// If no write is pending, all outputs may have been carried out.
+    pub(super) fn release_if_idle(&mut self) {
         if self.pending.is_empty() {
             self.released = self.node.commit();
         }
     }
 
-    /// That memory and disk are the same, compared as a whole.
-    pub(super) fn is_written(&self) -> Result<(), Violation> {
+    /// Checks that memory and disk are equal, as a whole.
+    pub(super) fn memory_matches_disk(&self) -> Result<(), Violation> {
         let written =
             !self.pending.is_empty() || (self.node.hard_state() == self.disk.hard && self.node.log() == &self.disk.log);
-        require("memory matches disk", written, || "it remembers what its disk does not have".into())
+        require("memory matches disk", written, || "the memory of the node differs from its disk".into())
     }
 }
 
-/// Executes a write. The node has taken the snapshots that a compaction builds on by itself, and they are not recorded:
-/// they are what they have to be.
+/// Executes a write. A compaction builds on a snapshot that the node took by itself and that is not
+/// recorded: it is computed here.
 pub(super) fn apply(disk: &mut Durable<LockTable>, write: &Persist<LockTable>) {
     if let Persist::Compact(through) = write
         && *through > disk.snapshot.last.index

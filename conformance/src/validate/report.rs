@@ -1,4 +1,4 @@
-//! What was looked at, and what was found.
+//! Results and failures of a validation.
 
 use std::fmt;
 use std::io;
@@ -9,44 +9,44 @@ use palisade_spec::invariants::Violation;
 
 use super::judge::Judge;
 
-/// What was validated.
+/// Counts of what was validated.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Clusters.
     pub clusters: usize,
     /// Data directories.
     pub nodes: usize,
-    /// Runs of processes.
+    /// Process runs.
     pub runs: usize,
-    /// Of them, those whose last frame was cut short by a kill.
+    /// Runs whose last frame was cut short by a kill.
     pub torn: usize,
-    /// How large the recordings are.
+    /// Size of the recordings, in bytes.
     pub bytes: u64,
-    /// Inputs, each stepped again and judged.
+    /// Inputs, each replayed and checked.
     pub inputs: u64,
     /// Writes.
     pub writes: u64,
-    /// Messages that were received, and held against what was sent.
+    /// Messages received, each compared with what was sent.
     pub messages: u64,
     /// Elections.
     pub elections: u64,
-    /// Commits of a leader, for which a majority was counted.
+    /// Commits of leaders, for each of which a majority was counted.
     pub commits: u64,
     /// Restarts.
     pub restarts: u64,
-    /// Snapshots that were sent.
+    /// Snapshots sent.
     pub snapshots: u64,
-    /// Entries that were agreed on.
+    /// Entries committed.
     pub entries: u64,
     /// Events of the lock table.
     pub events: u64,
-    /// Entries after which the whole table was judged.
+    /// Entries after which the whole table was checked.
     pub tables: u64,
-    /// Whole states that were compared.
+    /// Whole states compared.
     pub states: u64,
-    /// Majorities that were not counted, because somebody was not recorded.
+    /// Majorities that were not counted, because a node of them was not recorded.
     pub uncounted: u64,
-    /// Recordings that end before their run does. What follows in their clusters was not judged.
+    /// Recordings that end before their run does. Later records of their clusters were not checked.
     pub cut: Vec<PathBuf>,
 }
 
@@ -77,53 +77,53 @@ impl fmt::Display for Report {
             f,
             "{clusters} clusters, {nodes} nodes, {runs} runs ({torn} torn), {restarts} restarts, {mebibytes:.1} MiB"
         )?;
-        writeln!(f, "{inputs} inputs stepped again, {writes} writes, {messages} messages")?;
+        writeln!(f, "{inputs} inputs replayed, {writes} writes, {messages} messages")?;
         writeln!(
             f,
             "{elections} elections, {commits} commits, {entries} entries, {events} events, {snapshots} snapshots"
         )?;
-        write!(f, "{states} states and {tables} tables judged as a whole")?;
+        write!(f, "{states} whole states and {tables} whole tables checked")?;
         if self.uncounted > 0 {
-            write!(f, "; {} majorities not counted: somebody was not recorded", self.uncounted)?;
+            write!(f, "; {} majorities not counted, because a node was not recorded", self.uncounted)?;
         }
         for path in &self.cut {
-            write!(f, "\nCUT: {} ends before its run; what followed was not judged", path.display())?;
+            write!(f, "\nCUT: {} ends before its run; later records of its cluster were not checked", path.display())?;
         }
         Ok(())
     }
 }
 
-/// Why recordings are not valid.
+/// Why a validation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The directory cannot be read.
     #[error("cannot read {}: {source}", .path.display())]
     Directory {
-        /// Which.
+        /// The directory.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// A recording cannot be read.
     #[error(transparent)]
     Flaw(#[from] Flaw),
-    /// Something does not hold.
+    /// A property is violated.
     #[error("{violation}\n  in {}, record {record}, {at} ns: {input}", .path.display())]
     Violation {
         /// The recording.
         path: PathBuf,
         /// The record in it, counted from 1; the header is not.
         record: u64,
-        /// When, on the machine's monotonic clock.
+        /// Time, on the machine's monotonic clock, in nanoseconds.
         at: u64,
-        /// What the record has.
+        /// The record's content.
         input: String,
-        /// What does not hold.
+        /// The violated property.
         violation: Violation,
     },
 }
 
-/// The most of a record that is shown.
+/// Maximum length of a shown record, in characters.
 const SHOWN: usize = 2_000;
 
 impl Failure {
@@ -133,7 +133,7 @@ impl Failure {
     }
 }
 
-/// Reads a record again, to show it.
+/// Reads a record again in order to show it.
 fn shown(path: &Path, number: u64) -> Option<String> {
     let (_, mut reading) = Reading::open(path).ok()??;
     let mut record = None;

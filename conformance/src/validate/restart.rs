@@ -1,30 +1,31 @@
-//! What a restart may find: what was reported written, and of what was being written any beginning.
+//! The states that a restart may find: all writes that were reported done, and any prefix of those
+//! in flight.
 //!
-//! That is the model's disk. The server's log promises more (a batch is there wholly or not at all), and its own tests
-//! hold it to that.
+//! That is the model's disk. The server's log promises more (a batch is durable as a whole or not
+//! at all), and its own tests check that.
 
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Durable, Index, Persist};
 
 use super::replica::{Replica, apply};
 
-/// Whether a node that was this may come back with that.
-pub(super) fn may_find(was: &Replica, found: &Durable<LockTable>) -> bool {
-    let mut disk = was.disk.clone();
-    if is(&disk, found, was.released) {
+/// Whether a node in state `before` may recover `found`.
+pub(super) fn may_recover(before: &Replica, found: &Durable<LockTable>) -> bool {
+    let mut disk = before.disk.clone();
+    if is_equivalent(&disk, found, before.released) {
         return true;
     }
-    for write in &was.pending {
+    for write in &before.pending {
         match write {
             Persist::Entries(entries) => {
-                let some = entries.iter().position(|entry| entry.position() == found.log.last());
-                let beginning = some.map(|place| Persist::Entries(entries[..=place].to_vec()));
-                let torn = beginning.map(|beginning| {
+                let end = entries.iter().position(|entry| entry.position() == found.log.last());
+                let prefix = end.map(|last| Persist::Entries(entries[..=last].to_vec()));
+                let torn = prefix.map(|prefix| {
                     let mut torn = disk.clone();
-                    apply(&mut torn, &beginning);
+                    apply(&mut torn, &prefix);
                     torn
                 });
-                if torn.is_some_and(|torn| is(&torn, found, was.released)) {
+                if torn.is_some_and(|torn| is_equivalent(&torn, found, before.released)) {
                     return true;
                 }
             }
@@ -32,23 +33,23 @@ pub(super) fn may_find(was: &Replica, found: &Durable<LockTable>) -> bool {
                 let mut torn = disk.clone();
                 torn.snapshot = (**snapshot).clone();
                 torn.settle();
-                if is(&torn, found, was.released) {
+                if is_equivalent(&torn, found, before.released) {
                     return true;
                 }
             }
             Persist::HardState(_) | Persist::Compact(_) => {}
         }
         apply(&mut disk, write);
-        if is(&disk, found, was.released) {
+        if is_equivalent(&disk, found, before.released) {
             return true;
         }
     }
     false
 }
 
-/// Whether this is that, but for a snapshot that the node took by itself meanwhile, up to what it had `released`. The log
-/// may begin later, as long as the snapshot includes what is before.
-fn is(disk: &Durable<LockTable>, found: &Durable<LockTable>, released: Index) -> bool {
+/// Whether `found` equals `disk`, except for a snapshot that the node took meanwhile, up to what it
+/// had `released`. The log may begin later, as long as the snapshot includes the entries before.
+fn is_equivalent(disk: &Durable<LockTable>, found: &Durable<LockTable>, released: Index) -> bool {
     let (kept, snapshot) = (&disk.snapshot, &found.snapshot);
     if disk.hard != found.hard
         || disk.log.last() != found.log.last()

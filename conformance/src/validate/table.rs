@@ -1,5 +1,6 @@
-//! What is agreed on: the committed entries, in order, and the lock table that they lead to. Every entry's effect is judged
-//! once, when the first node applies it; whatever any node has applied later must be the same.
+//! The committed state: the committed entries, in order, and the lock table that they produce.
+//! Every entry's effect is checked once, when the first node applies it; what other nodes apply
+//! later must be equal.
 
 use std::collections::BTreeMap;
 
@@ -13,38 +14,38 @@ use palisade_spec::raft::{Entry, Index, Members, Payload, Snapshot, Stamp, State
 
 use super::{broken, require};
 
-/// The table is judged as a whole after each entry while it has no more sessions and locks than this. One that is k times as
-/// large is judged as a whole every k² entries, so that what an entry costs falls as the table grows; the events are at
-/// every one.
-const WHOLE: usize = 1_024;
+/// Size up to which the whole table is checked after each entry: the sum of its sessions and locks.
+/// A table k times as large is checked as a whole every k² entries, so that the cost of an entry
+/// falls as the table grows; the events are checked after every entry.
+const FULL_CHECK_SIZE: usize = 1_024;
 
-/// What the cluster has agreed on.
+/// The cluster's committed state.
 #[derive(Debug)]
-pub(super) struct Agreed {
+pub(super) struct CommittedState {
     pub(super) founders: Members,
     pub(super) entries: Committed<Command>,
-    /// Those of them that change the members.
+    /// The entries that change the members.
     pub(super) changes: Committed<Command>,
-    /// The term of the leader that committed an entry: leader completeness speaks of later ones only.
+    /// Term of the leader that committed an entry: leader completeness is about later terms only.
     pub(super) committed_in: BTreeMap<Index, Term>,
     outcomes: BTreeMap<Index, Digest>,
-    /// The table after the last of them.
+    /// The table after the last entry.
     last: Index,
     stamp: Stamp,
     table: LockTable,
     holders: Holders,
     token: Token,
-    /// What may be spent on judging tables as a whole.
+    /// Work that may be spent on checking whole tables.
     budget: usize,
     pub(super) tables: u64,
     pub(super) events: u64,
 }
 
-impl Agreed {
-    /// A cluster that begins with this.
-    pub(super) fn new(first: &Snapshot<LockTable>) -> Agreed {
+impl CommittedState {
+    /// The state of a cluster that starts with this snapshot.
+    pub(super) fn new(first: &Snapshot<LockTable>) -> CommittedState {
         let held = first.machine.locks().iter();
-        Agreed {
+        CommittedState {
             founders: (*first.members).clone(),
             entries: Committed::new(),
             changes: Committed::new(),
@@ -61,17 +62,17 @@ impl Agreed {
         }
     }
 
-    /// The last entry that is committed.
+    /// The last committed entry.
     pub(super) fn last(&self) -> Index {
         self.last
     }
 
-    /// A node in this term has applied an entry, and it did this.
+    /// A node in this term has applied an entry with this outcome.
     pub(super) fn applied(&mut self, entry: &Entry<Command>, term: Term, outcome: &Outcome) -> Check {
         let index = entry.index;
         if index > self.last {
             require("commits follow one another", index == self.last.next(), || {
-                format!("entry {index} is applied, and the last one that anybody had applied is {}", self.last)
+                format!("entry {index} is applied, and the last applied entry of all nodes is {}", self.last)
             })?;
             self.execute(entry)?;
             self.committed_in.insert(index, term);
@@ -83,18 +84,18 @@ impl Agreed {
         }
         let known = self.outcomes.get(&index);
         require("replica agreement", known.is_none_or(|known| *known == Digest::of(outcome)), || {
-            format!("entry {index} did {outcome:?}, and something else elsewhere")
+            format!("entry {index} had outcome {outcome:?}, and another outcome at the first node")
         })
     }
 
-    /// The next entry's effect.
+    /// Executes the next entry and checks its effect.
     fn execute(&mut self, entry: &Entry<Command>) -> Check {
         let at = entry.stamp;
         require("stamps only grow", at >= self.stamp, || {
-            format!("entry {} happened at {at}, after {}", entry.index, self.stamp)
+            format!("entry {} has stamp {at}, which is before {}", entry.index, self.stamp)
         })?;
         let before = self.table.clone();
-        // Not by `apply_payload`: that is one of the things that are judged.
+        // Not `apply_payload`, because that is one of the functions under test.
         let (outcome, command) = match &entry.payload {
             Payload::Noop | Payload::Members(_) => (self.table.advance(at), None),
             Payload::Command(command) => (self.table.apply(at, command), Some(command)),
@@ -107,7 +108,8 @@ impl Agreed {
             exactly_once(&before, at, command, after)?;
         }
         let cost = before.sessions().len().max(after.sessions().len()) + before.locks().len().max(after.locks().len());
-        self.budget = (self.budget + WHOLE * WHOLE / cost.max(WHOLE)).min(cost.max(WHOLE));
+        self.budget = (self.budget + FULL_CHECK_SIZE * FULL_CHECK_SIZE / cost.max(FULL_CHECK_SIZE))
+            .min(cost.max(FULL_CHECK_SIZE));
         if self.budget >= cost {
             self.budget -= cost;
             self.tables += 1;
@@ -124,23 +126,24 @@ impl Agreed {
         Ok(())
     }
 
-    /// A table as of an entry must be everybody's: it becomes the same as the last one by the entries in between.
-    pub(super) fn is_everybodys(&self, index: Index, table: &LockTable) -> Check {
+    /// A table as of an earlier entry must become the last table by the entries in between.
+    pub(super) fn check_state(&self, index: Index, table: &LockTable) -> Check {
         let mut table = table.clone();
         if index > self.last {
             return broken(
                 "committed before it is kept",
-                format!("there is a state after {index}, which nobody applied"),
+                format!("a node has a state after entry {index}, which no node has applied"),
             );
         }
         for entry in self.entries.range(index.next()..).map(|(_, entry)| entry) {
             table.apply_payload(entry.stamp, &entry.payload);
         }
         let first = self.entries.first_key_value().map_or(self.last.next(), |(&first, _)| first);
-        // A server that has heard nothing yet has the blank state, in a cluster that was restored from another.
+        // In a cluster restored from another, a server that has received nothing yet has the blank
+        // state.
         let reaches = index.next() >= first;
         require("replica agreement", !reaches || table == self.table, || {
-            format!("a state after {index} is not everybody's")
+            format!("a node's state after entry {index} differs from the committed state")
         })
     }
 }

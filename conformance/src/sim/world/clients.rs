@@ -1,4 +1,4 @@
-//! What goes between clients and nodes.
+//! Traffic between clients and nodes.
 
 use std::time::Duration;
 
@@ -9,31 +9,31 @@ use rand::Rng;
 use tokio::sync::oneshot;
 
 use super::super::call::{CallId, ClientId};
-use super::super::client::{Client, ClientAction, Surroundings};
+use super::super::client::{Client, ClientAction, Environment};
 use super::super::event_log::Note;
 use super::super::host::Reply;
-use super::{Happening, World};
+use super::{EventKind, World};
 
 impl World {
-    /// A client has its turn.
+    /// A client takes its turn.
     pub(super) fn client(&mut self, id: ClientId) {
         if self.turns[usize::from(id.0)] != self.now {
             return;
         }
-        let mut deeds = Vec::new();
-        self.with_client(id, |client, around| {
-            if client.next() <= around.now {
-                client.act(around, &mut deeds);
+        let mut actions = Vec::new();
+        self.with_client(id, |client, env| {
+            if client.next() <= env.now {
+                client.act(env, &mut actions);
             }
         });
-        self.carry_out(deeds);
+        self.send_actions(actions);
         self.client_again(id);
     }
 
-    /// Does something with a client and all that is around it.
-    pub(super) fn with_client(&mut self, id: ClientId, act: impl FnOnce(&mut Client, &mut Surroundings<'_>)) {
+    /// Runs `act` with a client and its surroundings.
+    pub(super) fn with_client(&mut self, id: ClientId, act: impl FnOnce(&mut Client, &mut Environment<'_>)) {
         let nodes: Vec<NodeId> = self.servers.keys().copied().collect();
-        let mut around = Surroundings {
+        let mut env = Environment {
             now: self.now,
             rng: &mut self.rng,
             judge: &self.judge,
@@ -43,21 +43,22 @@ impl World {
             nodes: &nodes,
             closing: self.closing,
         };
-        act(&mut self.clients[usize::from(id.0)], &mut around);
+        act(&mut self.clients[usize::from(id.0)], &mut env);
     }
 
     fn client_again(&mut self, id: ClientId) {
         let next = self.clients[usize::from(id.0)].next();
         let at = next.max(self.now + Duration::from_micros(100));
-        // It has one turn before it; an earlier one that was meant takes no place.
+        // A client has one scheduled turn: an earlier event is ignored when its time is not the
+        // client's.
         if std::mem::replace(&mut self.turns[usize::from(id.0)], at) != at {
-            self.at(at, Happening::Client(id));
+            self.at(at, EventKind::Client(id));
         }
     }
 
-    pub(super) fn carry_out(&mut self, deeds: Vec<ClientAction>) {
-        for action in deeds {
-            // A hang-up that is lost is one of which the node never hears.
+    pub(super) fn send_actions(&mut self, actions: Vec<ClientAction>) {
+        for action in actions {
+            // If a hang-up is lost, the node never learns of it.
             let is_lost = self.storms && self.rng.random_bool(0.02);
             let delay = self.client_delay();
             if is_lost {
@@ -65,12 +66,12 @@ impl World {
             }
             match action {
                 ClientAction::Request(node, call, ask) => {
-                    self.after(delay, Happening::Request(node, call, Box::new(ask)))
+                    self.after(delay, EventKind::Request(node, call, Box::new(ask)))
                 }
                 ClientAction::HangUp(node, connection) => {
-                    // It is noticed late, if the other side just fell silent.
+                    // The node notices late if the peer vanished without closing the connection.
                     let late = if self.rng.random_bool(0.3) { self.milliseconds(0..3000) } else { Duration::ZERO };
-                    self.after(delay + late, Happening::HangUp(node, connection));
+                    self.after(delay + late, EventKind::HangUp(node, connection));
                 }
             }
         }
@@ -85,7 +86,7 @@ impl World {
         if self.servers.get(&node).is_none_or(|server| server.process.is_none()) {
             return;
         }
-        self.events.lock().tell(self.now, Note::of_ask(node, call, &ask));
+        self.events.lock().record(self.now, Note::of_ask(node, call, &ask));
         let (answer, reply) = oneshot::channel();
         let asked = self.shown(node);
         let mut responder = Responder::once(call.connection, answer);
@@ -95,42 +96,42 @@ impl World {
         if let Request::Open(opening) | Request::Acquire { session: Acquirer::Once(opening), .. } = &ask {
             self.openings.insert(call, opening.nonce);
         }
-        self.hand(node, |inbox| inbox.events.push(Event::Request(ask, responder)));
+        self.enqueue(node, |inbox| inbox.events.push(Event::Request(ask, responder)));
     }
 
-    /// A node learns that a connection is gone.
+    /// A node learns that a connection is closed.
     pub(super) fn hang_up(&mut self, node: NodeId, connection: ConnectionId) {
         if let Some(server) = self.servers.get(&node).filter(|server| server.process.is_some()) {
             server.host.hang_up(|call| call.connection == connection);
-            self.hand(node, |inbox| inbox.events.push(Event::Disconnected(connection)));
+            self.enqueue(node, |inbox| inbox.events.push(Event::Disconnected(connection)));
         }
     }
 
-    /// A node has answered, so long after its round began.
+    /// A node answered, `after` the start of its driver iteration.
     pub(super) fn answer(&mut self, call: CallId, after: Duration, reply: Reply) {
         let refused = matches!(&reply, Err(failure) if matches!(failure.error, Code::NotLeader | Code::NoLeader));
         if let Some(nonce) = self.openings.remove(&call).filter(|_| refused) {
             let mut judge = self.judge.lock();
-            let check = judge.reference.told_refusal(nonce);
+            let check = judge.reference.client_refused(nonce);
             judge.note(check);
         }
         let is_lost = self.storms && self.rng.random_bool(0.03);
         let delay = self.client_delay();
         if !is_lost {
-            self.after(after + delay, Happening::Reply(call, Box::new(reply)));
+            self.after(after + delay, EventKind::Reply(call, Box::new(reply)));
         }
     }
 
     /// An answer arrives at a client.
     pub(super) fn reply(&mut self, call: CallId, reply: Reply) {
         let Some(client) = self.clients.get(usize::from(call.client.0)) else { return };
-        if client.asleep_until > self.now {
-            let later = client.asleep_until;
-            return self.at(later, Happening::Reply(call, Box::new(reply)));
+        if client.paused_until > self.now {
+            let later = client.paused_until;
+            return self.at(later, EventKind::Reply(call, Box::new(reply)));
         }
         let refused = reply.as_ref().err().map(|failure| failure.error);
-        self.events.lock().tell(self.now, Note::of_reply(call, refused));
-        self.with_client(call.client, |client, around| client.hear(call, reply, around));
+        self.events.lock().record(self.now, Note::of_reply(call, refused));
+        self.with_client(call.client, |client, env| client.receive(call, reply, env));
         self.client_again(call.client);
     }
 }

@@ -1,5 +1,5 @@
-//! Who runs the cluster: replaces servers that have lost their disks, adds some and removes some, hands the leadership
-//! over.
+//! The operator: replaces servers that have lost their disks, adds and removes servers, and
+//! transfers leadership.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use tokio::sync::oneshot;
 
 use super::super::call::{CallId, ClientId};
 use super::servers::{Death, Fitness};
-use super::{Happening, World};
+use super::{EventKind, World};
 
-/// The operator. Servers that have lost their disks and ask to be replaced count as its hands, too.
+/// The operator. It also acts for servers that have lost their disks and ask to be replaced.
 #[derive(Debug)]
 pub(super) struct Operator {
-    /// The number of the next server.
+    /// The node number of the next server.
     next: u32,
-    /// How many voters there should be.
+    /// The desired number of voters.
     wanted: usize,
 }
 
@@ -29,28 +29,29 @@ impl Operator {
 }
 
 impl World {
-    /// The operator looks at the cluster, and asks its leader for something. What comes of it shows the next time.
+    /// The operator inspects the cluster and sends its leader a request. The outcome shows at the
+    /// next turn.
     pub(super) fn operate(&mut self) {
         let pause = self.milliseconds(300..6000);
-        self.after(pause, Happening::Operate);
+        self.after(pause, EventKind::Operate);
         let Some((leader, members)) = self.leader().map(|node| (node.id(), node.members().clone())) else { return };
         self.retire();
         if self.closing {
             return;
         }
         if let Some(ask) = self.next_change(leader, &members) {
-            self.tell(format!("the operator asks node {leader}: {ask:?}"));
-            // Nobody reads the answer; but somebody waits for it.
+            self.record(format!("the operator asks node {leader}: {ask:?}"));
+            // The answer is not read, but the node must see an open receiver.
             let (answer, reply) = oneshot::channel();
             let connection = ConnectionId(u64::MAX);
             let mut responder = Responder::once(connection, answer);
             responder.asked = self.shown(leader);
             self.servers[&leader].host.open(CallId { client: ClientId(u16::MAX), number: 0, connection }, reply);
-            self.hand(leader, |inbox| inbox.events.push(Event::Request(ask, responder)));
+            self.enqueue(leader, |inbox| inbox.events.push(Event::Request(ask, responder)));
         }
     }
 
-    /// Servers whose removal is committed are switched off.
+    /// Switches off servers whose removal is committed.
     fn retire(&mut self) {
         let Some(leader) = self.leader() else { return };
         let members = leader.log().members_at(leader.commit()).clone();
@@ -61,12 +62,12 @@ impl World {
             .map(|(id, _)| *id)
             .collect();
         for id in removed {
-            self.tell(format!("server {id} was removed, and is switched off"));
+            self.record(format!("server {id} was removed, and is switched off"));
             self.end(id, Death::Killed);
             self.tally.kills -= 1;
             let by = id.next_generation().filter(|by| members.get(*by).is_some() || members.was_removed(*by));
             match by {
-                Some(by) => self.come_back(id, by),
+                Some(by) => self.return_with_empty_disk(id, by),
                 None => {
                     self.tally.removed += 1;
                     self.servers.get_mut(&id).expect("it was just there").fitness = Fitness::Retired;
@@ -76,13 +77,13 @@ impl World {
     }
 
     fn next_change(&mut self, leader: NodeId, members: &Members) -> Option<Request> {
-        let is_rotten = |id: &NodeId| self.servers.get(id).is_some_and(|server| server.fitness == Fitness::Rotten);
-        if let Some(lost) = members.ids().find(is_rotten) {
+        let has_lost_log = |id: &NodeId| self.servers.get(id).is_some_and(|server| server.fitness == Fitness::Refused);
+        if let Some(lost) = members.ids().find(has_lost_log) {
             let by = lost.next_generation().filter(|_| self.rng.random_bool(0.8));
             let address = Address::from(format!("node-{lost}:2").as_str());
             return Some(Request::Change(by.map_or(Change::Remove(lost), |by| Change::Replace { lost, by, address })));
         }
-        // It gets its vote back without anybody's help.
+        // A returning server regains its vote without a request.
         if members.returning().next().is_some() {
             return None;
         }
@@ -91,11 +92,11 @@ impl World {
         if voters.len() < self.operator.wanted {
             return match learners.first() {
                 Some(&learner) => Some(Request::Change(Change::Promote(learner))),
-                // One that comes in a calm may be behind at its end.
+                // Not in a calm: a new server may still lag at the calm's end.
                 None => self.storms.then(|| self.add()),
             };
         }
-        // A calm is for what must come of itself.
+        // In a calm, the cluster must recover without the operator.
         if !self.storms {
             return None;
         }
@@ -119,9 +120,9 @@ impl World {
         None
     }
 
-    /// A new server, and the change that makes it a learner.
+    /// Creates a new server and returns the change that adds it as a learner.
     fn add(&mut self) -> Request {
-        // One that was asked for before, and whose change was lost, is asked for again.
+        // If the newest server's change was lost, the operator asks for it again.
         let newest = NodeId(self.operator.next - 1);
         let is_waiting = self.servers[&newest].fitness == Fitness::Sound
             && self.servers[&newest].identity.founders.is_empty()
@@ -133,7 +134,7 @@ impl World {
             self.operator.next += 1;
             self.add_server(id, &[]);
             self.tally.joined += 1;
-            self.after(Duration::from_millis(1), Happening::Start(id));
+            self.after(Duration::from_millis(1), EventKind::Start(id));
             id
         };
         Request::Change(Change::Add { id, address: Address::from(format!("node-{id}:1").as_str()) })

@@ -1,4 +1,5 @@
-//! Servers: how a process begins, what a round of it does to the world, and how it ends.
+//! Servers: how a process starts, how the effects of a driver iteration reach the world, and how a
+//! process ends.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,15 +19,15 @@ use super::super::clock::Clock;
 use super::super::disk::MemoryDisk;
 use super::super::event_log::Note;
 use super::super::host::{CrashPoint, Done, Host};
-use super::super::judge::Eye;
-use super::super::network::{Wire, fate};
+use super::super::judge::JudgeObserver;
+use super::super::network::{Wire, message_delays};
 use super::super::plan::Plan;
 use super::super::reference_state::broken;
-use super::{Happening, World};
+use super::{EventKind, World};
 
-/// How often a node looks how much space its disk has, as the server does.
+/// Interval between checks of the free disk space, as in the server.
 const SPACE_CHECKED_EVERY: Duration = Duration::from_secs(1);
-/// Where a node keeps its files.
+/// The data directory.
 const DIRECTORY: &str = "/data";
 
 /// One machine of the cluster.
@@ -37,12 +38,12 @@ pub(super) struct Server {
     clock: Clock,
     jitter: u64,
     pub(super) process: Option<Process>,
-    /// What its disk had done to it before its process began: what happens later may be the cause of its end, even if it
-    /// shows only when somebody waits for the work that failed.
+    /// Counts of disk faults before the process started. A later fault may be the cause of the
+    /// process's end, even if the failure shows only when the core waits for the failed work.
     before: (u64, u64),
-    /// How often it was started.
+    /// Number of starts.
     boot: u64,
-    /// What its next death is.
+    /// How the process dies next.
     pub(super) death: Death,
     pub(super) fitness: Fitness,
 }
@@ -50,22 +51,22 @@ pub(super) struct Server {
 /// How a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Death {
-    /// Alone: what it wrote, the system still has.
+    /// The process alone dies: the operating system keeps its writes.
     Killed,
-    /// With its machine.
+    /// The machine loses power.
     PowerFailure,
 }
 
 /// Whether a server can be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fitness {
-    /// It can.
+    /// The server can start.
     Sound,
-    /// This file is damaged, and nobody has looked yet.
-    Rots(String),
-    /// It refused to start, and never will again.
-    Rotten,
-    /// It was removed from the cluster.
+    /// This file is damaged, and the server has not read it yet.
+    Damaged(String),
+    /// The server refused to start on the damaged file, and never starts again.
+    Refused,
+    /// The server was removed from the cluster.
     Retired,
 }
 
@@ -75,13 +76,13 @@ pub(super) struct Process {
     pub(super) snapshots: Arc<Snapshots>,
     inbox: Batch,
     wake_at: Duration,
-    /// It does something else until then.
+    /// The process does not run its driver before this time.
     busy_until: Duration,
-    /// When it is to look next how much space its disk has.
+    /// Time of the next check of the free disk space.
     checks_space_at: Duration,
 }
 
-/// Has snapshots written a little later.
+/// Schedules the writing of snapshots as a later event.
 #[derive(Debug)]
 struct Later(Host);
 
@@ -102,17 +103,17 @@ impl Server {
         self.boot
     }
 
-    /// Whether its process is still that one, and somebody waits there for the answer to a call.
+    /// Whether this process still runs and has a caller waiting for the answer to `call`.
     pub(super) fn waits(&self, boot: u64, call: CallId) -> bool {
         self.runs(boot) && self.host.is_open(call)
     }
 
-    /// Whether its process runs, and is still that one.
+    /// Whether this process still runs.
     pub(super) fn runs(&self, boot: u64) -> bool {
         self.process.is_some() && self.boot == boot
     }
 
-    /// Whether it is away although nothing keeps it from running.
+    /// Whether the process is down although its server can start.
     pub(super) fn is_away(&self) -> bool {
         self.process.is_none() && matches!(self.fitness, Fitness::Sound)
     }
@@ -126,7 +127,8 @@ impl Server {
 }
 
 impl World {
-    /// A machine with an empty disk: a founder, or, if there are none, one that will join.
+    /// Adds a machine with an empty disk: a founder, or, if `founders` is empty, a server that
+    /// joins later.
     pub(super) fn add_server(&mut self, id: NodeId, founders: &[NodeId]) {
         let founders: BTreeMap<NodeId, String> = founders.iter().map(|id| (*id, format!("node-{id}:1"))).collect();
         let incarnation = Incarnation(self.rng.random());
@@ -147,15 +149,16 @@ impl World {
         self.servers.insert(id, server);
     }
 
-    /// The machine of a server that has lost its log is another server's now, which begins with nothing. If the disk refuses
-    /// something, it is tried again the next time.
-    pub(super) fn come_back(&mut self, lost: NodeId, by: NodeId) {
+    /// Gives the machine of a server that lost its log to the next generation `by`, which starts
+    /// empty. If the disk fails, the operator retries at its next turn.
+    pub(super) fn return_with_empty_disk(&mut self, lost: NodeId, by: NodeId) {
         let drawn = Incarnation(self.rng.random());
         let server = self.servers.get_mut(&lost).expect("it has a machine");
         server.host.power_on();
         let before = counts(server);
         let set_aside = LockedDir::open_on(server.disk.shared(), DIRECTORY).and_then(|mut directory| {
-            // An earlier attempt may have failed late: the directory is the next generation's already then.
+            // An earlier attempt may have failed late, after the directory took the next
+            // generation's identity.
             if directory.identity().is_some_and(|identity| identity.node == lost) {
                 let incarnation = directory.begin_return(drawn)?;
                 directory.complete_return(incarnation)?;
@@ -167,7 +170,7 @@ impl World {
             Err(error) if before != counts(server) => {
                 self.tally.disk_stops += 1;
                 self.harmed_at = self.now;
-                return self.tell(format!("node {lost} cannot set its files aside: {error}"));
+                return self.record(format!("node {lost} cannot set its files aside: {error}"));
             }
             Err(error) => {
                 let check = broken("a lost log can be set aside", format!("node {lost}: {error}"));
@@ -178,29 +181,29 @@ impl World {
         server.identity = Identity { node: by, incarnation, founders: BTreeMap::new(), ..server.identity };
         server.fitness = Fitness::Sound;
         self.servers.insert(by, server);
-        // What is left of the old one: a name.
+        // The lost server remains as a retired identity.
         self.add_server(lost, &[]);
         self.servers.get_mut(&lost).expect("it was just added").fitness = Fitness::Retired;
         self.tally.returned += 1;
         self.harmed_at = self.now;
-        self.tell(format!("server {lost} comes back as {by}, with nothing"));
-        self.after(Duration::from_millis(1), Happening::Start(by));
+        self.record(format!("server {lost} returns as {by}, with an empty disk"));
+        self.after(Duration::from_millis(1), EventKind::Start(by));
     }
 
-    /// A process begins, if it can.
+    /// Starts a process, if its server can start.
     pub(super) fn start(&mut self, id: NodeId) {
         let (plan, now) = (self.plan, self.now);
         let dies_at_once = self.storms && self.rng.random_bool(0.08);
         let crash_point = CrashPoint { left: self.rng.random_range(1..40), of_disk: true };
         let Some(server) = self.servers.get_mut(&id) else { return };
-        if server.process.is_some() || matches!(server.fitness, Fitness::Rotten | Fitness::Retired) {
+        if server.process.is_some() || matches!(server.fitness, Fitness::Refused | Fitness::Retired) {
             return;
         }
         self.tally.starts += 1;
         server.boot += 1;
         server.host.power_on();
         if dies_at_once {
-            server.host.set_fuse(crash_point);
+            server.host.set_crash_point(crash_point);
         }
         server.before = counts(server);
         let opened = server.open(&plan);
@@ -212,25 +215,26 @@ impl World {
         let harmed = || server.before != counts(server);
         let (wal, durable, report) = match opened {
             Ok(opened) => opened,
-            Err(error) if matches!(&server.fitness, Fitness::Rots(file) if error.to_string().contains(file)) => {
-                server.fitness = Fitness::Rotten;
+            Err(error) if matches!(&server.fitness, Fitness::Damaged(file) if error.to_string().contains(file)) => {
+                server.fitness = Fitness::Refused;
                 self.tally.rotten += 1;
-                return self.tell(format!("node {id} refuses to start: {error}"));
+                return self.record(format!("node {id} refuses to start: {error}"));
             }
             Err(error) if harmed() => {
                 self.tally.disk_stops += 1;
                 self.harmed_at = self.now;
-                self.tell(format!("node {id} cannot start: {error}"));
+                self.record(format!("node {id} cannot start: {error}"));
                 let pause = self.milliseconds(50..1000);
-                return self.after(pause, Happening::Start(id));
+                return self.after(pause, EventKind::Start(id));
             }
             Err(error) => {
                 let check = broken("a sound disk is accepted", format!("node {id} does not start: {error}"));
                 return self.judge.lock().note(check);
             }
         };
-        if let Fitness::Rots(_) = server.fitness {
-            // What it has read is compared with what it had: if nothing is missing, nothing was there.
+        if let Fitness::Damaged(_) = server.fitness {
+            // The recovered state was compared with the durable one: the damage lay where nothing
+            // is read.
             server.fitness = Fitness::Sound;
             self.tally.rot_harmless += 1;
         }
@@ -258,7 +262,7 @@ impl World {
             view: Arc::new(SharedView::default()),
             metrics: Metrics::new(),
             max_sessions: limits::SESSIONS,
-            observer: Some(Box::new(Eye { node: id, judge: Arc::clone(&self.judge) })),
+            observer: Some(Box::new(JudgeObserver { node: id, judge: Arc::clone(&self.judge) })),
         };
         let driver = Driver::new(parts, server.clock.at(now));
         let (boot, last) = (server.boot, driver.node().log().last().index);
@@ -266,12 +270,12 @@ impl World {
             Process { driver, snapshots, inbox: Batch::default(), wake_at: now, busy_until: now, checks_space_at: now };
         server.process = Some(process);
         self.links.set_up(id, true);
-        self.tell(format!("node {id} starts, with a log up to {last}"));
-        self.after(Duration::ZERO, Happening::Wake(id, boot));
+        self.record(format!("node {id} starts, with a log up to {last}"));
+        self.after(Duration::ZERO, EventKind::Wake(id, boot));
     }
 
-    /// Something stands before a process.
-    pub(super) fn hand(&mut self, id: NodeId, put: impl FnOnce(&mut Batch)) {
+    /// Puts work into a process's inbox and wakes the process.
+    pub(super) fn enqueue(&mut self, id: NodeId, put: impl FnOnce(&mut Batch)) {
         let now = self.now;
         let Some(server) = self.servers.get_mut(&id) else { return };
         let boot = server.boot;
@@ -280,11 +284,11 @@ impl World {
         let at = process.busy_until.max(now);
         if at < process.wake_at {
             process.wake_at = at;
-            self.at(at, Happening::Wake(id, boot));
+            self.at(at, EventKind::Wake(id, boot));
         }
     }
 
-    /// It stands still for a while.
+    /// Pauses a process.
     pub(super) fn pause(&mut self, id: NodeId, time: Duration) {
         let now = self.now;
         let Some(server) = self.servers.get_mut(&id) else { return };
@@ -294,19 +298,19 @@ impl World {
         let at = process.busy_until;
         if process.wake_at < at {
             process.wake_at = at;
-            self.at(at, Happening::Wake(id, boot));
+            self.at(at, EventKind::Wake(id, boot));
         }
     }
 
     /// A message arrives at a node.
     pub(super) fn deliver(&mut self, message: Message<LockTable>) {
         if self.servers.get(&message.to).is_some_and(|server| server.process.is_some()) {
-            self.events.lock().tell(self.now, Note::of_message(&message));
-            self.hand(message.to, |inbox| inbox.messages.push(message));
+            self.events.lock().record(self.now, Note::of_message(&message));
+            self.enqueue(message.to, |inbox| inbox.messages.push(message));
         }
     }
 
-    /// A process has its round, if there is one for it.
+    /// Runs the driver of a process, if it is due.
     pub(super) fn wake(&mut self, id: NodeId, boot: u64) {
         let now = self.now;
         let Some(server) = self.servers.get_mut(&id) else { return };
@@ -322,21 +326,21 @@ impl World {
         let result = process.driver.round(&mut process.inbox, server.clock.at(now));
         let done = server.host.take();
         let node = process.driver.node();
-        let note = Note::Round {
+        let note = Note::Iteration {
             node: id,
             role: node.role().name(),
             term: node.term(),
             commit: node.commit(),
             last: node.log().last().index,
         };
-        self.events.lock().tell(now, note);
+        self.events.lock().record(now, note);
         process.busy_until = now + done.spent;
         let is_off = server.host.is_off();
         let stops = result.is_ok() && process.driver.may_stop();
         let earliest = process.busy_until.max(now + Duration::from_micros(20));
         process.wake_at = server.clock.when(process.driver.next_alarm()).max(earliest);
         let (alarm, harmed) = (process.wake_at, server.before != counts(server));
-        self.carry_off(id, done);
+        self.dispatch_effects(id, done);
         self.check_waits(id);
         match result {
             _ if is_off => {
@@ -344,14 +348,14 @@ impl World {
                 self.crashed(id);
             }
             Ok(()) if stops => self.stopped(id),
-            Ok(()) => self.at(alarm, Happening::Wake(id, boot)),
+            Ok(()) => self.at(alarm, EventKind::Wake(id, boot)),
             Err(error) if harmed => {
                 self.tally.disk_stops += 1;
                 self.harmed_at = self.now;
-                self.tell(format!("node {id} stops: {error}"));
+                self.record(format!("node {id} stops: {error}"));
                 self.end(id, Death::Killed);
                 let pause = self.milliseconds(50..3000);
-                self.after(pause, Happening::Start(id));
+                self.after(pause, EventKind::Start(id));
             }
             Err(error) => {
                 let check = broken("a sound disk is accepted", format!("node {id} stops: {error}"));
@@ -360,17 +364,17 @@ impl World {
         }
     }
 
-    /// What a round has sent and answered goes its way.
-    fn carry_off(&mut self, id: NodeId, done: Done) {
+    /// Schedules the effects of a driver iteration.
+    fn dispatch_effects(&mut self, id: NodeId, done: Done) {
         for (at, message) in done.sent {
             if !self.links.is_open(id, message.to) {
                 self.tally.lost += 1;
                 continue;
             }
             let mut copies = 0;
-            for delay in fate(&self.weather, &mut self.rng) {
+            for delay in message_delays(&self.quality, &mut self.rng) {
                 copies += 1;
-                self.at(self.now + at + delay, Happening::Deliver(Box::new(message.clone())));
+                self.at(self.now + at + delay, EventKind::Deliver(Box::new(message.clone())));
             }
             self.tally.lost += u64::from(copies == 0);
             self.tally.repeated += u64::from(copies == 2);
@@ -383,36 +387,36 @@ impl World {
         }
         if let Some(snapshot) = done.snapshot {
             let (delay, boot) = (self.milliseconds(1..60), self.servers[&id].boot);
-            self.after(delay, Happening::WriteSnapshot(id, boot, Box::new(snapshot)));
+            self.after(delay, EventKind::WriteSnapshot(id, boot, Box::new(snapshot)));
         }
     }
 
-    /// What the thread beside the core does.
+    /// Writes a snapshot, as the server's background thread does.
     pub(super) fn write_snapshot(&mut self, id: NodeId, boot: u64, snapshot: Snapshot<LockTable>) {
         let Some(server) = self.servers.get(&id).filter(|server| server.runs(boot)) else { return };
         let Some(process) = &server.process else { return };
         let result = process.snapshots.write(&snapshot);
         if let Err(error) = &result {
-            self.excuse(id, error);
+            self.report_disk_error(id, error);
         }
         if result.is_ok() {
             self.tally.snapshots += 1;
             self.judge.lock().snapshot_taken(id, snapshot);
         }
-        self.hand(id, |inbox| inbox.events.push(Event::SnapshotWritten(result)));
+        self.enqueue(id, |inbox| inbox.events.push(Event::SnapshotWritten(result)));
         self.crash_if_off(id);
     }
 
-    /// A disk refuses something. That is a broken promise, unless something was done to it since the process began, or the
-    /// machine is off.
-    pub(super) fn excuse(&self, id: NodeId, error: &dyn std::fmt::Display) {
+    /// Reports a disk error as a violation, unless the disk had a fault since the process started,
+    /// or the machine is off.
+    pub(super) fn report_disk_error(&self, id: NodeId, error: &dyn std::fmt::Display) {
         let server = &self.servers[&id];
         if !server.host.is_off() && server.before == counts(server) {
             self.judge.lock().note(broken("a sound disk is accepted", format!("node {id}: {error}")));
         }
     }
 
-    /// If what was just done on a machine was its last, it is off now.
+    /// Ends the process if its machine has just crashed.
     pub(super) fn crash_if_off(&mut self, id: NodeId) {
         if self.servers.get(&id).is_some_and(|server| server.process.is_some() && server.host.is_off()) {
             self.tally.in_the_middle += 1;
@@ -420,20 +424,20 @@ impl World {
         }
     }
 
-    /// The fuse has blown, or somebody has pulled it.
+    /// A machine crashed, by its crash point or by the nemesis.
     pub(super) fn crashed(&mut self, id: NodeId) {
         let death = self.servers[&id].death;
-        self.tell(format!("node {id} dies: {death:?}"));
+        self.record(format!("node {id} dies: {death:?}"));
         self.end(id, death);
         let pause =
             if self.rng.random_bool(0.8) { self.milliseconds(5..1500) } else { self.milliseconds(1500..20_000) };
-        self.after(pause, Happening::Start(id));
+        self.after(pause, EventKind::Start(id));
     }
 
-    /// The process is gone.
+    /// Ends a process.
     pub(super) fn end(&mut self, id: NodeId, death: Death) {
         let Some(server) = self.servers.get_mut(&id) else { return };
-        // From here on nothing that its parts do when they are dropped reaches the disk.
+        // Nothing that the process's parts do while they are dropped may reach the disk.
         server.host.cut();
         server.process = None;
         self.links.set_up(id, false);
@@ -446,9 +450,9 @@ impl World {
         }
     }
 
-    /// A process that was asked to stop does.
+    /// A process completes a requested stop.
     fn stopped(&mut self, id: NodeId) {
-        self.tell(format!("node {id} stops, as it was asked to"));
+        self.record(format!("node {id} stops on request"));
         self.tally.stops += 1;
         if let Some(server) = self.servers.get_mut(&id) {
             if let Some(process) = &mut server.process {
@@ -457,19 +461,19 @@ impl World {
             let done = server.host.take();
             server.process = None;
             self.links.set_up(id, false);
-            self.carry_off(id, done);
+            self.dispatch_effects(id, done);
         }
         let pause = self.milliseconds(50..3000);
-        self.after(pause, Happening::Start(id));
+        self.after(pause, EventKind::Start(id));
     }
 
-    /// What a node's clock shows.
+    /// What a node's clock shows now.
     pub(super) fn shown(&self, id: NodeId) -> std::time::Instant {
         self.servers[&id].clock.at(self.now)
     }
 }
 
 fn counts(server: &Server) -> (u64, u64) {
-    let harm = server.disk.harm();
-    (harm.failed_syncs, harm.refused_writes)
+    let stats = server.disk.stats();
+    (stats.failed_syncs, stats.refused_writes)
 }

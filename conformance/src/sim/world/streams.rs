@@ -1,8 +1,9 @@
-//! Snapshots on their way to a follower, piece by piece, from file to file.
+//! Snapshot transfers to followers, chunk by chunk, from file to file.
 //!
-//! What the server's peers do over a connection of its own (`peers/snapshots.rs`), in steps: an offer, the place from
-//! which the receiver wants it, its pieces, the check of the whole. A stream breaks off when a link is cut, when one of
-//! the two dies, or by itself.
+//! This models what the server's peers do over a separate connection (`peers/snapshots.rs`), in
+//! steps: an offer, the offset from which the receiver wants the snapshot, the chunks, and the
+//! check of the whole file. A stream breaks when a link is cut, when one of the two processes dies, or at
+//! random.
 
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::time::Duration;
@@ -13,33 +14,33 @@ use palisade_spec::raft::{Body, Message, NodeId, Term};
 use rand::Rng;
 
 use super::super::reference_state::broken;
-use super::{Happening, World};
+use super::{EventKind, World};
 
-/// One snapshot that is being sent.
+/// A snapshot transfer.
 pub(super) struct Stream {
     from: NodeId,
     to: NodeId,
-    /// Which processes of the two are meant.
+    /// The boot numbers of sender and receiver at the start.
     boots: (u64, u64),
     term: Term,
     info: SnapshotInfo,
     file: Box<dyn DiskFile>,
-    /// What the receiver has of it, once it has agreed to receive it.
+    /// The receiver's part, once the receiver has accepted the offer.
     incoming: Option<Incoming>,
-    /// The receiver has all of it, and loads it.
+    /// The receiver has the whole snapshot and loads it.
     is_loading: bool,
 }
 
 /// How a stream ends.
 enum End {
-    /// The receiver has enough.
+    /// The receiver needs no more of the snapshot.
     Done,
-    /// It is broken off.
+    /// The stream broke.
     Broken,
 }
 
 impl World {
-    /// A node asks for a snapshot to be sent. One that is on its way is enough.
+    /// A node asks for a snapshot to be sent. Only one stream per pair of nodes runs at a time.
     pub(super) fn begin_stream(&mut self, from: NodeId, to: NodeId, term: Term) {
         let is_on_its_way = self.streams.values().any(|stream| (stream.from, stream.to) == (from, to));
         let receiver = self.servers.get(&to).filter(|server| server.process.is_some());
@@ -47,7 +48,7 @@ impl World {
         let Some(process) = &sender.process else { return };
         let newest = process.snapshots.open_newest();
         if let Err(error) = &newest {
-            self.excuse(from, error);
+            self.report_disk_error(from, error);
         }
         if let Ok(Some((info, file))) = newest {
             let boots = (sender.boot(), receiver.boot());
@@ -55,13 +56,13 @@ impl World {
             self.scheduled += 1;
             let number = self.scheduled;
             self.streams.insert(number, stream);
-            let delay = self.weather.base * 3;
-            self.after(delay, Happening::Stream(number));
+            let delay = self.quality.base * 3;
+            self.after(delay, EventKind::Stream(number));
         }
         self.crash_if_off(from);
     }
 
-    /// The next step of a stream.
+    /// Advances a stream by one step.
     pub(super) fn stream(&mut self, number: u64) {
         let Some(stream) = self.streams.remove(&number) else { return };
         let to = stream.to;
@@ -69,8 +70,8 @@ impl World {
             Continue(stream) => {
                 let loading = if stream.is_loading { self.plan.loading } else { Duration::ZERO };
                 self.streams.insert(number, stream);
-                let delay = self.weather.base + self.weather.spread.mul_f64(self.rng.random());
-                self.after(delay + loading, Happening::Stream(number));
+                let delay = self.quality.base + self.quality.spread.mul_f64(self.rng.random());
+                self.after(delay + loading, EventKind::Stream(number));
             }
             Break(End::Done) => {}
             Break(End::Broken) => self.tally.streams_broken += 1,
@@ -99,22 +100,22 @@ impl World {
                 Ok(Some(incoming)) => Continue(Stream { incoming: Some(incoming), ..stream }),
                 Ok(None) => Break(End::Done),
                 Err(error) => {
-                    self.excuse(to, &error);
+                    self.report_disk_error(to, &error);
                     Break(End::Broken)
                 }
             };
         };
         if incoming.lacks() > 0 {
-            let length = usize::try_from(incoming.lacks()).unwrap_or(self.plan.piece).min(self.plan.piece);
-            let mut piece = vec![0; length];
-            if let Err(error) = stream.file.read_exact_at(&mut piece, incoming.have()) {
-                self.excuse(from, &error);
+            let length = usize::try_from(incoming.lacks()).unwrap_or(self.plan.chunk).min(self.plan.chunk);
+            let mut chunk = vec![0; length];
+            if let Err(error) = stream.file.read_exact_at(&mut chunk, incoming.have()) {
+                self.report_disk_error(from, &error);
                 return Break(End::Broken);
             }
-            return match incoming.append(&piece) {
+            return match incoming.append(&chunk) {
                 Ok(()) => Continue(stream),
                 Err(error) => {
-                    self.excuse(to, &error);
+                    self.report_disk_error(to, &error);
                     if let Some(incoming) = stream.incoming {
                         process.snapshots.discard(incoming);
                     }
@@ -130,11 +131,11 @@ impl World {
             Ok(snapshot) => {
                 self.tally.streams += 1;
                 let body = Body::InstallSnapshot { snapshot: snapshot.into() };
-                self.hand(to, |inbox| inbox.messages.push(Message { from, to, term, body }));
+                self.enqueue(to, |inbox| inbox.messages.push(Message { from, to, term, body }));
                 Break(End::Done)
             }
             Err(SnapshotFlaw::Io(error)) => {
-                self.excuse(to, &error);
+                self.report_disk_error(to, &error);
                 Break(End::Broken)
             }
             Err(flaw) => {

@@ -1,9 +1,11 @@
-//! The promise that a wait ends: a leader that goes on committing what clients ask for answers every wait that ran out.
+//! The property that waits end: a leader that keeps committing clients' commands answers every wait
+//! that ran out.
 //!
-//! Nothing is timed here, for a leader may stand still or be cut off. What counts is what the leader shows that it can do.
-//! Twice it has to take a client's command and then commit everything that stands in its log: the first time after the wait
-//! ran out (by then it knows of the wait), the second time after that (with the second command it proposes to withdraw
-//! the wait, if it does not before). If the client still waits then, the leader has forgotten the wait.
+//! The check measures no time, because a leader may be paused or cut off. It counts what the leader
+//! shows that it can do. Twice the leader must take a client's command and then commit its whole
+//! log: the first time after the wait ran out (by then it knows of the wait), the second
+//! time after that (with the second command it proposes to withdraw the waiter, at the latest). If
+//! the client still waits then, the leader has forgotten the wait.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -24,42 +26,43 @@ pub(super) struct OpenWait {
     node: NodeId,
     boot: u64,
     call: CallId,
-    /// The place in a queue that it is for, if the session is known: whoever asks again joins the wait.
-    place: Option<(SessionId, Key)>,
-    /// When this client gives up, by any clock. A wait lasts until the last of those gives up who still ask for its place.
+    /// The queue position, if the session is known: a repeated request joins the same wait.
+    position: Option<(SessionId, Key)>,
+    /// When this client gives up, by any clock. A wait lasts until the last client that still asks
+    /// for the queue position gives up.
     ends: Duration,
-    /// Once it ran out.
+    /// Set once the wait ran out.
     seen: Option<Seen>,
 }
 
-/// What the leader of a term was seen doing for a wait that ran out.
+/// What the leader of a term did since a wait ran out.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     term: Term,
-    /// Commands count that are taken after this.
+    /// Only commands taken after this count.
     after: Duration,
-    /// One was, when the log ended here.
+    /// Index of the log's end when such a command was taken.
     through: Option<Index>,
-    /// How often all of the log was committed after one was taken.
+    /// How often the whole log was committed after such a command.
     times: u8,
 }
 
 impl World {
-    /// A request arrives at a node. Waits are looked after.
+    /// A request arrives at a node: registers its wait, if it has one.
     pub(super) fn watch_wait(&mut self, node: NodeId, call: CallId, ask: &Request) {
         let Request::Acquire { wait, session, key } = ask else { return };
         if wait.is_zero() {
             return;
         }
-        let place = match session {
+        let position = match session {
             Acquirer::Session(session, _) => Some((*session, key.clone())),
             Acquirer::Once(_) => None,
         };
         let ends = self.now + longest(*wait);
-        self.waits.push(OpenWait { node, boot: self.servers[&node].boot(), call, place, ends, seen: None });
+        self.waits.push(OpenWait { node, boot: self.servers[&node].boot(), call, position, ends, seen: None });
     }
 
-    /// A node had a round: no wait may be left that it should have ended by now.
+    /// After a driver iteration: checks that no wait is open which the leader should have ended.
     pub(super) fn check_waits(&mut self, id: NodeId) {
         let now = self.now;
         let World { servers, waits, judge, tally, .. } = self;
@@ -71,12 +74,12 @@ impl World {
         let Some(commanded) = judge.commanded(id) else { return };
         let mut last_ends = HashMap::new();
         for wait in waits.iter().filter(|wait| wait.node == id) {
-            let Some(place) = &wait.place else { continue };
-            let last = last_ends.entry(place.clone()).or_insert(wait.ends);
+            let Some(position) = &wait.position else { continue };
+            let last = last_ends.entry(position.clone()).or_insert(wait.ends);
             *last = wait.ends.max(*last);
         }
         for wait in waits.iter_mut().filter(|wait| wait.node == id) {
-            let ends = wait.place.as_ref().map_or(wait.ends, |place| last_ends[place]);
+            let ends = wait.position.as_ref().map_or(wait.ends, |position| last_ends[position]);
             if ends >= now {
                 wait.seen = None;
                 continue;
@@ -85,7 +88,7 @@ impl World {
             let seen = wait.seen.get_or_insert_with(|| Seen::begin(node.term(), now));
             seen.look(node, commanded, now);
             if seen.times >= 2 {
-                let detail = format!("{:?} waits at node {id}, and ran out before {ends:?}", wait.call);
+                let detail = format!("{:?} still waits at node {id}; its wait ran out at {ends:?}", wait.call);
                 judge.note(broken("waits end", detail));
             }
         }

@@ -1,9 +1,10 @@
-//! A network of the system's own: one namespace for each node, a link from each to the namespace of this process, which routes
-//! between them and loses the packets that it is told to.
+//! A network in the kernel: one network namespace for each node, each linked to this process's
+//! namespace, which routes between them and drops packets.
 //!
-//! What is lost is lost without a word, as by a switch or a host that has died: nobody's connection breaks, nobody is told. All
-//! of it is inside of this process's own namespaces ([`namespace`](super::super::namespace)): no name can be taken already, and nothing
-//! is left when its last process ends.
+//! Packets are dropped silently, as when a switch or a host has died: no connection is reset, and
+//! no node is notified. Everything is inside this process's own namespaces
+//! ([`namespace`](super::super::namespace)): no name can be taken, and nothing remains when the
+//! last process ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -13,13 +14,14 @@ use std::process::{Command, Stdio};
 
 use super::{Address, Direction, Lost, OUTSIDE};
 
-/// Where nodes serve clients, and one another.
+/// Ports for clients and for peers.
 const CLIENT_PORT: u16 = 7400;
 const PEER_PORT: u16 = 7500;
-/// Where `ip` keeps the names of namespaces.
+/// Directory in which `ip` keeps the names of namespaces.
 const NAMES: &str = "/run/netns";
 
-/// What is lost: packets from one address to another, all of them or those to a port. Wherever one passes through here.
+/// Rules that drop packets from one address to another: all, or those to one port. They apply to
+/// packets that pass through, arrive in, or leave this namespace.
 const RULES: &str = "
 table ip faults {
     counter dropped { }
@@ -38,7 +40,7 @@ table ip faults {
 /// The links of a cluster.
 #[derive(Debug)]
 pub(in super::super) struct Links {
-    /// How often each direction was closed and not opened again.
+    /// How often each direction is closed at present.
     closed: BTreeMap<(Direction, Lost), usize>,
 }
 
@@ -49,8 +51,8 @@ impl Links {
         Ok(Links { closed: BTreeMap::new() })
     }
 
-    /// A namespace with a link to this one.
-    pub(super) fn seat(&self, node: u16) -> io::Result<Address> {
+    /// Creates a node's namespace with a link to this one.
+    pub(super) fn address(&self, node: u16) -> io::Result<Address> {
         let (own, ours) = (address(node), gateway(node));
         let name = format!("node-{node}");
         ip(&format!("netns add {name}"))?;
@@ -64,13 +66,13 @@ impl Links {
         let peer_addr = format!("{own}:{PEER_PORT}");
         Ok(Address {
             client_addr: format!("{own}:{CLIENT_PORT}"),
-            reached_at: peer_addr.clone(),
+            advertised_addr: peer_addr.clone(),
             peer_addr,
-            within: Some(PathBuf::from(NAMES).join(name)),
+            namespace: Some(PathBuf::from(NAMES).join(name)),
         })
     }
 
-    /// What is said in these directions is lost, until as many calls of [`open`](Links::open) have been made.
+    /// Drops the traffic in these directions, until [`open`](Links::open) has been called as often.
     pub(super) fn close(&mut self, directions: &BTreeSet<Direction>, lost: Lost) -> io::Result<()> {
         let mut changes = String::new();
         for &direction in directions {
@@ -83,7 +85,7 @@ impl Links {
         rules(&changes)
     }
 
-    /// It arrives again.
+    /// Undoes one [`close`](Links::close) of these directions.
     pub(super) fn open(&mut self, directions: &BTreeSet<Direction>, lost: Lost) -> io::Result<()> {
         let mut changes = String::new();
         for &direction in directions {
@@ -97,16 +99,18 @@ impl Links {
         rules(&changes)
     }
 
-    /// How many packets were lost.
+    /// Number of dropped packets.
     pub(super) fn dropped(&self) -> io::Result<u64> {
         let output = tool("nft").args(["list", "counter", "ip", "faults", "dropped"]).output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let number = text.split_whitespace().skip_while(|word| *word != "packets").nth(1);
-        number.and_then(|number| number.parse().ok()).ok_or_else(|| io::Error::other(format!("nft says: {text}")))
+        number
+            .and_then(|number| number.parse().ok())
+            .ok_or_else(|| io::Error::other(format!("nft printed no packet count: {text}")))
     }
 }
 
-/// A node's address, and that of everybody else on its link.
+/// A node's address. All other hosts appear on its link as the gateway.
 fn address(node: u16) -> String {
     format!("10.77.{node}.1")
 }
@@ -127,7 +131,7 @@ fn element((from, to): Direction, lost: Lost) -> String {
     }
 }
 
-/// A program of the system's, which a Ctrl-C is not for.
+/// A system tool that a Ctrl-C does not reach.
 fn tool(program: &str) -> Command {
     let mut command = Command::new(program);
     command.process_group(0);
@@ -136,10 +140,10 @@ fn tool(program: &str) -> Command {
 
 fn ip(arguments: &str) -> io::Result<()> {
     let output = tool("ip").args(arguments.split(' ')).output()?;
-    said("ip", arguments, output.status.success(), &output.stderr)
+    check("ip", arguments, output.status.success(), &output.stderr)
 }
 
-/// Changes the rules, all at once.
+/// Applies rule changes atomically.
 fn rules(changes: &str) -> io::Result<()> {
     if changes.is_empty() {
         return Ok(());
@@ -149,10 +153,10 @@ fn rules(changes: &str) -> io::Result<()> {
     let mut nft = nft.spawn()?;
     nft.stdin.take().expect("it was asked for").write_all(changes.as_bytes())?;
     let output = nft.wait_with_output()?;
-    said("nft", changes, output.status.success(), &output.stderr)
+    check("nft", changes, output.status.success(), &output.stderr)
 }
 
-fn said(program: &str, asked: &str, done: bool, answer: &[u8]) -> io::Result<()> {
-    let refused = || io::Error::other(format!("{program} {asked}: {}", String::from_utf8_lossy(answer)));
-    if done { Ok(()) } else { Err(refused()) }
+fn check(program: &str, arguments: &str, succeeded: bool, stderr: &[u8]) -> io::Result<()> {
+    let failed = || io::Error::other(format!("{program} {arguments}: {}", String::from_utf8_lossy(stderr)));
+    if succeeded { Ok(()) } else { Err(failed()) }
 }

@@ -1,9 +1,11 @@
-//! A network for everybody: a proxy before each node, that can hold what one node says to another.
+//! A network without privileges: a proxy before each node that can hold the traffic from another
+//! node.
 //!
-//! A node dials every other one and sends over the connections that it dialled, so one direction of a pair is one
-//! connection, and its first frame says whose it is. What is held is not lost: like TCP's own repetitions it arrives when the
-//! direction is opened again, late; or the connection breaks then, and it never does. Needs no privileges, so it runs
-//! everywhere; what it does not show is a host that vanishes without a word, for the proxy always acknowledges.
+//! A node dials every other node and sends over the connections that it dialled. So one direction
+//! of a pair is one connection, and its first frame names the sender. Held traffic is not lost: it
+//! arrives late when the direction is opened, like a TCP retransmission; or the connection breaks
+//! then, and it never arrives. This needs no privileges. It does not model a host that vanishes
+//! silently, because the proxy always acknowledges.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -28,18 +30,18 @@ pub(in super::super) struct Proxies {
 
 #[derive(Debug)]
 struct Shared {
-    /// The directions that are closed, each as often as it was and was not opened again.
+    /// The closed directions, each as often as it is closed at present.
     closed: Mutex<Vec<Direction>>,
-    /// Changes whenever a direction is opened or closed.
+    /// Incremented whenever a direction is opened or closed.
     changed: watch::Sender<u64>,
-    /// Directions whose connections are to break, if they began before this change.
+    /// Directions whose connections break, if they began before this change.
     broken: Mutex<BTreeMap<Direction, u64>>,
     held: AtomicU64,
 }
 
-/// The beginning of what a node says first: magic, version, cluster, who it is.
+/// The start of a connection's first message: magic, version, cluster, sender.
 type Hello = ([u8; 8], u16, u64, u16);
-/// What a frame between nodes has before its payload.
+/// Length of a frame's header, in bytes.
 const FRAME_HEADER: usize = 8;
 
 impl Proxies {
@@ -54,45 +56,47 @@ impl Proxies {
         Ok(Proxies { shared: Arc::new(shared), runtime })
     }
 
-    /// A place for a node: on the loopback device, behind a proxy.
-    pub(super) fn seat(&self, node: u16) -> io::Result<Address> {
+    /// A node's addresses on the loopback device; peers reach the node through a proxy.
+    pub(super) fn address(&self, node: u16) -> io::Result<Address> {
         let [client_addr, peer_addr] = [free_address()?, free_address()?];
-        let reached_at = self.before(node, peer_addr.clone())?;
-        Ok(Address { client_addr, peer_addr, reached_at, within: None })
+        let advertised_addr = self.start_proxy(node, peer_addr.clone())?;
+        Ok(Address { client_addr, peer_addr, advertised_addr, namespace: None })
     }
 
-    /// A proxy before the node that listens at `address`: where other nodes are to dial it.
-    fn before(&self, node: u16, address: String) -> io::Result<String> {
+    /// Starts a proxy for the node that listens at `address`. Returns the address that other nodes
+    /// dial.
+    fn start_proxy(&self, node: u16, address: String) -> io::Result<String> {
         let listener = self.runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
         let proxy = listener.local_addr()?.to_string();
         let shared = Arc::clone(&self.shared);
         self.runtime.spawn(async move {
             loop {
                 let Ok((stream, _)) = listener.accept().await else {
-                    // Out of descriptors, most likely.
+                    // Most likely out of file descriptors.
                     tokio::time::sleep(Duration::from_millis(10)).await;
                     continue;
                 };
                 let (shared, address) = (Arc::clone(&shared), address.clone());
-                // A connection's end, whatever its reason, is for the nodes to see.
-                tokio::spawn(async move { drop(carry(&shared, stream, node, &address).await) });
+                // The nodes observe the end of the connection, whatever its reason.
+                tokio::spawn(async move { drop(forward(&shared, stream, node, &address).await) });
             }
         });
         Ok(proxy)
     }
 
-    /// What is said in these directions does not arrive, until as many calls of [`open`](Proxies::open) have been made.
+    /// Holds the traffic in these directions, until [`open`](Proxies::open) has been called as
+    /// often.
     pub(super) fn close(&self, directions: &BTreeSet<Direction>) {
         self.shared.closed.lock().extend(directions);
         self.shared.changed.send_modify(|changes| *changes += 1);
     }
 
-    /// It arrives again; what was said meanwhile arrives now, or, if the connections are to break, never.
+    /// Opens these directions: held traffic arrives now, or never, if the connections are to break.
     pub(super) fn open(&self, directions: &BTreeSet<Direction>, breaks: bool) {
         let mut closed = self.shared.closed.lock();
         for direction in directions {
-            if let Some(place) = closed.iter().position(|other| other == direction) {
-                closed.swap_remove(place);
+            if let Some(position) = closed.iter().position(|other| other == direction) {
+                closed.swap_remove(position);
             }
         }
         drop(closed);
@@ -103,15 +107,15 @@ impl Proxies {
         self.shared.changed.send_modify(|changes| *changes = next);
     }
 
-    /// How often something was held.
+    /// How often traffic was held.
     pub(super) fn held(&self) -> u64 {
         self.shared.held.load(Ordering::Relaxed)
     }
 }
 
-/// Carries one connection to the node that listens at `address`.
-async fn carry(shared: &Shared, mut dialler: TcpStream, to: u16, address: &str) -> io::Result<()> {
-    let began = *shared.changed.borrow();
+/// Forwards one connection to the node that listens at `address`.
+async fn forward(shared: &Shared, mut dialler: TcpStream, to: u16, address: &str) -> io::Result<()> {
+    let began_at = *shared.changed.borrow();
     let mut bytes = Vec::new();
     let from = loop {
         if dialler.read_buf(&mut bytes).await? == 0 {
@@ -122,15 +126,15 @@ async fn carry(shared: &Shared, mut dialler: TcpStream, to: u16, address: &str) 
             break from;
         }
     };
-    shared.pass((from, to), began).await?;
+    shared.wait_until_open((from, to), began_at).await?;
     let mut node = TcpStream::connect(address).await?;
     dialler.set_nodelay(true)?;
     node.set_nodelay(true)?;
     node.write_all(&bytes).await?;
-    let ((mut hears, mut says), (mut answers, mut asked)) = (dialler.split(), node.split());
+    let ((mut from_dialler, mut to_dialler), (mut from_node, mut to_node)) = (dialler.split(), node.split());
     tokio::select! {
-        end = copy(shared, &mut hears, &mut asked, (from, to), began) => end,
-        end = copy(shared, &mut answers, &mut says, (to, from), began) => end,
+        end = copy(shared, &mut from_dialler, &mut to_node, (from, to), began_at) => end,
+        end = copy(shared, &mut from_node, &mut to_dialler, (to, from), began_at) => end,
     }
 }
 
@@ -139,7 +143,7 @@ async fn copy(
     reader: &mut (impl AsyncReadExt + Unpin),
     writer: &mut (impl AsyncWriteExt + Unpin),
     direction: Direction,
-    began: u64,
+    began_at: u64,
 ) -> io::Result<()> {
     let mut bytes = vec![0; 64 * 1024];
     loop {
@@ -147,14 +151,15 @@ async fn copy(
         if length == 0 {
             return Ok(());
         }
-        shared.pass(direction, began).await?;
+        shared.wait_until_open(direction, began_at).await?;
         writer.write_all(&bytes[..length]).await?;
     }
 }
 
 impl Shared {
-    /// Waits until the direction is open. An error if a connection that `began` then has broken meanwhile.
-    async fn pass(&self, direction: Direction, began: u64) -> io::Result<()> {
+    /// Waits until the direction is open. An error if the connection, which `began_at` at that change,
+    /// must break.
+    async fn wait_until_open(&self, direction: Direction, began_at: u64) -> io::Result<()> {
         let mut changes = self.changed.subscribe();
         let mut waits = false;
         while self.closed.lock().contains(&direction) {
@@ -164,7 +169,7 @@ impl Shared {
             }
             let _ = changes.changed().await;
         }
-        let breaks = self.broken.lock().get(&direction).is_some_and(|&when| when > began);
+        let breaks = self.broken.lock().get(&direction).is_some_and(|&when| when > began_at);
         if breaks { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(()) }
     }
 }
