@@ -28,7 +28,7 @@ enum Command {
 }
 
 #[derive(Debug, clap::Args)]
-struct Stepper {
+struct StepNode {
     /// The node's data directory
     #[arg(long, value_name = "DIR")]
     data: std::path::PathBuf,
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         Command::Replay(arguments) => replay::command::run(&arguments, &mut out).map_err(|error| error.to_string()),
         Command::Sim(arguments) => sim::run(&arguments, &mut out).map_err(|error| error.to_string()),
         Command::Mutants(arguments) => mutants::command::run(&arguments, &mut out).map_err(|error| error.to_string()),
-        Command::Stepper(Stepper { data }) => {
+        Command::StepNode(StepNode { data }) => {
             // The stepper writes to standard output itself.
             drop(out);
             return match palisade::stepper::run(&data) {

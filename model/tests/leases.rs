@@ -216,7 +216,7 @@ fn reaches_what_messages_reach(bounds: Bounds, of_messages: world::Bounds) {
     let cluster = World::new(of_messages, Surroundings::table(&around), Surroundings::new(around));
     let of_messages = reachable(
         &cluster,
-        |state| (0..state.ghost.renamings()).map(|renaming| state.digest(renaming)).min().expect("there are some"),
+        |state| (0..state.history.renamings()).map(|renaming| state.digest(renaming)).min().expect("there are some"),
         // The layer of leases has no releases, and no writes to a resource, which change nothing
         // that is compared.
         |state| state.environment.clients.iter().all(|client| client.arrivals[1] == 0 && !client.wrote),

@@ -217,7 +217,11 @@ impl Metrics {
         self.register_space();
         self.register_snapshots();
         let r = &mut self.registry;
-        r.register("messages_dropped", "Messages from peers that were dropped", self.dropped.clone());
+        r.register(
+            "peer_messages_rejected",
+            "Messages from peers that this node rejected: stale, malformed, or from a node that is no member",
+            self.dropped.clone(),
+        );
         let lost = self.followers_lost_entries.clone();
         r.register("followers_lost_entries", "Times a follower rejected entries that it had acknowledged", lost);
     }
@@ -257,7 +261,7 @@ impl Metrics {
         r.register_with_unit("snapshot_write", "Time to write a snapshot, on its own thread", Unit::Seconds, seconds);
         r.register("log_segments_removed", "Log segments that were removed", self.segments_removed.clone());
         r.register_with_unit(
-            "round",
+            "core_iteration",
             "Duration of one iteration of the core",
             Unit::Seconds,
             self.core_iteration_seconds.clone(),
