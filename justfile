@@ -44,7 +44,7 @@ bench-model:
 mutants *NAMES: programs
     target/release/palisade-model mutants {{ NAMES }}
 
-# Known bugs of the server, put into a copy of it: replay, simulation, live faults or a test must find each (docs/conformance.md).
+# Known bugs of the server, put into a copy of it: replay, simulation, live faults or a test must find each (docs/conformance/README.md).
 server-mutants *ARGS: programs
     target/release/palisade-conformance mutants {{ ARGS }}
 
@@ -53,7 +53,7 @@ server-mutants *ARGS: programs
 cargo-mutants *ARGS:
     cargo mutants -p palisade-spec {{ ARGS }}
 
-# The model's traces on live nodes (docs/conformance.md).
+# The model's traces on live nodes (docs/conformance/README.md).
 replay *ARGS: programs
     target/release/palisade-conformance replay {{ ARGS }}
 
@@ -89,7 +89,7 @@ judge: programs
     target/release/palisade-conformance torture --minutes 1
     target/release/palisade-conformance sim --seeds 1000000 --within 60
 
-# Whole clusters in virtual time, on a network and disks that fail (docs/conformance.md).
+# Whole clusters in virtual time, on a network and disks that fail (docs/conformance/README.md).
 sim *ARGS: programs
     target/release/palisade-conformance sim {{ ARGS }}
 

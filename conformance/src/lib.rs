@@ -14,7 +14,7 @@
 //! - [`history`]: what clients observed, and whether one correct lock service could have given
 //!   these answers.
 //!
-//! docs/conformance.md says what each part claims, what it costs and what it cannot find.
+//! docs/conformance/README.md says what each part claims, what it costs and what it cannot find.
 
 pub mod history;
 pub mod mutants;
