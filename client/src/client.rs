@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -33,7 +34,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::BadEndpoint`], also if there is none; [`Error::Unreachable`] if no leader answered within
-    /// [`Options::request_timeout`]; [`Error::Refused`] if one answered that it does not serve.
+    /// [`Options::connect_timeout`]; [`Error::Refused`] if one answered that it does not serve.
     ///
     /// # Panics
     /// Outside a Tokio runtime.
@@ -46,7 +47,7 @@ impl Client {
         let (commands, inbox) = mpsc::unbounded_channel();
         tokio::spawn(task::run(Engine::new(options.clone(), BootInstant::now), Route::new(endpoints), inbox));
         let client = Client { commands, next_claim: Arc::new(AtomicU64::new(0)), options };
-        client.list_locks(nothing()).await?;
+        client.ask_within(Op::ListLocks(nothing()), client.options.connect_timeout).await?;
         Ok(client)
     }
 
@@ -117,8 +118,12 @@ impl Client {
     }
 
     async fn ask(&self, op: Op) -> Result<Answer, Error> {
+        self.ask_within(op, self.options.request_timeout).await
+    }
+
+    async fn ask_within(&self, op: Op, within: Duration) -> Result<Answer, Error> {
         let (reply, answer) = oneshot::channel();
-        self.commands.send(Command::Ask { op, reply }).map_err(|_| Error::Closed)?;
+        self.commands.send(Command::Ask { op, within, reply }).map_err(|_| Error::Closed)?;
         answer.await.unwrap_or(Err(Error::Closed))
     }
 }

@@ -18,18 +18,21 @@ pub fn endpoints_from_env() -> Result<Vec<String>, Error> {
     }
 }
 
-/// Reads a comma-separated list of endpoints. A bare port takes the host of the one before it.
+/// Reads a list of endpoints, separated by commas or spaces. A bare port takes the host of the endpoint before it. An
+/// endpoint may be written as a URL, as `palisade dev` prints it.
 ///
 /// ```
 /// let endpoints = palisade_client::parse_endpoints("10.0.0.1:7400, 127.0.0.1:7401,7402").unwrap();
 /// assert_eq!(endpoints, ["10.0.0.1:7400", "127.0.0.1:7401", "127.0.0.1:7402"]);
+/// assert_eq!(palisade_client::parse_endpoints("http://127.0.0.1:7401/").unwrap(), ["127.0.0.1:7401"]);
 /// ```
 ///
 /// # Errors
 /// [`Error::BadEndpoint`] if the list is empty, a part is not `HOST:PORT`, or the first is a bare port.
 pub fn parse_endpoints(list: &str) -> Result<Vec<String>, Error> {
     let mut endpoints: Vec<String> = Vec::new();
-    for part in list.split(',').map(str::trim) {
+    for part in list.split(',').flat_map(words) {
+        let part = part.strip_prefix("http://").map_or(part, |url| url.strip_suffix('/').unwrap_or(url));
         let endpoint = match endpoints.last().and_then(|last| last.rsplit_once(':')) {
             Some((host, _)) if is_port(part) => format!("{host}:{part}"),
             _ => part.to_owned(),
@@ -52,6 +55,12 @@ pub(crate) fn check(endpoint: &str) -> Result<(), Error> {
     if good { Ok(()) } else { Err(Error::BadEndpoint { endpoint: endpoint.to_owned() }) }
 }
 
+/// The words of a part of the list; one empty word if there is none, so that an empty part is refused.
+fn words(part: &str) -> impl Iterator<Item = &str> {
+    let none = part.trim().is_empty().then_some("");
+    part.split_whitespace().chain(none)
+}
+
 fn is_port(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok_and(|port| port != 0)
 }
@@ -61,16 +70,35 @@ mod tests {
     use super::parse_endpoints;
 
     #[test]
-    fn a_bare_port_takes_the_host_before_it() {
+    fn bare_port_takes_the_host_before_it() {
         assert_eq!(parse_endpoints("a:1,2,b:3,4").unwrap(), ["a:1", "a:2", "b:3", "b:4"]);
         assert_eq!(parse_endpoints("[::1]:7401,7402").unwrap(), ["[::1]:7401", "[::1]:7402"]);
     }
 
     #[test]
-    fn what_is_not_an_endpoint_is_named() {
-        for bad in
-            ["", "7401", "host", "host:", "host:0", "host:70000", ":1", "::1:7401", "a:1,,a:2", "http://a:1", "a:+1"]
-        {
+    fn urls_are_endpoints() {
+        let printed_by_dev = "http://127.0.0.1:7401 http://127.0.0.1:7402";
+        assert_eq!(parse_endpoints(printed_by_dev).unwrap(), ["127.0.0.1:7401", "127.0.0.1:7402"]);
+        assert_eq!(parse_endpoints("http://a:1/,2, http://[::1]:3").unwrap(), ["a:1", "a:2", "[::1]:3"]);
+    }
+
+    #[test]
+    fn invalid_endpoints_are_named() {
+        for bad in [
+            "",
+            "7401",
+            "host",
+            "host:",
+            "host:0",
+            "host:70000",
+            ":1",
+            "::1:7401",
+            "a:1,,a:2",
+            "a:+1",
+            "https://a:1",
+            "http://a",
+            "http://a:1/x",
+        ] {
             let error = parse_endpoints(bad).unwrap_err().to_string();
             assert!(error.contains("is not an endpoint"), "{bad}: {error}");
         }

@@ -8,6 +8,9 @@ pub struct Options {
     /// How long a call looks for a leader that answers before it fails with [`Error::Unreachable`](crate::Error); calls
     /// that wait for a lock have their own bound, see [`Wait`]. 10 s.
     pub request_timeout: Duration,
+    /// How long [`Client::connect`](crate::Client::connect) looks for a leader that answers before it fails with
+    /// [`Error::Unreachable`](crate::Error). 10 s.
+    pub connect_timeout: Duration,
     /// How long an answer may take before the request is sent again, under the same number. If nothing at all was
     /// answered after two attempts, the connection is given up. 1 s.
     pub attempt_timeout: Duration,
@@ -25,6 +28,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             request_timeout: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(10),
             attempt_timeout: Duration::from_secs(1),
             dial_timeout: Duration::from_secs(1),
             ask_again: Duration::from_secs(2),

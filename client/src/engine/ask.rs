@@ -38,7 +38,7 @@ impl Ask {
         around: &Surroundings,
     ) -> Option<BootInstant> {
         if self.reply.as_ref().is_some_and(oneshot::Sender::is_closed) || now >= self.fail_at {
-            self.finish(Err(around.unreachable(now - self.began)));
+            self.finish(Err(around.unreachable(self.fail_at - self.began)));
             self.exchange.restart(link, None);
             return None;
         }

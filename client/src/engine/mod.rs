@@ -47,6 +47,8 @@ pub(crate) enum Command {
     Ask {
         /// The request.
         op: Op,
+        /// How long it may take.
+        within: Duration,
         /// Where the answer goes.
         reply: AskReply,
     },
@@ -297,10 +299,7 @@ impl Engine {
             Command::Ask { reply, .. } if self.closing => {
                 let _ = reply.send(Err(Error::Closed));
             }
-            Command::Ask { op, reply } => {
-                let fail_at = now + self.around.options.request_timeout;
-                self.ask(now, op, Some(reply), fail_at);
-            }
+            Command::Ask { op, within, reply } => self.ask(now, op, Some(reply), now + within),
             Command::Close { reply } => {
                 self.closers.push(reply);
                 self.close(now);

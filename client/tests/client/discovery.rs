@@ -94,7 +94,11 @@ async fn a_leader_that_does_not_answer_is_left() {
 /// Goal: who cannot be reached is told so in time, with the reason.
 #[tokio::test]
 async fn nobody_is_there() {
-    let options = Options { request_timeout: Duration::from_millis(200), ..options() };
+    let options = Options {
+        request_timeout: Duration::from_millis(200),
+        connect_timeout: Duration::from_millis(200),
+        ..options()
+    };
     let endpoint = nobody().await;
     let error = Client::connect(&[&endpoint], options.clone()).await.unwrap_err();
     let Error::Unreachable { trouble, .. } = &error else { panic!("{error}") };

@@ -115,7 +115,8 @@ impl Load {
     async fn run_client(&self, mut random: SmallRng, number: u64) {
         while !self.stops() {
             let endpoints = self.endpoints.lock().clone();
-            let options = Options { request_timeout: Duration::from_secs(3), ..Options::default() };
+            let timeout = Duration::from_secs(3);
+            let options = Options { request_timeout: timeout, connect_timeout: timeout, ..Options::default() };
             let Ok(client) = Client::connect(&endpoints, options).await else {
                 sleep(Duration::from_millis(100)).await;
                 continue;

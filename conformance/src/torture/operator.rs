@@ -40,7 +40,8 @@ pub(super) fn change(endpoints: Vec<String>, change: MemberChange, done: Done, a
 }
 
 async fn ask_for(endpoints: &[String], change: MemberChange) -> bool {
-    let options = Options { request_timeout: Duration::from_secs(3), ..Options::default() };
+    let timeout = Duration::from_secs(3);
+    let options = Options { request_timeout: timeout, connect_timeout: timeout, ..Options::default() };
     let Ok(client) = Client::connect(endpoints, options).await else { return false };
     let changed = client.change_members(change).await.is_ok();
     client.close().await;

@@ -54,6 +54,10 @@ pub(super) struct Lock {
     /// Name of the holder, shown to other clients; by default HOSTNAME:PID
     #[arg(long, value_name = "NAME")]
     owner: Option<String>,
+    /// How long to look for a leader before the command fails; by default as long as --wait, at least 1s and at most
+    /// 10s. By default `--wait forever` looks for ever
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    connect_timeout: Option<Duration>,
     #[command(flatten)]
     endpoints: Endpoints,
     /// The command and its arguments
@@ -69,6 +73,9 @@ enum Wait {
 
 /// How often the watchdog gets the end of the lease, and how often the command's state is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The least and the most time to look for a leader, unless the command line says otherwise.
+const CONNECT_TIMEOUTS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
 /// How the command ended.
 enum End {
@@ -120,10 +127,13 @@ impl Lock {
     /// Connects to the cluster; with `--wait forever`, retries until a node can be reached.
     async fn connect(&self) -> Result<Client, Error> {
         let endpoints = self.endpoints.parse()?;
+        let options = Options { connect_timeout: self.connect_timeout(), ..Options::default() };
         let mut reported = false;
         loop {
-            match Client::connect(&endpoints, Options::default()).await {
-                Err(error @ Error::Unreachable { .. }) if matches!(self.wait, Wait::Forever) => {
+            match Client::connect(&endpoints, options.clone()).await {
+                Err(error @ Error::Unreachable { .. })
+                    if matches!(self.wait, Wait::Forever) && self.connect_timeout.is_none() =>
+                {
                     if !std::mem::replace(&mut reported, true) {
                         print_error(format!("{error}; retrying until a node answers, because of --wait forever"));
                     }
@@ -131,6 +141,14 @@ impl Lock {
                 other => return other,
             }
         }
+    }
+
+    fn connect_timeout(&self) -> Duration {
+        let by_default = match self.wait {
+            Wait::AtMost(time) => time.clamp(CONNECT_TIMEOUTS.0, CONNECT_TIMEOUTS.1),
+            Wait::Forever => CONNECT_TIMEOUTS.1,
+        };
+        self.connect_timeout.unwrap_or(by_default)
     }
 
     fn options(&self) -> LockOptions {

@@ -6,32 +6,39 @@ use std::task::Poll;
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
-/// SIGINT, SIGTERM, SIGHUP and SIGQUIT. A signal that this process was started to ignore stays
-/// ignored: `nohup` and a shell's background jobs rely on that.
-pub(super) struct StopSignals([(Signal, Option<Signals>); 4]);
+/// The signals that end a process by default and can be handled. (Real-time signals are left alone.)
+const STOP: [Signal; 12] = [
+    Signal::INT,
+    Signal::TERM,
+    Signal::HUP,
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::ALARM,
+    Signal::VTALARM,
+    Signal::PROF,
+    Signal::IO,
+    Signal::XCPU,
+    Signal::XFSZ,
+];
+
+/// The signals of [`STOP`]. A signal that this process was started to ignore stays ignored: `nohup`
+/// and a shell's background jobs rely on that.
+pub(super) struct StopSignals(Vec<(Signal, Signals)>);
 
 impl StopSignals {
     pub(super) fn listen() -> std::io::Result<StopSignals> {
         let ignored = ignored_signals();
-        let listen = |name: Signal, kind: SignalKind| {
-            let is_handled = ignored & (1 << (name.as_raw() - 1)) == 0;
-            is_handled.then(|| signal(kind)).transpose().map(|signals| (name, signals))
-        };
-        Ok(StopSignals([
-            listen(Signal::INT, SignalKind::interrupt())?,
-            listen(Signal::TERM, SignalKind::terminate())?,
-            listen(Signal::HUP, SignalKind::hangup())?,
-            listen(Signal::QUIT, SignalKind::quit())?,
-        ]))
+        let handled = STOP.into_iter().filter(|name| ignored & (1 << (name.as_raw() - 1)) == 0);
+        let listen = |name: Signal| Ok((name, signal(SignalKind::from_raw(name.as_raw()))?));
+        Ok(StopSignals(handled.map(listen).collect::<std::io::Result<_>>()?))
     }
 
     /// Waits for the next signal.
     pub(super) async fn next(&mut self) -> Signal {
         poll_fn(|context| {
             for (name, signals) in &mut self.0 {
-                if let Some(signals) = signals
-                    && signals.poll_recv(context).is_ready()
-                {
+                if signals.poll_recv(context).is_ready() {
                     return Poll::Ready(*name);
                 }
             }

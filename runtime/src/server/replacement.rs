@@ -163,7 +163,7 @@ async fn wait_until_replaced(
 }
 
 async fn ask(endpoint: &str, member: ReplaceMember) -> Result<(), Error> {
-    let options = Options { request_timeout: ATTEMPT_TIMEOUT, ..Options::default() };
+    let options = Options { request_timeout: ATTEMPT_TIMEOUT, connect_timeout: ATTEMPT_TIMEOUT, ..Options::default() };
     let client = Client::connect(&[endpoint], options).await?;
     let changed = client.change_members(MemberChange::Replace(member)).await;
     client.close().await;

@@ -31,7 +31,8 @@ fn a_crowd_on_one_connection_keeps_its_order_and_its_locks() {
 }
 
 async fn crowd(cluster: &Cluster) {
-    let options = Options { ask_again: ASK_AGAIN, request_timeout: PATIENCE, ..Options::default() };
+    let options =
+        Options { ask_again: ASK_AGAIN, request_timeout: PATIENCE, connect_timeout: PATIENCE, ..Options::default() };
     let client = Client::connect(&cluster.endpoints(), options).await.expect("a leader answers");
     // Short enough that every guard, and everybody in the queue, is kept alive several times.
     let ttl = LockOptions::default().ttl(Duration::from_secs(12));

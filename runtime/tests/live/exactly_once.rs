@@ -37,6 +37,7 @@ const SEED: u64 = 11;
 fn options() -> Options {
     Options {
         request_timeout: Duration::from_secs(60),
+        connect_timeout: Duration::from_secs(60),
         attempt_timeout: Duration::from_millis(150),
         dial_timeout: Duration::from_secs(2),
         ask_again: Duration::from_millis(50),

@@ -100,6 +100,7 @@ pub(crate) struct Cluster {
 pub(crate) fn options() -> Options {
     Options {
         request_timeout: Duration::from_secs(5),
+        connect_timeout: Duration::from_secs(5),
         attempt_timeout: Duration::from_millis(150),
         dial_timeout: Duration::from_millis(300),
         ask_again: Duration::from_millis(200),

@@ -40,7 +40,7 @@ fn the_page_has_every_number() {
         "palisade_snapshot_sent_bytes_total",
         "palisade_snapshot_write_seconds_count",
         "palisade_log_segments_removed_total",
-        "palisade_round_seconds_count",
+        "palisade_core_iteration_seconds_count",
         "palisade_client_connections",
         "palisade_client_connections_accepted_total",
     ];

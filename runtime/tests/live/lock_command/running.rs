@@ -103,17 +103,21 @@ fn an_unreachable_cluster_is_69() {
     let stage = Stage::set();
     let nobody = ports::free(1)[0];
     let endpoints = format!("127.0.0.1:{nobody}");
-    let mut refused = stage.lock("k", &["--endpoints", &endpoints], "touch ran");
+    let mut refused = stage.lock("k", &["--endpoints", &endpoints, "--wait", "0s"], "touch ran");
     let refused = Running::start(refused.stderr(Stdio::piped()));
     // Meanwhile the other: a cluster that stands still.
     stage.cluster.ids().into_iter().for_each(|id| stage.cluster.freeze(id));
     let silent = output(&mut stage.lock("k", &["--wait", "1s"], "touch ran"));
     stage.cluster.ids().into_iter().for_each(|id| stage.cluster.thaw(id));
-    expect_complaint(&silent, 69, "no leader answered");
+    expect_complaint(&silent, 69, "no leader answered within 1000 ms");
     let mut refused = refused;
     assert_eq!(refused.exit_code(), 69);
     let complaint = std::io::read_to_string(refused.0.stderr.take().unwrap()).unwrap();
     assert!(complaint.contains(&endpoints), "the address that was tried is named: {complaint}");
+    assert!(complaint.contains("within 1000 ms"), "nobody waits for ten seconds with --wait 0s: {complaint}");
+    let url = format!("http://{endpoints}/");
+    let words = ["--endpoints", &url, "--wait", "forever", "--connect-timeout", "300ms"];
+    expect_complaint(&output(&mut stage.lock("k", &words, "touch ran")), 69, "no leader answered within 300 ms");
     assert!(!stage.path("ran").exists());
 }
 

@@ -63,6 +63,30 @@ fn ctrl_c_lets_the_command_tidy_up_before_the_lock_goes_on() {
     assert_eq!(next.exit_code(), 0);
 }
 
+/// A signal that ends a process by default reaches the command, and not only `palisade lock`: a command that handles it goes
+/// on, and keeps its lock.
+#[test]
+fn other_signals_reach_the_command() {
+    let stage = Stage::set();
+    let traps = "for name in USR1 USR2 ALRM XCPU; do trap \"echo $name >> heard\" $name; done";
+    let script = format!("{traps}; echo > trapped; {}; exit 6", until(&stage.path("go")));
+    let mut holder = stage.start_lock("k", &LONG, &script);
+    stage.wait_for_file("trapped");
+    for (signal, heard) in [
+        (Signal::USR1, "USR1\n"),
+        (Signal::USR2, "USR1\nUSR2\n"),
+        (Signal::ALARM, "USR1\nUSR2\nALRM\n"),
+        (Signal::XCPU, "USR1\nUSR2\nALRM\nXCPU\n"),
+    ] {
+        holder.signal(signal);
+        eventually("the command handles it", || (stage.read("heard") == heard).then_some(()));
+    }
+    assert!(holder.runs());
+    assert_eq!(stage.show("k")["held"], true);
+    std::fs::write(stage.path("go"), "").unwrap();
+    assert_eq!(holder.exit_code(), 6);
+}
+
 /// Who is stopped while it waits leaves the queue at once, and its command never runs.
 #[test]
 fn a_signal_ends_a_wait() {
