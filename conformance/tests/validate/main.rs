@@ -89,7 +89,7 @@ fn verbose_recording_contains_the_outputs() {
         (*outputs, *words) = (Digest::of(&0), Some("Accepted and more".into()));
     });
     let Err(Failure::Violation { violation, .. }) = check(&world) else { panic!("no violation was found") };
-    assert!(violation.detail.ends_with("and the node asked for Accepted and more"), "{violation}");
+    assert!(violation.detail.ends_with("and the node's were Accepted and more"), "{violation}");
 }
 
 /// Goal: a state that differs is found even before an output shows it.
