@@ -44,7 +44,7 @@ bench-model:
 mutants *NAMES: programs
     target/release/palisade-model mutants {{ NAMES }}
 
-# Known bugs of the server, put into a copy of it: replay, simulation, live faults or a test must find each (docs/conformance/README.md).
+# Known bugs of the server, put into a copy of it: replay, simulation, live faults or a test must find each (docs/conformance/mutants.md).
 server-mutants *ARGS: programs
     target/release/palisade-conformance mutants {{ ARGS }}
 
@@ -53,17 +53,17 @@ server-mutants *ARGS: programs
 cargo-mutants *ARGS:
     cargo mutants -p palisade-spec {{ ARGS }}
 
-# The model's traces on live nodes (docs/conformance/README.md).
+# The model's traces on live nodes (docs/conformance/replay.md).
 replay *ARGS: programs
     target/release/palisade-conformance replay {{ ARGS }}
 
-# The kept traces found again, after a change of the protocol or of a model. About half an hour.
+# The saved traces found again, after a change of the protocol or of a model. About half an hour.
 traces *NAMES: programs
     target/release/palisade-model keep {{ NAMES }}
     target/release/palisade-model mutants --traces conformance/traces/mutant_traces.jsonl
 
 # `rustup component add llvm-tools` first.
-# Which lines of the protocol live nodes take when they go through the kept traces.
+# Which lines of the protocol live nodes take when they go through the saved traces.
 cover:
     conformance/cover.sh
 
@@ -82,14 +82,14 @@ conformance:
     RUST_TEST_THREADS=4 PALISADE_TEST_RECORDINGS="$PWD/target/recordings" cargo test -p palisade --tests -- --skip sessions_end_at_their_limit
     just judge
 
-# What the tests have recorded is stepped again and judged; all kept traces are played; a minute of torture, and one of simulation.
+# What the tests have recorded is stepped again and judged; all saved traces are played; a minute of torture, and one of simulation.
 judge: programs
     target/release/palisade-conformance validate target/recordings
     target/release/palisade-conformance replay --coverage
     target/release/palisade-conformance torture --minutes 1
     target/release/palisade-conformance sim --seeds 1000000 --within 60
 
-# Whole clusters in virtual time, on a network and disks that fail (docs/conformance/README.md).
+# Whole clusters in virtual time, on a network and disks that fail (docs/conformance/simulation.md).
 sim *ARGS: programs
     target/release/palisade-conformance sim {{ ARGS }}
 

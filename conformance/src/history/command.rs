@@ -13,7 +13,7 @@ use super::{BadHistory, History, knossos, porcupine};
 /// Check whether one correct lock service could have given the answers that clients recorded
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Records, one JSON object per line (docs/conformance/README.md)
+    /// Records, one JSON object per line (docs/conformance/histories.md)
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// Export the histories for another checker instead of checking them

@@ -13,7 +13,7 @@
 //! early by virtual time; answers follow commits; linearizable reads. After the faults stop, the
 //! cluster must recover, serve all clients and converge.
 //!
-//! docs/conformance/README.md lists the bounds, the commands and what the simulation cannot detect.
+//! docs/conformance/simulation.md lists the bounds, the commands and what the simulation cannot detect.
 
 mod call;
 mod client;

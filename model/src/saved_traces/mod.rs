@@ -1,6 +1,6 @@
 //! Saved paths: each names its model and the choices made on the path.
 //!
-//! Conformance runs replay these paths on live servers (docs/conformance/README.md). The model takes the
+//! Conformance runs replay these paths on live servers (docs/conformance/replay.md). The model takes the
 //! same choices again and produces the events. If a change of the protocol or of the model removes
 //! the path, or the path does not show its property any more, loading the path fails, and [`make`]
 //! finds another one.

@@ -2,7 +2,7 @@
 //!
 //! `palisade serve --record DIR` writes one file for each run of the process. The node is
 //! deterministic, so its recovered state and its inputs determine everything else; of the outputs
-//! only a digest is kept, for comparison. docs/conformance/README.md ("Recordings") describes the
+//! only a digest is kept, for comparison. docs/conformance/recordings.md describes the
 //! validation of recordings.
 //!
 //! # Guarantees
