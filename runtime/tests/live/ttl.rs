@@ -22,7 +22,7 @@ const TTL: Duration = Duration::from_secs(4);
 /// so much time may be forgotten when all nodes stop at once.
 const STAMP_GAP: Duration = Duration::from_secs(10);
 
-/// Somebody who waits for the dead holder's lock: quietly, so that the cluster is idle meanwhile.
+/// A waiter for the dead holder's lock. It sends little, so that the cluster is idle meanwhile.
 async fn waiter(cluster: &Cluster, key: &str) -> JoinHandle<Result<Guard, Error>> {
     let options = Options { ask_again: Duration::from_secs(3600), ..Options::default() };
     let client = Client::connect(&cluster.endpoints(), options).await.expect("a leader answers");
@@ -68,8 +68,9 @@ async fn a_killed_process_is_replaced() {
     succeeded(waiter, &cluster, &dead).await;
 }
 
-/// Goal: a client whose connection ends without a word, while it held the lock and kept it alive, is replaced when its
-/// TTL is over. Its own guard knew first: what it still trusted when it was last seen was no longer than the lock.
+/// Goal: a client whose connection ends without notice, while it held the lock and kept it alive,
+/// is replaced when its TTL is over. Its own guard expired first: its last lease, as last seen,
+/// ended no later than the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_connection_is_replaced() {
     let mut cluster = Cluster::start(3);
@@ -85,7 +86,8 @@ async fn a_lost_connection_is_replaced() {
     let (asked, trusted) = (Instant::now(), guard.remaining());
     assert!(!trusted.is_zero(), "it was kept alive so far");
 
-    // With its event loop the client's socket is gone, and whoever could have given the lock back.
+    // With its event loop the client's socket is gone, and with it the task that could have
+    // released the lock.
     other.shutdown_background();
     let mut dead = Dead::killed(&cluster, "backup", TTL);
     assert_eq!((dead.session, dead.token), (guard.session(), guard.token()));
@@ -165,8 +167,8 @@ fn restart_all(cluster: &mut Cluster) {
     }
 }
 
-/// Goal: a holder that lives keeps its lock through all of this: three leaders in each of three TTLs, and then all nodes
-/// at once. Nobody else gets it, though somebody waits all the time.
+/// Goal: a living holder keeps its lock through three leaders in each of three TTLs, and then a
+/// crash of all nodes at once. No other client gets the lock, although one waits all the time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_living_holder_outlives_them_all() {
     let mut cluster = Cluster::start(3);

@@ -1,4 +1,4 @@
-//! A node that was away for so long that what it lacks is gone from every log.
+//! A node that was down for so long that the entries it lacks are compacted in every log.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const KILLS: usize = 8;
 /// kilobytes each.
 const BOUND: u64 = 500_000;
 
-/// The clients of a test, who go on whatever happens.
+/// The clients of a test, which continue through every failure.
 struct Clients {
     journal: Arc<Mutex<Journal>>,
     ends: Arc<AtomicBool>,
@@ -53,7 +53,7 @@ impl Clients {
         Clients { journal, ends, clients, tasks }
     }
 
-    /// Waits until so much more was acknowledged.
+    /// Waits until so many more operations were acknowledged.
     async fn get_on(&self, acknowledgements: usize) {
         let enough = self.journal.lock().acknowledgements() + acknowledgements;
         let busy = async {
@@ -65,7 +65,7 @@ impl Clients {
         timeout(GIVE_UP, busy).await.expect("the clients get on");
     }
 
-    /// Everybody finishes what it is at.
+    /// Every client finishes its current operation.
     async fn finish(self) -> Journal {
         self.ends.store(true, Ordering::Relaxed);
         for task in self.tasks {
@@ -132,7 +132,7 @@ fn wait_compacted_past(cluster: &Cluster, leader: u16, index: u64) {
     });
 }
 
-/// What is applied on a node, so far as it shows.
+/// What is applied on a node, as far as the interface shows it.
 fn applied(cluster: &Cluster, id: u16) -> Option<u64> {
     Some(cluster.status(id)?.applied)
 }
@@ -207,7 +207,7 @@ async fn a_node_comes_back_by_snapshot_while_the_cluster_serves() {
     });
     clients.get_on(200).await;
 
-    // They are still, and every node holds exactly what they were told.
+    // The clients are idle, and every node holds exactly what they were acknowledged.
     let told = clients.journal.lock().acknowledgements();
     let journal = clients.finish().await;
     assert!(journal.acknowledgements() > told);
