@@ -1,5 +1,6 @@
-//! Very many leases run out at the same moment (etcd 12105, 9360). Ending them takes every replica a while; meanwhile others are
-//! served, and whoever wants one of their locks does not stand in line behind the dead.
+//! Very many leases expire at the same moment (etcd 12105, 9360). Ending them takes every replica a
+//! while; meanwhile other clients are served, and a client that wants one of their locks does not
+//! wait behind the expired sessions.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

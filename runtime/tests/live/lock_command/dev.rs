@@ -13,7 +13,7 @@ use crate::support::cluster::recordings;
 use crate::support::process::{self, Running, lives, palisade};
 use crate::support::{eventually, http, ports};
 
-/// A running `palisade dev`, and what it says.
+/// A running `palisade dev`, and its output.
 struct Dev {
     running: Running,
     lines: Receiver<String>,
@@ -136,7 +136,7 @@ fn what_dev_prints_works() {
     assert_eq!(locked.status.code(), Some(0), "{locked:?}");
     restarted.signal(Signal::INT);
     assert_eq!(restarted.exit_code(), 0);
-    // Who keeps a recording ends when its node has, by itself.
+    // A process that keeps a recording ends by itself when its node has ended.
     dev.running.signal(Signal::INT);
     assert_eq!(dev.running.exit_code(), 0);
     dev.expect_nothing_left();
@@ -173,7 +173,7 @@ fn ctrl_c_during_the_start_leaves_nothing_behind() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// SIGKILL leaves it no time to tidy up; the nodes end all the same.
+/// SIGKILL leaves it no time to clean up; the nodes end all the same.
 #[test]
 fn kill_9_of_dev_ends_its_nodes() {
     let mut dev = Dev::start();
@@ -186,7 +186,7 @@ fn kill_9_of_dev_ends_its_nodes() {
     eventually("every node ends", || nodes.iter().all(|&pid| !lives(pid)).then_some(()));
 }
 
-/// A port that is taken is said, not waited for, and nothing is left of what had been started.
+/// A port that is in use is reported at once, and no process started before is left.
 #[test]
 fn a_taken_port_is_said() {
     let port = ports::free_for_dev(3);

@@ -1,4 +1,5 @@
-//! Signals: to `palisade lock`, to its terminal's process group, and the one that nobody can catch.
+//! Signals: to `palisade lock`, to its terminal's process group, and SIGKILL, which no process can
+//! catch.
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::Permissions;
@@ -11,7 +12,7 @@ use super::{Stage, until};
 use crate::support::process::{Running, lives};
 use crate::support::{eventually, http};
 
-/// A TTL that no test lives to see: whoever gets the lock in this file got it by a release.
+/// A TTL longer than any test: a process that gets the lock in this file got it by a release.
 const LONG: [&str; 2] = ["--ttl", "10m"];
 
 /// Starts a second `palisade lock` on the key, and waits until it stands in the queue.
@@ -22,7 +23,8 @@ fn next_waiter(stage: &Stage, key: &str) -> Running {
     waiter
 }
 
-/// Asked to stop, `palisade lock` asks its command, and gives the lock back as soon as that has ended.
+/// On a request to stop, `palisade lock` stops its command, and releases the lock as soon as that
+/// has ended.
 #[test]
 fn a_signal_stops_the_command_and_releases_at_once() {
     let stage = Stage::set();
@@ -37,8 +39,8 @@ fn a_signal_stops_the_command_and_releases_at_once() {
     }
 }
 
-/// Ctrl-C in a terminal goes to the whole process group. The command hears of it once, may tidy up in peace, and only
-/// then the lock goes on.
+/// Ctrl-C in a terminal goes to the whole process group. The command receives it once, may clean
+/// up, and only then the lock is released.
 #[test]
 fn ctrl_c_lets_the_command_tidy_up_before_the_lock_goes_on() {
     let stage = Stage::set();
@@ -63,7 +65,8 @@ fn ctrl_c_lets_the_command_tidy_up_before_the_lock_goes_on() {
     assert_eq!(next.exit_code(), 0);
 }
 
-/// Who is stopped while it waits leaves the queue at once, and its command never runs.
+/// A `palisade lock` that is stopped while it waits leaves the queue at once, and its command never
+/// runs.
 #[test]
 fn a_signal_ends_a_wait() {
     let stage = Stage::set();
@@ -93,8 +96,9 @@ fn kill_9_takes_everything_along() {
     eventually("the TTL frees the lock", || (stage.show("k")["held"] == false).then_some(()));
 }
 
-/// Stopped, `palisade lock` renews nothing and watches nothing. Its watchdog does: before the TTL is over, the command
-/// and what it started are dead. Who is waked up after that says what happened.
+/// A paused `palisade lock` renews nothing and watches nothing. Its watchdog does: before the TTL
+/// is over, the command and all that it started are dead. When `palisade lock` resumes, it reports
+/// what happened.
 #[test]
 fn a_stopped_palisade_lock_ends_the_command_before_its_ttl() {
     let stage = Stage::set();
@@ -117,8 +121,8 @@ fn a_stopped_palisade_lock_ends_the_command_before_its_ttl() {
     eventually("nothing is left", || stage.processes().is_empty().then_some(()));
 }
 
-/// Nobody reads what `palisade lock` and its watchdog have to say: standard error is a full pipe, or closed. The command
-/// is dead in time all the same.
+/// No process reads the output of `palisade lock` and its watchdog: standard error is a full pipe,
+/// or closed. The command is dead in time all the same.
 #[test]
 fn nobody_needs_to_listen() {
     for closed in [false, true] {
@@ -134,7 +138,7 @@ fn nobody_needs_to_listen() {
         if closed {
             drop((reader, full));
         } else {
-            // A pipe has room for 64 KiB; whoever writes more waits for a reader.
+            // A pipe has room for 64 KiB; a process that writes more waits for a reader.
             rustix::io::ioctl_fionbio(&full, true).unwrap();
             while std::io::Write::write(&mut full, &[b'x'; 1024]).is_ok() {}
             rustix::io::ioctl_fionbio(&full, false).unwrap();
@@ -206,7 +210,7 @@ fn a_command_cannot_be_suspended_while_it_starts_another() {
     assert_eq!(holder.exit_code(), 7);
 }
 
-/// `nohup palisade lock …` means what it says: a signal that was ignored at the start is ignored.
+/// `nohup palisade lock …` works: a signal that was ignored at the start stays ignored.
 #[test]
 fn a_signal_that_was_ignored_stays_ignored() {
     let stage = Stage::set();
