@@ -52,8 +52,8 @@ fn a_cluster_begins_when_all_founders_have_met() {
     cluster.wait_ready();
 }
 
-/// Goal: a majority that has lost its disks does not begin again beside the one that has not: what that one knows would be
-/// forgotten, and its tokens given out again.
+/// Goal: a majority that has lost its disks does not found the cluster again beside the node that
+/// kept its disk: the state of that node would be lost, and its tokens issued again.
 #[test]
 fn founders_that_lost_their_disks_do_not_begin_again() {
     let mut cluster = Cluster::start(3);
@@ -162,7 +162,8 @@ fn a_broken_first_start_goes_on_with_the_same_backup() {
     assert_eq!(again["locks"][0]["holder"]["token"], status["locks"][0]["holder"]["token"]);
 }
 
-/// Goal: tokens are left out whatever the backup has. Who holds nothing in it may have been granted a lock since.
+/// Goal: tokens are skipped whatever the backup has. A client that holds nothing in it may have
+/// been granted a lock since.
 #[test]
 fn restore_skips_tokens_when_no_lock_is_held() {
     let old = Cluster::start_calm(1);

@@ -1,4 +1,5 @@
-//! Clusters that change: servers join, become voters, go; leaders hand over; a cluster begins with another one's state.
+//! Membership changes: servers join, become voters, are removed; leaders transfer leadership; a
+//! cluster begins with another one's state.
 
 use std::fs;
 use std::process::Command;
@@ -43,8 +44,8 @@ fn await_caught_up(cluster: &Cluster, node: u16) {
     });
 }
 
-/// Goal: a new server needs one address to join. It learns everything, counts for nothing until it is promoted, and then
-/// for one.
+/// Goal: a new server needs one address to join. It receives everything, and does not count for
+/// majorities until it is promoted to a voter.
 #[test]
 fn a_server_joins_learns_and_becomes_a_voter() {
     let mut cluster = Cluster::start_calm(3);
@@ -70,7 +71,7 @@ fn a_server_joins_learns_and_becomes_a_voter() {
 
     palisade_says(&cluster, &["members", "promote", "4"]);
     assert_eq!(members(&cluster), [(1, true), (2, true), (3, true), (4, true)]);
-    // Again is no mistake.
+    // Repeating the request is no error.
     palisade_says(&cluster, &["members", "promote", "4"]);
     let founder = (1..=3).find(|&id| Some(id) != cluster.agreed_leader()).unwrap();
     palisade_says(&cluster, &["members", "remove", &founder.to_string()]);
@@ -85,7 +86,7 @@ fn a_server_joins_learns_and_becomes_a_voter() {
     assert_eq!(cluster.status(joined).unwrap().members.len(), 3, "who belongs to the cluster is on its disk");
 }
 
-/// What somebody who takes and gives back one lock after the other has seen.
+/// The observations of a client that takes and releases one lock after the other.
 #[derive(Debug, Default)]
 struct Seen {
     grants: u64,
@@ -93,7 +94,7 @@ struct Seen {
     last_token: u64,
 }
 
-/// Takes and gives back a lock of its own, all the time, until it is told to stop. No call may fail.
+/// Takes and releases a lock of its own, all the time, until the test stops it. No call may fail.
 async fn work(endpoints: Vec<String>, key: String, stop: Arc<AtomicBool>) -> Seen {
     let client = Client::connect(&endpoints, Options::default()).await.expect("a leader answers");
     let mut seen = Seen::default();
@@ -110,8 +111,9 @@ async fn work(endpoints: Vec<String>, key: String, stop: Arc<AtomicBool>) -> See
     seen
 }
 
-/// Goal: under load, all three servers are replaced by new ones with new data directories, one after the other. Nobody
-/// loses a lock or a place in a queue, no token comes again, and no call fails.
+/// Goal: under load, all three servers are replaced by new ones with new data directories, one
+/// after the other. No client loses a lock or a queue position, no token is issued twice, and no
+/// call fails.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_servers_are_replaced_one_after_the_other_under_load() {
     let mut cluster = Cluster::start(3);
@@ -119,7 +121,7 @@ async fn all_servers_are_replaced_one_after_the_other_under_load() {
     let grant = acquire(&cluster, "line", holder);
     let waiters: Vec<_> = (0..3).map(|number| open_session(&cluster, &format!("waiter-{number}"), TTL)).collect();
     for waiter in &waiters {
-        // Nobody listens for the grant; the place in the queue stays.
+        // No client listens for the grant; the queue position stays.
         let body = json!({"session": waiter, "wait_ms": 1}).to_string();
         let leader = cluster.client_addr(cluster.wait_ready());
         let _ = http::post(&leader, "/v1/locks/line/acquire", &body);
@@ -154,7 +156,8 @@ async fn all_servers_are_replaced_one_after_the_other_under_load() {
     }
 }
 
-/// Goal: a leader that is asked to stop hands over first: nobody waits for an election timeout, which is ten seconds here.
+/// Goal: a leader that is asked to stop transfers leadership first: no client waits for an election
+/// timeout, which is ten seconds here.
 #[test]
 fn a_leader_that_stops_hands_over() {
     let mut cluster = Cluster::start_with(3, &["--election-timeout", "10s"]);
@@ -173,7 +176,7 @@ fn a_leader_that_stops_hands_over() {
     }
 }
 
-/// Goal: an operator can say who leads.
+/// Goal: an operator can choose the leader.
 #[test]
 fn the_leadership_goes_where_an_operator_wants_it() {
     let cluster = Cluster::start_with(3, &["--election-timeout", "5s"]);
@@ -195,7 +198,7 @@ fn the_leadership_goes_where_an_operator_wants_it() {
     assert_eq!(cluster.wait_ready(), cluster.wait_ready());
 }
 
-/// Goal: what makes no sense is refused with a reason, and changes nothing.
+/// Goal: an invalid request is refused with a reason, and changes nothing.
 #[test]
 fn changes_that_make_no_sense_are_refused() {
     let cluster = Cluster::start_calm(3);

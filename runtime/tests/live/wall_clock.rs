@@ -54,7 +54,7 @@ impl WallClocks {
 
     /// Sets node `id`'s wall clock.
     fn set(&self, id: u16, offset: i64) {
-        // In one step, so that nobody reads half a number.
+        // In one step, so that no process reads half a number.
         let file = WallClocks::file(self.directory.path(), id);
         std::fs::write(file.with_extension("new"), format!("{offset:+}\n")).unwrap();
         std::fs::rename(file.with_extension("new"), file).unwrap();

@@ -1,4 +1,4 @@
-//! Many connections that want nothing, or take for ever to say what they want.
+//! Many connections that send nothing, or send a request too slowly.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

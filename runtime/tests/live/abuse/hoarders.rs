@@ -1,4 +1,4 @@
-//! Clients that ask for more than their share: answers that nobody reads, and sessions without end.
+//! Clients that exceed their share: answers that they do not read, and sessions without end.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -41,7 +41,7 @@ fn never_read(victim: &Victim, op: &serde_json::Value) -> usize {
     sent
 }
 
-/// Small requests, small answers, two hundred thousand of them and nobody who reads.
+/// Small requests and small answers, two hundred thousand of them, and a client that does not read.
 #[test]
 fn a_client_that_never_reads_is_cut_off() {
     let victim = Victim::start();

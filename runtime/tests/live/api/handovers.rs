@@ -13,7 +13,8 @@ use crate::support::{eventually, http, locks};
 /// How many clients wait, and how long each: they run out of time one after the other.
 const WAITS: u64 = 40;
 
-/// Goal: every wait is answered that it is over, and nobody is left in the queue, also of those whose connections are gone.
+/// Goal: every wait is answered that it is over, and the queue is empty in the end, also of waiters
+/// whose connections are gone.
 #[test]
 fn waits_end_while_the_leader_hands_over_to_a_dead_voter() {
     let mut cluster = Cluster::start_calm(3);

@@ -1,4 +1,4 @@
-//! Who leads, and what the others say: redirects, and 503 while nobody can lead.
+//! Leader and followers: redirects, and 503 while no node can lead.
 
 use serde_json::{Value, json};
 
@@ -92,8 +92,8 @@ fn every_node_tells_its_own_view() {
     }
 }
 
-/// One node of three cannot decide anything, and says so; what it has applied it still shows. With a second one there
-/// is a leader again, and what was held is held.
+/// One node of three cannot decide anything, and reports it; it still shows what it has applied.
+/// With a second one there is a leader again, and held locks are held.
 #[test]
 fn a_node_without_a_majority_has_no_leader() {
     let mut cluster = Cluster::start(3);
@@ -126,7 +126,7 @@ fn a_node_without_a_majority_has_no_leader() {
     assert_eq!(held["token"], grant["token"], "the lock was held all the time");
 }
 
-/// What a node answers that knows no leader.
+/// The answers of a node that knows no leader.
 fn alone(node: &Node) {
     eventually("the node notices that it is alone", || (node.get("/readyz").status == 503).then_some(()));
     node.get("/readyz").refused(503, "no_leader");

@@ -41,7 +41,8 @@ fn at_once(cluster: &mut Cluster) {
     cluster.ids().iter().for_each(|&id| cluster.kill(id));
 }
 
-/// The followers die first, and the leader stands alone for a moment, with clients that go on asking it.
+/// The followers die first, and the leader is alone for a moment, with clients that go on asking
+/// it.
 fn one_last(cluster: &mut Cluster, leader: u16) {
     let followers: Vec<u16> = cluster.ids().into_iter().filter(|&id| id != leader).collect();
     followers.iter().for_each(|&id| cluster.signal(id, Signal::KILL));
@@ -108,7 +109,7 @@ async fn what_was_acknowledged_survives_the_death_of_all_nodes() {
             return_without(&mut cluster, leader);
             journal.lock().clone()
         });
-        // Nobody has asked for anything since: the state is what the disks have kept.
+        // No client has sent a request since: the state is what the disks have kept.
         let stakes = told.check(&block_in_place(|| locks(&cluster)).locks);
         println!("crash {crash}: {stakes:?}");
         assert!(stakes.held > 5 && stakes.released > ANSWERS / 10, "too little to lose: {stakes:?}");
@@ -118,7 +119,7 @@ async fn what_was_acknowledged_survives_the_death_of_all_nodes() {
 
     assert!(waited > 0, "nobody waited at any crash");
 
-    // Everybody finishes as if nothing had happened, and nothing is left.
+    // Every client finishes as if nothing had happened, and nothing is left.
     ends.store(true, Ordering::Relaxed);
     for task in tasks {
         timeout(GIVE_UP, task).await.expect("the clients come to an end").expect("nothing went wrong for them");

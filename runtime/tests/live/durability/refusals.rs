@@ -72,7 +72,7 @@ fn a_node_whose_log_is_damaged_does_not_start() {
     // A follower and the leader are alike in this: damage is damage.
     let follower = cluster.wait_ready() % 3 + 1;
     let path = segment(&cluster.data(follower));
-    // How many entries come in one frame is the follower's business.
+    // How many entries come in one frame depends on the follower.
     while frames(&fs::read(&path).unwrap()).len() <= 10 {
         assert!(taken.len() < 100, "there is no middle");
         assert_serves(&cluster, &mut taken);
@@ -134,8 +134,9 @@ fn a_node_whose_log_has_lost_its_end_does_not_start() {
     assert_serves(&cluster, &mut taken);
 }
 
-/// Goal: a directory belongs to one node of one cluster with one set of founders, and to nobody else, whatever the
-/// command line says. Who is refused leaves it as it was: its node starts from it as if nothing had happened.
+/// Goal: a directory belongs to one node of one cluster with one set of founders, and to no other,
+/// whatever the command line names. A node that is refused leaves it as it was: its own node starts
+/// from it as if nothing had happened.
 #[test]
 fn a_data_directory_is_one_nodes_for_ever() {
     let mut cluster = stopping();
@@ -172,8 +173,8 @@ fn a_data_directory_is_one_nodes_for_ever() {
     assert_serves(&cluster, &mut taken);
 }
 
-/// Goal: while a node runs, nobody else gets into its directory, also not by other addresses: the second process
-/// says who is there, and the first does not notice.
+/// Goal: while a node runs, no other process opens its directory, also not under other addresses:
+/// the second process names the first, and the first is not disturbed.
 #[test]
 fn a_data_directory_is_used_by_one_process_at_a_time() {
     let mut cluster = stopping();

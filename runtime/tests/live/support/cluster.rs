@@ -187,12 +187,13 @@ impl Cluster {
         command
     }
 
-    /// Nobody remembers this cluster any more: what its nodes do from here on is another one's life, and recorded as such.
+    /// Clients and nodes no longer know this cluster: what its nodes do from here on belongs to
+    /// another cluster, and is recorded as such.
     pub fn begin_anew(&mut self) {
         self.recordings = self.recordings.take().and_then(|_| recordings());
     }
 
-    /// Starts one more node, which asks node `whom` to join, and returns its number.
+    /// Starts one more node, which asks the node `whom` to join, and returns its number.
     pub fn join(&mut self, whom: u16) -> u16 {
         let [clients, peers] = ports::free(2)[..] else { unreachable!() };
         let joins = Some(self.client_addr(whom));

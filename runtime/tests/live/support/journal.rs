@@ -1,4 +1,5 @@
-//! What clients were told, noted when they were told, and what they have begun since.
+//! The answers that clients received, noted on receipt, and the operations that they have begun
+//! since.
 //!
 //! Between the two lies all that a crash may decide: a release that was sent and not answered may have happened or
 //! not. Everything else must be in the replicated state exactly as it stands here.
@@ -44,13 +45,13 @@ struct Line {
 /// What may or may not have happened to a line.
 #[derive(Clone, Debug)]
 enum Change {
-    /// Somebody asked for a place at its end.
+    /// A client asked for a position at its end.
     Joining(String),
-    /// The first one gives the lock back.
+    /// The first one releases the lock.
     Leaving,
 }
 
-/// Everything that all clients were told.
+/// All answers to all clients.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Journal {
     tokens: BTreeSet<u64>,
@@ -68,7 +69,7 @@ pub(crate) struct Stakes {
 }
 
 impl Journal {
-    /// How often anybody was told anything.
+    /// How many answers clients have received.
     pub(crate) fn acknowledgements(&self) -> usize {
         self.acknowledgements
     }
@@ -124,7 +125,7 @@ impl Journal {
         true
     }
 
-    /// The first in the line was told of its grant.
+    /// The first in the line received its grant.
     pub(crate) fn leads(&mut self, key: &str, guard: &Guard) {
         let grant = Grant::of(guard);
         self.token(grant.token);
@@ -142,7 +143,7 @@ impl Journal {
         (line.grant, line.change) = (None, None);
     }
 
-    /// Compares the replicated state after a crash with what was told before it.
+    /// Compares the replicated state after a crash with the answers before it.
     pub(crate) fn check(&self, state: &[LockView]) -> Stakes {
         let mut stakes = Stakes::default();
         let by_key: BTreeMap<&str, &LockView> = state.iter().map(|lock| (lock.key.as_str(), lock)).collect();

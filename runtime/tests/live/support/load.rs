@@ -1,4 +1,4 @@
-//! Clients that are busy, and write down what they are told.
+//! Clients that are busy, and write down the answers that they receive.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use crate::support::journal::Journal;
 
-/// No session expires in this story.
+/// No session expires in these tests.
 const TTL: Duration = Duration::from_secs(3600);
 /// How many hold and wait in a line at the most.
 const LINE: usize = 6;

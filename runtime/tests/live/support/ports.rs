@@ -16,7 +16,7 @@ const RANGE: std::ops::Range<u16> = 10_000..32_000;
 
 static RESERVED: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
 
-/// Reserves a port, if nobody else has, and nobody listens on it.
+/// Reserves a port, if no other process has reserved it or listens on it.
 fn reserve(port: u16) -> Option<UnixListener> {
     let name = SocketAddr::from_abstract_name(format!("palisade-test-port-{port}")).expect("a short name");
     let reservation = UnixListener::bind_addr(&name).ok()?;

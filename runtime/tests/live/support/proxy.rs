@@ -82,7 +82,7 @@ impl Proxies {
             listeners.push(TcpListener::bind(address).await.expect("the port is still free"));
         }
         let advertised = addresses.clone();
-        // Its leader should stay: what a proxy does is enough for one story.
+        // Its leader should stay: one test needs no more trouble than a proxy makes.
         let start = move || {
             Cluster::start_adjusted(size, &["--election-timeout", "750ms"], move |id, command| {
                 command.args(["--advertise-client-addr", &advertised[usize::from(id) - 1]]);
@@ -149,7 +149,7 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener, node: String) {
     }
 }
 
-/// Connects a client with its node. If either does not want to, the other one is left too.
+/// Connects a client with its node. If either refuses, the other connection is closed too.
 async fn connect(shared: &Shared, client: TcpStream, node: &str) {
     let mut cut = shared.cut.subscribe();
     let dialled = timeout(PATIENCE, connect_async(format!("ws://{node}/v1/ws"))).await;

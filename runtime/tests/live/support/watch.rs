@@ -36,7 +36,7 @@ pub struct Dead {
     pub not_before: Instant,
     /// and not after this.
     pub not_after: Instant,
-    /// Whoever has applied this much knows of the grant.
+    /// A node that has applied this much knows of the grant.
     applied: u64,
 }
 
@@ -134,7 +134,7 @@ impl Dead {
     }
 }
 
-/// Who leads which term, if it says so itself and a majority agrees.
+/// The leader of each term, if a node says that it leads and a majority agrees.
 fn office(cluster: &Cluster) -> Option<(u16, u64)> {
     let views: Vec<StatusView> = cluster.running().into_iter().filter_map(|id| cluster.status(id)).collect();
     let leader = views.iter().find(|view| {

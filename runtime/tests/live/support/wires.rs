@@ -50,12 +50,12 @@ impl Wires {
         proxy
     }
 
-    /// From now on these two do not hear one another.
+    /// From now on these two nodes do not hear one another.
     pub fn cut(&self, one: u16, other: u16) {
         self.0.cut.lock().insert(wire(one, other));
     }
 
-    /// Everybody hears everybody again.
+    /// All nodes hear one another again.
     pub fn mend(&self) {
         self.0.cut.lock().clear();
         self.0.mended.notify_all();
