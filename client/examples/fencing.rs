@@ -1,5 +1,5 @@
-//! A resource that refuses stale tokens: the only thing that helps against a holder that slept through the end of its
-//! lease and wakes up in the middle of a write. Needs a cluster: `cargo run -- dev`.
+//! A resource that refuses stale tokens: the only protection against a holder that was paused past
+//! the end of its lease and resumes in the middle of a write. Needs a cluster: `cargo run -- dev`.
 
 use std::time::Duration;
 
@@ -31,7 +31,8 @@ async fn main() -> Result<(), Error> {
     let mut resource = Resource::default();
     let options = LockOptions::default().ttl(Duration::from_secs(1));
 
-    // A holder that is paused for too long. Nothing tells it; it only finds its token in its hand when it wakes up.
+    // A holder that is paused for too long. It gets no notice; when it resumes, it still has its
+    // token.
     let slow = client.lock("examples/fencing", options.clone().owner("slow")).await?;
     let stale_token = slow.token();
     slow.release().await?;

@@ -1,4 +1,4 @@
-//! The workspace's layers: who may depend on whom, asserted from what Cargo itself says.
+//! The workspace's layers: which package may depend on which, asserted from the output of Cargo.
 //!
 //! The arrows carry the argument that what is checked is what runs. The spec can do no IO because it has nothing to do
 //! it with; the server cannot lean on the model, nor the client on the server. So a new arrow is a decision, and is

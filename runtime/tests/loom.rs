@@ -39,7 +39,7 @@ use outbox::{Outbox, Rejected};
 /// faults that this structure could have need one or two.
 const PREEMPTIONS: usize = 4;
 
-/// Runs a story of three threads.
+/// Runs a test of three threads.
 fn explore(story: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(PREEMPTIONS);

@@ -1,4 +1,4 @@
-//! Every operation is done once, whatever becomes of requests and answers.
+//! Every operation is done once, whatever happens to requests and answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,8 +68,8 @@ async fn a_refused_release_is_tried_again() {
     assert_eq!(numbers, [2, 2, 2, 2]);
 }
 
-/// Goal: a release is done, its answer is lost, its repetition is refused, and the one after that is a repetition too:
-/// nobody is told that the lock was lost.
+/// Goal: a release is done, its answer is lost, its repetition is refused, and the one after that
+/// is a repetition too: no caller gets the error that the lock was lost.
 #[tokio::test]
 async fn a_release_that_was_done_and_then_refused_is_not_a_loss() {
     let cluster = Cluster::start(1).await;

@@ -1,4 +1,4 @@
-//! A guard knows before anybody else when its lock can no longer be trusted.
+//! A guard is the first to detect that its lock can no longer be trusted.
 
 use std::time::Duration;
 

@@ -61,7 +61,8 @@ async fn idle_sessions_that_are_gone_are_replaced() {
     assert_eq!(opened(&cluster), before + 1);
 }
 
-/// Goal: whoever waits for the answer to a read when the client is closed is told, at once.
+/// Goal: a caller that waits for the answer to a read gets an error at once when the client is
+/// closed.
 #[tokio::test]
 async fn close_ends_reads_under_way() {
     let cluster = Cluster::start(1).await;

@@ -53,8 +53,8 @@ fn recovered(records: &[Record]) -> &Durable<LockTable> {
     }
 }
 
-/// Goal: what a killed node confirmed as done is in its recording, and the next run begins where
-/// that ended.
+/// Goal: everything that was reported to a killed node as done is in its recording, and the next
+/// run begins where that ended.
 #[test]
 fn a_recording_ends_where_its_node_was_killed() {
     let directory = tempfile::tempdir().unwrap();

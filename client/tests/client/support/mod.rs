@@ -43,7 +43,7 @@ pub(crate) struct Faults {
     pub(crate) frozen: bool,
     /// Requests are not answered, but the WebSocket lives.
     pub(crate) mute: bool,
-    /// Followers do not say who leads.
+    /// Followers do not name the leader.
     pub(crate) nameless: bool,
     /// The next acquires are refused with this, before they are done.
     pub(crate) refuse_acquires: Vec<Code>,
@@ -147,7 +147,8 @@ impl Cluster {
         self.state.lock()
     }
 
-    /// Another node (or none) leads from now on: who waits at the old one is told so and disconnected.
+    /// Another node (or none) leads from now on: the old one answers its waiters accordingly and
+    /// disconnects them.
     pub(crate) fn elect(&self, leader: Option<usize>) {
         let mut state = self.state();
         let Some(old) = std::mem::replace(&mut state.leader, leader) else { return };
@@ -160,7 +161,7 @@ impl Cluster {
         });
     }
 
-    /// Cuts every connection. The leader withdraws who waited on one, as a real one does.
+    /// Cuts every connection. The leader withdraws the waiters of each, as a real one does.
     pub(crate) fn cut(&self) {
         let mut state = self.state();
         let lines: Vec<u64> = state.lines.keys().copied().collect();
@@ -381,7 +382,7 @@ impl State {
         self.settle();
     }
 
-    /// Tells who waits what has become of their claims, if anything can have.
+    /// Answers the waiters whose claims have changed, if any can have.
     fn settle(&mut self) {
         if std::mem::replace(&mut self.settled, self.table.changes) == self.table.changes {
             return;

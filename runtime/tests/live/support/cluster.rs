@@ -187,8 +187,8 @@ impl Cluster {
         command
     }
 
-    /// Clients and nodes no longer know this cluster: what its nodes do from here on belongs to
-    /// another cluster, and is recorded as such.
+    /// A new cluster begins: what the nodes do from here on has no connection with the earlier run,
+    /// and is recorded separately.
     pub fn begin_anew(&mut self) {
         self.recordings = self.recordings.take().and_then(|_| recordings());
     }
