@@ -6,7 +6,8 @@ use std::time::Duration;
 use palisade_client::{Client, Error, LockOptions, Options, endpoints_from_env};
 use tokio::time::sleep;
 
-/// Stands for a file, a table, a device: it remembers the highest token that it has seen, together with its content.
+/// Stands for a file, a table, a device: it remembers the highest token that it has seen, together
+/// with its content.
 #[derive(Default)]
 struct Resource {
     highest: u64,
@@ -14,7 +15,8 @@ struct Resource {
 }
 
 impl Resource {
-    /// Check and write must be one step: a transaction, a conditional update, a lock of the resource's own.
+    /// Check and write must be one step: a transaction, a conditional update, a lock of the
+    /// resource's own.
     fn write(&mut self, token: u64, content: &str) -> Result<(), String> {
         if token < self.highest {
             return Err(format!("token {token} is stale, {} was here", self.highest));

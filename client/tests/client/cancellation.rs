@@ -13,7 +13,8 @@ fn withdrawals(cluster: &Cluster) -> usize {
     cluster.seen(|op| matches!(op, Op::Withdraw { .. }).then_some(())).len()
 }
 
-/// Goal: dropping a `lock` future that waits withdraws its claim, and its session serves the next lock.
+/// Goal: dropping a `lock` future that waits withdraws its claim, and its session serves the next
+/// lock.
 #[tokio::test]
 async fn a_dropped_wait_is_withdrawn() {
     let cluster = Cluster::start(1).await;
@@ -34,7 +35,8 @@ async fn a_dropped_wait_is_withdrawn() {
     holder.release().await.unwrap();
 }
 
-/// Goal: a lock that is granted while its future is dropped does not stay held, at whichever moment it is dropped.
+/// Goal: a lock that is granted while its future is dropped does not stay held, at whichever moment
+/// it is dropped.
 #[tokio::test]
 async fn a_grant_that_nobody_takes_is_given_back() {
     let cluster = Cluster::start(1).await;

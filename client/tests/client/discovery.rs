@@ -25,7 +25,8 @@ async fn a_follower_names_the_leader() {
     assert_eq!(first_at_leader, 1, "one question at the follower, everything else at the leader");
 }
 
-/// Goal: looking for the leader costs little, whatever locks there are and however many wait for them.
+/// Goal: looking for the leader costs little, whatever locks there are and however many wait for
+/// them.
 #[tokio::test]
 async fn connecting_reads_no_queue() {
     let cluster = Cluster::start(3).await;

@@ -12,7 +12,8 @@ use tokio::time::sleep;
 
 use crate::support::{Cluster, Faults};
 
-/// Goal: every request arrives twice and every third answer is lost; still each lock is taken once and released once.
+/// Goal: every request arrives twice and every third answer is lost; still each lock is taken once
+/// and released once.
 #[tokio::test]
 async fn repeated_requests_and_lost_answers() {
     let cluster = Cluster::start(1).await;
@@ -83,8 +84,8 @@ async fn a_release_that_was_done_and_then_refused_is_not_a_loss() {
     assert!(cluster.state().faults.refuse_releases.is_empty(), "it was refused in between");
 }
 
-/// Goal: many tasks, few keys, and a cluster that loses answers, repeats requests, cuts connections and changes its
-/// leader: never two holders at once, tokens grow, and nothing is left behind.
+/// Goal: many tasks, few keys, and a cluster that loses answers, repeats requests, cuts connections
+/// and changes its leader: never two holders at once, tokens grow, and nothing is left behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn storm() {
     const SEED: u64 = 7;

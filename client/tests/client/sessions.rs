@@ -77,7 +77,8 @@ async fn close_ends_reads_under_way() {
     assert_eq!(reading.await.unwrap(), Err(Error::Closed));
 }
 
-/// Goal: closing a client ends its idle sessions and its waits, refuses new calls, and lets guards live.
+/// Goal: closing a client ends its idle sessions and its waits, refuses new calls, and lets guards
+/// live.
 #[tokio::test]
 async fn close() {
     let cluster = Cluster::start(1).await;

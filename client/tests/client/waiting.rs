@@ -108,8 +108,8 @@ async fn a_wait_outlasts_an_overloaded_node() {
     assert_eq!(first.await.unwrap().unwrap().session(), queue[0].0);
 }
 
-/// Goal: a caller that waits for a lock waits for disk space too, whether its session is open or not, and gets the lock
-/// when there is space again.
+/// Goal: a caller that waits for a lock waits for disk space too, whether its session is open or
+/// not, and gets the lock when there is space again.
 #[tokio::test]
 async fn a_wait_outlasts_a_full_disk() {
     let cluster = Cluster::start(1).await;
@@ -139,8 +139,8 @@ fn opens(state: &crate::support::State) -> usize {
     state.seen.iter().filter(|(_, op)| matches!(op, Op::OpenSession(_))).count()
 }
 
-/// Goal: a full disk is an error that says so: at once to a caller that does not wait, and at the end of its wait to any
-/// other. Nothing is asked again after that.
+/// Goal: a full disk is an error that says so: at once to a caller that does not wait, and at the
+/// end of its wait to any other. Nothing is asked again after that.
 #[tokio::test]
 async fn a_full_disk_is_told() {
     let cluster = Cluster::start(1).await;
@@ -214,7 +214,8 @@ async fn refused() {
     }
 }
 
-/// Goal: an acquire that was sent twice and refused once may have been done by the other attempt: it is withdrawn.
+/// Goal: an acquire that was sent twice and refused once may have been done by the other attempt:
+/// it is withdrawn.
 #[tokio::test]
 async fn refused_once_but_perhaps_done_otherwise() {
     let cluster = Cluster::start(1).await;

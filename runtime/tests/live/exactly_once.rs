@@ -1,5 +1,5 @@
-//! Real clients and real nodes with a bad network between them: every operation is done once, whatever is repeated,
-//! lost, cut off or late.
+//! Real clients and real nodes with a bad network between them: every operation is done once,
+//! whatever is repeated, lost, cut off or late.
 //!
 //! Both sides ensure this: a client sends an unanswered operation again under the same number, and
 //! the lock table applies a number once (docs/protocol.md, "Exactly once"). So these tests run

@@ -152,7 +152,8 @@ async fn a_leader_that_stands_still_takes_no_place_along() {
     }
 }
 
-/// `palisade lock KEY -- COMMAND`, where the command writes down its token and its name, and ends with its input.
+/// `palisade lock KEY -- COMMAND`, where the command writes down its token and its name, and ends
+/// with its input.
 fn process(cluster: &Cluster, key: &str, name: &str, book: &Path, input: Stdio) -> Running {
     let script = r#"echo "$PALISADE_TOKEN $0" >> "$1"; exec cat"#;
     let mut command = palisade();
@@ -261,7 +262,8 @@ fn followers_send_to_the_leader() {
         let leader_addr = cluster.client_addr(leader);
         let path = "/v1/locks/a%20key%2Fwith%20signs?consistency=linearizable";
         for follower in cluster.ids().into_iter().filter(|&id| id != leader) {
-            // The address travels from node to node on their own connections; it may be a moment behind the election.
+            // The address travels from node to node on their own connections; it may be a moment
+            // behind the election.
             let response = eventually("the follower knows where the leader is", || {
                 http::get(&cluster.client_addr(follower), path).ok().filter(|response| response.status != 503)
             });

@@ -55,7 +55,8 @@ fn a_server_joins_learns_and_becomes_a_voter() {
     await_caught_up(&cluster, joined);
     assert_eq!(members(&cluster), [(1, true), (2, true), (3, true), (4, false)]);
 
-    // One of three voters dies: two are enough. The learner is no fourth, and cannot be the second of two either.
+    // One of three voters dies: two are enough. The learner is no fourth, and cannot be the second
+    // of two either.
     let leader = cluster.wait_ready();
     let others: Vec<u16> = (1..=3).filter(|&id| id != leader).collect();
     cluster.kill(others[0]);
@@ -143,7 +144,8 @@ async fn all_servers_are_replaced_one_after_the_other_under_load() {
         cluster.wait_ready();
         assert_eq!(places(&lock(&cluster, "line")), before, "the holder and the line stand where they stood");
         assert_eq!(members(&cluster).len(), 3);
-        // Clients ask for the members every five seconds: in that time not all whom they know may go.
+        // Clients ask for the members every five seconds: in that time not all whom they know may
+        // go.
         sleep(Duration::from_secs(6));
     }
     assert_eq!(members(&cluster), [(4, true), (5, true), (6, true)]);
@@ -214,8 +216,8 @@ fn changes_that_make_no_sense_are_refused() {
     assert_eq!(members(&cluster), [(1, true), (2, true), (3, true)]);
 }
 
-/// Goal: a server that has lost its disk is not taken for the one it was, though its command line is the same; a new one
-/// takes its place. And a number that was removed stays removed.
+/// Goal: a server that has lost its disk is not taken for the one it was, though its command line
+/// is the same; a new one takes its place. And a number that was removed stays removed.
 #[test]
 fn a_server_that_lost_its_disk_does_not_come_back_under_its_number() {
     let mut cluster = Cluster::start_calm(3);
@@ -241,9 +243,9 @@ fn a_server_that_lost_its_disk_does_not_come_back_under_its_number() {
     post_to_leader(&cluster.endpoints(), "/v1/members", &body).refused(409, "node_id_in_use");
 }
 
-/// Goal: a new cluster begins with the state of a snapshot. Who held a lock holds it; later tokens are greater than any
-/// that the old cluster can have given out; a server that joins later has that state too; and a founder that does not begin
-/// with it is not let in.
+/// Goal: a new cluster begins with the state of a snapshot. Who held a lock holds it; later tokens
+/// are greater than any that the old cluster can have given out; a server that joins later has that
+/// state too; and a founder that does not begin with it is not let in.
 #[test]
 fn a_cluster_is_restored_from_a_backup() {
     let old = Cluster::start_calm(3);

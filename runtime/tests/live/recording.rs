@@ -1,5 +1,5 @@
-//! `palisade serve --record`: a recording is there after a `kill -9`, to its end; and a keeper that is killed takes nothing
-//! with it but the recording.
+//! `palisade serve --record`: a recording is there after a `kill -9`, to its end; and a keeper that
+//! is killed takes nothing with it but the recording.
 //!
 //! What recordings are good for is shown where they are judged, in `conformance/`.
 

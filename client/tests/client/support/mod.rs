@@ -1,8 +1,9 @@
-//! A cluster that is one process and one table: what a client can see of Palisade, with faults at will.
+//! A cluster that is one process and one table: what a client can see of Palisade, with faults at
+//! will.
 //!
-//! `table` is the replicated state, shared by all nodes; a change of leader keeps it. This file is the nodes: sockets,
-//! who leads, who waits for which answer, and the faults. Every request that arrives is noted, so that a test can say
-//! what the client did.
+//! `table` is the replicated state, shared by all nodes; a change of leader keeps it. This file is
+//! the nodes: sockets, who leads, who waits for which answer, and the faults. Every request that
+//! arrives is noted, so that a test can say what the client did.
 
 mod table;
 

@@ -1,5 +1,6 @@
-//! A leader that is asked again and again to hand over to a dead voter refuses nearly everything that is proposed, its own
-//! proposals included. Waits that end meanwhile are answered all the same.
+//! A leader that is asked again and again to hand over to a dead voter refuses nearly everything
+//! that is proposed, its own proposals included. Waits that end meanwhile are answered all the
+//! same.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

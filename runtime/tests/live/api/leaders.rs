@@ -9,7 +9,8 @@ use crate::support::websocket::WebSocket;
 
 const NOBODY: &str = "00112233-4455-6677-8899-aabbccddeeff";
 
-/// Everything that only a leader can answer is sent on to it, path, query and all; the rest each node answers itself.
+/// Everything that only a leader can answer is sent on to it, path, query and all; the rest each
+/// node answers itself.
 #[test]
 fn a_follower_sends_clients_to_the_leader() {
     let (cluster, leader) = calm();
@@ -105,7 +106,8 @@ fn a_node_without_a_majority_has_no_leader() {
         let response = leader.acquire("k", &body);
         (response.status == 200).then(|| response.json())
     });
-    // The leader itself loses its followers to a pause; then a follower is left behind by two crashes.
+    // The leader itself loses its followers to a pause; then a follower is left behind by two
+    // crashes.
     let leader = cluster.wait_ready();
     let others: Vec<u16> = cluster.ids().into_iter().filter(|&id| id != leader).collect();
     others.iter().for_each(|&id| cluster.freeze(id));

@@ -55,7 +55,8 @@ fn a_lock_is_taken_refused_waited_for_and_given_back() {
     assert_eq!(next["ttl_ms"], 30_000, "the documented default");
 }
 
-/// Waiters are served first come, first served, each with its own greater token, when the holder releases.
+/// Waiters are served first come, first served, each with its own greater token, when the holder
+/// releases.
 #[test]
 fn waiters_are_served_in_the_order_of_their_arrival() {
     let (_cluster, node) = calm();
@@ -165,7 +166,8 @@ fn a_waiter_is_told_when_its_session_ends() {
     assert_eq!(node.lock("k")["queue"], json!([]));
 }
 
-/// While an acquire without a session waits, the node itself keeps alive what the client cannot know yet.
+/// While an acquire without a session waits, the node itself keeps alive what the client cannot
+/// know yet.
 #[test]
 fn a_wait_may_be_longer_than_the_ttl() {
     let (_cluster, node) = calm();

@@ -117,7 +117,8 @@ fn paths_and_methods_that_do_not_exist_say_so() {
     node.get("/v1/ws").refused(400, "invalid");
 }
 
-/// A body over the limit is refused as such: announced, sent, or sent without an end in sight. At the limit it is read.
+/// A body over the limit is refused as such: announced, sent, or sent without an end in sight. At
+/// the limit it is read.
 #[test]
 fn a_body_over_the_limit_is_too_large() {
     let (_cluster, node) = calm();

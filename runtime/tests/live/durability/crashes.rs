@@ -51,7 +51,8 @@ fn one_last(cluster: &mut Cluster, leader: u16) {
     cluster.kill(leader);
 }
 
-/// The followers return first and elect a leader between them: what only the old one has on its disk is lost.
+/// The followers return first and elect a leader between them: what only the old one has on its
+/// disk is lost.
 fn return_without(cluster: &mut Cluster, leader: u16) {
     cluster.ids().into_iter().filter(|&id| id != leader).for_each(|id| cluster.restart(id));
     cluster.wait_ready();
@@ -59,12 +60,14 @@ fn return_without(cluster: &mut Cluster, leader: u16) {
     cluster.wait_ready();
 }
 
-/// Goal: `kill -9` of all three nodes in the middle of everything, five times over, in the same instant or the leader
-/// last. Every grant that was acknowledged and not released is still held by the same session with the same token; every
-/// place in a queue that was shown is still there, in the same order; every acknowledged release has happened; no token
-/// is issued twice. And the clients, who know nothing of all this, go on where they were.
+/// Goal: `kill -9` of all three nodes in the middle of everything, five times over, in the same
+/// instant or the leader last. Every grant that was acknowledged and not released is still held by
+/// the same session with the same token; every place in a queue that was shown is still there, in
+/// the same order; every acknowledged release has happened; no token is issued twice. And the
+/// clients, who know nothing of all this, go on where they were.
 ///
-/// The clients come through proxies, so that the state can be looked at between a restart and their return.
+/// The clients come through proxies, so that the state can be looked at between a restart and their
+/// return.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_acknowledged_survives_the_death_of_all_nodes() {
     let (proxies, mut cluster) = Proxies::before(3, Faults::default()).await;

@@ -1,4 +1,5 @@
-//! Nodes that do not start: each says why, names the place, and ends with the exit code for it; the others go on.
+//! Nodes that do not start: each says why, names the place, and ends with the exit code for it; the
+//! others go on.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +15,8 @@ const STORAGE: i32 = 74;
 /// The command line contradicts itself.
 const CONFIG: i32 = 78;
 
-/// Starts a node that must not start, and returns what it says. If it does start, it stops at once, with another code:
-/// its standard input is at its end.
+/// Starts a node that must not start, and returns what it says. If it does start, it stops at once,
+/// with another code: its standard input is at its end.
 fn refusal(command: &mut Command, code: i32) -> String {
     let output = output(command.stdin(Stdio::null()));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -28,8 +29,8 @@ fn segment(data: &Path) -> PathBuf {
     data.join(format!("wal-{:020}.log", 1))
 }
 
-/// Where the frames of a segment begin: after the first three sectors, one behind the other, until there are only zeros.
-/// The format stands in src/storage/frame.rs.
+/// Where the frames of a segment begin: after the first three sectors, one behind the other, until
+/// there are only zeros. The format stands in src/storage/frame.rs.
 fn frames(segment: &[u8]) -> Vec<usize> {
     let mut frames = vec![];
     let mut at = 1536;
@@ -62,9 +63,9 @@ fn assert_serves(cluster: &Cluster, taken: &mut Vec<(String, u64)>) {
     }
 }
 
-/// Goal: one bit of one frame in the middle of one node's log has flipped. That node refuses to start, names the
-/// file and the frame, and leaves the file as it is; the other two go on without it. With the bit back it
-/// starts, and the cluster is whole.
+/// Goal: one bit of one frame in the middle of one node's log has flipped. That node refuses to
+/// start, names the file and the frame, and leaves the file as it is; the other two go on without
+/// it. With the bit back it starts, and the cluster is whole.
 #[test]
 fn a_node_whose_log_is_damaged_does_not_start() {
     let mut cluster = stopping();
@@ -100,8 +101,9 @@ fn a_node_whose_log_is_damaged_does_not_start() {
     assert_serves(&cluster, &mut taken);
 }
 
-/// Goal: a killed follower's log has lost its end, in ways that leave only sound frames: the file was shortened, or it is
-/// zero from a frame on. The node refuses to start, says where and how much is missing, and leaves the file as it is.
+/// Goal: a killed follower's log has lost its end, in ways that leave only sound frames: the file
+/// was shortened, or it is zero from a frame on. The node refuses to start, says where and how much
+/// is missing, and leaves the file as it is.
 #[test]
 fn a_node_whose_log_has_lost_its_end_does_not_start() {
     let mut cluster = stopping();

@@ -22,8 +22,8 @@ const TTL: Duration = Duration::from_secs(4);
 const ELECTION: &str = "2s";
 const HOLDERS: usize = 20;
 
-/// Asks for keepalives as fast as it can, and reads nothing, over one connection after the other. Counts how often the node
-/// would take no more from it.
+/// Asks for keepalives as fast as it can, and reads nothing, over one connection after the other.
+/// Counts how often the node would take no more from it.
 fn pour(address: &str, session: SessionId, over: &AtomicBool, full: &AtomicU64) {
     let request = json!({ "id": 7, "op": { "keep_alive": { "session": session } } }).to_string();
     let goes_on = || !over.load(Ordering::Relaxed);
@@ -47,7 +47,8 @@ fn pour(address: &str, session: SessionId, over: &AtomicBool, full: &AtomicU64) 
     }
 }
 
-/// Goal: while three such clients pour keepalives out, twenty holders of short leases keep them, and from the same leader.
+/// Goal: while three such clients pour keepalives out, twenty holders of short leases keep them,
+/// and from the same leader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_reads_no_answers_costs_nobody_a_lease() {
     let cluster = Cluster::start_with(3, &["--election-timeout", ELECTION]);

@@ -21,7 +21,8 @@ struct Dev {
     port: u16,
     /// Where its nodes record, if anywhere.
     recordings: Option<PathBuf>,
-    /// Its temporary files are made here; its processes carry the name of this in their environment.
+    /// Its temporary files are made here; its processes carry the name of this in their
+    /// environment.
     place: tempfile::TempDir,
 }
 
@@ -99,8 +100,8 @@ fn shell(command: &str) -> Command {
     shell
 }
 
-/// It says where its nodes are, the commands that it proposes work, and the one that it prints for a killed node
-/// brings that node back.
+/// It says where its nodes are, the commands that it proposes work, and the one that it prints for
+/// a killed node brings that node back.
 #[test]
 fn what_dev_prints_works() {
     let mut dev = Dev::start_recorded(recordings());
@@ -163,7 +164,8 @@ fn ctrl_c_during_the_start_leaves_nothing_behind() {
     let mut command = palisade();
     command.args(["dev", "--port", &port.to_string()]).env("TMPDIR", place.path()).stdout(Stdio::null());
     let mut running = Running::start(&mut command);
-    // A node's directory is there: its process has been started, and the cluster has no leader yet, or only just.
+    // A node's directory is there: its process has been started, and the cluster has no leader yet,
+    // or only just.
     let mark = place.path().display().to_string();
     eventually("the nodes start", || (process::marked(&mark).len() > 1).then_some(()));
     running.signal(Signal::INT);

@@ -1,8 +1,9 @@
 //! A lock that cannot be held any longer: the command is dead before another client can get the
 //! lock.
 //!
-//! A lease is good until the moment at which its last answered renewal was sent plus the TTL. Once no node answers any
-//! more, no renewal is answered: from that moment the command has one TTL to live, at the most.
+//! A lease is good until the moment at which its last answered renewal was sent plus the TTL. Once
+//! no node answers any more, no renewal is answered: from that moment the command has one TTL to
+//! live, at the most.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,7 +20,8 @@ const STALL: Duration = Duration::from_millis(100);
 const ROUNDS: usize = 5;
 const BEATS: [&str; 4] = ["obeys.beats", "ignores.beats", "son.beats", "daughter.beats"];
 
-/// Three commands: one that tidies up when asked, one that ignores being asked, and one with children that ignore it.
+/// Three commands: one that tidies up when asked, one that ignores being asked, and one with
+/// children that ignore it.
 struct Trio(Vec<(&'static str, Running)>);
 
 impl Trio {
@@ -50,7 +52,8 @@ impl Trio {
     }
 }
 
-/// The last sign of life of each of them: not after `silence` + TTL, and not much sooner than need be.
+/// The last sign of life of each of them: not after `silence` + TTL, and not much sooner than need
+/// be.
 fn expect_dead_in_time(stage: &Stage, silence: Duration) {
     for file in BEATS {
         let last = *beats(stage, file).last().unwrap();

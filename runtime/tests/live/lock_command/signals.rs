@@ -80,8 +80,8 @@ fn a_signal_ends_a_wait() {
     assert!(!stage.path("k.next").exists());
 }
 
-/// SIGKILL gives `palisade lock` no time for anything; the command and all that it started die all the same, at once,
-/// and the lock passes on with the TTL.
+/// SIGKILL gives `palisade lock` no time for anything; the command and all that it started die all
+/// the same, at once, and the lock passes on with the TTL.
 #[test]
 fn kill_9_takes_everything_along() {
     let stage = Stage::set();
@@ -189,9 +189,9 @@ fn a_command_cannot_be_suspended() {
     assert_eq!(holder.exit_code(), 7);
 }
 
-/// A shell may start its commands by `vfork`: it waits until they have become another program, and a stop that comes
-/// meanwhile stops them, but not it. Here that moment is long: the shell seeks an interpreter that is not there in a
-/// hundred thousand directories.
+/// A shell may start its commands by `vfork`: it waits until they have become another program, and
+/// a stop that comes meanwhile stops them, but not it. Here that moment is long: the shell seeks an
+/// interpreter that is not there in a hundred thousand directories.
 #[test]
 fn a_command_cannot_be_suspended_while_it_starts_another() {
     let stage = Stage::set();
@@ -233,7 +233,8 @@ fn a_signal_that_was_ignored_stays_ignored() {
     assert_eq!(holder.exit_code(), 8);
 }
 
-/// A command that ends and leaves something running in the background has ended: its exit is passed on at once.
+/// A command that ends and leaves something running in the background has ended: its exit is passed
+/// on at once.
 #[test]
 fn the_end_of_the_command_is_the_end_of_the_lock() {
     let stage = Stage::set();

@@ -24,8 +24,8 @@ const SEED: u64 = 11;
 const GIVE_UP: Duration = Duration::from_secs(180);
 /// How often a returning node is killed before it is left alone.
 const KILLS: usize = 8;
-/// What a data directory may hold in bytes beside its snapshots and the log that makes the next one due: segments of a few tens of
-/// kilobytes each.
+/// What a data directory may hold in bytes beside its snapshots and the log that makes the next one
+/// due: segments of a few tens of kilobytes each.
 const BOUND: u64 = 500_000;
 
 /// The clients of a test, which continue through every failure.
@@ -84,8 +84,9 @@ fn size(directory: &Path) -> u64 {
     entries.filter_map(|entry| Some(entry.metadata().ok()?.len())).sum()
 }
 
-/// Whether a directory holds no more than it may. While a follower is away that was being sent a snapshot, the leader keeps the
-/// log for a minute; the state grows meanwhile, and with it each snapshot and the log between two of them.
+/// Whether a directory holds no more than it may. While a follower is away that was being sent a
+/// snapshot, the leader keeps the log for a minute; the state grows meanwhile, and with it each
+/// snapshot and the log between two of them.
 fn is_small(directory: &Path) -> bool {
     let entries = std::fs::read_dir(directory).unwrap().filter_map(Result::ok);
     let snapshots = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("snapshot-"));
@@ -148,9 +149,10 @@ fn locks(cluster: &Cluster, id: u16) -> LockPage {
     serde_json::from_str(&body).expect("a page of locks")
 }
 
-/// Goal: a node is killed, the others go on until what it lacks is gone from their logs; it comes back by a snapshot while
-/// the cluster serves. On the way it is killed again and again, at any moment of receiving and installing. Then all
-/// nodes die at once. Nothing that was acknowledged is lost, and no directory grows beyond its bound.
+/// Goal: a node is killed, the others go on until what it lacks is gone from their logs; it comes
+/// back by a snapshot while the cluster serves. On the way it is killed again and again, at any
+/// moment of receiving and installing. Then all nodes die at once. Nothing that was acknowledged is
+/// lost, and no directory grows beyond its bound.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_comes_back_by_snapshot_while_the_cluster_serves() {
     let mut cluster = block_in_place(|| Cluster::start_with(3, &OFTEN));

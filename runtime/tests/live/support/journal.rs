@@ -1,8 +1,8 @@
 //! The answers that clients received, noted on receipt, and the operations that they have begun
 //! since.
 //!
-//! Between the two lies all that a crash may decide: a release that was sent and not answered may have happened or
-//! not. Everything else must be in the replicated state exactly as it stands here.
+//! Between the two lies all that a crash may decide: a release that was sent and not answered may
+//! have happened or not. Everything else must be in the replicated state exactly as it stands here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,8 @@ enum Stage {
 /// The holder and the waiters of one key.
 #[derive(Clone, Debug, Default)]
 struct Line {
-    /// Their names, the holder first, as a linearizable read has shown them, less those that are done.
+    /// Their names, the holder first, as a linearizable read has shown them, less those that are
+    /// done.
     places: Vec<String>,
     /// The first one's grant, once it was told.
     grant: Option<Grant>,
@@ -111,7 +112,8 @@ impl Journal {
         self.line(key).change = Some(Change::Joining(name.to_string()));
     }
 
-    /// Whether a linearizable read shows that the one who is joining stands in the line; then that is noted.
+    /// Whether a linearizable read shows that the one who is joining stands in the line; then that
+    /// is noted.
     pub(crate) fn joined(&mut self, key: &str, read: &LockView) -> bool {
         let line = self.line(key);
         let Some(Change::Joining(name)) = &line.change else { panic!("nobody joins {key}") };

@@ -26,7 +26,8 @@ const COLLECTION: usize = 20;
 pub(crate) fn options() -> Options {
     Options {
         request_timeout: Duration::from_secs(120),
-        // A connection to a living node is not given up because the machine is busy: that would withdraw the waits.
+        // A connection to a living node is not given up because the machine is busy: that would
+        // withdraw the waits.
         attempt_timeout: Duration::from_secs(20),
         probe_after: Duration::from_secs(60),
         ..Options::default()

@@ -34,8 +34,8 @@ pub fn places(lock: &LockView) -> (Option<(SessionId, u64)>, Vec<SessionId>) {
     (holder, lock.queue.iter().map(|waiter| waiter.session).collect())
 }
 
-/// Posts to one endpoint after the other, and where they send it, until a leader answers. That may take long, if the
-/// request waits; it is repeated then.
+/// Posts to one endpoint after the other, and where they send it, until a leader answers. That may
+/// take long, if the request waits; it is repeated then.
 pub fn post_to_leader(endpoints: &[String], path: &str, body: &Value) -> Response {
     let body = body.to_string();
     let mut next = endpoints.iter().cycle();
