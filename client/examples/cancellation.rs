@@ -14,8 +14,9 @@ async fn main() -> Result<(), Error> {
     let client = Client::connect(&endpoints_from_env()?, Options::default()).await?;
     let guard = client.lock(KEY, LockOptions::default().owner("holder")).await?;
 
-    // A second task of the same program is a stranger to the lock like any other. Its wait is cut short by dropping it:
-    // here by a timeout, just as well by `select!`, by aborting a task, or by an HTTP client that hangs up.
+    // A second task of the same program contends for the lock like any other client. Its wait is
+    // cut short by dropping it: here by a timeout, just as well by `select!`, by aborting a task,
+    // or by an HTTP client that disconnects.
     let waiting = client.lock(KEY, LockOptions::default().wait_forever().owner("waiter"));
     assert!(timeout(Duration::from_millis(300), waiting).await.is_err());
 

@@ -1,12 +1,13 @@
-//! A resource that refuses stale tokens: the only thing that helps against a holder that slept through the end of its
-//! lease and wakes up in the middle of a write. Needs a cluster: `cargo run -- dev`.
+//! A resource that refuses stale tokens: the only protection against a holder that was paused past
+//! the end of its lease and resumes in the middle of a write. Needs a cluster: `cargo run -- dev`.
 
 use std::time::Duration;
 
 use palisade_client::{Client, Error, LockOptions, Options, endpoints_from_env};
 use tokio::time::sleep;
 
-/// Stands for a file, a table, a device: it remembers the highest token that it has seen, together with its content.
+/// Stands for a file, a table, a device: it remembers the highest token that it has seen, together
+/// with its content.
 #[derive(Default)]
 struct Resource {
     highest: u64,
@@ -14,7 +15,8 @@ struct Resource {
 }
 
 impl Resource {
-    /// Check and write must be one step: a transaction, a conditional update, a lock of the resource's own.
+    /// Check and write must be one step: a transaction, a conditional update, a lock of the
+    /// resource's own.
     fn write(&mut self, token: u64, content: &str) -> Result<(), String> {
         if token < self.highest {
             return Err(format!("token {token} is stale, {} was here", self.highest));
@@ -31,7 +33,8 @@ async fn main() -> Result<(), Error> {
     let mut resource = Resource::default();
     let options = LockOptions::default().ttl(Duration::from_secs(1));
 
-    // A holder that is paused for too long. Nothing tells it; it only finds its token in its hand when it wakes up.
+    // A holder that is paused for too long. It gets no notice; when it resumes, it still has its
+    // token.
     let slow = client.lock("examples/fencing", options.clone().owner("slow")).await?;
     let stale_token = slow.token();
     slow.release().await?;

@@ -1,5 +1,6 @@
-//! One of many leads: every process of a group runs this, one of them works at a time, and when it dies the next one
-//! takes over. Run it three times at once and stop the one that works. Needs a cluster: `cargo run -- dev`.
+//! Leader election: every process of a group runs this, one of them works at a time, and when it
+//! dies the next one takes over. Run it three times at once and stop the one that works. Needs a
+//! cluster: `cargo run -- dev`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Take a lock, do something, give it back. Needs a cluster: `cargo run -- dev`.
+//! Take a lock, do something, release it. Needs a cluster: `cargo run -- dev`.
 
 use palisade_client::{Client, Error, LockOptions, Options, endpoints_from_env};
 
@@ -9,7 +9,8 @@ async fn main() -> Result<(), Error> {
     let guard = client.lock("examples/simple", LockOptions::default().owner("lock_and_release")).await?;
     println!("{} is mine, with token {}", guard.key(), guard.token());
 
-    // `release` tells whether the lock was held to the end; dropping the guard would release it, too.
+    // `release` reports whether the lock was held to the end; dropping the guard would release it,
+    // too.
     guard.release().await?;
     client.close().await;
     Ok(())

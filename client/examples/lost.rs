@@ -1,5 +1,5 @@
-//! Stop working when the lock can no longer be trusted. Start it, and stop the cluster while it works.
-//! Needs a cluster: `cargo run -- dev`.
+//! Stop working when the lock can no longer be trusted. Start it, and stop the cluster while it
+//! works. Needs a cluster: `cargo run -- dev`.
 
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ async fn main() -> Result<(), Error> {
     let options = LockOptions::default().ttl(Duration::from_secs(5)).owner("lost");
     let guard = client.lock("examples/lost", options).await?;
 
-    // The branch that ends first wins; the other one is dropped, so the work stops at its next await.
+    // The branch that ends first wins; the other one is dropped, so the work stops at its next
+    // await.
     tokio::select! {
         () = work() => {
             guard.release().await?;

@@ -1,4 +1,4 @@
-//! Stand in the queue for a lock, but not for ever. Run it twice at once. Needs a cluster: `cargo run -- dev`.
+//! Wait for a lock, with a time limit. Run it twice at once. Needs a cluster: `cargo run -- dev`.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ async fn main() -> Result<(), Error> {
             sleep(Duration::from_secs(8)).await;
             guard.release().await?;
         }
-        // The place in the queue is given up: trying again later is standing at its end.
+        // The queue position is given up: a later attempt starts at the end of the queue.
         Err(Error::TimedOut { after }) => println!("not granted within {after:?}, doing something else instead"),
         Err(other) => return Err(other),
     }

@@ -1,17 +1,18 @@
-//! The workspace's layers: who may depend on whom, asserted from what Cargo itself says.
+//! The workspace's layers: which package may depend on which, asserted from the output of Cargo.
 //!
-//! The arrows carry the argument that what is checked is what runs. The spec can do no IO because it has nothing to do
-//! it with; the server cannot lean on the model, nor the client on the server. So a new arrow is a decision, and is
-//! made here first. Every rule is also shown a workspace that breaks it, so that a rule that sees nothing is noticed.
+//! The arrows carry the argument that what is checked is what runs. The spec can do no IO because
+//! it has nothing to do it with; the server cannot lean on the model, nor the client on the server.
+//! So a new arrow is a decision, and is made here first. Every rule is also shown a workspace that
+//! breaks it, so that a rule that sees nothing is noticed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
 
-/// Every package that may be in the workspace, its folder, and the packages of the workspace that it may depend on in
-/// any way: also its tests and its build script, for those run beside the code. A package that does not exist yet
-/// breaks no rule; a package that is not in the table does.
+/// Every package that may be in the workspace, its folder, and the packages of the workspace that
+/// it may depend on in any way: also its tests and its build script, for those run beside the code.
+/// A package that does not exist yet breaks no rule; a package that is not in the table does.
 const LAYERS: [(&str, &str, &[&str]); 6] = [
     ("palisade-spec", "spec", &[]),
     ("palisade-client", "client", &[]),
@@ -69,8 +70,8 @@ fn complaints(metadata: &Value) -> Vec<String> {
     complaints
 }
 
-/// What is wrong with one dependency of the package `name`. The name is that of the package itself, whatever the
-/// manifest renames it to.
+/// What is wrong with one dependency of the package `name`. The name is that of the package itself,
+/// whatever the manifest renames it to.
 fn complaint(name: &str, allowed: &[&str], dependency: &Value) -> Option<String> {
     let target = text(dependency, "name");
     let ours = LAYERS.iter().any(|(layer, ..)| *layer == target) || !dependency["path"].is_null();
@@ -82,7 +83,8 @@ fn complaint(name: &str, allowed: &[&str], dependency: &Value) -> Option<String>
     {
         return Some(format!("{name} must not depend on {target}: {reason}"));
     }
-    // Tests of the spec may use what they like; the spec itself has serde, without its standard library.
+    // Tests of the spec may use what they like; the spec itself has serde, without its standard
+    // library.
     if name != "palisade-spec" || text(dependency, "kind") == "dev" {
         return None;
     }
@@ -105,7 +107,8 @@ fn the_arrows_of_the_workspace_are_those_of_the_table() {
     assert_eq!(complaints(&metadata), Vec::<String>::new());
 }
 
-/// Goal: no rule above is blind. Each arrow that must not be is drawn into the real workspace, and is seen.
+/// Goal: no rule above is blind. Each arrow that must not be is drawn into the real workspace, and
+/// is seen.
 #[test]
 fn every_forbidden_arrow_is_seen() {
     let plain = |name: &str| json!({ "name": name, "kind": null, "path": null, "features": [] });
@@ -175,7 +178,8 @@ fn spec_code(folder: &str) -> Vec<(PathBuf, String)> {
     files
 }
 
-/// The words of which identifiers are made: `LockTable`, `lock_table` and `LOCK` have "lock", `clock` does not.
+/// The words of which identifiers are made: `LockTable`, `lock_table` and `LOCK` have "lock",
+/// `clock` does not.
 fn words(code: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut before = ' ';
@@ -193,8 +197,8 @@ fn words(code: &str) -> Vec<String> {
     words
 }
 
-/// Goal: "no IO, no clock, no thread" is the compiler's word, not ours: the spec has no standard library to do them
-/// with, and no unsafe code to get around that.
+/// Goal: "no IO, no clock, no thread" is the compiler's word, not ours: the spec has no standard
+/// library to do them with, and no unsafe code to get around that.
 #[test]
 fn the_spec_has_no_standard_library_and_no_unsafe_code() {
     let root = std::fs::read_to_string(workspace().join("spec/src/lib.rs")).unwrap();

@@ -1,12 +1,14 @@
 //! What threads share in the server, under every interleaving that its locks allow.
 //!
-//! The structure under test is the source file of the server itself, built here on loom's lock instead of
-//! parking_lot's. Loom runs each test again and again, each time with another order of what the threads do; a thread
-//! that sleeps and is woken by nobody is a deadlock, which loom reports. One producer and the taker meet in every order
-//! there is; with a third thread in the game, in every order with at most [`PREEMPTIONS`].
+//! The structure under test is the source file of the server itself, built here on loom's lock
+//! instead of parking_lot's. Loom runs each test again and again, each time with another order of
+//! what the threads do; a thread that sleeps and is woken by nobody is a deadlock, which loom
+//! reports. One producer and the taker meet in every order there is; with a third thread in the
+//! game, in every order with at most [`PREEMPTIONS`].
 //!
-//! Of what else threads share, nothing is an algorithm of ours: the status view and a link's state are plain values
-//! behind a lock, written and read as a whole; the core's door is crossbeam's channel; numbers are single atomics.
+//! Of what else threads share, nothing is an algorithm of ours: the status view and a link's state
+//! are plain values behind a lock, written and read as a whole; the core's door is crossbeam's
+//! channel; numbers are single atomics.
 
 /// Loom's lock under the interface of the server's (src/sync.rs).
 mod sync {
@@ -35,11 +37,11 @@ use loom::sync::{Arc, Condvar};
 use loom::thread::{self, JoinHandle};
 use outbox::{Outbox, Rejected};
 
-/// So often may a thread be interrupted where it would have gone on. All orders of three threads take minutes; the
-/// faults that this structure could have need one or two.
+/// So often may a thread be interrupted where it would have gone on. All orders of three threads
+/// take minutes; the faults that this structure could have need one or two.
 const PREEMPTIONS: usize = 4;
 
-/// Runs a story of three threads.
+/// Runs a test of three threads.
 fn explore(story: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(PREEMPTIONS);
@@ -89,7 +91,8 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 /// An item: who pushed it, and its number there.
 type Item = (u8, u8);
 
-/// A thread that pushes items 0 to `count`, and returns those that were taken in, and why another one was not.
+/// A thread that pushes items 0 to `count`, and returns those that were taken in, and why another
+/// one was not.
 fn produce(outbox: &Arc<Outbox<Item>>, producer: u8, count: u8) -> JoinHandle<(Vec<Item>, Vec<Rejected>)> {
     let outbox = Arc::clone(outbox);
     thread::spawn(move || {
@@ -109,8 +112,9 @@ fn of(producer: u8, taken: &[Item]) -> Vec<Item> {
     taken.iter().copied().filter(|&(from, _)| from == producer).collect()
 }
 
-/// Goal: one thread pushes and closes while the other takes, in every order there is. Every item arrives, once and in
-/// order, then the end; and the taker is always woken, or this would never end.
+/// Goal: one thread pushes and closes while the other takes, in every order there is. Every item
+/// arrives, once and in order, then the end; and the taker is always woken, or this would never
+/// end.
 #[test]
 fn one_producer_and_the_taker_in_every_order() {
     loom::model(|| {
@@ -131,8 +135,8 @@ fn one_producer_and_the_taker_in_every_order() {
     });
 }
 
-/// Goal: two threads push while the taker goes to sleep again and again. It gets everything, each item once, each
-/// producer's in order; and it is always woken, or this would never end.
+/// Goal: two threads push while the taker goes to sleep again and again. It gets everything, each
+/// item once, each producer's in order; and it is always woken, or this would never end.
 #[test]
 fn nothing_is_lost_repeated_or_reordered_and_the_taker_is_always_woken() {
     explore(|| {
@@ -152,8 +156,8 @@ fn nothing_is_lost_repeated_or_reordered_and_the_taker_is_always_woken() {
     });
 }
 
-/// Goal: an outbox never holds more than it may. Whoever finds it full is told so, and what was taken in is what is
-/// taken out.
+/// Goal: an outbox never holds more than it may. Whoever finds it full is told so, and what was
+/// taken in is what is taken out.
 #[test]
 fn the_bound_holds() {
     explore(|| {
@@ -171,13 +175,15 @@ fn the_bound_holds() {
             assert_eq!(of(producer, &taken), accepted);
             assert!(rejected.iter().all(|&why| why == Rejected::Full), "{rejected:?}");
         }
-        // Four do not fit in two and what one take makes room for, unless that take came late enough.
+        // Four do not fit in two and what one take makes room for, unless that take came late
+        // enough.
         assert!(taken.len() >= 2, "an empty outbox refused {taken:?}");
     });
 }
 
-/// Goal: closing races with pushing and with a taker that sleeps. The taker gets exactly what was taken in before,
-/// then the end; whoever comes later is told that it is closed, and so is everybody after that.
+/// Goal: closing races with pushing and with a taker that sleeps. The taker gets exactly what was
+/// taken in before, then the end; whoever comes later is told that it is closed, and so is
+/// everybody after that.
 #[test]
 fn a_closed_outbox_is_emptied_and_then_ends() {
     explore(|| {
@@ -201,8 +207,9 @@ fn a_closed_outbox_is_emptied_and_then_ends() {
     });
 }
 
-/// Goal: a `take` that is dropped half-way, as `select!` drops it when a ping is due, takes nothing along: the next
-/// one gets everything, and is woken though the waker that a push finds may be that of the dropped one.
+/// Goal: a `take` that is dropped half-way, as `select!` drops it when a ping is due, takes nothing
+/// along: the next one gets everything, and is woken though the waker that a push finds may be that
+/// of the dropped one.
 #[test]
 fn a_take_that_is_dropped_half_way_loses_nothing() {
     loom::model(|| {
@@ -221,8 +228,8 @@ fn a_take_that_is_dropped_half_way_loses_nothing() {
     });
 }
 
-/// Goal: throwing away what is there, as a new connection to a peer does, leaves an outbox that works: what comes
-/// later is taken, in order, and wakes the taker.
+/// Goal: throwing away what is there, as a new connection to a peer does, leaves an outbox that
+/// works: what comes later is taken, in order, and wakes the taker.
 #[test]
 fn a_cleared_outbox_goes_on() {
     explore(|| {
@@ -232,7 +239,8 @@ fn a_cleared_outbox_goes_on() {
             let outbox = Arc::clone(&outbox);
             thread::spawn(move || {
                 outbox.clear();
-                // The producer may fill the outbox after the clearing; then this one has no place in it.
+                // The producer may fill the outbox after the clearing; then this one has no place
+                // in it.
                 let pushed = outbox.push((1, 0));
                 outbox.close();
                 pushed

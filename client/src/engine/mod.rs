@@ -1,4 +1,4 @@
-//! The client without its sockets: a state machine that is told commands, answers and the time.
+//! The client without its sockets: a state machine whose inputs are commands, answers and the time.
 //!
 //! It owns everything that must outlive a caller: claims (one per lock that is asked for or held, see `claim`), idle
 //! sessions (`pool`), reads (`ask`), and what is open on the connection (`link`). Each task (a claim or an ask) is

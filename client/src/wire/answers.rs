@@ -97,7 +97,7 @@ pub struct SessionView {
 pub struct LockView {
     /// The lock's key.
     pub key: String,
-    /// Whether anybody holds it.
+    /// Whether a session holds it.
     pub held: bool,
     /// The holder's session.
     pub holder: Option<HolderView>,
@@ -127,7 +127,8 @@ pub struct WaiterView {
     pub session: SessionId,
 }
 
-/// What a node has without asking anybody ([`Consistency::Stale`](super::Consistency::Stale)).
+/// A node's state, read without contact to other nodes
+/// ([`Consistency::Stale`](super::Consistency::Stale)).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stale<T> {
     /// What it has.

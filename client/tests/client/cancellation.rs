@@ -1,4 +1,4 @@
-//! Dropping a future or a guard gives up what it stood for, in the background.
+//! Dropping a future or a guard withdraws its claim or releases its lock, in the background.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ fn withdrawals(cluster: &Cluster) -> usize {
     cluster.seen(|op| matches!(op, Op::Withdraw { .. }).then_some(())).len()
 }
 
-/// Goal: dropping a `lock` future that waits withdraws its claim, and its session serves the next lock.
+/// Goal: dropping a `lock` future that waits withdraws its claim, and its session serves the next
+/// lock.
 #[tokio::test]
 async fn a_dropped_wait_is_withdrawn() {
     let cluster = Cluster::start(1).await;
@@ -34,7 +35,8 @@ async fn a_dropped_wait_is_withdrawn() {
     holder.release().await.unwrap();
 }
 
-/// Goal: a lock that is granted while its future is dropped does not stay held, at whichever moment it is dropped.
+/// Goal: a lock that is granted while its future is dropped does not stay held, at whichever moment
+/// it is dropped.
 #[tokio::test]
 async fn a_grant_that_nobody_takes_is_given_back() {
     let cluster = Cluster::start(1).await;
@@ -48,7 +50,8 @@ async fn a_grant_that_nobody_takes_is_given_back() {
     client.lock("key", LockOptions::default()).await.unwrap().release().await.unwrap();
 }
 
-/// Goal: a withdrawal outlives a lost connection: the claim of a caller who went away during an outage ends with it.
+/// Goal: a withdrawal outlives a lost connection: the claim of a caller that cancelled during an
+/// outage ends with it.
 #[tokio::test]
 async fn a_withdrawal_survives_an_outage() {
     let cluster = Cluster::start(2).await;
@@ -88,7 +91,8 @@ async fn a_dropped_release_goes_on() {
     cluster.until("both are free", |state| state.table.locks.is_empty()).await;
 }
 
-/// Goal: the last handle goes away right after a guard: the background still tidies up.
+/// Goal: the last handle is dropped right after a guard: the background task still releases the
+/// lock.
 #[tokio::test]
 async fn the_last_handle_goes_away() {
     let cluster = Cluster::start(1).await;

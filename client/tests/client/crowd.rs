@@ -1,4 +1,5 @@
-//! One client in a process of thousands of tasks: they share its one connection, and nobody starves.
+//! One client in a process of thousands of tasks: they share its one connection, and no task
+//! starves.
 
 use std::time::Duration;
 
@@ -35,7 +36,8 @@ fn patient() -> Options {
     Options { request_timeout: patience, attempt_timeout: patience, ..options() }
 }
 
-/// Goal: of thousands who ask at once, so many are under way, the others stand in line; keep-alives do not.
+/// Goal: of thousands of requests at once, the window limits how many are under way, and the others
+/// are queued; keep-alives are not limited.
 #[tokio::test]
 async fn many_who_ask_at_once_stand_in_line() {
     let cluster = Cluster::start(1).await;
@@ -60,7 +62,8 @@ async fn many_who_ask_at_once_stand_in_line() {
     assert_eq!(asked.await.unwrap().len(), CROWD);
 }
 
-/// Goal: thousands who wait, and ask again and again, keep their order, and cost no guard of the same client its lock.
+/// Goal: thousands of waiters that repeat their acquires keep their order, and cost no guard of the
+/// same client its lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_wait_and_thousands_hold() {
     let cluster = Cluster::start(1).await;

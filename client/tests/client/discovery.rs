@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 
 use crate::support::{Cluster, options};
 
-/// An endpoint where nobody listens.
+/// An endpoint where no node listens.
 async fn nobody() -> String {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string()
 }
@@ -25,7 +25,8 @@ async fn a_follower_names_the_leader() {
     assert_eq!(first_at_leader, 1, "one question at the follower, everything else at the leader");
 }
 
-/// Goal: looking for the leader costs little, whatever locks there are and however many wait for them.
+/// Goal: looking for the leader costs little, whatever locks there are and however many wait for
+/// them.
 #[tokio::test]
 async fn connecting_reads_no_queue() {
     let cluster = Cluster::start(3).await;
@@ -63,7 +64,7 @@ async fn a_request_waits_for_an_election() {
     drop(asked.await.unwrap().unwrap());
 }
 
-/// Goal: a client that is connected to a leader follows the office to the next one.
+/// Goal: a client that is connected to a leader follows a change of leader.
 #[tokio::test]
 async fn the_office_moves_and_the_client_follows() {
     let cluster = Cluster::start(3).await;
@@ -91,7 +92,7 @@ async fn a_leader_that_does_not_answer_is_left() {
     drop(asked.await.unwrap().unwrap());
 }
 
-/// Goal: who cannot be reached is told so in time, with the reason.
+/// Goal: if no node can be reached, the caller gets an error in time, with the reason.
 #[tokio::test]
 async fn nobody_is_there() {
     let options = Options {

@@ -1,4 +1,4 @@
-//! Every operation is done once, whatever becomes of requests and answers.
+//! Every operation is done once, whatever happens to requests and answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,8 @@ use tokio::time::sleep;
 
 use crate::support::{Cluster, Faults};
 
-/// Goal: every request arrives twice and every third answer is lost; still each lock is taken once and released once.
+/// Goal: every request arrives twice and every third answer is lost; still each lock is taken once
+/// and released once.
 #[tokio::test]
 async fn repeated_requests_and_lost_answers() {
     let cluster = Cluster::start(1).await;
@@ -68,8 +69,8 @@ async fn a_refused_release_is_tried_again() {
     assert_eq!(numbers, [2, 2, 2, 2]);
 }
 
-/// Goal: a release is done, its answer is lost, its repetition is refused, and the one after that is a repetition too:
-/// nobody is told that the lock was lost.
+/// Goal: a release is done, its answer is lost, its repetition is refused, and the one after that
+/// is a repetition too: no caller gets the error that the lock was lost.
 #[tokio::test]
 async fn a_release_that_was_done_and_then_refused_is_not_a_loss() {
     let cluster = Cluster::start(1).await;
@@ -83,8 +84,8 @@ async fn a_release_that_was_done_and_then_refused_is_not_a_loss() {
     assert!(cluster.state().faults.refuse_releases.is_empty(), "it was refused in between");
 }
 
-/// Goal: many tasks, few keys, and a cluster that loses answers, repeats requests, cuts connections and changes its
-/// leader: never two holders at once, tokens grow, and nothing is left behind.
+/// Goal: many tasks, few keys, and a cluster that loses answers, repeats requests, cuts connections
+/// and changes its leader: never two holders at once, tokens grow, and nothing is left behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn storm() {
     const SEED: u64 = 7;

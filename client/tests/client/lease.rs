@@ -1,4 +1,4 @@
-//! A guard knows before anybody else when its lock can no longer be trusted.
+//! A guard is the first to detect that its lock can no longer be trusted.
 
 use std::time::Duration;
 
@@ -69,8 +69,8 @@ async fn kept_alive_while_waiting() {
     assert!(waiter.await.unwrap().unwrap().is_valid());
 }
 
-/// Goal: guards that nobody looks at are kept alive, too, and no more often than need be: there is nothing that their holder must
-/// read so that it goes on, or goes on at this pace (etcd 7446).
+/// Goal: guards that nobody looks at are kept alive, too, and no more often than need be: there is
+/// nothing that their holder must read so that it goes on, or goes on at this pace (etcd 7446).
 #[tokio::test]
 async fn guards_that_nobody_looks_at_are_renewed_at_the_usual_pace() {
     let cluster = Cluster::start(1).await;
@@ -92,7 +92,8 @@ async fn guards_that_nobody_looks_at_are_renewed_at_the_usual_pace() {
     }
 }
 
-/// Goal: when the server says that the session is gone, the guard is lost at once, and its release says so.
+/// Goal: when the server says that the session is gone, the guard is lost at once, and its release
+/// says so.
 #[tokio::test]
 async fn the_session_is_gone() {
     let cluster = Cluster::start(1).await;
@@ -110,7 +111,8 @@ async fn the_session_is_gone() {
     assert_eq!(guard.release().await, Err(Error::Lost), "even if nobody noticed before");
 }
 
-/// Goal: a node that has too much to do is asked less and less often to keep a session alive, and still often enough.
+/// Goal: a node that has too much to do is asked less and less often to keep a session alive, and
+/// still often enough.
 #[tokio::test]
 async fn refused_keepalives_are_asked_for_less_and_less_often() {
     let cluster = Cluster::start(1).await;
@@ -128,13 +130,13 @@ async fn refused_keepalives_are_asked_for_less_and_less_often() {
     cluster.state().faults.refuse_keepalives = true;
     let before = asked();
     guard.lost().await;
-    // Over a lease of 2 s, of which two thirds were left when it began: 20 + 40 + 80 + 160 + 250 + 250 ms and so on, or
-    // half of each.
+    // Over a lease of 2 s, of which two thirds were left when it began: 20 + 40 + 80 + 160 + 250 +
+    // 250 ms and so on, or half of each.
     assert!(asked() - before <= 16, "asked {} times", asked() - before);
 }
 
-/// Goal: an acquire whose answer came so late that the lease must have ended by the client's reckoning is renewed before
-/// it is handed out.
+/// Goal: an acquire whose answer came so late that the lease must have ended by the client's
+/// reckoning is renewed before it is handed out.
 #[tokio::test]
 async fn a_late_grant_is_renewed_first() {
     let cluster = Cluster::start(1).await;
@@ -152,7 +154,8 @@ async fn a_late_grant_is_renewed_first() {
     assert_eq!(cluster.state().table.grants.len(), 2);
 }
 
-/// Goal: a grant counts from the first attempt, for that may be the one that was granted, though a later one was answered.
+/// Goal: a grant counts from the first attempt, for that may be the one that was granted, though a
+/// later one was answered.
 #[tokio::test]
 async fn a_repeated_grant_counts_from_its_first_attempt() {
     let cluster = Cluster::start(1).await;

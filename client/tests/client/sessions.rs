@@ -61,7 +61,8 @@ async fn idle_sessions_that_are_gone_are_replaced() {
     assert_eq!(opened(&cluster), before + 1);
 }
 
-/// Goal: whoever waits for the answer to a read when the client is closed is told, at once.
+/// Goal: a caller that waits for the answer to a read gets an error at once when the client is
+/// closed.
 #[tokio::test]
 async fn close_ends_reads_under_way() {
     let cluster = Cluster::start(1).await;
@@ -76,7 +77,8 @@ async fn close_ends_reads_under_way() {
     assert_eq!(reading.await.unwrap(), Err(Error::Closed));
 }
 
-/// Goal: closing a client ends its idle sessions and its waits, refuses new calls, and lets guards live.
+/// Goal: closing a client ends its idle sessions and its waits, refuses new calls, and lets guards
+/// live.
 #[tokio::test]
 async fn close() {
     let cluster = Cluster::start(1).await;

@@ -1,4 +1,4 @@
-//! Standing in the queue: through failures, until the grant, the end of the wait, or for ever.
+//! Waiting in the queue: through failures, until the grant, the end of the wait, or without limit.
 
 use std::time::Duration;
 
@@ -23,7 +23,8 @@ fn acquires(cluster: &Cluster) -> Vec<(SessionId, u64)> {
     })
 }
 
-/// Goal: a change of leader in the middle of a wait costs neither the number nor the place.
+/// Goal: a change of leader in the middle of a wait costs neither the number nor the queue
+/// position.
 #[tokio::test]
 async fn a_new_leader_finds_the_place_again() {
     let cluster = Cluster::start(3).await;
@@ -53,7 +54,8 @@ fn is_acquire((_, op): &&(usize, Op)) -> bool {
     matches!(op, Op::Acquire { .. })
 }
 
-/// Goal: if the place is gone, because the connection broke while the leader lives, the client takes a new one.
+/// Goal: if the queue position is lost, because the connection broke while the leader lives, the
+/// client takes a new one.
 #[tokio::test]
 async fn a_place_that_is_gone_is_taken_anew() {
     let cluster = Cluster::start(1).await;
@@ -85,7 +87,7 @@ async fn a_lost_grant_is_asked_for_again() {
     assert_eq!(cluster.state().connections, connections);
 }
 
-/// Goal: a node that has too much to do does not cost anybody the place in the queue, or the wait.
+/// Goal: an overloaded node costs no waiter its queue position or its wait.
 #[tokio::test]
 async fn a_wait_outlasts_an_overloaded_node() {
     let cluster = Cluster::start(1).await;
@@ -106,8 +108,8 @@ async fn a_wait_outlasts_an_overloaded_node() {
     assert_eq!(first.await.unwrap().unwrap().session(), queue[0].0);
 }
 
-/// Goal: a caller that waits for a lock waits for disk space too, whether its session is open or not, and gets the lock
-/// when there is space again.
+/// Goal: a caller that waits for a lock waits for disk space too, whether its session is open or
+/// not, and gets the lock when there is space again.
 #[tokio::test]
 async fn a_wait_outlasts_a_full_disk() {
     let cluster = Cluster::start(1).await;
@@ -137,8 +139,8 @@ fn opens(state: &crate::support::State) -> usize {
     state.seen.iter().filter(|(_, op)| matches!(op, Op::OpenSession(_))).count()
 }
 
-/// Goal: a full disk is an error that says so: at once to a caller that does not wait, and at the end of its wait to any
-/// other. Nothing is asked again after that.
+/// Goal: a full disk is an error that says so: at once to a caller that does not wait, and at the
+/// end of its wait to any other. Nothing is asked again after that.
 #[tokio::test]
 async fn a_full_disk_is_told() {
     let cluster = Cluster::start(1).await;
@@ -158,7 +160,7 @@ async fn a_full_disk_is_told() {
     client.lock("key", LockOptions::default()).await.unwrap().release().await.unwrap();
 }
 
-/// Goal: without a wait, a held lock is an error that says by whom.
+/// Goal: without a wait, a held lock is an error that names the holder.
 #[tokio::test]
 async fn held() {
     let cluster = Cluster::start(1).await;
@@ -198,7 +200,7 @@ async fn out_of_reach() {
     assert!(matches!(error, Error::Unreachable { .. }), "{error}");
 }
 
-/// Goal: a refusal is final and told, and the client is not worse off after it.
+/// Goal: a refusal is final and returned to the caller, and the client works as before after it.
 #[tokio::test]
 async fn refused() {
     let cluster = Cluster::start(1).await;
@@ -212,7 +214,8 @@ async fn refused() {
     }
 }
 
-/// Goal: an acquire that was sent twice and refused once may have been done by the other attempt: it is withdrawn.
+/// Goal: an acquire that was sent twice and refused once may have been done by the other attempt:
+/// it is withdrawn.
 #[tokio::test]
 async fn refused_once_but_perhaps_done_otherwise() {
     let cluster = Cluster::start(1).await;

@@ -1,5 +1,6 @@
-//! The bytes and the text of everything on the wire, pinned: a difference here is a change of protocol, and is made on
-//! purpose or not at all. To see the new text of a change, run with `PALISADE_BLESS=1` and read the difference.
+//! The bytes and the text of everything on the wire, pinned: a difference here is a change of
+//! protocol, and is made on purpose or not at all. To see the new text of a change, run with
+//! `PALISADE_BLESS=1` and read the difference.
 
 use std::fmt::{Debug, Write};
 use std::{env, fs};

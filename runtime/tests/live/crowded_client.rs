@@ -1,6 +1,7 @@
-//! One Rust client, that is one connection, for thousands of tasks: what a program does that hands one `Client` around.
+//! One Rust client, that is one connection, for thousands of tasks: a program that shares one
+//! `Client`.
 //!
-//! Those who wait for a lock ask again and again. None of that may cost anybody the place in the queue, or a guard of
+//! Waiters repeat their acquires. No repetition may cost a waiter its queue position, or a guard of
 //! the same client its lock.
 
 use std::time::{Duration, Instant};
@@ -21,8 +22,9 @@ const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// The fifth repetition comes 6.2 s after the first question.
 const FIVE_REPETITIONS: Duration = Duration::from_millis(200 * 31);
 
-/// Goal: two thousand wait for one lock and two thousand hold another, on one connection, while everybody who waits
-/// asks five times more. The queue stays as it was, all guards hold, and the lock goes through the queue in its order.
+/// Goal: two thousand tasks wait for one lock and two thousand hold another, on one connection,
+/// while every waiter asks five times more. The queue stays as it was, all guards hold, and the
+/// lock is granted in queue order.
 #[test]
 fn a_crowd_on_one_connection_keeps_its_order_and_its_locks() {
     let cluster = Cluster::start_calm(3);
@@ -34,7 +36,7 @@ async fn crowd(cluster: &Cluster) {
     let options =
         Options { ask_again: ASK_AGAIN, request_timeout: PATIENCE, connect_timeout: PATIENCE, ..Options::default() };
     let client = Client::connect(&cluster.endpoints(), options).await.expect("a leader answers");
-    // Short enough that every guard, and everybody in the queue, is kept alive several times.
+    // Short enough that every guard, and every waiter, is kept alive several times.
     let ttl = LockOptions::default().ttl(Duration::from_secs(12));
 
     let mut asked = JoinSet::new();
@@ -70,7 +72,7 @@ async fn crowd(cluster: &Cluster) {
         assert!(queue() == before, "the queue has changed");
         sleep(Duration::from_millis(200)).await;
     }
-    // Each repetition is an entry. The last three, at least, came after everybody had come to stand.
+    // Each repetition is an entry. The last three, at least, came after every task was queued.
     assert!(entries() - applied > 2.0 * CROWD as f64, "they have not asked again");
     assert_eq!(guards.iter().filter(|guard| !guard.is_valid()).count(), 0, "guards were lost");
 

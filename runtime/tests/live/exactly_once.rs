@@ -1,8 +1,9 @@
-//! Real clients and real nodes with a bad network between them: every operation is done once, whatever is repeated,
-//! lost, cut off or late.
+//! Real clients and real nodes with a bad network between them: every operation is done once,
+//! whatever is repeated, lost, cut off or late.
 //!
-//! What makes it so stands on both sides: a client sends an unanswered operation again under the same number, the lock
-//! table does a number once (docs/protocol.md, "Exactly once"). So these stories run through both.
+//! Both sides ensure this: a client sends an unanswered operation again under the same number, and
+//! the lock table applies a number once (docs/protocol.md, "Exactly once"). So these tests run
+//! through both.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,14 +23,14 @@ use tokio::time::{sleep, timeout};
 use tokio_tungstenite::connect_async;
 use tokio_tungstenite::tungstenite::{self, Message};
 
-/// Longer than any of these stories: what is free in the end was given back, it did not expire.
+/// Longer than any of these tests: a lock that is free in the end was released, it did not expire.
 const TTL: Duration = Duration::from_secs(600);
-/// A task that takes longer waits for a lock that nobody will give back.
+/// A task that takes longer waits for a lock that no client will release.
 const GIVE_UP: Duration = Duration::from_secs(120);
 const KEYS: [&str; 2] = ["left", "right"];
 const CLIENTS: usize = 3;
 const TASKS: usize = 9;
-/// How many requests a stranger leaves unanswered.
+/// How many requests an abandoning client leaves unanswered.
 const STRANGERS: u64 = 8;
 const SEED: u64 = 11;
 
@@ -45,7 +46,7 @@ fn options() -> Options {
     }
 }
 
-/// Every key's holder, as the clients themselves believe it.
+/// Every key's holder, as the clients themselves believe.
 #[derive(Default)]
 struct Registry(Mutex<BTreeMap<&'static str, Seen>>);
 
@@ -56,7 +57,8 @@ struct Seen {
 }
 
 impl Registry {
-    /// A client was given a guard: nobody else has one for the key, and its token is greater than all before.
+    /// A client received a guard: no other client has one for the key, and its token is greater
+    /// than all before.
     fn granted(&self, key: &'static str, guard: &Guard) {
         let mut seen = self.0.lock();
         let Seen { holder, tokens } = seen.entry(key).or_default();
@@ -68,7 +70,7 @@ impl Registry {
         tokens.push(token);
     }
 
-    /// A client is about to give its guard back.
+    /// A client is about to release its guard.
     fn releasing(&self, key: &'static str, guard: &Guard) {
         let mut seen = self.0.lock();
         let holder = seen.entry(key).or_default().holder.take();
@@ -76,7 +78,7 @@ impl Registry {
         assert!(guard.is_valid(), "{key}: token {} was lost while it was held", guard.token());
     }
 
-    /// Every token that anybody saw.
+    /// Every token that any client saw.
     fn tokens(&self) -> Vec<u64> {
         let mut tokens: Vec<u64> = self.0.lock().values().flat_map(|seen| seen.tokens.iter().copied()).collect();
         tokens.sort_unstable();
@@ -105,11 +107,11 @@ async fn assert_holds(nodes: &Arc<Vec<String>>, key: &'static str, guard: &Guard
 #[derive(Clone, Copy)]
 struct Manners {
     rounds: usize,
-    /// How often it loses patience, and drops the call or the guard in the middle.
+    /// How often it cancels the call, or drops the guard, in the middle.
     abandons: f64,
 }
 
-/// One task: it takes locks and gives them back, and checks at every step what it can know.
+/// One task: it takes and releases locks, and checks at every step what it can know.
 async fn contend(client: Client, registry: Arc<Registry>, nodes: Arc<Vec<String>>, seed: u64, manners: Manners) {
     let mut random = StdRng::seed_from_u64(seed);
     for round in 0..manners.rounds {
@@ -138,8 +140,8 @@ async fn contend(client: Client, registry: Arc<Registry>, nodes: Arc<Vec<String>
     }
 }
 
-/// Lets everybody contend behind the proxies, with `trouble` beside them until all are done; in the end the cluster
-/// must be as empty as if nothing had happened. Returns every token that was seen.
+/// Lets all tasks contend behind the proxies, with `trouble` beside them until all are done; in the
+/// end the cluster must hold no session and no lock. Returns every token that was seen.
 async fn storm<F>(proxies: &Arc<Proxies>, cluster: &Cluster, manners: Manners, trouble: F) -> Vec<u64>
 where
     F: Future<Output = ()> + Send + 'static,
@@ -167,14 +169,15 @@ where
 
     let locks = || serde_json::from_str::<LockPage>(&read(&nodes, "/v1/locks")).unwrap().locks;
     eventually("no session holds or waits, long before any could expire", || locks().is_empty().then_some(()));
-    // What is still on its way does not bring anything back.
+    // Late messages must not bring a lock back.
     eventually("every connection is over", || (proxies.connections() == 0).then_some(()));
     assert_eq!(locks(), []);
     registry.tokens()
 }
 
-/// Goal: every message of every client arrives twice, and every third reply is lost. No lock is taken twice, no
-/// release frees a newer holder; nothing is left behind; and the cluster has made no grant that nobody knows of.
+/// Goal: every message of every client arrives twice, and every third reply is lost. No lock is
+/// taken twice, no release frees a newer holder, nothing is left behind, and every grant that the
+/// cluster made is known to a client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn repeated_requests_and_lost_replies() {
     let faults = Faults { repeat: true, lose_every: 3, ..Faults::default() };
@@ -193,8 +196,9 @@ async fn repeated_requests_and_lost_replies() {
     }
 }
 
-/// Goal: connections are cut again and again, in the middle of everything, and what was sent on them arrives once
-/// more when its client has long gone on elsewhere; callers lose patience; and replies are lost as well. The same holds.
+/// Goal: connections are cut again and again, at any moment, and messages sent on them arrive once
+/// more after their client has reconnected elsewhere; callers cancel; replies are lost as well. The
+/// same holds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cut_connections_and_late_requests() {
     let late = Some(Duration::from_millis(250));
@@ -222,8 +226,8 @@ async fn cut_connections_and_late_requests() {
     }
 }
 
-/// Somebody who asks for a lock many times at once, and is gone before the answers are there. None of these claims can
-/// be of use to anybody: the node that meets them has to withdraw them itself.
+/// A client that asks for a lock many times at once, and disconnects before the answers. None of
+/// these claims is of use to any client: the node that finds them has to withdraw them itself.
 async fn vanish(node: &str, patience: Duration) -> Result<(), tungstenite::Error> {
     let (mut socket, _) = connect_async(format!("ws://{node}/v1/ws")).await?;
     for id in 0..STRANGERS {
@@ -238,9 +242,9 @@ async fn vanish(node: &str, patience: Duration) -> Result<(), tungstenite::Error
     Ok(())
 }
 
-/// Goal: strangers ask and are gone before they are answered, at every moment in between: what a node does about them
-/// on its own disturbs nobody else's answer. (It once did: the answers to what was proposed after such a withdrawal went
-/// to the wrong requests.)
+/// Goal: clients ask and disconnect before they are answered, at every moment in between: the
+/// withdrawals that a node makes itself disturb no other client's answer. (They once did: the
+/// answers to requests proposed after such a withdrawal went to the wrong requests.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn strangers_that_vanish() {
     let (proxies, cluster) = Proxies::before(3, Faults::default()).await;

@@ -1,6 +1,6 @@
-//! Failover keeps the queue: leaders die, and whoever waits for a lock keeps the place and hears of the grant, after
-//! one call of `lock`. The queue is part of the replicated state, and a request that is repeated at the new leader
-//! finds its place in it.
+//! Failover keeps the queue: when a leader dies, each waiter keeps its queue position and receives
+//! its grant within one call of `lock`. The queue is part of the replicated state, and a request
+//! that is repeated at the new leader finds its position in it.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -19,15 +19,15 @@ use crate::support::metrics;
 use crate::support::process::{Running, palisade};
 use crate::support::{eventually, http};
 
-/// How many stand behind the holder.
+/// How many waiters are queued behind the holder.
 const WAITERS: usize = 5;
 /// When a test gives up. No test expects anything to take so long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A line of Rust clients before one lock, each with a connection of its own. Each calls `lock` once.
+/// A queue of Rust clients for one lock, each with a connection of its own. Each calls `lock` once.
 struct Line<'a> {
     key: &'a str,
-    /// The session of everybody who ever came.
+    /// The session of every client so far.
     sessions: Vec<SessionId>,
     granted: usize,
     last_token: u64,
@@ -42,7 +42,7 @@ impl Line<'_> {
         Line { key, sessions: Vec::new(), granted: 0, last_token: 0, grants: tokio::sync::mpsc::unbounded_channel() }
     }
 
-    /// One more client comes, and stands at the end.
+    /// Adds one more client, at the end of the queue.
     async fn join(&mut self, cluster: &Cluster) {
         let number = self.sessions.len();
         let client = Client::connect(&cluster.endpoints(), Options::default()).await.expect("a leader answers");
@@ -61,7 +61,7 @@ impl Line<'_> {
         self.sessions.push(session);
     }
 
-    /// The next grant: it must be that of the first who waits, for the session that it came with.
+    /// The next grant: it must go to the first waiter, for the session that the waiter asked with.
     async fn next(&mut self) -> Guard {
         let grant = timeout(PATIENCE, self.grants.1.recv()).await.expect("somebody is granted the lock");
         let (number, guard) = grant.expect("the line holds the other end");
@@ -75,15 +75,15 @@ impl Line<'_> {
     }
 }
 
-/// Until every waiter has found the new leader, and waits there.
+/// Waits until every waiter has found the new leader and waits there.
 fn await_waiters(cluster: &Cluster, leader: u16) {
     let waiters = || metrics::sample(&cluster.client_addr(leader), "palisade_waiters");
     eventually("everybody waits at the new leader", || (waiters() == Some(WAITERS as f64)).then_some(()));
 }
 
-/// Goal: in a line that never empties, twenty leaders in a row are killed; whoever holds the lock keeps it, and
-/// everybody else is granted it in turn. Every second leader dies while a release is on its way: it may be done, or not,
-/// or be done without anybody having heard of it.
+/// Goal: with a queue that never empties, twenty leaders in a row are killed; the holder keeps the
+/// lock, and every waiter is granted it in turn. Every second leader dies while a release is under
+/// way: the release may be done or not, or be done without an answer to any client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twenty_leaders_die_and_the_line_stands() {
     let mut cluster = Cluster::start(3);
@@ -122,8 +122,9 @@ async fn twenty_leaders_die_and_the_line_stands() {
     assert_eq!(places(&lock(&cluster, line.key)), (None, vec![]));
 }
 
-/// Goal: a leader that stands still instead of dying loses its office, but nobody loses a place by it: neither while
-/// its connections hang, nor when it wakes up and finds that its clients have gone.
+/// Goal: a leader that is paused instead of killed loses leadership, but no waiter loses its queue
+/// position: neither while the leader's connections hang, nor when it resumes and finds that its
+/// clients have gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_stands_still_takes_no_place_along() {
     let cluster = Cluster::start(3);
@@ -151,7 +152,8 @@ async fn a_leader_that_stands_still_takes_no_place_along() {
     }
 }
 
-/// `palisade lock KEY -- COMMAND`, where the command writes down its token and its name, and ends with its input.
+/// `palisade lock KEY -- COMMAND`, where the command writes down its token and its name, and ends
+/// with its input.
 fn process(cluster: &Cluster, key: &str, name: &str, book: &Path, input: Stdio) -> Running {
     let script = r#"echo "$PALISADE_TOKEN $0" >> "$1"; exec cat"#;
     let mut command = palisade();
@@ -166,8 +168,8 @@ fn process(cluster: &Cluster, key: &str, name: &str, book: &Path, input: Stdio) 
     process
 }
 
-/// Goal: the same line of `palisade lock` processes. The commands run one after the other in the order in which they
-/// came, each once, and the command that ran when the leader died is left in peace.
+/// Goal: the same for a queue of `palisade lock` processes. The commands run one after the other in
+/// queue order, each once, and the command that ran when the leader died keeps running.
 #[test]
 fn processes_keep_their_places() {
     let mut cluster = Cluster::start(3);
@@ -206,8 +208,9 @@ fn processes_keep_their_places() {
     assert!(turns.is_sorted_by(|(earlier, _), (later, _)| earlier < later), "tokens grow: {turns:?}");
 }
 
-/// Goal: so it is for a client that speaks plain HTTP. Five requests wait; whenever their leader dies, each is repeated
-/// with its session, and finds its place at the new leader. The holder that asks again finds its grant.
+/// Goal: the same for a client that speaks plain HTTP. Five requests wait; whenever their leader
+/// dies, each is repeated with its session, and finds its queue position at the new leader. The
+/// holder that asks again finds its grant.
 #[test]
 fn plain_requests_find_their_places_again() {
     const KEY: &str = "import";
@@ -250,7 +253,7 @@ fn plain_requests_find_their_places_again() {
     }
 }
 
-/// Goal: whichever follower is asked, it names the leader of today, down to the same path and query.
+/// Goal: every follower redirects to the current leader, with the same path and query.
 #[test]
 fn followers_send_to_the_leader() {
     let mut cluster = Cluster::start(3);
@@ -259,7 +262,8 @@ fn followers_send_to_the_leader() {
         let leader_addr = cluster.client_addr(leader);
         let path = "/v1/locks/a%20key%2Fwith%20signs?consistency=linearizable";
         for follower in cluster.ids().into_iter().filter(|&id| id != leader) {
-            // The address travels from node to node on their own connections; it may be a moment behind the election.
+            // The address travels from node to node on their own connections; it may be a moment
+            // behind the election.
             let response = eventually("the follower knows where the leader is", || {
                 http::get(&cluster.client_addr(follower), path).ok().filter(|response| response.status != 503)
             });

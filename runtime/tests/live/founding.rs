@@ -1,4 +1,5 @@
-//! A cluster begins once: with all its founders, with one state, and never a second time by accident.
+//! A cluster begins once: with all its founders, with one state, and never a second time by
+//! accident.
 
 use std::fs;
 use std::process::Command;
@@ -33,8 +34,9 @@ fn lose_disks(cluster: &mut Cluster, lost: &[u16]) {
     lost.iter().for_each(|&id| fs::remove_dir_all(cluster.data(id)).unwrap());
 }
 
-/// Goal: two of three founders could elect a leader, and what they decided would be good; but one of them may have decided
-/// something with the third before it lost its disk. So all three have to meet once.
+/// Goal: two of three founders could elect a leader, and what they decided would be good; but one
+/// of them may have decided something with the third before it lost its disk. So all three have to
+/// meet once.
 #[test]
 fn a_cluster_begins_when_all_founders_have_met() {
     let mut cluster = Cluster::start(3);
@@ -52,8 +54,8 @@ fn a_cluster_begins_when_all_founders_have_met() {
     cluster.wait_ready();
 }
 
-/// Goal: a majority that has lost its disks does not begin again beside the one that has not: what that one knows would be
-/// forgotten, and its tokens given out again.
+/// Goal: a majority that has lost its disks does not found the cluster again beside the node that
+/// kept its disk: the state of that node would be lost, and its tokens issued again.
 #[test]
 fn founders_that_lost_their_disks_do_not_begin_again() {
     let mut cluster = Cluster::start(3);
@@ -94,7 +96,8 @@ fn a_change_that_would_leave_too_few_is_refused() {
     assert_eq!(places(&lock(&cluster, "report")), (Some((session, grant.token)), vec![]));
 }
 
-/// Goal: a founder whose first start was broken off goes on with the backup that it began with, and with no other.
+/// Goal: a founder whose first start was broken off goes on with the backup that it began with, and
+/// with no other.
 #[test]
 fn a_broken_first_start_goes_on_with_the_same_backup() {
     let old = Cluster::start_calm(1);
@@ -145,7 +148,8 @@ fn a_broken_first_start_goes_on_with_the_same_backup() {
     let status = http::get(&new.client_addr(1), "/v1/locks").unwrap().ok();
     assert_eq!(status["locks"].as_array().unwrap().len(), 1, "{status}");
 
-    // When its first start is over, it is damaged without its snapshot, unless it is given the same one again.
+    // When its first start is over, it is damaged without its snapshot, unless it is given the same
+    // one again.
     new.kill(1);
     for file in fs::read_dir(new.data(1)).unwrap().map(|file| file.unwrap().path()) {
         if file.extension().is_some_and(|extension| extension == "snap") {
@@ -162,7 +166,8 @@ fn a_broken_first_start_goes_on_with_the_same_backup() {
     assert_eq!(again["locks"][0]["holder"]["token"], status["locks"][0]["holder"]["token"]);
 }
 
-/// Goal: tokens are left out whatever the backup has. Who holds nothing in it may have been granted a lock since.
+/// Goal: tokens are skipped whatever the backup has. A client that holds nothing in it may have
+/// been granted a lock since.
 #[test]
 fn restore_skips_tokens_when_no_lock_is_held() {
     let old = Cluster::start_calm(1);

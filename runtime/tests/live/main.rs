@@ -1,5 +1,6 @@
-//! Real processes: what clients, operators and other nodes see of a running cluster, and what they can do to it. They share one
-//! program, whose tests run beside one another; `cargo test -p palisade --test live api::` runs one module's.
+//! Real processes: how clients, operators and other nodes see a running cluster, and what they can
+//! do to it. The tests share one program and run in parallel; `cargo test -p palisade --test live
+//! api::` runs one module's.
 
 mod abuse;
 mod api;

@@ -1,4 +1,5 @@
-//! Clusters that change: servers join, become voters, go; leaders hand over; a cluster begins with another one's state.
+//! Membership changes: servers join, become voters, are removed; leaders transfer leadership; a
+//! cluster begins with another one's state.
 
 use std::fs;
 use std::process::Command;
@@ -43,8 +44,8 @@ fn await_caught_up(cluster: &Cluster, node: u16) {
     });
 }
 
-/// Goal: a new server needs one address to join. It learns everything, counts for nothing until it is promoted, and then
-/// for one.
+/// Goal: a new server needs one address to join. It receives everything, and does not count for
+/// majorities until it is promoted to a voter.
 #[test]
 fn a_server_joins_learns_and_becomes_a_voter() {
     let mut cluster = Cluster::start_calm(3);
@@ -54,7 +55,8 @@ fn a_server_joins_learns_and_becomes_a_voter() {
     await_caught_up(&cluster, joined);
     assert_eq!(members(&cluster), [(1, true), (2, true), (3, true), (4, false)]);
 
-    // One of three voters dies: two are enough. The learner is no fourth, and cannot be the second of two either.
+    // One of three voters dies: two are enough. The learner is no fourth, and cannot be the second
+    // of two either.
     let leader = cluster.wait_ready();
     let others: Vec<u16> = (1..=3).filter(|&id| id != leader).collect();
     cluster.kill(others[0]);
@@ -70,7 +72,7 @@ fn a_server_joins_learns_and_becomes_a_voter() {
 
     palisade_says(&cluster, &["members", "promote", "4"]);
     assert_eq!(members(&cluster), [(1, true), (2, true), (3, true), (4, true)]);
-    // Again is no mistake.
+    // Repeating the request is no error.
     palisade_says(&cluster, &["members", "promote", "4"]);
     let founder = (1..=3).find(|&id| Some(id) != cluster.agreed_leader()).unwrap();
     palisade_says(&cluster, &["members", "remove", &founder.to_string()]);
@@ -85,7 +87,7 @@ fn a_server_joins_learns_and_becomes_a_voter() {
     assert_eq!(cluster.status(joined).unwrap().members.len(), 3, "who belongs to the cluster is on its disk");
 }
 
-/// What somebody who takes and gives back one lock after the other has seen.
+/// The observations of a client that takes and releases one lock after the other.
 #[derive(Debug, Default)]
 struct Seen {
     grants: u64,
@@ -93,7 +95,7 @@ struct Seen {
     last_token: u64,
 }
 
-/// Takes and gives back a lock of its own, all the time, until it is told to stop. No call may fail.
+/// Takes and releases a lock of its own, all the time, until the test stops it. No call may fail.
 async fn work(endpoints: Vec<String>, key: String, stop: Arc<AtomicBool>) -> Seen {
     let client = Client::connect(&endpoints, Options::default()).await.expect("a leader answers");
     let mut seen = Seen::default();
@@ -110,8 +112,9 @@ async fn work(endpoints: Vec<String>, key: String, stop: Arc<AtomicBool>) -> See
     seen
 }
 
-/// Goal: under load, all three servers are replaced by new ones with new data directories, one after the other. Nobody
-/// loses a lock or a place in a queue, no token comes again, and no call fails.
+/// Goal: under load, all three servers are replaced by new ones with new data directories, one
+/// after the other. No client loses a lock or a queue position, no token is issued twice, and no
+/// call fails.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_servers_are_replaced_one_after_the_other_under_load() {
     let mut cluster = Cluster::start(3);
@@ -119,7 +122,7 @@ async fn all_servers_are_replaced_one_after_the_other_under_load() {
     let grant = acquire(&cluster, "line", holder);
     let waiters: Vec<_> = (0..3).map(|number| open_session(&cluster, &format!("waiter-{number}"), TTL)).collect();
     for waiter in &waiters {
-        // Nobody listens for the grant; the place in the queue stays.
+        // No client listens for the grant; the queue position stays.
         let body = json!({"session": waiter, "wait_ms": 1}).to_string();
         let leader = cluster.client_addr(cluster.wait_ready());
         let _ = http::post(&leader, "/v1/locks/line/acquire", &body);
@@ -141,7 +144,8 @@ async fn all_servers_are_replaced_one_after_the_other_under_load() {
         cluster.wait_ready();
         assert_eq!(places(&lock(&cluster, "line")), before, "the holder and the line stand where they stood");
         assert_eq!(members(&cluster).len(), 3);
-        // Clients ask for the members every five seconds: in that time not all whom they know may go.
+        // Clients ask for the members every five seconds: in that time not all whom they know may
+        // go.
         sleep(Duration::from_secs(6));
     }
     assert_eq!(members(&cluster), [(4, true), (5, true), (6, true)]);
@@ -154,7 +158,8 @@ async fn all_servers_are_replaced_one_after_the_other_under_load() {
     }
 }
 
-/// Goal: a leader that is asked to stop hands over first: nobody waits for an election timeout, which is ten seconds here.
+/// Goal: a leader that is asked to stop transfers leadership first: no client waits for an election
+/// timeout, which is ten seconds here.
 #[test]
 fn a_leader_that_stops_hands_over() {
     let mut cluster = Cluster::start_with(3, &["--election-timeout", "10s"]);
@@ -173,7 +178,7 @@ fn a_leader_that_stops_hands_over() {
     }
 }
 
-/// Goal: an operator can say who leads.
+/// Goal: an operator can choose the leader.
 #[test]
 fn the_leadership_goes_where_an_operator_wants_it() {
     let cluster = Cluster::start_with(3, &["--election-timeout", "5s"]);
@@ -195,7 +200,7 @@ fn the_leadership_goes_where_an_operator_wants_it() {
     assert_eq!(cluster.wait_ready(), cluster.wait_ready());
 }
 
-/// Goal: what makes no sense is refused with a reason, and changes nothing.
+/// Goal: an invalid request is refused with a reason, and changes nothing.
 #[test]
 fn changes_that_make_no_sense_are_refused() {
     let cluster = Cluster::start_calm(3);
@@ -211,8 +216,8 @@ fn changes_that_make_no_sense_are_refused() {
     assert_eq!(members(&cluster), [(1, true), (2, true), (3, true)]);
 }
 
-/// Goal: a server that has lost its disk is not taken for the one it was, though its command line is the same; a new one
-/// takes its place. And a number that was removed stays removed.
+/// Goal: a server that has lost its disk is not taken for the one it was, though its command line
+/// is the same; a new one takes its place. And a number that was removed stays removed.
 #[test]
 fn a_server_that_lost_its_disk_does_not_come_back_under_its_number() {
     let mut cluster = Cluster::start_calm(3);
@@ -238,9 +243,9 @@ fn a_server_that_lost_its_disk_does_not_come_back_under_its_number() {
     post_to_leader(&cluster.endpoints(), "/v1/members", &body).refused(409, "node_id_in_use");
 }
 
-/// Goal: a new cluster begins with the state of a snapshot. Who held a lock holds it; later tokens are greater than any
-/// that the old cluster can have given out; a server that joins later has that state too; and a founder that does not begin
-/// with it is not let in.
+/// Goal: a new cluster begins with the state of a snapshot. Who held a lock holds it; later tokens
+/// are greater than any that the old cluster can have given out; a server that joins later has that
+/// state too; and a founder that does not begin with it is not let in.
 #[test]
 fn a_cluster_is_restored_from_a_backup() {
     let old = Cluster::start_calm(3);

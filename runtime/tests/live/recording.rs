@@ -1,5 +1,5 @@
-//! `palisade serve --record`: a recording is there after a `kill -9`, to its end; and a keeper that is killed takes nothing
-//! with it but the recording.
+//! `palisade serve --record`: a recording is there after a `kill -9`, to its end; and a keeper that
+//! is killed takes nothing with it but the recording.
 //!
 //! What recordings are good for is shown where they are judged, in `conformance/`.
 
@@ -53,7 +53,8 @@ fn recovered(records: &[Record]) -> &Durable<LockTable> {
     }
 }
 
-/// Goal: what a killed node was told is done is in its recording, and the next run begins where that ended.
+/// Goal: everything that was reported to a killed node as done is in its recording, and the next
+/// run begins where that ended.
 #[test]
 fn a_recording_ends_where_its_node_was_killed() {
     let directory = tempfile::tempdir().unwrap();

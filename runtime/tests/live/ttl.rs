@@ -1,6 +1,7 @@
-//! Time-to-live: a dead holder's lock is free after its TTL, not before and not much later, whatever becomes of leaders,
-//! nodes and wall clocks; and a living holder's lock is its own through all of it. How the moment is judged stands in
-//! support/watch.rs. Clocks that are set are in wall_clock.rs.
+//! Time-to-live: a dead holder's lock is free after its TTL, not before and not much later,
+//! whatever becomes of leaders, nodes and wall clocks; and a living holder's lock is its own
+//! through all of it. How the moment is judged stands in support/watch.rs. Clocks that are set are
+//! in wall_clock.rs.
 
 use std::process::Stdio;
 use std::thread::sleep;
@@ -18,11 +19,11 @@ use crate::support::watch::Dead;
 
 /// A time-to-live that is short for a test, and long beside an election.
 const TTL: Duration = Duration::from_secs(4);
-/// The log's last stamp trails the leader's clock by at most this much while a deadline is pending (`max_stamp_gap`):
-/// so much time may be forgotten when all nodes stop at once.
+/// The log's last stamp trails the leader's clock by at most this much while a deadline is pending
+/// (`max_stamp_gap`): so much time may be forgotten when all nodes stop at once.
 const STAMP_GAP: Duration = Duration::from_secs(10);
 
-/// Somebody who waits for the dead holder's lock: quietly, so that the cluster is idle meanwhile.
+/// A waiter for the dead holder's lock. It sends little, so that the cluster is idle meanwhile.
 async fn waiter(cluster: &Cluster, key: &str) -> JoinHandle<Result<Guard, Error>> {
     let options = Options { ask_again: Duration::from_secs(3600), ..Options::default() };
     let client = Client::connect(&cluster.endpoints(), options).await.expect("a leader answers");
@@ -42,8 +43,8 @@ async fn succeeded(waiter: JoinHandle<Result<Guard, Error>>, cluster: &Cluster, 
     assert_eq!((holder.session, holder.token), (guard.session(), guard.token()));
 }
 
-/// Goal: a `palisade lock` that is killed, and its command with it, is replaced when its TTL is over, counted from the
-/// last time it was heard.
+/// Goal: a `palisade lock` that is killed, and its command with it, is replaced when its TTL is
+/// over, counted from the last time it was heard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_process_is_replaced() {
     let mut cluster = Cluster::start(3);
@@ -68,8 +69,9 @@ async fn a_killed_process_is_replaced() {
     succeeded(waiter, &cluster, &dead).await;
 }
 
-/// Goal: a client whose connection ends without a word, while it held the lock and kept it alive, is replaced when its
-/// TTL is over. Its own guard knew first: what it still trusted when it was last seen was no longer than the lock.
+/// Goal: a client whose connection ends without notice, while it held the lock and kept it alive,
+/// is replaced when its TTL is over. Its own guard expired first: its last lease, as last seen,
+/// ended no later than the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_connection_is_replaced() {
     let mut cluster = Cluster::start(3);
@@ -85,7 +87,8 @@ async fn a_lost_connection_is_replaced() {
     let (asked, trusted) = (Instant::now(), guard.remaining());
     assert!(!trusted.is_zero(), "it was kept alive so far");
 
-    // With its event loop the client's socket is gone, and whoever could have given the lock back.
+    // With its event loop the client's socket is gone, and with it the task that could have
+    // released the lock.
     other.shutdown_background();
     let mut dead = Dead::killed(&cluster, "backup", TTL);
     assert_eq!((dead.session, dead.token), (guard.session(), guard.token()));
@@ -97,8 +100,8 @@ async fn a_lost_connection_is_replaced() {
     succeeded(waiter, &cluster, &dead).await;
 }
 
-/// Goal: killing the leader every half TTL does not keep a dead holder's lock alive beyond its TTL and the outages: each
-/// new leader goes on with the time that its predecessor measured.
+/// Goal: killing the leader every half TTL does not keep a dead holder's lock alive beyond its TTL
+/// and the outages: each new leader goes on with the time that its predecessor measured.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leaders_that_die_keep_no_dead_holder_alive() {
     let mut cluster = Cluster::start(3);
@@ -137,9 +140,10 @@ impl Killer {
     }
 }
 
-/// Goal: when all nodes stop at once, cluster time goes on from the log's last stamp, and an idle leader has seen to it
-/// that this is not long ago. This lock was taken 13 s before the crash, and nothing happened since: without the
-/// no-op at 10 s all of the TTL would begin again, and end 2 s after the time that is promised.
+/// Goal: when all nodes stop at once, cluster time goes on from the log's last stamp, and an idle
+/// leader has seen to it that this is not long ago. This lock was taken 13 s before the crash, and
+/// nothing happened since: without the no-op at 10 s all of the TTL would begin again, and end 2 s
+/// after the time that is promised.
 #[test]
 fn a_crash_of_all_forgets_little_time() {
     const TTL: Duration = Duration::from_secs(14);
@@ -165,8 +169,8 @@ fn restart_all(cluster: &mut Cluster) {
     }
 }
 
-/// Goal: a holder that lives keeps its lock through all of this: three leaders in each of three TTLs, and then all nodes
-/// at once. Nobody else gets it, though somebody waits all the time.
+/// Goal: a living holder keeps its lock through three leaders in each of three TTLs, and then a
+/// crash of all nodes at once. No other client gets the lock, although one waits all the time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_living_holder_outlives_them_all() {
     let mut cluster = Cluster::start(3);

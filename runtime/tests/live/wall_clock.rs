@@ -1,8 +1,9 @@
-//! Wall clocks play no part: a node whose wall clock is set, by an hour or two, forwards or back, neither shortens nor
-//! stretches a lock's life, and no code of the server, the client or the protocol reads one.
+//! Wall clocks play no part: a node whose wall clock is set, by an hour or two, forwards or back,
+//! neither shortens nor stretches a lock's life, and no code of the server, the client or the
+//! protocol reads one.
 //!
-//! The clocks are set by libfaketime (the Debian package `faketime`), under the nodes' own feet and only the wall clock;
-//! where it is missing, that test says that it is skipped.
+//! The clocks are set by libfaketime (the Debian package `faketime`), under the nodes' own feet and
+//! only the wall clock; where it is missing, that test says that it is skipped.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -54,7 +55,7 @@ impl WallClocks {
 
     /// Sets node `id`'s wall clock.
     fn set(&self, id: u16, offset: i64) {
-        // In one step, so that nobody reads half a number.
+        // In one step, so that no process reads half a number.
         let file = WallClocks::file(self.directory.path(), id);
         std::fs::write(file.with_extension("new"), format!("{offset:+}\n")).unwrap();
         std::fs::rename(file.with_extension("new"), file).unwrap();
@@ -76,7 +77,8 @@ impl Drop for WallClocks {
     }
 }
 
-/// How far node `id`'s wall clock was ahead of node `other`'s when they last wrote into their logs, in seconds.
+/// How far node `id`'s wall clock was ahead of node `other`'s when they last wrote into their logs,
+/// in seconds.
 fn ahead(cluster: &Cluster, id: u16, other: u16) -> i64 {
     let last = |id| {
         let log = cluster.log(id);
@@ -89,9 +91,9 @@ fn ahead(cluster: &Cluster, id: u16, other: u16) -> i64 {
     (last(id) - last(other) + 12 * HOUR).rem_euclid(24 * HOUR) - 12 * HOUR
 }
 
-/// Goal: three nodes that disagree by hours on the time of day; while a lock's holder is dead, the leader's clock is set
-/// two hours on, then the leader dies and one takes over whose clock says another hour again. The lock lives exactly as
-/// long as ever, and that of a living holder stays.
+/// Goal: three nodes that disagree by hours on the time of day; while a lock's holder is dead, the
+/// leader's clock is set two hours on, then the leader dies and one takes over whose clock says
+/// another hour again. The lock lives exactly as long as ever, and that of a living holder stays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn setting_wall_clocks_changes_nothing() {
     if !Path::new(FAKETIME).exists() {
@@ -134,8 +136,8 @@ async fn setting_wall_clocks_changes_nothing() {
     }
 }
 
-/// Goal: there is no code that could ask a wall clock. clippy.toml forbids the one function that does; this also finds
-/// what is done without it.
+/// Goal: there is no code that could ask a wall clock. clippy.toml forbids the one function that
+/// does; this also finds what is done without it.
 #[test]
 fn no_code_asks_a_wall_clock() {
     // In halves, so that this very file can be searched too.

@@ -95,7 +95,7 @@ pub(in crate::engine) struct Claim {
     waits: bool,
     /// The end of the wait in the queue; `None` with `waits`: there is none.
     wait_until: Option<BootInstant>,
-    /// When the asker is told that it failed.
+    /// When the caller learns that it failed.
     fail_at: Option<BootInstant>,
     /// When the background stops trying to give the claim back.
     give_up_at: Option<BootInstant>,

@@ -1,8 +1,9 @@
-//! A cluster that is one process and one table: what a client can see of Palisade, with faults at will.
+//! A cluster that is one process and one table: what a client can see of Palisade, with faults at
+//! will.
 //!
-//! `table` is the replicated state, shared by all nodes; a change of leader keeps it. This file is the nodes: sockets,
-//! who leads, who waits for which answer, and the faults. Every request that arrives is noted, so that a test can say
-//! what the client did.
+//! `table` is the replicated state, shared by all nodes; a change of leader keeps it. This file is
+//! the nodes: sockets, who leads, who waits for which answer, and the faults. Every request that
+//! arrives is noted, so that a test can say what the client did.
 
 mod table;
 
@@ -43,7 +44,7 @@ pub(crate) struct Faults {
     pub(crate) frozen: bool,
     /// Requests are not answered, but the WebSocket lives.
     pub(crate) mute: bool,
-    /// Followers do not say who leads.
+    /// Followers do not name the leader.
     pub(crate) nameless: bool,
     /// The next acquires are refused with this, before they are done.
     pub(crate) refuse_acquires: Vec<Code>,
@@ -148,7 +149,8 @@ impl Cluster {
         self.state.lock()
     }
 
-    /// Another node (or none) leads from now on: who waits at the old one is told so and disconnected.
+    /// Another node (or none) leads from now on: the old one answers its waiters accordingly and
+    /// disconnects them.
     pub(crate) fn elect(&self, leader: Option<usize>) {
         let mut state = self.state();
         let Some(old) = std::mem::replace(&mut state.leader, leader) else { return };
@@ -161,7 +163,7 @@ impl Cluster {
         });
     }
 
-    /// Cuts every connection. The leader withdraws who waited on one, as a real one does.
+    /// Cuts every connection. The leader withdraws the waiters of each, as a real one does.
     pub(crate) fn cut(&self) {
         let mut state = self.state();
         let lines: Vec<u64> = state.lines.keys().copied().collect();
@@ -382,7 +384,7 @@ impl State {
         self.settle();
     }
 
-    /// Tells who waits what has become of their claims, if anything can have.
+    /// Answers the waiters whose claims have changed, if any can have.
     fn settle(&mut self) {
         if std::mem::replace(&mut self.settled, self.table.changes) == self.table.changes {
             return;

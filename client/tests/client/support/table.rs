@@ -128,7 +128,7 @@ impl Table {
         }
     }
 
-    /// Drops a place in the queue, but not a lock.
+    /// Removes a waiter from the queue, but does not release a lock.
     pub(crate) fn withdraw(&mut self, key: &str, session: SessionId) {
         self.changes += 1;
         if let Some(lock) = self.locks.get_mut(key) {

@@ -1,4 +1,4 @@
-//! Many connections that want nothing, or take for ever to say what they want.
+//! Many connections that send nothing, or send a request too slowly.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,7 +14,8 @@ use crate::support::{eventually, metrics};
 const CROWD: usize = 5_000;
 const KIB: u64 = 1024;
 
-/// As many connections as the system lets this process have: `CROWD`, and less only where that is impossible.
+/// As many connections as the system lets this process have: `CROWD`, and less only where that is
+/// impossible.
 fn crowd() -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = CROWD as u64 + 500;
@@ -30,7 +31,8 @@ fn crowd() -> usize {
     count
 }
 
-/// Opens connections and sends `greeting` on each; with `answered`, waits for the end of a response's head.
+/// Opens connections and sends `greeting` on each; with `answered`, waits for the end of a
+/// response's head.
 async fn gather(address: &str, count: usize, greeting: &'static [u8], answered: bool) -> Vec<tokio::net::TcpStream> {
     let address = address.parse().unwrap();
     let mut connections = Vec::new();
@@ -56,7 +58,8 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Waits until the node has accepted so many connections. On a slow machine the first may be gone by then.
+/// Waits until the node has accepted so many connections. On a slow machine the first may be gone
+/// by then.
 fn wait_for(victim: &Victim, count: usize) {
     let count = f64::from(u32::try_from(count).unwrap());
     eventually("they have all been connected", || {
@@ -64,7 +67,8 @@ fn wait_for(victim: &Victim, count: usize) {
     });
 }
 
-/// Thousands that connect and say nothing: others are served meanwhile, and after the time for a head they are gone.
+/// Thousands that connect and say nothing: others are served meanwhile, and after the time for a
+/// head they are gone.
 #[test]
 fn thousands_of_silent_connections_do_no_harm() {
     let victim = Victim::start();
@@ -96,8 +100,9 @@ fn thousands_of_idle_websockets_do_no_harm() {
     victim.expect_unharmed();
 }
 
-/// A host that vanishes says nothing, like a client that waits for a lock. So the system is told to ask: it has a timer
-/// that runs for every connection of a client that is silent, and for what nodes say to one another.
+/// A host that vanishes says nothing, like a client that waits for a lock. So the system is told to
+/// ask: it has a timer that runs for every connection of a client that is silent, and for what
+/// nodes say to one another.
 #[test]
 fn silent_connections_are_watched() {
     let victim = Victim::start();
@@ -109,8 +114,8 @@ fn silent_connections_are_watched() {
     eventually("what a node hears the others say is watched", || watched(&node, 0));
 }
 
-/// Whether the connections that were accepted at `address`, of a client's port or (0) of all, have a timer for
-/// keep-alives that rings within 10 s; from `/proc/net/tcp`.
+/// Whether the connections that were accepted at `address`, of a client's port or (0) of all, have
+/// a timer for keep-alives that rings within 10 s; from `/proc/net/tcp`.
 fn watched(address: &str, client: u16) -> Option<()> {
     let port = |address: &str| u16::from_str_radix(address.split_once(':')?.1, 16).ok();
     let server = address.rsplit_once(':')?.1.parse().ok();
@@ -129,7 +134,8 @@ fn watched(address: &str, client: u16) -> Option<()> {
     (!timers.is_empty() && timers.iter().all(|&(kind, ticks)| kind == 2 && ticks <= 1_001)).then_some(())
 }
 
-/// Heads that arrive a byte at a time: each connection is closed when its time is up, however it drips.
+/// Heads that arrive a byte at a time: each connection is closed when its time is up, however it
+/// drips.
 #[test]
 fn slow_heads_are_cut_off() {
     let victim = Victim::start();

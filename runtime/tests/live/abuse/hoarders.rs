@@ -1,4 +1,4 @@
-//! Clients that ask for more than their share: answers that nobody reads, and sessions without end.
+//! Clients that exceed their share: answers that they do not read, and sessions without end.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -16,8 +16,8 @@ use crate::support::{eventually, http, process};
 
 const REQUESTS: usize = 200_000;
 
-/// Sends the same request over and over without reading, until all are sent or the node has had enough. Other clients
-/// are served meanwhile.
+/// Sends the same request over and over without reading, until all are sent or the node has had
+/// enough. Other clients are served meanwhile.
 fn never_read(victim: &Victim, op: &serde_json::Value) -> usize {
     let mut stream = upgrade(&victim.address);
     stream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
@@ -41,7 +41,7 @@ fn never_read(victim: &Victim, op: &serde_json::Value) -> usize {
     sent
 }
 
-/// Small requests, small answers, two hundred thousand of them and nobody who reads.
+/// Small requests and small answers, two hundred thousand of them, and a client that does not read.
 #[test]
 fn a_client_that_never_reads_is_cut_off() {
     let victim = Victim::start();
@@ -49,13 +49,14 @@ fn a_client_that_never_reads_is_cut_off() {
         never_read(&victim, &op);
         victim.expect_all_gone();
     }
-    // At most 1,024 unanswered requests, after which nothing more is read, and their answers of less than a KiB; the log has the sessions that were opened.
+    // At most 1,024 unanswered requests, after which nothing more is read, and their answers of
+    // less than a KiB; the log has the sessions that were opened.
     victim.expect_memory_within(32 * MIB);
     victim.expect_unharmed();
 }
 
-/// The same with the largest answers that there are, whole pages of long keys and owners, and with a client that knows
-/// how many requests it may have open, and stops there.
+/// The same with the largest answers that there are, whole pages of long keys and owners, and with
+/// a client that knows how many requests it may have open, and stops there.
 #[test]
 fn a_client_that_never_reads_large_answers_is_cut_off() {
     let victim = Victim::start();
@@ -73,8 +74,9 @@ fn a_client_that_never_reads_large_answers_is_cut_off() {
     victim.expect_unharmed();
 }
 
-/// The same over plain HTTP: a client that sends request after request and reads no answer is cut off when its time to
-/// read is over; its connection and its answers would be there for ever otherwise.
+/// The same over plain HTTP: a client that sends request after request and reads no answer is cut
+/// off when its time to read is over; its connection and its answers would be there for ever
+/// otherwise.
 #[test]
 fn a_client_that_never_reads_large_answers_over_http_is_cut_off() {
     let victim = Victim::start();
@@ -94,7 +96,8 @@ fn a_client_that_never_reads_large_answers_over_http_is_cut_off() {
     victim.expect_unharmed();
 }
 
-/// A thousand locks with long keys and a holder with a long name, held over the connection that is returned.
+/// A thousand locks with long keys and a holder with a long name, held over the connection that is
+/// returned.
 fn hold_a_full_page(victim: &Victim) -> WebSocket {
     let mut socket = WebSocket::open(&victim.address);
     let opened = socket.ask(1, &json!({ "open_session": { "ttl_ms": 600_000, "owner": "o".repeat(256) } }));
@@ -106,10 +109,12 @@ fn hold_a_full_page(victim: &Victim) -> WebSocket {
     socket
 }
 
-/// Opens sessions until there is no room for another one. Then only the opener of sessions is turned away.
+/// Opens sessions until there is no room for another one. Then only the opener of sessions is
+/// turned away.
 #[test]
 fn sessions_end_at_their_limit() {
-    // A million sessions are 70 MB of recordings, a third of it for each node, and nothing is in them that fewer do not show.
+    // A million sessions are 70 MB of recordings, a third of it for each node, and nothing is in
+    // them that fewer do not show.
     let calm = ["--election-timeout", "750ms"];
     let victim = Victim::of(Cluster::start_unrecorded(3, &calm, |_, _| {}));
     // Open already: an honest client's, which goes on.
@@ -125,14 +130,15 @@ fn sessions_end_at_their_limit() {
         let status = http::get(&victim.address, "/v1/status").ok()?.ok();
         (status["sessions"].as_u64()? >= LIMIT).then_some(status)
     });
-    // The limit is checked against what is applied: what was under way, up to 1,024 requests of each opener, may exceed it.
+    // The limit is checked against what is applied: what was under way, up to 1,024 requests of
+    // each opener, may exceed it.
     assert!(status["sessions"].as_u64().unwrap() <= LIMIT + 2 * 1024, "{status}");
     http::post(&victim.address, "/v1/sessions", "{}").unwrap().refused(429, "limit");
     http::post(&victim.address, "/v1/locks/k/acquire", "{}").unwrap().refused(429, "limit");
     let acquire = json!({ "acquire": { "key": "k", "options": { "session": session } } });
     assert!(honest.ask(2, &acquire)["ok"]["acquired"].is_object(), "who has a session goes on");
-    // 366 bytes a session were measured: its entry in the log, its place in the table and among the deadlines. Twice
-    // that is allowed.
+    // 366 bytes a session were measured: its entry in the log, its place in the table and among the
+    // deadlines. Twice that is allowed.
     victim.expect_memory_within(LIMIT * 732);
     for pid in &victim.processes {
         assert!(process::lives(pid.as_raw_nonzero().get()), "a node died");

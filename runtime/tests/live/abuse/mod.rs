@@ -1,5 +1,6 @@
-//! Strangers and broken clients: whatever they send to a node, and however many they are, the node answers the next
-//! honest request, its memory stays bounded, no process dies, and what it could not understand is counted.
+//! Hostile and broken clients: whatever they send to a node, and however many they are, the node
+//! answers the next honest request, its memory stays bounded, no process dies, and the node counts
+//! what it could not parse.
 
 mod crowds;
 mod hoarders;
@@ -63,7 +64,7 @@ impl Victim {
         assert!(grown <= bytes, "the node's memory grew by {} MiB; {} MiB are allowed", grown / MIB, bytes / MIB);
     }
 
-    /// Nobody has died, and the leader leads: the attack has not even cost it its office.
+    /// No process has died, and the leader still leads.
     fn expect_unharmed(&self) {
         self.expect_honest_service();
         for &pid in &self.processes {
@@ -72,7 +73,7 @@ impl Victim {
         assert_eq!(self.cluster.wait_ready(), self.leader, "the leader was unseated");
     }
 
-    /// How many frames and requests the leader has not understood.
+    /// How many frames and requests the leader has failed to parse.
     fn rejected(&self) -> f64 {
         metrics::value(&self.address, "palisade_frames_rejected_total")
     }
@@ -88,7 +89,7 @@ impl Victim {
         assert_eq!(counted, more, "each is counted once");
     }
 
-    /// Waits until nobody is connected any more but whoever asks.
+    /// Waits until the only connection is that of the caller.
     fn expect_all_gone(&self) {
         self.expect_all_gone_but(0);
     }
@@ -102,7 +103,8 @@ impl Victim {
     }
 }
 
-/// Sends bytes, says that there is nothing more, and waits until the other side has had enough. Returns what it said.
+/// Sends bytes, says that there is nothing more, and waits until the other side has had enough.
+/// Returns what it said.
 fn send_and_finish(address: &str, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).expect("the node accepts connections");
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();

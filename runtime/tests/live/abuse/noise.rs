@@ -18,7 +18,8 @@ fn noise(rng: &mut StdRng, lengths: std::ops::Range<usize>) -> Vec<u8> {
     bytes
 }
 
-/// Noise on the port for clients: bare, behind the beginning of a request, and inside an open WebSocket.
+/// Noise on the port for clients: bare, behind the beginning of a request, and inside an open
+/// WebSocket.
 #[test]
 fn noise_on_the_client_port_is_refused() {
     let victim = Victim::start();
@@ -36,12 +37,14 @@ fn noise_on_the_client_port_is_refused() {
     }
     assert!(victim.rejected() > before + 100.0, "most of it was noticed as what it is");
     victim.expect_all_gone();
-    // Nothing of it stays: a head's and a frame's buffer for the few connections that were open at one time.
+    // Nothing of it stays: a head's and a frame's buffer for the few connections that were open at
+    // one time.
     victim.expect_memory_within(16 * MIB);
     victim.expect_unharmed();
 }
 
-/// Well-formed frames with noise in them: each is refused with a reason, counted, and ends its connection.
+/// Well-formed frames with noise in them: each is refused with a reason, counted, and ends its
+/// connection.
 #[test]
 fn noise_in_websocket_frames_is_counted() {
     let victim = Victim::start();
@@ -62,7 +65,8 @@ fn noise_in_websocket_frames_is_counted() {
     victim.expect_unharmed();
 }
 
-/// A million bytes of key: in a path, in a body, in a frame of either kind, and announced in a frame's header.
+/// A million bytes of key: in a path, in a body, in a frame of either kind, and announced in a
+/// frame's header.
 #[test]
 fn a_key_of_a_million_bytes_is_refused() {
     let victim = Victim::start();

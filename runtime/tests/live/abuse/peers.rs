@@ -73,7 +73,8 @@ fn read_frame(stream: &mut TcpStream) -> Vec<u8> {
     payload
 }
 
-/// Noise where a frame should be: refused by its length, its checksum or its content, and counted each time.
+/// Noise where a frame should be: refused by its length, its checksum or its content, and counted
+/// each time.
 #[test]
 fn noise_on_the_peer_port_is_counted() {
     let victim = Victim::start();
@@ -99,7 +100,8 @@ fn noise_on_the_peer_port_is_counted() {
     victim.expect_unharmed();
 }
 
-/// A hello that stops in the middle was nobody: not refused, not counted, and soon forgotten.
+/// A hello that stops in the middle identifies no peer: not refused, not counted, and soon timed
+/// out.
 #[test]
 fn a_hello_that_breaks_off_is_forgotten() {
     let victim = Victim::start();
@@ -109,7 +111,8 @@ fn a_hello_that_breaks_off_is_forgotten() {
     for cut in 0..hello.len() {
         assert_eq!(send_and_finish(&port, &hello[..cut]), b"");
     }
-    // Many that say nothing at all take up the doorstep, but not for long, and not the nodes that are inside.
+    // Many that say nothing at all take up the doorstep, but not for long, and not the nodes that
+    // are inside.
     let silent: Vec<TcpStream> = (0..400).map(|_| TcpStream::connect(&port).unwrap()).collect();
     victim.expect_honest_service();
     for mut stream in silent {
@@ -125,7 +128,8 @@ fn a_hello_that_breaks_off_is_forgotten() {
     victim.expect_unharmed();
 }
 
-/// Nodes that do not belong here are told so, in a sentence for their operator, and counted.
+/// Nodes that do not belong to the cluster are refused with a sentence for their operator, and
+/// counted.
 #[test]
 fn a_node_of_another_kind_is_refused_with_the_reason() {
     let victim = Victim::start();
@@ -148,8 +152,8 @@ fn a_node_of_another_kind_is_refused_with_the_reason() {
     victim.expect_unharmed();
 }
 
-/// Who knows how to greet is taken for a peer; its broken frames end the connection and are counted, and the true
-/// peer, whose place it took, comes back by itself.
+/// A connection with a valid hello is taken for the peer; its broken frames end the connection and
+/// are counted, and the real peer, whose connection it replaced, reconnects by itself.
 #[test]
 fn a_broken_frame_after_a_good_hello_ends_the_connection() {
     let victim = Victim::start();
@@ -178,8 +182,8 @@ fn a_broken_frame_after_a_good_hello_ends_the_connection() {
     });
 }
 
-/// A snapshot comes over a connection of its own, in pieces that are checked before the core hears of it; one in a message
-/// is refused, and so is what is no offer, and a file that is no snapshot.
+/// A snapshot comes over a connection of its own, in pieces that are checked before the core hears
+/// of it; one in a message is refused, and so is what is no offer, and a file that is no snapshot.
 #[test]
 fn a_snapshot_has_to_come_the_proper_way() {
     let victim = Victim::start();
@@ -222,11 +226,11 @@ fn a_snapshot_has_to_come_the_proper_way() {
     victim.expect_unharmed();
 }
 
-/// A number that no node counts to is refused. Adopted and written down, the greatest term there is became 0 at the next
-/// election, and every node refused its own log for ever.
+/// A number that no node counts to is refused. Adopted and written down, the greatest term there is
+/// became 0 at the next election, and every node refused its own log for ever.
 #[test]
 fn numbers_out_of_range_are_dropped() {
-    // Not recorded: no node said what it hears.
+    // Not recorded: no node sent the messages that this node receives.
     let victim = Victim::of(Cluster::start_unrecorded(3, &["--election-timeout", "750ms"], |_, _| {}));
     for id in victim.cluster.ids() {
         let address = victim.cluster.client_addr(id);

@@ -1,5 +1,6 @@
-//! A leader that is asked again and again to hand over to a dead voter refuses nearly everything that is proposed, its own
-//! proposals included. Waits that end meanwhile are answered all the same.
+//! A leader that is asked again and again to hand over to a dead voter refuses nearly everything
+//! that is proposed, its own proposals included. Waits that end meanwhile are answered all the
+//! same.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,7 +14,8 @@ use crate::support::{eventually, http, locks};
 /// How many clients wait, and how long each: they run out of time one after the other.
 const WAITS: u64 = 40;
 
-/// Goal: every wait is answered that it is over, and nobody is left in the queue, also of those whose connections are gone.
+/// Goal: every wait is answered that it is over, and the queue is empty in the end, also of waiters
+/// whose connections are gone.
 #[test]
 fn waits_end_while_the_leader_hands_over_to_a_dead_voter() {
     let mut cluster = Cluster::start_calm(3);

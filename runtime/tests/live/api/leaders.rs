@@ -1,4 +1,4 @@
-//! Who leads, and what the others say: redirects, and 503 while nobody can lead.
+//! Leader and followers: redirects, and 503 while no node can lead.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,8 @@ use crate::support::websocket::WebSocket;
 
 const NOBODY: &str = "00112233-4455-6677-8899-aabbccddeeff";
 
-/// Everything that only a leader can answer is sent on to it, path, query and all; the rest each node answers itself.
+/// Everything that only a leader can answer is sent on to it, path, query and all; the rest each
+/// node answers itself.
 #[test]
 fn a_follower_sends_clients_to_the_leader() {
     let (cluster, leader) = calm();
@@ -92,8 +93,8 @@ fn every_node_tells_its_own_view() {
     }
 }
 
-/// One node of three cannot decide anything, and says so; what it has applied it still shows. With a second one there
-/// is a leader again, and what was held is held.
+/// One node of three cannot decide anything, and reports it; it still shows what it has applied.
+/// With a second one there is a leader again, and held locks are held.
 #[test]
 fn a_node_without_a_majority_has_no_leader() {
     let mut cluster = Cluster::start(3);
@@ -105,7 +106,8 @@ fn a_node_without_a_majority_has_no_leader() {
         let response = leader.acquire("k", &body);
         (response.status == 200).then(|| response.json())
     });
-    // The leader itself loses its followers to a pause; then a follower is left behind by two crashes.
+    // The leader itself loses its followers to a pause; then a follower is left behind by two
+    // crashes.
     let leader = cluster.wait_ready();
     let others: Vec<u16> = cluster.ids().into_iter().filter(|&id| id != leader).collect();
     others.iter().for_each(|&id| cluster.freeze(id));
@@ -126,7 +128,7 @@ fn a_node_without_a_majority_has_no_leader() {
     assert_eq!(held["token"], grant["token"], "the lock was held all the time");
 }
 
-/// What a node answers that knows no leader.
+/// The answers of a node that knows no leader.
 fn alone(node: &Node) {
     eventually("the node notices that it is alone", || (node.get("/readyz").status == 503).then_some(()));
     node.get("/readyz").refused(503, "no_leader");

@@ -9,7 +9,8 @@ fn keys(page: &Value) -> Vec<&str> {
     page["locks"].as_array().unwrap().iter().map(|lock| lock["key"].as_str().unwrap()).collect()
 }
 
-/// Pages in the order of the keys' bytes; following `next_after` finds every held lock once, and nothing else.
+/// Pages in the order of the keys' bytes; following `next_after` finds every held lock once, and
+/// nothing else.
 #[test]
 fn a_list_has_every_held_lock_once_in_the_order_of_the_keys() {
     let (_cluster, node) = calm();
@@ -84,7 +85,8 @@ fn a_query_out_of_bounds_is_refused() {
     node.get("/v1/locks/k?consistency=maybe").refused(400, "invalid");
 }
 
-/// A stale read is any node's own knowledge; a linearizable one is the leader's, and sees what was done before it.
+/// A stale read is any node's own knowledge; a linearizable one is the leader's, and sees what was
+/// done before it.
 #[test]
 fn every_node_answers_stale_reads_and_only_the_leader_others() {
     let (cluster, leader) = calm();

@@ -1,4 +1,4 @@
-//! `/v1/locks/{key}`: take, wait, give back, look.
+//! `/v1/locks/{key}`: acquire, wait, release, read.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::{calm, fields, session_path};
 use crate::support::eventually;
 
-/// The whole way of a lock: free, taken, refused to a second, waited for in vain, given back, taken again.
+/// The whole life of a lock: free, taken, refused to a second client, waited for in vain, released,
+/// taken again.
 #[test]
 fn a_lock_is_taken_refused_waited_for_and_given_back() {
     let (_cluster, node) = calm();
@@ -28,12 +29,12 @@ fn a_lock_is_taken_refused_waited_for_and_given_back() {
     assert_eq!((&holder["session"], &holder["token"]), (&grant["session"], &grant["token"]));
     assert!((1..=20_000).contains(&holder["expires_in_ms"].as_u64().unwrap()));
 
-    // Who does not wait is told who stands in the way.
+    // An acquire without a wait is answered with the holder.
     let refused = node.acquire("nightly", &json!({ "owner": "worker-8" })).refused(409, "held");
     assert_eq!(refused["holder"], json!({ "owner": "worker-7", "token": grant["token"] }));
     assert_eq!(refused["queue"], 0);
 
-    // Who waits in vain has left the queue when it is told so.
+    // A waiter whose wait timed out has left the queue when it is answered.
     node.acquire("nightly", &json!({ "owner": "worker-8", "wait_ms": 200 })).refused(408, "timeout");
     assert_eq!(node.lock("nightly")["queue"], json!([]));
 
@@ -54,7 +55,8 @@ fn a_lock_is_taken_refused_waited_for_and_given_back() {
     assert_eq!(next["ttl_ms"], 30_000, "the documented default");
 }
 
-/// Waiters are served first come, first served, each with its own greater token, when the holder releases.
+/// Waiters are served first come, first served, each with its own greater token, when the holder
+/// releases.
 #[test]
 fn waiters_are_served_in_the_order_of_their_arrival() {
     let (_cluster, node) = calm();
@@ -77,7 +79,8 @@ fn waiters_are_served_in_the_order_of_their_arrival() {
     }
 }
 
-/// Whoever asks again under its own session loses nothing by it: it has the same place, then the same grant.
+/// A client that asks again under its own session keeps the same queue position, then the same
+/// grant.
 #[test]
 fn a_repeated_acquire_finds_its_place_and_then_its_grant() {
     let (_cluster, node) = calm();
@@ -112,8 +115,8 @@ fn a_repeated_acquire_finds_its_place_and_then_its_grant() {
     assert_eq!(node.get(&session_path(&second)).ok()["keys"], json!([]));
 }
 
-/// Who asks without waiting does not wait: a place that its session had in the queue is given up, and whoever waited
-/// there is told.
+/// An acquire without a wait does not wait: a queue position that its session had is given up, and
+/// the request that waited there is answered.
 #[test]
 fn an_acquire_that_does_not_wait_gives_up_the_place() {
     let (_cluster, node) = calm();
@@ -127,7 +130,8 @@ fn an_acquire_that_does_not_wait_gives_up_the_place() {
     assert_eq!(node.lock("k")["held"], false);
 }
 
-/// A waiter that goes away leaves the queue: with a session of its own or without, its lock is not granted to nobody.
+/// A waiter that disconnects leaves the queue, with a session of its own or without: its lock is
+/// never granted to an absent client.
 #[test]
 fn a_dropped_connection_withdraws_its_waiting_acquire() {
     let (_cluster, node) = calm();
@@ -149,7 +153,7 @@ fn a_dropped_connection_withdraws_its_waiting_acquire() {
     assert_eq!(node.lock("k")["held"], false);
 }
 
-/// A waiting acquire is answered, not left hanging, when its claim is ended by somebody else.
+/// A waiting acquire is answered, not left hanging, when another client ends its claim.
 #[test]
 fn a_waiter_is_told_when_its_session_ends() {
     let (_cluster, node) = calm();
@@ -162,7 +166,8 @@ fn a_waiter_is_told_when_its_session_ends() {
     assert_eq!(node.lock("k")["queue"], json!([]));
 }
 
-/// While an acquire without a session waits, the node itself keeps alive what the client cannot know yet.
+/// While an acquire without a session waits, the node itself keeps alive what the client cannot
+/// know yet.
 #[test]
 fn a_wait_may_be_longer_than_the_ttl() {
     let (_cluster, node) = calm();

@@ -1,4 +1,4 @@
-//! What is refused, and how: every answer that is not 200 says why, in the same form.
+//! Rejected requests: every answer that is not 200 states the reason, in the same form.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -117,7 +117,8 @@ fn paths_and_methods_that_do_not_exist_say_so() {
     node.get("/v1/ws").refused(400, "invalid");
 }
 
-/// A body over the limit is refused as such: announced, sent, or sent without an end in sight. At the limit it is read.
+/// A body over the limit is refused as such: announced, sent, or sent without an end in sight. At
+/// the limit it is read.
 #[test]
 fn a_body_over_the_limit_is_too_large() {
     let (_cluster, node) = calm();
@@ -139,7 +140,7 @@ fn a_body_over_the_limit_is_too_large() {
     assert_eq!(node.lock("x")["held"], false);
 }
 
-/// Half a body and then the end is nobody's request.
+/// Half a body and then the end of the stream is no request.
 #[test]
 fn a_body_that_breaks_off_does_nothing() {
     let (_cluster, Node(address)) = calm();
@@ -152,8 +153,8 @@ fn a_body_that_breaks_off_does_nothing() {
     assert_eq!(Node(address).lock("k")["held"], false);
 }
 
-/// What a web page makes a browser send is refused, whatever it is: a page that somebody looks at beside a node could
-/// take and end locks otherwise. Such a request says where it comes from.
+/// A request that a web page makes a browser send is refused, whatever it is: otherwise a page that
+/// is open in an operator's browser could take and end locks. Such a request states its origin.
 #[test]
 fn web_pages_are_refused() {
     let (_cluster, node) = calm();

@@ -39,7 +39,8 @@ fn a_session_carries_its_locks_and_places_and_takes_them_along() {
     assert_eq!(node.send("DELETE", &session_path(session), "").ok(), json!({ "closed": true }));
 }
 
-/// A keepalive gives a whole TTL again; without one the session ends, and its lock with it, but not before its time.
+/// A keepalive gives a whole TTL again; without one the session ends, and its lock with it, but not
+/// before its time.
 #[test]
 fn a_keepalive_renews_the_deadline_and_silence_ends_the_session() {
     let (_cluster, node) = calm();
@@ -47,14 +48,16 @@ fn a_keepalive_renews_the_deadline_and_silence_ends_the_session() {
     let path = session_path(&lease["session"]);
     node.acquire("k", &json!({ "session": lease["session"] })).ok();
 
-    // All in cluster time, so that a test that stands still is not mistaken for a node that forgets.
+    // All in cluster time, so that a test that stands still is not mistaken for a node that
+    // forgets.
     let now = || node.get("/v1/status").ok()["cluster_time_ms"].as_u64().unwrap();
     let begin = now();
     let mut renewed = begin;
     while renewed < begin + 5_000 {
         let response = node.send("POST", &format!("{path}/keepalive"), "");
         if response.status == 404 && now() > renewed + 2_000 {
-            // The test itself was asleep for longer than the TTL: it has shown nothing, and nothing is wrong.
+            // The test itself was asleep for longer than the TTL: it has shown nothing, and nothing
+            // is wrong.
             eprintln!("skipped: the machine stood still for a whole TTL");
             return;
         }

@@ -9,7 +9,8 @@ use super::{Node, calm};
 use crate::support::websocket::WebSocket;
 use crate::support::{eventually, metrics};
 
-/// A session, a grant, a wait that is answered when its turn comes, and a release, all over one connection.
+/// A session, a grant, a wait that is answered when its turn comes, and a release, all over one
+/// connection.
 #[test]
 fn the_whole_way_of_a_lock_over_one_connection() {
     let (_cluster, Node(address)) = calm();
@@ -85,8 +86,9 @@ fn many_requests_at_once_are_answered_by_and_by() {
     assert!(answered.into_iter().eq(1..=3_000), "each is answered once");
 }
 
-/// Thousands of waiting acquires may stand on one connection, for they do not count among the open requests; and an
-/// acquire that is asked again on the same connection takes the place of the request before, also for the answer.
+/// Thousands of waiting acquires may stand on one connection, for they do not count among the open
+/// requests; and an acquire that is asked again on the same connection takes the place of the
+/// request before, also for the answer.
 #[test]
 fn waits_do_not_count_and_repeated_ones_are_answered_once() {
     const WAITS: u64 = 1_500;
@@ -132,7 +134,8 @@ fn a_refused_request_leaves_the_connection_open() {
     assert_eq!(socket.ask(99, &json!("status"))["ok"]["status"]["locks"], 0);
 }
 
-/// A frame that is no request is answered under id 0, counted, and ends the connection: what follows it may mean anything.
+/// A frame that is no request is answered under id 0, counted, and ends the connection: what
+/// follows it may mean anything.
 #[test]
 fn a_frame_that_is_no_request_ends_the_connection() {
     let (_cluster, Node(address)) = calm();

@@ -41,7 +41,8 @@ fn at_once(cluster: &mut Cluster) {
     cluster.ids().iter().for_each(|&id| cluster.kill(id));
 }
 
-/// The followers die first, and the leader stands alone for a moment, with clients that go on asking it.
+/// The followers die first, and the leader is alone for a moment, with clients that go on asking
+/// it.
 fn one_last(cluster: &mut Cluster, leader: u16) {
     let followers: Vec<u16> = cluster.ids().into_iter().filter(|&id| id != leader).collect();
     followers.iter().for_each(|&id| cluster.signal(id, Signal::KILL));
@@ -50,7 +51,8 @@ fn one_last(cluster: &mut Cluster, leader: u16) {
     cluster.kill(leader);
 }
 
-/// The followers return first and elect a leader between them: what only the old one has on its disk is lost.
+/// The followers return first and elect a leader between them: what only the old one has on its
+/// disk is lost.
 fn return_without(cluster: &mut Cluster, leader: u16) {
     cluster.ids().into_iter().filter(|&id| id != leader).for_each(|id| cluster.restart(id));
     cluster.wait_ready();
@@ -58,12 +60,14 @@ fn return_without(cluster: &mut Cluster, leader: u16) {
     cluster.wait_ready();
 }
 
-/// Goal: `kill -9` of all three nodes in the middle of everything, five times over, in the same instant or the leader
-/// last. Every grant that was acknowledged and not released is still held by the same session with the same token; every
-/// place in a queue that was shown is still there, in the same order; every acknowledged release has happened; no token
-/// is issued twice. And the clients, who know nothing of all this, go on where they were.
+/// Goal: `kill -9` of all three nodes in the middle of everything, five times over, in the same
+/// instant or the leader last. Every grant that was acknowledged and not released is still held by
+/// the same session with the same token; every place in a queue that was shown is still there, in
+/// the same order; every acknowledged release has happened; no token is issued twice. And the
+/// clients, who know nothing of all this, go on where they were.
 ///
-/// The clients come through proxies, so that the state can be looked at between a restart and their return.
+/// The clients come through proxies, so that the state can be looked at between a restart and their
+/// return.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_acknowledged_survives_the_death_of_all_nodes() {
     let (proxies, mut cluster) = Proxies::before(3, Faults::default()).await;
@@ -108,7 +112,7 @@ async fn what_was_acknowledged_survives_the_death_of_all_nodes() {
             return_without(&mut cluster, leader);
             journal.lock().clone()
         });
-        // Nobody has asked for anything since: the state is what the disks have kept.
+        // No client has sent a request since: the state is what the disks have kept.
         let stakes = told.check(&block_in_place(|| locks(&cluster)).locks);
         println!("crash {crash}: {stakes:?}");
         assert!(stakes.held > 5 && stakes.released > ANSWERS / 10, "too little to lose: {stakes:?}");
@@ -118,7 +122,7 @@ async fn what_was_acknowledged_survives_the_death_of_all_nodes() {
 
     assert!(waited > 0, "nobody waited at any crash");
 
-    // Everybody finishes as if nothing had happened, and nothing is left.
+    // Every client finishes as if nothing had happened, and nothing is left.
     ends.store(true, Ordering::Relaxed);
     for task in tasks {
         timeout(GIVE_UP, task).await.expect("the clients come to an end").expect("nothing went wrong for them");

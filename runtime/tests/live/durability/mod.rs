@@ -1,4 +1,5 @@
-//! What was acknowledged is there after any crash, and a node that cannot be sure of it does not start.
+//! Acknowledged operations survive any crash, and a node that cannot be sure of them does not
+//! start.
 
 mod crashes;
 mod old_copies;

@@ -1,4 +1,5 @@
-//! A data directory that is older than what its node has acknowledged: nothing in it is damaged, so only the leader can tell.
+//! A data directory that is older than what its node has acknowledged: nothing in it is damaged, so
+//! only the leader can tell.
 
 use std::fs;
 use std::path::Path;
@@ -18,9 +19,10 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Goal: a follower comes back with an old copy of its directory, and so without entries that it had acknowledged, which
-/// its leader has counted. The leader notices, says so, stops counting them and sends them again. Before, it dropped the
-/// follower's rejections as stale: once the third node died, writes stopped although two of three were up and ready.
+/// Goal: a follower comes back with an old copy of its directory, and so without entries that it
+/// had acknowledged, which its leader has counted. The leader notices, says so, stops counting them
+/// and sends them again. Before, it dropped the follower's rejections as stale: once the third node
+/// died, writes stopped although two of three were up and ready.
 #[test]
 fn follower_with_an_old_copy_of_its_directory_is_noticed_and_repaired() {
     // Not recorded: a disk that goes back is what no recording may show.

@@ -1,4 +1,5 @@
-//! Nodes that do not start: each says why, names the place, and ends with the exit code for it; the others go on.
+//! Nodes that do not start: each says why, names the place, and ends with the exit code for it; the
+//! others go on.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +15,8 @@ const STORAGE: i32 = 74;
 /// The command line contradicts itself.
 const CONFIG: i32 = 78;
 
-/// Starts a node that must not start, and returns what it says. If it does start, it stops at once, with another code:
-/// its standard input is at its end.
+/// Starts a node that must not start, and returns what it says. If it does start, it stops at once,
+/// with another code: its standard input is at its end.
 fn refusal(command: &mut Command, code: i32) -> String {
     let output = output(command.stdin(Stdio::null()));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -28,8 +29,8 @@ fn segment(data: &Path) -> PathBuf {
     data.join(format!("wal-{:020}.log", 1))
 }
 
-/// Where the frames of a segment begin: after the first three sectors, one behind the other, until there are only zeros.
-/// The format stands in src/storage/frame.rs.
+/// Where the frames of a segment begin: after the first three sectors, one behind the other, until
+/// there are only zeros. The format stands in src/storage/frame.rs.
 fn frames(segment: &[u8]) -> Vec<usize> {
     let mut frames = vec![];
     let mut at = 1536;
@@ -62,9 +63,9 @@ fn assert_serves(cluster: &Cluster, taken: &mut Vec<(String, u64)>) {
     }
 }
 
-/// Goal: one bit of one frame in the middle of one node's log has flipped. That node refuses to start, names the
-/// file and the frame, and leaves the file as it is; the other two go on without it. With the bit back it
-/// starts, and the cluster is whole.
+/// Goal: one bit of one frame in the middle of one node's log has flipped. That node refuses to
+/// start, names the file and the frame, and leaves the file as it is; the other two go on without
+/// it. With the bit back it starts, and the cluster is whole.
 #[test]
 fn a_node_whose_log_is_damaged_does_not_start() {
     let mut cluster = stopping();
@@ -72,7 +73,7 @@ fn a_node_whose_log_is_damaged_does_not_start() {
     // A follower and the leader are alike in this: damage is damage.
     let follower = cluster.wait_ready() % 3 + 1;
     let path = segment(&cluster.data(follower));
-    // How many entries come in one frame is the follower's business.
+    // How many entries come in one frame depends on the follower.
     while frames(&fs::read(&path).unwrap()).len() <= 10 {
         assert!(taken.len() < 100, "there is no middle");
         assert_serves(&cluster, &mut taken);
@@ -100,8 +101,9 @@ fn a_node_whose_log_is_damaged_does_not_start() {
     assert_serves(&cluster, &mut taken);
 }
 
-/// Goal: a killed follower's log has lost its end, in ways that leave only sound frames: the file was shortened, or it is
-/// zero from a frame on. The node refuses to start, says where and how much is missing, and leaves the file as it is.
+/// Goal: a killed follower's log has lost its end, in ways that leave only sound frames: the file
+/// was shortened, or it is zero from a frame on. The node refuses to start, says where and how much
+/// is missing, and leaves the file as it is.
 #[test]
 fn a_node_whose_log_has_lost_its_end_does_not_start() {
     let mut cluster = stopping();
@@ -134,8 +136,9 @@ fn a_node_whose_log_has_lost_its_end_does_not_start() {
     assert_serves(&cluster, &mut taken);
 }
 
-/// Goal: a directory belongs to one node of one cluster with one set of founders, and to nobody else, whatever the
-/// command line says. Who is refused leaves it as it was: its node starts from it as if nothing had happened.
+/// Goal: a directory belongs to one node of one cluster with one set of founders, and to no other,
+/// whatever the command line names. A node that is refused leaves it as it was: its own node starts
+/// from it as if nothing had happened.
 #[test]
 fn a_data_directory_is_one_nodes_for_ever() {
     let mut cluster = stopping();
@@ -172,8 +175,8 @@ fn a_data_directory_is_one_nodes_for_ever() {
     assert_serves(&cluster, &mut taken);
 }
 
-/// Goal: while a node runs, nobody else gets into its directory, also not by other addresses: the second process
-/// says who is there, and the first does not notice.
+/// Goal: while a node runs, no other process opens its directory, also not under other addresses:
+/// the second process names the first, and the first is not disturbed.
 #[test]
 fn a_data_directory_is_used_by_one_process_at_a_time() {
     let mut cluster = stopping();

@@ -1,4 +1,5 @@
-//! Nodes that have lost their logs and come back by themselves, as new members under their old numbers.
+//! Nodes that have lost their logs and come back by themselves, as new members under their old
+//! numbers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -79,9 +80,10 @@ fn calm() -> (Cluster, Held) {
     (cluster, held)
 }
 
-/// Goal: a follower's log is damaged. It comes back as a voter without an operator, in the next generation, and counts: when
-/// the third node is killed, the cluster goes on with it. It keeps its new identity over restarts, and the damaged files are kept
-/// for an operator who examines them. The same again, with the leader's log.
+/// Goal: a follower's log is damaged. It comes back as a voter without an operator, in the next
+/// generation, and counts: when the third node is killed, the cluster goes on with it. It keeps its
+/// new identity over restarts, and the damaged files are kept for an operator who examines them.
+/// The same again, with the leader's log.
 #[test]
 fn node_that_has_lost_its_log_comes_back_as_a_voter() {
     let (mut cluster, mut held) = calm();
@@ -115,9 +117,10 @@ fn node_that_has_lost_its_log_comes_back_as_a_voter() {
     }
 }
 
-/// Goal: two of three logs are damaged. A commit may be on those two alone, so the cluster takes no node back, nothing is granted,
-/// and each node says which nodes are missing. When one of the directories is brought back as it was, everything goes on: that node votes, and the
-/// third one returns.
+/// Goal: two of three logs are damaged. A commit may be on those two alone, so the cluster takes no
+/// node back, nothing is granted, and each node says which nodes are missing. When one of the
+/// directories is brought back as it was, everything goes on: that node votes, and the third one
+/// returns.
 #[test]
 fn majority_that_has_lost_its_logs_is_not_taken_back() {
     let (mut cluster, mut held) = calm();
@@ -155,7 +158,8 @@ fn majority_that_has_lost_its_logs_is_not_taken_back() {
     held.assert_held(&cluster);
 }
 
-/// Goal: the node is killed again and again while it comes back. It ends as a voter, in the next generation and no later one.
+/// Goal: the node is killed again and again while it comes back. It ends as a voter, in the next
+/// generation and no later one.
 #[test]
 fn return_survives_kills() {
     let (mut cluster, mut held) = calm();
@@ -183,8 +187,9 @@ fn return_survives_kills() {
     held.assert_held(&cluster);
 }
 
-/// Goal: the leader replaces no node that is connected, none in another generation than its last, and none whose lost directory
-/// is of another cluster or another server's. In the end it replaces the one that is down, and once only.
+/// Goal: the leader replaces no node that is connected, none in another generation than its last,
+/// and none whose lost directory is of another cluster or another server's. In the end it replaces
+/// the one that is down, and once only.
 #[test]
 fn only_a_node_that_is_gone_and_known_is_replaced() {
     let (mut cluster, _) = calm();
@@ -233,8 +238,8 @@ fn only_a_node_that_is_gone_and_known_is_replaced() {
     replace(lost, 1, &own, new, third).ok();
 }
 
-/// Goal: a founder whose command line names no node any more, and no address for other nodes but the one that it binds, keeps the
-/// address that the members know.
+/// Goal: a founder whose command line names no node any more, and no address for other nodes but
+/// the one that it binds, keeps the address that the members know.
 #[test]
 fn node_that_comes_back_keeps_its_address() {
     let (mut cluster, mut held) = calm();
@@ -251,8 +256,9 @@ fn node_that_comes_back_keeps_its_address() {
     held.assert_held(&cluster);
 }
 
-/// Goal: a copy of a damaged directory whose node has come back since does not have that node replaced again, nor does it take
-/// over its identity: not even a copy that was made while the node waited, and knows the incarnation of the new member.
+/// Goal: a copy of a damaged directory whose node has come back since does not have that node
+/// replaced again, nor does it take over its identity: not even a copy that was made while the node
+/// waited, and knows the incarnation of the new member.
 #[test]
 fn damaged_copy_of_an_older_generation_is_not_taken_back() {
     let (mut cluster, _) = calm();
@@ -289,7 +295,8 @@ fn damaged_copy_of_an_older_generation_is_not_taken_back() {
     wait_until_it_votes(&cluster, lost, 1);
 }
 
-/// Goal: a node that joined later, and whose command line names no other node any more, asks the nodes that it has met.
+/// Goal: a node that joined later, and whose command line names no other node any more, asks the
+/// nodes that it has met.
 #[test]
 fn learner_that_has_lost_its_log_comes_back_as_a_learner() {
     let mut cluster = Cluster::start_calm(3);

@@ -1,5 +1,6 @@
-//! A waiter dies in the queue: its session ends while somebody else holds the lock. It must hear of that then, not when
-//! its turn would have come (etcd 19597); must never be granted the lock (etcd 11456); and must not hold up those behind it.
+//! A waiter dies in the queue: its session ends while another client holds the lock. It must be
+//! answered then, not when its turn would have come (etcd 19597); must never be granted the lock
+//! (etcd 11456); and must not delay the waiters behind it.
 
 use std::time::Duration;
 

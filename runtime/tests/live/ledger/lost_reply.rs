@@ -1,6 +1,6 @@
-//! A contender asks for a lock, is granted it or put into the queue, and never hears of it (go-zookeeper 229): the leader
-//! dies with the answer. What it left behind is either found again when it asks again, or goes with its session; it stands
-//! in nobody's way.
+//! A contender asks for a lock, is granted it or queued, and never receives the answer
+//! (go-zookeeper 229), because the leader dies before it answers. The contender finds its claim
+//! again when it asks again, or the claim ends with its session; it blocks no other client.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ fn ask(session: SessionId, number: u64) -> Value {
     json!({ "acquire": { "key": KEY, "options": options, "number": number } })
 }
 
-/// Goal: whoever asks again, as the same operation or as a new one, stands in the queue once, at its old place. When all
-/// are through, nobody is left.
+/// Goal: a contender that asks again, as the same operation or as a new one, is in the queue once,
+/// at its old position. In the end the queue is empty.
 #[test]
 fn a_contender_that_asks_again_stands_in_the_queue_once() {
     let mut cluster = Cluster::start_calm(3);
@@ -57,7 +57,8 @@ fn a_contender_that_asks_again_stands_in_the_queue_once() {
     assert_eq!(places(&lock(&cluster, KEY)), (None, vec![]), "nobody is left");
 }
 
-/// Goal: the lock was granted and the answer lost. Whoever asks again has it already, under the same token.
+/// Goal: the lock was granted and the answer lost. A contender that asks again has the lock
+/// already, under the same token.
 #[test]
 fn a_grant_that_was_never_heard_of_is_found_again() {
     let mut cluster = Cluster::start_calm(3);
@@ -74,8 +75,9 @@ fn a_grant_that_was_never_heard_of_is_found_again() {
     assert_eq!(other.token, granted.1 + 1, "there was no second grant");
 }
 
-/// Goal: a contender that opened no session before has none to ask again with: nobody knows of what it left in the queue.
-/// That ends with its time-to-live, although its holder-to-be is the first in line, and the line goes on.
+/// Goal: a contender that opened no session before cannot ask again with it: no client knows the
+/// claim that it left in the queue. That claim ends with its time-to-live although it is the first
+/// in the queue, and the queue goes on.
 #[test]
 fn a_contender_that_nobody_knows_of_goes_with_its_session() {
     let mut cluster = Cluster::start_calm(3);

@@ -1,5 +1,6 @@
-//! Very many leases run out at the same moment (etcd 12105, 9360). Ending them takes every replica a while; meanwhile others are
-//! served, and whoever wants one of their locks does not stand in line behind the dead.
+//! Very many leases expire at the same moment (etcd 12105, 9360). Ending them takes every replica a
+//! while; meanwhile other clients are served, and a client that wants one of their locks does not
+//! wait behind the expired sessions.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -19,8 +20,8 @@ const END: Duration = Duration::from_secs(20);
 /// How many acquires are on their way at a time.
 const BATCH: u64 = 500;
 
-/// Takes a lock for each of the crowd, with a session of its own, and such a time-to-live that all end at the same moment,
-/// which is returned.
+/// Takes a lock for each of the crowd, with a session of its own, and such a time-to-live that all
+/// end at the same moment, which is returned.
 fn crowd(cluster: &Cluster) -> Instant {
     let mut socket = connect(cluster).0;
     let end = Instant::now() + END;
@@ -46,8 +47,9 @@ fn crowd(cluster: &Cluster) -> Instant {
     end
 }
 
-/// Goal: while twenty thousand leases end at once, a client that takes and gives back a lock of its own is always served, a
-/// newcomer gets the lock of a dead holder without waiting for the others' end, and the leader leads on.
+/// Goal: while twenty thousand leases end at once, a client that takes and gives back a lock of its
+/// own is always served, a newcomer gets the lock of a dead holder without waiting for the others'
+/// end, and the leader leads on.
 #[test]
 fn a_crowd_that_ends_at_once_is_in_nobodys_way() {
     let cluster = Cluster::start_calm(3);
@@ -71,8 +73,8 @@ fn a_crowd_that_ends_at_once_is_in_nobodys_way() {
             (pairs, longest)
         });
         std::thread::sleep(end.saturating_duration_since(Instant::now()));
-        // The last of the crowd would be the last to be swept. Its deadline has passed when it is asked for; how many others
-        // there still are does not matter.
+        // The last of the crowd would be the last to be swept. Its deadline has passed when it is
+        // asked for; how many others there still are does not matter.
         let key = format!("/v1/locks/crowd-{}/acquire", CROWD - 1);
         let late = eventually("the lock of a dead holder is granted", || {
             let answer = http::post(&address, &key, r#"{"ttl_ms":600000}"#).expect("the node answers");

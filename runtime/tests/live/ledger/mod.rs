@@ -1,5 +1,5 @@
-//! Failures that other lock services are known for, done to a live cluster. docs/bug-ledger.md tells each story and names
-//! its test; one file a story.
+//! Failures that other lock services are known for, caused in a live cluster. docs/bug-ledger.md
+//! describes each and names its test; each has one file.
 
 mod dead_waiter;
 mod lost_reply;
@@ -20,9 +20,9 @@ use crate::support::http::Response;
 use crate::support::locks::{lock, places, post_to_leader};
 use crate::support::{eventually, websocket::WebSocket};
 
-/// Longer than any of these stories: such a session does not end by itself.
+/// Longer than any of these tests: such a session does not end by itself.
 const LONG: Duration = Duration::from_secs(600);
-/// The lock that all of them are about.
+/// The lock that all of these tests use.
 const KEY: &str = "nightly";
 
 /// A connection to the leader.
@@ -39,7 +39,7 @@ fn wait_for_lock(cluster: &Cluster, session: SessionId) -> JoinHandle<Response> 
     })
 }
 
-/// Until exactly these wait for the lock, in this order.
+/// Waits until exactly these wait for the lock, in this order.
 fn await_queue(cluster: &Cluster, expected: &[SessionId]) {
     eventually("these stand in the queue", || (places(&lock(cluster, KEY)).1 == expected).then_some(()));
 }

@@ -1,6 +1,7 @@
-//! Some nodes cannot reach one another, and no partition in two halves describes it: others reach both (Cloudflare, 2020;
-//! openraft 2080). Whoever misses the leader must not unseat it while a majority hears it; and a leader that too few hear must not
-//! keep those who do from electing another.
+//! Some nodes cannot reach one another, and no partition in two halves describes it: others reach
+//! both (Cloudflare, 2020; openraft 2080). A node that misses the leader must not depose it while a
+//! majority hears the leader; and a leader that too few nodes hear must not keep the others from
+//! electing another.
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +16,9 @@ const ELECTION: &str = "1s";
 /// Several elections could have been held by then.
 const WHILE: Duration = Duration::from_secs(10);
 
-/// Goal: of three nodes one loses the leader and the leader loses it; the third reaches both. The leader leads on, in the same term, and
-/// clients are served all the time, though the one that lost it asks for an election again and again.
+/// Goal: of three nodes one loses contact with the leader, in both directions; the third reaches
+/// both. The leader keeps leading in the same term, and clients are served all the time, though the
+/// separated node asks for an election again and again.
 #[test]
 fn a_follower_that_lost_the_leader_unseats_nobody() {
     let wires = Wires::default();
@@ -42,8 +44,8 @@ fn a_follower_that_lost_the_leader_unseats_nobody() {
     assert_eq!(cluster.status(leader).unwrap().term, term, "and has brought no later term");
 }
 
-/// Goal: of five nodes the leader reaches one, which reaches two others, and the fifth reaches nobody. Those three
-/// elect one of them and serve; what was granted before is there.
+/// Goal: of five nodes the leader reaches one, which reaches two others, and the fifth reaches no
+/// node. Those three elect one of them and serve; what was granted before is there.
 #[test]
 fn a_leader_that_reaches_too_few_gives_way() {
     let wires = Wires::default();

@@ -1,5 +1,6 @@
-//! An unlock whose answer was lost is sent again, when its sender has taken the lock anew (etcd 22082). It means the hold
-//! that is over, and must leave the new one alone: the session is the same, so only token or number can tell.
+//! An unlock whose answer was lost is sent again, when its sender has taken the lock anew (etcd
+//! 22082). It means the hold that is over, and must leave the new one alone: the session is the
+//! same, so only token or number can tell.
 
 use serde_json::{Value, json};
 
@@ -22,8 +23,8 @@ fn an_unlock_that_is_sent_again_frees_no_newer_lock() {
     assert_eq!(places(&lock(&cluster, KEY)), (Some((session, second.token)), vec![]));
 }
 
-/// Goal: with a number, at another leader, and in the form that names no token and drops whatever there is. Its sender is told that
-/// it was done, and it is not done again.
+/// Goal: with a number, at another leader, and in the form that names no token and drops whatever
+/// there is. Its sender is told that it was done, and it is not done again.
 #[test]
 fn a_numbered_unlock_is_not_done_again_by_another_leader() {
     let mut cluster = Cluster::start_calm(3);

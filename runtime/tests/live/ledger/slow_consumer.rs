@@ -1,5 +1,6 @@
-//! One client asks for keepalives and does not read the answers. At the server that must not hold up anybody else's: neither
-//! by a queue that fills, nor by the work that it makes (etcd 7446, where an unread channel made the client ask ever more).
+//! One client asks for keepalives and does not read the answers. At the server that must not delay
+//! any other client: neither by a queue that fills, nor by the work that it makes (etcd 7446, where
+//! an unread channel made the client ask ever more).
 
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,13 +17,13 @@ use crate::support::locks::open_session;
 use crate::support::websocket::WebSocket;
 
 const TTL: Duration = Duration::from_secs(4);
-/// Long beside the moments in which a busy machine stands still, and short beside a node that waits for whoever does not read:
-/// that one is deposed.
+/// Long beside the pauses of a busy machine, and short beside a node that waits for a client that
+/// does not read: such a node is deposed.
 const ELECTION: &str = "2s";
 const HOLDERS: usize = 20;
 
-/// Asks for keepalives as fast as it can, and reads nothing, over one connection after the other. Counts how often the node
-/// would take no more from it.
+/// Asks for keepalives as fast as it can, and reads nothing, over one connection after the other.
+/// Counts how often the node would take no more from it.
 fn pour(address: &str, session: SessionId, over: &AtomicBool, full: &AtomicU64) {
     let request = json!({ "id": 7, "op": { "keep_alive": { "session": session } } }).to_string();
     let goes_on = || !over.load(Ordering::Relaxed);
@@ -39,14 +40,15 @@ fn pour(address: &str, session: SessionId, over: &AtomicBool, full: &AtomicU64) 
                     full.fetch_add(u64::from(!is_full), Ordering::Relaxed);
                     is_full = true;
                 }
-                // The node has had enough of it.
+                // The node has closed the connection.
                 Err(_) => break,
             }
         }
     }
 }
 
-/// Goal: while three such clients pour keepalives out, twenty holders of short leases keep them, and from the same leader.
+/// Goal: while three such clients pour keepalives out, twenty holders of short leases keep them,
+/// and from the same leader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_reads_no_answers_costs_nobody_a_lease() {
     let cluster = Cluster::start_with(3, &["--election-timeout", ELECTION]);
@@ -67,7 +69,7 @@ async fn a_client_that_reads_no_answers_costs_nobody_a_lease() {
         std::thread::sleep(3 * TTL);
         over.store(true, Ordering::Relaxed);
     });
-    // Also the others: a leader that stands still would be the last to know.
+    // Checks the other nodes too: a leader that is paused would be the last to notice.
     let terms = cluster.ids().into_iter().map(|id| cluster.status(id).expect("it answers").term);
     assert_eq!(terms.collect::<Vec<u64>>(), [term; 3], "the leader leads on");
     let lost = guards.iter().filter(|guard| !guard.is_valid()).count();

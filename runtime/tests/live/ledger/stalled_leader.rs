@@ -1,6 +1,6 @@
-//! A leader stands still for longer than the leases last, and wakes up (etcd 15247). By its own count everybody's lease has
-//! run out, but others have led meanwhile, and renewed them: it must end none. Nor may it renew any, for those
-//! who asked it meanwhile.
+//! A leader is paused for longer than the leases last, and resumes (etcd 15247). By its own clock
+//! every lease has expired, but other leaders have renewed them meanwhile: it must end none. Nor
+//! may it renew any for clients that asked it meanwhile.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -20,7 +20,8 @@ fn options() -> Options {
 }
 const TTL: Duration = Duration::from_secs(6);
 
-/// Goal: twenty holders are kept alive by the leader's successor; when it comes back they hold what they held.
+/// Goal: the leader's successor keeps twenty holders alive; when the old leader resumes, they hold
+/// what they held.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_wakes_up_ends_no_lease() {
     let cluster = Cluster::start(3);
@@ -46,8 +47,8 @@ async fn a_leader_that_wakes_up_ends_no_lease() {
     }
 }
 
-/// Goal: a keepalive that waits at the sleeper's door is not answered with a lease, for the session has ended under
-/// its successor.
+/// Goal: a keepalive that waits at the paused leader's socket is not answered with a lease, for the
+/// session has ended under its successor.
 #[test]
 fn a_leader_that_wakes_up_renews_no_lease() {
     let cluster = Cluster::start(3);
@@ -62,7 +63,7 @@ fn a_leader_that_wakes_up_renews_no_lease() {
     eventually("the session has ended", || {
         awake.iter().any(|node| http::get(node, &path).is_ok_and(|answer| answer.status == 404)).then_some(())
     });
-    // The sleeper's socket has taken the request long ago.
+    // The paused leader's socket has taken the request long ago.
     sleep(Duration::from_millis(100));
     cluster.thaw(sleeper);
     let answer = asked.join().unwrap().expect("it wakes up, and answers");

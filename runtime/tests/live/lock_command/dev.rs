@@ -13,7 +13,7 @@ use crate::support::cluster::recordings;
 use crate::support::process::{self, Running, lives, palisade};
 use crate::support::{eventually, http, ports};
 
-/// A running `palisade dev`, and what it says.
+/// A running `palisade dev`, and its output.
 struct Dev {
     running: Running,
     lines: Receiver<String>,
@@ -21,7 +21,8 @@ struct Dev {
     port: u16,
     /// Where its nodes record, if anywhere.
     recordings: Option<PathBuf>,
-    /// Its temporary files are made here; its processes carry the name of this in their environment.
+    /// Its temporary files are made here; its processes carry the name of this in their
+    /// environment.
     place: tempfile::TempDir,
 }
 
@@ -99,8 +100,8 @@ fn shell(command: &str) -> Command {
     shell
 }
 
-/// It says where its nodes are, the commands that it proposes work, and the one that it prints for a killed node
-/// brings that node back.
+/// It says where its nodes are, the commands that it proposes work, and the one that it prints for
+/// a killed node brings that node back.
 #[test]
 fn what_dev_prints_works() {
     let mut dev = Dev::start_recorded(recordings());
@@ -136,7 +137,7 @@ fn what_dev_prints_works() {
     assert_eq!(locked.status.code(), Some(0), "{locked:?}");
     restarted.signal(Signal::INT);
     assert_eq!(restarted.exit_code(), 0);
-    // Who keeps a recording ends when its node has, by itself.
+    // A process that keeps a recording ends by itself when its node has ended.
     dev.running.signal(Signal::INT);
     assert_eq!(dev.running.exit_code(), 0);
     dev.expect_nothing_left();
@@ -163,7 +164,8 @@ fn ctrl_c_during_the_start_leaves_nothing_behind() {
     let mut command = palisade();
     command.args(["dev", "--port", &port.to_string()]).env("TMPDIR", place.path()).stdout(Stdio::null());
     let mut running = Running::start(&mut command);
-    // A node's directory is there: its process has been started, and the cluster has no leader yet, or only just.
+    // A node's directory is there: its process has been started, and the cluster has no leader yet,
+    // or only just.
     let mark = place.path().display().to_string();
     eventually("the nodes start", || (process::marked(&mark).len() > 1).then_some(()));
     running.signal(Signal::INT);
@@ -173,7 +175,7 @@ fn ctrl_c_during_the_start_leaves_nothing_behind() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// SIGKILL leaves it no time to tidy up; the nodes end all the same.
+/// SIGKILL leaves it no time to clean up; the nodes end all the same.
 #[test]
 fn kill_9_of_dev_ends_its_nodes() {
     let mut dev = Dev::start();
@@ -186,7 +188,7 @@ fn kill_9_of_dev_ends_its_nodes() {
     eventually("every node ends", || nodes.iter().all(|&pid| !lives(pid)).then_some(()));
 }
 
-/// A port that is taken is said, not waited for, and nothing is left of what had been started.
+/// A port that is in use is reported at once, and no process started before is left.
 #[test]
 fn a_taken_port_is_said() {
     let port = ports::free_for_dev(3);

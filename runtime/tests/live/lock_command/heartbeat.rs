@@ -1,8 +1,9 @@
-//! Shell scripts that say when they were alive, on a clock that they share with the test.
+//! Shell scripts that write down when they were alive, on a clock that they share with the test.
 //!
-//! Who wants to know when a process died cannot look at it all the time; but a process that writes down the time again
-//! and again was alive at the last time that it wrote. The clock is `/proc/uptime`: one clock for all processes, in
-//! hundredths of a second, that a shell can read by itself.
+//! A test cannot observe a process all the time to learn when it died; but a process that writes
+//! down the time again and again was alive at the last time that it wrote. The clock is
+//! `/proc/uptime`: one clock for all processes, in hundredths of a second, that a shell can read by
+//! itself.
 
 use std::time::Duration;
 

@@ -72,7 +72,8 @@ fn locks_are_listed_and_shown() {
     let _ = waiter.join();
 }
 
-/// With the leader killed, the others say so and go on answering; nobody has to be told where the new leader is.
+/// With the leader killed, the other nodes report it and go on answering; the commands find the new
+/// leader by themselves.
 #[test]
 fn looking_works_with_the_leader_killed() {
     let mut stage = Stage::set();
@@ -122,7 +123,7 @@ fn the_flag_goes_before_the_environment() {
     expect_complaint(&output(&mut stage.palisade(&["status", "--endpoints", "host:0"])), 64, "host:0");
 }
 
-/// Nothing runs there: 69, and a sentence with the address.
+/// No node listens there: 69, and a sentence with the address.
 #[test]
 fn nothing_running_is_69() {
     let nobody = format!("127.0.0.1:{}", ports::free(1)[0]);

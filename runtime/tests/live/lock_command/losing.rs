@@ -1,7 +1,9 @@
-//! A lock that cannot be held any longer: the command is dead before anybody else can have it.
+//! A lock that cannot be held any longer: the command is dead before another client can get the
+//! lock.
 //!
-//! A lease is good until the moment at which its last answered renewal was sent plus the TTL. Once no node answers any
-//! more, no renewal is answered: from that moment the command has one TTL to live, at the most.
+//! A lease is good until the moment at which its last answered renewal was sent plus the TTL. Once
+//! no node answers any more, no renewal is answered: from that moment the command has one TTL to
+//! live, at the most.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,13 +14,14 @@ use crate::support::process::{Running, lives};
 use crate::support::{eventually, http};
 
 const TTL: Duration = Duration::from_secs(4);
-/// `palisade lock` keeps a twentieth of the TTL in reserve. A round in which a thread that only wanted to sleep was
-/// late by half of that shows the machine, not `palisade`: it is repeated.
+/// `palisade lock` keeps a twentieth of the TTL in reserve. If a thread that only sleeps was late
+/// by half of that, the delay is the machine's, not that of `palisade`: the round is repeated.
 const STALL: Duration = Duration::from_millis(100);
 const ROUNDS: usize = 5;
 const BEATS: [&str; 4] = ["obeys.beats", "ignores.beats", "son.beats", "daughter.beats"];
 
-/// Three commands: one that tidies up when asked, one that ignores being asked, and one with children that ignore it.
+/// Three commands: one that tidies up when asked, one that ignores being asked, and one with
+/// children that ignore it.
 struct Trio(Vec<(&'static str, Running)>);
 
 impl Trio {
@@ -35,7 +38,8 @@ impl Trio {
         Trio(trio.into())
     }
 
-    /// All of them end with 76, after having been asked to stop, and nothing that they started is left.
+    /// All of them end with 76, after a request to stop, and none of the processes that they
+    /// started is left.
     fn expect_lost(self, stage: &Stage) {
         for (key, mut running) in self.0 {
             assert_eq!(running.exit_code(), 76, "{key}");
@@ -48,7 +52,8 @@ impl Trio {
     }
 }
 
-/// The last sign of life of each of them: not after `silence` + TTL, and not much sooner than need be.
+/// The last sign of life of each of them: not after `silence` + TTL, and not much sooner than need
+/// be.
 fn expect_dead_in_time(stage: &Stage, silence: Duration) {
     for file in BEATS {
         let last = *beats(stage, file).last().unwrap();
@@ -58,8 +63,8 @@ fn expect_dead_in_time(stage: &Stage, silence: Duration) {
     }
 }
 
-/// Waits until a lease has just been renewed: whoever goes silent now leaves almost a whole TTL to its holder, and has
-/// to see that the holder does not take more.
+/// Waits until a lease has just been renewed: a cluster that falls silent now leaves almost a whole
+/// TTL to the holder, which must not take more.
 fn wait_for_renewal(stage: &Stage, key: &str) {
     let leader = stage.cluster.client_addr(stage.cluster.wait_ready());
     let mut left = u64::MAX;
@@ -78,7 +83,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Runs rounds until the machine was awake throughout one; what that round asserts holds.
+/// Runs rounds until the machine was not delayed in one; what that round asserts holds.
 fn awake<T>(mut round: impl FnMut() -> (T, Box<dyn FnOnce(T)>)) {
     for number in 1..=ROUNDS {
         let (over, latest) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -91,7 +96,7 @@ fn awake<T>(mut round: impl FnMut() -> (T, Box<dyn FnOnce(T)>)) {
                     latest.fetch_max(took, Ordering::Relaxed);
                 }
             });
-            // Also if the round fails: nobody may wait for the thread for ever.
+            // Also if the round fails: no test may wait for the thread for ever.
             let _over = Over(&over);
             round()
         });
@@ -104,8 +109,8 @@ fn awake<T>(mut round: impl FnMut() -> (T, Box<dyn FnOnce(T)>)) {
     }
 }
 
-/// The cluster stands still: connections stay open and nobody answers. When it comes back, the next in the queue gets
-/// the lock, and finds nobody at work.
+/// The cluster is paused: connections stay open and no node answers. When it resumes, the next
+/// waiter gets the lock, and the old holder's command has ended.
 #[test]
 fn a_frozen_cluster_ends_the_command_before_its_ttl() {
     awake(|| {
@@ -144,8 +149,9 @@ fn a_killed_cluster_ends_the_command_before_its_ttl() {
     });
 }
 
-/// The session was ended by somebody else: the lock may be another's already. As soon as that is known, and that is
-/// with the next renewal, the command is stopped, also one that will not.
+/// Another client ended the session: the lock may have another holder already. With the next
+/// renewal `palisade lock` learns this and stops the command, also one that ignores the request to
+/// stop.
 #[test]
 fn a_session_that_was_ended_ends_the_command() {
     let stage = Stage::set();

@@ -1,4 +1,5 @@
-//! The command line against a real cluster: `palisade lock`, `status`, `locks`, `show` and `dev`, as a shell meets them.
+//! The command line against a real cluster: `palisade lock`, `status`, `locks`, `show` and `dev`,
+//! as a shell meets them.
 
 mod dev;
 mod heartbeat;
@@ -31,8 +32,8 @@ impl Stage {
         self.directory.path().join(name)
     }
 
-    /// `palisade WORDS…` that knows where this cluster is. What it starts, and what that starts, can be found by the
-    /// directory's name in the environment.
+    /// `palisade WORDS…` that knows where this cluster is. What it starts, and what that starts,
+    /// can be found by the directory's name in the environment.
     fn palisade(&self, words: &[&str]) -> Command {
         let mut command = palisade();
         command
@@ -49,7 +50,8 @@ impl Stage {
         self.palisade(&words)
     }
 
-    /// The same, started, and by now running its script: the script must begin with making the file `started`.
+    /// The same, started, and by now running its script: the script must begin with making the file
+    /// `started`.
     fn start_lock(&self, key: &str, flags: &[&str], script: &str) -> Running {
         let started = format!("{key}.started");
         let script = format!("echo $$ > {started}.new; mv {started}.new {started}; {script}");
@@ -103,7 +105,8 @@ fn expect_code(output: &Output, code: i32) {
     assert_eq!(output.status.code(), Some(code), "{}: {}{}", output.status, text(&output.stdout), text(&output.stderr));
 }
 
-/// Expects a failure with this exit code, nothing on standard output, and one sentence on standard error.
+/// Expects a failure with this exit code, nothing on standard output, and one sentence on standard
+/// error.
 #[track_caller]
 fn expect_complaint(output: &Output, code: i32, words: &str) {
     expect_code(output, code);

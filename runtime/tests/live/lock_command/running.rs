@@ -7,7 +7,8 @@ use super::{Stage, expect_code, expect_complaint, until};
 use crate::support::process::{Running, output, palisade};
 use crate::support::{eventually, ports};
 
-/// However the command ends, `palisade lock` ends as a shell would say it, and the lock is free at once.
+/// However the command ends, `palisade lock` ends with the exit code that a shell would give, and
+/// the lock is free at once.
 #[test]
 fn the_commands_exit_code_is_passed_on() {
     let stage = Stage::set();
@@ -57,7 +58,7 @@ fn the_command_finds_its_key_and_token_in_its_environment() {
     assert!(tokens[0] < tokens[1]);
 }
 
-/// Without `--owner` the holder is shown as this host and process, so that somebody can find it.
+/// Without `--owner` the holder is shown as this host and process, so that an operator can find it.
 #[test]
 fn the_holder_is_shown_as_its_host_and_process() {
     let stage = Stage::set();
@@ -67,7 +68,8 @@ fn the_holder_is_shown_as_its_host_and_process() {
     std::fs::write(stage.path("go"), "").unwrap();
 }
 
-/// A lock that is not free in time is 75, the command does not run, and the place in the queue is given up.
+/// If the lock is not free in time, the exit code is 75, the command does not run, and the queue
+/// position is given up.
 #[test]
 fn a_lock_that_is_not_free_in_time_is_75() {
     let stage = Stage::set();
@@ -97,7 +99,8 @@ fn a_program_that_was_replaced_while_it_waited_runs_its_command() {
     assert_eq!((holder.exit_code(), waiter.exit_code()), (0, 0));
 }
 
-/// Nobody there, and somebody there who does not answer: both are 69, with the reason, and the command does not run.
+/// No node listens, or the node does not answer: both are 69, with the reason, and the command does
+/// not run.
 #[test]
 fn an_unreachable_cluster_is_69() {
     let stage = Stage::set();
@@ -121,7 +124,7 @@ fn an_unreachable_cluster_is_69() {
     assert!(!stage.path("ran").exists());
 }
 
-/// What is wrong with the command line or the request is said, before anything runs.
+/// Mistakes in the command line or the request are reported before anything runs.
 #[test]
 fn wrong_arguments_are_refused() {
     let stage = Stage::set();
@@ -146,7 +149,7 @@ fn wrong_arguments_are_refused() {
 #[test]
 fn two_commands_on_one_key_never_overlap() {
     let stage = Stage::set();
-    // mkdir fails if the directory is there: that is, if somebody else is inside.
+    // mkdir fails if the directory exists: that is, if another process holds the lock.
     let inside =
         "mkdir inside || { echo overlap >> order; exit 9; }; echo $PALISADE_TOKEN >> order; sleep 0.02; rmdir inside";
     let loops: Vec<Running> = (0..4)

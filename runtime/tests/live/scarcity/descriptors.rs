@@ -33,8 +33,8 @@ fn limit(command: &mut Command, files: u32) {
     *command = limited;
 }
 
-/// Keeps many connections to an address open that begin to say something and do not end; opens new ones for those that are
-/// closed. Stops when it is dropped.
+/// Keeps many connections to an address open that begin to say something and do not end; opens new
+/// ones for those that are closed. Stops when it is dropped.
 struct Crowd {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -81,9 +81,10 @@ fn newest(data: &Path) -> (u64, u64) {
     (number("wal-", ".log"), number("snapshot-", ".snap"))
 }
 
-/// Goal: hundreds of connections that say nothing, at the port for clients and at the one for nodes, and a process that may
-/// have 64 files open: the log goes on to its next segments, snapshots are taken, a follower that restarts is let in,
-/// and connected clients are served. Once, the leader had no descriptor for its next segment, and stopped.
+/// Goal: hundreds of connections that say nothing, at the port for clients and at the one for
+/// nodes, and a process that may have 64 files open: the log goes on to its next segments,
+/// snapshots are taken, a follower that restarts is let in, and connected clients are served. Once,
+/// the leader had no descriptor for its next segment, and stopped.
 #[test]
 fn a_crowd_leaves_the_log_its_descriptors() {
     let flags = [&["--election-timeout", "3s"][..], &SMALL].concat();

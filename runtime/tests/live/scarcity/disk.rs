@@ -1,7 +1,8 @@
 //! Disks that fill up: each node's data is on a small file system of its own, in memory.
 //!
-//! Mounting needs root. Each test runs once more in a mount namespace of its own, which no other process sees and which
-//! vanishes with it; where that is not allowed, the test says that it was skipped.
+//! Mounting needs root. Each test runs once more in a mount namespace of its own, which no other
+//! process sees and which vanishes with it; where that is not allowed, the test says that it was
+//! skipped.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -21,8 +22,8 @@ const ENTERED: &str = "PALISADE_TEST_MOUNTS";
 /// How large each node's disk is.
 const SIZE: &str = "size=48m";
 
-/// Runs this module's test of this name again where it may mount, and says whether it was run there by now: then the caller has
-/// nothing more to do.
+/// Runs this module's test of this name again where it may mount, and says whether it was run there
+/// by now: then the caller has nothing more to do.
 fn ran_elsewhere(test: &str) -> bool {
     if std::env::var_os(ENTERED).is_some() {
         return false;
@@ -90,8 +91,9 @@ fn acquire(address: &str, key: &str) -> http::Response {
     http::post(address, &format!("/v1/locks/{key}/acquire"), "{\"ttl_ms\":60000}").expect("the node answers")
 }
 
-/// Goal: disks that fill up under load stop nothing but what is new. Releases, keepalives, closes and expiries go on; the
-/// nodes say what they lack, wherever an operator looks; and when space is freed, all goes on by itself.
+/// Goal: disks that fill up under load stop nothing but what is new. Releases, keepalives, closes
+/// and expiries go on; the nodes say what they lack, wherever an operator looks; and when space is
+/// freed, all goes on by itself.
 #[test]
 fn full_disks_refuse_what_is_new_and_nothing_else() {
     if ran_elsewhere("full_disks_refuse_what_is_new_and_nothing_else") {
@@ -188,8 +190,9 @@ fn full_disks_refuse_what_is_new_and_nothing_else() {
     assert!(pids.into_iter().all(lives), "a node has stopped");
 }
 
-/// Goal: a segment that cannot be prepared is no silent matter: it is logged with what there is to know, and counted. As
-/// soon as there is space, it is prepared, and the log goes on as if nothing had been.
+/// Goal: a segment that cannot be prepared is no silent matter: it is logged with what there is to
+/// know, and counted. As soon as there is space, it is prepared, and the log goes on as if nothing
+/// had been.
 #[test]
 fn a_segment_that_cannot_be_prepared_is_told_and_tried_again() {
     if ran_elsewhere("a_segment_that_cannot_be_prepared_is_told_and_tried_again") {

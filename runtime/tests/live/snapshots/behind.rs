@@ -1,4 +1,4 @@
-//! A node that was away for so long that what it lacks is gone from every log.
+//! A node that was down for so long that the entries it lacks are compacted in every log.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ const SEED: u64 = 11;
 const GIVE_UP: Duration = Duration::from_secs(180);
 /// How often a returning node is killed before it is left alone.
 const KILLS: usize = 8;
-/// What a data directory may hold in bytes beside its snapshots and the log that makes the next one due: segments of a few tens of
-/// kilobytes each.
+/// What a data directory may hold in bytes beside its snapshots and the log that makes the next one
+/// due: segments of a few tens of kilobytes each.
 const BOUND: u64 = 500_000;
 
-/// The clients of a test, who go on whatever happens.
+/// The clients of a test, which continue through every failure.
 struct Clients {
     journal: Arc<Mutex<Journal>>,
     ends: Arc<AtomicBool>,
@@ -53,7 +53,7 @@ impl Clients {
         Clients { journal, ends, clients, tasks }
     }
 
-    /// Waits until so much more was acknowledged.
+    /// Waits until so many more operations were acknowledged.
     async fn get_on(&self, acknowledgements: usize) {
         let enough = self.journal.lock().acknowledgements() + acknowledgements;
         let busy = async {
@@ -65,7 +65,7 @@ impl Clients {
         timeout(GIVE_UP, busy).await.expect("the clients get on");
     }
 
-    /// Everybody finishes what it is at.
+    /// Every client finishes its current operation.
     async fn finish(self) -> Journal {
         self.ends.store(true, Ordering::Relaxed);
         for task in self.tasks {
@@ -84,8 +84,9 @@ fn size(directory: &Path) -> u64 {
     entries.filter_map(|entry| Some(entry.metadata().ok()?.len())).sum()
 }
 
-/// Whether a directory holds no more than it may. While a follower is away that was being sent a snapshot, the leader keeps the
-/// log for a minute; the state grows meanwhile, and with it each snapshot and the log between two of them.
+/// Whether a directory holds no more than it may. While a follower is away that was being sent a
+/// snapshot, the leader keeps the log for a minute; the state grows meanwhile, and with it each
+/// snapshot and the log between two of them.
 fn is_small(directory: &Path) -> bool {
     let entries = std::fs::read_dir(directory).unwrap().filter_map(Result::ok);
     let snapshots = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("snapshot-"));
@@ -132,7 +133,7 @@ fn wait_compacted_past(cluster: &Cluster, leader: u16, index: u64) {
     });
 }
 
-/// What is applied on a node, so far as it shows.
+/// What is applied on a node, as far as the interface shows it.
 fn applied(cluster: &Cluster, id: u16) -> Option<u64> {
     Some(cluster.status(id)?.applied)
 }
@@ -148,9 +149,10 @@ fn locks(cluster: &Cluster, id: u16) -> LockPage {
     serde_json::from_str(&body).expect("a page of locks")
 }
 
-/// Goal: a node is killed, the others go on until what it lacks is gone from their logs; it comes back by a snapshot while
-/// the cluster serves. On the way it is killed again and again, at any moment of receiving and installing. Then all
-/// nodes die at once. Nothing that was acknowledged is lost, and no directory grows beyond its bound.
+/// Goal: a node is killed, the others go on until what it lacks is gone from their logs; it comes
+/// back by a snapshot while the cluster serves. On the way it is killed again and again, at any
+/// moment of receiving and installing. Then all nodes die at once. Nothing that was acknowledged is
+/// lost, and no directory grows beyond its bound.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_comes_back_by_snapshot_while_the_cluster_serves() {
     let mut cluster = block_in_place(|| Cluster::start_with(3, &OFTEN));
@@ -207,7 +209,7 @@ async fn a_node_comes_back_by_snapshot_while_the_cluster_serves() {
     });
     clients.get_on(200).await;
 
-    // They are still, and every node holds exactly what they were told.
+    // The clients are idle, and every node holds exactly what they were acknowledged.
     let told = clients.journal.lock().acknowledgements();
     let journal = clients.finish().await;
     assert!(journal.acknowledgements() > told);

@@ -22,7 +22,8 @@ fn take(cluster: &Cluster, id: u16) -> SnapshotView {
     serde_json::from_value(http::post(&cluster.client_addr(id), "/v1/snapshot", "").unwrap().ok()).unwrap()
 }
 
-/// Goal: once the load has stopped, every node's snapshot has the same bytes; each node takes its own, leader or not.
+/// Goal: once the load has stopped, every node's snapshot has the same bytes; each node takes its
+/// own, leader or not.
 #[test]
 fn the_same_entry_gives_the_same_bytes_on_every_node() {
     let cluster = Cluster::start_calm(3);
@@ -103,7 +104,8 @@ fn a_node_does_not_start_from_a_damaged_snapshot() {
     assert!(said.contains(&format!("{} is damaged at byte", path.display())), "{said}");
 }
 
-/// Goal: before anything was applied there is nothing to take, and the answer says so; another method is refused.
+/// Goal: before anything was applied there is nothing to take, and the answer says so; another
+/// method is refused.
 #[test]
 fn requests_that_cannot_be_served_are_refused_in_a_sentence() {
     let mut cluster = Cluster::start_calm(3);

@@ -11,7 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::wires::Wires;
 use super::{eventually, http, ports};
 
-/// A running cluster. Whatever happens to the test, its processes end with it: they hold the other end of a pipe.
+/// A running cluster. Whatever happens to the test, its processes end with it: they hold the other
+/// end of a pipe.
 pub struct Cluster {
     directory: tempfile::TempDir,
     nodes: Vec<Node>,
@@ -23,11 +24,12 @@ pub struct Cluster {
     recordings: Option<PathBuf>,
 }
 
-/// Names the directory in which every cluster of every test leaves recordings, in a directory of its own.
-/// `palisade-conformance validate` judges them when the tests are over: the server cannot depend on who judges it.
+/// Names the directory in which every cluster of every test leaves recordings, in a directory of
+/// its own. `palisade-conformance validate` judges them when the tests are over: the server cannot
+/// depend on who judges it.
 const RECORDINGS: &str = "PALISADE_TEST_RECORDINGS";
-/// A node's recording is cut here, which fails the validation: the tests are not to fill a disk. A test that needs more
-/// [does not record](Cluster::start_unrecorded).
+/// A node's recording is cut here, which fails the validation: the tests are not to fill a disk. A
+/// test that needs more [does not record](Cluster::start_unrecorded).
 const RECORDING_LIMIT: &str = "67108864";
 
 /// Where the next cluster of this process is to leave its recordings.
@@ -40,7 +42,8 @@ pub fn recordings() -> Option<PathBuf> {
     Some(directory.join(format!("{test}-{}-{number}", std::process::id())))
 }
 
-/// The same for a cluster with these flags: a test that is about recordings says itself where they are.
+/// The same for a cluster with these flags: a test that is about recordings says itself where they
+/// are.
 fn recordings_of(flags: &[&str]) -> Option<PathBuf> {
     if flags.contains(&"--record") { None } else { recordings() }
 }
@@ -53,7 +56,8 @@ struct Node {
     /// Where other nodes reach it.
     reached_at: String,
     process: Option<Child>,
-    /// The node that it asked to join, if it is no founder; empty if its command line names no node any more.
+    /// The node that it asked to join, if it is no founder; empty if its command line names no node
+    /// any more.
     joins: Option<String>,
 }
 
@@ -63,8 +67,8 @@ impl Cluster {
         Cluster::start_with(size, &[])
     }
 
-    /// A cluster whose leader stays: for tests that are not about failover, and run on a machine where a process may
-    /// stand still for longer than the usual election timeout.
+    /// A cluster whose leader stays: for tests that are not about failover, and run on a machine
+    /// where a process may stand still for longer than the usual election timeout.
     pub fn start_calm(size: u16) -> Cluster {
         Cluster::start_with(size, &["--election-timeout", "750ms"])
     }
@@ -83,8 +87,8 @@ impl Cluster {
         Cluster::launch(size, flags, Box::new(adjust), None, recordings_of(flags))
     }
 
-    /// The same, and nothing is recorded: for a test that takes from a disk what was durable, which no validator forgives, or
-    /// whose recordings would be too large.
+    /// The same, and nothing is recorded: for a test that takes from a disk what was durable, which
+    /// no validator forgives, or whose recordings would be too large.
     pub fn start_unrecorded(
         size: u16,
         flags: &[&str],
@@ -187,12 +191,13 @@ impl Cluster {
         command
     }
 
-    /// Nobody remembers this cluster any more: what its nodes do from here on is another one's life, and recorded as such.
+    /// A new cluster begins: what the nodes do from here on has no connection with the earlier run,
+    /// and is recorded separately.
     pub fn begin_anew(&mut self) {
         self.recordings = self.recordings.take().and_then(|_| recordings());
     }
 
-    /// Starts one more node, which asks node `whom` to join, and returns its number.
+    /// Starts one more node, which asks the node `whom` to join, and returns its number.
     pub fn join(&mut self, whom: u16) -> u16 {
         let [clients, peers] = ports::free(2)[..] else { unreachable!() };
         let joins = Some(self.client_addr(whom));
@@ -239,8 +244,8 @@ impl Cluster {
         assert!(status.success(), "node {id} stopped with {status}");
     }
 
-    /// Stops node `id` where it stands (SIGSTOP). When this returns, none of its threads runs: on a busy machine they go on
-    /// for a moment after the signal was sent.
+    /// Stops node `id` where it stands (SIGSTOP). When this returns, none of its threads runs: on a
+    /// busy machine they go on for a moment after the signal was sent.
     pub fn freeze(&self, id: u16) {
         self.signal(id, Signal::STOP);
         let tasks = format!("/proc/{}/task", self.pid(id));

@@ -30,7 +30,8 @@ impl Response {
         self.json()
     }
 
-    /// Expects a refusal: this status, and a body that says which kind it is, and why in a sentence.
+    /// Expects a refusal: this status, and a body that says which kind it is, and why in a
+    /// sentence.
     #[track_caller]
     pub fn refused(&self, status: u16, code: &str) -> Value {
         assert_eq!(self.status, status, "{}", self.body);
@@ -74,7 +75,8 @@ pub fn send(address: &str, method: &str, path: &str, body: &str) -> std::io::Res
 pub fn raw(address: &str, request: &[u8]) -> std::io::Result<Response> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-    // A server that refuses a request before it has read all of it resets the connection behind its answer.
+    // A server that refuses a request before it has read all of it resets the connection behind its
+    // answer.
     let sent = stream.write_all(request);
     let mut bytes = Vec::new();
     let received = stream.read_to_end(&mut bytes);

@@ -1,7 +1,8 @@
-//! What clients were told, noted when they were told, and what they have begun since.
+//! The answers that clients received, noted on receipt, and the operations that they have begun
+//! since.
 //!
-//! Between the two lies all that a crash may decide: a release that was sent and not answered may have happened or
-//! not. Everything else must be in the replicated state exactly as it stands here.
+//! Between the two lies all that a crash may decide: a release that was sent and not answered may
+//! have happened or not. Everything else must be in the replicated state exactly as it stands here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +35,8 @@ enum Stage {
 /// The holder and the waiters of one key.
 #[derive(Clone, Debug, Default)]
 struct Line {
-    /// Their names, the holder first, as a linearizable read has shown them, less those that are done.
+    /// Their names, the holder first, as a linearizable read has shown them, less those that are
+    /// done.
     places: Vec<String>,
     /// The first one's grant, once it was told.
     grant: Option<Grant>,
@@ -44,13 +46,13 @@ struct Line {
 /// What may or may not have happened to a line.
 #[derive(Clone, Debug)]
 enum Change {
-    /// Somebody asked for a place at its end.
+    /// A client asked for a position at its end.
     Joining(String),
-    /// The first one gives the lock back.
+    /// The first one releases the lock.
     Leaving,
 }
 
-/// Everything that all clients were told.
+/// All answers to all clients.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Journal {
     tokens: BTreeSet<u64>,
@@ -68,7 +70,7 @@ pub(crate) struct Stakes {
 }
 
 impl Journal {
-    /// How often anybody was told anything.
+    /// How many answers clients have received.
     pub(crate) fn acknowledgements(&self) -> usize {
         self.acknowledgements
     }
@@ -110,7 +112,8 @@ impl Journal {
         self.line(key).change = Some(Change::Joining(name.to_string()));
     }
 
-    /// Whether a linearizable read shows that the one who is joining stands in the line; then that is noted.
+    /// Whether a linearizable read shows that the one who is joining stands in the line; then that
+    /// is noted.
     pub(crate) fn joined(&mut self, key: &str, read: &LockView) -> bool {
         let line = self.line(key);
         let Some(Change::Joining(name)) = &line.change else { panic!("nobody joins {key}") };
@@ -124,7 +127,7 @@ impl Journal {
         true
     }
 
-    /// The first in the line was told of its grant.
+    /// The first in the line received its grant.
     pub(crate) fn leads(&mut self, key: &str, guard: &Guard) {
         let grant = Grant::of(guard);
         self.token(grant.token);
@@ -142,7 +145,7 @@ impl Journal {
         (line.grant, line.change) = (None, None);
     }
 
-    /// Compares the replicated state after a crash with what was told before it.
+    /// Compares the replicated state after a crash with the answers before it.
     pub(crate) fn check(&self, state: &[LockView]) -> Stakes {
         let mut stakes = Stakes::default();
         let by_key: BTreeMap<&str, &LockView> = state.iter().map(|lock| (lock.key.as_str(), lock)).collect();

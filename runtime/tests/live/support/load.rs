@@ -1,4 +1,4 @@
-//! Clients that are busy, and write down what they are told.
+//! Clients that are busy, and write down the answers that they receive.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use crate::support::journal::Journal;
 
-/// No session expires in this story.
+/// No session expires in these tests.
 const TTL: Duration = Duration::from_secs(3600);
 /// How many hold and wait in a line at the most.
 const LINE: usize = 6;
@@ -26,8 +26,8 @@ const COLLECTION: usize = 20;
 pub(crate) fn options() -> Options {
     Options {
         request_timeout: Duration::from_secs(120),
-        connect_timeout: Duration::from_secs(120),
-        // A connection to a living node is not given up because the machine is busy: that would withdraw the waits.
+        // A connection to a living node is not given up because the machine is busy: that would
+        // withdraw the waits.
         attempt_timeout: Duration::from_secs(20),
         probe_after: Duration::from_secs(60),
         ..Options::default()

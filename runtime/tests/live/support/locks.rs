@@ -1,4 +1,4 @@
-//! Locks as anybody sees them: over plain HTTP, at whichever node answers.
+//! Locks as a client sees them: over plain HTTP, at any node that answers.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -28,14 +28,14 @@ pub fn lock_at(cluster: &Cluster, id: u16, key: &str) -> Option<LockView> {
     serde_json::from_str(&response.body).ok()
 }
 
-/// Who holds the lock under which token, and who waits for it, in order.
+/// The lock's holder and token, and its waiters in order.
 pub fn places(lock: &LockView) -> (Option<(SessionId, u64)>, Vec<SessionId>) {
     let holder = lock.holder.as_ref().map(|holder| (holder.session, holder.token));
     (holder, lock.queue.iter().map(|waiter| waiter.session).collect())
 }
 
-/// Posts to one endpoint after the other, and where they send it, until a leader answers. That may take long, if the
-/// request waits; it is repeated then.
+/// Posts to one endpoint after the other, and where they send it, until a leader answers. That may
+/// take long, if the request waits; it is repeated then.
 pub fn post_to_leader(endpoints: &[String], path: &str, body: &Value) -> Response {
     let body = body.to_string();
     let mut next = endpoints.iter().cycle();
@@ -49,7 +49,7 @@ pub fn post_to_leader(endpoints: &[String], path: &str, body: &Value) -> Respons
                 named = place.strip_prefix("http://").and_then(|place| place.split('/').next()).map(str::to_owned);
             }
             Ok(response) if response.status != 503 => return response,
-            // No leader, or nobody there, or nobody any more.
+            // No leader, or no node at that address.
             _ => {}
         }
         sleep(Duration::from_millis(10));
@@ -57,7 +57,7 @@ pub fn post_to_leader(endpoints: &[String], path: &str, body: &Value) -> Respons
     panic!("no leader answered a POST to {path}");
 }
 
-/// Opens a session that nobody keeps alive.
+/// Opens a session that no client keeps alive.
 pub fn open_session(cluster: &Cluster, owner: &str, ttl: Duration) -> SessionId {
     let body = json!({"owner": owner, "ttl_ms": ttl.as_millis()});
     let response = post_to_leader(&cluster.endpoints(), "/v1/sessions", &body);
@@ -72,7 +72,7 @@ pub fn acquire(cluster: &Cluster, key: &str, session: SessionId) -> Acquired {
     serde_json::from_value(response.ok()).expect("a grant")
 }
 
-/// Gives it back.
+/// Releases it.
 pub fn release(cluster: &Cluster, key: &str, session: SessionId, token: u64) {
     let path = format!("/v1/locks/{key}/release");
     post_to_leader(&cluster.endpoints(), &path, &json!({"session": session, "token": token})).ok();

@@ -1,4 +1,5 @@
-//! What the tests of real processes share: clusters that clean up after themselves, and HTTP by hand.
+//! What the tests of real processes share: clusters that clean up after themselves, and HTTP by
+//! hand.
 
 #![allow(unreachable_pub, reason = "nothing outside this program can reach it")]
 
@@ -17,8 +18,8 @@ pub mod wires;
 
 use std::time::{Duration, Instant};
 
-/// Calls `probe` until it answers something; fails with `what` if it does not within a minute. Time decides nothing here
-/// but when to give up.
+/// Calls `probe` until it answers something; fails with `what` if it does not within a minute. Time
+/// decides nothing here but when to give up.
 pub fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {

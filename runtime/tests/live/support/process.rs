@@ -61,7 +61,8 @@ impl Drop for Running {
     }
 }
 
-/// Whether this process exists and does more than wait to be buried: a zombie does nothing any more.
+/// Whether this process exists and does more than wait to be buried: a zombie does nothing any
+/// more.
 pub fn lives(pid: i32) -> bool {
     let Some(id) = Pid::from_raw(pid) else { return false };
     if test_kill_process(id).is_err() {

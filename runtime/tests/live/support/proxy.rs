@@ -1,7 +1,9 @@
-//! A bad network between clients and nodes: one proxy before each node, that speaks WebSocket to both sides.
+//! A bad network between clients and nodes: one proxy before each node, that speaks WebSocket to
+//! both sides.
 //!
-//! The nodes advertise the proxies' addresses, so that clients who are sent on to the leader come to its proxy. What a
-//! proxy does to messages is what [`Faults`] say; what it has done is counted, so that a test can say that it happened.
+//! The nodes advertise the proxies' addresses, so that clients who are sent on to the leader come
+//! to its proxy. What a proxy does to messages is what [`Faults`] say; what it has done is counted,
+//! so that a test can say that it happened.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -27,8 +29,8 @@ pub struct Faults {
     pub repeat: bool,
     /// Every n-th reply is lost, with its repetitions; 0: none.
     pub lose_every: u64,
-    /// When a connection is cut, its node sees the last messages once more, so much later at the most; then only it
-    /// learns that the connection is gone.
+    /// When a connection is cut, its node sees the last messages once more, so much later at the
+    /// most; then only it learns that the connection is gone.
     pub late: Option<Duration>,
 }
 
@@ -73,7 +75,8 @@ const LATE_MESSAGES: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Proxies {
-    /// Starts `size` nodes, each behind a proxy. The cluster has its own addresses, for those who look past the proxies.
+    /// Starts `size` nodes, each behind a proxy. The cluster has its own addresses, for those who
+    /// look past the proxies.
     pub async fn before(size: u16, faults: Faults) -> (Proxies, Cluster) {
         let addresses: Vec<String> =
             ports::free(size.into()).into_iter().map(|port| format!("127.0.0.1:{port}")).collect();
@@ -82,7 +85,7 @@ impl Proxies {
             listeners.push(TcpListener::bind(address).await.expect("the port is still free"));
         }
         let advertised = addresses.clone();
-        // Its leader should stay: what a proxy does is enough for one story.
+        // Its leader should stay: one test needs no more trouble than a proxy makes.
         let start = move || {
             Cluster::start_adjusted(size, &["--election-timeout", "750ms"], move |id, command| {
                 command.args(["--advertise-client-addr", &advertised[usize::from(id) - 1]]);
@@ -137,7 +140,8 @@ impl Proxies {
 async fn accept(shared: Arc<Shared>, listener: TcpListener, node: String) {
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
-        // Counted before the look: whoever has shut the proxies and finds no connection will find none later.
+        // Counted before the look: whoever has shut the proxies and finds no connection will find
+        // none later.
         shared.connections.fetch_add(1, Ordering::SeqCst);
         let (shared, node) = (Arc::clone(&shared), node.clone());
         tokio::spawn(async move {
@@ -149,7 +153,7 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener, node: String) {
     }
 }
 
-/// Connects a client with its node. If either does not want to, the other one is left too.
+/// Connects a client with its node. If either refuses, the other connection is closed too.
 async fn connect(shared: &Shared, client: TcpStream, node: &str) {
     let mut cut = shared.cut.subscribe();
     let dialled = timeout(PATIENCE, connect_async(format!("ws://{node}/v1/ws"))).await;

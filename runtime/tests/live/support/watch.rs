@@ -1,13 +1,15 @@
 //! Watching a dead holder's lock until it is gone, and judging the moment.
 //!
-//! What is promised: the lock is there for a time-to-live from the holder's last sign of life, and gone within a
-//! second after that, where *time in which the cluster served* counts: an outage extends it by itself and no more. Both
-//! bounds are judged from outside so that a slow test cannot fail a good cluster: the lock was gone *too early* if an
-//! answer came before its time and did not show the holder, and *too late* if a question was asked after its time
-//! and the answers did show it.
+//! What is promised: the lock is there for a time-to-live from the holder's last sign of life, and
+//! gone within a second after that, where *time in which the cluster served* counts: an outage
+//! extends it by itself and no more. Both bounds are judged from outside so that a slow test cannot
+//! fail a good cluster: the lock was gone *too early* if an answer came before its time and did not
+//! show the holder, and *too late* if a question was asked after its time and the answers did show
+//! it.
 //!
-//! All reads are stale ones: a linearizable read is a log entry of its own, and would itself let time pass for the
-//! table. A node that has just been started may not have applied yet what this is about; what it shows does not count.
+//! All reads are stale ones: a linearizable read is a log entry of its own, and would itself let
+//! time pass for the table. A node that has just been started may not have applied yet what this is
+//! about; what it shows does not count.
 
 use std::fmt;
 use std::thread::sleep;
@@ -21,7 +23,8 @@ use super::locks::{self, lock_at};
 
 /// How long an idle leader may take to notice that a deadline has passed.
 const NOTICE: Duration = Duration::from_secs(1);
-/// Two looks that lie further apart than this say nothing of the time between them: this machine stood still.
+/// Two looks that lie further apart than this say nothing of the time between them: this machine
+/// stood still.
 const STANDSTILL: Duration = Duration::from_millis(300);
 /// When the test gives up.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -36,7 +39,7 @@ pub struct Dead {
     pub not_before: Instant,
     /// and not after this.
     pub not_after: Instant,
-    /// Whoever has applied this much knows of the grant.
+    /// A node that has applied this much knows of the grant.
     applied: u64,
 }
 
@@ -55,7 +58,8 @@ impl fmt::Display for End {
 }
 
 impl Dead {
-    /// Takes the free lock on `key` over plain HTTP and is not heard of again: the acquire was its last sign of life.
+    /// Takes the free lock on `key` over plain HTTP and is not heard of again: the acquire was its
+    /// last sign of life.
     pub fn holder(cluster: &Cluster, key: &str, ttl: Duration) -> Dead {
         let session = locks::open_session(cluster, "dead", ttl);
         let asked = Instant::now();
@@ -63,7 +67,8 @@ impl Dead {
         Dead::new(cluster, key, (grant.session, grant.token), ttl, (asked, Instant::now()))
     }
 
-    /// A holder that was killed, whatever it was: what the leader says of its deadline tells when it was last heard.
+    /// A holder that was killed, whatever it was: what the leader says of its deadline tells when
+    /// it was last heard.
     pub fn killed(cluster: &Cluster, key: &str, ttl: Duration) -> Dead {
         // Whatever was under way when it died has arrived.
         sleep(Duration::from_millis(500));
@@ -92,8 +97,9 @@ impl Dead {
         dead
     }
 
-    /// Watches the lock until its time has come, and fails if that was too early or too late. `gap`: what the cluster
-    /// may forget of the time that passed, beyond the outage. `meanwhile` is called again and again.
+    /// Watches the lock until its time has come, and fails if that was too early or too late.
+    /// `gap`: what the cluster may forget of the time that passed, beyond the outage. `meanwhile`
+    /// is called again and again.
     pub fn watch(&self, cluster: &mut Cluster, gap: Duration, mut meanwhile: impl FnMut(&mut Cluster)) -> End {
         let promised = self.ttl + NOTICE + gap;
         let mut outage = Duration::ZERO;
@@ -134,7 +140,7 @@ impl Dead {
     }
 }
 
-/// Who leads which term, if it says so itself and a majority agrees.
+/// The leader of each term, if a node says that it leads and a majority agrees.
 fn office(cluster: &Cluster) -> Option<(u16, u64)> {
     let views: Vec<StatusView> = cluster.running().into_iter().filter_map(|id| cluster.status(id)).collect();
     let leader = views.iter().find(|view| {

@@ -1,8 +1,9 @@
-//! The wires between nodes: a proxy before each node, so that a test can cut the wire between two of them and leave all
-//! others.
+//! The wires between nodes: a proxy before each node, so that a test can cut the wire between two
+//! of them and leave all others.
 //!
-//! A node dials every other one, and says in its first frame who it is; so a connection's wire is known. While it is cut,
-//! nothing that is said on it arrives, and neither side is told: the connection stays. What was said arrives late.
+//! A node dials every other one, and says in its first frame who it is; so a connection's wire is
+//! known. While it is cut, nothing that is said on it arrives, and neither side is told: the
+//! connection stays. What was said arrives late.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
@@ -35,7 +36,8 @@ fn wire(one: u16, other: u16) -> Wire {
 }
 
 impl Wires {
-    /// A proxy before the node that listens at `address`: where other nodes are to dial it. It lives as long as the test.
+    /// A proxy before the node that listens at `address`: where other nodes are to dial it. It
+    /// lives as long as the test.
     pub fn before(&self, node: u16, address: &str) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let proxy = listener.local_addr().expect("it has an address").to_string();
@@ -50,12 +52,12 @@ impl Wires {
         proxy
     }
 
-    /// From now on these two do not hear one another.
+    /// From now on these two nodes do not hear one another.
     pub fn cut(&self, one: u16, other: u16) {
         self.0.cut.lock().insert(wire(one, other));
     }
 
-    /// Everybody hears everybody again.
+    /// All nodes hear one another again.
     pub fn mend(&self) {
         self.0.cut.lock().clear();
         self.0.mended.notify_all();
@@ -88,7 +90,8 @@ impl Wires {
         Ok(())
     }
 
-    /// Carries what one side says to the other, until one of them ends the connection; then the other is told.
+    /// Carries what one side says to the other, until one of them ends the connection; then the
+    /// other is told.
     fn copy(&self, mut from: TcpStream, mut to: TcpStream, wire: Wire) {
         let mut piece = vec![0; 64 * 1024];
         while let Ok(length @ 1..) = from.read(&mut piece) {
