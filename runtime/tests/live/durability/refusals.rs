@@ -216,7 +216,7 @@ fn with(command: &Command, flag: &str, value: &str) -> Command {
     changed
 }
 
-/// Goal: what a puppet was made to say never becomes what a server promised.
+/// Goal: a server never serves from the directory of a stepped node, whose messages a test decided.
 #[test]
 fn serve_refuses_the_directory_of_a_stepped_node() {
     let directory = tempfile::tempdir().unwrap();
