@@ -4,7 +4,6 @@
 //! executes. It is `no_std` and forbids unsafe code, so the compiler ensures that it uses no clock,
 //! socket, file, thread or randomness. Everything that is not deterministic comes in as an
 //! [`Input`](raft::Input); every effect goes out as an [`Output`](raft::Output).
-//! the world goes out as an [`Output`](raft::Output).
 //!
 //! | module | what it is | what it knows |
 //! |---|---|---|

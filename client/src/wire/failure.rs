@@ -61,7 +61,7 @@ pub enum Code {
     NotLeader,
     /// No leader is known.
     NoLeader,
-    /// The node lost leadership before the request was committed. Repeat it; numbered operations are applied once.
+    /// The node lost leadership before it knew the outcome. Repeat the request; numbered operations are applied once.
     LeadershipLost,
     /// The node is stopping.
     ShuttingDown,

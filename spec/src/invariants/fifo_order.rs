@@ -14,7 +14,8 @@ const NAME: &str = "FIFO order";
 /// `events`.
 ///
 /// Each key has a line: the holder, then the waiters. Sessions that remain in a line keep their
-/// order, precede all new sessions, and keep their grants. A new session has just acquired. A
+/// order, precede all new sessions, and keep their grants. A new session is in the line because
+/// of this very command. A
 /// session that left either gave up its claim by this command, or its session ended, or it was due
 /// when the lock was passed on; and the events report it.
 pub fn fifo_order(

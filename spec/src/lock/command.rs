@@ -79,7 +79,8 @@ pub struct Opening {
     pub nonce: u64,
     /// A human-readable name.
     pub owner: Owner,
-    /// How long the session lives without a keepalive or grant.
+    /// How long the session lives without a renewal (keepalive, grant, or new acquire of a held
+    /// lock).
     pub ttl: Ttl,
 }
 
@@ -147,7 +148,7 @@ pub enum Reply {
     Released,
     /// The session has no such claim; nothing was done.
     NotHolder,
-    /// The operation was done before, and its claim no longer exists.
+    /// The operation was done before, and no claim made by it exists now.
     Gone,
     /// The session does not exist: it expired, was closed, or never existed.
     NoSession,

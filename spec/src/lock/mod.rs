@@ -1,7 +1,8 @@
 //! The lock table: the state machine that Palisade replicates.
 //!
-//! A **session** is a client's lease: it lives until its deadline, which every keepalive or grant
-//! moves to a full time-to-live (TTL) from then. A **lock** is a key that a session holds; later
+//! A **session** is a client's lease: it lives until its deadline, which every keepalive,
+//! every grant, and every new acquire of a lock that it already holds moves to a full time-to-live
+//! (TTL) from then. A **lock** is a key that a session holds; later
 //! sessions wait in the key's queue, first come, first served. Every grant has a **fencing token**,
 //! drawn from one counter for the whole cluster. When a session expires or is closed, it loses all
 //! its claims: its locks go to the next waiters *in the same step*, and its positions in other

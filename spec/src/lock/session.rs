@@ -11,7 +11,8 @@ use crate::raft::Stamp;
 pub struct Session {
     /// A human-readable name.
     pub owner: Owner,
-    /// How long the session lives without a keepalive or grant.
+    /// How long the session lives without a renewal (keepalive, grant, or new acquire of a held
+    /// lock).
     pub ttl: Ttl,
     /// The last moment at which the session still lives; after it, the session is due to expire.
     pub deadline: Stamp,

@@ -27,9 +27,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// proportional to the node's length. Tests use a smaller value, for higher trees.
 const WIDTH: usize = if cfg!(test) { 16 } else { 32 };
 
-/// Initial capacity of a node, in items. A node gives spare capacity back when it exceeds twice
-/// this value.
-/// this value.
+/// The number of items by which a node's capacity grows when it is used up. A child that has shrunk
+/// to half of `WIDTH` or less is merged, or gives its spare capacity back, whenever its length is a
+/// multiple of this; a merge leaves room for at least twice this many items.
 const ROOM: usize = WIDTH / 8;
 
 /// The items of a node, sorted by key.
@@ -270,9 +270,10 @@ fn under<K: Ord, T>(run: &[(K, T)], key: &K) -> usize {
     run.partition_point(|(fence, _)| fence <= key).saturating_sub(1)
 }
 
-/// Inserts an item. A full run keeps its lower half and returns the upper half; at the place of a
-/// sequential insert it splits before or behind the item instead, so that keys in order fill one
-/// node after another. A run without capacity gets little, because most runs never become full.
+/// Inserts an item. A full run is split: it keeps its lower half and the upper half is returned. If
+/// the item's place is the first or one of the last `ROOM`, the run is split at that place instead,
+/// so that keys that come in order fill one node after another. A run without spare capacity grows
+/// by at most `ROOM` items, because most runs never become full.
 fn put<K, T>(run: &mut Run<K, T>, place: usize, item: (K, T)) -> Option<Run<K, T>> {
     let add = |run: &mut Run<K, T>, place, item| {
         if run.len() == run.capacity() {

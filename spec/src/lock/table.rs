@@ -26,8 +26,8 @@ use crate::raft::{MAX_NUMBER, Stamp, StateMachine};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "Stored")]
 pub struct LockTable {
-    /// Maximum work of one sweep, counted in sessions, claims, and waiters behind them; a sweep
-    /// always ends at least one session.
+    /// Work after which a sweep ends no further session, counted in sessions, claims, and waiters
+    /// behind them. The last session may exceed it; a sweep always ends at least one.
     sweep: u64,
     next_session: u64,
     next_token: Token,
@@ -74,8 +74,9 @@ impl Default for LockTable {
 }
 
 impl LockTable {
-    /// An empty table whose sweeps end at most this many sessions and claims, including the waiters
-    /// behind them, but always at least one session. All replicas must start with the same value.
+    /// An empty table whose sweeps end no further session after this many sessions and claims,
+    /// including the waiters behind them, but always at least one session. All replicas must start
+    /// with the same value.
     pub fn sweeping(sweep: u64) -> LockTable {
         LockTable {
             sweep,
@@ -150,7 +151,7 @@ impl LockTable {
         &self.contended
     }
 
-    /// Maximum work of one sweep, unless it ends a single session.
+    /// The work after which a sweep ends no further session.
     pub fn sweep_cost(&self) -> u64 {
         self.sweep
     }
@@ -382,8 +383,9 @@ impl LockTable {
     }
 
     /// Passes the lock on after its holder is gone: the first waiter that is not due gets the lock.
-    /// Due waiters before it lose their positions; their sessions end later, so that one expiry
-    /// cannot cause an unbounded number of others.
+    /// Due waiters before it lose their positions; their sessions end in a later sweep, except
+    /// those opened for this lock, which end at once; so one expiry cannot sweep an unbounded number
+    /// of others.
     fn grant_next(&mut self, at: Stamp, key: &Key, events: &mut Vec<Event>) {
         let Lock { holder, mut queue } = self.locks.remove(key).expect("what is passed on was held");
         self.has_waiters(holder.session, !queue.is_empty(), false);
@@ -414,8 +416,9 @@ impl LockTable {
         }
     }
 
-    /// Ends sessions whose deadlines lie before `at`, up to the maximum work of a sweep: first the
-    /// holders of locks with waiters, then the others, each group in the order of deadlines.
+    /// Ends sessions whose deadlines lie before `at`, until the work reaches that of a full sweep:
+    /// first the holders of locks with waiters, then the others, each group in the order of
+    /// deadlines.
     fn sweep(&mut self, at: Stamp, events: &mut Vec<Event>) {
         let mut full = 0;
         let is_due = |(deadline, _): &&(Stamp, SessionId)| *deadline < at;

@@ -11,8 +11,6 @@
 //! age:
 //!
 //! - A leader stamps an entry with its own clock, and from then on its clock moves with real time.
-//! - **A clock belongs to a log.** A follower takes over its leader's reading only when its whole
-//!   log is a prefix of the
 //! - **A clock belongs to a log.** A follower adopts its leader's reading only if its whole log is
 //!   a prefix of the leader's: then each of its entries is also the leader's. A follower whose log
 //!   ends with entries of another leader keeps its clock: the new leader may have measured for
@@ -23,8 +21,8 @@
 //!   entries.
 //! - A restarted node knows only its log, and continues from the log's last stamp.
 //!
-//! So a session never ends early, whichever node leads: its keepalive is an entry, and every later
-//! stamp lies after it by at most that entry's age. The other direction is not guaranteed: time
+//! So a session never ends early, whichever node leads: its last renewal (or its opening) is an
+//! entry, and every later stamp lies after it by at most that entry's age. The other direction is not guaranteed: time
 //! that no leader measured is lost, and deadlines come later by that much.
 
 use alloc::vec;

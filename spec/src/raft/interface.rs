@@ -113,14 +113,15 @@ pub enum Output<S: StateMachine> {
     /// Send the newest durable snapshot to this follower
     /// ([`Body::InstallSnapshot`](super::Body::InstallSnapshot)): the log no longer has the entries
     /// that the follower lacks. Repeated with each heartbeat until the follower has it, so the
-    /// driver ignores it while a snapshot is in flight.
+    /// driver may ignore it while a snapshot is in flight.
     SendSnapshot {
         /// The recipient.
         to: NodeId,
         /// The leader's term.
         term: Term,
     },
-    /// A follower rejected an entry that it had acknowledged in this term: its disk has lost data.
+    /// A follower rejected the last entry that it had acknowledged in this term, also when probed
+    /// again: its disk seems to have lost data.
     /// The follower does not count until it acknowledges again, and is sent what it lacks. To be
     /// reported to the operator.
     LostEntries {
@@ -146,8 +147,8 @@ pub enum Output<S: StateMachine> {
 /// [`UnknownPeer`](DropReason::UnknownPeer) are normal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DropReason {
-    /// The message is not for this node, or is a reply from a node to which the leader sent no
-    /// request.
+    /// The message is not for this node, or is from this node itself, or is a follower's reply from
+    /// a server that is not among the leader's members.
     UnknownPeer,
     /// A reply from an earlier term, or to a request that is no longer open.
     Stale,

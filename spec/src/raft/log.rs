@@ -241,7 +241,8 @@ impl<C> Log<C> {
         &mut self.entries
     }
 
-    /// The number of entries before `index`; `None` past the end of the log.
+    /// The number of entries before `index`, if the log reaches that far; not checked against its
+    /// end.
     fn offset(&self, index: Index) -> usize {
         let count = index.0.saturating_sub(self.base.index.0 + 1);
         usize::try_from(count).unwrap_or(usize::MAX)

@@ -101,9 +101,10 @@ impl<S: StateMachine> Node<S> {
         self.log.members()
     }
 
-    /// Whether the node may campaign: as a voter, or as a voter whose removal is not committed yet.
-    /// If no other node has the removal's entry, no other node can be elected (§4.2.2). A removed
-    /// node does not count its own vote.
+    /// Whether the node may campaign: as a voter, or if it was a voter as of its commit index, so
+    /// that it does not know its removal to be committed. Possibly no other node has the entry of
+    /// the removal, and none can be elected without this node's vote (§4.2.2). A removed node does
+    /// not count its own vote.
     pub(super) fn may_campaign(&self) -> bool {
         let id = self.id();
         self.members().is_voter(id) || self.log.members_at(self.commit).is_voter(id)

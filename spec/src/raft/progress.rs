@@ -12,7 +12,7 @@ pub struct Progress {
     pub matched: Index,
     /// The next index to send. Always above `matched`.
     pub next: Index,
-    /// Whether `next` is known to match.
+    /// Whether the logs are known to match up to where `next` begins.
     pub state: ProgressState,
     /// Whether the follower has answered since the last quorum check (CheckQuorum, §6.2).
     pub active: bool,
@@ -36,15 +36,17 @@ pub enum ProgressState {
 pub(crate) enum Rejection {
     /// It answers an earlier attempt, and is ignored.
     Stale,
-    /// The logs differ before `prev`.
+    /// The follower's log does not match the leader's at `prev`.
     Current,
-    /// The follower lacks entries that it has acknowledged.
+    /// The follower rejected, also when probed again, the last entry that it has acknowledged: it
+    /// seems to have lost entries.
     LostEntries,
 }
 
 impl Progress {
-    /// The progress of a follower at the start of a leader's term: the leader assumes that its log
-    /// ends where the leader's does.
+    /// The progress of a follower of which the leader knows nothing yet, at the start of its term
+    /// or when the follower becomes a member: the leader assumes that the follower's log ends where
+    /// its own does.
     pub(crate) fn unknown(leader_last: Index) -> Progress {
         Progress {
             matched: Index(0),

@@ -16,7 +16,8 @@ pub enum Role {
     /// Answers candidates and the leader.
     Follower {
         /// The leader of this term, from its first AppendEntries until the election timer runs out:
-        /// while it is known, the node grants no votes (§4.2.3).
+        /// while it is known, the node grants no votes, except in a leadership transfer (§4.2.3,
+        /// §3.10).
         leader: Option<NodeId>,
     },
     /// Asks whether it could win an election, before it starts a new term (§9.6).
