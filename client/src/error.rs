@@ -28,7 +28,7 @@ pub enum Error {
         /// What went wrong last, as a sentence.
         trouble: String,
     },
-    /// The wait for a lock ended without a grant; the session has left the queue.
+    /// The wait for a lock ended without a grant; the claim is withdrawn in the background.
     #[error("the lock was not granted within {} ms", after.as_millis())]
     TimedOut {
         /// How long the caller waited.

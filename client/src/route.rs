@@ -52,7 +52,7 @@ impl Route {
         (endpoint, if self.row == 0 { Duration::ZERO } else { backoff(self.row) })
     }
 
-    /// The cluster has these members now. The configured endpoints stay: they may be names of load balancers.
+    /// The cluster has these members now. The configured endpoints stay: they may be names that resolve to whichever nodes run there.
     pub(crate) fn learn(&mut self, members: Vec<String>) {
         // A node that has just started does not know where the others serve clients.
         if !members.is_empty() {

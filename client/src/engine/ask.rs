@@ -15,7 +15,7 @@ pub(super) type AskReply = oneshot::Sender<Result<Answer, Error>>;
 /// One such request.
 pub(super) struct Ask {
     pub(super) op: Op,
-    /// `None`: the caller has gone.
+    /// `None`: no caller waits, because the engine itself sent the request or the caller has its answer.
     pub(super) reply: Option<AskReply>,
     pub(super) began: BootInstant,
     pub(super) fail_at: BootInstant,

@@ -1,6 +1,6 @@
 //! The engine's side of the connection: what was sent on it and is not answered yet, and whether it still lives.
 //!
-//! Requests get ids that are never used again, so an answer to a request whose caller has gone, or a second
+//! Requests get ids that are never used again, so an answer to a request that was given up or replaced, or a second
 //! answer to the same request, finds no open flight and is dropped.
 //!
 //! So many exchanges may be under way at once, the **window**; the others stand in line, first come, first served. So
@@ -151,7 +151,7 @@ impl Link {
         self.flights.remove(&id)
     }
 
-    /// The caller of this request has gone.
+    /// The answer to this request is not needed any more: drop it if it comes.
     pub(super) fn forget(&mut self, id: u64) {
         self.flights.remove(&id);
     }

@@ -55,7 +55,8 @@ pub enum Code {
     MethodNotAllowed,
     /// A limit is reached; the message says which.
     Limit,
-    /// The node's queue of requests is full.
+    /// The node cannot take the request at the moment, usually because too much work is waiting; the message says why.
+    /// Try again.
     Overloaded,
     /// Another node leads. On a WebSocket the connection is closed after this answer.
     NotLeader,
@@ -67,7 +68,8 @@ pub enum Code {
     ShuttingDown,
     /// The request's body is over the limit; the message says which.
     TooLarge,
-    /// Another change of the members is under way, or the leader is new; try again in a moment.
+    /// The members cannot be changed now: another change is under way, the leader is new, or the member to be replaced is
+    /// still connected to the leader. The message says which.
     ChangeNotReady,
     /// The learner lacks too much of the log to become a voter.
     NotCaughtUp,

@@ -124,7 +124,8 @@ impl Lock {
         code
     }
 
-    /// Connects to the cluster; with `--wait forever`, retries until a node can be reached.
+    /// Connects to the cluster; with `--wait forever` and without `--connect-timeout`, retries until
+    /// a leader answers.
     async fn connect(&self) -> Result<Client, Error> {
         let endpoints = self.endpoints.parse()?;
         let options = Options { connect_timeout: self.connect_timeout(), ..Options::default() };
@@ -135,7 +136,7 @@ impl Lock {
                     if matches!(self.wait, Wait::Forever) && self.connect_timeout.is_none() =>
                 {
                     if !std::mem::replace(&mut reported, true) {
-                        print_error(format!("{error}; retrying until a node answers, because of --wait forever"));
+                        print_error(format!("{error}; retrying until a leader answers, because of --wait forever"));
                     }
                 }
                 other => return other,

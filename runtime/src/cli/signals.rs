@@ -6,7 +6,8 @@ use std::task::Poll;
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
-/// The signals that end a process by default and can be handled. (Real-time signals are left alone.)
+/// Signals that end a process by default and are handled here. Left alone: SIGPIPE, the signals of
+/// program errors (such as SIGABRT and SIGSEGV), SIGSTKFLT, SIGPWR and the real-time signals.
 const STOP: [Signal; 12] = [
     Signal::INT,
     Signal::TERM,

@@ -4,7 +4,7 @@
 //!  Opening ──► Acquiring ──► Held ──► Releasing ──► (session back to the pool)
 //!     ▲            │  │        └────► Lost (the session is gone; waits for the guard's end)
 //!     └────────────┘  └─► Withdrawing ──► (session back to the pool)
-//!     session gone        the caller has gone
+//!     session gone        the caller has gone or got an error
 //! ```
 //!
 //! A claim has its session for itself, and at most one numbered operation is under way: the next one begins when the
@@ -76,7 +76,7 @@ enum Doing {
     Held { token: u64, lease: LeaseWriter },
     /// The guard releases the lock.
     Releasing { token: u64, answer_by: BootInstant },
-    /// The caller has gone: the claim is withdrawn.
+    /// The caller has gone or got an error: the claim is withdrawn.
     Withdrawing,
 }
 
@@ -87,7 +87,7 @@ pub(in crate::engine) struct Claim {
     kind: Kind,
     /// For the guard's lease.
     clock: Clock,
-    /// `None`: the caller has gone, or has its guard.
+    /// `None`: the caller has gone, or has its answer (a guard or an error).
     asker: Option<Asker>,
     /// The caller that waits for the outcome of the release.
     releaser: Option<oneshot::Sender<Result<(), Error>>>,
@@ -232,7 +232,8 @@ impl Claim {
 
     // What several events lead to.
 
-    /// The caller has gone: the claim, as far as there is one, is withdrawn.
+    /// The lock is no longer wanted (the caller has gone, or got an error): the claim, as far as there is one, is
+    /// withdrawn.
     fn give_back(&mut self, now: BootInstant, link: &mut Link, around: &Surroundings) {
         let patience = around.options.request_timeout;
         match self.take_state() {
