@@ -145,7 +145,7 @@ pub enum Flaw {
         /// The system's error.
         source: io::Error,
     },
-    /// The file is not a recording, or one of another version.
+    /// The file is not a recording, or is a recording of another version.
     #[error("{} is not a recording of the version that this program reads", .path.display())]
     Foreign {
         /// The file.

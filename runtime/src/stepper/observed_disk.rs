@@ -82,7 +82,8 @@ struct Segment {
 
 impl Segment {
     /// Whether this write is a frame of the stepping thread. The header and the evidence lie before
-    /// the frames; a write that begins with a zero byte is padding, as no frame does.
+    /// the frames. A write that begins with a zero byte only zeroes the segment: no frame begins
+    /// with one.
     fn is_frame(&self, bytes: &[u8], offset: u64) -> bool {
         self.effects.is_recorded() && offset >= FRAMES_AT && bytes.first().is_some_and(|first| *first != 0)
     }

@@ -110,7 +110,7 @@ impl LockedDir {
     }
 }
 
-/// Refuses a directory that belongs to another node or cluster.
+/// Refuses a directory that belongs to another node or cluster, or whose founders differ.
 fn verify(directory: &Path, found: &Identity, expected: &Identity) -> Result<(), StorageError> {
     let path = identity::path(directory);
     if found.cluster != expected.cluster {

@@ -2,7 +2,7 @@
 //!
 //! The storage accesses files only through a [`Disk`], so that all of it (writing, rotating,
 //! cutting, refusing) also runs in a simulation, on a disk that loses unsynced content, tears
-//! writes and returns wrong content. The server uses [`SystemDisk`]. A disk decides nothing: its
+//! writes, hides what a failed sync has lost, and returns wrong content. The server uses [`SystemDisk`]. A disk decides nothing: its
 //! callers determine what is written where, in which order, and what is synced when.
 //!
 //! The content of a file becomes durable once the file is synced; its name becomes durable once the

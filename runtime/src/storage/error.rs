@@ -1,7 +1,9 @@
 //! Errors of a node's disk, each with a message for the operator who has to act on it.
 //!
-//! No operation that failed with one of these is retried. An error during startup keeps the node
-//! from starting; a later error stops it. After a failed write the content of the disk is unknown,
+//! No failed write of the log is retried. An error during startup keeps the node from starting; a
+//! later failure of a log write stops it. (Two operations are repeated from scratch, because nothing
+//! builds on them yet: the preparation of a segment, and a snapshot of the node's own state.)
+//! After a failed write the content of the disk is unknown,
 //! and a node that does not know what it has acknowledged must not acknowledge anything more.
 
 use std::io;

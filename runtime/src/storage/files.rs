@@ -3,7 +3,7 @@
 //! A file's content and its name become durable separately: the content once the file is synced,
 //! the name once its directory is. So a file that must be whole whenever it has its name is written
 //! under a temporary name first (`….tmp`), synced, renamed, and then its directory is synced. A
-//! start ignores a `.tmp` that a crash left behind.
+//! start never reads a `.tmp` that a crash left behind; it removes those of segments and snapshots.
 
 use std::path::{Path, PathBuf};
 

@@ -20,8 +20,8 @@ use super::segment::{Header, SegmentNumber};
 use super::space::Space;
 use super::{Identity, StorageError, files, identity};
 
-/// Minimum and maximum pause between attempts to prepare a segment; the pause doubles after each
-/// failure.
+/// Half of the first pause between attempts to prepare a segment, and the maximum pause; the pause
+/// doubles after each failure.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 /// Bytes zeroed between two syncs: few enough that the log's own syncs do not queue behind many.
 const CHUNK: u64 = 1 << 20;

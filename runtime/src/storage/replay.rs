@@ -163,7 +163,7 @@ impl<S: StateMachine> Replay<S> {
         }
         if last.index <= self.floor {
             return Err(format!(
-                "it installs a snapshot up to entry {}, which an earlier snapshot includes",
+                "it installs a snapshot up to entry {}, which a snapshot that the log already has includes",
                 last.index
             ));
         }

@@ -28,7 +28,7 @@ impl Removal {
         let remove = move || {
             for path in files {
                 if let Err(error) = directory.remove(&path) {
-                    warn!(file = %path.display(), %error, "a superfluous log segment could not be removed; the next start removes it");
+                    warn!(file = %path.display(), %error, "a superfluous log segment could not be removed; the next start tries again");
                 }
             }
         };

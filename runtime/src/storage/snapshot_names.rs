@@ -11,7 +11,7 @@ use super::{StorageError, files};
 const KEPT: usize = 2;
 
 /// Prefixes of the names of this node's own snapshots, and of a snapshot that a leader sends. The
-/// latter's name also ends in `.tmp`, so that a start ignores it.
+/// latter's name also ends in `.tmp`: a start does not read it, and removes it.
 const OWN: &str = "snapshot-";
 const INCOMING: &str = "incoming-";
 const SUFFIX: &str = ".snap";
@@ -21,7 +21,7 @@ pub(super) fn own(directory: &Path, last: Position) -> PathBuf {
     path(directory, OWN, last)
 }
 
-/// Path of the snapshot that ends at `last` while a leader sends it.
+/// Path of a leader's snapshot that ends at `last`, until it is installed.
 pub(super) fn incoming(directory: &Path, last: Position) -> PathBuf {
     files::temporary_path(&path(directory, INCOMING, last))
 }

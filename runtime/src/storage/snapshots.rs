@@ -187,7 +187,7 @@ impl Snapshots {
     }
 
     /// Makes a received snapshot durable, verifies all of it, and keeps it until it or a later one
-    /// is installed, or another one is received. Discards a snapshot that cannot be made durable or
+    /// is published (installed, or written by this node), or another one is received. Discards a snapshot that cannot be made durable or
     /// verified.
     ///
     /// # Errors
@@ -206,7 +206,7 @@ impl Snapshots {
         });
         match checked {
             Ok(snapshot) => {
-                // `under_way` is empty if this snapshot or a later one has been installed
+                // `under_way` is empty if this snapshot or a later one has been published
                 // meanwhile.
                 if let Some(under_way) = self.under_way.lock().as_mut().filter(|under_way| under_way.info == *info) {
                     under_way.is_whole = true;

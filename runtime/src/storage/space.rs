@@ -1,7 +1,7 @@
 //! Free space on the disk: how much the log has, and whether a leader may accept new work.
 //!
-//! Below a low-water mark a leader refuses new sessions and acquires. Requests that keep or end
-//! claims (releases, keepalives, closes, expiries) are still served, in the space that the mark
+//! Below a low-water mark a leader refuses new sessions and acquires. What keeps or ends claims
+//! (releases, keepalives, closes, expiries) is still carried out, in the space that the mark
 //! reserves. The mark is room for two segments of the log and for two snapshots as large as the
 //! newest:
 //!
@@ -60,7 +60,8 @@ pub struct SpaceView {
     pub mark: u64,
     /// Whether a leader refuses new sessions and acquires.
     pub is_low: bool,
-    /// Why the next segment of the log could not be prepared; `None` if it could.
+    /// Why the last attempt to prepare the next segment of the log failed; `None` if none has failed
+    /// since the last segment was prepared or begun.
     pub obstacle: Option<String>,
 }
 
@@ -185,7 +186,7 @@ impl Space {
             warn!(
                 %directory, free, mark,
                 "the disk is nearly full: as a leader this node refuses new sessions and acquires until space is freed \
-                 in its data directory's file system; releases, keepalives and expiries are served as long as there is room"
+                 in its data directory's file system; releases, keepalives and expiries continue as long as there is room"
             );
         } else if was_low && !is_low {
             info!(%directory, free, mark, "there is enough space on the disk again: new sessions and acquires are accepted");

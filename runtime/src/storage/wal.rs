@@ -10,7 +10,8 @@
 //! makes it durable.
 //!
 //! The protocol shortens the log at its beginning ([`Persist::Compact`], [`Persist::Snapshot`]).
-//! When a new segment begins, the log removes the segments all of whose entries it has lost.
+//! When a new segment begins, the log removes the segments of which it no longer has any entry,
+//! because a snapshot includes them.
 
 use std::marker::PhantomData;
 use std::path::PathBuf;
