@@ -34,7 +34,7 @@ const SPARE_PEERS: usize = 1;
 /// Minimum number of unidentified connections to the peer port, and minimum number of client
 /// connections.
 const FEWEST: usize = 4;
-/// Maximum number of peers for which descriptors are reserved.
+/// Number of peers for which a high limit reserves descriptors; for more if there are more already.
 const MAX_PEERS: usize = 32;
 /// The limit that the startup error recommends.
 const RECOMMENDED: usize = 1024;

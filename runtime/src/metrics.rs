@@ -219,7 +219,7 @@ impl Metrics {
         let r = &mut self.registry;
         r.register(
             "peer_messages_rejected",
-            "Messages from peers that this node rejected: stale, malformed, or from a node that is no member",
+            "Messages from peers that this node dropped: stale, malformed, not from a member or not for this node, a vote request while a leader is known, or the core was overloaded",
             self.dropped.clone(),
         );
         let lost = self.followers_lost_entries.clone();

@@ -72,7 +72,7 @@ pub struct ServerConfig {
     pub min_free_bytes: Option<u64>,
     /// How many files this process may have open.
     pub open_files: usize,
-    /// Where the node records its inputs, if it does.
+    /// Where the node records its inputs and outputs, if it does.
     pub record: Option<Recording>,
     /// Whether the node asks the cluster to replace it by a new member when its data directory has
     /// lost durable data. Otherwise such a node does not start.

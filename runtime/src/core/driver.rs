@@ -181,8 +181,8 @@ impl<T: Transport> Driver<T> {
         is_due.then(|| self.now + SWEEP_PAUSE)
     }
 
-    /// Whether the node may stop now: it is to stop, and another node leads, or the deadline has
-    /// passed, or no transfer is in progress.
+    /// Whether the node may stop now: a stop is requested, and its deadline has passed, or another
+    /// node leads, or this node leads and no transfer is in progress.
     pub fn may_stop(&self) -> bool {
         let Some(latest) = self.stops else { return false };
         let Role::Leader(leadership) = self.node.role() else {

@@ -46,7 +46,7 @@ pub enum Request {
     Read(Query, Consistency),
     /// Change the cluster's members. A promotion or removal names the member by its number alone.
     Change(Change),
-    /// Transfer leadership, to this voter if one is named.
+    /// Transfer leadership, to the voter with this number if one is named.
     Transfer(Option<NodeId>),
 }
 

@@ -35,7 +35,7 @@ use crate::storage::{SnapshotInfo, Snapshots, StorageError};
 #[derive(Clone, Copy, Debug)]
 pub struct SnapshotPolicy {
     /// A snapshot is due when this many bytes were written to the log since the last one, or as
-    /// many as that one has: so snapshots write no more than the log itself.
+    /// many as that one has if that is more: so snapshots write no more than the log itself.
     pub log_bytes: u64,
     /// A snapshot is due when the last one is this old, and an entry was applied since.
     pub interval: Duration,

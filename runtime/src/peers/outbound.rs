@@ -113,7 +113,8 @@ async fn greet(stream: &mut TcpStream, hello: &Hello) -> Result<Introduction, Di
 /// Asks the node at `address` for the address at which it serves clients.
 ///
 /// # Errors
-/// If the node does not answer, is not of this cluster, or cannot identify itself.
+/// If the node does not answer, is not of this cluster, or refuses because it waits to be replaced
+/// itself.
 pub async fn introduction(roster: &Roster, address: &str) -> Result<Introduction, DialError> {
     let handshake = async {
         let mut stream = TcpStream::connect(address).await?;

@@ -1,4 +1,4 @@
-//! Steps with one input at a time, for callers that replay a trace (`stepper`).
+//! Steps with one input at a time, for a caller that chooses each input (`stepper`).
 //!
 //! A [`Driver::round`] decides which inputs are stepped and when; these functions leave that to the
 //! caller. They carry out the same outputs in the same order by the same code.

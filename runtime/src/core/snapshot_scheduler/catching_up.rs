@@ -9,12 +9,12 @@
 //!
 //! The time and the size are bounded, because a follower may fail during the transfer, or receive
 //! more slowly than the cluster writes: the leader stops keeping entries for a follower that makes
-//! no progress for [`limits::SNAPSHOT_RESUMED_WITHIN`], or for which it has kept more than
-//! [`limits::CATCH_UP_LOG_BYTES`]. If that follower continues later, it is sent the newest
-//! snapshot.
+//! no progress for [`limits::SNAPSHOT_RESUMED_WITHIN`], or for which it has kept too much log
+//! ([`limits::CATCH_UP_LOG_BYTES`], or more if the newest snapshot is large). If that follower
+//! continues later, it is sent the newest snapshot.
 //!
-//! This module decides only when the log is compacted, not which entries a compaction may remove:
-//! safety does not depend on it.
+//! This module can only delay the removal of entries from the log, never cause it: safety does not
+//! depend on it.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
