@@ -18,6 +18,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::clock::{BootInstant, Clock, sleep_until_by};
+use crate::wire::SessionId;
 
 /// How long before the nominal end of its lease (the moment of sending plus the time-to-live) a guard counts as lost:
 ///
@@ -39,6 +40,29 @@ use crate::clock::{BootInstant, Clock, sleep_until_by};
 pub fn margin(ttl: Duration) -> Duration {
     let reaction_time = (ttl / 10).clamp(Duration::from_millis(20), Duration::from_secs(1));
     reaction_time + ttl / 50
+}
+
+/// A session as its client counts it, used by one claim at a time.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    pub(crate) ttl: Duration,
+    /// The number of the last operation that was begun.
+    pub(crate) number: u64,
+    /// The session certainly lives until then.
+    pub(crate) good_until: BootInstant,
+}
+
+impl Session {
+    /// An attempt that renewed the session was sent at `sent`.
+    pub(crate) fn renewed(&mut self, sent: BootInstant) {
+        self.good_until = self.good_until.max(sent + self.ttl);
+    }
+
+    /// When a guard of the session counts as lost, unless the session is renewed.
+    pub(crate) fn trusted_until(&self) -> BootInstant {
+        self.good_until.saturating_sub(margin(self.ttl))
+    }
 }
 
 /// What the background task tells a guard.

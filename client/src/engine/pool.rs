@@ -8,38 +8,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::clock::BootInstant;
-use crate::lease::margin;
+use crate::lease::Session;
 use crate::wire::SessionId;
 
 /// How often idle sessions are removed.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
-
-/// A session, used by one claim at a time.
-#[derive(Debug)]
-pub(super) struct Session {
-    pub(super) id: SessionId,
-    pub(super) ttl: Duration,
-    /// The number of the last operation that was begun.
-    pub(super) number: u64,
-    /// The session certainly lives until then.
-    pub(super) good_until: BootInstant,
-}
-
-impl Session {
-    /// An attempt that renewed the session was sent at `sent`.
-    pub(super) fn renewed(&mut self, sent: BootInstant) {
-        self.good_until = self.good_until.max(sent + self.ttl);
-    }
-
-    /// When a guard of the session counts as lost, unless the session is renewed.
-    pub(super) fn trusted_until(&self) -> BootInstant {
-        self.good_until.saturating_sub(margin(self.ttl))
-    }
-
-    fn is_reusable(&self, now: BootInstant) -> bool {
-        self.good_until.saturating_duration_since(now) > self.ttl / 2
-    }
-}
 
 /// What sessions must have in common to be interchangeable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -62,7 +35,7 @@ impl Pool {
     pub(super) fn take(&mut self, now: BootInstant, kind: &Kind) -> Option<Session> {
         let sessions = self.idle.get_mut(kind)?;
         while let Some(session) = sessions.pop() {
-            if session.is_reusable(now) {
+            if is_reusable(&session, now) {
                 return Some(session);
             }
         }
@@ -74,7 +47,7 @@ impl Pool {
         if now >= self.sweep_at {
             self.sweep_at = now + SWEEP_EVERY;
             self.idle.retain(|_, sessions| {
-                sessions.retain(|session| session.is_reusable(now));
+                sessions.retain(|session| is_reusable(session, now));
                 !sessions.is_empty()
             });
         }
@@ -85,4 +58,8 @@ impl Pool {
     pub(super) fn drain(&mut self) -> impl Iterator<Item = SessionId> + use<> {
         std::mem::take(&mut self.idle).into_values().flatten().map(|session| session.id)
     }
+}
+
+fn is_reusable(session: &Session, now: BootInstant) -> bool {
+    session.good_until.saturating_duration_since(now) > session.ttl / 2
 }

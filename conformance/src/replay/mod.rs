@@ -14,7 +14,7 @@
 //! | [`expected_node`] | the expected state of a live node: the same functions, stepped here |
 //! | [`live`] | a node's process, single-stepped by a [stepper](palisade::stepper) |
 //! | [`message_gate`] | the proxy between the processes: it forwards a frame only when the trace says so |
-//! | [`crash`] | where a live node must halt to be killed where the model's server crashed |
+//! | [`crash_plan`] | where a live node must halt to be killed where the model's server crashed |
 //! | [`play`] | the replay of one trace, up to the first difference |
 //! | [`rejected_inputs`] | inputs between the steps that a node must refuse or drop |
 //! | [`large_table`] | generated traces without a model: a table with many sessions and keys |
@@ -25,7 +25,7 @@
 
 pub mod command;
 pub mod coverage;
-pub mod crash;
+pub mod crash_plan;
 pub mod difference;
 pub mod expected_node;
 pub mod large_table;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::coverage::Coverage;
-use super::crash::{self, Plan};
+use super::crash_plan::{self, Plan};
 use super::difference::Difference;
 use super::expected_node::ExpectedNode;
 use super::live::{Live, LiveError, Program};
@@ -361,7 +361,7 @@ impl Replay {
         let before = slot.expected.clone();
         let outputs = slot.expected.step(input.clone());
         self.coverage.stepped(&before.node, &input, &outputs);
-        let plan = crash.map(|crash| crash::plan(crash, &outputs, self.salt));
+        let plan = crash.map(|crash| crash_plan::plan(crash, &outputs, self.salt));
         let stop = plan.as_ref().and_then(|plan| plan.stop);
         let request = if let Input::Receive(message) = &input {
             let passed = match sent {
@@ -430,7 +430,7 @@ impl Replay {
         let different = |what: &str, expected: &dyn fmt::Debug, seen: &dyn fmt::Debug| {
             (server, Difference::new(what, format!("{expected:?}"), format!("{seen:?}")))
         };
-        let all = crash::effects(outputs);
+        let all = crash_plan::effects(outputs);
         let due = plan.map_or(&all, |plan| &plan.effects);
         let (effects, now) = match answer {
             Answer::Stepped(stepped) if plan.is_none_or(|plan| plan.stop.is_none()) => {

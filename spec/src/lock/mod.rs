@@ -21,6 +21,7 @@
 
 mod claims;
 mod command;
+mod expiry;
 mod ids;
 mod queue;
 mod session;

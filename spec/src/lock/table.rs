@@ -1,6 +1,6 @@
 //! The lock table: the state machine that Raft replicates.
 
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
@@ -28,13 +28,13 @@ use crate::raft::{MAX_NUMBER, Stamp, StateMachine};
 pub struct LockTable {
     /// Work after which a sweep ends no further session, counted in sessions, claims, and waiters
     /// behind them. The last session may exceed it; a sweep always ends at least one.
-    sweep: u64,
+    pub(super) sweep: u64,
     next_session: u64,
-    next_token: Token,
-    sessions: SharedMap<SessionId, Session>,
-    deadlines: SharedMap<(Stamp, SessionId), ()>,
-    contended: SharedMap<(Stamp, SessionId), u64>,
-    locks: SharedMap<Key, Lock>,
+    pub(super) next_token: Token,
+    pub(super) sessions: SharedMap<SessionId, Session>,
+    pub(super) deadlines: SharedMap<(Stamp, SessionId), ()>,
+    pub(super) contended: SharedMap<(Stamp, SessionId), u64>,
+    pub(super) locks: SharedMap<Key, Lock>,
 }
 
 /// A serialized table. The index of contended sessions is recomputed, not read: so no file and no
@@ -344,7 +344,7 @@ impl LockTable {
     }
 
     /// Drops the claim of a session that has left the queue without a grant.
-    fn leave_queue(&mut self, at: Stamp, id: SessionId, key: &Key, events: &mut Vec<Event>) {
+    pub(super) fn leave_queue(&mut self, at: Stamp, id: SessionId, key: &Key, events: &mut Vec<Event>) {
         self.drop_claim(id, key);
         events.push(Event::Withdrawn { key: key.clone(), session: id });
         self.end_if_done(at, id, events);
@@ -363,7 +363,7 @@ impl LockTable {
     }
 
     /// Grants a free lock to a live session, with a new token and a full time-to-live.
-    fn grant(
+    pub(super) fn grant(
         &mut self,
         at: Stamp,
         id: SessionId,
@@ -382,30 +382,9 @@ impl LockTable {
         token
     }
 
-    /// Passes the lock on after its holder is gone: the first waiter that is not due gets the lock.
-    /// Due waiters before it lose their positions; their sessions end in a later sweep, except
-    /// those opened for this lock, which end at once; so one expiry cannot sweep an unbounded number
-    /// of others.
-    fn grant_next(&mut self, at: Stamp, key: &Key, events: &mut Vec<Event>) {
-        let Lock { holder, mut queue } = self.locks.remove(key).expect("what is passed on was held");
-        self.has_waiters(holder.session, !queue.is_empty(), false);
-        events.push(Event::Released { key: key.clone(), session: holder.session, token: holder.token });
-        while let Some(waiter) = queue.pop_front() {
-            match self.sessions.get(&waiter.session) {
-                // The waiter's session ends in the same call as the holder's.
-                None => {}
-                Some(session) if session.is_due(at) => self.leave_queue(at, waiter.session, key, events),
-                Some(_) => {
-                    self.grant(at, waiter.session, waiter.sequence, key, queue, events);
-                    return;
-                }
-            }
-        }
-    }
-
     /// Updates the index of contended sessions: whether a lock of this holder had waiters before,
     /// and has waiters after.
-    fn has_waiters(&mut self, holder: SessionId, before: bool, after: bool) {
+    pub(super) fn has_waiters(&mut self, holder: SessionId, before: bool, after: bool) {
         let Some(session) = self.sessions.get(&holder) else { return };
         let entry = (session.deadline, holder);
         let locks = self.contended.get(&entry).copied().unwrap_or(0) + u64::from(after) - u64::from(before);
@@ -413,79 +392,6 @@ impl LockTable {
             self.contended.remove(&entry);
         } else if before != after {
             self.contended.insert(entry, locks);
-        }
-    }
-
-    /// Ends sessions whose deadlines lie before `at`, until the work reaches that of a full sweep:
-    /// first the holders of locks with waiters, then the others, each group in the order of
-    /// deadlines.
-    fn sweep(&mut self, at: Stamp, events: &mut Vec<Event>) {
-        let mut full = 0;
-        let is_due = |(deadline, _): &&(Stamp, SessionId)| *deadline < at;
-        let contended = self.contended.keys().take_while(is_due);
-        let others = self.deadlines.keys().take_while(is_due).filter(|entry| !self.contended.contains_key(entry));
-        let due = contended.chain(others).map(|&(_, session)| session);
-        let has_room = |session: &SessionId| {
-            let has_room = full < self.sweep.max(1);
-            full += self.ending_cost(*session);
-            has_room
-        };
-        let first: Vec<SessionId> = due.take_while(has_room).collect();
-        self.end(at, &first, events);
-    }
-
-    /// The work of ending a session: the session, its claims, and the waiters for its locks, all of
-    /// which may be passed over.
-    fn ending_cost(&self, id: SessionId) -> u64 {
-        let session = &self.sessions[&id];
-        let waiters =
-            |key: &Key| self.locks.get(key).filter(|lock| lock.holder.session == id).map_or(0, |lock| lock.queue.len());
-        let is_contended = self.contended.contains_key(&(session.deadline, id));
-        let waiting = if is_contended { session.claims().iter().map(waiters).sum() } else { 0 };
-        (1 + session.claims().len() + waiting) as u64
-    }
-
-    /// Ends the holder of `key` if it is due, so that the command meets the next holder.
-    fn end_due_holder(&mut self, at: Stamp, key: &Key, events: &mut Vec<Event>) {
-        let Some(holder) = self.locks.get(key).map(|lock| lock.holder.session) else { return };
-        if self.sessions[&holder].is_due(at) {
-            self.end(at, &[holder], events);
-        }
-    }
-
-    /// Ends the existing sessions among `ids`: first removes all sessions, then passes their locks
-    /// on, and finally clears each queue once for all of them.
-    fn end(&mut self, at: Stamp, ids: &[SessionId], events: &mut Vec<Event>) {
-        let mut ended = Vec::new();
-        let mut gone = BTreeSet::new();
-        for &id in ids {
-            if let Some(session) = self.sessions.remove(&id) {
-                let deadline = session.deadline;
-                self.deadlines.remove(&(deadline, id));
-                self.contended.remove(&(deadline, id));
-                let expired = Event::Expired { session: id, deadline };
-                events.push(if session.is_due(at) { expired } else { Event::Closed { session: id } });
-                ended.push((id, session.claims));
-                gone.insert(id);
-            }
-        }
-        let mut queues_to_clear = BTreeSet::new();
-        for (id, claims) in ended {
-            for key in claims.into_vec() {
-                if self.locks.get(&key).is_some_and(|lock| lock.holder.session == id) {
-                    self.grant_next(at, &key, events);
-                } else {
-                    events.push(Event::Withdrawn { key: key.clone(), session: id });
-                    queues_to_clear.insert(key);
-                }
-            }
-        }
-        for key in queues_to_clear {
-            let Some(lock) = self.locks.get_mut(&key) else { continue };
-            let had_waiters = !lock.queue.is_empty();
-            lock.queue.retain(|waiter| !gone.contains(&waiter.session));
-            let (holder, has_waiters) = (lock.holder.session, !lock.queue.is_empty());
-            self.has_waiters(holder, had_waiters, has_waiters);
         }
     }
 }

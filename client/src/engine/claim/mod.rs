@@ -22,10 +22,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::exchange::Exchange;
 use super::link::Link;
-use super::pool::{Kind, Session};
+use super::pool::Kind;
 use super::{Command, Surroundings};
 use crate::clock::{BootInstant, Clock};
-use crate::lease::LeaseWriter;
+use crate::lease::{LeaseWriter, Session};
 use crate::wire::SessionId;
 use crate::{Error, Guard, Options, Wait};
 

@@ -7,8 +7,9 @@ use crate::Error;
 use crate::clock::BootInstant;
 use crate::engine::exchange::Pace;
 use crate::engine::link::{Link, Part};
-use crate::engine::pool::{Kind, Session};
+use crate::engine::pool::Kind;
 use crate::engine::{Surroundings, Task, millis};
+use crate::lease::Session;
 use crate::wire::{self, Op};
 
 impl Claim {
