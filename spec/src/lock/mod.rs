@@ -1,23 +1,111 @@
 //! The lock table: the state machine that Palisade replicates.
 //!
-//! A **session** is a client's lease: it lives until its deadline, which every keepalive,
-//! every grant, and every new acquire of a lock that it already holds moves to a full time-to-live
-//! (TTL) from then. A **lock** is a key that a session holds; later
-//! sessions wait in the key's queue, first come, first served. Every grant has a **fencing token**,
-//! drawn from one counter for the whole cluster. When a session expires or is closed, it loses all
-//! its claims: its locks go to the next waiters *in the same step*, and its positions in other
-//! queues are removed.
+//! # The problem
 //!
-//! Time is data. [`LockTable`] never reads a clock: an entry happens at its stamp. A session whose
-//! deadline lies before the stamp is due and cannot act. A deadline is the last moment at which the
-//! session still lives.
+//! A client wants to be the only one that does something: write to a file, run a job. It asks for
+//! the lock on a key, and expects three things. At most one client holds the lock at a time.
+//! Clients that come later get it in the order in which they came. And a client that crashes while
+//! it holds the lock does not keep it for ever.
 //!
-//! Operations that carry a [`Sequence`] take effect exactly once: the session remembers the
-//! greatest number that it has seen, and a repetition is answered from the state. The client sends
-//! a session's operations in the order of their numbers, and reuses a number only to repeat the
-//! same operation.
+//! The last wish contradicts the first: no server can tell a client that has crashed from one that
+//! is slow, so a client may lose its lock without noticing. The table cannot prevent that, but it
+//! can make it harmless. Every grant has a **fencing token**, a number greater than that of every
+//! earlier grant in the cluster. If a resource refuses every token lower than the greatest it has
+//! seen, no former holder can touch it once its successor has.
 //!
-//! Out of scope: limits (the server rejects before it proposes), shared locks, semaphores.
+//! # How the parts play together
+//!
+//! A [`LockTable`] is a [`StateMachine`](crate::raft::StateMachine): it changes only when an entry
+//! of the log is applied, by `apply` for a [`Command`] and by `advance` for a no-op. Every replica
+//! applies the same entries in the same order, so every replica has the same table. The result is
+//! an [`Outcome`]: the reply to the proposer, and the [`Event`]s for observers.
+//!
+//! **Time is data.** The table never reads a clock. An entry happens at its stamp, which the leader
+//! gave it ([`raft::clock`](crate::raft::clock)); a deadline is the last stamp at which a session
+//! still lives. A session whose deadline lies before the stamp of an entry is *due*: from that
+//! entry on it cannot act and is granted nothing, even if its removal comes later.
+//!
+//! **A [`Session`]** is everything that the table knows of a client. It is a lease: each keepalive,
+//! each grant, and each acquire of a lock that it already holds moves its deadline to a full
+//! time-to-live (TTL) from then. It remembers the number of the last operation it has seen, so an
+//! operation with a [`Sequence`] takes effect once. And it is the unit that ends: with it end all
+//! its claims, that is the locks that it holds and the queue positions at which it waits.
+//!
+//! **A [`Lock`]** exists only while a session holds its key. It has the holder with its token and
+//! the number of its acquire, and the queue of the [`Waiter`]s. A free key is in no map, so it
+//! costs no memory; for the same reason one token counter serves all keys.
+//!
+//! **Sessions and locks point at each other**: a lock names the sessions that hold it and wait for
+//! it, a session lists the keys on which it has a claim. Two indexes order the sessions by
+//! deadline: all of them, and those that hold a lock with waiters. Every command keeps the four in
+//! step; [`invariants::table_is_sound`](crate::invariants::table_is_sound) says exactly how.
+//!
+//! # The life of a lock
+//!
+//! Sessions A and B, key `k`:
+//!
+//! 1. `Open` gives A an identity: the table's next number and a random nonce that the proposer has
+//!    drawn. So no other client can guess it, and it never comes back.
+//! 2. A acquires `k`. No lock on `k` exists, so the table makes one: A becomes the holder with the
+//!    next token, and its deadline moves ([`Event::Granted`]).
+//! 3. B acquires `k` and is willing to wait. It becomes the last in the queue, and the reply says
+//!    how many are ahead. Had it not been willing, the reply would name the holder. Waiting renews
+//!    nothing: B keeps its session alive as A does.
+//! 4. A's reply is lost, and A repeats its acquire with the same number. The number is not new, so
+//!    nothing changes. The reply is computed from the state: A holds `k` by that very operation, so
+//!    the reply has the same token.
+//! 5. A releases `k` with its token. In the same entry the first waiter that is not due becomes the
+//!    holder, with a new token and a full TTL ([`Event::Released`], [`Event::Granted`]). Nothing
+//!    happens between the two, so no newcomer can overtake the queue.
+//! 6. Or A falls silent. Once A is due, the lock passes on in one of two ways. A command that names
+//!    `k` first ends A, so the command meets the next holder. Or the leader, whose clock has passed
+//!    the table's earliest deadline, appends a no-op, which *sweeps*: it ends due sessions, first
+//!    those that hold a lock with waiters, and only so many in one entry.
+//!    A's end is [`Event::Expired`], then the events of step 5.
+//! 7. B releases `k`, and no session waits. The lock is removed.
+//!
+//! A client that wants a lock and no session uses `AcquireOnce`: the table opens a session for that
+//! one claim, and ends it with the claim.
+//!
+//! # The rules and their files
+//!
+//! | what | file |
+//! |---|---|
+//! | commands, replies, events | `command.rs` |
+//! | identities, keys, owners, tokens, operation numbers, TTLs | `ids.rs` |
+//! | a session: its TTL, its deadline, its last number | `session.rs` |
+//! | the keys on which a session has a claim | `claims.rs` |
+//! | a held lock: its holder and its queue | `queue.rs` |
+//! | what each command does; exactly once; acquire, release, and how a grant is made | `table.rs` |
+//! | what ends a session, how much one entry may end, and who gets the lock next | `expiry.rs` |
+//! | the map that the table is built from: its copies share structure, so a snapshot need not stop the node | `shared_map.rs` |
+//!
+//! docs/protocol.md has the same rules in prose ("The lock table", "Exactly once").
+//! `spec/tests/scripts/lock/` shows each at work, one behaviour a file.
+//!
+//! # What is left out
+//!
+//! - **Limits.** The table takes every command that is in the log: the server refuses what exceeds
+//!   its limits before it proposes it, so raising a limit does not change what an entry means.
+//! - **Reads.** A read is not a command. The server reads the table once Raft has confirmed the
+//!   leader ([`raft::read`](crate::raft::read)).
+//! - **Rights.** A client that knows a session's identity may use the session, and every session
+//!   may acquire every key. An owner's name is shown to other clients and never compared.
+//! - **Deadlocks.** Two sessions that each wait for the other's lock wait until one of them gives
+//!   up or ends.
+//! - **Fairness between keys, and priorities.** Each queue is first come, first served, in the
+//!   order of the log.
+//! - **The resource.** The table gives out tokens. Whether a resource checks them is beyond it.
+//! - **Shared locks, semaphores, several keys at once, elections.** A lock has one holder, and an
+//!   acquire names one key.
+//!
+//! # Where it differs from the dissertation
+//!
+//! §6.3 has sessions for exactly-once only; here a session is also the lease. It keeps no replies:
+//! a repetition is answered from the state, as in step 4, or with [`Reply::Gone`] if nothing of the
+//! operation is left. Sessions expire by the stamps of the log, and not because a server decides to
+//! drop the oldest. A session that is opened twice, because the first reply was lost, is two
+//! sessions: the first holds nothing, and expires.
 
 mod claims;
 mod command;
