@@ -8,9 +8,12 @@ default:
 dev *ARGS:
     cargo run --release -- dev {{ ARGS }}
 
-# Format, lints and documentation.
+# Format, lints and documentation; the documents' check is compiled alone, in a second.
 lint:
     cargo fmt --all --check
+    mkdir -p target
+    CARGO_MANIFEST_DIR="$PWD/conformance" rustc --edition 2024 --test conformance/tests/documents.rs -o target/documents
+    target/documents --quiet
     cargo clippy --workspace --all-targets -- -D warnings
     RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --document-private-items --quiet
 

@@ -1,5 +1,6 @@
 //! Shared by the tests: a cluster in memory that checks every invariant after every step, and logs
-//! the events in lines that resemble the dissertation's figures.
+//! the events in lines that resemble the dissertation's figures; `spec/tests/scripts/README.md`
+//! explains them.
 //!
 //! | file | what it is |
 //! |---|---|
