@@ -14,5 +14,6 @@ pub mod recording;
 pub mod server;
 mod sockets;
 pub mod stepper;
+mod stopwatch;
 pub mod storage;
 mod sync;

@@ -158,12 +158,12 @@ fn every_forbidden_arrow_is_seen() {
     assert_eq!(with("palisade-misc", "misc"), ["palisade-misc is in the workspace, but not in the table of layers"]);
 }
 
-/// The spec's source files below a folder, and each one's code without its comments.
-fn spec_code(folder: &str) -> Vec<(PathBuf, String)> {
-    let mut folders = vec![workspace().join("spec/src").join(folder)];
+/// The source files below a folder of the workspace, and each one's code without its comments.
+fn code_below(folder: &str) -> Vec<(PathBuf, String)> {
+    let mut folders = vec![workspace().join(folder)];
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).expect("the spec's source is there") {
+        for entry in std::fs::read_dir(&folder).expect("the folder exists") {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
@@ -205,7 +205,7 @@ fn the_spec_has_no_standard_library_and_no_unsafe_code() {
     for attribute in ["#![no_std]", "#![forbid(unsafe_code)]"] {
         assert!(root.lines().any(|line| line == attribute), "spec/src/lib.rs lacks {attribute}");
     }
-    for (path, code) in spec_code("") {
+    for (path, code) in code_below("spec/src") {
         // Under `no_std` this is the only way back to it.
         assert!(!code.contains("extern crate std"), "{} brings the standard library back", path.display());
     }
@@ -215,7 +215,7 @@ fn the_spec_has_no_standard_library_and_no_unsafe_code() {
 #[test]
 fn raft_never_names_locks() {
     assert_eq!(words("use crate::lock::LockTable; const LOCKS: Clock = relock();").iter().filter(is_lock).count(), 3);
-    let files = spec_code("raft");
+    let files = code_below("spec/src/raft");
     assert!(files.len() > 5, "spec/src/raft has {} files: this test would look at nothing", files.len());
     for (path, code) in files {
         let named: Vec<String> = words(&code).into_iter().filter(|word| is_lock(&word)).collect();
@@ -225,4 +225,33 @@ fn raft_never_names_locks() {
 
 fn is_lock(word: &&String) -> bool {
     matches!(word.as_str(), "lock" | "locks" | "locked")
+}
+
+/// The files below a folder, as paths from it, that read the monotonic clock outside of tests.
+fn clock_readers(folder: &str) -> Vec<String> {
+    let files = code_below(folder);
+    assert!(files.len() > 5, "{folder} has {} files: this test would look at nothing", files.len());
+    let is_tests = |path: &Path| path.ends_with("tests.rs");
+    let readers = files.into_iter().filter(|(path, code)| !is_tests(path) && reads_clock(code));
+    let root = workspace().join(folder);
+    let mut readers: Vec<String> =
+        readers.map(|(path, _)| path.strip_prefix(&root).unwrap().display().to_string()).collect();
+    readers.sort();
+    readers
+}
+
+fn reads_clock(code: &str) -> bool {
+    let code = code.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    ["Instant::now", ".elapsed()"].iter().any(|call| code.contains(call))
+}
+
+/// Goal: the driver gets the time as a value, so that a simulation can drive it. In the core only
+/// the thread around the driver reads the clock. Below the core only the log does, for durations
+/// that it reports to the metrics; a `Stopwatch` tells its time to nothing but the metrics.
+#[test]
+fn driver_and_storage_get_the_time_as_a_value() {
+    assert!(reads_clock("let now = Instant::now();") && reads_clock("asked.elapsed()"));
+    assert!(!reads_clock("fn at(now: Instant) {}\n#[cfg(test)]\nmod tests {\n    Instant::now()\n}"));
+    assert_eq!(clock_readers("runtime/src/core"), ["thread.rs"]);
+    assert_eq!(clock_readers("runtime/src/storage"), ["wal.rs"]);
 }

@@ -7,8 +7,7 @@
 //! obligations to the protocol are in [`palisade_spec::raft::interface`]; `outputs.rs` meets them.
 //! Its own decisions (docs/protocol.md, "What the driver may decide") are in `iteration.rs`.
 //!
-//! The driver itself reads the clock only to measure durations for the metrics; no decision depends
-//! on them.
+//! Only a [`Stopwatch`](crate::stopwatch::Stopwatch) reads the clock here, for the metrics.
 
 mod iteration;
 mod outputs;

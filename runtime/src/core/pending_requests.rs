@@ -28,6 +28,7 @@ use super::respond::{ConnectionId, Responder};
 use super::waits::{Due, QueueSlot, Waits};
 use crate::limits;
 use crate::metrics::Metrics;
+use crate::stopwatch::Stopwatch;
 use crate::storage::Space;
 
 /// All requests of this node's clients that are not answered yet.
@@ -219,14 +220,14 @@ impl PendingRequests {
     }
 
     /// Registers an input that has no requester. The node answers it like a client's.
-    pub(super) fn add_unrequested(&mut self, input: &Input<LockTable>) {
+    pub(super) fn add_unrequested(&mut self, input: &Input<LockTable>, now: Instant) {
         match input {
             Input::Propose(payloads) => {
                 self.proposed.push_back(payloads.iter().map(|_| Requester::Unrequested).collect());
             }
             Input::Change(change) => {
                 let (unread, _) = oneshot::channel();
-                let responder = Responder::once(ConnectionId(0), unread);
+                let responder = Responder::once(ConnectionId(0), now, unread);
                 self.proposed.push_back(vec![Requester::Change { change: change.clone(), responder }]);
             }
             _ => {}
@@ -235,7 +236,7 @@ impl PendingRequests {
 
     /// The proposals are in the log.
     pub(super) fn accepted(&mut self, first: Index, term: Term) {
-        let proposed = Instant::now();
+        let proposed = Stopwatch::start();
         let requesters = self.proposed.pop_front().expect("the node accepts only proposals of this iteration");
         for (index, requester) in (first.0..).zip(requesters) {
             self.inflight.push_back(Inflight { index: Index(index), term, proposed, requester });
@@ -302,7 +303,7 @@ impl PendingRequests {
         while self.inflight.front().is_some_and(|inflight| inflight.index <= index) {
             let Some(inflight) = self.inflight.pop_front() else { break };
             if inflight.index == index && inflight.term == term {
-                self.metrics.commit_seconds.observe(inflight.proposed.elapsed().as_secs_f64());
+                inflight.proposed.observe(&self.metrics.commit_seconds);
                 self.answer(node, inflight.requester, outcome.reply.clone(), &outcome.events);
             } else if inflight.index == index {
                 // Another leader's entry replaced the proposal, which is lost.

@@ -18,8 +18,8 @@ pub struct ConnectionId(pub u64);
 pub struct Responder {
     /// The connection of the request.
     pub connection: ConnectionId,
-    /// When the request arrived.
-    pub asked: Instant,
+    /// When the request arrived: waits are counted from there.
+    pub(super) arrived: Instant,
     channel: Channel,
 }
 
@@ -50,20 +50,26 @@ pub struct StreamReply {
 }
 
 impl Responder {
-    /// For a plain HTTP request.
-    pub fn once(connection: ConnectionId, sender: oneshot::Sender<Result<Answer, Failure>>) -> Responder {
-        Responder { connection, asked: Instant::now(), channel: Channel::Once(sender) }
+    /// For a plain HTTP request that arrived at this moment.
+    pub fn once(
+        connection: ConnectionId,
+        arrived: Instant,
+        sender: oneshot::Sender<Result<Answer, Failure>>,
+    ) -> Responder {
+        Responder { connection, arrived, channel: Channel::Once(sender) }
     }
 
-    /// For request `id` of a WebSocket, which holds the permits in `room`.
+    /// For request `id` of a WebSocket, which arrived at this moment and holds the permits in
+    /// `room`.
     pub fn stream(
         connection: ConnectionId,
+        arrived: Instant,
         id: u64,
         text: bool,
         room: Option<Room>,
         outbox: Arc<Outbox<StreamReply>>,
     ) -> Responder {
-        Responder { connection, asked: Instant::now(), channel: Channel::Stream { id, text, room, outbox } }
+        Responder { connection, arrived, channel: Channel::Stream { id, text, room, outbox } }
     }
 
     /// Whether the client can no longer receive the answer. On a WebSocket on which a request was

@@ -29,6 +29,7 @@ use self::catching_up::CatchingUp;
 use super::{Core, Event};
 use crate::limits;
 use crate::metrics::Metrics;
+use crate::stopwatch::Stopwatch;
 use crate::storage::{SnapshotInfo, Snapshots, StorageError};
 
 /// When snapshots are taken, and how many of the included entries stay in the log.
@@ -276,9 +277,9 @@ pub(super) fn start_writer(
         // niceness of its own; where it cannot be lowered, the snapshot is only finished sooner.
         let _ = rustix::process::setpriority_process(None, WRITER_NICENESS);
         for snapshot in handed {
-            let before = Instant::now();
+            let stopwatch = Stopwatch::start();
             let result = snapshots.write(&snapshot);
-            metrics.snapshot_seconds.observe(before.elapsed().as_secs_f64());
+            stopwatch.observe(&metrics.snapshot_seconds);
             core.deliver(Event::SnapshotWritten(result));
         }
     };

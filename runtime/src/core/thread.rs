@@ -9,6 +9,7 @@ use super::CoreInbox;
 use super::driver::{Batch, Driver, DriverParts};
 use super::transport::Transport;
 use crate::limits;
+use crate::stopwatch::Stopwatch;
 use crate::storage::StorageError;
 
 /// Runs the node until it is stopped or a write fails.
@@ -19,7 +20,7 @@ pub(super) fn run<T: Transport>(inbox: &CoreInbox, parts: DriverParts<T>) -> Res
     while !driver.may_stop() && batch.fill(inbox, driver.next_alarm()) {
         let began = Instant::now();
         driver.round(&mut batch, began)?;
-        metrics.core_iteration_seconds.observe(began.elapsed().as_secs_f64());
+        Stopwatch::since(began).observe(&metrics.core_iteration_seconds);
     }
     driver.shut_down();
     Ok(())

@@ -23,8 +23,8 @@ pub(super) type QueueSlot = (SessionId, Key);
 #[derive(Debug)]
 pub(super) struct Wait {
     waiters: Vec<Waiter>,
-    /// When it was first requested.
-    pub(super) asked: Instant,
+    /// When its first request arrived.
+    pub(super) arrived: Instant,
     /// When the claim is to be withdrawn: at the end of the last waiter, or at once if none is
     /// left; or the time of the next attempt.
     ends: Instant,
@@ -103,7 +103,7 @@ impl Waits {
     }
 
     /// `responder` waits for `slot` until `ends`. If `renew_every` is set, the node renews the
-    /// session at that interval, from the moment of the first request.
+    /// session at that interval, from the arrival of the first request.
     pub(super) fn add(
         &mut self,
         slot: QueueSlot,
@@ -115,10 +115,10 @@ impl Waits {
         self.by_connection.entry(responder.connection).or_default().insert(slot.clone());
         let mut wait = self.remove_with_alarm(&slot).unwrap_or_else(|| Wait {
             waiters: Vec::new(),
-            asked: responder.asked,
+            arrived: responder.arrived,
             ends,
             renew_every,
-            renew_at: renew_every.map(|every| responder.asked + every),
+            renew_at: renew_every.map(|every| responder.arrived + every),
             withdrawing: false,
         });
         wait.waiters.retain(|earlier| earlier.responder.connection != responder.connection);

@@ -16,6 +16,7 @@ mod write_timeout;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use axum::Router;
 use axum::extract::State;
@@ -81,7 +82,7 @@ impl App {
         let connection = self.new_connection();
         let (sender, receiver) = oneshot::channel();
         let mut guard = DisconnectGuard { core: &self.core, connection: Some(connection) };
-        let responder = Responder::once(connection, sender);
+        let responder = Responder::once(connection, Instant::now(), sender);
         self.core.send(Event::Request(request, responder)).map_err(not_taken)?;
         let answer = receiver.await;
         guard.connection = None;

@@ -133,8 +133,9 @@ impl Connection {
         Some(Room { request, read })
     }
 
+    /// For a request that arrives now.
     fn responder(&self, id: u64, text: bool, room: Option<Room>) -> Responder {
-        Responder::stream(self.id, id, text, room, Arc::clone(&self.outbox))
+        Responder::stream(self.id, Instant::now().into_std(), id, text, room, Arc::clone(&self.outbox))
     }
 
     /// Sends a request to the core, or answers it here.

@@ -88,9 +88,7 @@ impl World {
         }
         self.events.lock().record(self.now, Note::of_ask(node, call, &ask));
         let (answer, reply) = oneshot::channel();
-        let asked = self.shown(node);
-        let mut responder = Responder::once(call.connection, answer);
-        responder.asked = asked;
+        let responder = Responder::once(call.connection, self.shown(node), answer);
         self.servers[&node].host.open(call, reply);
         self.watch_wait(node, call, &ask);
         if let Request::Open(opening) | Request::Acquire { session: Acquirer::Once(opening), .. } = &ask {

@@ -44,8 +44,7 @@ impl World {
             // The answer is not read, but the node must see an open receiver.
             let (answer, reply) = oneshot::channel();
             let connection = ConnectionId(u64::MAX);
-            let mut responder = Responder::once(connection, answer);
-            responder.asked = self.shown(leader);
+            let responder = Responder::once(connection, self.shown(leader), answer);
             self.servers[&leader].host.open(CallId { client: ClientId(u16::MAX), number: 0, connection }, reply);
             self.enqueue(leader, |inbox| inbox.events.push(Event::Request(ask, responder)));
         }

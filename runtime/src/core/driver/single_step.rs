@@ -19,7 +19,7 @@ impl<T: Transport> Driver<T> {
     /// As [`Driver::round`]: the process must stop.
     pub fn step_once(&mut self, input: Input<LockTable>) -> Result<(), StorageError> {
         let led = self.leading();
-        self.requests.add_unrequested(&input);
+        self.requests.add_unrequested(&input, self.now);
         self.step(input);
         self.update_members();
         self.carry_out()?;

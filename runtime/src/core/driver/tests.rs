@@ -215,8 +215,7 @@ impl World {
         self.connections += 1;
         let connection = ConnectionId(self.connections);
         let (sender, reply) = oneshot::channel();
-        let mut responder = Responder::once(connection, sender);
-        responder.asked = self.zero + self.now;
+        let responder = Responder::once(connection, self.zero + self.now, sender);
         self.hand(id, Event::Request(Request::from_wire(op).unwrap(), responder));
         (connection, reply)
     }

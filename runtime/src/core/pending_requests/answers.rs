@@ -10,6 +10,7 @@ use super::requester::{Renewer, Requester};
 use super::{PendingRequests, operator};
 use crate::core::request::wire_session;
 use crate::core::respond::Responder;
+use crate::stopwatch::Stopwatch;
 
 impl PendingRequests {
     /// The entry of a proposal is applied: answers its requester.
@@ -57,7 +58,7 @@ impl PendingRequests {
                 let granted = Event::Granted { key: key.clone(), session: *session, token: *token };
                 let is_first = events.contains(&granted);
                 if is_first {
-                    self.count_grant(responder.asked);
+                    self.count_grant(responder.arrived);
                 }
                 is_first
             }
@@ -70,8 +71,8 @@ impl PendingRequests {
         }
     }
 
-    fn count_grant(&self, asked: Instant) {
-        self.metrics.acquire_seconds.observe(asked.elapsed().as_secs_f64());
+    fn count_grant(&self, arrived: Instant) {
+        Stopwatch::since(arrived).observe(&self.metrics.acquire_seconds);
         self.metrics.grants.inc();
     }
 
@@ -93,11 +94,10 @@ impl PendingRequests {
                 let ttl = table.session(session).map(|session| Duration::from_millis(session.ttl.0));
                 let renew_every = ttl.filter(|_| once).map(|ttl| ttl / 3);
                 let gone = responder.is_gone();
-                let (connection, ends) = (responder.connection, responder.asked + wait);
-                let asked = responder.asked;
-                self.waits.add((session, key), responder, ends, renew_every);
+                let (connection, arrived) = (responder.connection, responder.arrived);
+                self.waits.add((session, key), responder, arrived + wait, renew_every);
                 if gone {
-                    self.disconnected(connection, asked);
+                    self.disconnected(connection, arrived);
                 }
             }
             Reply::Held { owner, token, queue, .. } => {
@@ -139,7 +139,7 @@ impl PendingRequests {
                 let once = table.session(session).is_some_and(|session| session.once);
                 let acquired = acquired(table, &slot.1, session, token);
                 if !wait.is_deserted() {
-                    self.count_grant(wait.asked);
+                    self.count_grant(wait.arrived);
                 } else if once {
                     self.unclaimed.push(session);
                 }

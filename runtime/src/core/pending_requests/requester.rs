@@ -1,6 +1,6 @@
 //! The requester of a proposal, kept until its entry is applied.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use palisade_client::wire::Failure;
 use palisade_spec::lock::{Claim, Key, SessionId};
@@ -8,13 +8,14 @@ use palisade_spec::raft::{Change, Index, Term};
 
 use crate::core::respond::Responder;
 use crate::core::waits::QueueSlot;
+use crate::stopwatch::Stopwatch;
 
 /// A proposal in the log.
 #[derive(Debug)]
 pub(super) struct Inflight {
     pub(super) index: Index,
     pub(super) term: Term,
-    pub(super) proposed: Instant,
+    pub(super) proposed: Stopwatch,
     pub(super) requester: Requester,
 }
 

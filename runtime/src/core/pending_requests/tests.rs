@@ -23,7 +23,7 @@ impl Fixture {
     /// Takes a request, to be proposed in the next iteration.
     fn take(&mut self, connection: u64, op: Op) -> Reply {
         let (sender, receiver) = oneshot::channel();
-        let responder = Responder::once(ConnectionId(connection), sender);
+        let responder = Responder::once(ConnectionId(connection), Instant::now(), sender);
         self.requests.take(&self.node, Request::from_wire(op).unwrap(), responder);
         receiver
     }
