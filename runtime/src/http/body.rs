@@ -8,6 +8,7 @@ use axum::extract::rejection::PathRejection;
 use axum::http::Uri;
 use futures_util::StreamExt;
 use palisade_client::wire::{Code, Failure, SessionId};
+use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
@@ -48,29 +49,12 @@ async fn bytes(body: Body) -> Result<Vec<u8>, Failure> {
 
 /// Reads the query.
 pub(super) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Failure> {
-    if !is_utf8(uri.query().unwrap_or_default()) {
+    // The query's parser would silently replace bytes that are not UTF-8.
+    if percent_decode_str(uri.query().unwrap_or_default()).decode_utf8().is_err() {
         return Err(invalid("the query is not percent-encoded UTF-8".into()));
     }
     let query = axum::extract::Query::<T>::try_from_uri(uri);
     query.map(|query| query.0).map_err(|error| invalid(format!("the query is not as expected: {}", error.body_text())))
-}
-
-/// Whether the query is UTF-8 after percent-decoding. The query's parser would silently replace
-/// invalid bytes.
-fn is_utf8(query: &str) -> bool {
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    let mut decoded = Vec::with_capacity(query.len());
-    let mut rest = query.as_bytes();
-    while let [first, tail @ ..] = rest {
-        rest = tail;
-        let escaped = match tail {
-            [high, low, ..] if *first == b'%' => digit(*high).zip(digit(*low)),
-            _ => None,
-        };
-        decoded.push(escaped.map_or(*first, |(high, low)| high << 4 | low));
-        rest = escaped.map_or(rest, |_| &rest[2..]);
-    }
-    std::str::from_utf8(&decoded).is_ok()
 }
 
 /// The key in the path.
