@@ -1,20 +1,24 @@
 //! The listening socket for clients, and the limits on each connection.
 
 use std::error::Error;
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tokio_io_timeout::TimeoutWriter;
 use tracing::{debug, warn};
 
-use super::write_timeout::WriteTimeout;
-use super::{App, router};
+use super::App;
 use crate::descriptors::Places;
 use crate::metrics::Metrics;
 use crate::{limits, sockets};
@@ -24,7 +28,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves clients until `stop` turns true, then lets open connections finish.
 pub async fn listen(app: App, listener: TcpListener, permits: Places, mut stop: watch::Receiver<bool>) {
-    let service = TowerToHyperService::new(router(app.clone()));
+    let router = TowerToHyperService::new(super::router(app.clone()));
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -41,14 +45,14 @@ pub async fn listen(app: App, listener: TcpListener, permits: Places, mut stop: 
             }
         };
         let Some(permit) = permits.take() else { continue };
-        let permit = ConnectionPermit::new(permit, &app.metrics);
-        connections.spawn(serve(app.clone(), stream, service.clone(), permit, stop.clone()));
+        let permit = Arc::new(ConnectionPermit::new(permit, &app.metrics));
+        connections.spawn(serve(app.clone(), stream, router.clone(), permit, stop.clone()));
     }
     let _ = timeout(SHUTDOWN_TIMEOUT, async { while connections.join_next().await.is_some() {} }).await;
 }
 
-/// Counts a connection towards the limit of open connections. The connection's stream owns it, so
-/// that it stays with a connection that is upgraded to WebSocket.
+/// Counts a connection towards the limit of open connections. The connection's task and each of its
+/// requests share it, so that the task of a WebSocket can keep it.
 pub(super) struct ConnectionPermit {
     _permit: OwnedSemaphorePermit,
     metrics: Arc<Metrics>,
@@ -76,19 +80,27 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
 async fn serve(
     app: App,
     stream: TcpStream,
-    service: TowerToHyperService<axum::Router>,
-    permit: ConnectionPermit,
+    router: TowerToHyperService<axum::Router>,
+    permit: Arc<ConnectionPermit>,
     mut stop: watch::Receiver<bool>,
 ) {
     let _ = stream.set_nodelay(true);
     if let Err(error) = sockets::notice_silence(&stream) {
         debug!(%error, "cannot enable keepalive on a client's connection");
     }
+    let mut stream = TimeoutWriter::new(stream);
+    stream.set_timeout(Some(limits::WRITE_TIMEOUT));
+    // Shared, not moved: the stream is closed before the permit is free again.
+    let shared = Arc::clone(&permit);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(Arc::clone(&shared));
+        router.call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits::HEAD_TIMEOUT)
         .max_buf_size(limits::HEAD_BYTES)
-        .serve_connection(TokioIo::new(WriteTimeout::new(stream, permit)), service)
+        .serve_connection(TokioIo::new(Box::pin(stream)), service)
         .with_upgrades();
     tokio::pin!(connection);
     let ended = tokio::select! {
@@ -102,7 +114,15 @@ async fn serve(
         if error.is_parse() {
             app.metrics.frames_rejected.inc();
         }
-        let cause = error.source().map(ToString::to_string);
+        let cause = error.source().map(|cause| match cause.downcast_ref::<io::Error>() {
+            Some(cause) if is_write_timeout(cause) => "the client does not read its answers".to_owned(),
+            _ => cause.to_string(),
+        });
         debug!(%error, cause, "a client's connection ended");
     }
+}
+
+/// Whether it is the error of [`TimeoutWriter`]. The system's own timeout has an error number.
+fn is_write_timeout(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::TimedOut && error.raw_os_error().is_none()
 }

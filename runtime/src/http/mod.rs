@@ -12,7 +12,6 @@ mod reply;
 mod sessions;
 mod snapshots;
 mod websocket;
-mod write_timeout;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -8,6 +8,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
@@ -20,6 +21,7 @@ use palisade_client::wire::{Answer, Code, Failure, Op, Request, Response as Wire
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, interval_at, timeout};
 
+use super::listen::ConnectionPermit;
 use super::{App, not_taken, reply};
 use crate::core::{ConnectionId, Event, Responder, Room, StreamReply};
 use crate::limits;
@@ -34,6 +36,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) async fn upgrade(
     State(app): State<App>,
+    Extension(permit): Extension<Arc<ConnectionPermit>>,
     uri: Uri,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
@@ -43,7 +46,10 @@ pub(super) async fn upgrade(
             .max_frame_size(limits::REQUEST_BYTES)
             // Every connection allocates this much, even an idle one; the default is 128 KiB.
             .read_buffer_size(limits::REQUEST_BYTES)
-            .on_upgrade(move |socket| serve(app, socket)),
+            .on_upgrade(move |socket| async move {
+                serve(app, socket).await;
+                drop(permit);
+            }),
         Err(error) => {
             let message = format!("this path accepts WebSocket connections only: {}", error.body_text());
             reply::response(Err(Failure::new(Code::Invalid, message)), &uri)

@@ -84,7 +84,8 @@ fn thousands_of_silent_connections_do_no_harm() {
     victim.expect_unharmed();
 }
 
-/// Thousands of open WebSockets that say nothing, which is their good right.
+/// Thousands of open WebSockets that say nothing, which is their good right. They count towards the
+/// limit of connections.
 #[test]
 fn thousands_of_idle_websockets_do_no_harm() {
     let victim = Victim::start();
@@ -92,6 +93,8 @@ fn thousands_of_idle_websockets_do_no_harm() {
     let runtime = runtime();
     let crowd = runtime.block_on(gather(&victim.address, count, UPGRADE, true));
     wait_for(&victim, count);
+    let open = metrics::value(&victim.address, "palisade_client_connections");
+    assert!(open >= f64::from(u32::try_from(count).unwrap()), "{open} of {count} WebSockets are counted");
     victim.expect_honest_service();
     // A task, its request's head, and a buffer for reading of 16 KiB each.
     victim.expect_memory_within(count as u64 * 48 * KIB);
