@@ -19,6 +19,7 @@ use palisade_client::wire::{AddMember, Code, Failure, MemberChange};
 use palisade_client::{Client, Error, Options};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Index, Members, NodeId, Position, Snapshot, Term};
+use sha2::{Digest, Sha256};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
@@ -180,12 +181,47 @@ fn hash_of(file: &Path) -> Result<String, ServeError> {
     read.map(|(_, info)| info.hash.to_string()).map_err(|flaw| refused(flaw.to_string()))
 }
 
-/// The cluster ID: FNV-1a, 64 bits, of the settings that all founders must share.
+/// The cluster ID: the first 64 bits of the SHA-256 of the settings that all founders must share, as
+/// JSON.
 fn cluster_id(name: &str, founders: &BTreeMap<NodeId, String>, restored: Option<&str>) -> u64 {
-    let mut text = name.to_owned();
-    for (id, address) in founders {
-        text += &format!("\n{id}={address}");
+    let settings = serde_json::to_vec(&(name, founders, restored)).expect("text and numbers have a JSON form");
+    let digest: [u8; 32] = Sha256::digest(settings).into();
+    u64::from_be_bytes(*digest.first_chunk().expect("a digest has 32 bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: no part of a setting can pass for another setting, so that two clusters with different
+    /// settings have different IDs.
+    #[test]
+    fn cluster_id_depends_on_every_setting() {
+        let founders = |addresses: &[&str]| -> BTreeMap<NodeId, String> {
+            (1..).map(|id| NodeId::new(id, 0)).zip(addresses.iter().map(ToString::to_string)).collect()
+        };
+        let none = founders(&[]);
+        let ids = [
+            cluster_id("a", &none, None),
+            cluster_id("a", &none, Some("")),
+            cluster_id("a", &none, Some("5f")),
+            cluster_id("a5f", &none, None),
+            cluster_id("a", &founders(&["h:1"]), None),
+            cluster_id("a", &founders(&["h:15f"]), None),
+            cluster_id("a", &founders(&["h:1"]), Some("5f")),
+            cluster_id("a", &founders(&["h:1", "h:2"]), None),
+            cluster_id("a", &founders(&["h:1\n2=h:2"]), None),
+            cluster_id("a\n1=h:1", &none, None),
+        ];
+        for (number, id) in ids.iter().enumerate() {
+            assert!(!ids[..number].contains(id), "settings {number} have the ID of other settings");
+        }
     }
-    text += restored.unwrap_or_default();
-    text.bytes().fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3))
+
+    /// Goal: the cluster ID of existing data directories stays the same.
+    #[test]
+    fn cluster_id_is_pinned() {
+        let founders = BTreeMap::from([(NodeId::new(1, 0), "10.0.0.1:7500".to_owned())]);
+        assert_eq!(format!("{:016x}", cluster_id("billing", &founders, None)), "cdf8b33da0daaec3");
+    }
 }

@@ -22,7 +22,7 @@ use super::{SegmentNumber, StorageError, files};
 pub(super) const FILE_NAME: &str = "identity.json";
 
 /// The only format that this program writes and reads.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 
 /// The random number of a data directory, drawn when the directory is created: it distinguishes a
 /// node from another one that was started with the same node ID.
