@@ -88,6 +88,8 @@ async fn serve(
     if let Err(error) = sockets::notice_silence(&stream) {
         debug!(%error, "cannot enable keepalive on a client's connection");
     }
+    // Answers that a client does not read stay in memory: a write that makes no progress ends the
+    // connection.
     let mut stream = TimeoutWriter::new(stream);
     stream.set_timeout(Some(limits::WRITE_TIMEOUT));
     // Shared, not moved: the stream is closed before the permit is free again.

@@ -218,7 +218,7 @@ mod tests {
         }
     }
 
-    /// Goal: the cluster ID of existing data directories stays the same.
+    /// Goal: all founders compute the same ID, also if their programs have different versions.
     #[test]
     fn cluster_id_is_pinned() {
         let founders = BTreeMap::from([(NodeId::new(1, 0), "10.0.0.1:7500".to_owned())]);
