@@ -8,14 +8,14 @@
 
 mod support;
 
+use palisade_spec::violated;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use palisade_spec::invariants::Check;
+use palisade_spec::invariants::{Check, Property};
 use palisade_spec::lock::{Claim, Command, Key, LockTable, Opening, Owner, Sequence, SessionId, Token, Ttl};
 use palisade_spec::raft::{
     Address, Change, Config, Entry, Index, Input, Members, NodeId, Output, Payload, Persist, ReadId,
 };
-use support::checker::require;
 use support::world::World;
 
 /// Number of runs per cluster size, and of steps per run: about ten seconds of a debug build on two
@@ -351,7 +351,7 @@ impl Run {
                 }
             }
         }
-        require("progress", false, || "the healed cluster applies nothing".into())
+        violated!(Property::ClusterRecovers, "the healed cluster applies nothing")
     }
 
     /// Sends heartbeats as long as they commit more.

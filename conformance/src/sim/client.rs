@@ -5,6 +5,8 @@
 //! operation under the same number, on a new connection and at the node that it takes for the
 //! leader, until it knows the outcome; the exactly-once rule requires that (docs/protocol.md).
 
+use palisade_spec::invariants::Property;
+use palisade_spec::violated;
 use std::time::Duration;
 
 use crate::history::{self, Call, Note, OpId, Refusal};
@@ -498,7 +500,7 @@ impl Client {
                     }
                     (consistency, other) => {
                         let detail = format!("a {consistency:?} read was answered with {other:?}");
-                        super::reference_state::broken("client messages decode", detail)
+                        violated!(Property::ClientMessagesDecode, "{detail}")
                     }
                 }
             }
@@ -542,7 +544,7 @@ impl Client {
             }
             other => {
                 let detail = format!("{:?} was refused with {other:?}: {}", pending.operation, failure.message);
-                env.judge.lock().note(super::reference_state::broken("client messages decode", detail));
+                env.judge.lock().note(violated!(Property::ClientMessagesDecode, "{detail}"));
             }
         }
     }

@@ -1,14 +1,14 @@
 //! The clients' observations as a [history](crate::history), checked at the end by checkers that
 //! know nothing of nodes.
 
+use palisade_spec::violated;
 use std::time::Duration;
 
 use palisade_client::wire::{self, Code, Failure, LockView};
-use palisade_spec::invariants::Check;
+use palisade_spec::invariants::{Check, Property};
 use palisade_spec::lock::SessionId;
 
 use super::clock::DRIFT_PPM;
-use super::reference_state::broken;
 use crate::history::check::check_fast;
 use crate::history::event::VERSION;
 use crate::history::{Answer, Call, Client, Event, History, Holder, Key, Note, OpId, Refusal, Session, Time};
@@ -59,10 +59,10 @@ impl HistoryRecorder {
     pub(super) fn check(&self) -> Check {
         let history = match History::from_events(self.lines()) {
             Ok(history) => history,
-            Err(error) => return broken("histories are well formed", error.to_string()),
+            Err(error) => return violated!(Property::HistoriesAreWellFormed, "{error}"),
         };
         match check_fast(&history).into_iter().find(|verdict| !verdict.violations.is_empty()) {
-            Some(verdict) => broken(verdict.checker, verdict.violations[0].to_string()),
+            Some(verdict) => violated!(Property::History(verdict.checker), "{}", verdict.violations[0]),
             None => Ok(()),
         }
     }

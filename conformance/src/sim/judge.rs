@@ -6,6 +6,7 @@
 //! entry when it is written, a commit when it happens. From time to time whole states are compared
 //! ([`Judge::compare_nodes`]).
 
+use palisade_spec::{require, violated};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +14,8 @@ use std::time::Duration;
 use palisade::core::Observer;
 use palisade::recording::Digest;
 use palisade_spec::invariants::{
-    Check, Leaders, Violation, clock_monotonicity, committed_by_a_majority, elected_by_a_majority, election_safety,
-    leader_completeness, log_matching, members_follow_the_log, node_is_sound, one_change_at_a_time,
+    Check, Leaders, Property, Violation, clock_monotonicity, committed_by_a_majority, elected_by_a_majority,
+    election_safety, leader_completeness, log_matching, members_follow_the_log, node_is_sound, one_change_at_a_time,
     removed_leader_steps_down, table_is_sound,
 };
 use palisade_spec::lock::{Command, LockTable};
@@ -25,7 +26,7 @@ use palisade_spec::raft::{
 use parking_lot::Mutex;
 
 use super::clock;
-use super::reference_state::{ReferenceState, broken};
+use super::reference_state::ReferenceState;
 
 /// Number of commits of a node between two comparisons of its whole state.
 const COMPARED: u64 = 64;
@@ -148,7 +149,7 @@ impl Judge {
                 durable.log.last(),
                 durable.snapshot.last
             );
-            return broken("acknowledged writes survive", detail);
+            return violated!(Property::AcknowledgedWritesSurvive, "{detail}");
         }
         self.reference.compare_snapshot(&durable.snapshot)?;
         let observed = ObservedNode {
@@ -178,10 +179,10 @@ impl Judge {
         let (led, commit, last) = (observed.leads, observed.commit, observed.last);
         let leads = node.is_leader().then(|| node.term());
         let (hard, was) = (node.hard_state(), observed.hard);
-        let revotes = hard.term == was.term && was.vote.is_some() && hard.vote != was.vote;
-        if node.commit() < commit || hard.term < was.term || revotes {
-            return broken("monotonic state", format!("node {id} went back from commit {commit} or {was:?}"));
-        }
+        require!(Property::CommitOnlyGrows, node.commit() >= commit, "node {id} went back from commit {commit}")?;
+        require!(Property::TermsOnlyGrow, hard.term >= was.term, "node {id} went back from {was:?}")?;
+        let stands = hard.term > was.term || was.vote.is_none() || hard.vote == was.vote;
+        require!(Property::OneVotePerTerm, stands, "node {id} changed its vote {was:?}")?;
         observed.clock.map_or(Ok(()), |before| clock_monotonicity(before, node))?;
         for output in outputs {
             let observed = self.nodes.get_mut(&id).expect("it has begun");
@@ -202,7 +203,7 @@ impl Judge {
                 Persist::Entries(entries) => {
                     let first = entries[0].index;
                     if led.is_some() && led == leads && first <= last {
-                        return broken("leader append-only", format!("leader {id} wrote entry {first} again"));
+                        return violated!(Property::LeaderAppendOnly, "leader {id} wrote entry {first} again");
                     }
                     self.entries_written(node, entries)?;
                 }
@@ -246,7 +247,7 @@ impl Judge {
         }
         let detail =
             format!("the clock of node {} moved on by {moved} ms from {last:?}, written {age:?} ago", node.id());
-        broken("cluster time never runs ahead", detail)
+        violated!(Property::ClusterTimeNeverRunsAhead, "{detail}")
     }
 
     /// Log matching, of new entries: equal position means equal entry and equal predecessor term.
@@ -257,9 +258,10 @@ impl Judge {
             let known = self.written.entry((entry.index, entry.term)).or_insert_with(new);
             let differs = known.before.is_some() && before.is_some() && known.before != before;
             if known.entry != *entry || differs {
-                return broken(
-                    "log matching",
-                    format!("node {} writes {entry:?} where {known:?} was written before", node.id()),
+                return violated!(
+                    Property::LogMatching,
+                    "node {} writes {entry:?} where {known:?} was written before",
+                    node.id()
                 );
             }
             before = Some(entry.term);
@@ -305,9 +307,9 @@ impl Judge {
                     }
                 }
                 None if index > self.reference.last() => {
-                    return broken(
-                        "observed machine safety",
-                        format!("entry {index} is in a snapshot, and is not committed"),
+                    return violated!(
+                        Property::StateMachineSafety,
+                        "entry {index} is in a snapshot, and is not committed"
                     );
                 }
                 None => {}
@@ -333,9 +335,10 @@ impl Judge {
     fn written(&mut self, id: NodeId, writes: &[Persist<LockTable>]) -> Check {
         let observed = self.nodes.get_mut(&id).expect("it has begun");
         if observed.pending.get(..writes.len()) != Some(writes) {
-            return broken(
-                "memory matches disk",
-                format!("node {id} wrote {writes:?}, and its outputs asked for {:?}", observed.pending),
+            return violated!(
+                Property::MemoryMatchesDisk,
+                "node {id} wrote {writes:?}, and its outputs asked for {:?}",
+                observed.pending
             );
         }
         observed.pending.drain(..writes.len());
@@ -374,7 +377,7 @@ impl Judge {
             Body::RequestVote { .. } if hard.term == *term && hard.vote != Some(*from) => "its own vote",
             _ => return Ok(()),
         };
-        broken("persist before send", format!("node {from} sends {what} to {to}, and {lacks} is not durable"))
+        violated!(Property::PersistBeforeSend, "node {from} sends {what} to {to}, and {lacks} is not durable")
     }
 
     /// A snapshot is offered: it must be the next requested send, too.
@@ -388,13 +391,13 @@ impl Judge {
         let observed = self.nodes.get_mut(&from).expect("it has begun");
         match observed.pending_sends.pop_front() {
             Some(asked) if asked.digest != digest => {
-                broken("sends match outputs", format!("{}, and its next output is another message", does()))
+                violated!(Property::SendsMatchOutputs, "{}, and its next output is another message", does())
             }
             Some(asked) if observed.done < asked.writes => {
-                broken("persist before send", format!("{}, and the writes before it are not durable", does()))
+                violated!(Property::PersistBeforeSend, "{}, and the writes before it are not durable", does())
             }
             Some(_) => Ok(()),
-            None => broken("sends match outputs", format!("{}, and no output asked for it", does())),
+            None => violated!(Property::SendsMatchOutputs, "{}, and no output asked for it", does()),
         }
     }
 
@@ -414,9 +417,10 @@ impl Judge {
             self.seen.states += 1;
             let ObservedNode { shadow, pending, .. } = &self.nodes[&node.id()];
             if pending.is_empty() && (node.hard_state(), node.log()) != (shadow.hard, &shadow.log) {
-                return broken(
-                    "memory matches disk",
-                    format!("the memory of node {} differs from its disk", node.id()),
+                return violated!(
+                    Property::MemoryMatchesDisk,
+                    "the memory of node {} differs from its disk",
+                    node.id()
                 );
             }
             members_follow_the_log(node.log())?;

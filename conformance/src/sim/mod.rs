@@ -36,7 +36,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade_spec::invariants::Violation;
+use palisade_spec::invariants::{Property, Violation};
 use parking_lot::Mutex;
 
 pub use command::{Arguments, run};
@@ -65,8 +65,8 @@ pub struct Outcome {
 /// A violated property.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// The property's name, or `assertion`.
-    pub property: String,
+    /// The property.
+    pub property: Property,
     /// What was observed.
     pub what: String,
     /// The last events before the violation, as text.
@@ -85,10 +85,8 @@ pub fn simulate(seed: u64, time: Duration) -> Outcome {
     }));
     let (tally, broken, history) = match result {
         Ok((tally, Ok(()), history)) => (tally, None, history),
-        Ok((tally, Err(Violation { property, detail }), history)) => {
-            (tally, Some((property.to_owned(), detail)), history)
-        }
-        Err(panic) => (Tally::default(), Some(("assertion".to_owned(), words(&*panic))), Vec::new()),
+        Ok((tally, Err(Violation { property, detail }), history)) => (tally, Some((property, detail)), history),
+        Err(panic) => (Tally::default(), Some((Property::Assertions, words(&*panic))), Vec::new()),
     };
     let events = events.lock();
     let failure = broken.map(|(property, what)| Failure { property, what, events: events.last() });

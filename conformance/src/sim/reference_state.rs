@@ -4,11 +4,12 @@
 //! It executes each entry once, when the first node commits it, and checks it by the invariants of
 //! `spec`. What a node does later is compared with it.
 
+use palisade_spec::violated;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use palisade_spec::invariants::{
-    Check, Committed, Holders, Violation, exactly_once, fifo_order, members_survive_compaction, mutual_exclusion,
+    Check, Committed, Holders, Property, exactly_once, fifo_order, members_survive_compaction, mutual_exclusion,
     no_early_expiry, table_is_sound, token_monotonicity,
 };
 use palisade_spec::lock::{Command, Event, Key, LockTable, Outcome, SessionId, Token};
@@ -16,11 +17,6 @@ use palisade_spec::raft::{Entry, Index, Members, Node, Payload, Snapshot, StateM
 
 /// Number of entries kept. A node that lags further is sent a snapshot long before.
 const WINDOW: usize = 8192;
-
-/// Reports a violated property.
-pub(super) fn broken(property: &'static str, detail: String) -> Check {
-    Err(Violation { property, detail })
-}
 
 /// The cluster's committed state.
 #[derive(Debug)]
@@ -115,17 +111,19 @@ impl ReferenceState {
     pub(super) fn commit(&mut self, entry: &Entry<Command>, term: Term, born: Duration) -> Check {
         if entry.index <= self.last {
             return match self.committed.get(&entry.index) {
-                Some(known) if known != entry => broken(
-                    "state machine safety",
-                    format!("{entry:?} is committed at the index where {known:?} was committed before"),
+                Some(known) if known != entry => violated!(
+                    Property::StateMachineSafety,
+                    "{entry:?} is committed at the index where {known:?} was committed before"
                 ),
                 _ => Ok(()),
             };
         }
         if entry.index != self.last.next() {
-            return broken(
-                "state machine safety",
-                format!("entry {} is committed right after entry {}", entry.index, self.last),
+            return violated!(
+                Property::StateMachineSafety,
+                "entry {} is committed right after entry {}",
+                entry.index,
+                self.last
             );
         }
         self.execute(entry, term, born)
@@ -196,7 +194,7 @@ impl ReferenceState {
                 {
                     let detail =
                         format!("session {session} expired at {born:?}, and its lease lasts until {:?}", from + ttl);
-                    return broken("leases are honoured", detail);
+                    return violated!(Property::LeasesAreHonoured, "{detail}");
                 }
             }
             Event::Closed { session } => drop(self.leases.remove(session)),
@@ -230,9 +228,10 @@ impl ReferenceState {
     /// Compares a node's outcome of an entry.
     pub(super) fn compare_outcome(&self, index: Index, outcome: &Outcome) -> Check {
         match self.at(index) {
-            Some(past) if past.outcome != *outcome => broken(
-                "state machine safety",
-                format!("entry {index} had outcome {outcome:?}, and {:?} at the first node", past.outcome),
+            Some(past) if past.outcome != *outcome => violated!(
+                Property::StateMachineSafety,
+                "entry {index} had outcome {outcome:?}, and {:?} at the first node",
+                past.outcome
             ),
             _ => Ok(()),
         }
@@ -241,15 +240,15 @@ impl ReferenceState {
     /// Compares a node's state after an entry.
     pub(super) fn compare_machine(&self, index: Index, machine: &LockTable) -> Check {
         if index > self.last {
-            return broken(
-                "state machine safety",
-                format!("a node has a state after entry {index}, which is not committed"),
+            return violated!(
+                Property::StateMachineSafety,
+                "a node has a state after entry {index}, which is not committed"
             );
         }
         match self.at(index) {
-            Some(past) if past.machine != *machine => broken(
-                "state machine safety",
-                format!("a node's state after entry {index} differs from the reference state"),
+            Some(past) if past.machine != *machine => violated!(
+                Property::StateMachineSafety,
+                "a node's state after entry {index} differs from the reference state"
             ),
             _ => Ok(()),
         }
@@ -280,7 +279,7 @@ impl ReferenceState {
         if self.opened.contains(&nonce) && self.refused.contains(&nonce) {
             let detail =
                 format!("the session with nonce {nonce} was opened although its client was told that nothing was done");
-            return broken("rejected requests have no effect", detail);
+            return violated!(Property::RejectedRequestsHaveNoEffect, "{detail}");
         }
         Ok(())
     }
@@ -289,11 +288,9 @@ impl ReferenceState {
     pub(super) fn client_granted(&self, key: &Key, session: SessionId, token: Token) -> Check {
         match self.grants.get(&token) {
             Some(grant) if (&grant.key, grant.session) == (key, session) => Ok(()),
-            other => broken(
-                "reply after commit",
-                format!(
-                    "session {session} was told that it holds {key} with token {token}; the grant of that token is {other:?}"
-                ),
+            other => violated!(
+                Property::ReplyAfterCommit,
+                "session {session} was told that it holds {key} with token {token}; the grant of that token is {other:?}"
             ),
         }
     }
@@ -301,9 +298,9 @@ impl ReferenceState {
     /// A client is told that it released a lock.
     pub(super) fn client_released(&self, key: &Key, token: Token) -> Check {
         match self.grants.get(&token) {
-            Some(grant) if grant.ended.is_none() => broken(
-                "reply after commit",
-                format!("the client was told that {key} is released with token {token}, and it is still held"),
+            Some(grant) if grant.ended.is_none() => violated!(
+                Property::ReplyAfterCommit,
+                "the client was told that {key} is released with token {token}, and it is still held"
             ),
             _ => Ok(()),
         }
@@ -321,9 +318,9 @@ impl ReferenceState {
         if is_older || states.iter().skip(first.unwrap_or(0)).any(|(_, then)| then == state) {
             return Ok(());
         }
-        broken(
-            "linearizable reads",
-            format!("a read of {key} returned {state:?}, which it has not been since entry {since}"),
+        violated!(
+            Property::LinearizableReads,
+            "a read of {key} returned {state:?}, which it has not been since entry {since}"
         )
     }
 

@@ -11,13 +11,14 @@ mod servers;
 mod streams;
 mod waits;
 
+use palisade_spec::violated;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use palisade::core::{ConnectionId, Request};
-use palisade_spec::invariants::Violation;
+use palisade_spec::invariants::{Property, Violation};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Address, Members, Message, Node, NodeId, Snapshot};
 use parking_lot::Mutex;
@@ -36,7 +37,6 @@ use super::host::Reply;
 use super::judge::{Judge, SharedJudge};
 use super::network::{LinkQuality, Links};
 use super::plan::{CALM, CLOSING, Plan, STORM};
-use super::reference_state::broken;
 use super::resource::Resource;
 use super::tally::Tally;
 use crate::history;
@@ -330,17 +330,14 @@ impl World {
     }
 
     fn has_recovered(&self, committed: palisade_spec::raft::Index) -> palisade_spec::invariants::Check {
-        let name = "the cluster recovers";
+        let name = Property::ClusterRecovers;
         let Some(leader) = self.leader() else {
-            return broken(name, format!("there is no leader {CALM:?} after the last fault"));
+            return violated!(name, "there is no leader {CALM:?} after the last fault");
         };
         let members = leader.log().members_at(leader.commit());
         let is_away = |(id, server): &(&NodeId, &Server)| members.get(**id).is_some() && server.is_away();
         if let Some((id, _)) = self.servers.iter().find(is_away) {
-            return broken(
-                name,
-                format!("{CALM:?} after the last fault node {id} does not run although its disk is sound"),
-            );
+            return violated!(name, "{CALM:?} after the last fault node {id} does not run although its disk is sound");
         }
         for node in self.running_members() {
             if node.leader() != Some(leader.id()) || node.commit() < committed {
@@ -349,7 +346,7 @@ impl World {
                     "{CALM:?} after the last fault node {id} knows leader {knows:?} and commit {commit}; the leader is {}, and {committed} was committed {LAG:?} ago",
                     leader.id()
                 );
-                return broken(name, detail);
+                return violated!(name, "{detail}");
             }
         }
         Ok(())
@@ -383,12 +380,12 @@ impl World {
     fn check_closed(&mut self, committed: palisade_spec::raft::Index) {
         let nodes: Vec<&Node<LockTable>> = self.servers.values().filter_map(Server::node).collect();
         self.judge.lock().compare_nodes(&nodes);
-        let (waiters, name) = (self.judge.lock().reference.waiters(), "all requests are served");
+        let (waiters, name) = (self.judge.lock().reference.waiters(), Property::AllRequestsAreServed);
         let busy = self.clients.iter().filter(|client| !client.is_done()).count();
         let check = match self.divergence(committed) {
-            Some(detail) => broken("replicas converge", detail),
-            None if waiters > 0 => broken(name, format!("{waiters} waiters remain {CLOSING:?} after the last calm")),
-            None if busy > 0 => broken(name, format!("{busy} clients are not done {CLOSING:?} after the last calm")),
+            Some(detail) => violated!(Property::ReplicasConverge, "{detail}"),
+            None if waiters > 0 => violated!(name, "{waiters} waiters remain {CLOSING:?} after the last calm"),
+            None if busy > 0 => violated!(name, "{busy} clients are not done {CLOSING:?} after the last calm"),
             None => Ok(()),
         };
         self.judge.lock().note(check);

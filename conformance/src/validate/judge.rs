@@ -5,12 +5,13 @@
 //! Where the recording has a digest of a node's whole state, the node is also compared as a whole
 //! with everything known, so that the induction itself is tested.
 
+use palisade_spec::{require, violated};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use palisade::recording::{Digest, Record};
 use palisade_spec::invariants::{
-    Check, Committed, Leaders, Violation, committed_by_a_majority, elected_by_a_majority, election_safety,
+    Check, Committed, Leaders, Property, Violation, committed_by_a_majority, elected_by_a_majority, election_safety,
     leader_completeness, log_matching, members_follow_the_log, members_survive_compaction, node_is_sound,
     one_change_at_a_time, removed_leader_steps_down, state_machine_safety, table_is_sound,
 };
@@ -22,7 +23,7 @@ use palisade_spec::raft::{
 
 use super::replica::{Before, Replica};
 use super::table::CommittedState;
-use super::{Options, broken, require, restart};
+use super::{Options, restart};
 use crate::panics;
 
 /// The observed state of a cluster.
@@ -120,12 +121,12 @@ impl Judge {
             }
             Record::Written { writes, digest, .. } => self.replica(slot)?.written(writes, digest),
         }));
-        observed.unwrap_or_else(|panic| broken("the spec's own assertions", panics::words(&*panic)))
+        observed.unwrap_or_else(|panic| violated!(Property::Assertions, "{}", panics::words(&*panic)))
     }
 
     fn replica(&mut self, slot: usize) -> Result<&mut Replica, Violation> {
         let unknown = || Violation {
-            property: "recorded in order",
+            property: Property::RecordedInOrder,
             detail: "the recording has a record before the node's recovery".into(),
         };
         self.slots[slot].replica.as_mut().ok_or_else(unknown)
@@ -138,30 +139,26 @@ impl Judge {
         match slot.replica.take() {
             None => {
                 let blank = durable.hard == HardState::default() && durable.log.last() == durable.snapshot.last;
-                require("recorded from the first start on", blank, || {
-                    format!("node {} has a past that is not recorded", slot.id)
-                })?;
+                require!(Property::RecordedFromFirstStart, blank, "node {} has a past that is not recorded", slot.id)?;
                 if durable.snapshot.members.iter().next().is_some() {
                     let agreed = self.agreed.get_or_insert_with(|| CommittedState::new(&durable.snapshot));
                     let same_members = agreed.founders == *durable.snapshot.members;
-                    require("founders begin same_members", same_members, || {
-                        format!("node {} was founded with other members", slot.id)
-                    })?;
+                    require!(Property::FoundersAgree, same_members, "node {} was founded with other members", slot.id)?;
                     agreed.check_state(durable.snapshot.last.index, &durable.snapshot.machine)?;
                 }
             }
             Some(was) => {
                 self.seen.restarts += 1;
-                require("acknowledged writes survive", restart::may_recover(&was, &durable), || {
-                    let (hard, last, snapshot) = (was.disk.hard, was.disk.log.last(), was.disk.snapshot.last);
-                    let (hard_now, last_now, snapshot_now) = (durable.hard, durable.log.last(), durable.snapshot.last);
-                    format!(
-                        "node {} had {hard:?}, a log up to {last:?}, a snapshot at {snapshot:?} or later and {} writes under way; it recovered \
-                         {hard_now:?}, {last_now:?}, {snapshot_now:?}",
-                        slot.id,
-                        was.pending.len()
-                    )
-                })?;
+                let (hard, last, snapshot) = (was.disk.hard, was.disk.log.last(), was.disk.snapshot.last);
+                let (hard_now, last_now, snapshot_now) = (durable.hard, durable.log.last(), durable.snapshot.last);
+                require!(
+                    Property::AcknowledgedWritesSurvive,
+                    restart::may_recover(&was, &durable),
+                    "node {} had {hard:?}, a log up to {last:?}, a snapshot at {snapshot:?} or later and {} writes \
+                     under way; it recovered {hard_now:?}, {last_now:?}, {snapshot_now:?}",
+                    slot.id,
+                    was.pending.len()
+                )?;
                 slot.earlier.push(was.done);
                 if let Some(agreed) = &self.agreed {
                     agreed.check_state(durable.snapshot.last.index, &durable.snapshot.machine)?;
@@ -189,12 +186,12 @@ impl Judge {
         let before = replica.before();
         match input {
             Input::ClockAdvanced(milliseconds) => replica.clock_advanced(milliseconds, at, rate)?,
-            Input::Compact(through) => require("compacted after it is told", through <= replica.released, || {
-                format!(
-                    "the log is compacted up to {through}, and only entries up to {} are released",
-                    replica.released
-                )
-            })?,
+            Input::Compact(through) => require!(
+                Property::CompactedAfterRelease,
+                through <= replica.released,
+                "the log is compacted up to {through}, and only entries up to {} are released",
+                replica.released
+            )?,
             _ => {}
         }
         let mut outputs = std::mem::take(&mut self.outputs);
@@ -218,9 +215,11 @@ impl Judge {
         if let Body::InstallSnapshot { snapshot } = body {
             self.seen.snapshots += 1;
             let asked = self.snapshots.contains(&(*from, *to, *term));
-            require("no spurious message", asked || !is_known, || {
-                format!("node {from} had no output that sends {name} to {to} in term {term}")
-            })?;
+            require!(
+                Property::NoSpuriousMessage,
+                asked || !is_known,
+                "node {from} had no output that sends {name} to {to} in term {term}"
+            )?;
             let agreed = self.agreed.as_ref().ok_or_else(no_founders)?;
             return agreed.check_state(snapshot.last.index, &snapshot.machine);
         }
@@ -229,14 +228,16 @@ impl Judge {
             return Ok(());
         }
         let Some(promise) = self.sent.get(&Digest::of(message)) else {
-            return broken("no spurious message", format!("node {from} never sent this {name}: {message:?}"));
+            return violated!(Property::NoSpuriousMessage, "node {from} never sent this {name}: {message:?}");
         };
         let slot = &self.slots[promise.slot];
         let done = slot.earlier.get(promise.run).copied();
         let done = done.or(slot.replica.as_ref().map(|replica| replica.done)).unwrap_or(0);
-        require("persist before send", promise.writes <= done, || {
-            format!("node {from} sent {name} before the preceding writes were durable: {message:?}")
-        })
+        require!(
+            Property::PersistBeforeSend,
+            promise.writes <= done,
+            "node {from} sent {name} before the preceding writes were durable: {message:?}"
+        )
     }
 
     /// Checks the properties of a step.
@@ -256,9 +257,12 @@ impl Judge {
                     if let Persist::Entries(entries) = write {
                         let first = entries[0].index;
                         let appends = first == before.last.index.next();
-                        require("leader append-only", appends || leads.is_none() || leads != before.leads, || {
-                            format!("leader {} wrote entry {first} again", node.id())
-                        })?;
+                        require!(
+                            Property::LeaderAppendOnly,
+                            appends || leads.is_none() || leads != before.leads,
+                            "leader {} wrote entry {first} again",
+                            node.id()
+                        )?;
                         rewritten |=
                             !appends || entries.iter().any(|entry| matches!(entry.payload, Payload::Members(_)));
                         entries_match(&mut self.written, node.log(), entries)?;
@@ -352,9 +356,12 @@ impl Judge {
         let replica = self.slots[slot_index].replica.as_ref().expect("it has stepped");
         let node = &replica.node;
         if let Some(state) = state {
-            require("same state", Digest::of(node) == state, || {
-                format!("the replica of node {} has another state than was recorded", node.id())
-            })?;
+            require!(
+                Property::SameState,
+                Digest::of(node) == state,
+                "the replica of node {} has another state than was recorded",
+                node.id()
+            )?;
         }
         replica.memory_matches_disk()?;
         table_is_sound(node.machine())?;
@@ -368,9 +375,12 @@ impl Judge {
         let known = agreed.entries.len();
         state_machine_safety(&mut agreed.entries, node)?;
         let more = agreed.entries.len() - known;
-        require("commits follow one another", more == 0, || {
-            format!("node {} has {more} committed entries that no node has applied", node.id())
-        })?;
+        require!(
+            Property::CommitsFollowOneAnother,
+            more == 0,
+            "node {} has {more} committed entries that no node has applied",
+            node.id()
+        )?;
         agreed.check_state(node.commit(), node.machine())?;
         if let Role::Leader(_) = node.role() {
             leader_completeness(&required_entries(agreed, node), node)?;
@@ -407,14 +417,16 @@ fn entries_match(
     for entry in entries {
         let (digest, term) = *written.entry(entry.position()).or_insert_with(|| (Digest::of(entry), before));
         let same = digest == Digest::of(entry) && (term == before || term.is_none() || before.is_none());
-        require("log matching", same, || {
-            format!("{entry:?} differs from the entry at this position in another log, or in its predecessor")
-        })?;
+        require!(
+            Property::LogMatching,
+            same,
+            "{entry:?} differs from the entry at this position in another log, or in its predecessor"
+        )?;
         before = Some(entry.term);
     }
     Ok(())
 }
 
 fn no_founders() -> Violation {
-    Violation { property: "a cluster has founders", detail: "no recorded node founded the cluster".into() }
+    Violation { property: Property::ClusterHasFounders, detail: "no recorded node founded the cluster".into() }
 }

@@ -30,7 +30,6 @@ mod table;
 use std::path::Path;
 
 use palisade::recording::Record;
-use palisade_spec::invariants::Violation;
 
 pub use report::{Failure, Report};
 
@@ -155,14 +154,4 @@ fn count(record: &Record, report: &mut Report) {
         Record::Stepped { .. } => report.inputs += 1,
         Record::Written { writes, .. } => report.writes += writes,
     }
-}
-
-/// Reports the violation of a property that the validator itself defines.
-fn broken(property: &'static str, detail: String) -> Result<(), Violation> {
-    Err(Violation { property, detail })
-}
-
-/// Fails with `property` unless `holds`.
-fn require(property: &'static str, holds: bool, detail: impl FnOnce() -> String) -> Result<(), Violation> {
-    if holds { Ok(()) } else { broken(property, detail()) }
 }

@@ -1,13 +1,12 @@
 //! The replay of one node: the node, its disk, and the writes that are not reported done.
 
+use palisade_spec::{require, violated};
 use std::collections::VecDeque;
 
 use palisade::recording::Digest;
-use palisade_spec::invariants::{Check, Violation, clock_monotonicity};
+use palisade_spec::invariants::{Check, Property, Violation, clock_monotonicity};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Durable, HardState, Index, Input, Node, Output, Persist, Position, Stamp, Term};
-
-use super::{broken, require};
 
 /// A node, replayed from its recording.
 #[derive(Debug)]
@@ -66,23 +65,26 @@ impl Replica {
         outputs: &mut Vec<Output<LockTable>>,
     ) -> Check {
         self.node.step(input, outputs);
-        require("same outputs", Digest::of(outputs.as_slice()) == recorded, || {
-            let recorded_text = recorded_text.unwrap_or("other outputs (record with --record-verbose to see them)");
-            format!("the spec's outputs are {outputs:?}, and the node's were {recorded_text}")
-        })
+        let recorded_text = recorded_text.unwrap_or("other outputs (record with --record-verbose to see them)");
+        require!(
+            Property::SameOutputs,
+            Digest::of(outputs.as_slice()) == recorded,
+            "the spec's outputs are {outputs:?}, and the node's were {recorded_text}"
+        )
     }
 
     /// Checks the properties of a single node over a step.
     pub(super) fn check_transition(&self, before: Before) -> Check {
         let (node, was, is) = (&self.node, before.hard, self.node.hard_state());
-        require("terms only grow", is.term >= was.term, || {
-            format!("the node went from term {} to {}", was.term, is.term)
-        })?;
+        require!(Property::TermsOnlyGrow, is.term >= was.term, "the node went from term {} to {}", was.term, is.term)?;
         let stands = is.term > was.term || was.vote.is_none() || is.vote == was.vote;
-        require("one vote a term", stands, || format!("the node changed its vote in term {}", is.term))?;
-        require("commit only grows", node.commit() >= before.commit, || {
-            format!("the node's commit index fell below {}", before.commit)
-        })?;
+        require!(Property::OneVotePerTerm, stands, "the node changed its vote in term {}", is.term)?;
+        require!(
+            Property::CommitOnlyGrows,
+            node.commit() >= before.commit,
+            "the node's commit index fell below {}",
+            before.commit
+        )?;
         clock_monotonicity((before.clock, before.last), node)
     }
 
@@ -90,25 +92,31 @@ impl Replica {
     pub(super) fn clock_advanced(&mut self, milliseconds: u64, at: u64, rate: f64) -> Check {
         self.advanced += milliseconds;
         let passed = std::time::Duration::from_nanos(at.saturating_sub(self.began)).mul_f64(rate).as_millis();
-        require("clocks are not fast", u128::from(self.advanced) <= passed, || {
-            format!("the node's clock advanced by {} ms, and only {passed} ms have passed", self.advanced)
-        })
+        require!(
+            Property::ClocksAreNotFast,
+            u128::from(self.advanced) <= passed,
+            "the node's clock advanced by {} ms, and only {passed} ms have passed",
+            self.advanced
+        )
     }
 
     /// The next writes are done.
     pub(super) fn written(&mut self, writes: u64, digest: Digest) -> Check {
         let count = usize::try_from(writes).unwrap_or(usize::MAX);
         if count > self.pending.len() {
-            return broken(
-                "writes match outputs",
-                format!("the node reported {writes} writes, and had {} pending", self.pending.len()),
+            return violated!(
+                Property::WritesMatchOutputs,
+                "the node reported {writes} writes, and had {} pending",
+                self.pending.len()
             );
         }
         let writes: Vec<Persist<LockTable>> = self.pending.drain(..count).collect();
         let same = Digest::of(writes.as_slice()) == digest;
-        require("writes match outputs", same, || {
-            format!("the node wrote something else than its outputs, which were {writes:?}")
-        })?;
+        require!(
+            Property::WritesMatchOutputs,
+            same,
+            "the node wrote something else than its outputs, which were {writes:?}"
+        )?;
         writes.iter().for_each(|write| apply(&mut self.disk, write));
         self.done += count as u64;
         self.release_if_idle();
@@ -117,7 +125,7 @@ impl Replica {
             let written = node.hard_state() == disk.hard
                 && node.log().last() == disk.log.last()
                 && node.log().base() == disk.log.base();
-            require("memory matches disk", written, || "the memory of the node differs from its disk".into())?;
+            require!(Property::MemoryMatchesDisk, written, "the memory of the node differs from its disk")?;
         }
         Ok(())
     }
@@ -133,7 +141,7 @@ impl Replica {
     pub(super) fn memory_matches_disk(&self) -> Result<(), Violation> {
         let written =
             !self.pending.is_empty() || (self.node.hard_state() == self.disk.hard && self.node.log() == &self.disk.log);
-        require("memory matches disk", written, || "the memory of the node differs from its disk".into())
+        require!(Property::MemoryMatchesDisk, written, "the memory of the node differs from its disk")
     }
 }
 

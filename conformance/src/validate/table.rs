@@ -2,17 +2,16 @@
 //! Every entry's effect is checked once, when the first node applies it; what other nodes apply
 //! later must be equal.
 
+use palisade_spec::{require, violated};
 use std::collections::BTreeMap;
 
 use palisade::recording::Digest;
 use palisade_spec::invariants::{
-    Check, Committed, Holders, exactly_once, fifo_order, mutual_exclusion, no_early_expiry, table_is_sound,
+    Check, Committed, Holders, Property, exactly_once, fifo_order, mutual_exclusion, no_early_expiry, table_is_sound,
     token_monotonicity,
 };
 use palisade_spec::lock::{Command, LockTable, Outcome, Token};
 use palisade_spec::raft::{Entry, Index, Members, Payload, Snapshot, Stamp, StateMachine, Term};
-
-use super::{broken, require};
 
 /// Size up to which the whole table is checked after each entry: the sum of its sessions and locks.
 /// A table k times as large is checked as a whole every k² entries, so that the cost of an entry
@@ -71,29 +70,42 @@ impl CommittedState {
     pub(super) fn applied(&mut self, entry: &Entry<Command>, term: Term, outcome: &Outcome) -> Check {
         let index = entry.index;
         if index > self.last {
-            require("commits follow one another", index == self.last.next(), || {
-                format!("entry {index} is applied, and the last applied entry of all nodes is {}", self.last)
-            })?;
+            require!(
+                Property::CommitsFollowOneAnother,
+                index == self.last.next(),
+                "entry {index} is applied, and the last applied entry of all nodes is {}",
+                self.last
+            )?;
             self.execute(entry)?;
             self.committed_in.insert(index, term);
         }
         if let Some(known) = self.entries.get(&index) {
-            require("state machine safety", known == entry, || {
-                format!("{:?} was applied at {index}, where {:?} was applied before", entry.payload, known.payload)
-            })?;
+            require!(
+                Property::StateMachineSafety,
+                known == entry,
+                "{:?} was applied at {index}, where {:?} was applied before",
+                entry.payload,
+                known.payload
+            )?;
         }
         let known = self.outcomes.get(&index);
-        require("replica agreement", known.is_none_or(|known| *known == Digest::of(outcome)), || {
-            format!("entry {index} had outcome {outcome:?}, and another outcome at the first node")
-        })
+        require!(
+            Property::ReplicaAgreement,
+            known.is_none_or(|known| *known == Digest::of(outcome)),
+            "entry {index} had outcome {outcome:?}, and another outcome at the first node"
+        )
     }
 
     /// Executes the next entry and checks its effect.
     fn execute(&mut self, entry: &Entry<Command>) -> Check {
         let at = entry.stamp;
-        require("stamps only grow", at >= self.stamp, || {
-            format!("entry {} has stamp {at}, which is before {}", entry.index, self.stamp)
-        })?;
+        require!(
+            Property::StampsOnlyGrow,
+            at >= self.stamp,
+            "entry {} has stamp {at}, which is before {}",
+            entry.index,
+            self.stamp
+        )?;
         let before = self.table.clone();
         // Not `apply_payload`, because that is one of the functions under test.
         let (outcome, command) = match &entry.payload {
@@ -130,9 +142,9 @@ impl CommittedState {
     pub(super) fn check_state(&self, index: Index, table: &LockTable) -> Check {
         let mut table = table.clone();
         if index > self.last {
-            return broken(
-                "committed before it is kept",
-                format!("a node has a state after entry {index}, which no node has applied"),
+            return violated!(
+                Property::CommittedBeforeKept,
+                "a node has a state after entry {index}, which no node has applied"
             );
         }
         for entry in self.entries.range(index.next()..).map(|(_, entry)| entry) {
@@ -142,8 +154,10 @@ impl CommittedState {
         // In a cluster restored from another, a server that has received nothing yet has the blank
         // state.
         let reaches = index.next() >= first;
-        require("replica agreement", !reaches || table == self.table, || {
-            format!("a node's state after entry {index} differs from the committed state")
-        })
+        require!(
+            Property::ReplicaAgreement,
+            !reaches || table == self.table,
+            "a node's state after entry {index} differs from the committed state"
+        )
     }
 }

@@ -29,7 +29,7 @@ fn check(world: &World) -> Result<Report, Failure> {
 /// The property that does not hold.
 fn broken(world: &World) -> &'static str {
     match check(world) {
-        Err(Failure::Violation { violation, .. }) => violation.property,
+        Err(Failure::Violation { violation, .. }) => violation.property.name(),
         other => panic!("no violation: {other:?}"),
     }
 }
@@ -73,7 +73,7 @@ fn differing_outputs_are_found() {
     let Err(Failure::Violation { violation, path: named, record, input, .. }) = check(&world) else {
         panic!("no violation was found")
     };
-    assert_eq!((violation.property, named, record), ("same outputs", path, place as u64));
+    assert_eq!((violation.property.name(), named, record), ("same outputs", path, place as u64));
     assert!(input.starts_with("Propose(") && violation.detail.contains("--record-verbose"), "{input}: {violation}");
 }
 
@@ -250,7 +250,10 @@ fn records_before_a_torn_tail_are_judged() {
         match report {
             Ok(report) => assert!(report.torn <= 1 && report.inputs <= whole.inputs),
             Err(Failure::Violation { violation, .. }) => {
-                assert!(["no spurious message", "persist before send"].contains(&violation.property), "{violation}");
+                assert!(
+                    ["no spurious message", "persist before send"].contains(&violation.property.name()),
+                    "{violation}"
+                );
             }
             Err(other) => panic!("{other}"),
         }

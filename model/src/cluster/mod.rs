@@ -21,7 +21,7 @@ mod show;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use palisade_spec::invariants::{Check, Violation};
+use palisade_spec::invariants::{self, Check, Violation};
 use palisade_spec::lock::{Command, Key, LockTable, Opening, Owner, SessionId, Ttl};
 use palisade_spec::raft::{Index, Log, Node, NodeId, Payload, Position, Stamp, StateMachine, Term};
 use serde::Serialize;
@@ -283,7 +283,7 @@ impl Environment for Surroundings {
             let own = client.token.map(|token| (client.session, token));
             if self.relies(client) && holder != own {
                 let detail = format!("client {} relies on {own:?}, but {holder:?} holds the lock", number + 1);
-                return Err(Violation { property: "leases are honoured", detail });
+                return Err(Violation { property: invariants::Property::LeasesAreHonoured, detail });
             }
         }
         self.resources.iter().try_for_each(|resource| resource.writes_in_order(history))

@@ -1,5 +1,6 @@
 //! The properties of the whole system.
 
+use palisade_spec::invariants;
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Index, Stamp, Term};
 use stateright::Property;
@@ -52,23 +53,25 @@ pub(super) fn properties(around: &Around) -> Vec<Property<World<Surroundings>>> 
 /// What must hold of locks and of their holders.
 pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 10] {
     always![
-        "mutual exclusion",
-        "token monotonicity",
-        "FIFO order",
-        "no early expiry",
-        "exactly once",
-        "release by holder only",
-        "replies match the table",
-        "table soundness",
-        "leases are honoured",
-        "no stale write",
+        MutualExclusion,
+        TokenMonotonicity,
+        FifoOrder,
+        NoEarlyExpiry,
+        ExactlyOnce,
+        ReleaseByHolderOnly,
+        RepliesMatchTable,
+        TableSoundness,
+        LeasesAreHonoured,
+        NoStaleWrite,
     ]
 }
 
 /// What must hold of clocks, if the state records when each entry was stamped.
 fn clocks() -> [Property<World<Surroundings>>; 2] {
     [
-        Property::always("cluster time never runs ahead", |_, state: &S| !state.environment.runs_ahead(&state.servers)),
+        Property::always(invariants::Property::ClusterTimeNeverRunsAhead.name(), |_, state: &S| {
+            !state.environment.runs_ahead(&state.servers)
+        }),
         Property::sometimes("a leader's clock is ahead of what a follower's entries allow", |_, state: &S| {
             let mut logs = state.servers.iter().map(|replica| replica.node.log());
             let leaders = state.servers.iter().map(|replica| &replica.node).filter(|node| node.is_leader());

@@ -1,6 +1,6 @@
 //! The resource that a lock protects.
 
-use palisade_spec::invariants::{Check, Violation};
+use palisade_spec::invariants::{Check, Property, Violation};
 use palisade_spec::lock::{Key, LockTable, SessionId, Token};
 use serde::Serialize;
 
@@ -47,6 +47,6 @@ impl Resource {
             return Ok(());
         }
         let detail = format!("sessions wrote in the order {:?}, which is not that of their grants", self.accepted);
-        Err(Violation { property: "no stale write", detail })
+        Err(Violation { property: Property::NoStaleWrite, detail })
     }
 }

@@ -7,6 +7,7 @@
 
 mod show;
 
+use palisade_spec::invariants;
 use palisade_spec::invariants::Check;
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Index, Node, NodeId, Payload, ReadId};
@@ -62,7 +63,7 @@ impl Environment for AllLayers {
         all.extend(memberships());
         all.extend(answers_to_reads());
         all.extend([
-            Property::always("cluster time never runs ahead", |_, state: &S| {
+            Property::always(invariants::Property::ClusterTimeNeverRunsAhead.name(), |_, state: &S| {
                 !state.environment.clients.runs_ahead(&state.servers)
             }),
             Property::sometimes("a client is told of its grant", |_, state: &S| {

@@ -18,16 +18,16 @@
 //! Left out: snapshots (an installed snapshot acts as a discarded log with the stamp of its last
 //! entry), leadership transfers, and membership changes, which do not affect clocks.
 
+use palisade_spec::require;
 use std::ops::Range;
 
-use palisade_spec::invariants::Violation;
+use palisade_spec::invariants::{self, Violation};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Body, HardState, Input, Node, NodeId, Output, Payload, Stamp, Term};
 use stateright::Property;
 
 use super::logs::{self, Stamped, append, grown, match_each_other, message, recover, step};
 use super::{Case, Induction, Latest, State, properties};
-use crate::locks::require;
 
 /// Number of servers.
 const SERVERS: u32 = 3;
@@ -155,11 +155,11 @@ impl Clocks {
         let log = logs::stamped(node);
         let origin = known.into_iter().find(|origin| stamped(origin).starts_with(&log));
         let origin = origin.ok_or_else(|| Violation {
-            property: "log matching",
+            property: invariants::Property::LogMatching,
             detail: format!("the log has become {log:?}, a beginning of neither {known:?}"),
         })?;
         let log = &origin[..log.len()];
-        let (clock, property) = (node.clock().0, "cluster time never runs ahead");
+        let (clock, property) = (node.clock().0, invariants::Property::ClusterTimeNeverRunsAhead);
         let detail = || format!("the clock reads {clock}, and the log is {log:?}");
         if fits(clock, log) { Ok(log.to_vec()) } else { Err(Violation { property, detail: detail() }) }
     }
@@ -175,7 +175,7 @@ impl Clocks {
         };
         if !node.is_leader() || node.clock() != before {
             let detail = format!("its clock read {before}, and reads {}", node.clock());
-            return Err(Violation { property: "elections lose no time", detail });
+            return Err(Violation { property: invariants::Property::ElectionsLoseNoTime, detail });
         }
         let mut log = [log, &[new(before)]].concat();
         Clocks::is_kept(&node, [&log, &[]])?;
@@ -190,7 +190,7 @@ impl Clocks {
             let Body::AppendEntries { stamp, .. } = sent.body else { continue };
             let detail = || format!("a message says that the clock reads {stamp}, and the log is {log:?}");
             if !fits(stamp.0, &log) {
-                return Err(Violation { property: "cluster time never runs ahead", detail: detail() });
+                return Err(Violation { property: invariants::Property::ClusterTimeNeverRunsAhead, detail: detail() });
             }
         }
         let ordered = |pair: &[Aged]| {
@@ -202,7 +202,7 @@ impl Clocks {
         if log.windows(2).all(ordered) {
             Ok(())
         } else {
-            Err(Violation { property: "clock monotonicity", detail: detail() })
+            Err(Violation { property: invariants::Property::ClockMonotonicity, detail: detail() })
         }
     }
 }
@@ -261,7 +261,11 @@ impl Case for Clocks {
         let mut node = self.node(initial);
         let before = node.clock();
         let is_own = before == Stamp(u64::from(initial.clock));
-        require("clock monotonicity", is_own, || format!("a clock of its own log is heard, and it reads {before}"))?;
+        require!(
+            invariants::Property::ClockMonotonicity,
+            is_own,
+            "a clock of its own log is heard, and it reads {before}"
+        )?;
         match taken {
             Step::Hear { entries, reading } => {
                 let body = append(&stamped(leaders), entries.start, entries.end, 0, u64::from(*reading));
@@ -272,7 +276,7 @@ impl Case for Clocks {
                 let goes_back = node.clock() < before;
                 if goes_back && log == own {
                     let detail = format!("the clock went back from {before} to {}, and the log stayed", node.clock());
-                    return Err(Violation { property: "clock monotonicity", detail });
+                    return Err(Violation { property: invariants::Property::ClockMonotonicity, detail });
                 }
                 Ok(match node.clock() == before && u64::from(*reading) > before.0 {
                     _ if goes_back => Some("a clock goes back with its log"),
@@ -291,7 +295,7 @@ impl Case for Clocks {
 
     fn properties() -> Vec<Property<Induction<Clocks>>> {
         properties![
-            always: "cluster time never runs ahead", "clock monotonicity", "elections lose no time", "log matching", "assertions";
+            always: ClusterTimeNeverRunsAhead, ClockMonotonicity, ElectionsLoseNoTime, LogMatching, Assertions;
             sometimes: "a clock goes back with its log", "a clock of another log is not taken over"
         ]
     }

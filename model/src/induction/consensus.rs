@@ -31,10 +31,11 @@
 //!
 //! Left out: snapshots, membership changes, reads and leadership transfers.
 
+use palisade_spec::require;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use palisade_spec::invariants::{Check, Violation};
+use palisade_spec::invariants::{self, Check, Violation};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{
     Body, Durable, HardState, Hint, Index, Input, Message, Node, NodeId, Output, Payload, Persist, ReadRound, Term,
@@ -43,7 +44,6 @@ use stateright::Property;
 
 use super::logs::{self, NODE, Stamped, append, grown, match_each_other, message, position, recover, step};
 use super::{Case, Induction, Latest, State, properties};
-use crate::locks::require;
 
 /// The vote of a node that has voted for no candidate.
 const NO_VOTE: u32 = 0;
@@ -342,7 +342,7 @@ impl Taken<'_> {
     fn votes(&self) -> Check {
         let (old, new) = (self.before.hard_state(), self.after.hard_state());
         let stands = new.term > old.term || (new.term == old.term && (old.vote.is_none() || new.vote == old.vote));
-        require("one vote a term", stands, || format!("{old:?} has become {new:?}"))
+        require!(invariants::Property::OneVotePerTerm, stands, "{old:?} has become {new:?}")
     }
 
     /// Messages are true, and their content is durable before they are sent.
@@ -358,9 +358,12 @@ impl Taken<'_> {
             }
         }
         let is_written = disk.hard == self.after.hard_state() && disk.log == *self.after.log();
-        require("memory matches disk", is_written, || {
-            format!("the disk has {disk:?}, and the node is {:?}", self.after)
-        })
+        require!(
+            invariants::Property::MemoryMatchesDisk,
+            is_written,
+            "the disk has {disk:?}, and the node is {:?}",
+            self.after
+        )
     }
 
     fn is_true(&self, sent: &Message<LockTable>, disk: &Durable<LockTable>) -> Check {
@@ -369,25 +372,25 @@ impl Taken<'_> {
         let voted = |candidate| disk.hard == HardState { term: sent.term, vote: Some(candidate) };
         match &sent.body {
             Body::RequestVoteReply { granted: true } => {
-                require("one vote a term", voted(sent.to), said)?;
+                require!(invariants::Property::OneVotePerTerm, voted(sent.to), "{}", said())?;
                 self.candidate_is_complete(sent)
             }
             Body::RequestVote { last, .. } => {
                 let is_own = *last == self.after.log().last();
-                require("one vote a term", voted(NODE) && is_own, said)
+                require!(invariants::Property::OneVotePerTerm, voted(NODE) && is_own, "{}", said())
             }
             Body::AppendAccepted { matched, .. } => {
                 let matched = usize::try_from(matched.0).expect("a short log");
                 let heard = self.heard().get(..matched);
                 let is_there = heard.is_some_and(|heard| durable.starts_with(heard)) && disk.hard.term == sent.term;
-                require("acknowledged entries are kept", is_there, said)
+                require!(invariants::Property::AcknowledgedEntriesAreKept, is_there, "{}", said())
             }
             Body::AppendEntries { prev, entries, commit, .. } => {
                 let log = logs::stamped(self.after);
                 let from = usize::try_from(prev.index.0).expect("a short log");
                 let is_there = position(&log, from) == *prev && logs::entries(&log, from).starts_with(entries);
                 let leads = self.after.is_leader() && sent.term == self.after.term() && *commit <= self.after.commit();
-                require("messages are true", is_there && leads, said)
+                require!(invariants::Property::MessagesAreTrue, is_there && leads, "{}", said())
             }
             _ => Ok(()),
         }
@@ -396,7 +399,7 @@ impl Taken<'_> {
     /// The vote goes to a candidate that has every entry of this node's log that may be committed.
     fn candidate_is_complete(&self, reply: &Message<LockTable>) -> Check {
         let Step::AskForVote { log, .. } = self.step else {
-            return require("one vote a term", false, || format!("{reply:?} answers no question"));
+            return require!(invariants::Property::OneVotePerTerm, false, "{reply:?} answers no question");
         };
         let candidates = &self.case.logs[*log];
         let last = candidates.last().map_or(0, |last| last.0);
@@ -407,9 +410,11 @@ impl Taken<'_> {
             // that leader had them, and so does the candidate; if that leader lacked them, they
             // were never committed.
             let was_replaced = last > term;
-            require("leader completeness", was_replaced || candidates.starts_with(entries), || {
-                format!("a candidate with the log {candidates:?} gets the vote of a node with {entries:?}")
-            })?;
+            require!(
+                invariants::Property::LeaderCompleteness,
+                was_replaced || candidates.starts_with(entries),
+                "a candidate with the log {candidates:?} gets the vote of a node with {entries:?}"
+            )?;
         }
         Ok(())
     }
@@ -419,13 +424,25 @@ impl Taken<'_> {
     fn log(&self) -> Check {
         let (own, heard, log) = (self.own(), self.heard(), logs::stamped(self.after));
         if self.after.is_leader() {
-            return require("leader append-only", log.starts_with(own), || format!("{own:?} has become {log:?}"));
+            return require!(
+                invariants::Property::LeaderAppendOnly,
+                log.starts_with(own),
+                "{own:?} has become {log:?}"
+            );
         }
         let is_known = own == log || heard.starts_with(&log);
-        require("log matching", is_known, || format!("{own:?} has become {log:?}, and the leader has {heard:?}"))?;
+        require!(
+            invariants::Property::LogMatching,
+            is_known,
+            "{own:?} has become {log:?}, and the leader has {heard:?}"
+        )?;
         let committed = &own[..usize::try_from(self.initial.commit).expect("a short log")];
         let keeps = log.starts_with(committed);
-        require("state machine safety", keeps, || format!("{committed:?} is committed, and the log is {log:?}"))?;
+        require!(
+            invariants::Property::StateMachineSafety,
+            keeps,
+            "{committed:?} is committed, and the log is {log:?}"
+        )?;
         // Entries that the node has acknowledged to this leader are in the leader's log, possibly
         // only after this message was sent.
         let acknowledged = (0..=own.len()).rev().find(|&length| {
@@ -433,19 +450,23 @@ impl Taken<'_> {
             own[..common] == heard[..common]
         });
         let acknowledged = acknowledged.map_or(&own[..0], |length| &own[..length]);
-        require("acknowledged entries are kept", log.starts_with(acknowledged), || {
-            format!("{acknowledged:?} may be acknowledged, and the log is {log:?}")
-        })
+        require!(
+            invariants::Property::AcknowledgedEntriesAreKept,
+            log.starts_with(acknowledged),
+            "{acknowledged:?} may be acknowledged, and the log is {log:?}"
+        )
     }
 
     /// Only a candidate with the votes of a majority leads, with the log that it asked for votes
     /// with.
     fn leadership(&self) -> Check {
         if !self.after.is_leader() || self.before.is_leader() {
-            return require(
-                "election safety",
+            return require!(
+                invariants::Property::ElectionSafety,
                 !self.after.is_leader() || self.after.term() == self.before.term(),
-                || format!("a leader of term {} leads in term {}", self.before.term(), self.after.term()),
+                "a leader of term {} leads in term {}",
+                self.before.term(),
+                self.after.term()
             );
         }
         let mut votes: BTreeSet<u32> = match &self.initial.standing {
@@ -458,14 +479,20 @@ impl Taken<'_> {
             votes.insert(from.0);
         }
         let is_elected = self.case.is_majority(votes.len() + 1) && self.after.term() == self.before.term();
-        require("election safety", is_elected, || {
-            format!("it leads term {} with the votes {votes:?}", self.after.term())
-        })?;
+        require!(
+            invariants::Property::ElectionSafety,
+            is_elected,
+            "it leads term {} with the votes {votes:?}",
+            self.after.term()
+        )?;
         let expected = [self.own(), &[(self.after.term().0, 0)]].concat();
         let log = logs::stamped(self.after);
-        require("election safety", log == expected, || {
-            format!("it was elected with {:?}, and leads with {log:?}", self.own())
-        })
+        require!(
+            invariants::Property::ElectionSafety,
+            log == expected,
+            "it was elected with {:?}, and leads with {log:?}",
+            self.own()
+        )
     }
 
     /// Newly committed entries are committed: a majority has acknowledged them, or the leader has
@@ -498,7 +525,7 @@ impl Taken<'_> {
             }
             _ => false,
         };
-        require("committed by a majority", known && new > old, || format!("commit {old} has become {new}"))
+        require!(invariants::Property::CommittedByMajority, known && new > old, "commit {old} has become {new}")
     }
 }
 
@@ -563,7 +590,7 @@ impl Case for Consensus {
         if *taken == Step::Restart {
             let after = recover(self.bounds.servers, before.hard_state(), &self.logs[initial.log]);
             let same = after.hard_state() == before.hard_state() && after.log() == before.log();
-            return require("memory matches disk", same, || format!("{after:?} has started")).map(|()| None);
+            return require!(invariants::Property::MemoryMatchesDisk, same, "{after:?} has started").map(|()| None);
         }
         let mut after = before.clone();
         let outputs = step(&mut after, self.input(taken));
@@ -587,9 +614,9 @@ impl Case for Consensus {
 
     fn properties() -> Vec<Property<Induction<Consensus>>> {
         properties![
-            always: "one vote a term", "leader completeness", "acknowledged entries are kept", "election safety",
-                "leader append-only", "log matching", "state machine safety", "committed by a majority", "messages are true",
-                "memory matches disk", "assertions";
+            always: OneVotePerTerm, LeaderCompleteness, AcknowledgedEntriesAreKept, ElectionSafety,
+                LeaderAppendOnly, LogMatching, StateMachineSafety, CommittedByMajority, MessagesAreTrue,
+                MemoryMatchesDisk, Assertions;
             sometimes: "an entry gives way to the leader's", "a vote is refused", "a candidate is elected", "a leader commits"
         ]
     }

@@ -32,7 +32,7 @@ use std::fmt::{self, Debug};
 use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use palisade_spec::invariants::Violation;
+use palisade_spec::invariants::{self, Violation};
 use stateright::{Model, Property};
 
 use crate::presentation::Presentation;
@@ -93,7 +93,7 @@ pub enum State<S> {
     /// A step has kept the invariants, and was an example of this property.
     Shows(&'static str),
     /// A step has broken an invariant.
-    Breaks(&'static str, String),
+    Breaks(invariants::Property, String),
 }
 
 impl<S: Debug> Debug for State<S> {
@@ -108,8 +108,8 @@ impl<S: Debug> Debug for State<S> {
 
 impl<S> State<S> {
     /// Whether a step has broken this invariant.
-    pub(crate) fn breaks(&self, name: &str) -> bool {
-        matches!(self, State::Breaks(property, _) if *property == name)
+    pub(crate) fn breaks(&self, property: invariants::Property) -> bool {
+        matches!(self, State::Breaks(broken, _) if *broken == property)
     }
 
     /// Whether a step was an example of this property.
@@ -120,9 +120,12 @@ impl<S> State<S> {
 
 /// Properties by name: those that must always hold, and those that must be possible.
 macro_rules! properties {
-    (always: $($always:literal),* ; sometimes: $($sometimes:literal),* $(,)?) => {
+    (always: $($always:ident),* ; sometimes: $($sometimes:literal),* $(,)?) => {
         vec![
-            $(stateright::Property::always($always, |_: &Induction<_>, state: &State<_>| !state.breaks($always)),)*
+            $(stateright::Property::always(
+                palisade_spec::invariants::Property::$always.name(),
+                |_: &Induction<_>, state: &State<_>| !state.breaks(palisade_spec::invariants::Property::$always),
+            ),)*
             $(stateright::Property::sometimes($sometimes, |_: &Induction<_>, state: &State<_>| state.shows($sometimes)),)*
         ]
     };
@@ -157,12 +160,13 @@ impl<C: Case> Model for Induction<C> {
     fn next_state(&self, last: &Self::State, step: C::Step) -> Option<Self::State> {
         let State::Satisfies(initial) = last else { return None };
         let taken = catch_unwind(AssertUnwindSafe(|| self.case.take(initial, &step)));
-        let stopped =
-            |panic: Box<dyn Any + Send>| Err(Violation { property: "assertions", detail: panic_text(&*panic) });
+        let stopped = |panic: Box<dyn Any + Send>| {
+            Err(Violation { property: invariants::Property::Assertions, detail: panic_text(&*panic) })
+        };
         match taken.unwrap_or_else(stopped) {
             Ok(shown) => shown.map(State::Shows),
             Err(violation) => {
-                let named = C::properties().iter().any(|property| property.name == violation.property);
+                let named = C::properties().iter().any(|property| property.name == violation.property.name());
                 assert!(named, "no property asks for {violation}");
                 Some(State::Breaks(violation.property, violation.detail))
             }

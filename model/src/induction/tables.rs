@@ -20,7 +20,7 @@
 
 use std::sync::Arc;
 
-use palisade_spec::invariants::{Violation, table_is_sound};
+use palisade_spec::invariants::{self, Violation, table_is_sound};
 use palisade_spec::lock::{Claim, Command, Event, Key, LockTable, Opening, Owner, Sequence, SessionId, Token, Ttl};
 use palisade_spec::raft::{Payload, Stamp, StateMachine};
 use serde_json::{Value, json};
@@ -196,7 +196,7 @@ fn entries(bounds: &Bounds, keys: &[Key]) -> Vec<Payload<Command>> {
 /// Invariants of a table besides its soundness.
 fn is_well_formed(table: &LockTable) -> Result<(), Violation> {
     table_is_sound(table)?;
-    let fails = |detail: String| Err(Violation { property: "table soundness", detail });
+    let fails = |detail: String| Err(Violation { property: invariants::Property::TableSoundness, detail });
     for (id, session) in table.sessions().iter() {
         if session.deadline > NOW.plus(session.ttl.0) {
             return fails(format!("session {id} lives until {}, longer than its time-to-live", session.deadline));
@@ -243,7 +243,7 @@ fn numbers_are_new(before: &LockTable, after: &LockTable) -> Result<(), Violatio
     let greatest = before.sessions().keys().map(|id| id.number).max().unwrap_or(0);
     let is_new = numbers.is_sorted_by(|a, b| a < b) && numbers.iter().all(|&number| number > greatest);
     let detail = || format!("sessions {numbers:?} were opened beside session {greatest}");
-    if is_new { Ok(()) } else { Err(Violation { property: "table soundness", detail: detail() }) }
+    if is_new { Ok(()) } else { Err(Violation { property: invariants::Property::TableSoundness, detail: detail() }) }
 }
 
 fn opening() -> Opening {
@@ -307,8 +307,8 @@ impl Case for Tables {
 
     fn properties() -> Vec<Property<Induction<Tables>>> {
         properties![
-            always: "mutual exclusion", "token monotonicity", "FIFO order", "no early expiry", "exactly once",
-                "release by holder only", "replies match the table", "table soundness", "assertions";
+            always: MutualExclusion, TokenMonotonicity, FifoOrder, NoEarlyExpiry, ExactlyOnce,
+                ReleaseByHolderOnly, RepliesMatchTable, TableSoundness, Assertions;
             sometimes: "a sweep ends two sessions", "a sweep ends a holder, and a waiter is granted the lock"
         ]
     }

@@ -39,7 +39,7 @@ impl State {
         let budgets = self.now << 24 | elections << 16 | crashes << 8 | delays;
         let committed = self.truth.committed.values().next_back();
         let committed = committed.map_or(0, |entry| rank(&terms, entry.term) << 8 | entry.index.0);
-        let violation = self.violation.map_or(0, |violation| digest(violation.property, &[]));
+        let violation = self.violation.map_or(0, |violation| digest(violation.property.name(), &[]));
         let clients = (0..self.clients.len()).map(|client| self.client_digest(client, &terms));
         let rest = [budgets, committed, violation];
         servers.into_iter().chain(clients).chain(rest).fold(SEED, mix)

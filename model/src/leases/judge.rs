@@ -1,6 +1,6 @@
 //! Checks after a macro step.
 
-use palisade_spec::invariants::{Check, Violation, clock_monotonicity, node_is_sound};
+use palisade_spec::invariants::{Check, Property, Violation, clock_monotonicity, node_is_sound};
 
 use super::key;
 use super::{LockNode, State};
@@ -13,7 +13,7 @@ pub(super) fn leases_are_honoured(state: &State) -> Check {
         let own = client.token.map(|token| (client.session, token));
         if state.relies(number) && holder != own {
             let detail = format!("client {} relies on {own:?}, but {holder:?} holds the lock", number + 1);
-            return Err(Violation { property: "leases are honoured", detail });
+            return Err(Violation { property: Property::LeasesAreHonoured, detail });
         }
     }
     Ok(())
@@ -38,7 +38,7 @@ pub(super) fn stepped(old: &LockNode, new: &LockNode, crashed: bool) -> Check {
     if new.is_leader() && new.clock() < old.clock() {
         let (id, was, is) = (new.id(), old.clock(), new.clock());
         let detail = format!("the clock of server {id} went from {was} back to {is} when it became leader");
-        return Err(Violation { property: "elections lose no time", detail });
+        return Err(Violation { property: Property::ElectionsLoseNoTime, detail });
     }
     Ok(())
 }

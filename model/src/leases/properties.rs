@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use palisade_spec::invariants;
 use palisade_spec::lock::Command;
 use palisade_spec::raft::Payload;
 use stateright::Property;
@@ -12,23 +13,27 @@ use crate::world::violates;
 
 /// Properties that must always hold, named like their violations.
 macro_rules! always {
-    ($($name:literal),* $(,)?) => {
-        [$(Property::always($name, |_: &Leases, state: &State| !violates(state.violation, $name))),*]
+    ($($name:ident),* $(,)?) => {
+        [$(Property::always(invariants::Property::$name.name(), |_: &Leases, state: &State| {
+            !violates(state.violation, invariants::Property::$name)
+        })),*]
     };
 }
 
 /// Every property of the layer.
 pub(super) fn properties() -> Vec<Property<Leases>> {
     let mut all = Vec::from(always![
-        "leases are honoured",
-        "elections lose no time",
-        "clock monotonicity",
-        "node soundness",
-        "state machine safety",
-        "assertions",
+        LeasesAreHonoured,
+        ElectionsLoseNoTime,
+        ClockMonotonicity,
+        NodeSoundness,
+        StateMachineSafety,
+        Assertions,
     ]);
     all.extend([
-        Property::always("cluster time never runs ahead", |_, state: &State| judge::time_never_runs_ahead(state)),
+        Property::always(invariants::Property::ClusterTimeNeverRunsAhead.name(), |_, state: &State| {
+            judge::time_never_runs_ahead(state)
+        }),
         Property::sometimes("entries of four terms are in the logs", |_, state: &State| {
             let entries = state.servers.iter().flat_map(|server| server.node.log().entries());
             entries.map(|entry| entry.term).collect::<BTreeSet<_>>().len() >= 4

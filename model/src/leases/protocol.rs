@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use palisade_spec::invariants::{Violation, state_machine_safety};
+use palisade_spec::invariants::{Property, Violation, state_machine_safety};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{
     Body, Config, Durable, Index, Input, Members, Message, Node, NodeId, Output, Payload, Position, ReadRound,
@@ -140,7 +140,7 @@ impl Protocol {
                 let crashed = matches!(action, Action::Crash { .. });
                 pairs.map(|(at, (old, new))| judge::stepped(old, new, crashed && at == 0)).find_map(Result::err)
             }
-            Err(panic) => Some(Violation { property: "assertions", detail: panic_text(panic.as_ref()) }),
+            Err(panic) => Some(Violation { property: Property::Assertions, detail: panic_text(panic.as_ref()) }),
         };
         let nodes = nodes.into_iter().map(|node| self.nodes.intern(node, &self.names)).collect();
         Some(Stepped { nodes, applied, violation: violation.map(|violation| &*Box::leak(Box::new(violation))) })

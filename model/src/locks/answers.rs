@@ -1,9 +1,10 @@
 //! Checks that a command's reply matches the table.
 
-use palisade_spec::invariants::Check;
+use palisade_spec::invariants::{Check, Property};
 use palisade_spec::lock::{Claim, Command, Holder, Key, Lock, Opening, Outcome, Reply, Sequence, SessionId, Token};
+use palisade_spec::require;
 
-use super::judge::{Step, require};
+use super::judge::Step;
 
 /// Checks an entry's reply. No two possible replies to a command are true at once.
 pub(super) fn reply_matches_table(step: &Step<'_>) -> Check {
@@ -27,7 +28,7 @@ pub(super) fn reply_matches_table(step: &Step<'_>) -> Check {
         }
         (Some(_), _) => false,
     };
-    require("replies match the table", matches, || format!("{command:?} got the reply {reply:?}"))
+    require!(Property::RepliesMatchTable, matches, "{command:?} got the reply {reply:?}")
 }
 
 /// The sessions that the entry opened.

@@ -1,10 +1,11 @@
 //! Checks of every entry that a lock table applies.
 
+use palisade_spec::require;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use palisade_spec::invariants::{
-    Check, Holders, Violation, exactly_once, fifo_order, key_asked_for, mutual_exclusion, no_early_expiry,
+    Check, Holders, Property, exactly_once, fifo_order, key_asked_for, mutual_exclusion, no_early_expiry,
     table_is_sound, token_monotonicity,
 };
 use palisade_spec::lock::{Claim, Command, Event, Key, Lock, LockTable, Outcome, Reply, Sequence, SessionId, Token};
@@ -68,11 +69,6 @@ pub fn judge(
     reply_matches_table(step)
 }
 
-/// Fails with `property` unless `holds` is true.
-pub(crate) fn require(property: &'static str, holds: bool, detail: impl FnOnce() -> String) -> Check {
-    if holds { Ok(()) } else { Err(Violation { property, detail: detail() }) }
-}
-
 impl Step<'_> {
     /// Whether the session can act: a session that is due cannot, whether or not it was swept.
     pub(super) fn lives(&self, id: SessionId) -> bool {
@@ -102,7 +98,7 @@ fn events_match_holders(step: &Step<'_>) -> Check {
     let mut holders: Holders = step.before.locks().iter().map(holder).collect();
     mutual_exclusion(&mut holders, &step.outcome.events)?;
     let events_match = step.after.locks().iter().map(holder).collect::<BTreeMap<_, _>>() == holders;
-    require("mutual exclusion", events_match, || format!("the events leave the holders {holders:?}"))
+    require!(Property::MutualExclusion, events_match, "the events leave the holders {holders:?}")
 }
 
 /// Checks that a release drops only the claim that it names.
@@ -114,9 +110,12 @@ fn release_drops_only_its_claim(step: &Step<'_>) -> Check {
     };
     let (was, is): ((Token, Vec<SessionId>), _) = (line(step.found), line(step.after));
     let meant = Step::has_claim(step.found, *session, key, *claim);
-    require("release by holder only", meant || was == is, || {
-        format!("{:?} means no claim, and made {was:?} into {is:?}", step.command)
-    })
+    require!(
+        Property::ReleaseByHolderOnly,
+        meant || was == is,
+        "{:?} means no claim, and made {was:?} into {is:?}",
+        step.command
+    )
 }
 
 /// Checks that a session records its greatest sequence number, without which the table could not
@@ -132,9 +131,12 @@ fn sequences_are_recorded(step: &Step<'_>) -> Check {
         let known = step.before.session(id).and_then(|session| session.last);
         let last =
             done.filter(|(does, _)| *does == id && step.lives(id)).map_or(known, |(_, sequence)| known.max(sequence));
-        require("exactly once", session.last == last, || {
-            format!("session {id} did operation {last:?}, and knows of {:?}", session.last)
-        })?;
+        require!(
+            Property::ExactlyOnce,
+            session.last == last,
+            "session {id} did operation {last:?}, and knows of {:?}",
+            session.last
+        )?;
     }
     Ok(())
 }
@@ -159,9 +161,12 @@ fn deadlines_follow_signs_of_life(step: &Step<'_>) -> Check {
             Some(known) if !step.lives(id) || (!is_granted(id) && !asks(id)) => known.deadline,
             _ => anew,
         };
-        require("no early expiry", session.deadline == deadline, || {
-            format!("session {id} should live until {deadline}, not until {}", session.deadline)
-        })?;
+        require!(
+            Property::NoEarlyExpiry,
+            session.deadline == deadline,
+            "session {id} should live until {deadline}, not until {}",
+            session.deadline
+        )?;
     }
     Ok(())
 }
@@ -174,14 +179,17 @@ fn session_attributes_are_constant(step: &Step<'_>) -> Check {
             .before
             .session(id)
             .is_none_or(|known| (&known.owner, known.ttl, known.once) == (&session.owner, session.ttl, session.once));
-        require("table soundness", is_same, || format!("session {id} has become {session:?}"))?;
+        require!(Property::TableSoundness, is_same, "session {id} has become {session:?}")?;
         let has_reason = !session.once || !session.claims().is_empty();
-        require("table soundness", has_reason, || format!("session {id} lives on without the lock it was opened for"))?;
+        require!(Property::TableSoundness, has_reason, "session {id} lives on without the lock it was opened for")?;
     }
     let first = step.after.sessions().values().map(|session| session.deadline).min();
-    require("table soundness", step.after.next_deadline() == first, || {
-        format!("the next deadline is {first:?}, not {:?}", step.after.next_deadline())
-    })
+    require!(
+        Property::TableSoundness,
+        step.after.next_deadline() == first,
+        "the next deadline is {first:?}, not {:?}",
+        step.after.next_deadline()
+    )
 }
 
 /// Checks that a claim, held or waiting, keeps the number of the last request for it, which
@@ -199,9 +207,11 @@ fn claims_keep_their_sequence(step: &Step<'_>) -> Check {
                 }
                 _ => known,
             };
-            require("replies match the table", number == given, || {
-                format!("the claim of {id} on {key} is that of operation {given:?}, not {number:?}")
-            })?;
+            require!(
+                Property::RepliesMatchTable,
+                number == given,
+                "the claim of {id} on {key} is that of operation {given:?}, not {number:?}"
+            )?;
         }
     }
     Ok(())

@@ -16,14 +16,13 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use palisade_spec::invariants::Violation;
+use palisade_spec::invariants::{self, Violation};
 use palisade_spec::lock::{Claim, Command, Event, Key, LockTable, Outcome, Reply, Sequence, SessionId, Token};
 use palisade_spec::raft::{Input, Payload, Stamp, StateMachine};
 use serde::Serialize;
 use smallvec::SmallVec;
 use stateright::{Model, Path, Property};
 
-pub(crate) use self::judge::require;
 pub use self::judge::{execute, judge};
 use self::requests::Requests;
 pub use self::requests::{Request, Start};
@@ -146,7 +145,7 @@ impl Hash for State {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.table.digest(0));
         self.clients.iter().for_each(|client| state.write_u64(client.digest(0)));
-        (self.opened, self.now, self.greatest, self.violation.map(|violation| violation.property)).hash(state);
+        (self.opened, self.now, self.greatest, self.violation.map(|violation| violation.property.name())).hash(state);
     }
 }
 
@@ -249,7 +248,7 @@ impl Locks {
 /// would apply to the later one.
 fn session_number_reused(number: u64, opened: u64) -> Option<Violation> {
     let detail = || format!("session {number} was opened after session {opened}");
-    (number <= opened).then(|| Violation { property: "exactly once", detail: detail() })
+    (number <= opened).then(|| Violation { property: invariants::Property::ExactlyOnce, detail: detail() })
 }
 
 /// Leaks a violation. No path goes on after one, so there are few.
@@ -322,7 +321,7 @@ impl Model for Locks {
         if let Some(violation) = next.violation {
             // Nothing follows a violation, so one that belongs to no property would hide all states
             // behind it.
-            let named = self.properties().iter().any(|property| property.name == violation.property);
+            let named = self.properties().iter().any(|property| property.name == violation.property.name());
             assert!(named, "no property has the name of the violation {violation}");
         }
         (next != *last).then_some(next)

@@ -1,5 +1,6 @@
 //! The properties of the lock table.
 
+use palisade_spec::invariants;
 use palisade_spec::lock::{Command, Sequence, SessionId, Token};
 use palisade_spec::raft::Payload;
 use stateright::Property;
@@ -8,20 +9,24 @@ use super::{Locks, Operation, State};
 use crate::world::violates;
 
 macro_rules! always {
-    ($($name:literal),* $(,)?) => { [$(Property::always($name, |_: &Locks, state: &State| !violates(state.violation, $name))),*] };
+    ($($name:ident),* $(,)?) => {
+        [$(Property::always(invariants::Property::$name.name(), |_: &Locks, state: &State| {
+            !violates(state.violation, invariants::Property::$name)
+        })),*]
+    };
 }
 
 /// What must always hold, and what must be reachable within the model's bounds.
 pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
     let mut all = always![
-        "mutual exclusion",
-        "token monotonicity",
-        "FIFO order",
-        "no early expiry",
-        "exactly once",
-        "release by holder only",
-        "replies match the table",
-        "table soundness",
+        MutualExclusion,
+        TokenMonotonicity,
+        FifoOrder,
+        NoEarlyExpiry,
+        ExactlyOnce,
+        ReleaseByHolderOnly,
+        RepliesMatchTable,
+        TableSoundness,
     ]
     .to_vec();
     all.extend([

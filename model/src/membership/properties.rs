@@ -111,13 +111,7 @@ pub(super) fn properties(world: &World<Operators>) -> Vec<Property<World<Operato
 
 /// What must hold of the membership.
 pub(crate) fn memberships<E: Environment>() -> [Property<World<E>>; 5] {
-    always![
-        "members follow the log",
-        "members survive compaction",
-        "one change at a time",
-        "elected by a majority",
-        "a removed leader steps down",
-    ]
+    always![MembersFollowLog, MembersSurviveCompaction, OneChangeAtATime, ElectedByMajority, RemovedLeaderStepsDown,]
 }
 
 fn leaders(state: &S) -> impl Iterator<Item = &Ref<Replica<Tape>>> {

@@ -7,7 +7,7 @@
 pub(crate) mod properties;
 mod show;
 
-use palisade_spec::invariants::{Check, Violation};
+use palisade_spec::invariants::{self, Check, Violation};
 use palisade_spec::raft::{Index, Node, NodeId, ReadId};
 use serde::Serialize;
 use stateright::Property;
@@ -64,13 +64,13 @@ impl Readers {
         let place = usize::try_from(read.0).expect("a number of reads fits in usize");
         let Some(due) = self.open[place].take() else {
             let detail = format!("server {id} answers read {read}, which was already answered");
-            return Err(Violation { property: "a read is answered once", detail });
+            return Err(Violation { property: invariants::Property::ReadAnsweredOnce, detail });
         };
         if commit < due {
             let detail = format!(
                 "server {id} answers read {read} at index {commit}, but {due} was acknowledged before the read"
             );
-            return Err(Violation { property: "linearizable reads", detail });
+            return Err(Violation { property: invariants::Property::LinearizableReads, detail });
         }
         self.overtaken |= commit < self.acknowledged;
         Ok(())

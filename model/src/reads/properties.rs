@@ -44,7 +44,7 @@ pub(super) fn properties(_: &World<Readers>) -> Vec<Property<World<Readers>>> {
 
 /// What must hold of reads.
 pub(crate) fn answers_to_reads<E: Environment>() -> [Property<World<E>>; 2] {
-    always!["linearizable reads", "a read is answered once"]
+    always![LinearizableReads, ReadAnsweredOnce]
 }
 
 fn waits(reads: &Reads) -> bool {

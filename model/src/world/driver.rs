@@ -8,7 +8,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use palisade_spec::invariants::{Violation, node_is_sound};
+use palisade_spec::invariants::{Property, Violation, node_is_sound};
 use palisade_spec::raft::{
     Body, Durable, Index, Input, Message, Node, Output, Persist, ReadId, Role, Snapshot, StateMachine, Term,
 };
@@ -158,7 +158,7 @@ impl Driver {
                 };
                 nodes.zip(&result.node_steps).map(judged).find_map(Result::err)
             }),
-            Err(panic) => Some(Violation { property: "assertions", detail: panic_text(panic.as_ref()) }),
+            Err(panic) => Some(Violation { property: Property::Assertions, detail: panic_text(panic.as_ref()) }),
         };
         result
     }
@@ -175,8 +175,10 @@ impl Driver {
         disk.settle();
         let config = crashed.node.config().clone();
         let recovered = catch_unwind(AssertUnwindSafe(|| Node::recover(config, disk.clone())));
-        let stopped =
-            |panic: Box<dyn Any + Send>| Violation { property: "assertions", detail: panic_text(panic.as_ref()) };
+        let stopped = |panic: Box<dyn Any + Send>| Violation {
+            property: Property::Assertions,
+            detail: panic_text(panic.as_ref()),
+        };
         let mut feeder = NodeFeeder { node: recovered.map_err(stopped)?, node_steps: Vec::new() };
         node_is_sound(&feeder.node)?;
         feeder.expire_redundant_timeout(self.elections);
@@ -210,7 +212,7 @@ impl Driver {
                     if !is_written && result.violation.is_none() {
                         let detail =
                             format!("server {} applied entry {index} before it was written", node_step.after.id());
-                        result.violation = Some(Violation { property: "memory matches disk", detail });
+                        result.violation = Some(Violation { property: Property::MemoryMatchesDisk, detail });
                     }
                     let applied = Applied { index: *index, term: *term, outcome: outcome.clone() };
                     result.answers.push(Answer::Applied(applied));

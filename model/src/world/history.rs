@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use palisade_spec::invariants::{
-    Check, Committed, Leaders, Violation, election_safety, leader_completeness, state_machine_safety,
+    Check, Committed, Leaders, Property, Violation, election_safety, leader_completeness, state_machine_safety,
 };
 use palisade_spec::raft::{Index, Node, Payload, Stamp, StateMachine, Term};
 use serde::Serialize;
@@ -63,7 +63,7 @@ impl<S: StateMachine> History<S> {
         for (&index, entry) in &self.committed {
             if entry.stamp < stamp {
                 let detail = format!("entry {index} has stamp {}, after an entry with stamp {stamp}", entry.stamp);
-                return Err(Violation { property: "stamps only grow", detail });
+                return Err(Violation { property: Property::StampsOnlyGrow, detail });
             }
             stamp = entry.stamp;
             self.committed_in.entry(index).or_insert(node.term());
@@ -84,7 +84,7 @@ impl<S: StateMachine> History<S> {
                 node.id(),
                 node.commit()
             );
-            return Err(Violation { property: "replica agreement", detail });
+            return Err(Violation { property: Property::ReplicaAgreement, detail });
         }
         Ok(())
     }

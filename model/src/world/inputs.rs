@@ -4,10 +4,9 @@
 //! No safety property depends on most of these rules: a cluster that breaks them loses time or
 //! sessions. A single input shows such an error, so no model has to reach its consequences.
 
-use palisade_spec::invariants::Check;
+use palisade_spec::invariants::{Check, Property};
 use palisade_spec::raft::{Body, Index, Input, Message, Node, Output, Payload, ProgressState, Role, StateMachine};
-
-use super::judge::require;
+use palisade_spec::require;
 
 /// Checks a node's reaction to an input.
 pub(super) fn judge_input<S: StateMachine>(
@@ -34,9 +33,14 @@ pub(super) fn judge_input<S: StateMachine>(
 fn later_terms_are_adopted<S: StateMachine>(input: &Input<S>, after: &Node<S>) -> Check {
     let Input::Receive(message) = input else { return Ok(()) };
     let may_be_ignored = matches!(message.body, Body::PreVote { .. } | Body::RequestVote { transfer: false, .. });
-    require(may_be_ignored || after.term() >= message.term, "later terms are adopted", || {
-        format!("server {} received a message of term {} and stays in term {}", after.id(), message.term, after.term())
-    })
+    require!(
+        Property::LaterTermsAreAdopted,
+        may_be_ignored || after.term() >= message.term,
+        "server {} received a message of term {} and stays in term {}",
+        after.id(),
+        message.term,
+        after.term()
+    )
 }
 
 /// A leader that receives no answers between two election timeouts steps down (CheckQuorum, §6.2).
@@ -47,9 +51,12 @@ fn unheard_leader_steps_down<S: StateMachine>(input: &Input<S>, after: &Node<S>)
     }
     let mut later = after.clone();
     later.step(Input::ElectionTimeout, &mut Vec::new());
-    require(!later.is_leader(), "unheard leader steps down", || {
-        format!("server {} still leads after two election timeouts without answers", after.id())
-    })
+    require!(
+        Property::UnheardLeaderStepsDown,
+        !later.is_leader(),
+        "server {} still leads after two election timeouts without answers",
+        after.id()
+    )
 }
 
 /// A leader's clock stops during a leadership transfer: the leader rejects keepalives, so sessions
@@ -57,9 +64,14 @@ fn unheard_leader_steps_down<S: StateMachine>(input: &Input<S>, after: &Node<S>)
 fn time_stops_during_transfer<S: StateMachine>(before: &Node<S>, after: &Node<S>) -> Check {
     let hands_over = |node: &Node<S>| matches!(node.role(), Role::Leader(leads) if leads.successor.is_some());
     let goes_on = hands_over(before) && hands_over(after) && before.term() == after.term();
-    require(!goes_on || before.clock() == after.clock(), "time stops during a transfer", || {
-        format!("the clock of server {} went from {} to {}", after.id(), before.clock(), after.clock())
-    })
+    require!(
+        Property::TimeStopsDuringTransfer,
+        !goes_on || before.clock() == after.clock(),
+        "the clock of server {} went from {} to {}",
+        after.id(),
+        before.clock(),
+        after.clock()
+    )
 }
 
 /// A leader whose clock has passed a deadline has an uncommitted no-op whose stamp is late enough
@@ -74,39 +86,40 @@ fn expiry_is_on_its_way<S: StateMachine>(input: &Input<S>, after: &Node<S>) -> C
     }
     let open = after.log().entries().iter().filter(|entry| entry.index > after.commit());
     let mut late = open.filter(|entry| matches!(entry.payload, Payload::Noop) && entry.stamp > deadline);
-    require(late.next().is_some(), "expiry is on its way", || {
-        format!(
-            "the clock of server {} is at {}, and its log has no uncommitted no-op after {deadline}",
-            after.id(),
-            after.clock()
-        )
-    })
+    require!(
+        Property::ExpiryIsOnItsWay,
+        late.next().is_some(),
+        "the clock of server {} is at {}, and its log has no uncommitted no-op after {deadline}",
+        after.id(),
+        after.clock()
+    )
 }
 
 /// The entries in flight to a follower, sent in one message, or committed in one step stay within
 /// the configured limits.
 fn limits_are_kept<S: StateMachine>(outputs: &[Output<S>], after: &Node<S>) -> Check {
-    let (name, config) = ("limits hold", after.config());
+    let (name, config) = (Property::LimitsHold, after.config());
     for output in outputs {
         if let Output::Send(Message { body: Body::AppendEntries { entries, .. }, .. }) = output {
-            require(entries.len() <= config.max_batch, name, || {
-                format!("{} entries are sent in one message", entries.len())
-            })?;
+            require!(name, entries.len() <= config.max_batch, "{} entries are sent in one message", entries.len())?;
         }
     }
     let applied = outputs.iter().filter(|output| matches!(output, Output::Applied { .. })).count() as u64;
-    require(applied <= config.max_commits, name, || format!("{applied} entries are committed in one step"))?;
+    require!(name, applied <= config.max_commits, "{applied} entries are committed in one step")?;
     let Role::Leader(leads) = after.role() else { return Ok(()) };
     let followers = leads.progress.values().filter(|progress| progress.state == ProgressState::Replicate);
     let most = followers.map(|progress| progress.next.0 - progress.matched.0 - 1).max().unwrap_or(0);
-    require(most <= config.max_inflight, name, || format!("{most} entries are in flight to one follower"))
+    require!(name, most <= config.max_inflight, "{most} entries are in flight to one follower")
 }
 
 /// A follower acknowledges at least the last entry of its snapshot: a snapshot includes only
 /// committed entries.
 fn covers_the_snapshot<S: StateMachine>(matched: Index, after: &Node<S>) -> Check {
     let base = after.log().base().index;
-    require(matched >= base, "acknowledgements match the log", || {
-        format!("server {} has a snapshot up to {base}, and acknowledges only up to {matched}", after.id())
-    })
+    require!(
+        Property::AcknowledgementsMatchLog,
+        matched >= base,
+        "server {} has a snapshot up to {base}, and acknowledges only up to {matched}",
+        after.id()
+    )
 }

@@ -1,7 +1,10 @@
 //! Checks of a single server, over any step.
 
-use palisade_spec::invariants::{Check, Committed, Violation, clock_monotonicity, leader_append_only, node_is_sound};
+use palisade_spec::invariants::{
+    Check, Committed, Property, Violation, clock_monotonicity, leader_append_only, node_is_sound,
+};
 use palisade_spec::raft::{Body, Durable, Message, Node, Output, Position, Stamp, StateMachine};
+use palisade_spec::require;
 
 use super::replica::Replica;
 
@@ -13,11 +16,15 @@ pub(super) fn judge<S: StateMachine>(before: &Replica<S>, after: &Replica<S>) ->
         node_is_sound(new)?;
         leader_append_only(old, new)?;
         let written = new.hard_state() == after.disk.hard && new.log() == &after.disk.log;
-        require(written, "memory matches disk", || format!("the memory of server {id} differs from its disk"))?;
+        require!(Property::MemoryMatchesDisk, written, "the memory of server {id} differs from its disk")?;
         let known = new.commit() >= old.commit();
-        require(known, "commit only grows", || {
-            format!("the commit index of server {id} went from {} to {}", old.commit(), new.commit())
-        })?;
+        require!(
+            Property::CommitOnlyGrows,
+            known,
+            "the commit index of server {id} went from {} to {}",
+            old.commit(),
+            new.commit()
+        )?;
         clock_monotonicity((old.clock(), old.log().last()), new)
     };
     sound().err()
@@ -27,19 +34,19 @@ pub(super) fn judge<S: StateMachine>(before: &Replica<S>, after: &Replica<S>) ->
 /// is applied from that index on; `Applied` names the entries one after the other, each with its
 /// own index, term and stamp.
 pub(super) fn answers_name_entries<S: StateMachine>(before: &Node<S>, outputs: &[Output<S>], after: &Node<S>) -> Check {
-    let name = "replies name their entries";
+    let name = Property::RepliesNameEntries;
     let (id, last) = (after.id(), before.log().last().index);
     let mut applied = before.commit();
     for output in outputs {
         match output {
             Output::Accepted { first, term } => {
                 let is_next = (*first, *term) == (last.next(), after.term()) && applied <= last;
-                require(is_next, name, || format!("server {id} accepted entries from {first} on, after {last}"))?;
+                require!(name, is_next, "server {id} accepted entries from {first} on, after {last}")?;
             }
             Output::Applied { index, term, stamp, .. } => {
                 let is_named = *index == applied.next()
                     && after.log().get(*index).is_some_and(|entry| (entry.term, entry.stamp) == (*term, *stamp));
-                require(is_named, name, || format!("server {id} applied {index} of term {term} at {stamp}"))?;
+                require!(name, is_named, "server {id} applied {index} of term {term} at {stamp}")?;
                 applied = *index;
             }
             _ => {}
@@ -53,9 +60,12 @@ pub(super) fn answers_name_entries<S: StateMachine>(before: &Node<S>, outputs: &
 /// write that they depend on.
 pub(super) fn vote_is_written<S: StateMachine>(message: &Message<S>, after: &Node<S>, disk: &Durable<S>) -> Check {
     let is_written = !matches!(message.body, Body::RequestVote { .. }) || disk.hard == after.hard_state();
-    require(is_written, "memory matches disk", || {
-        format!("server {} sends a RequestVote before its own vote is on disk", after.id())
-    })
+    require!(
+        Property::MemoryMatchesDisk,
+        is_written,
+        "server {} sends a RequestVote before its own vote is on disk",
+        after.id()
+    )
 }
 
 /// Checks that the base of the log and the snapshot name the last entry that they replace, and its
@@ -67,12 +77,12 @@ pub(super) fn snapshots_match_log<S: StateMachine>(replica: &Replica<S>, committ
         last == Position::default() || entry.is_some_and(|entry| (entry.position(), entry.stamp) == (last, stamp))
     };
     let ends = [(log.base(), log.base_stamp()), (snapshot.last, snapshot.stamp)];
-    require(ends.into_iter().all(is_true), "snapshots match the log", || {
-        format!(
-            "the log and the snapshot of server {} begin after {ends:?}, but other entries were committed there",
-            replica.node.id()
-        )
-    })
+    require!(
+        Property::SnapshotsMatchLog,
+        ends.into_iter().all(is_true),
+        "the log and the snapshot of server {} begin after {ends:?}, but other entries were committed there",
+        replica.node.id()
+    )
 }
 
 /// Checks that a follower which acknowledges an entry to the leader of its term has the same entry.
@@ -86,22 +96,24 @@ pub(super) fn acknowledgement_matches_log<S: StateMachine>(
         return Ok(());
     }
     let (own, leaders) = (from.log().term_at(matched), to.log().term_at(matched));
-    require(own == leaders, "acknowledgements match the log", || {
-        format!("server {} acknowledges entry {matched} of term {own:?}, which is of term {leaders:?}", from.id())
-    })
+    require!(
+        Property::AcknowledgementsMatchLog,
+        own == leaders,
+        "server {} acknowledges entry {matched} of term {own:?}, which is of term {leaders:?}",
+        from.id()
+    )
 }
 
 /// Checks what must hold over any step, even one in which the server crashes.
 pub(super) fn terms_and_votes_are_kept<S: StateMachine>(old: &Node<S>, new: &Node<S>) -> Check {
     let (id, was, is) = (new.id(), old.hard_state(), new.hard_state());
-    require(is.term >= was.term, "terms only grow", || {
-        format!("server {id} went from term {} back to term {}", was.term, is.term)
-    })?;
+    require!(
+        Property::TermsOnlyGrow,
+        is.term >= was.term,
+        "server {id} went from term {} back to term {}",
+        was.term,
+        is.term
+    )?;
     let stands = is.term > was.term || was.vote.is_none() || is.vote == was.vote;
-    require(stands, "one vote a term", || format!("server {id} changed its vote in term {}", is.term))
-}
-
-/// Fails with `property` unless `holds` is true.
-pub(super) fn require(holds: bool, property: &'static str, detail: impl FnOnce() -> String) -> Check {
-    if holds { Ok(()) } else { Err(Violation { property, detail: detail() }) }
+    require!(Property::OneVotePerTerm, stands, "server {id} changed its vote in term {}", is.term)
 }

@@ -3,10 +3,13 @@
 
 /// Properties that must always hold, named like their violations.
 macro_rules! always {
-    ($($name:literal),* $(,)?) => {
-        [$(stateright::Property::always($name, |_, state: &$crate::world::State<_>| {
-            !$crate::world::violates(state.violation, $name)
-        })),*]
+    ($($name:ident),* $(,)?) => {
+        [$(stateright::Property::always(
+            palisade_spec::invariants::Property::$name.name(),
+            |_, state: &$crate::world::State<_>| {
+                !$crate::world::violates(state.violation, palisade_spec::invariants::Property::$name)
+            },
+        )),*]
     };
 }
 pub(crate) use always;
@@ -51,9 +54,9 @@ pub use replica::{Replica, Stimulus};
 pub use show::{DescribeEnvironment, DescribeMove};
 pub use state::State;
 
-use palisade_spec::invariants::Violation;
+use palisade_spec::invariants::{Property, Violation};
 
 /// Whether a violation of `property` has occurred.
-pub fn violates(violation: Option<&Violation>, property: &str) -> bool {
+pub fn violates(violation: Option<&Violation>, property: Property) -> bool {
     violation.is_some_and(|violation| violation.property == property)
 }

@@ -195,7 +195,7 @@ impl<E: Environment> World<E> {
     /// violation, so an unnamed one would hide all states behind it.
     fn assert_named(&self, violation: Option<&Violation>) {
         if let Some(violation) = violation {
-            let named = self.properties().iter().any(|property| property.name == violation.property);
+            let named = self.properties().iter().any(|property| property.name == violation.property.name());
             assert!(named, "no property has the name of the violation {violation}");
         }
     }

@@ -93,9 +93,10 @@ impl<E: Environment> State<E> {
         let network = self.network.iter().map(|message| message.digest(renaming));
         let parts = servers.chain(network).fold(0, u64::wrapping_add);
         let rest = self.history.digest(renaming).wrapping_add(self.environment.digest(renaming));
-        parts
-            .wrapping_add(rest)
-            .wrapping_add(mix(self.budgets(), self.violation.map_or(0, |violation| digest(violation.property, &[]))))
+        parts.wrapping_add(rest).wrapping_add(mix(
+            self.budgets(),
+            self.violation.map_or(0, |violation| digest(violation.property.name(), &[])),
+        ))
     }
 
     /// Adds a message to the network.

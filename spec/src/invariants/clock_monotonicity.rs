@@ -2,15 +2,15 @@
 //! leader's entries adopts that leader's reading, even if it is less; while the log does not
 //! change, cluster time only advances.
 
-use super::{Check, require};
+use super::{Check, Property};
 use crate::raft::{Node, Position, Stamp, StateMachine};
+use crate::require;
 
 /// Compares a node's clock and its log's end before a step with the node after it.
 pub fn clock_monotonicity<S: StateMachine>((was, last): (Stamp, Position), after: &Node<S>) -> Check {
     let is = after.clock();
     let holds = is >= was || after.log().last() != last;
-    require!("clock monotonicity", holds, "the clock of node {} went back from {was} to {is}", after.id());
-    Ok(())
+    require!(Property::ClockMonotonicity, holds, "the clock of node {} went back from {was} to {is}", after.id())
 }
 
 #[cfg(test)]

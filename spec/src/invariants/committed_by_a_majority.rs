@@ -1,8 +1,9 @@
 //! Every entry that a leader commits is in the logs of a majority of the voters (§3.6.2, §4.1): the
 //! voters in the leader's own log, whether it is one of them or not.
 
-use super::{Check, require};
+use super::{Check, Property};
 use crate::raft::{Log, Node, NodeId, StateMachine};
+use crate::require;
 
 /// Checks a leader right after it has committed an entry of its term. `log` is the log of any node.
 pub fn committed_by_a_majority<'a, S: StateMachine + 'a>(
@@ -16,13 +17,12 @@ pub fn committed_by_a_majority<'a, S: StateMachine + 'a>(
         log.base().index >= index || log.term_at(index) == term
     };
     require!(
-        "committed by a majority",
+        Property::CommittedByMajority,
         members.is_majority(has),
         "leader {} of term {} takes entry {index} for committed, which no majority of {members:?} has",
         leader.id(),
         leader.term()
-    );
-    Ok(())
+    )
 }
 
 #[cfg(test)]

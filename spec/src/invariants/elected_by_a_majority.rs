@@ -1,7 +1,8 @@
 //! An elected leader has the votes of a majority of the voters that its own log names (§3.4, §4.1).
 
-use super::{Check, require};
+use super::{Check, Property};
 use crate::raft::{HardState, Node, NodeId, StateMachine};
+use crate::require;
 
 /// Checks a leader right after its election. `hard` is the hard state of any node; a node in a
 /// later term may have voted for the leader.
@@ -12,11 +13,10 @@ pub fn elected_by_a_majority<S: StateMachine>(leader: &Node<S>, hard: impl Fn(No
         hard.term > term || hard == HardState { term, vote: Some(id) }
     };
     require!(
-        "elected by a majority",
+        Property::ElectedByMajority,
         members.is_majority(voted),
         "node {id} leads term {term} without the votes of a majority of {members:?}"
-    );
-    Ok(())
+    )
 }
 
 #[cfg(test)]

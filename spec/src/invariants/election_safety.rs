@@ -2,8 +2,9 @@
 
 use alloc::collections::BTreeMap;
 
-use super::{Check, require};
+use super::{Check, Property};
 use crate::raft::{NodeId, Term};
+use crate::require;
 
 /// The leader observed in each term.
 pub type Leaders = BTreeMap<Term, NodeId>;
@@ -11,8 +12,7 @@ pub type Leaders = BTreeMap<Term, NodeId>;
 /// Records that `node` leads `term`, and fails if another node led it.
 pub fn election_safety(leaders: &mut Leaders, term: Term, node: NodeId) -> Check {
     let leader = *leaders.entry(term).or_insert(node);
-    require!("election safety", leader == node, "nodes {leader} and {node} both lead term {term}");
-    Ok(())
+    require!(Property::ElectionSafety, leader == node, "nodes {leader} and {node} both lead term {term}")
 }
 
 #[cfg(test)]

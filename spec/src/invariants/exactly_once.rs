@@ -1,8 +1,9 @@
 //! Exactly once: a repeated operation changes nothing.
 
-use super::{Check, key_asked_for, require};
+use super::{Check, Property, key_asked_for};
 use crate::lock::{Command, LockTable};
 use crate::raft::{Stamp, StateMachine};
+use crate::require;
 
 /// Compares the table before and after `command` was applied at `at`: if the session has seen the
 /// operation's number, or a greater one, the command may have no effect but the passing of time.
@@ -23,7 +24,11 @@ pub fn exactly_once(before: &LockTable, at: Stamp, command: &Command, after: &Lo
         if let Some(session) = holder.filter(|id| before.session(*id).is_some_and(|session| session.deadline < at)) {
             waited.apply(at, &Command::Close { session });
         }
-        require!("exactly once", &waited == after, "operation {sequence:?} of session {session} was done again");
+        require!(
+            Property::ExactlyOnce,
+            &waited == after,
+            "operation {sequence:?} of session {session} was done again"
+        )?;
     }
     Ok(())
 }

@@ -4,11 +4,12 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use super::{Check, require};
+use super::{Check, Property};
 use crate::lock::{Command, Event, Key, LockTable, SessionId};
 use crate::raft::Stamp;
+use crate::require;
 
-const NAME: &str = "FIFO order";
+const NAME: Property = Property::FifoOrder;
 
 /// Compares a table before and after an entry at `at` with `command` (`None` for a no-op) and its
 /// `events`.
@@ -38,22 +39,22 @@ pub fn fifo_order(
             }
         }
         let in_order = !new.iter().skip(stayed).any(|session| old.contains(session));
-        require!(NAME, in_order, "the line at {key} was {old:?} and became {new:?}");
+        require!(NAME, in_order, "the line at {key} was {old:?} and became {new:?}")?;
         let token = |table: &LockTable| table.lock(key).map(|lock| lock.holder.token);
         let stays = !new.is_empty() && new.first() == old.first();
-        require!(NAME, !stays || token(before) == token(after), "the holder of {key} was granted it again");
+        require!(NAME, !stays || token(before) == token(after), "the holder of {key} was granted it again")?;
         for (place, session) in new.iter().enumerate().skip(stayed) {
             let asked = has_asked(before, command, key, *session, place);
-            require!(NAME, asked, "session {session} stands at {key} and has not asked for it");
+            require!(NAME, asked, "session {session} stands at {key} and has not asked for it")?;
         }
         for session in left {
             let ended = after.session(session).is_none();
             let is_due = before.session(session).is_some_and(|session| session.deadline < at);
             let passed_over = is_due && new.first() != old.first();
             let gave_up = ended || passed_over || gave_up(command, key, session);
-            require!(NAME, gave_up, "session {session} left the line at {key} without a cause");
+            require!(NAME, gave_up, "session {session} left the line at {key} without a cause")?;
             let told = events.iter().any(|event| leaves(event, key, session));
-            require!(NAME, told, "no event reports that session {session} left the line at {key}");
+            require!(NAME, told, "no event reports that session {session} left the line at {key}")?;
         }
     }
     withdrawn_once(before, events, after)
@@ -117,9 +118,9 @@ fn withdrawn_once(before: &LockTable, events: &[Event], after: &LockTable) -> Ch
     for event in events {
         let Event::Withdrawn { key, session } = event else { continue };
         let waited = before.lock(key).is_some_and(|lock| lock.queue_position(*session).is_some());
-        require!(NAME, waited, "session {session} lost a place at {key} that it never had");
-        require!(NAME, !line(after, key).contains(session), "session {session} lost its place at {key} and is there");
-        require!(NAME, told.insert((key, session)), "session {session} lost its place at {key} twice");
+        require!(NAME, waited, "session {session} lost a place at {key} that it never had")?;
+        require!(NAME, !line(after, key).contains(session), "session {session} lost its place at {key} and is there")?;
+        require!(NAME, told.insert((key, session)), "session {session} lost its place at {key} twice")?;
     }
     Ok(())
 }

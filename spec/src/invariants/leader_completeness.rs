@@ -1,8 +1,9 @@
 //! Leader Completeness (figure 3.2): if a log entry is committed in a given term, then that entry
 //! will be present in the logs of the leaders for all higher-numbered terms.
 
-use super::{Check, Committed, require};
+use super::{Check, Committed, Property};
 use crate::raft::{Node, StateMachine};
+use crate::require;
 
 /// Fails if a leader lacks a committed entry.
 ///
@@ -15,12 +16,12 @@ pub fn leader_completeness<S: StateMachine>(committed: &Committed<S::Command>, l
     for (&index, entry) in committed.iter().filter(|(_, entry)| entry.term < leader.term()) {
         let present = index <= leader.log().base().index || leader.log().get(index) == Some(entry);
         require!(
-            "leader completeness",
+            Property::LeaderCompleteness,
             present,
             "leader {} of term {} lacks the committed entry {index}",
             leader.id(),
             leader.term()
-        );
+        )?;
     }
     Ok(())
 }

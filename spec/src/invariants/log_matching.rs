@@ -3,8 +3,9 @@
 
 use core::fmt::Debug;
 
-use super::{Check, require};
+use super::{Check, Property};
 use crate::raft::Log;
+use crate::require;
 
 /// Compares two logs at the indexes that both have.
 pub fn log_matching<C: Clone + Eq + Debug>(a: &Log<C>, b: &Log<C>) -> Check {
@@ -18,11 +19,11 @@ pub fn log_matching<C: Clone + Eq + Debug>(a: &Log<C>, b: &Log<C>) -> Check {
         }
         if let Some(index) = match_at {
             require!(
-                "log matching",
+                Property::LogMatching,
                 x == y,
                 "the logs agree on the term at {index} but not on the entry at {}",
                 x.index
-            );
+            )?;
         }
     }
     Ok(())

@@ -3,8 +3,9 @@
 
 use alloc::sync::Arc;
 
-use super::{Check, require};
+use super::{Check, Property};
 use crate::raft::{Index, Log, Members, Payload};
+use crate::require;
 
 /// Fails if a log's index of members, at any entry, differs from its entries.
 pub fn members_follow_the_log<C>(log: &Log<C>) -> Check {
@@ -14,28 +15,27 @@ pub fn members_follow_the_log<C>(log: &Log<C>) -> Check {
         if let Payload::Members(members) = &entry.payload {
             let dropped = said.1.ids().find(|&id| members.get(id).is_none() && !members.was_removed(id));
             require!(
-                "members follow the log",
+                Property::MembersFollowLog,
                 dropped.is_none(),
                 "entry {} forgets that {dropped:?} went",
                 entry.index
-            );
+            )?;
             said = (entry.index, members);
         }
         let known = log.members_at(entry.index);
         require!(
-            "members follow the log",
+            Property::MembersFollowLog,
             known == said.1,
             "as of entry {} it knows {known:?}, and its log says {:?}",
             entry.index,
             said.1
-        );
+        )?;
     }
     let listed = log.changes_listed();
     let once = listed.clone().zip(listed.skip(1)).all(|(one, next)| one < next);
-    require!("members follow the log", once, "it lists a change of the members twice");
+    require!(Property::MembersFollowLog, once, "it lists a change of the members twice")?;
     let latest = (log.members_since(), log.members());
-    require!("members follow the log", latest == said, "it acts on {latest:?}, and its log says {said:?}");
-    Ok(())
+    require!(Property::MembersFollowLog, latest == said, "it acts on {latest:?}, and its log says {said:?}")
 }
 
 #[cfg(test)]

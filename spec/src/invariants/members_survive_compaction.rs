@@ -1,8 +1,9 @@
 //! A snapshot, and a log that begins after one, hold the members as of the snapshot's last entry
 //! (§5.1), because the entries that changed them are removed.
 
-use super::{Check, Committed, require};
+use super::{Check, Committed, Property};
 use crate::raft::{Index, Members, Payload};
+use crate::require;
 
 /// Fails if `members`, as of the committed entry at `index`, differ from what the entries up to
 /// `index` state in a cluster with these `founders`.
@@ -21,8 +22,7 @@ pub fn members_survive_compaction<C>(
     });
     let latest = { changes }.next();
     let knows = members == latest.unwrap_or(founders) || (latest.is_none() && *members == Members::default());
-    require!("members survive compaction", knows, "as of entry {index} there are other members than {members:?}");
-    Ok(())
+    require!(Property::MembersSurviveCompaction, knows, "as of entry {index} there are other members than {members:?}")
 }
 
 #[cfg(test)]

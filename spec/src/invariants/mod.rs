@@ -21,6 +21,7 @@ mod mutual_exclusion;
 mod no_early_expiry;
 mod node_is_sound;
 mod one_change_at_a_time;
+mod property;
 mod removed_leader_steps_down;
 mod state_machine_safety;
 #[cfg(test)]
@@ -47,6 +48,7 @@ pub use mutual_exclusion::{Holders, mutual_exclusion};
 pub use no_early_expiry::no_early_expiry;
 pub use node_is_sound::node_is_sound;
 pub use one_change_at_a_time::one_change_at_a_time;
+pub use property::Property;
 pub use removed_leader_steps_down::removed_leader_steps_down;
 pub use state_machine_safety::{Committed, state_machine_safety};
 pub use table_is_sound::table_is_sound;
@@ -64,10 +66,18 @@ pub fn key_asked_for(command: &Command) -> Option<&Key> {
 /// A violated property, with the evidence.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// The property's name.
-    pub property: &'static str,
+    /// The property.
+    pub property: Property,
     /// The evidence.
     pub detail: String,
+}
+
+impl Violation {
+    /// A violation with formatted evidence; used by [`require!`](crate::require) and
+    /// [`violated!`](crate::violated).
+    pub fn new(property: Property, detail: fmt::Arguments<'_>) -> Violation {
+        Violation { property, detail: alloc::fmt::format(detail) }
+    }
 }
 
 /// The result of checking a property.
@@ -85,25 +95,30 @@ impl fmt::Debug for Violation {
     }
 }
 
-/// Fails with `property` and a formatted detail unless `condition` holds.
+/// A [`Check`]: fails with the [`Property`] and a formatted detail unless the condition holds.
+#[macro_export]
 macro_rules! require {
-    ($property:expr, $condition:expr, $($detail:tt)+) => {
-        if !$condition {
-            return Err($crate::invariants::Violation { property: $property, detail: alloc::format!($($detail)+) });
-        }
+    ($property:expr, $holds:expr, $($detail:tt)+) => {
+        if $holds { Ok(()) } else { $crate::violated!($property, $($detail)+) }
     };
 }
-use require;
+
+/// A failed [`Check`]: the [`Property`] is violated, with a formatted detail.
+#[macro_export]
+macro_rules! violated {
+    ($property:expr, $($detail:tt)+) => {
+        Err($crate::invariants::Violation::new($property, format_args!($($detail)+)))
+    };
+}
 
 #[cfg(test)]
 mod tests {
-    use super::Check;
+    use super::{Check, Property};
 
     #[test]
     fn violation_says_which_property_and_what_was_seen() {
         let check = |number: u32| -> Check {
-            require!("evenness", number.is_multiple_of(2), "{number} is odd");
-            Ok(())
+            require!(Property::History("evenness"), number.is_multiple_of(2), "{number} is odd")
         };
         assert_eq!(check(4), Ok(()));
         let violation = check(7).unwrap_err();

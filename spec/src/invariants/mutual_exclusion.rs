@@ -2,8 +2,9 @@
 
 use alloc::collections::BTreeMap;
 
-use super::{Check, require};
+use super::{Check, Property};
 use crate::lock::{Event, Key, SessionId, Token};
+use crate::require;
 
 /// The holder of each lock, according to the events alone.
 pub type Holders = BTreeMap<Key, (SessionId, Token)>;
@@ -11,12 +12,12 @@ pub type Holders = BTreeMap<Key, (SessionId, Token)>;
 /// Follows the events of one entry; fails at a grant of a held lock, or at a release by a session
 /// other than the holder. Uses only the events, which are what an observer can see.
 pub fn mutual_exclusion(holders: &mut Holders, events: &[Event]) -> Check {
-    let name = "mutual exclusion";
+    let name = Property::MutualExclusion;
     for event in events {
         match event {
             Event::Granted { key, session, token } => {
                 let before = holders.insert(key.clone(), (*session, *token));
-                require!(name, before.is_none(), "{key} went to session {session} while {before:?} held it");
+                require!(name, before.is_none(), "{key} went to session {session} while {before:?} held it")?;
             }
             Event::Released { key, session, token } => {
                 let before = holders.remove(key);
@@ -24,7 +25,7 @@ pub fn mutual_exclusion(holders: &mut Holders, events: &[Event]) -> Check {
                     name,
                     before == Some((*session, *token)),
                     "{key} was released by {session} but {before:?} held it"
-                );
+                )?;
             }
             Event::Withdrawn { .. } | Event::Expired { .. } | Event::Closed { .. } => {}
         }

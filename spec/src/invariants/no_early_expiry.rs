@@ -4,11 +4,12 @@
 
 use alloc::vec::Vec;
 
-use super::{Check, key_asked_for, require};
+use super::{Check, Property, key_asked_for};
 use crate::lock::{Command, Event, LockTable, Session, SessionId};
 use crate::raft::Stamp;
+use crate::require;
 
-const NAME: &str = "no early expiry";
+const NAME: Property = Property::NoEarlyExpiry;
 
 /// Compares a table before and after an entry at `at` with `command` (`None` for a no-op) and its
 /// `events`.
@@ -22,16 +23,20 @@ pub fn no_early_expiry(
     for event in events {
         if let Event::Expired { session, deadline } = event {
             let promised = before.session(*session).map(|session| session.deadline);
-            require!(NAME, promised == Some(*deadline), "session {session} expired at {deadline}, not at {promised:?}");
-            require!(NAME, *deadline < at, "session {session} expired at {at}, not after its deadline {deadline}");
+            require!(
+                NAME,
+                promised == Some(*deadline),
+                "session {session} expired at {deadline}, not at {promised:?}"
+            )?;
+            require!(NAME, *deadline < at, "session {session} expired at {at}, not after its deadline {deadline}")?;
         }
         if let Event::Expired { session, .. } | Event::Closed { session } = event {
             let ended = before.session(*session).is_some() && after.session(*session).is_none();
-            require!(NAME, ended, "session {session} was said to end, and did not");
+            require!(NAME, ended, "session {session} was said to end, and did not")?;
         }
         if let Event::Granted { key, session, .. } = event {
             let is_due = before.session(*session).is_some_and(|session| session.deadline < at);
-            require!(NAME, !is_due, "session {session} is due, and was granted {key}");
+            require!(NAME, !is_due, "session {session} is due, and was granted {key}")?;
         }
     }
     for (&id, session) in before.sessions().iter() {
@@ -41,28 +46,26 @@ pub fn no_early_expiry(
         }
         let expired = events.iter().any(|event| matches!(event, Event::Expired { session, .. } if *session == id));
         let closed = events.iter().filter(|event| matches!(event, Event::Closed { session } if *session == id)).count();
-        require!(NAME, expired == (session.deadline < at), "session {id} is gone, and did not expire when it was due");
-        require!(NAME, closed == usize::from(!expired), "session {id} was closed {closed} times");
+        require!(NAME, expired == (session.deadline < at), "session {id} is gone, and did not expire when it was due")?;
+        require!(NAME, closed == usize::from(!expired), "session {id} was closed {closed} times")?;
         require!(
             NAME,
             expired || ends_itself(before, command, id),
             "session {id} ended early, and not by its own command"
-        );
+        )?;
     }
     sweep_is_in_order(before, at, command, events)?;
     let holder = command.and_then(key_asked_for).and_then(|key| after.lock(key)).map(|lock| lock.holder.session);
     let is_due = holder.and_then(|id| after.session(id)).is_some_and(|session| session.deadline < at);
-    require!(NAME, !is_due, "session {holder:?} is due, and holds what was asked for");
-    Ok(())
+    require!(NAME, !is_due, "session {holder:?} is due, and holds what was asked for")
 }
 
 /// A session that remains keeps its promised deadline; a session that is due can only lose claims.
 fn stays(at: Stamp, id: SessionId, session: &Session, now: &Session) -> Check {
     let (was, is) = (session.deadline, now.deadline);
-    require!(NAME, is >= was, "the deadline of session {id} moved back to {is}");
+    require!(NAME, is >= was, "the deadline of session {id} moved back to {is}")?;
     let does_nothing = is == was && now.last == session.last && now.claims().iter().all(|key| session.claims_key(key));
-    require!(NAME, was >= at || does_nothing, "session {id} has acted after its deadline {was}");
-    Ok(())
+    require!(NAME, was >= at || does_nothing, "session {id} has acted after its deadline {was}")
 }
 
 /// A no-op ends due sessions, at least one, and skips none: first those that hold a lock with
@@ -82,19 +85,18 @@ fn sweep_is_in_order(before: &LockTable, at: Stamp, command: Option<&Command>, e
         None => expired().zip(&due).take_while(|(expired, due)| expired == *due).count(),
         Some(command) => expired().take_while(|&(_, id)| is_blocking(before, command, id)).count().min(1),
     };
-    require!(NAME, in_turn > 0 || due.is_empty() || command.is_some(), "no session expired, but {due:?} are due");
+    require!(NAME, in_turn > 0 || due.is_empty() || command.is_some(), "no session expired, but {due:?} are due")?;
     let work: u64 = due[..in_turn.min(due.len())].iter().map(|&(_, id)| ending_cost(before, id)).sum();
     let is_full = command.is_some() || in_turn == due.len() || work >= before.sweep_cost();
-    require!(NAME, is_full, "a sweep ended {in_turn} of {due:?}, and had room for more");
+    require!(NAME, is_full, "a sweep ended {in_turn} of {due:?}, and had room for more")?;
     for (_, id) in expired().skip(in_turn) {
         let was_withdrawn =
             events.iter().any(|event| matches!(event, Event::Withdrawn { session, .. } if *session == id));
         let is_once = before.session(id).is_some_and(|session| session.once);
-        require!(NAME, was_withdrawn && is_once, "session {id} expired, and it was not its turn");
+        require!(NAME, was_withdrawn && is_once, "session {id} expired, and it was not its turn")?;
     }
     let times = |id| expired().filter(|(_, expired)| *expired == id).count();
-    require!(NAME, expired().all(|(_, id)| times(id) == 1), "a session expired twice");
-    Ok(())
+    require!(NAME, expired().all(|(_, id)| times(id) == 1), "a session expired twice")
 }
 
 /// The work of ending a session: the session, its claims, and the waiters for its locks.

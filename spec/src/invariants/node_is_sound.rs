@@ -1,7 +1,8 @@
 //! Invariants of a single node, after every step.
 
-use super::{Check, require};
+use super::{Check, Property};
 use crate::raft::{Node, NodeId, Role, StateMachine};
+use crate::require;
 
 /// How many entries at the log's end are checked. Earlier entries were checked when they were at
 /// the end.
@@ -9,50 +10,50 @@ const TAIL: usize = 16;
 
 /// Checks one node.
 pub fn node_is_sound<S: StateMachine>(node: &Node<S>) -> Check {
-    let name = "node soundness";
+    let name = Property::NodeSoundness;
     let log = node.log();
     let (base, last) = (log.base().index, log.last().index);
-    require!(name, base <= node.commit() && node.commit() <= last, "commit {} is not in the log", node.commit());
+    require!(name, base <= node.commit() && node.commit() <= last, "commit {} is not in the log", node.commit())?;
     require!(
         name,
         log.last().term <= node.term(),
         "the log has an entry of term {}, later than its own",
         log.last().term
-    );
+    )?;
     let clock = node.clock();
     require!(
         name,
         log.last_stamp() <= clock,
         "its clock {clock} is behind its log, which ends at {}",
         log.last_stamp()
-    );
-    require!(name, base.0 + log.entries().len() as u64 == last.0, "the log's indexes have a gap");
+    )?;
+    require!(name, base.0 + log.entries().len() as u64 == last.0, "the log's indexes have a gap")?;
     let tail = &log.entries()[log.entries().len().saturating_sub(TAIL)..];
     for pair in tail.windows(2) {
         let ordered =
             pair[0].index.next() == pair[1].index && pair[0].term <= pair[1].term && pair[0].stamp <= pair[1].stamp;
-        require!(name, ordered, "entry {} does not follow the one before", pair[1].index);
+        require!(name, ordered, "entry {} does not follow the one before", pair[1].index)?;
     }
     match node.role() {
-        Role::Follower { leader } => require!(name, *leader != Some(node.id()), "it follows itself"),
+        Role::Follower { leader } => require!(name, *leader != Some(node.id()), "it follows itself")?,
         Role::PreCandidate { grants: voters } => {
-            require!(name, voters.contains(&node.id()), "it would not vote for itself");
+            require!(name, voters.contains(&node.id()), "it would not vote for itself")?;
         }
         Role::Candidate { votes: voters } => {
-            require!(name, voters.contains(&node.id()), "it did not vote for itself");
-            require!(name, node.hard_state().vote == Some(node.id()), "its own vote is not recorded");
+            require!(name, voters.contains(&node.id()), "it did not vote for itself")?;
+            require!(name, node.hard_state().vote == Some(node.id()), "its own vote is not recorded")?;
         }
         Role::Leader(leadership) => {
-            require!(name, node.hard_state().vote == Some(node.id()), "it leads without its own vote");
-            require!(name, log.last().term == node.term(), "it has no entry of its own term");
+            require!(name, node.hard_state().vote == Some(node.id()), "it leads without its own vote")?;
+            require!(name, log.last().term == node.term(), "it has no entry of its own term")?;
             let others = node.members().ids().filter(|&id| id != node.id());
             let tracked = leadership.progress.keys().copied();
-            require!(name, others.eq(tracked), "it does not track exactly the other members");
+            require!(name, others.eq(tracked), "it does not track exactly the other members")?;
             for (&peer, progress) in &leadership.progress {
                 let NodeId(peer) = peer;
                 let (matched, next) = (progress.matched, progress.next);
                 let ordered = matched < next && next <= last.next();
-                require!(name, ordered, "peer {peer}: matched {matched}, next {next}, last {last}");
+                require!(name, ordered, "peer {peer}: matched {matched}, next {next}, last {last}")?;
             }
         }
     }

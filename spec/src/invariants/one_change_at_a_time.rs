@@ -1,15 +1,15 @@
 //! At most one membership change is uncommitted (§4.1): majorities before and after one change
 //! overlap, but over two changes they need not.
 
-use super::{Check, require};
+use super::{Check, Property};
 use crate::raft::{Index, Log, Payload};
+use crate::require;
 
 /// Fails if a log has more than one change after the committed index `committed`.
 pub fn one_change_at_a_time<C>(log: &Log<C>, committed: Index) -> Check {
     let open = log.entries().iter().filter(|entry| entry.index > committed);
     let changes = open.filter(|entry| matches!(entry.payload, Payload::Members(_))).count();
-    require!("one change at a time", changes <= 1, "{changes} changes of the members follow entry {committed}");
-    Ok(())
+    require!(Property::OneChangeAtATime, changes <= 1, "{changes} changes of the members follow entry {committed}")
 }
 
 #[cfg(test)]

@@ -1,20 +1,20 @@
 //! A removed leader leads until its removal is committed, and no longer (§4.2.2).
 
-use super::{Check, require};
+use super::{Check, Property};
 use crate::raft::{Node, StateMachine};
+use crate::require;
 
 /// Fails if a node leads although it knows that its removal is committed.
 pub fn removed_leader_steps_down<S: StateMachine>(node: &Node<S>) -> Check {
     let gone = node.log().members().get(node.id()).is_none() && node.log().members_since() <= node.commit();
     require!(
-        "a removed leader steps down",
+        Property::RemovedLeaderStepsDown,
         !(node.is_leader() && gone),
         "node {} leads term {}, and was removed by entry {}",
         node.id(),
         node.term(),
         node.log().members_since()
-    );
-    Ok(())
+    )
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 
 use alloc::collections::BTreeMap;
 
-use super::{Check, require};
+use super::{Check, Property};
 use crate::raft::{Entry, Index, Node, StateMachine};
+use crate::require;
 
 /// Every entry that any node has applied.
 pub type Committed<C> = BTreeMap<Index, Entry<C>>;
@@ -15,14 +16,14 @@ pub fn state_machine_safety<S: StateMachine>(committed: &mut Committed<S::Comman
     for entry in node.log().entries().iter().take_while(|entry| entry.index <= node.commit()) {
         let applied = committed.entry(entry.index).or_insert_with(|| entry.clone());
         require!(
-            "state machine safety",
+            Property::StateMachineSafety,
             applied == entry,
             "node {} applied {:?} at {}, where {:?} was applied before",
             node.id(),
             entry.payload,
             entry.index,
             applied.payload
-        );
+        )?;
     }
     Ok(())
 }

@@ -2,46 +2,46 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use super::{Check, require};
+use super::{Check, Property};
 use crate::lock::LockTable;
+use crate::require;
 
 /// Compares the table's parts, which are redundant for fast lookups.
 pub fn table_is_sound(table: &LockTable) -> Check {
-    let name = "table soundness";
+    let name = Property::TableSoundness;
     let mut stand = 0;
     for (key, lock) in table.locks().iter() {
         let mut seen = BTreeSet::new();
         let everybody = core::iter::once(lock.holder.session).chain(lock.queue.iter().map(|waiter| waiter.session));
         for id in everybody {
-            require!(name, seen.insert(id), "session {id} stands twice at {key}");
+            require!(name, seen.insert(id), "session {id} stands twice at {key}")?;
             let Some(session) = table.session(id) else {
-                require!(name, false, "session {id} at {key} does not live");
+                require!(name, false, "session {id} at {key} does not live")?;
                 continue;
             };
-            require!(name, session.claims_key(key), "session {id} does not know of its claim on {key}");
+            require!(name, session.claims_key(key), "session {id} does not know of its claim on {key}")?;
         }
         stand += seen.len();
-        require!(name, lock.holder.token < table.next_token(), "the token of {key} was never drawn");
+        require!(name, lock.holder.token < table.next_token(), "the token of {key} was never drawn")?;
     }
     // The loop above shows that every holder and waiter claims its key. If there are as many claims
     // as holders and waiters, the converse also holds.
     let claims: usize = table.sessions().values().map(|session| session.claims().len()).sum();
     for (&id, session) in table.sessions().iter() {
-        require!(name, table.deadlines().contains_key(&(session.deadline, id)), "session {id} has no deadline");
+        require!(name, table.deadlines().contains_key(&(session.deadline, id)), "session {id} has no deadline")?;
         for key in session.claims().iter().filter(|_| claims != stand) {
             let claimed =
                 table.lock(key).is_some_and(|lock| lock.holder.session == id || lock.queue_position(id).is_some());
-            require!(name, claimed, "session {id} claims {key}, which knows nothing of it");
+            require!(name, claimed, "session {id} claims {key}, which knows nothing of it")?;
         }
     }
-    require!(name, table.deadlines().len() == table.sessions().len(), "a deadline without a session");
+    require!(name, table.deadlines().len() == table.sessions().len(), "a deadline without a session")?;
     let mut contended = BTreeMap::new();
     for lock in table.locks().values().filter(|lock| !lock.queue.is_empty()) {
         let holder = lock.holder.session;
         *contended.entry((table.sessions()[&holder].deadline, holder)).or_insert(0) += 1;
     }
-    require!(name, table.contended().iter().eq(&contended), "the holders of locks with waiters are {contended:?}");
-    Ok(())
+    require!(name, table.contended().iter().eq(&contended), "the holders of locks with waiters are {contended:?}")
 }
 
 #[cfg(test)]

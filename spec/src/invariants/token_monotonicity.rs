@@ -1,13 +1,14 @@
 //! Token monotonicity: every grant's fencing token is greater than that of every grant before it.
 
-use super::{Check, require};
+use super::{Check, Property};
 use crate::lock::{Event, Token};
+use crate::require;
 
 /// Follows the grants among the events of one entry; `greatest` is the greatest earlier token.
 pub fn token_monotonicity(greatest: &mut Token, events: &[Event]) -> Check {
     for event in events {
         if let Event::Granted { key, token, .. } = event {
-            require!("token monotonicity", token > greatest, "{key} was granted with {token} after {greatest}");
+            require!(Property::TokenMonotonicity, token > greatest, "{key} was granted with {token} after {greatest}")?;
             *greatest = *token;
         }
     }

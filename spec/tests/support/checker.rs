@@ -2,10 +2,11 @@
 //! sends only what its disk already holds, every node that applies an entry gets the same outcome,
 //! and between two entries cluster time advances by no more than real time.
 
+use palisade_spec::require;
 use std::collections::BTreeMap;
 
 use palisade_spec::invariants::{
-    Check, Committed, Leaders, Violation, election_safety, leader_append_only, leader_completeness, log_matching,
+    Check, Committed, Leaders, Property, election_safety, leader_append_only, leader_completeness, log_matching,
     node_is_sound, state_machine_safety,
 };
 use palisade_spec::raft::{Body, Durable, Entry, Index, Log, Message, Node, NodeId, Stamp, Term};
@@ -68,7 +69,7 @@ impl<S: Scripted> Checker<S> {
     pub(crate) fn check_step(&mut self, before: &Node<S>, after: &Node<S>, real: Option<u64>) -> Check {
         node_is_sound(after)?;
         leader_append_only(before, after)?;
-        require("term", before.term() <= after.term(), || format!("n{}'s term went back", after.id()))?;
+        require!(Property::TermsOnlyGrow, before.term() <= after.term(), "n{}'s term went back", after.id())?;
         if !after.is_leader() {
             return Ok(());
         }
@@ -108,23 +109,31 @@ impl<S: Scripted> Checker<S> {
             Body::AppendAccepted { matched, .. } => disk.log.last().index >= *matched,
             _ => true,
         };
-        require("durable before said", durable, || format!("n{from} says {} to n{to} too early", body.name()))
+        require!(Property::PersistBeforeSend, durable, "n{from} says {} to n{to} too early", body.name())
     }
 
     /// Checks an `Applied` when it is carried out.
     pub(crate) fn check_applied(&mut self, id: NodeId, entry: &Entry<S::Command>, outcome: &S::Outcome) -> Check {
         let known = self.committed.entry(entry.index).or_insert_with(|| entry.clone());
-        require("state machine safety", known == entry, || format!("n{id} applied another entry at {}", entry.index))?;
+        require!(Property::StateMachineSafety, known == entry, "n{id} applied another entry at {}", entry.index)?;
         let offset = usize::try_from(entry.index.0 - 1).expect("a test's log is short");
-        require("apply in order", offset <= self.outcomes.len(), || format!("n{id} skipped to {}", entry.index))?;
+        require!(Property::CommitsFollowOneAnother, offset <= self.outcomes.len(), "n{id} skipped to {}", entry.index)?;
         if offset == self.outcomes.len() {
-            require("stamps", self.last_stamp <= entry.stamp, || format!("the stamp went back at {}", entry.index))?;
+            require!(
+                Property::StampsOnlyGrow,
+                self.last_stamp <= entry.stamp,
+                "the stamp went back at {}",
+                entry.index
+            )?;
             if let Some(&appended_at) = self.appended_at.get(&(entry.index, entry.term)) {
                 let (passed, really) =
                     (entry.stamp.0 - self.last_stamp.0, appended_at.saturating_sub(self.last_appended_at));
-                require("cluster time", passed <= really, || {
-                    format!("{passed} ms of cluster time passed before {} in {really} ms", entry.index)
-                })?;
+                require!(
+                    Property::ClusterTimeNeverRunsAhead,
+                    passed <= really,
+                    "{passed} ms of cluster time passed before {} in {really} ms",
+                    entry.index
+                )?;
                 self.last_appended_at = appended_at;
             }
             self.last_stamp = entry.stamp;
@@ -138,22 +147,17 @@ impl<S: Scripted> Checker<S> {
             self.states.push(after);
         }
         let same = self.outcomes[offset] == *outcome;
-        require("replica agreement", same, || format!("n{id} got another outcome at {}", entry.index))
+        require!(Property::ReplicaAgreement, same, "n{id} got another outcome at {}", entry.index)
     }
 
     /// Checks a node whose outputs are all carried out: memory matches disk, and its state matches
     /// the reference.
     pub(crate) fn check_settled(&mut self, node: &Node<S>, disk: &Durable<S>) -> Check {
         let written = node.hard_state() == disk.hard && node.log() == &disk.log;
-        require("memory matches disk", written, || format!("n{}'s disk differs from its memory", node.id()))?;
+        require!(Property::MemoryMatchesDisk, written, "n{}'s disk differs from its memory", node.id())?;
         state_machine_safety(&mut self.committed, node)?;
         let commit = usize::try_from(node.commit().0).expect("a test's log is short");
         let same = self.states.get(commit).is_none_or(|state| state == node.machine());
-        require("replica agreement", same, || format!("n{} has another state", node.id()))
+        require!(Property::ReplicaAgreement, same, "n{} has another state", node.id())
     }
-}
-
-/// Fails with `property` unless `holds`.
-pub(crate) fn require(property: &'static str, holds: bool, detail: impl FnOnce() -> String) -> Check {
-    if holds { Ok(()) } else { Err(Violation { property, detail: detail() }) }
 }

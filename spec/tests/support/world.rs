@@ -4,15 +4,16 @@
 //! [`raft::interface`](palisade_spec::raft::interface), and can stop at any output: a held node's
 //! outputs wait, and a crash carries out any prefix of them, also of the entries inside one write.
 
+use palisade_spec::require;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use palisade_spec::invariants::Check;
+use palisade_spec::invariants::{Check, Property};
 use palisade_spec::raft::{
     Body, Config, Durable, Entry, Index, Input, Members, Message, Node, NodeId, Output, Persist, ReadId, Term,
 };
 
-use super::checker::{Checker, require};
+use super::checker::Checker;
 use super::machine::Scripted;
 use super::print;
 
@@ -129,9 +130,11 @@ impl<S: Scripted> World<S> {
             if let Output::ReadReady(read) = output {
                 self.read += 1;
                 let (asked, has) = (self.reads[read], node.commit());
-                require("linearizable reads", asked <= has, || {
-                    format!("n{id} answers read {read} at {has}, where {asked} was committed before it was asked")
-                })?;
+                require!(
+                    Property::LinearizableReads,
+                    asked <= has,
+                    "n{id} answers read {read} at {has}, where {asked} was committed before it was asked"
+                )?;
             }
         }
         replica.pending.extend(out);

@@ -1,6 +1,8 @@
 //! Servers: how a process starts, how the effects of a driver iteration reach the world, and how a
 //! process ends.
 
+use palisade_spec::invariants::Property;
+use palisade_spec::violated;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +24,6 @@ use super::super::host::{CrashPoint, Done, Host};
 use super::super::judge::JudgeObserver;
 use super::super::network::{Wire, message_delays};
 use super::super::plan::Plan;
-use super::super::reference_state::broken;
 use super::{EventKind, World};
 
 /// Interval between checks of the free disk space, as in the server.
@@ -173,7 +174,7 @@ impl World {
                 return self.record(format!("node {lost} cannot set its files aside: {error}"));
             }
             Err(error) => {
-                let check = broken("a lost log can be set aside", format!("node {lost}: {error}"));
+                let check = violated!(Property::LostLogCanBeSetAside, "node {lost}: {error}");
                 return self.judge.lock().note(check);
             }
         };
@@ -228,7 +229,7 @@ impl World {
                 return self.after(pause, EventKind::Start(id));
             }
             Err(error) => {
-                let check = broken("a sound disk is accepted", format!("node {id} does not start: {error}"));
+                let check = violated!(Property::SoundDiskIsAccepted, "node {id} does not start: {error}");
                 return self.judge.lock().note(check);
             }
         };
@@ -358,7 +359,7 @@ impl World {
                 self.after(pause, EventKind::Start(id));
             }
             Err(error) => {
-                let check = broken("a sound disk is accepted", format!("node {id} stops: {error}"));
+                let check = violated!(Property::SoundDiskIsAccepted, "node {id} stops: {error}");
                 self.judge.lock().note(check);
             }
         }
@@ -412,7 +413,7 @@ impl World {
     pub(super) fn report_disk_error(&self, id: NodeId, error: &dyn std::fmt::Display) {
         let server = &self.servers[&id];
         if !server.host.is_off() && server.before == counts(server) {
-            self.judge.lock().note(broken("a sound disk is accepted", format!("node {id}: {error}")));
+            self.judge.lock().note(violated!(Property::SoundDiskIsAccepted, "node {id}: {error}"));
         }
     }
 

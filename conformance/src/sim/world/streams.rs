@@ -5,6 +5,8 @@
 //! check of the whole file. A stream breaks when a link is cut, when one of the two processes dies, or at
 //! random.
 
+use palisade_spec::invariants::Property;
+use palisade_spec::violated;
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::time::Duration;
 
@@ -13,7 +15,6 @@ use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Body, Message, NodeId, Term};
 use rand::Rng;
 
-use super::super::reference_state::broken;
 use super::{EventKind, World};
 
 /// A snapshot transfer.
@@ -140,7 +141,7 @@ impl World {
             }
             Err(flaw) => {
                 let detail = format!("node {to} cannot use the snapshot that {from} sent: {flaw}");
-                self.judge.lock().note(broken("snapshots arrive whole", detail));
+                self.judge.lock().note(violated!(Property::SnapshotsArriveWhole, "{detail}"));
                 Break(End::Broken)
             }
         }

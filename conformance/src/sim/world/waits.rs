@@ -7,6 +7,8 @@
 //! time after that (with the second command it proposes to withdraw the waiter, at the latest). If
 //! the client still waits then, the leader has forgotten the wait.
 
+use palisade_spec::invariants::Property;
+use palisade_spec::violated;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -17,7 +19,6 @@ use palisade_spec::raft::{Index, Node, NodeId, Term};
 use super::super::call::CallId;
 use super::super::clock::longest;
 use super::super::judge::Commanded;
-use super::super::reference_state::broken;
 use super::World;
 
 /// A wait at a node.
@@ -89,7 +90,7 @@ impl World {
             seen.look(node, commanded, now);
             if seen.times >= 2 {
                 let detail = format!("{:?} still waits at node {id}; its wait ran out at {ends:?}", wait.call);
-                judge.note(broken("waits end", detail));
+                judge.note(violated!(Property::WaitsEnd, "{detail}"));
             }
         }
     }
