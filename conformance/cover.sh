@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Which lines of the protocol live nodes take when they go through the kept traces: a table, then every line that none takes.
+# Which lines of the protocol live nodes take when they go through the saved traces: a table, then every line that none takes.
 #
-# The server is built with counters that live in a mapped file, so that a process that is killed has counted too. Only the
+# The nodes' program is built with counters that live in a mapped file, so that a process that is killed has counted too. Only the
 # workspace's own packages have them: cargo is told that this script compiles those.
 set -euo pipefail
 if [ -n "${COVER:-}" ]; then
@@ -14,11 +14,12 @@ place=$target/cover
 mkdir -p "$place"
 rm -f "$place"/*.prof*
 cargo build --quiet --package palisade-conformance
-COVER=yes RUSTC_WORKSPACE_WRAPPER=$PWD/conformance/cover.sh cargo build --quiet --package palisade
-cp "$target/debug/palisade" "$place"
-PALISADE=$place/palisade LLVM_PROFILE_FILE="$place/%c%m.profraw" "$target/debug/palisade-conformance" replay "$@"
+cp "$target/debug/palisade-conformance" "$place/replay"
+COVER=yes RUSTC_WORKSPACE_WRAPPER=$PWD/conformance/cover.sh cargo build --quiet --package palisade-conformance
+nodes=$target/debug/palisade-conformance
+LLVM_PROFILE_FILE="$place/%c%m.profraw" "$place/replay" replay --program "$nodes" "$@"
 "$tools/llvm-profdata" merge --sparse "$place"/*.profraw --output "$place/replay.profdata"
-measured=(--instr-profile "$place/replay.profdata" "$place/palisade")
+measured=(--instr-profile "$place/replay.profdata" "$nodes")
 "$tools/llvm-cov" report "${measured[@]}" spec/src/raft spec/src/lock
 "$tools/llvm-cov" show "${measured[@]}" --show-instantiations=false spec/src/raft spec/src/lock |
     grep -E '^/|^ +[0-9]+\| +0\|' | sed "s|^$PWD/||"

@@ -11,6 +11,7 @@
 //! - [`sim`]: runs whole clusters of the server's code in one thread, in virtual time, on a faulty
 //!   network and faulty disks.
 //! - [`mutants`]: known bugs of the server, each of which one of the parts above must find.
+//! - [`stepper`]: the nodes of a replay, which take a step only on request.
 //! - [`history`]: what clients observed, and whether one correct lock service could have given
 //!   these answers.
 //!
@@ -21,5 +22,6 @@ pub mod mutants;
 mod panics;
 pub mod replay;
 pub mod sim;
+pub mod stepper;
 pub mod torture;
 pub mod validate;

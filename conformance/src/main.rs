@@ -4,7 +4,7 @@ use std::io::{BufWriter, Write, stdout};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use palisade_conformance::{history, mutants, replay, sim, torture, validate};
+use palisade_conformance::{history, mutants, replay, sim, stepper, torture, validate};
 
 /// Check that the running server does what the models checked
 #[derive(Debug, Parser)]
@@ -22,16 +22,8 @@ enum Command {
     Replay(replay::command::Arguments),
     Sim(sim::Arguments),
     Mutants(mutants::command::Arguments),
-    /// Run a node that takes a step only on request, as `palisade step-node` does
     #[command(hide = true)]
-    StepNode(StepNode),
-}
-
-#[derive(Debug, clap::Args)]
-struct StepNode {
-    /// The node's data directory
-    #[arg(long, value_name = "DIR")]
-    data: std::path::PathBuf,
+    StepNode(stepper::command::StepNode),
 }
 
 /// Usage error, as in sysexits.h (`EX_USAGE`): the arguments or files cannot be used.
@@ -49,16 +41,10 @@ fn main() -> ExitCode {
         Command::Replay(arguments) => replay::command::run(&arguments, &mut out).map_err(|error| error.to_string()),
         Command::Sim(arguments) => sim::run(&arguments, &mut out).map_err(|error| error.to_string()),
         Command::Mutants(arguments) => mutants::command::run(&arguments, &mut out).map_err(|error| error.to_string()),
-        Command::StepNode(StepNode { data }) => {
-            // The stepper writes to standard output itself.
+        Command::StepNode(step) => {
+            // A stepped node writes to standard output itself.
             drop(out);
-            return match palisade::stepper::run(&data) {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(error) => {
-                    eprintln!("palisade-conformance: {error}");
-                    ExitCode::from(error.exit_code())
-                }
-            };
+            return step.run();
         }
     };
     let written = out.flush();

@@ -14,7 +14,7 @@ use palisade_model::models::{Tier, models};
 use palisade_model::{mutants, trace};
 use serde_json::Value;
 
-/// The server's code in the binary built with this test, which has the command `stepper`.
+/// The nodes are those of the program that is built with this test.
 fn config() -> ReplayConfig {
     let program = Program { file: env!("CARGO_BIN_EXE_palisade-conformance").into(), on: String::new() };
     ReplayConfig { program, segment_bytes: SEGMENT_BYTES }

@@ -13,7 +13,6 @@ pub mod peers;
 pub mod recording;
 pub mod server;
 mod sockets;
-pub mod stepper;
 mod stopwatch;
 pub mod storage;
 mod sync;

@@ -26,7 +26,6 @@ use crate::http::{self, App};
 use crate::metrics::Metrics;
 use crate::peers::{self, Peers, PinnedPeers, Roster};
 use crate::recording;
-use crate::stepper;
 use crate::storage::{Identity, LockedDir, RecoveryReport, Space, StorageError, Wal};
 
 /// How often the free disk space is measured.
@@ -293,9 +292,9 @@ async fn open(
     config: &ServerConfig,
 ) -> Result<(Identity, (Wal<LockTable>, Durable<LockTable>, RecoveryReport)), ServeError> {
     let directory = LockedDir::open(&config.data)?;
-    if stepper::owns(directory.path()) {
+    if directory.is_stepped()? {
         return Err(ServeError::Config(format!(
-            "{} is the directory of a stepped node (palisade step-node), and cannot be served; give another --data",
+            "{} is the directory of a stepped node (palisade-conformance step-node), and cannot be served; give another --data",
             config.data.display()
         )));
     }

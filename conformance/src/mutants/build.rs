@@ -88,15 +88,15 @@ impl MutantBuild<'_> {
     /// A run of this crate's program, with the mutant enabled in the server's code that the program
     /// contains.
     pub fn conformance(&self) -> Command {
-        let mut command = Command::new(self.folder.join("palisade-conformance"));
+        let mut command = Command::new(self.conformance_program());
         command.env(ON, self.on());
         command
     }
 
-    /// The server's program. The mutant is enabled in a process that is started with [`ON`] set to
+    /// This crate's program. The mutant is enabled in a process that is started with [`ON`] set to
     /// [`MutantBuild::on`], and in that process's children.
-    pub fn server(&self) -> PathBuf {
-        self.folder.join("palisade")
+    pub fn conformance_program(&self) -> PathBuf {
+        self.folder.join("palisade-conformance")
     }
 
     /// A test of the workspace, given as the arguments of `cargo test`, with the mutant enabled in

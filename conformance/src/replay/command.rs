@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 
 use super::coverage::Coverage;
 use super::large_table::large_table;
-use super::play::{PlayError, Played, ReplayConfig, play, program};
+use super::live::Program;
+use super::play::{PlayError, Played, ReplayConfig, play};
 use super::saved_traces::{self, SavedTrace};
 use super::trace::Trace;
 
@@ -46,6 +47,9 @@ pub struct Arguments {
     /// Number of traces to replay in parallel
     #[arg(long, value_name = "N", default_value_t = 2)]
     jobs: usize,
+    /// The program whose `step-node` runs the nodes; by default this one
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
     /// Print what was exercised, and fail if anything required was not
     #[arg(long)]
     coverage: bool,
@@ -57,10 +61,12 @@ pub type Titled = (String, Result<Trace, String>);
 /// Runs the command. Returns whether no trace differs and, with `--coverage`, nothing is missing.
 ///
 /// # Errors
-/// If the arguments cannot be used: no server program, no such trace, or an unreadable file.
+/// If the arguments cannot be used: no such trace, or an unreadable file.
 pub fn run(arguments: &Arguments, out: &mut impl Write) -> Result<bool, String> {
     let kept = saved_traces::all(&arguments.traces).map_err(|error| error.to_string())?;
-    let config = ReplayConfig { program: program()?, segment_bytes: arguments.segment_bytes };
+    let this = || std::env::current_exe().map_err(|error| format!("this program has no path: {error}"));
+    let file = arguments.program.clone().map_or_else(this, Ok)?;
+    let config = ReplayConfig { program: Program { file, on: String::new() }, segment_bytes: arguments.segment_bytes };
     let traces = if arguments.files.is_empty() { chosen(&kept, arguments) } else { read_all(&arguments.files)? };
     if traces.is_empty() {
         return Err("no trace was selected: check --model, --traces and the files".to_owned());

@@ -8,11 +8,11 @@
 //! the live node is killed in the middle of the frame, its disk is compared with the disk before
 //! the step, and the replay ends there.
 
-use palisade::stepper::protocol::{Effect, Stop, WritePoint};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Output, Persist};
 
 use super::trace::Crash;
+use crate::stepper::protocol::{Effect, Stop, WritePoint};
 
 /// How to bring about a crash.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,8 +6,9 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use palisade::stepper::protocol::{Answer, Now, Request, Setting};
 use palisade_model::mutants::ON;
+
+use crate::stepper::protocol::{Answer, Now, Request, Setting};
 
 /// How long to wait for an answer, generous enough for a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -37,10 +38,10 @@ pub enum LiveError {
     Unexpected(String),
 }
 
-/// The program that live nodes run.
+/// The program that live nodes run: this one, or the one of a build that contains mutants.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// The file: one with the command `stepper`.
+    /// The file: one with the command `step-node`.
     pub file: PathBuf,
     /// The number of the enabled mutant ([`mutants`](super::mutants)); empty for none.
     pub on: String,

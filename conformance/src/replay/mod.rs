@@ -1,8 +1,8 @@
 //! Replays the models' traces on live nodes.
 //!
 //! A trace is a path through a model: the inputs of each server, crashes, and lost messages. The
-//! replay applies the same events to real `palisade` processes with real files, connected over real
-//! TCP. After every step it compares each process's node state, its disk and the messages it sent
+//! replay applies the same events to processes of the server's parts with real files, connected over
+//! real TCP. After every step it compares each process's node state, its disk and the messages it sent
 //! with the model's. So for these paths, what the model proves of its servers is true of these
 //! processes too: the driver carries out the outputs in the required order, the log recovers
 //! exactly the model's disk, and the frames encode the messages faithfully.
@@ -12,7 +12,7 @@
 //! | [`trace`] | the trace format and its parser |
 //! | [`translate`] | translates the model's entries and addresses to the server's, and back |
 //! | [`expected_node`] | the expected state of a live node: the same functions, stepped here |
-//! | [`live`] | a node's process, single-stepped by a [stepper](palisade::stepper) |
+//! | [`live`] | a node's process, single-stepped by a [stepper](crate::stepper) |
 //! | [`message_gate`] | the proxy between the processes: it forwards a frame only when the trace says so |
 //! | [`crash_plan`] | where a live node must halt to be killed where the model's server crashed |
 //! | [`play`] | the replay of one trace, up to the first difference |

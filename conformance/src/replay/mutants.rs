@@ -37,7 +37,7 @@ impl mutants::Finder for Finder {
         let mut kept = saved_traces::all(&saved_traces::folder()).map_err(|error| Error::Hunt(error.to_string()))?;
         kept.retain(|kept| self.is_meant(kept));
         let config = |build: &MutantBuild<'_>| ReplayConfig {
-            program: Program { file: build.server(), on: build.on() },
+            program: Program { file: build.conformance_program(), on: build.on() },
             segment_bytes: SEGMENT_BYTES,
         };
         for kept in &kept {

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use palisade::stepper::protocol::{Answer, Effect, Now, Request, Setting};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Address, Config, Durable, Input, Members, Message, NodeId, Output};
 use serde_json::{Value, json};
@@ -20,6 +18,7 @@ use super::message_gate::{Link, MessageGate, MessageGateError, Sent, incarnation
 use super::rejected_inputs::rejected_input;
 use super::trace::{Crash, Event, Given, Trace, Turn};
 use super::translate::Translation;
+use crate::stepper::protocol::{Answer, Effect, Now, Request, Setting};
 
 /// Cluster ID of the replayed cluster. Any number works.
 const CLUSTER: u64 = 0x00AB_1E00;
@@ -27,7 +26,7 @@ const CLUSTER: u64 = 0x00AB_1E00;
 /// How the live nodes are run.
 #[derive(Clone, Debug)]
 pub struct ReplayConfig {
-    /// The server's program.
+    /// The program of the nodes.
     pub program: Program,
     /// Segment size of the nodes' logs, in bytes. Short segments exercise segment removal.
     pub segment_bytes: u64,
@@ -586,22 +585,4 @@ fn bad_trace(server: NodeId, error: &dyn fmt::Display) -> (NodeId, Difference) {
 
 fn unknown_server(server: NodeId) -> (NodeId, Difference) {
     (server, Difference::new("the trace", "an event that can be replayed", format!("there is no server {server}")))
-}
-
-/// The program named by `PALISADE`, or else the `palisade` next to this program.
-///
-/// # Errors
-/// If that file does not exist.
-pub fn program() -> Result<Program, String> {
-    let beside = || std::env::current_exe().map(|program| program.with_file_name("palisade"));
-    let file = std::env::var_os("PALISADE").map_or_else(beside, |named| Ok(PathBuf::from(named)));
-    let file = file.map_err(|error| error.to_string())?;
-    if file.exists() {
-        Ok(Program { file, on: String::new() })
-    } else {
-        Err(format!(
-            "there is no {}: build the server first (`just replay` does), or name it with PALISADE",
-            file.display()
-        ))
-    }
 }

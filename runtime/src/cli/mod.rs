@@ -17,7 +17,6 @@ mod serve;
 mod show;
 mod signals;
 mod snapshot;
-mod step_node;
 mod terminal;
 mod watchdog;
 
@@ -51,8 +50,6 @@ enum Command {
     #[command(hide = true)]
     KeepRecording(keep_recording::KeepRecording),
     #[command(hide = true)]
-    StepNode(step_node::StepNode),
-    #[command(hide = true)]
     RunWithParent(child::RunWithParent),
     #[command(hide = true)]
     Watchdog(watchdog::WatchdogProcess),
@@ -72,7 +69,6 @@ pub(crate) fn main() -> ExitCode {
         Command::Snapshot(snapshot) => snapshot.run(),
         Command::Bench(bench) => bench.run(),
         Command::KeepRecording(keep) => keep.run(),
-        Command::StepNode(step) => step.run(),
         Command::RunWithParent(command) => command.run(),
         Command::Watchdog(watchdog) => watchdog.run(),
     }

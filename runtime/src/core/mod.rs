@@ -78,7 +78,7 @@ pub struct CoreInbox {
 impl CoreInbox {
     /// Waits for the next batch of peer messages, at most `patience`: for callers that step the
     /// node by hand.
-    pub(crate) fn messages_within(&self, patience: std::time::Duration) -> Option<Vec<Message<LockTable>>> {
+    pub fn messages_within(&self, patience: std::time::Duration) -> Option<Vec<Message<LockTable>>> {
         self.messages.recv_timeout(patience).ok()
     }
 }

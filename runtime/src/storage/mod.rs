@@ -73,6 +73,7 @@
 //! - `recover`, `tail`, `replay`: reading back; torn or damaged; possible or impossible records.
 //! - `snapshots`, `snapshot_file`, `snapshot_names`: the snapshots beside the log.
 //! - `set_aside`: a directory that has lost its log becomes another member's.
+//! - `stepped`: the directory of a node that a test steps, which no server may serve.
 //!
 //! Deliberately absent: retries, repair of damage, compression, encryption, reuse of old segments
 //! (their old frames would invalidate the argument above), falling back to an older snapshot.
@@ -99,6 +100,7 @@ mod snapshot_file;
 mod snapshot_names;
 mod snapshots;
 mod space;
+mod stepped;
 mod tail;
 #[cfg(test)]
 mod testing;
@@ -110,11 +112,10 @@ pub use error::StorageError;
 pub(crate) use identity::Versioned;
 pub use identity::{Identity, Incarnation};
 pub use recover::{Cut, RecoveryReport};
+pub use segment::FRAMES_AT;
 pub use snapshot_file::{SnapshotFlaw, SnapshotHash, SnapshotInfo, read as read_snapshot};
 pub use snapshots::{Incoming, Snapshots};
 pub use space::{Space, SpaceView};
 pub use wal::{DEFAULT_SEGMENT_BYTES, Wal, Written};
-
-pub(crate) use segment::FRAMES_AT;
 
 use segment::SegmentNumber;

@@ -60,8 +60,8 @@ const FORMAT: u32 = 4;
 const START_AT: usize = 48;
 const SUM_AT: usize = SECTOR - 4;
 
-/// Offset of the first frame, in bytes.
-pub(crate) const FRAMES_AT: u64 = SLOTS_END as u64;
+/// Offset of the first frame in a segment, in bytes.
+pub const FRAMES_AT: u64 = SLOTS_END as u64;
 
 /// State of the log where a segment begins: all that recovery must know of the segments before it,
 /// once a snapshot includes their entries.

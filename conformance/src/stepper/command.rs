@@ -1,27 +1,25 @@
-//! `palisade step-node`, hidden: a node that takes each step on a command from standard input.
+//! `palisade-conformance step-node`, hidden: `replay` starts it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use palisade::stepper;
 
-use super::print_error;
-
-/// Run a node that takes each step on a command from standard input: for tests
+/// Run a node that takes a step only on a request from standard input
 #[derive(Debug, Args)]
-pub(super) struct StepNode {
+pub struct StepNode {
     /// The node's data directory; created at the first start, and refused by `palisade serve`
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
 }
 
 impl StepNode {
-    pub(super) fn run(self) -> ExitCode {
-        match stepper::run(&self.data) {
+    /// Runs the node until its standard input ends.
+    pub fn run(self) -> ExitCode {
+        match super::run(&self.data) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                print_error(&error);
+                eprintln!("palisade-conformance: {error}");
                 ExitCode::from(error.exit_code())
             }
         }

@@ -1,7 +1,9 @@
-//! A node that takes each step on a command from standard input: for tests that step live nodes as
-//! a model was stepped.
+//! `palisade-conformance step-node`: a node that takes each step on a command from standard input, for
+//! the [replay] that steps live nodes as a model was stepped.
 //!
-//! A stepped node is a server's process with a server's parts: the node, the driver that carries
+//! [replay]: crate::replay
+//!
+//! A stepped node is a process with a server's parts: the node, the driver that carries
 //! out its outputs, the write-ahead log in real files, the connections to its peers with their
 //! handshakes and frames. It has no timers and accepts no clients, and takes an input only on a
 //! [request](protocol::Request). The driver then steps the node exactly once and carries out the
@@ -17,6 +19,7 @@
 //! its directory keeps a server from serving it; and a stepped node refuses the directory of a
 //! server.
 
+pub mod command;
 mod effect_log;
 mod observed_disk;
 mod observed_transport;
@@ -28,8 +31,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use palisade::core::{Core, CoreInbox, Driver, DriverParts, Observer, SnapshotPolicy, SnapshotWriter, Timing};
+use palisade::descriptors::Descriptors;
+use palisade::limits;
+use palisade::metrics::Metrics;
+use palisade::peers::{self, Peers, PinnedPeers, Roster};
+use palisade::storage::{Disk, Identity, Incarnation, LockedDir, SnapshotInfo, Snapshots, StorageError, Wal};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Address, Config, Durable, Input, Members, Node, Output, Persist, Snapshot};
+use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::net::TcpListener;
@@ -38,25 +48,8 @@ use self::effect_log::EffectLog;
 use self::observed_disk::{ObservedDisk, ReadOnlyDisk};
 use self::observed_transport::ObservedTransport;
 use self::protocol::{Answer, Now, Request, Setting, Stepped, Stop};
-use crate::core::{Core, CoreInbox, Driver, DriverParts, Observer, SnapshotPolicy, SnapshotWriter, Timing};
-use crate::descriptors::Descriptors;
-use crate::limits;
-use crate::metrics::Metrics;
-use crate::peers::{self, Peers, PinnedPeers, Roster};
-use crate::storage::{
-    Disk, Identity, Incarnation, LockedDir, SnapshotInfo, Snapshots, StorageError, SystemDisk, Wal, files,
-};
-use crate::sync::Mutex;
-
-/// The file that marks a stepped node's directory.
-const MARK: &str = "stepper";
 /// How long a requested message may take to arrive through the socket.
 const RECEIVE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Whether a directory is a stepped node's.
-pub fn owns(directory: &Path) -> bool {
-    directory.join(MARK).exists()
-}
 
 /// Why a stepped node could not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -158,15 +151,9 @@ impl Stepper {
             check_loopback(address)?;
         }
         let locked = LockedDir::open_on(Arc::new(ObservedDisk(Arc::clone(&effects))), directory)?;
-        if locked.identity().is_some() && !owns(directory) {
+        if !locked.mark_stepped()? {
             return Err(StepperError::Served(directory.to_owned()));
         }
-        files::replace(
-            &SystemDisk,
-            &directory.join(MARK),
-            directory,
-            b"the directory of a stepped node: palisade serve refuses it\n",
-        )?;
         let incarnation = Incarnation(setting.incarnation);
         let Setting { node, cluster, founders, machine, segment_bytes, .. } = setting;
         let Setting { max_batch, max_inflight, max_commits, .. } = setting;
@@ -377,9 +364,9 @@ mod tests {
         let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let refused = Stepper::begin(directory.path(), setting.clone(), Arc::new(EffectLog::new()), runtime());
         assert!(matches!(refused, Err(StepperError::Served(_))));
-        assert!(!owns(directory.path()));
+        assert!(!LockedDir::open(directory.path()).unwrap().is_stepped().unwrap());
         let own = tempfile::tempdir().unwrap();
-        assert!(Stepper::begin(own.path(), setting, Arc::new(EffectLog::new()), runtime()).is_ok());
-        assert!(owns(own.path()));
+        drop(Stepper::begin(own.path(), setting, Arc::new(EffectLog::new()), runtime()).unwrap());
+        assert!(LockedDir::open(own.path()).unwrap().is_stepped().unwrap());
     }
 }

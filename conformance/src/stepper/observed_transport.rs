@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use palisade::core::Transport;
+use palisade::peers::Peers;
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Members, Message, NodeId, Term};
 
 use super::effect_log::EffectLog;
 use super::protocol::Effect;
-use crate::core::Transport;
-use crate::peers::Peers;
 
 /// How long a send waits for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -6,9 +6,10 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use palisade::storage::{Access, Beside, Disk, DiskFile, FRAMES_AT, Lock, Locking, SystemDisk};
+
 use super::effect_log::EffectLog;
 use super::protocol::{Effect, WritePoint};
-use crate::storage::{Access, Beside, Disk, DiskFile, FRAMES_AT, Lock, Locking, SystemDisk};
 
 /// The system's disk. Records frames that are written to the log and snapshots that are renamed to
 /// their final names, and halts at the requested point.

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use super::protocol::{Answer, Effect, Stop, WritePoint};
-use crate::sync::Mutex;
 
 /// The effects of one step. Only effects of the stepping thread are recorded, not those of
 /// background threads, such as the preallocation of a segment.
