@@ -7,6 +7,7 @@ pub mod core;
 pub mod descriptors;
 pub mod http;
 pub mod limits;
+mod member_address;
 pub mod metrics;
 mod outbox;
 pub mod peers;

@@ -1,19 +1,15 @@
-//! Metrics for operators, in the Prometheus text format at `GET /metrics`. docs/operations.md
-//! explains them.
+//! Counters and histograms, which the parts of the node update as they work. `http::metrics` shows
+//! them, beside the node's state. docs/operations.md explains them.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use palisade_spec::raft::{DropReason, NodeId};
-use prometheus_client::encoding::{EncodeLabelSet, text};
+use palisade_spec::raft::DropReason;
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
-
-use crate::core::View;
-use crate::storage::{SnapshotInfo, Space};
 
 /// The `reason` label of a counter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -24,8 +20,6 @@ pub struct Reason {
 /// The metrics of a node.
 #[derive(Debug)]
 pub struct Metrics {
-    registry: Registry,
-    gauges: Gauges,
     /// Entries applied since the start.
     pub applied: Counter,
     /// Acquires requested from this node.
@@ -58,8 +52,6 @@ pub struct Metrics {
     pub peer_connections_refused: Counter,
     /// Requests refused because the disk is nearly full.
     pub refused_no_space: Counter,
-    /// Failed attempts to prepare the log's next segment.
-    preparation_failures: Counter,
     /// Snapshots that this node took of its own state.
     pub snapshots_taken: Counter,
     /// Snapshots that other nodes have received from this one.
@@ -81,31 +73,6 @@ pub struct Metrics {
     dropped: Family<Reason, Counter>,
 }
 
-#[derive(Debug, Default)]
-struct Gauges {
-    leader: Gauge,
-    leader_known: Gauge,
-    term: Gauge,
-    commit: Gauge,
-    last: Gauge,
-    sessions: Gauge,
-    locks: Gauge,
-    waiters: Gauge,
-    entries: Gauge,
-    log_bytes: Gauge,
-    snapshot_index: Gauge,
-    snapshot_bytes: Gauge,
-    disk_free: Gauge,
-    disk_mark: Gauge,
-    disk_low: Gauge,
-    lag: Family<Peer, Gauge>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Peer {
-    peer: u64,
-}
-
 impl Metrics {
     /// Metrics that are all zero.
     pub fn new() -> Arc<Metrics> {
@@ -113,9 +80,7 @@ impl Metrics {
         let fsync_seconds = Histogram::new(exponential_buckets(50e-6, 2.0, 16));
         let commit_seconds = Histogram::new(exponential_buckets(100e-6, 2.0, 20));
         let acquire_seconds = Histogram::new(exponential_buckets(100e-6, 2.0, 20));
-        let mut metrics = Metrics {
-            registry: Registry::with_prefix("palisade"),
-            gauges: Gauges::default(),
+        Arc::new(Metrics {
             applied: Counter::default(),
             acquire_attempts: Counter::default(),
             grants: Counter::default(),
@@ -132,7 +97,6 @@ impl Metrics {
             connections_refused: Counter::default(),
             peer_connections_refused: Counter::default(),
             refused_no_space: Counter::default(),
-            preparation_failures: Counter::default(),
             snapshots_taken: Counter::default(),
             snapshots_sent: Counter::default(),
             snapshots_installed: Counter::default(),
@@ -144,26 +108,11 @@ impl Metrics {
             // 10 µs to 5 s.
             core_iteration_seconds: Histogram::new(exponential_buckets(10e-6, 2.0, 20)),
             dropped: Family::default(),
-        };
-        metrics.register();
-        Arc::new(metrics)
+        })
     }
 
-    fn register(&mut self) {
-        let (r, g) = (&mut self.registry, &self.gauges);
-        r.register("leader", "1 if this node leads", g.leader.clone());
-        r.register("leader_known", "1 if this node knows a leader", g.leader_known.clone());
-        r.register("term", "The current term", g.term.clone());
-        r.register("commit_index", "The last committed and applied log index", g.commit.clone());
-        r.register(
-            "last_index",
-            "The last log index; minus the commit index: the apply lag, in entries",
-            g.last.clone(),
-        );
-        r.register("sessions", "Live sessions", g.sessions.clone());
-        r.register("locks_held", "Held locks", g.locks.clone());
-        r.register("waiters", "Clients of this node that wait in a queue", g.waiters.clone());
-        r.register("replication_lag_entries", "Entries that a peer has not acknowledged, on a leader", g.lag.clone());
+    /// Adds the metrics to a registry.
+    pub fn register(&self, r: &mut Registry) {
         r.register("entries_applied", "Entries applied since the start", self.applied.clone());
         r.register("acquire_attempts", "Acquires requested from this node", self.acquire_attempts.clone());
         r.register("acquire_grants", "Acquires answered with a grant", self.grants.clone());
@@ -214,9 +163,9 @@ impl Metrics {
             "Connections to the peer port closed at once: the limit was reached",
             refused,
         );
-        self.register_space();
-        self.register_snapshots();
-        let r = &mut self.registry;
+        let refused = self.refused_no_space.clone();
+        r.register("no_space_refusals", "Requests refused because the disk is nearly full", refused);
+        self.register_snapshots(r);
         r.register(
             "peer_messages_rejected",
             "Messages from peers that this node dropped: stale, malformed, not from a member or not for this node, a vote request while a leader is known, or the core was overloaded",
@@ -226,32 +175,7 @@ impl Metrics {
         r.register("followers_lost_entries", "Times a follower rejected entries that it had acknowledged", lost);
     }
 
-    fn register_space(&mut self) {
-        let (r, g) = (&mut self.registry, &self.gauges);
-        r.register(
-            "disk_free_bytes",
-            "Bytes that the log may still allocate, its next segment included",
-            g.disk_free.clone(),
-        );
-        r.register(
-            "disk_low_water_bytes",
-            "With fewer bytes free, a leader refuses new sessions and acquires",
-            g.disk_mark.clone(),
-        );
-        r.register("disk_low", "1 if a leader would refuse new sessions and acquires", g.disk_low.clone());
-        let refused = self.refused_no_space.clone();
-        r.register("no_space_refusals", "Requests refused because the disk is nearly full", refused);
-        let failures = self.preparation_failures.clone();
-        r.register("segment_preparation_failures", "Failed attempts to prepare the log's next segment", failures);
-    }
-
-    fn register_snapshots(&mut self) {
-        let (r, g) = (&mut self.registry, &self.gauges);
-        r.register("log_entries", "Entries of the log in memory", g.entries.clone());
-        let log_bytes = g.log_bytes.clone();
-        r.register("log_since_snapshot_bytes", "Bytes written to the log since the last snapshot was taken", log_bytes);
-        r.register("snapshot_index", "The last entry that the newest snapshot includes", g.snapshot_index.clone());
-        r.register("snapshot_bytes", "Size of the newest snapshot, in bytes", g.snapshot_bytes.clone());
+    fn register_snapshots(&self, r: &mut Registry) {
         r.register("snapshots_taken", "Snapshots taken of this node's state", self.snapshots_taken.clone());
         r.register("snapshots_sent", "Snapshots that other nodes received from this one", self.snapshots_sent.clone());
         let installed = self.snapshots_installed.clone();
@@ -276,44 +200,5 @@ impl Metrics {
     /// Counts messages from peers that were dropped because the core's channel was full.
     pub fn overloaded(&self, messages: u64) {
         self.dropped.get_or_create(&Reason { reason: "overloaded" }).inc_by(messages);
-    }
-
-    /// The page for `GET /metrics`, with the gauges as of `view`.
-    ///
-    /// # Errors
-    /// Never in practice: writing to a `String` does not fail.
-    pub fn page(
-        &self,
-        view: &View,
-        newest: Option<SnapshotInfo>,
-        space: &Space,
-        node: NodeId,
-    ) -> Result<String, std::fmt::Error> {
-        let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        let g = &self.gauges;
-        g.leader.set(i64::from(view.leader == Some(node)));
-        g.leader_known.set(i64::from(view.leader.is_some()));
-        g.term.set(number(view.term));
-        g.commit.set(number(view.commit));
-        g.last.set(number(view.last));
-        g.sessions.set(number(view.sessions));
-        g.locks.set(number(view.locks));
-        g.waiters.set(number(view.waits));
-        g.entries.set(number(view.entries));
-        g.log_bytes.set(number(view.log_bytes));
-        g.snapshot_index.set(number(newest.map_or(0, |newest| newest.last.index.0)));
-        g.snapshot_bytes.set(number(newest.map_or(0, |newest| newest.bytes)));
-        let disk = space.view();
-        g.disk_free.set(number(disk.free.unwrap_or(0)));
-        g.disk_mark.set(number(disk.mark));
-        g.disk_low.set(i64::from(disk.is_low));
-        self.preparation_failures.inner().store(space.preparation_failures(), Ordering::Relaxed);
-        g.lag.clear();
-        for &(peer, matched) in &view.matched {
-            g.lag.get_or_create(&Peer { peer: u64::from(peer.0) }).set(number(view.last.saturating_sub(matched)));
-        }
-        let mut page = String::new();
-        text::encode(&mut page, &self.registry)?;
-        Ok(page)
     }
 }

@@ -237,7 +237,8 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     let pinned = PinnedPeers::load(&config.data)?;
     let (peers, to_dial) = Peers::new(roster, pinned, Arc::clone(wal.snapshots()), Arc::clone(&metrics));
     let (core, events) = Core::channel();
-    let writer = core.start_snapshot_writer(wal.snapshots(), &metrics).map_err(ServeError::Thread)?;
+    let writer = core::start_snapshot_writer(core.clone(), Arc::clone(wal.snapshots()), Arc::clone(&metrics))
+        .map_err(ServeError::Thread)?;
     let observer = config.record.map(|record| {
         let failed = |source| ServeError::Record { path: record.directory.clone(), source };
         recording::start(&record.directory, &identity, record.verbose, record.length).map_err(failed)

@@ -24,7 +24,7 @@ use palisade_spec::raft::{
 };
 use rand::rngs::SmallRng;
 
-use super::Event;
+use super::channel::Event;
 use super::freshness::Freshness;
 use super::observer::Observer;
 use super::pending_requests::PendingRequests;

@@ -11,6 +11,7 @@
 //! without threads or channels.
 
 mod admission;
+mod channel;
 mod driver;
 mod freshness;
 mod observer;
@@ -19,171 +20,21 @@ mod read;
 pub mod request;
 mod respond;
 mod snapshot_scheduler;
+mod snapshot_writer;
 mod thread;
 mod timers;
 mod transport;
 mod view;
 mod waits;
 
-use std::sync::Arc;
-use std::thread::JoinHandle;
-
-use crossbeam_channel::{Receiver, Sender, TrySendError};
-use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Message, Snapshot};
-
+pub use channel::{Core, CoreInbox, Event, NotTaken, SnapshotReply};
 pub use driver::{Batch, Driver, DriverParts};
 pub use observer::Observer;
 pub use request::{Acquirer, Query, Request};
 pub use respond::{ConnectionId, Responder, Room, StreamReply};
-pub use snapshot_scheduler::{SnapshotPolicy, SnapshotReply, SnapshotWriter};
+pub use snapshot_scheduler::{SnapshotPolicy, SnapshotWriter};
+pub use snapshot_writer::start as start_snapshot_writer;
+pub use thread::start;
 pub use timers::Timing;
 pub use transport::Transport;
 pub use view::{SharedView, View};
-
-use crate::limits;
-use crate::metrics::Metrics;
-use crate::storage::{SnapshotInfo, Snapshots, StorageError};
-
-/// An input of the core other than a peer message.
-#[derive(Debug)]
-pub enum Event {
-    /// A client's request.
-    Request(Request, Responder),
-    /// A client's connection ended.
-    Disconnected(ConnectionId),
-    /// An operator requests a snapshot.
-    TakeSnapshot(SnapshotReply),
-    /// A snapshot is durable, or its write failed.
-    SnapshotWritten(Result<SnapshotInfo, StorageError>),
-    /// The node must stop.
-    Stop,
-}
-
-/// The sending side of the core's channels, and the core's view.
-#[derive(Clone, Debug)]
-pub struct Core {
-    events: Sender<Event>,
-    messages: Sender<Vec<Message<LockTable>>>,
-    view: Arc<SharedView>,
-}
-
-/// The receiving side of the core's channels.
-#[derive(Debug)]
-pub struct CoreInbox {
-    events: Receiver<Event>,
-    messages: Receiver<Vec<Message<LockTable>>>,
-}
-
-impl CoreInbox {
-    /// Waits for the next batch of peer messages, at most `patience`: for callers that step the
-    /// node by hand.
-    pub fn messages_within(&self, patience: std::time::Duration) -> Option<Vec<Message<LockTable>>> {
-        self.messages.recv_timeout(patience).ok()
-    }
-}
-
-#[cfg(test)]
-impl CoreInbox {
-    /// The next event in the channel.
-    pub(crate) fn next_event(&self) -> Option<Event> {
-        self.events.recv_timeout(std::time::Duration::from_secs(20)).ok()
-    }
-
-    /// A message in the channel.
-    pub(crate) fn next_message(&self) -> Option<Message<LockTable>> {
-        self.messages.try_recv().ok()?.pop()
-    }
-}
-
-/// Why the core did not accept an input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotTaken {
-    /// The channel is full.
-    Full,
-    /// The core has ended, and the process is about to: the node was stopped, or a write failed.
-    Ended,
-}
-
-impl<T> From<TrySendError<T>> for NotTaken {
-    fn from(error: TrySendError<T>) -> NotTaken {
-        match error {
-            TrySendError::Full(_) => NotTaken::Full,
-            TrySendError::Disconnected(_) => NotTaken::Ended,
-        }
-    }
-}
-
-impl Core {
-    /// Creates the channels: their sending and their receiving side.
-    pub fn channel() -> (Core, CoreInbox) {
-        let (events, event_receiver) = crossbeam_channel::bounded(limits::CORE_QUEUE);
-        let (messages, message_receiver) = crossbeam_channel::bounded(limits::CORE_MESSAGES);
-        let core = Core { events, messages, view: Arc::new(SharedView::default()) };
-        (core, CoreInbox { events: event_receiver, messages: message_receiver })
-    }
-
-    /// Sends messages from a peer, in the order in which the peer sent them. They have a channel of
-    /// their own: a leader's heartbeat does not wait behind client requests.
-    ///
-    /// # Errors
-    /// If the channel is full, or the core has ended. The messages are dropped, as the network
-    /// might have done.
-    pub fn receive(&self, messages: Vec<Message<LockTable>>) -> Result<(), NotTaken> {
-        Ok(self.messages.try_send(messages)?)
-    }
-
-    /// Sends an event, without waiting.
-    ///
-    /// # Errors
-    /// If the channel is full, or the core has ended. The event is dropped, and the caller tells
-    /// the client which. The end of a connection must not be dropped: see [`Core::deliver`].
-    pub fn send(&self, event: Event) -> Result<(), NotTaken> {
-        Ok(self.events.try_send(event)?)
-    }
-
-    /// Sends an event that must not be lost, and returns at once: if the channel is full, another
-    /// thread waits for room. The end of a connection is such an event: if it were lost, this node
-    /// would keep renewing the connection's waiters, and they would stay in their queues until
-    /// their waits time out.
-    pub fn deliver(&self, event: Event) {
-        let Err(TrySendError::Full(event)) = self.events.try_send(event) else { return };
-        let events = self.events.clone();
-        // Rare, and over when the core has caught up. If the core has ended, the event has no
-        // receiver.
-        let wait = move || drop(events.send(event));
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn_blocking(wait)),
-            Err(_) => wait(),
-        }
-    }
-
-    /// The node's state as of its last iteration.
-    pub fn view(&self) -> &Arc<SharedView> {
-        &self.view
-    }
-
-    /// Starts the thread that writes this core's snapshots.
-    ///
-    /// # Errors
-    /// If the thread cannot be started.
-    pub fn start_snapshot_writer(
-        &self,
-        snapshots: &Arc<Snapshots>,
-        metrics: &Arc<Metrics>,
-    ) -> std::io::Result<Sender<Snapshot<LockTable>>> {
-        snapshot_scheduler::start_writer(self.clone(), Arc::clone(snapshots), Arc::clone(metrics))
-    }
-}
-
-/// Starts the core's thread. It ends with [`Event::Stop`], or with the error of a failed write;
-/// then the process must end too, because the content of the disk is unknown.
-///
-/// # Errors
-/// If the thread cannot be started.
-pub fn start<T>(inbox: CoreInbox, parts: DriverParts<T>) -> std::io::Result<JoinHandle<Result<(), StorageError>>>
-where
-    T: Transport + Send + 'static,
-{
-    std::thread::Builder::new().name("core".into()).spawn(move || thread::run(&inbox, parts))
-}

@@ -10,7 +10,7 @@ use palisade_spec::lock::{Claim, Key, Opening, Owner, Sequence, SessionId, Token
 use palisade_spec::raft::{Change, MAX_NUMBER, NodeId};
 
 use crate::limits;
-use crate::peers::MemberAddress;
+use crate::member_address::MemberAddress;
 use crate::storage::Incarnation;
 
 /// A client's request; its fields are valid.

@@ -18,18 +18,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Sender;
 use palisade_client::wire::{Code, Failure};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Index, Node, NodeId, Snapshot};
-use tokio::sync::oneshot;
 use tracing::{error, info};
 
 use self::catching_up::CatchingUp;
-use super::{Core, Event};
+use super::channel::SnapshotReply;
 use crate::limits;
 use crate::metrics::Metrics;
-use crate::stopwatch::Stopwatch;
 use crate::storage::{SnapshotInfo, Snapshots, StorageError};
 
 /// When snapshots are taken, and how many of the included entries stay in the log.
@@ -54,12 +51,6 @@ impl Default for SnapshotPolicy {
         }
     }
 }
-
-/// Niceness of the thread that writes snapshots, as in nice(1).
-const WRITER_NICENESS: i32 = 10;
-
-/// The requester of a snapshot waits for the result here.
-pub type SnapshotReply = oneshot::Sender<Result<SnapshotInfo, Failure>>;
 
 /// Takes snapshots, one at a time.
 #[derive(Debug)]
@@ -243,7 +234,7 @@ fn nothing_applied() -> Failure {
 
 /// Writes snapshots beside the driver, one at a time.
 pub trait SnapshotWriter: fmt::Debug + Send {
-    /// Starts writing a snapshot; an [`Event::SnapshotWritten`] reports the result. Returns `false`
+    /// Starts writing a snapshot; an [`Event::SnapshotWritten`](super::Event::SnapshotWritten) reports the result. Returns `false`
     /// if no report will follow.
     fn begin(&mut self, snapshot: Snapshot<LockTable>) -> bool;
 
@@ -252,39 +243,6 @@ pub trait SnapshotWriter: fmt::Debug + Send {
     fn drop_table(&mut self, replaced: LockTable) {
         drop(replaced);
     }
-}
-
-impl SnapshotWriter for Sender<Snapshot<LockTable>> {
-    fn begin(&mut self, snapshot: Snapshot<LockTable>) -> bool {
-        self.try_send(snapshot).is_ok()
-    }
-
-    fn drop_table(&mut self, replaced: LockTable) {
-        // Rare. If no thread can be started, the table is dropped here.
-        let _ = std::thread::Builder::new().name("drop-table".into()).spawn(move || drop(replaced));
-    }
-}
-
-/// Starts the thread that writes snapshots. It ends when its sender is dropped.
-pub(super) fn start_writer(
-    core: Core,
-    snapshots: Arc<Snapshots>,
-    metrics: Arc<Metrics>,
-) -> std::io::Result<Sender<Snapshot<LockTable>>> {
-    let (writer, handed) = crossbeam_channel::bounded::<Snapshot<LockTable>>(1);
-    let write = move || {
-        // The core has priority, and so have other nodes on this machine. On Linux a thread has a
-        // niceness of its own; where it cannot be lowered, the snapshot is only finished sooner.
-        let _ = rustix::process::setpriority_process(None, WRITER_NICENESS);
-        for snapshot in handed {
-            let stopwatch = Stopwatch::start();
-            let result = snapshots.write(&snapshot);
-            stopwatch.observe(&metrics.snapshot_seconds);
-            core.deliver(Event::SnapshotWritten(result));
-        }
-    };
-    std::thread::Builder::new().name("snapshots".into()).spawn(write)?;
-    Ok(writer)
 }
 
 #[cfg(test)]

@@ -1,19 +1,32 @@
 //! The core's thread: drives the driver with channels and the monotonic clock.
 
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crossbeam_channel::select;
 
-use super::CoreInbox;
+use super::channel::CoreInbox;
 use super::driver::{Batch, Driver, DriverParts};
 use super::transport::Transport;
 use crate::limits;
 use crate::stopwatch::Stopwatch;
 use crate::storage::StorageError;
 
+/// Starts the core's thread. It ends with [`Event::Stop`](super::Event::Stop), or with the error of
+/// a failed write; then the process must end too, because the content of the disk is unknown.
+///
+/// # Errors
+/// If the thread cannot be started.
+pub fn start<T>(inbox: CoreInbox, parts: DriverParts<T>) -> std::io::Result<JoinHandle<Result<(), StorageError>>>
+where
+    T: Transport + Send + 'static,
+{
+    std::thread::Builder::new().name("core".into()).spawn(move || run(&inbox, parts))
+}
+
 /// Runs the node until it is stopped or a write fails.
-pub(super) fn run<T: Transport>(inbox: &CoreInbox, parts: DriverParts<T>) -> Result<(), StorageError> {
+fn run<T: Transport>(inbox: &CoreInbox, parts: DriverParts<T>) -> Result<(), StorageError> {
     let metrics = Arc::clone(&parts.metrics);
     let mut driver = Driver::new(parts, Instant::now());
     let mut batch = Batch::default();

@@ -7,6 +7,7 @@ mod body;
 mod listen;
 mod locks;
 mod members;
+mod metrics;
 mod node;
 mod reply;
 mod sessions;
@@ -29,6 +30,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 pub use listen::listen;
 
+use self::metrics::MetricsPage;
 use crate::core::{ConnectionId, Core, Event, NotTaken, Request, Responder};
 use crate::limits;
 use crate::metrics::Metrics;
@@ -48,6 +50,7 @@ pub struct App {
     pub space: Arc<Space>,
     /// Limits the number of clients that read a snapshot at once.
     snapshot_reads: Arc<Semaphore>,
+    metrics_page: Arc<MetricsPage>,
     next_connection: Arc<AtomicU64>,
 }
 
@@ -55,7 +58,9 @@ impl App {
     /// Creates the handlers' shared state.
     pub fn new(core: Core, peers: Arc<Peers>, metrics: Arc<Metrics>, space: Arc<Space>) -> App {
         let snapshot_reads = Arc::new(Semaphore::new(limits::SNAPSHOT_READS));
-        App { core, peers, metrics, space, snapshot_reads, next_connection: Arc::new(AtomicU64::new(1)) }
+        let metrics_page = Arc::new(MetricsPage::new(&metrics));
+        let next_connection = Arc::new(AtomicU64::new(1));
+        App { core, peers, metrics, space, snapshot_reads, metrics_page, next_connection }
     }
 
     fn new_connection(&self) -> ConnectionId {

@@ -9,7 +9,7 @@ use palisade_client::wire::{Code, DiskView, Failure, LeaderView, MemberView, Sta
 use palisade_spec::raft::Standing;
 
 use super::App;
-use crate::peers::MemberAddress;
+use crate::member_address::MemberAddress;
 use crate::storage::SpaceView;
 
 impl App {
@@ -86,7 +86,7 @@ pub(super) async fn ready(State(app): State<App>) -> Response {
 /// `GET /metrics`
 pub(super) async fn metrics(State(app): State<App>) -> Response {
     let (view, newest) = (app.core.view().get(), app.peers.snapshots().newest());
-    let page = app.metrics.page(&view, newest, &app.space, app.peers.roster().node);
+    let page = app.metrics_page.text(&view, newest, &app.space, app.peers.roster().node);
     let page = page.expect("a String takes all that is written to it");
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(CONTENT_TYPE, content_type)], page).into_response()

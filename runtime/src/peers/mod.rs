@@ -11,12 +11,13 @@
 //! heard of yet, even its leader. A node that returns with another data directory is rejected
 //! ([`identity`]), unless the cluster has replaced it by a new member.
 
+mod dial;
 pub mod frame;
 mod identity;
 mod inbound;
-mod member_address;
 mod outbound;
 mod snapshots;
+mod transport;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,13 +28,14 @@ use palisade_spec::raft::{Members, Message, NodeId, Term};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc};
 
+pub use dial::{DialError, introduction};
 pub use identity::PinnedPeers;
 pub use inbound::{accept, refuse_all};
-pub use member_address::MemberAddress;
-pub use outbound::{DialError, dial_all, introduction};
+pub use outbound::dial_all;
 pub use snapshots::{Answer, Offer, Verdict};
 
 use crate::limits;
+use crate::member_address::MemberAddress;
 use crate::metrics::Metrics;
 use crate::outbox::Outbox;
 use crate::storage::{Incarnation, Snapshots};

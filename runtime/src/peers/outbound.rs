@@ -1,4 +1,4 @@
-//! Outbound connections: this node dials them, and sends over them.
+//! Outbound connections for messages: this node keeps one to every peer, and sends over it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,48 +6,27 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
-use super::frame::{self, BUFFER_KEPT, FrameError, HELLO_BYTES, ReadError};
-use super::{Hello, Introduction, Link, Peers, Purpose, Roster, ToDial, Welcome, snapshots};
-use crate::sockets;
+use super::dial::{DialError, connect};
+use super::frame::{self, BUFFER_KEPT};
+use super::{Link, Peers, Purpose, ToDial, snapshots};
 
-/// Time limit for connecting and the handshake.
-const DIAL_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long sent data may stay unacknowledged by the peer's host before this node dials again.
-const SILENCE: Duration = Duration::from_secs(2);
 /// Pause between attempts: doubles from the first value to the second.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
-
-/// Why a node could not be dialled.
-#[derive(Debug, thiserror::Error)]
-pub enum DialError {
-    /// An I/O error.
-    #[error(transparent)]
-    Io(#[from] std::io::Error),
-    /// The peer did not answer in time.
-    #[error("no answer within {DIAL_TIMEOUT:?}")]
-    Timeout,
-    /// The peer's answer could not be decoded.
-    #[error(transparent)]
-    Frame(#[from] FrameError),
-    /// One of the two nodes rejects the other.
-    #[error("one of the two refuses the other: {0}")]
-    Refused(String),
-}
 
 /// Keeps a connection to every other node, also to later members, for as long as the task lives.
 pub async fn dial_all(peers: Arc<Peers>, mut to_dial: ToDial) {
     let mut links = JoinSet::new();
     while let Some(link) = to_dial.0.recv().await {
-        links.spawn(dial(Arc::clone(&peers), Arc::clone(&link)));
+        links.spawn(keep_connected(Arc::clone(&peers), Arc::clone(&link)));
         links.spawn(snapshots::send_all(Arc::clone(&peers), link));
     }
 }
 
 /// Keeps a connection to a peer until the peer is removed, and sends the messages of its outbox.
-async fn dial(peers: Arc<Peers>, link: Arc<Link>) {
+async fn keep_connected(peers: Arc<Peers>, link: Arc<Link>) {
     let peer = link.peer;
     let mut pause = BACKOFF.0;
     while !link.outbox.is_closed() {
@@ -69,58 +48,6 @@ async fn dial(peers: Arc<Peers>, link: Arc<Link>) {
         sleep(pause).await;
         pause = (pause * 2).min(BACKOFF.1);
     }
-}
-
-/// Dials a peer for the given purpose.
-pub(super) async fn connect(peers: &Peers, link: &Link, purpose: Purpose) -> Result<TcpStream, DialError> {
-    let (peer, address) = (link.peer, link.state.lock().address.clone());
-    let handshake = async {
-        let mut stream = TcpStream::connect(&address).await?;
-        stream.set_nodelay(true)?;
-        sockets::keep_alive(&stream).map_err(std::io::Error::from)?;
-        // Without it, this node would write to a host that disappeared for a quarter of an hour,
-        // and a host that came back at another address would hear nothing from its leader for as
-        // long.
-        let silence = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);
-        rustix::net::sockopt::set_tcp_user_timeout(&stream, silence).map_err(std::io::Error::from)?;
-        let welcomed = greet(&mut stream, &peers.roster.hello(peer, purpose)).await?;
-        let verified = tokio::task::block_in_place(|| {
-            peers.verify(peer, welcomed.incarnation, &address)?;
-            // Used only if this node loses its log.
-            if let Err(error) = peers.pinned.reached(peer, &address) {
-                warn!(%peer, address, %error, "cannot record a node's address");
-            }
-            Ok(())
-        });
-        verified.map_err(DialError::Refused)?;
-        link.state.lock().welcomed = true;
-        Ok(stream)
-    };
-    timeout(DIAL_TIMEOUT, handshake).await.map_err(|_| DialError::Timeout)?
-}
-
-/// Sends the hello, and waits for the answer.
-async fn greet(stream: &mut TcpStream, hello: &Hello) -> Result<Introduction, DialError> {
-    let mut bytes = Vec::new();
-    frame::encode(hello, &mut bytes);
-    stream.write_all(&bytes).await?;
-    bytes.clear();
-    let welcome = frame::read::<Welcome>(stream, &mut bytes, HELLO_BYTES).await?;
-    let welcome = welcome.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::UnexpectedEof))?;
-    welcome.map_err(DialError::Refused)
-}
-
-/// Asks the node at `address` for the address at which it serves clients.
-///
-/// # Errors
-/// If the node does not answer, is not of this cluster, or refuses because it waits to be replaced
-/// itself.
-pub async fn introduction(roster: &Roster, address: &str) -> Result<Introduction, DialError> {
-    let handshake = async {
-        let mut stream = TcpStream::connect(address).await?;
-        greet(&mut stream, &roster.hello(roster.node, Purpose::Introduction)).await
-    };
-    timeout(DIAL_TIMEOUT, handshake).await.map_err(|_| DialError::Timeout)?
 }
 
 /// Sends until the connection breaks; returns the error. All waiting messages are sent with one
@@ -152,14 +79,5 @@ async fn send_all(link: &Link, mut stream: TcpStream) -> std::io::Error {
         }
         bytes.clear();
         bytes.shrink_to(BUFFER_KEPT);
-    }
-}
-
-impl From<ReadError> for DialError {
-    fn from(error: ReadError) -> DialError {
-        match error {
-            ReadError::Io(error) => error.into(),
-            ReadError::Frame(error) => error.into(),
-        }
     }
 }

@@ -33,8 +33,8 @@ use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{Instant, error::Elapsed, sleep, timeout};
 use tracing::{debug, info, warn};
 
+use super::dial::{DialError, connect};
 use super::frame::{self, HELLO_BYTES, ReadError};
-use super::outbound::{DialError, connect};
 use super::{Link, Peers, Purpose};
 use crate::core::{Core, NotTaken};
 use crate::limits::{SNAPSHOT_PATIENCE, SNAPSHOT_PIECE, SNAPSHOT_RESUMED_WITHIN};

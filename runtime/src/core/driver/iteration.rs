@@ -6,7 +6,7 @@ use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Body, Change, Input, Message, NodeId, Output, Role, Term};
 use tracing::{debug, info, warn};
 
-use super::super::Event;
+use super::super::channel::Event;
 use super::super::transport::Transport;
 use super::{Batch, Driver, leader_view};
 use crate::storage::StorageError;

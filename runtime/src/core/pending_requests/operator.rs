@@ -8,7 +8,7 @@ use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Change, Member, Node, NodeId, Refusal, Role, Standing};
 
 use super::{PendingRequests, Requester, not_leading};
-use crate::peers::MemberAddress;
+use crate::member_address::MemberAddress;
 
 impl PendingRequests {
     /// The iteration's next membership change. The node answers it with

@@ -4,6 +4,7 @@ use crossbeam_channel::Receiver;
 use palisade_spec::raft::{
     Address, Body, Change, Config, Durable, Input, Members, Message, NodeId, Payload, Position, ReadRound,
 };
+use tokio::sync::oneshot;
 
 use super::*;
 use crate::storage::{DataDir, Identity, Wal};

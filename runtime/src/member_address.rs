@@ -11,17 +11,17 @@ use crate::storage::Incarnation;
 
 /// A member's network address and data directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemberAddress {
+pub(crate) struct MemberAddress {
     /// The address for other nodes: `host:port`.
-    pub peer_addr: String,
+    pub(crate) peer_addr: String,
     /// The incarnation of its data directory, if known when it was added.
-    pub incarnation: Option<Incarnation>,
+    pub(crate) incarnation: Option<Incarnation>,
 }
 
 impl MemberAddress {
     /// Parses an address of the log. An address that this program has not written has no
     /// incarnation.
-    pub fn of(address: &Address) -> MemberAddress {
+    pub(crate) fn of(address: &Address) -> MemberAddress {
         let text = address.as_str();
         let split = text.rsplit_once('/').and_then(|(peer_addr, digits)| Some((peer_addr, digits.parse().ok()?)));
         match split {
@@ -33,13 +33,13 @@ impl MemberAddress {
     }
 
     /// Formats it as an address for the log.
-    pub fn address(&self) -> Address {
+    pub(crate) fn address(&self) -> Address {
         Address::from(self.to_string().as_str())
     }
 
     /// Whether this member is the server `added`. An operator who added it by hand did not know its
     /// data directory.
-    pub fn is_of(&self, added: &MemberAddress) -> bool {
+    pub(crate) fn is_of(&self, added: &MemberAddress) -> bool {
         self.peer_addr == added.peer_addr && (self.incarnation.is_none() || self.incarnation == added.incarnation)
     }
 }

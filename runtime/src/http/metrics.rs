@@ -1,0 +1,141 @@
+//! The page for `GET /metrics`: the node's metrics, and gauges of its state at the moment.
+
+use std::sync::atomic::Ordering;
+
+use palisade_spec::raft::NodeId;
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::core::View;
+use crate::metrics::Metrics;
+use crate::storage::{SnapshotInfo, Space};
+
+/// The page, in the Prometheus text format.
+#[derive(Debug)]
+pub(super) struct MetricsPage {
+    registry: Registry,
+    gauges: Gauges,
+}
+
+#[derive(Debug, Default)]
+struct Gauges {
+    leader: Gauge,
+    leader_known: Gauge,
+    term: Gauge,
+    commit: Gauge,
+    last: Gauge,
+    sessions: Gauge,
+    locks: Gauge,
+    waiters: Gauge,
+    entries: Gauge,
+    log_bytes: Gauge,
+    snapshot_index: Gauge,
+    snapshot_bytes: Gauge,
+    disk_free: Gauge,
+    disk_mark: Gauge,
+    disk_low: Gauge,
+    /// Failed attempts to prepare the log's next segment.
+    preparation_failures: Counter,
+    lag: Family<Peer, Gauge>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Peer {
+    peer: u64,
+}
+
+impl MetricsPage {
+    /// A page with these metrics.
+    pub(super) fn new(metrics: &Metrics) -> MetricsPage {
+        let mut registry = Registry::with_prefix("palisade");
+        let gauges = Gauges::default();
+        gauges.register(&mut registry);
+        metrics.register(&mut registry);
+        MetricsPage { registry, gauges }
+    }
+
+    /// The text, with the gauges as of `view`.
+    ///
+    /// # Errors
+    /// Never in practice: writing to a `String` does not fail.
+    pub(super) fn text(
+        &self,
+        view: &View,
+        newest: Option<SnapshotInfo>,
+        space: &Space,
+        node: NodeId,
+    ) -> Result<String, std::fmt::Error> {
+        let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        let g = &self.gauges;
+        g.leader.set(i64::from(view.leader == Some(node)));
+        g.leader_known.set(i64::from(view.leader.is_some()));
+        g.term.set(number(view.term));
+        g.commit.set(number(view.commit));
+        g.last.set(number(view.last));
+        g.sessions.set(number(view.sessions));
+        g.locks.set(number(view.locks));
+        g.waiters.set(number(view.waits));
+        g.entries.set(number(view.entries));
+        g.log_bytes.set(number(view.log_bytes));
+        g.snapshot_index.set(number(newest.map_or(0, |newest| newest.last.index.0)));
+        g.snapshot_bytes.set(number(newest.map_or(0, |newest| newest.bytes)));
+        let disk = space.view();
+        g.disk_free.set(number(disk.free.unwrap_or(0)));
+        g.disk_mark.set(number(disk.mark));
+        g.disk_low.set(i64::from(disk.is_low));
+        self.gauges.preparation_failures.inner().store(space.preparation_failures(), Ordering::Relaxed);
+        g.lag.clear();
+        for &(peer, matched) in &view.matched {
+            g.lag.get_or_create(&Peer { peer: u64::from(peer.0) }).set(number(view.last.saturating_sub(matched)));
+        }
+        let mut page = String::new();
+        text::encode(&mut page, &self.registry)?;
+        Ok(page)
+    }
+}
+
+impl Gauges {
+    fn register(&self, r: &mut Registry) {
+        r.register("leader", "1 if this node leads", self.leader.clone());
+        r.register("leader_known", "1 if this node knows a leader", self.leader_known.clone());
+        r.register("term", "The current term", self.term.clone());
+        r.register("commit_index", "The last committed and applied log index", self.commit.clone());
+        r.register(
+            "last_index",
+            "The last log index; minus the commit index: the apply lag, in entries",
+            self.last.clone(),
+        );
+        r.register("sessions", "Live sessions", self.sessions.clone());
+        r.register("locks_held", "Held locks", self.locks.clone());
+        r.register("waiters", "Clients of this node that wait in a queue", self.waiters.clone());
+        r.register(
+            "replication_lag_entries",
+            "Entries that a peer has not acknowledged, on a leader",
+            self.last.clone(),
+        );
+        r.register(
+            "disk_free_bytes",
+            "Bytes that the log may still allocate, its next segment included",
+            self.disk_free.clone(),
+        );
+        r.register(
+            "disk_low_water_bytes",
+            "With fewer bytes free, a leader refuses new sessions and acquires",
+            self.disk_mark.clone(),
+        );
+        r.register("disk_low", "1 if a leader would refuse new sessions and acquires", self.disk_low.clone());
+        r.register("log_entries", "Entries of the log in memory", self.entries.clone());
+        r.register("snapshot_index", "The last entry that the newest snapshot includes", self.snapshot_index.clone());
+        r.register("snapshot_bytes", "Size of the newest snapshot, in bytes", self.snapshot_bytes.clone());
+        r.register(
+            "log_since_snapshot_bytes",
+            "Bytes written to the log since the last snapshot was taken",
+            self.log_bytes.clone(),
+        );
+        let failures = self.preparation_failures.clone();
+        r.register("segment_preparation_failures", "Failed attempts to prepare the log's next segment", failures);
+    }
+}

@@ -1,0 +1,95 @@
+//! Dialling another node: the connection and the handshake.
+
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tracing::warn;
+
+use super::frame::{self, FrameError, HELLO_BYTES, ReadError};
+use super::{Hello, Introduction, Link, Peers, Purpose, Roster, Welcome};
+use crate::sockets;
+
+/// Time limit for connecting and the handshake.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long sent data may stay unacknowledged by the peer's host before this node dials again.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// Why a node could not be dialled.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// An I/O error.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// The peer did not answer in time.
+    #[error("no answer within {DIAL_TIMEOUT:?}")]
+    Timeout,
+    /// The peer's answer could not be decoded.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// One of the two nodes rejects the other.
+    #[error("one of the two refuses the other: {0}")]
+    Refused(String),
+}
+
+impl From<ReadError> for DialError {
+    fn from(error: ReadError) -> DialError {
+        match error {
+            ReadError::Io(error) => error.into(),
+            ReadError::Frame(error) => error.into(),
+        }
+    }
+}
+
+/// Dials a peer for the given purpose.
+pub(super) async fn connect(peers: &Peers, link: &Link, purpose: Purpose) -> Result<TcpStream, DialError> {
+    let (peer, address) = (link.peer, link.state.lock().address.clone());
+    let handshake = async {
+        let mut stream = TcpStream::connect(&address).await?;
+        stream.set_nodelay(true)?;
+        sockets::keep_alive(&stream).map_err(std::io::Error::from)?;
+        // Without it, this node would write to a host that disappeared for a quarter of an hour,
+        // and a host that came back at another address would hear nothing from its leader for as
+        // long.
+        let silence = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);
+        rustix::net::sockopt::set_tcp_user_timeout(&stream, silence).map_err(std::io::Error::from)?;
+        let welcomed = greet(&mut stream, &peers.roster.hello(peer, purpose)).await?;
+        let verified = tokio::task::block_in_place(|| {
+            peers.verify(peer, welcomed.incarnation, &address)?;
+            // Used only if this node loses its log.
+            if let Err(error) = peers.pinned.reached(peer, &address) {
+                warn!(%peer, address, %error, "cannot record a node's address");
+            }
+            Ok(())
+        });
+        verified.map_err(DialError::Refused)?;
+        link.state.lock().welcomed = true;
+        Ok(stream)
+    };
+    timeout(DIAL_TIMEOUT, handshake).await.map_err(|_| DialError::Timeout)?
+}
+
+/// Sends the hello, and waits for the answer.
+async fn greet(stream: &mut TcpStream, hello: &Hello) -> Result<Introduction, DialError> {
+    let mut bytes = Vec::new();
+    frame::encode(hello, &mut bytes);
+    stream.write_all(&bytes).await?;
+    bytes.clear();
+    let welcome = frame::read::<Welcome>(stream, &mut bytes, HELLO_BYTES).await?;
+    let welcome = welcome.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::UnexpectedEof))?;
+    welcome.map_err(DialError::Refused)
+}
+
+/// Asks the node at `address` for the address at which it serves clients.
+///
+/// # Errors
+/// If the node does not answer, is not of this cluster, or refuses because it waits to be replaced
+/// itself.
+pub async fn introduction(roster: &Roster, address: &str) -> Result<Introduction, DialError> {
+    let handshake = async {
+        let mut stream = TcpStream::connect(address).await?;
+        greet(&mut stream, &roster.hello(roster.node, Purpose::Introduction)).await
+    };
+    timeout(DIAL_TIMEOUT, handshake).await.map_err(|_| DialError::Timeout)?
+}
