@@ -7,6 +7,9 @@ use std::io::{self, BufRead, Write};
 use super::event::VERSION;
 use super::{Answer, Call, Client, Event, Note, OpId, Refusal, Time};
 
+/// An operation's index in its history.
+pub(super) type OperationIndex = usize;
+
 /// A client's operation: its request and what the client learned of the outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {

@@ -8,118 +8,55 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use palisade_model::mutants::{self as switched, ON, SWITCHES, mirror, with_switches};
+use palisade_model::mutants::{self as switched, SWITCHES, mirror, with_switches};
 use serde::Deserialize;
 
-use super::{Error, Mutant};
+use super::error::Error;
+use super::mutant::Mutant;
+use super::programs::{MutantBuilds, cargo};
 
 /// The crate roots of the packages that can have mutants.
 pub(super) const ROOTS: [&str; 4] =
     ["spec/src/lib.rs", "client/src/lib.rs", "runtime/src/lib.rs", "runtime/src/main.rs"];
 
-/// The built programs that contain the mutants.
-#[derive(Debug)]
-pub struct MutantBuilds {
-    /// The copied source.
-    copy: PathBuf,
-    /// The folder of the programs.
-    folder: PathBuf,
-    /// A file lock held as long as the programs are in use: another run waits for it.
-    _only: File,
+/// Builds the programs. A mutant's number is its index in `mutants`.
+///
+/// # Errors
+/// If files cannot be read or written, if a mutant does not fit the source, or if the copy does not
+/// build.
+pub fn build(workspace: &Path, mutants: &[Mutant]) -> Result<MutantBuilds, Error> {
+    let place = workspace.join("target/server-mutants");
+    fs::create_dir_all(&place)?;
+    let only = File::create(place.join("lock"))?;
+    only.lock()?;
+    let (copy, target) = (place.join("workspace"), place.join("target"));
+    let tests: BTreeSet<Vec<&str>> = mutants.iter().filter_map(|mutant| mutant.finder.test()).map(program).collect();
+    let mutants: Vec<switched::Mutant> = mutants.iter().map(Mutant::switched).collect();
+    let says = |path: &Path| {
+        let is_in = |(_, mutant): &(usize, &switched::Mutant)| workspace.join(&mutant.file) == path;
+        let here: Vec<(usize, &switched::Mutant)> = mutants.iter().enumerate().filter(is_in).collect();
+        let text = text(path)?;
+        let text = if here.is_empty() { text } else { with_switches(&text, &here)? };
+        let has_switches = ROOTS.iter().any(|root| workspace.join(root) == path);
+        Ok(if has_switches { text + SWITCHES } else { text })
+    };
+    for package in members(&workspace.join("Cargo.toml"))? {
+        mirror(&workspace.join(&package), &copy.join(&package), &says)?;
+    }
+    for file in ["Cargo.toml", "Cargo.lock"] {
+        fs::copy(workspace.join(file), copy.join(file))?;
+    }
+    let programs = ["--package", "palisade", "--package", "palisade-conformance", "--bins"];
+    built(cargo("build", &copy, &target).args(programs))?;
+    for test in tests {
+        built(cargo("test", &copy, &target).arg("--no-run").args(test))?;
+    }
+    Ok(MutantBuilds { copy, folder: target.join("mutants"), _only: only })
 }
 
-/// The programs with one mutant enabled, or with none.
-#[derive(Clone, Copy, Debug)]
-pub struct MutantBuild<'a> {
-    copy: &'a Path,
-    folder: &'a Path,
-    number: Option<usize>,
-}
-
-impl MutantBuilds {
-    /// Builds the programs. A mutant's number is its index in `mutants`.
-    ///
-    /// # Errors
-    /// If files cannot be read or written, if a mutant does not fit the source, or if the copy does
-    /// not build.
-    pub fn build(workspace: &Path, mutants: &[Mutant]) -> Result<MutantBuilds, Error> {
-        let place = workspace.join("target/server-mutants");
-        fs::create_dir_all(&place)?;
-        let only = File::create(place.join("lock"))?;
-        only.lock()?;
-        let (copy, target) = (place.join("workspace"), place.join("target"));
-        let tests: BTreeSet<Vec<&str>> =
-            mutants.iter().filter_map(|mutant| mutant.finder.test()).map(program).collect();
-        let mutants: Vec<switched::Mutant> = mutants.iter().map(Mutant::switched).collect();
-        let says = |path: &Path| {
-            let is_in = |(_, mutant): &(usize, &switched::Mutant)| workspace.join(&mutant.file) == path;
-            let here: Vec<(usize, &switched::Mutant)> = mutants.iter().enumerate().filter(is_in).collect();
-            let text = text(path)?;
-            let text = if here.is_empty() { text } else { with_switches(&text, &here)? };
-            let has_switches = ROOTS.iter().any(|root| workspace.join(root) == path);
-            Ok(if has_switches { text + SWITCHES } else { text })
-        };
-        for package in members(&workspace.join("Cargo.toml"))? {
-            mirror(&workspace.join(&package), &copy.join(&package), &says)?;
-        }
-        for file in ["Cargo.toml", "Cargo.lock"] {
-            fs::copy(workspace.join(file), copy.join(file))?;
-        }
-        let programs = ["--package", "palisade", "--package", "palisade-conformance", "--bins"];
-        built(cargo("build", &copy, &target).args(programs))?;
-        for test in tests {
-            built(cargo("test", &copy, &target).arg("--no-run").args(test))?;
-        }
-        Ok(MutantBuilds { copy, folder: target.join("mutants"), _only: only })
-    }
-
-    /// The programs with the mutant of this number enabled.
-    pub fn with(&self, number: usize) -> MutantBuild<'_> {
-        MutantBuild { copy: &self.copy, folder: &self.folder, number: Some(number) }
-    }
-}
-
-impl MutantBuild<'_> {
-    /// The same programs without a mutant: a finding there is not the mutant's.
-    pub fn sound(self) -> Self {
-        MutantBuild { number: None, ..self }
-    }
-
-    /// A run of this crate's program, with the mutant enabled in the server's code that the program
-    /// contains.
-    pub fn conformance(&self) -> Command {
-        let mut command = Command::new(self.conformance_program());
-        command.env(ON, self.on());
-        command
-    }
-
-    /// This crate's program. The mutant is enabled in a process that is started with [`ON`] set to
-    /// [`MutantBuild::on`], and in that process's children.
-    pub fn conformance_program(&self) -> PathBuf {
-        self.folder.join("palisade-conformance")
-    }
-
-    /// A test of the workspace, given as the arguments of `cargo test`, with the mutant enabled in
-    /// the test and its children.
-    pub fn test(&self, which: &str) -> Command {
-        let target = self.folder.parent().expect("programs are in the target folder");
-        let mut command = cargo("test", self.copy, target);
-        command.args(which.split_whitespace());
-        // Recordings of a mutant are not for validation.
-        command.env(ON, self.on()).env_remove("PALISADE_TEST_RECORDINGS");
-        command
-    }
-
-    /// The value of [`ON`] that enables the mutant.
-    pub fn on(&self) -> String {
-        self.number.map(|number| number.to_string()).unwrap_or_default()
-    }
-}
-
-fn cargo(does: &str, copy: &Path, target: &Path) -> Command {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(copy).args([does, "--offline", "--profile", "mutants", "--target-dir"]).arg(target);
-    cargo
+/// The workspace whose server is changed.
+pub fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 fn built(cargo: &mut Command) -> Result<(), Error> {

@@ -5,8 +5,10 @@ use std::time::Instant;
 
 use clap::Args;
 
-use super::build::MutantBuilds;
-use super::{Error, Mutant, Verdict, chosen, mutants, workspace};
+use super::build::{build, workspace};
+use super::error::Error;
+use super::mutant::{Mutant, Verdict};
+use super::{chosen, mutants};
 
 /// Put mutants into a copy of the server: each must be found
 #[derive(Clone, Debug, Args)]
@@ -36,7 +38,7 @@ pub fn run(arguments: &Arguments, out: &mut impl Write) -> Result<bool, Error> {
         return Ok(true);
     }
     let begun = Instant::now();
-    let builds = MutantBuilds::build(&workspace(), &mutants)?;
+    let builds = build(&workspace(), &mutants)?;
     writeln!(out, "{} mutants built in {:.0} s", mutants.len(), begun.elapsed().as_secs_f64())?;
     out.flush()?;
     let mut caught = 0;

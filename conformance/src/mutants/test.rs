@@ -10,8 +10,9 @@ use std::{io, thread};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 
-use super::build::MutantBuild;
-use super::{Error, Verdict};
+use super::error::Error;
+use super::mutant::{self, Verdict};
+use super::programs::MutantBuild;
 
 /// Time limit for a test. The slowest takes half a minute.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -26,7 +27,7 @@ pub struct Finder {
     says: String,
 }
 
-impl super::Finder for Finder {
+impl mutant::Finder for Finder {
     fn part(&self) -> &'static str {
         "test"
     }
@@ -51,11 +52,8 @@ impl super::Finder for Finder {
             return Ok(Verdict::Survived(format!("`cargo test {}`", self.test)));
         };
         let how = format!("its test: {panic_message}");
-        Ok(match test_result(&build.sound())? {
-            Ok(()) if how.contains(&self.says) => Verdict::Caught(how),
-            Ok(()) => Verdict::Otherwise(how),
-            Err(panic_message) => Verdict::Otherwise(format!("{how}, and without the mutant: {panic_message}")),
-        })
+        let is_meant = how.contains(&self.says);
+        Ok(Verdict::of_finding(how, test_result(&build.sound())?, is_meant))
     }
 }
 

@@ -7,8 +7,9 @@ use super::command::SEGMENT_BYTES;
 use super::live::Program;
 use super::play::{Finding, PlayError, ReplayConfig, play};
 use super::saved_traces::{self, SavedTrace};
-use crate::mutants::build::MutantBuild;
-use crate::mutants::{self, Error, Verdict};
+use crate::mutants::error::Error;
+use crate::mutants::mutant::{self, Verdict};
+use crate::mutants::programs::MutantBuild;
 
 /// How a replay finds a mutant.
 #[derive(Clone, Debug, Deserialize)]
@@ -28,7 +29,7 @@ impl Finder {
     }
 }
 
-impl mutants::Finder for Finder {
+impl mutant::Finder for Finder {
     fn part(&self) -> &'static str {
         "replay"
     }
@@ -47,14 +48,14 @@ impl mutants::Finder for Finder {
             match play(&config(build), &trace) {
                 Ok(_) => {}
                 Err(PlayError::Found(finding)) => {
-                    // A finding that the server without the mutant shows as well proves nothing.
-                    return match play(&config(&build.sound()), &trace) {
-                        Ok(_) => Ok(self.verdict(&title, &finding)),
-                        Err(error @ PlayError::Found(_)) => {
-                            Ok(Verdict::Otherwise(format!("{title}: {finding}, and without the mutant: {error}")))
-                        }
-                        Err(error @ PlayError::Setup(_)) => Err(failed(&error)),
+                    let control = match play(&config(&build.sound()), &trace) {
+                        Ok(_) => Ok(()),
+                        Err(PlayError::Found(also)) => Err(also.to_string()),
+                        Err(error @ PlayError::Setup(_)) => return Err(failed(&error)),
                     };
+                    let Finding { step, difference, .. } = *finding;
+                    let how = format!("\"{}\" in step {step} of {title}", difference.what);
+                    return Ok(Verdict::of_finding(how, control, difference.what.starts_with(&self.finds)));
                 }
                 Err(error @ PlayError::Setup(_)) => return Err(failed(&error)),
             }
@@ -66,23 +67,16 @@ impl mutants::Finder for Finder {
     }
 }
 
-impl Finder {
-    fn verdict(&self, title: &str, finding: &Finding) -> Verdict {
-        let how = format!("\"{}\" in step {} of {title}", finding.difference.what, finding.step);
-        if finding.difference.what.starts_with(&self.finds) { Verdict::Caught(how) } else { Verdict::Otherwise(how) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mutants::bugs_of;
+    use crate::mutants::list::entries;
 
     /// Goal: every mutant in the lists has a saved trace.
     #[test]
     fn every_mutant_has_a_saved_trace() {
         let kept = saved_traces::all(&saved_traces::folder()).unwrap();
-        for (entry, finder) in bugs_of::<Finder>("replay").unwrap() {
+        for (entry, finder) in entries::<Finder>("replay").unwrap() {
             assert!(kept.iter().any(|kept| finder.is_meant(kept)), "{}: no saved trace could find it", entry.name);
         }
     }

@@ -3,8 +3,9 @@
 
 use serde::Deserialize;
 
-use crate::mutants::build::MutantBuild;
-use crate::mutants::{self, Error, Verdict};
+use crate::mutants::error::Error;
+use crate::mutants::mutant::{self, Verdict};
+use crate::mutants::programs::MutantBuild;
 
 /// How a mutant is detected.
 #[derive(Clone, Debug, Deserialize)]
@@ -19,7 +20,7 @@ pub struct Finder {
 /// Virtual time of each cluster, in hours.
 const HOURS: &str = "0.05";
 
-impl mutants::Finder for Finder {
+impl mutant::Finder for Finder {
     fn part(&self) -> &'static str {
         "sim"
     }
@@ -39,12 +40,11 @@ impl mutants::Finder for Finder {
             let errors = String::from_utf8_lossy(&output.stderr);
             return Err(Error::Hunt(format!("the simulation failed: {errors}")));
         };
-        let how = format!("\"{property}\" with seed {seed}");
-        if !simulate(&build.sound(), &seed.to_string(), "1")?.status.success() {
-            return Ok(Verdict::Otherwise(format!("{how}, which is found without the mutant as well")));
-        }
+        let control = simulate(&build.sound(), &seed.to_string(), "1")?;
+        let said = || String::from_utf8_lossy(&control.stdout).trim().to_owned();
+        let control = if control.status.success() { Ok(()) } else { Err(said()) };
         let is_meant = self.breaks.iter().any(|meant| meant == property);
-        Ok(if is_meant { Verdict::Caught(how) } else { Verdict::Otherwise(how) })
+        Ok(Verdict::of_finding(format!("\"{property}\" with seed {seed}"), control, is_meant))
     }
 }
 

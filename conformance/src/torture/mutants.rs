@@ -3,8 +3,9 @@
 
 use serde::Deserialize;
 
-use crate::mutants::build::MutantBuild;
-use crate::mutants::{self, Error, Verdict};
+use crate::mutants::error::Error;
+use crate::mutants::mutant::{self, Verdict};
+use crate::mutants::programs::MutantBuild;
 
 /// How a mutant is detected.
 #[derive(Clone, Debug, Deserialize)]
@@ -19,7 +20,7 @@ pub struct Finder {
 /// Duration of the faults with each seed, in minutes.
 const MINUTES: &str = "0.4";
 
-impl mutants::Finder for Finder {
+impl mutant::Finder for Finder {
     fn part(&self) -> &'static str {
         "torture"
     }
@@ -41,14 +42,11 @@ impl mutants::Finder for Finder {
             let Some(failure) = parse_failure(&said, &seed) else {
                 return Err(Error::Hunt(format!("the run with seed {seed} failed: {said}")));
             };
-            let how = format!("\"{failure}\" with seed {seed}");
             let control = torture(&build.sound())?;
-            if !control.status.success() {
-                let said = String::from_utf8_lossy(&control.stderr);
-                return Ok(Verdict::Otherwise(format!("{how}, and without the mutant: {}", said.trim())));
-            }
+            let said = || String::from_utf8_lossy(&control.stderr).trim().to_owned();
+            let control = if control.status.success() { Ok(()) } else { Err(said()) };
             let is_meant = self.says.iter().any(|meant| failure.contains(meant.as_str()));
-            return Ok(if is_meant { Verdict::Caught(how) } else { Verdict::Otherwise(how) });
+            return Ok(Verdict::of_finding(format!("\"{failure}\" with seed {seed}"), control, is_meant));
         }
         Ok(Verdict::Survived(format!("{} runs of {MINUTES} minutes", self.seeds)))
     }

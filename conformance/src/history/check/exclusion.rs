@@ -31,8 +31,9 @@
 
 use std::collections::HashMap;
 
-use super::facts::{Facts, Grant, OperationIndex};
+use super::facts::{Facts, Grant};
 use super::{MOST, Verdict, Violation, count};
+use crate::history::operation::OperationIndex;
 use crate::history::{Answer, Call, Time};
 
 /// The checker's name.

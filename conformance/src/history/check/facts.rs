@@ -50,10 +50,8 @@ use std::collections::HashMap;
 
 use super::intervals::Intervals;
 use crate::history::event::DEFAULT_TTL_MS;
+use crate::history::operation::OperationIndex;
 use crate::history::{Answer, Call, History, Key, Note, Operation, Refusal, Session, Time};
-
-/// An operation's index in the history.
-pub(super) type OperationIndex = usize;
 
 /// A moment, and the operation that it comes from.
 pub(super) type Sighting = (Time, OperationIndex);

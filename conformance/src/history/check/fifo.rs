@@ -25,8 +25,9 @@
 //! Waiters that were overtaken before any operation showed them waiting, and waiters whose
 //! connection broke. In a read's queue the checker compares neighbours only.
 
-use super::facts::{Facts, OperationIndex};
+use super::facts::Facts;
 use super::{MOST, Verdict, Violation, count};
+use crate::history::operation::OperationIndex;
 use crate::history::{Call, End, Operation, Refusal, Time};
 
 /// The checker's name.

@@ -1,6 +1,6 @@
 //! Finds operations by their times: which of them were under way at some moment?
 
-use super::facts::OperationIndex;
+use crate::history::operation::OperationIndex;
 use crate::history::{Operation, Time};
 
 /// Operations by their completions, so that those still open at some moment are a suffix;

@@ -22,8 +22,9 @@
 
 use std::collections::HashMap;
 
-use super::facts::{Facts, OperationIndex};
+use super::facts::Facts;
 use super::{MOST, Verdict, Violation, count};
+use crate::history::operation::OperationIndex;
 use crate::history::{Call, Key, Refusal, Time};
 
 /// The checker's name.
