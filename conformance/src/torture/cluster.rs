@@ -10,6 +10,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 
 use super::Broken;
+use super::damage;
 use super::disk::{self, Disk};
 use super::fault::{Fault, Possible};
 use super::network::{Lost, Network};
@@ -44,8 +45,10 @@ pub(super) struct Cluster {
     voters: BTreeSet<u16>,
     next: u16,
     faults: Vec<Active>,
-    /// The node of the pending membership change, if any.
+    /// The node of the pending membership change, or that returns after damage to its log, if any.
     changing: Option<u16>,
+    /// How often each node has returned after damage.
+    generations: BTreeMap<u16, u16>,
     done: (Sender<Done>, Receiver<Done>),
     /// Number of faults of each kind.
     pub(super) counts: BTreeMap<&'static str, u64>,
@@ -79,9 +82,22 @@ impl Cluster {
         let (voters, next) = (nodes.iter().map(|node| node.id).collect(), 4);
         let nodes = nodes.into_iter().map(|node| (node.id, node)).collect();
         let (faults, changing, done, counts) = (Vec::new(), None, channel(), BTreeMap::new());
-        let (may_trace, traces) = (tracer::may_trace(), 0);
-        let mut cluster =
-            Cluster { setup, network, nodes, disks, may_trace, traces, voters, next, faults, changing, done, counts };
+        let (may_trace, traces, generations) = (tracer::may_trace(), 0, BTreeMap::new());
+        let mut cluster = Cluster {
+            setup,
+            network,
+            nodes,
+            disks,
+            may_trace,
+            traces,
+            voters,
+            next,
+            faults,
+            changing,
+            generations,
+            done,
+            counts,
+        };
         cluster.await_agreement("at its start")?;
         Ok(cluster)
     }
@@ -140,6 +156,7 @@ impl Cluster {
             disks: healthy.iter().copied().filter(|id| self.disks.contains_key(id)).collect(),
             may_add: may_change && self.voters.len() < MAX_MEMBERS && self.next <= MAX_SERVERS,
             may_remove: may_change && self.voters.len() > 3,
+            may_damage: may_change,
             may_trace: self.may_trace,
             reaches_outside: self.network.reaches_outside(),
             healthy,
@@ -152,6 +169,12 @@ impl Cluster {
         let mut tracer = None;
         match &fault {
             Fault::Kill(id) => self.node(*id).kill()?,
+            Fault::Damage(id, damage) => {
+                self.changing = Some(*id);
+                let node = self.node(*id);
+                node.kill()?;
+                damage.inflict(node.data())?;
+            }
             Fault::Freeze(id) => self.node(*id).freeze(true)?,
             Fault::Partition(cut, directions) => self.network.close(directions, cut.lost())?,
             Fault::Flap(directions) => self.network.close(directions, Lost::Everything)?,
@@ -200,6 +223,10 @@ impl Cluster {
     /// stopped.
     fn end(&mut self, mut active: Active, breaks: bool) -> Result<(), Broken> {
         match &active.fault {
+            Fault::Damage(id, _) => {
+                let generation = self.generations.get(id).copied().unwrap_or(0);
+                operator::await_vote(self.endpoints(), *id, generation, self.done.0.clone());
+            }
             Fault::Freeze(id) => self.node(*id).freeze(false)?,
             Fault::Partition(cut, directions) => self.network.open(directions, cut.lost(), breaks)?,
             Fault::Flap(directions) if active.flap.1 => self.network.open(directions, Lost::Everything, breaks)?,
@@ -265,6 +292,16 @@ impl Cluster {
                     self.changing = None;
                     self.node(id).kill()?;
                     self.nodes.remove(&id);
+                }
+                Done::Votes(id, generation) => {
+                    self.changing = None;
+                    let earlier = self.generations.insert(id, generation).unwrap_or(0);
+                    *self.counts.entry("nodes taken back").or_default() += u64::from(generation > earlier);
+                    damage::remove_kept(self.nodes[&id].data())?;
+                }
+                Done::NotTakenBack(id) => {
+                    let damaged = format!("node {id}, whose log was damaged, has not got its vote back");
+                    return Err(Broken::NoAgreement(damaged));
                 }
                 Done::Completed => {}
                 // The change may still be made later: it stays pending, and no other change is

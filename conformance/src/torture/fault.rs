@@ -6,13 +6,16 @@ use std::time::Duration;
 use rand::Rng;
 use rand::rngs::SmallRng;
 
+use super::damage::Damage;
 use super::network::{Direction, Lost, OUTSIDE};
 
 /// A fault. It begins, lasts for a while, and ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Fault {
     /// SIGKILL; restarted at the end.
     Kill(u16),
+    /// SIGKILL and damage to the log; restarted at the end. The node returns to the cluster by itself.
+    Damage(u16, Damage),
     /// SIGSTOP; SIGCONT at the end.
     Freeze(u16),
     /// Traffic in these directions is lost or held.
@@ -61,6 +64,8 @@ pub(super) struct Possible {
     pub(super) disks: Vec<u16>,
     pub(super) may_add: bool,
     pub(super) may_remove: bool,
+    /// Whether a log can be damaged: a majority of sound nodes must take its node back.
+    pub(super) may_damage: bool,
     /// Whether syncs can be delayed and made to fail.
     pub(super) may_trace: bool,
     /// Whether a node can be cut off from clients.
@@ -90,7 +95,8 @@ impl Fault {
         let both: BTreeSet<Direction> = to.union(&from).copied().collect();
         let delay = Duration::from_millis(random.random_range(5..300));
         let fault = match random.random_range(0..100) {
-            0..18 => Fault::Kill(one),
+            0..4 if possible.may_damage => Fault::Damage(one, Damage::draw(random)),
+            4..18 => Fault::Kill(one),
             18..28 => Fault::Freeze(one),
             28..36 => Fault::Partition(Cut::Full, both),
             36..41 if possible.reaches_outside => {
@@ -123,6 +129,7 @@ impl Fault {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Fault::Kill(_) => "kill -9",
+            Fault::Damage(_, damage) => damage.name(),
             Fault::Freeze(_) => "SIGSTOP",
             Fault::Partition(Cut::Full, _) => "full partition",
             Fault::Partition(Cut::Host, _) => "host cut off",
@@ -144,6 +151,7 @@ impl Fault {
     pub(super) fn victim(&self) -> Option<u16> {
         match self {
             Fault::Kill(id)
+            | Fault::Damage(id, _)
             | Fault::Freeze(id)
             | Fault::Fill(id)
             | Fault::Slow(id, _)

@@ -19,6 +19,7 @@
 mod clock;
 mod cluster;
 pub mod command;
+mod damage;
 mod disk;
 mod fault;
 mod load;

@@ -6,7 +6,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use palisade_client::wire::{MemberChange, Op, Transfer};
+use palisade_client::wire::{MemberChange, MemberView, Op, StatusView, Transfer};
 use palisade_client::{Client, Options};
 
 /// Outcome of a request.
@@ -14,6 +14,10 @@ use palisade_client::{Client, Options};
 pub(super) enum Done {
     Promoted(u16),
     Removed(u16),
+    /// A node whose log was damaged has its vote, in this generation.
+    Votes(u16, u16),
+    /// A node whose log was damaged has no vote after [`RETURN_BOUND`].
+    NotTakenBack(u16),
     /// Not done in time; the outcome of a membership change is then unknown.
     GaveUp,
     Completed,
@@ -22,6 +26,9 @@ pub(super) enum Done {
 /// How long an operator repeats a request. A change that was made already counts as done, so
 /// repeating it is safe.
 const RETRY_BOUND: Duration = Duration::from_secs(40);
+
+/// How long a node with a damaged log may take to get its vote back while other faults go on.
+const RETURN_BOUND: Duration = Duration::from_secs(120);
 
 /// Requests a membership change until it is made.
 pub(super) fn change(endpoints: Vec<String>, change: MemberChange, done: Done, answer: Sender<Done>) {
@@ -46,6 +53,31 @@ async fn ask_for(endpoints: &[String], change: MemberChange) -> bool {
     let changed = client.change_members(change).await.is_ok();
     client.close().await;
     changed
+}
+
+/// Waits until a node whose log was damaged has its vote: in the generation that it had, if nothing
+/// acknowledged was lost, or in the next.
+pub(super) fn await_vote(endpoints: Vec<String>, id: u16, generation: u16, answer: Sender<Done>) {
+    std::thread::spawn(move || {
+        let ask = |endpoint: &String| block_on(palisade_client::status(endpoint, Duration::from_secs(1))).ok();
+        // Only a node that has started answers for itself; only the leader knows who votes.
+        let votes = |statuses: &[StatusView]| {
+            let own = statuses.iter().find(|status| status.node == id)?.generation;
+            let leader = statuses.iter().find(|status| status.role == "leader")?;
+            let is_own = |member: &&MemberView| (member.id, member.generation, member.voter) == (id, own, true);
+            leader.members.iter().find(is_own).map(|member| member.generation)
+        };
+        let deadline = Instant::now() + RETURN_BOUND;
+        let outcome = loop {
+            let statuses: Vec<StatusView> = endpoints.iter().filter_map(ask).collect();
+            match votes(&statuses) {
+                Some(own) if own == generation || own == generation + 1 => break Done::Votes(id, own),
+                _ if Instant::now() > deadline => break Done::NotTakenBack(id),
+                _ => std::thread::sleep(Duration::from_millis(200)),
+            }
+        };
+        let _ = answer.send(outcome);
+    });
 }
 
 /// Asks the leader to transfer leadership.
