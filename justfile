@@ -25,12 +25,20 @@ check-fast: lint
 programs:
     cargo build --release --workspace
 
-# What must hold beside the tests: lints, documentation, every model explored to its end, mutants, random walks.
-check: lint programs
+# What must hold beside the tests: lints, documentation, models, mutants, random walks, long tests.
+check: lint models long-tests
+
+# Every model explored to its end, every mutant of the protocol, liveness, random walks.
+models: programs
     target/release/palisade-model check
     target/release/palisade-model liveness
     target/release/palisade-model mutants
     target/release/palisade-model simulate --rounds 2 --states 20000
+
+# The tests that take long, which `cargo test` leaves out.
+long-tests:
+    cargo test --workspace --lib --test leases -- --ignored
+    HISTORIES=1000 cargo test --workspace --test cross_check
 
 # The models that take two hours and 7 GiB, the runner of mutants itself, and random walks for as long as one likes.
 check-deep SECONDS='600': programs
@@ -38,6 +46,12 @@ check-deep SECONDS='600': programs
     target/release/palisade-model check --deep
     target/release/palisade-model liveness --deep
     target/release/palisade-model simulate --seconds {{ SECONDS }}
+
+# Everything that takes hours; about five in all. Needs root, iproute2, nftables, strace and faketime for every fault.
+nightly: (check-deep '3600')
+    target/release/palisade-conformance mutants
+    target/release/palisade-conformance sim --within 3600
+    target/release/palisade-conformance torture --minutes 30
 
 # States a second, beside stateright's own raft example.
 bench-model:

@@ -38,7 +38,7 @@ impl Named {
 /// When a model is explored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
-    /// With the tests: all quick models together take less than 90 seconds.
+    /// With `just check`: the main models. The tests run the liveness checks of this tier, too.
     Quick,
     /// With `just check`.
     Full,

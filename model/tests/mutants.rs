@@ -111,7 +111,7 @@ fn list_without_mutants_is_rejected() {
 }
 
 #[test]
-#[ignore = "builds the models three times; `just check` runs it"]
+#[ignore = "builds the models three times; `just check-deep` runs it"]
 fn survivors_and_unbuildable_mutants_fail_the_run() {
     let unseen = entry("unseen", r#""pre_candidate""#, r#""precandidate""#);
     let broken = entry("broken", r#""pre_candidate""#, "");
