@@ -24,6 +24,7 @@
 //! | [`trace`] | shortest paths to violations and witnesses |
 //! | [`saved_traces`] | saved paths, to be replayed on live servers |
 //! | [`mutants`] | mutants of the protocol: a model must find each |
+//! | [`document`] | docs/results.md: sizes and costs, and what finds each mutant |
 //! | [`explore`] | stateright's Explorer in a browser |
 //! | [`presentation`] | sentences, events and diagrams of a model |
 //! | [`state_table`], [`diagram`] | states as tables and differences, paths as sequence diagrams |
@@ -31,6 +32,7 @@
 pub mod check;
 pub mod cluster;
 pub mod diagram;
+pub mod document;
 pub mod everything;
 pub mod expected_counts;
 pub mod explore;

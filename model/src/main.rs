@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
+use std::net::TcpListener;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
@@ -10,11 +11,12 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
 use palisade_model::check::{Effort, check_all};
-use palisade_model::explore::free_address;
+use palisade_model::document::{self, DocumentError};
+use palisade_model::explore::fragment;
 use palisade_model::liveness;
 use palisade_model::models::{Named, Tier, models};
 use palisade_model::mutants;
-use palisade_model::saved_traces::make;
+use palisade_model::saved_traces::{self, SavedTrace, make};
 use palisade_model::simulate::Walks;
 use palisade_model::state_table::columns;
 use palisade_model::trace::Trace;
@@ -124,7 +126,7 @@ enum Command {
         /// Names of models
         names: Vec<String>,
         /// Folder of the saved traces
-        #[arg(long, value_name = "DIR", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../conformance/traces"))]
+        #[arg(long, value_name = "DIR", default_value = TRACES)]
         into: PathBuf,
         /// Maximum states of a model in the search for witnesses
         #[arg(long, value_name = "STATES", default_value_t = 12_000_000, value_parser = positive)]
@@ -144,13 +146,19 @@ enum Command {
         /// Address of the page
         #[arg(long, default_value = "127.0.0.1:3000")]
         address: String,
-        /// Start at the end of a shortest path to a state that violates this property, or meets it
-        #[arg(long)]
-        property: Option<String>,
+        /// Open at a state that violates this property, or meets it if it must be possible: at the
+        /// end of a saved trace, or else of a shortest path. The name of a mutant opens its trace
+        #[arg(long, value_name = "PROPERTY")]
+        at: Option<String>,
     },
+    /// Write docs/results.md: the models with their sizes, and the mutants with what finds each
+    Document,
     /// Build mutants of the protocol, and check that a model finds each
     Mutants(mutants::Arguments),
 }
+
+/// The folder of the saved traces.
+const TRACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../conformance/traces");
 
 /// Exit code of invalid arguments.
 const USAGE: u8 = 64;
@@ -187,7 +195,8 @@ fn main() -> ExitCode {
         Command::Keep { names, into, states, walks, steps } => {
             keep(&names, &into, make::Effort { states, walks, steps })
         }
-        Command::Explore { name, address, property } => explore(&name, &address, property.as_deref()),
+        Command::Explore { name, address, at } => explore(&name, &address, at.as_deref()),
+        Command::Document => document(),
         Command::Mutants(arguments) => Ok(mutants::run(&arguments)),
     };
     done.unwrap_or_else(|failure| {
@@ -388,14 +397,14 @@ fn walk_elsewhere(name: &str, seeds: Range<u64>, plan: &Plan) -> Result<Vec<Walk
     told.collect()
 }
 
-/// A shortest path to a state that violates or meets `property`.
-fn find_trace(model: &Named, property: Option<&str>) -> Result<Trace, Failure> {
+/// A shortest path to a state that violates or meets `property`, which `option` names.
+fn find_trace(model: &Named, property: Option<&str>, option: &str) -> Result<Trace, Failure> {
     let name = model.name;
     let properties = model.model.properties();
     let Some(&(property, possible)) = properties.iter().find(|(known, _)| Some(*known) == property) else {
         let asked = property.map_or(String::new(), |asked| format!("{name} has no property \"{asked}\"; "));
         let known: Vec<_> = properties.iter().map(|(known, _)| format!("\n  {known}")).collect();
-        let message = format!("{asked}name one with --property; the properties of {name} are{}", known.concat());
+        let message = format!("{asked}name one with {option}; the properties of {name} are{}", known.concat());
         return Err(Failure { message, code: USAGE });
     };
     model.model.trace(property).ok_or_else(|| {
@@ -425,7 +434,7 @@ fn trace(name: &str, property: Option<&str>, way: &Way, json: bool) -> Done {
     let named = find(&models, name)?;
     let no_path = || Failure { message: format!("{name}: the model has no such path"), code: 1 };
     let trace = match way {
-        Way::Shortest => find_trace(named, property)?,
+        Way::Shortest => find_trace(named, property, "--property")?,
         Way::Choices(choices) => {
             let property = property.unwrap_or(palisade_model::trace::WALK);
             let known = named.model.properties().iter().any(|(known, _)| *known == property);
@@ -479,18 +488,44 @@ fn keep(names: &[String], into: &Path, effort: make::Effort) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-fn explore(name: &str, address: &str, property: Option<&str>) -> Done {
+fn document() -> Done {
+    let workspace = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let path = document::path(workspace);
+    let written = document::page(workspace).and_then(|page| {
+        std::fs::write(&path, page).map_err(|source| DocumentError::File { path: path.clone(), source })
+    });
+    written.map_err(|error| Failure { message: error.to_string(), code: UNAVAILABLE })?;
+    say(format_args!("wrote {}", path.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The path whose end the Explorer opens at: the first saved trace that fits, or a shortest path.
+fn path_to(model: &Named, at: &str) -> Result<Trace, Failure> {
+    // The folder belongs to the sources: without them every path is searched for.
+    let mut saved = saved_traces::read_all(Path::new(TRACES)).unwrap_or_default();
+    saved.retain(|saved| saved.model == model.name);
+    let shows = |saved: &&SavedTrace| saved.mutant.as_deref().unwrap_or(&saved.property) == at;
+    match saved.iter().find(shows).and_then(|saved| saved.trace().ok()) {
+        Some(trace) => Ok(trace),
+        None => find_trace(model, Some(at), "--at"),
+    }
+}
+
+fn explore(name: &str, address: &str, at: Option<&str>) -> Done {
     let models = models();
     let model = find(&models, name)?;
-    let address = free_address(address).map_err(|error| Failure {
-        message: format!("cannot serve the page at {address}: {error}; choose another address with --address"),
-        code: UNAVAILABLE,
-    })?;
-    let place = match property {
-        Some(_) => format!("#/steps{}", find_trace(model, property)?.place),
-        None => String::new(),
+    let failed = |error: std::io::Error| {
+        let message = format!("cannot serve the page at {address}: {error}; choose another address with --address");
+        Failure { message, code: UNAVAILABLE }
     };
-    println!("{}: http://{address}/{place}\nPress Ctrl-C to stop.", model.name);
-    model.model.explore(address);
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    let path = at.map(|at| path_to(model, at)).transpose()?;
+    say(format_args!("{name}: http://{bound}/{}", fragment(path.as_ref())))?;
+    if let Some(path) = &path {
+        say(path.title())?;
+    }
+    say("Press Ctrl-C to stop.")?;
+    model.model.explore(name, listener).map_err(failed)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,7 @@
 //! A model by its name, and the operations on it.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::TcpListener;
 
 use crate::check::{Effort, Verdict, explore};
 use crate::explore::serve;
@@ -102,11 +103,11 @@ pub trait Run: Send + Sync {
     fn walk(&self, seed: u64, states: usize) -> Walks;
     /// Guided search, until about this many states were visited: see [`search`].
     fn search(&self, seed: u64, states: usize) -> Walks;
-    /// Serves the model in stateright's Explorer until the process ends.
+    /// Serves the model in stateright's Explorer under this name until the process ends.
     ///
-    /// # Panics
-    /// If the address is in use.
-    fn explore(&self, address: SocketAddr);
+    /// # Errors
+    /// If the listener fails.
+    fn explore(&self, name: &str, listener: TcpListener) -> io::Result<()>;
 }
 
 /// Constructs a model. All constructors of one kind of model have one type, so the operations are
@@ -155,8 +156,8 @@ impl<M: Presentation> Run for Make<M> {
         search(self.0(), seed, states)
     }
 
-    fn explore(&self, address: SocketAddr) {
-        serve(self.0(), address);
+    fn explore(&self, name: &str, listener: TcpListener) -> io::Result<()> {
+        serve(self.0(), name, listener)
     }
 }
 

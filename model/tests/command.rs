@@ -121,22 +121,76 @@ impl Drop for Serving {
     }
 }
 
-#[test]
-fn explorer_shows_sentences_changes_tables_and_diagrams() {
-    let mut explore = command(&["explore", "raft", "--address", "127.0.0.1:0"]);
-    let mut serving = Serving(explore.stdout(Stdio::piped()).spawn().unwrap());
-    let mut line = String::new();
-    BufReader::new(serving.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let address = line.trim().strip_prefix("raft: http://").unwrap().trim_end_matches('/');
-    // The command prints the address before it listens.
-    let mut page = std::iter::repeat_with(|| TcpStream::connect(address)).find_map(Result::ok).unwrap();
-    write!(page, "GET /.states/0 HTTP/1.0\r\n\r\n").unwrap();
+impl Serving {
+    /// Starts the Explorer at a free port; returns its address, and the fragment at which it opens.
+    fn begin(arguments: &[&str]) -> (Serving, String, String) {
+        let mut explore = command(&["explore", arguments[0], "--address", "127.0.0.1:0"]);
+        let mut serving = Serving(explore.args(&arguments[1..]).stdout(Stdio::piped()).spawn().unwrap());
+        let mut line = String::new();
+        BufReader::new(serving.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let url = line.trim().strip_prefix(&format!("{}: http://", arguments[0])).unwrap();
+        let (address, fragment) = url.split_once('/').unwrap();
+        (serving, address.to_string(), fragment.to_string())
+    }
+}
+
+/// The body of a page.
+fn get(address: &str, path: &str) -> String {
+    let mut page = TcpStream::connect(address).unwrap();
+    write!(page, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
     let mut answer = String::new();
     page.read_to_string(&mut answer).unwrap();
-    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-    let steps: Vec<serde_json::Value> = serde_json::from_str(body).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.lines().next().unwrap().contains(" 200 "), "{path}: {head}");
+    body.to_string()
+}
+
+/// The state at which a fragment opens, as the page loads it: it is one of those after the state
+/// before.
+fn state_at(address: &str, fragment: &str) -> serde_json::Value {
+    let (before, choice) = fragment.strip_prefix("#/steps").unwrap().rsplit_once('/').unwrap();
+    let states: Vec<serde_json::Value> = serde_json::from_str(&get(address, &format!("/.states{before}"))).unwrap();
+    let index: u64 = choice.parse().unwrap();
+    states.into_iter().find(|state| state["actionIndex"] == index).expect("the page finds the state")
+}
+
+#[test]
+fn explorer_shows_sentences_changes_tables_and_diagrams() {
+    let (_serving, address, _) = Serving::begin(&["raft"]);
+    let steps: Vec<serde_json::Value> = serde_json::from_str(&get(&address, "/.states/0")).unwrap();
     let step = steps.iter().find(|step| step["action"] == "server 1 campaigns for term 1").unwrap();
     assert!(step["outcome"].as_str().unwrap().contains("server 1: term 0 → 1, vote 1"), "{step}");
     assert!(step["state"].as_str().unwrap().contains("server 2   term 0"), "{step}");
     assert!(step["svg"].as_str().unwrap().starts_with("<svg"), "{step}");
+}
+
+#[test]
+fn explorer_opens_at_the_initial_state_under_the_models_name() {
+    let (_serving, address, fragment) = Serving::begin(&["raft"]);
+    assert_eq!(fragment, "#/steps/0");
+    assert!(state_at(&address, &fragment)["state"].as_str().unwrap().contains("server 1   term 0"));
+    let status: serde_json::Value = serde_json::from_str(&get(&address, "/.status")).unwrap();
+    assert_eq!(status["model"], "raft");
+    assert!(get(&address, "/").contains("<script src=\"app.js\">"));
+    assert!(get(&address, "/app.js").contains("hash || '#/steps/0';"), "so does a page without a fragment");
+}
+
+/// Goal: the printed address leads to the wanted state, by a saved trace and by a search.
+#[test]
+fn explorer_opens_at_a_property() {
+    for (model, property, change) in [
+        ("raft", "a leader is elected", "candidate → LEADER"),
+        ("gallery-fencing", "no stale write", "overwritten by an earlier holder"),
+    ] {
+        let (_serving, address, fragment) = Serving::begin(&[model, "--at", property]);
+        let state = state_at(&address, &fragment);
+        assert!(state["outcome"].as_str().unwrap().contains(change), "{state}");
+    }
+}
+
+#[test]
+fn explorer_refuses_an_unknown_property() {
+    let (code, _, told) = run(&["explore", "raft", "--address", "127.0.0.1:0", "--at", "x"]);
+    assert_eq!(code, 64);
+    assert!(told.contains("no property \"x\"") && told.contains("\n  election safety\n"), "{told}");
 }

@@ -1,17 +1,22 @@
-//! Compares docs/verification.md with the models: their names, tiers, bounds and numbers of states,
-//! their properties, and the mutants that show that each property can fail.
+//! Compares the documents with the code: docs/results.md with the models, the checks of liveness and
+//! the lists of mutants, and the properties of docs/models.md with those of the models.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use palisade_model::document::{exhausted, measured, page, path};
 use palisade_model::expected_counts;
-use palisade_model::models::{Named, Tier, models};
+use palisade_model::liveness::checks;
+use palisade_model::models::Named;
 
-/// The cells of the table below the heading row that begins with `heading`.
+fn workspace() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// The cells of the table of docs/models.md below the heading row that begins with `heading`.
 fn table(heading: &str) -> Vec<Vec<String>> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/verification.md");
-    let text = fs::read_to_string(path).expect("the document can be read");
+    let text = fs::read_to_string(workspace().join("docs/models.md")).expect("the document can be read");
     let rows: Vec<&str> = text
         .lines()
         .skip_while(|line| !line.starts_with(heading))
@@ -23,27 +28,29 @@ fn table(heading: &str) -> Vec<Vec<String>> {
     rows.iter().map(cells).collect()
 }
 
-/// All models that are explored to their end, without the gallery, which docs/gallery.md covers.
-fn exhausted() -> Vec<Named> {
-    models().into_iter().filter(|model| model.tier <= Tier::Deep && !model.is_of_the_gallery()).collect()
-}
-
-fn digits(text: &str) -> usize {
-    text.replace(',', "").parse().unwrap_or_else(|_| panic!("{text:?} is a number"))
-}
-
 #[test]
-fn table_of_models_matches_the_models() {
-    let documented: BTreeSet<_> = table("| model | tier |")
-        .into_iter()
-        .map(|row| (row[0].clone(), row[1].clone(), row[2].clone(), Some(digits(&row[4]))))
-        .collect();
-    let explored = exhausted().into_iter().map(|model| {
-        let texts = [model.name, model.tier.name(), model.about].map(String::from);
-        let [name, tier, about] = texts;
-        (name, tier, about, expected_counts::unique(model.name))
-    });
-    assert_eq!(documented, explored.collect::<BTreeSet<_>>());
+fn results_are_what_the_command_writes() {
+    let (shown, now) = (fs::read_to_string(path(workspace())).unwrap(), page(workspace()).unwrap());
+    let differs = shown.lines().zip(now.lines()).find(|(shown, now)| shown != now);
+    assert!(
+        shown == now,
+        "write docs/results.md again with `palisade-model document`; it differs first here: {differs:?}"
+    );
+}
+
+/// Goal: a new model or check is measured, a removed one is forgotten, and no row has another
+/// model's figures.
+#[test]
+fn every_model_and_check_is_measured() {
+    let measured = measured(workspace()).unwrap();
+    let explored: BTreeSet<String> = exhausted().into_iter().map(|model| model.name.to_owned()).collect();
+    assert_eq!(measured.model.keys().cloned().collect::<BTreeSet<_>>(), explored);
+    let checked: BTreeSet<String> = checks().into_iter().map(|check| check.name.to_owned()).collect();
+    assert_eq!(measured.liveness.keys().cloned().collect::<BTreeSet<_>>(), checked);
+    for (name, exploration) in &measured.model {
+        let unique = expected_counts::unique(name).expect("an explored model has an expected number of states");
+        assert!(exploration.generated >= unique as u64 && exploration.depth > 0, "{name}");
+    }
 }
 
 #[test]

@@ -4,7 +4,8 @@
 //! Their bounds are too small for some of the properties that must be possible: larger models show
 //! those.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::TcpListener;
 
 use palisade_spec::raft::NodeId;
 
@@ -76,8 +77,8 @@ impl Run for Small {
         self.model.search(seed, states)
     }
 
-    fn explore(&self, address: SocketAddr) {
-        self.model.explore(address);
+    fn explore(&self, name: &str, listener: TcpListener) -> io::Result<()> {
+        self.model.explore(name, listener)
     }
 }
 

@@ -1,4 +1,5 @@
-//! Runs stateright's Explorer in a browser, with sentences that depend on the state.
+//! Runs stateright's Explorer in a browser, with sentences that depend on the state, under the
+//! model's name.
 //!
 //! The Explorer formats an action without its state. So it gets an adapter of the model, whose
 //! actions carry their state.
@@ -6,30 +7,35 @@
 //! One adapter type serves all models: the Explorer includes a web server and a checker, and
 //! compiling those for every model took as long as the rest of this crate.
 
+mod proxy;
+
 use std::any::Any;
 use std::fmt::{self, Debug};
 use std::hash::{Hash, Hasher};
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::TcpListener;
 use std::sync::Arc;
+use std::{io, thread};
 
 use stateright::{Expectation, Model, Path, Property};
 
 use crate::presentation::{Presentation, Way};
-
-/// A free address to listen at.
-///
-/// # Errors
-/// If the address is in use, or does not belong to this machine.
-pub fn free_address(address: impl ToSocketAddrs) -> std::io::Result<SocketAddr> {
-    TcpListener::bind(address)?.local_addr()
-}
+use crate::trace::Trace;
 
 /// Serves the Explorer of a model until the process ends.
 ///
-/// # Panics
-/// If the address is in use.
-pub fn serve<M: Presentation>(model: M, address: SocketAddr) {
-    Shown(Box::new(model)).checker().serve(address);
+/// # Errors
+/// If the listener fails, or no other port is free for stateright.
+pub fn serve<M: Presentation>(model: M, name: &str, listener: TcpListener) -> io::Result<()> {
+    // stateright takes an address and no listener: the port is freed again for it.
+    let explorer = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    thread::spawn(move || Shown(Box::new(model)).checker().serve(explorer));
+    proxy::serve(listener, explorer, name)
+}
+
+/// What follows the address of an Explorer's page: the place of a path's end, or of the first
+/// initial state.
+pub fn fragment(trace: Option<&Trace>) -> String {
+    format!("#/steps{}", trace.map_or("/0", |trace| &trace.place))
 }
 
 /// The path's part of the Explorer page's address.
