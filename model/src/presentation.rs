@@ -38,8 +38,8 @@ pub trait Presentation:
     }
 
     /// Two coarse pictures of a state, for [guided search](crate::guided), as hashes: its class,
-    /// which many states share, and a finer one, which only states that differ in details share. By
-    /// default there is one class, and each state has a picture of its own.
+    /// which many states share, and a finer one, which is the same for states that differ only in
+    /// details. By default there is one class, and each state has a picture of its own.
     fn outline(&self, state: &Self::State) -> (u64, u64) {
         let mut outline = DefaultHasher::new();
         state.hash(&mut outline);

@@ -46,7 +46,7 @@ async fn a_grant_that_nobody_takes_is_given_back() {
         drop(timeout(Duration::from_micros(micros), asked).await);
     }
     cluster.until("all is given back", |state| state.table.locks.is_empty()).await;
-    // Of use afterwards, too.
+    // The client still works afterwards.
     client.lock("key", LockOptions::default()).await.unwrap().release().await.unwrap();
 }
 

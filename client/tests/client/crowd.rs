@@ -19,7 +19,7 @@ fn lock(client: &Client, key: String, options: LockOptions) -> JoinHandle<Guard>
     tokio::spawn(async move { client.lock(key, options).await.expect("everybody gets a lock") })
 }
 
-/// Locks of their own for many, held.
+/// Makes many tasks hold a lock each, on separate keys.
 async fn hold(client: &Client) -> Vec<Guard> {
     let asked: Vec<_> =
         (0..CROWD).map(|number| lock(client, format!("guard-{number}"), LockOptions::default())).collect();
@@ -30,7 +30,7 @@ async fn hold(client: &Client) -> Vec<Guard> {
     guards
 }
 
-/// Patient with a machine that is busy.
+/// Options with long timeouts, for a busy machine.
 fn patient() -> Options {
     let patience = Duration::from_secs(60);
     Options { request_timeout: patience, attempt_timeout: patience, ..options() }

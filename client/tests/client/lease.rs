@@ -69,8 +69,9 @@ async fn kept_alive_while_waiting() {
     assert!(waiter.await.unwrap().unwrap().is_valid());
 }
 
-/// Goal: guards that nobody looks at are kept alive, too, and no more often than need be: there is
-/// nothing that their holder must read so that it goes on, or goes on at this pace (etcd 7446).
+/// Goal: the client keeps a guard alive although its holder never looks at it, and no more often
+/// than necessary: the holder need not read anything to keep renewals going, or to slow them down
+/// (etcd 7446).
 #[tokio::test]
 async fn guards_that_nobody_looks_at_are_renewed_at_the_usual_pace() {
     let cluster = Cluster::start(1).await;
@@ -87,7 +88,7 @@ async fn guards_that_nobody_looks_at_are_renewed_at_the_usual_pace() {
             Op::KeepAlive { session } if *session == guard.session() => Some(()),
             _ => None,
         });
-        // Every third of a TTL is a moment to ask; half a second would be fourteen times.
+        // The client renews every third of a TTL; every half second would be fourteen times.
         assert!((1..=6).contains(&asked.len()), "asked {} times in seven seconds", asked.len());
     }
 }
@@ -111,7 +112,7 @@ async fn the_session_is_gone() {
     assert_eq!(guard.release().await, Err(Error::Lost), "even if nobody noticed before");
 }
 
-/// Goal: a node that has too much to do is asked less and less often to keep a session alive, and
+/// Goal: the client asks an overloaded node less and less often to keep a session alive, and
 /// still often enough.
 #[tokio::test]
 async fn refused_keepalives_are_asked_for_less_and_less_often() {

@@ -1,4 +1,4 @@
-//! The client, against a cluster that fails at will.
+//! Tests of the client against a simulated cluster with faults.
 
 mod cancellation;
 mod crowd;

@@ -78,7 +78,7 @@ async fn a_lost_grant_is_asked_for_again() {
     let holder = client.lock("key", LockOptions::default()).await.unwrap();
     let waiter = wait_for(&client, "key", LockOptions::default().wait(LONG));
     cluster.until("it waits", |state| state.table.queue("key") == 1).await;
-    // As many as there are questions open for the same claim: the grant answers all of them.
+    // One for each request that is open for the same claim: the grant answers all of them.
     cluster.state().faults.lose_grants = 1;
     let connections = cluster.state().connections;
     holder.release().await.unwrap();
@@ -100,7 +100,7 @@ async fn a_wait_outlasts_an_overloaded_node() {
     cluster.until("another waits", |state| state.table.queue("key") == 2).await;
     let queue = cluster.state().table.locks["key"].queue.clone();
 
-    // From now on its repetitions are refused.
+    // From now on the node refuses the request's repetitions.
     cluster.state().faults.refuse_acquires = vec![Code::Overloaded; 6];
     cluster.until("they are asked again", |state| state.faults.refuse_acquires.is_empty()).await;
     assert_eq!(cluster.state().table.locks["key"].queue, queue);
@@ -129,7 +129,7 @@ async fn a_wait_outlasts_a_full_disk() {
         .until("it asks again for the lock", |state| state.seen.iter().filter(is_acquire).count() >= before + 3)
         .await;
     assert_eq!(opens(&cluster.state()), opened, "it had a session");
-    // What holds goes on meanwhile.
+    // Holders go on meanwhile.
     guard.release().await.unwrap();
     cluster.state().faults.no_space = false;
     acquiring.await.unwrap().unwrap().release().await.unwrap();
@@ -140,7 +140,7 @@ fn opens(state: &crate::support::State) -> usize {
 }
 
 /// Goal: a full disk is an error that says so: at once to a caller that does not wait, and at the
-/// end of its wait to any other. Nothing is asked again after that.
+/// end of its wait to any other. The client repeats no request after that.
 #[tokio::test]
 async fn a_full_disk_is_told() {
     let cluster = Cluster::start(1).await;
@@ -172,7 +172,8 @@ async fn held() {
     assert_eq!(error.to_string(), "the lock is held by an unnamed session with token 1; no session waits for it");
 }
 
-/// Goal: a wait ends in time, and leaves no place behind; also if the server's word is lost.
+/// Goal: a wait ends in time, and leaves no queue position behind, even if the server's answer is
+/// lost.
 #[tokio::test]
 async fn timed_out() {
     let cluster = Cluster::start(1).await;

@@ -174,7 +174,7 @@ fn failures() -> Vec<Failure> {
     failures
 }
 
-/// One value: its bytes and its text, and both lead back to it.
+/// Compares a value's bytes and text with the golden ones, and decodes both back to the value.
 fn pin<T: Serialize + DeserializeOwned + PartialEq + Debug>(golden: &mut String, value: &T) {
     let mut bytes = Vec::new();
     encode_into(value, &mut bytes);
@@ -182,7 +182,7 @@ fn pin<T: Serialize + DeserializeOwned + PartialEq + Debug>(golden: &mut String,
     let text = serde_json::to_string(value).unwrap();
     assert_eq!(&serde_json::from_str::<T>(&text).unwrap(), value);
 
-    // Nothing shorter or longer is taken for the value.
+    // No shorter or longer sequence of bytes decodes to the value.
     assert!(decode::<T>(&bytes[..bytes.len() - 1]).is_err());
     bytes.push(0);
     assert!(decode::<T>(&bytes).is_err());
@@ -218,7 +218,7 @@ fn the_wire_is_pinned() {
     assert_eq!(golden.lines().count(), pinned.lines().count());
 }
 
-/// Goal: JSON may leave out what has a default, and must not contain what nobody knows.
+/// Goal: JSON may omit a field that has a default, and must not have an unknown field.
 #[test]
 fn text_is_forgiving_about_defaults_only() {
     let short: Request = serde_json::from_str(r#"{"id":1,"op":{"acquire":{"key":"k"}}}"#).unwrap();

@@ -92,8 +92,8 @@ impl Operation {
         }
     }
 
-    /// The latest time at which it can have taken effect: when its answer arrived, or never if it
-    /// has no answer.
+    /// The latest time at which it can take effect: when its answer arrived. An operation without
+    /// an answer can take effect at any later time.
     pub fn completed(&self) -> Time {
         match &self.end {
             Some((time, End::Ok(_) | End::Fail(_))) => *time,

@@ -262,7 +262,7 @@ impl Participants {
                 return true;
             }
             // In a term that one of the two nodes knows, the vote may have been cast already. In a
-            // later term, only a more up-to-date log is a reason to reject.
+            // later term, the voter rejects only if its own log is more up-to-date.
             if campaign > latest {
                 return false;
             }

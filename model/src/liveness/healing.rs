@@ -51,7 +51,7 @@ pub struct Until {
 /// A flaw, to test that the checks find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// Leaders send no heartbeats: lost messages are never repeated, and no member is promoted.
+    /// Leaders send no heartbeats: they never find out what was lost, and promote no member.
     NoHeartbeats,
     /// The cluster heals except for server 3.
     OneStaysAway,

@@ -19,7 +19,7 @@ pub trait DescribeEnvironment {
     /// The participants beside the servers: their lifelines on a diagram.
     fn lifelines(&self) -> Vec<String>;
 
-    /// What participants learned or have to do since `before`: the lifeline, counted from 0, and a
+    /// What the participants learned or did since `before`: the lifeline, counted from 0, and a
     /// note.
     fn notes(&self, before: &Self) -> Vec<(usize, String, Tone)>;
 }

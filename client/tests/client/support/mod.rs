@@ -1,9 +1,8 @@
-//! A cluster that is one process and one table: what a client can see of Palisade, with faults at
-//! will.
+//! A simulated cluster in one process: what a client can see of Palisade, with injected faults.
 //!
-//! `table` is the replicated state, shared by all nodes; a change of leader keeps it. This file is
-//! the nodes: sockets, who leads, who waits for which answer, and the faults. Every request that
-//! arrives is noted, so that a test can say what the client did.
+//! `table` is the replicated state, shared by all nodes; a change of leader keeps it. This file has
+//! the nodes: their sockets, the leader, the clients that wait for an answer, and the faults. It
+//! records every request that arrives, so that a test can check what the client did.
 
 mod table;
 
@@ -27,32 +26,32 @@ use tokio_tungstenite::tungstenite::Message;
 
 pub(crate) use self::table::{Found, Table};
 
-/// What goes wrong.
+/// The cluster's faults.
 #[derive(Default)]
 pub(crate) struct Faults {
     /// Every request is handled twice, and answered twice.
     pub(crate) repeat: bool,
     /// Every n-th answer is lost; 0: none.
     pub(crate) lose_every: u64,
-    /// So many grants' answers are lost.
+    /// This many answers to granted acquires are lost.
     pub(crate) lose_grants: u32,
-    /// So many answers to releases are lost.
+    /// This many answers to releases are lost.
     pub(crate) lose_releases: u32,
-    /// Nothing is answered until [`Cluster::let_go`], though everything is done.
+    /// Nodes carry out every request, and hold the answers until [`Cluster::let_go`].
     pub(crate) hold: bool,
-    /// Nodes read nothing and say nothing, though their sockets are open.
+    /// Nodes neither read nor write, although their sockets are open.
     pub(crate) frozen: bool,
     /// Requests are not answered, but the WebSocket lives.
     pub(crate) mute: bool,
     /// Followers do not name the leader.
     pub(crate) nameless: bool,
-    /// The next acquires are refused with this, before they are done.
+    /// Nodes refuse the next acquires with these codes, before they carry them out.
     pub(crate) refuse_acquires: Vec<Code>,
-    /// No session is opened and no lock is granted anew, for the disk is full.
+    /// The disk is full: nodes open no session and grant no lock.
     pub(crate) no_space: bool,
-    /// The next releases and withdrawals are refused with this, before they are done.
+    /// Nodes refuse the next releases and withdrawals with these codes, before they carry them out.
     pub(crate) refuse_releases: Vec<Code>,
-    /// Every keep-alive is refused, for there is too much to do.
+    /// Nodes are overloaded and refuse every keep-alive.
     pub(crate) refuse_keepalives: bool,
 }
 
@@ -64,11 +63,11 @@ pub(crate) struct State {
     /// Every operation that arrived, and at which node.
     pub(crate) seen: Vec<(usize, Op)>,
     pub(crate) connections: u64,
-    /// How many holders and waiters lists have shown.
+    /// Number of holders and waiters that lists have shown.
     pub(crate) listed: usize,
-    /// Answers that are held.
+    /// The held answers.
     pub(crate) held: Vec<(u64, Response)>,
-    /// The table's changes that those who wait have been told of.
+    /// Number of the table's changes that waiters have been told of.
     settled: u64,
     answers: u64,
     endpoints: Vec<String>,
@@ -97,7 +96,7 @@ pub(crate) struct Cluster {
     state: Arc<Mutex<State>>,
 }
 
-/// Impatient options, so that tests are short.
+/// Options with short timeouts, so that tests are short.
 pub(crate) fn options() -> Options {
     Options {
         request_timeout: Duration::from_secs(5),
@@ -140,7 +139,7 @@ impl Cluster {
         cluster
     }
 
-    /// A client with impatient options.
+    /// A client with short timeouts.
     pub(crate) async fn client(&self) -> Client {
         Client::connect(&self.endpoints, options()).await.unwrap()
     }
@@ -175,7 +174,7 @@ impl Cluster {
         }
     }
 
-    /// The answers that were held go out.
+    /// Sends the held answers.
     pub(crate) fn let_go(&self) {
         let mut state = self.state();
         state.faults.hold = false;
@@ -186,7 +185,7 @@ impl Cluster {
         }
     }
 
-    /// The operations that arrived so far and that `pick` picks.
+    /// The operations that have arrived so far and that `pick` selects.
     pub(crate) fn seen<T>(&self, pick: impl FnMut(&Op) -> Option<T>) -> Vec<T> {
         let mut pick = pick;
         self.state().seen.iter().filter_map(|(_, op)| pick(op)).collect()
@@ -248,7 +247,7 @@ impl Cluster {
             }
             self.thawed().await;
         }
-        // What was answered before the end still goes out.
+        // Answers given before the end are still sent.
         while let Ok(Some(response)) = outbox.try_recv() {
             let mut frame = Vec::new();
             encode_into(&response, &mut frame);

@@ -1,4 +1,4 @@
-//! The lock table, small: sessions with numbers and deadlines, queues, tokens.
+//! A small lock table: sessions with numbers and deadlines, queues, tokens.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -171,7 +171,7 @@ impl Table {
         self.locks.get(key).is_some_and(|lock| lock.queue.iter().any(|(waiter, _)| *waiter == session))
     }
 
-    /// How many wait for `key`.
+    /// Number of waiters for `key`.
     pub(crate) fn queue(&self, key: &str) -> usize {
         self.locks.get(key).map_or(0, |lock| lock.queue.len())
     }

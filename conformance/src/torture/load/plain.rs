@@ -333,7 +333,8 @@ pub(super) async fn run_client(load: &Arc<Load>, random: SmallRng, number: u64) 
             }
             sleep(Duration::from_millis(connection.random.random_range(0..20))).await;
         }
-        // Some clients do not close their sessions. A client that does not know what it holds must.
+        // Some clients leave their session open. A client that does not know what it holds must
+        // close it.
         if !usable || connection.random.random_bool(0.8) {
             connection.close(session).await;
         }
