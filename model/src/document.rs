@@ -178,8 +178,8 @@ fn add_models(page: &mut String, measured: &Measured) {
     paragraph(
         page,
         "Each row is a model that `palisade-model check NAME` explores to its end. *Unique* is the number of \
-         states that the command requires. Quick models run with the tests, full ones with `just check`, deep ones \
-         with `just check-deep`.",
+         states that the command requires. Quick and full models run with `just check`, deep ones with \
+         `just check-deep`.",
     );
     let row = |model: Named| {
         let Named { name, tier, about, .. } = model;
