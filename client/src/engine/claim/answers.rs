@@ -91,7 +91,7 @@ impl Claim {
     }
 
     fn acquire_answered(&mut self, now: BootInstant, outcome: Outcome, link: &mut Link, around: &Surroundings) {
-        let failure = match outcome {
+        match outcome {
             Outcome::Ok(Answer::Acquired(grant)) => {
                 let first_sent = self.step.first_sent();
                 if let (State::With(session, Doing::Acquiring { granted }), Some(first_sent)) =
@@ -101,14 +101,17 @@ impl Claim {
                     *granted = Some(grant.token);
                 }
                 self.step.restart(link, None);
-                return self.hand_over(now);
+                self.hand_over(now);
             }
             Outcome::Ok(other) => {
                 self.tell(Err(Error::Refused(unexpected(&other))));
-                return self.give_back(now, link, around);
+                self.give_back(now, link, around);
             }
-            Outcome::Error(failure) => failure,
-        };
+            Outcome::Error(failure) => self.acquire_refused(now, failure, link, around),
+        }
+    }
+
+    fn acquire_refused(&mut self, now: BootInstant, failure: Failure, link: &mut Link, around: &Surroundings) {
         let wait_is_over = self.wait_until.is_some_and(|until| now >= until);
         if let Some(pause) = self.pause_for_space(now, failure.error) {
             return self.step.put_off(link, now + pause);
