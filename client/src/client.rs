@@ -12,7 +12,7 @@ use crate::clock::BootInstant;
 use crate::engine::{Command, Engine, LockRequest};
 use crate::route::Route;
 use crate::wire::{
-    Answer, Code, Consistency, Failure, ListLocks, LockPage, LockView, MemberChange, MembersView, Op, Stale,
+    Answer, Code, Consistency, Failure, ListLocks, LockPage, LockView, MemberChange, MembersView, Op, SessionId, Stale,
 };
 use crate::{Error, Guard, LockOptions, Options, endpoints, task};
 
@@ -91,6 +91,30 @@ impl Client {
     pub async fn list_locks(&self, query: ListLocks) -> Result<LockPage, Error> {
         match self.ask(Op::ListLocks(query)).await? {
             Answer::Locks(page) | Answer::StaleLocks(Stale { view: page, .. }) => Ok(page),
+            other => Err(Error::Refused(unexpected(&other))),
+        }
+    }
+
+    /// The sessions with which this client and its clones wait for the lock on `key`: a waiter finds its position in
+    /// [`LockView::queue`] with them.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub async fn waiting_sessions(&self, key: impl Into<String>) -> Result<Vec<SessionId>, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(Command::WaitingSessions { key: key.into(), reply }).map_err(|_| Error::Closed)?;
+        answer.await.map_err(|_| Error::Closed)
+    }
+
+    /// Ends a session that another process opened: the cluster releases the locks that the session holds, and withdraws
+    /// its waits. A guard of that session learns at its next renewal that its lock is lost, so call this only when the
+    /// holder has certainly stopped its work, or must lose the lock. A session that has already ended is no error.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], [`Error::Refused`], [`Error::Closed`].
+    pub async fn close_session(&self, session: SessionId) -> Result<(), Error> {
+        match self.ask(Op::CloseSession { session }).await? {
+            Answer::SessionClosed => Ok(()),
             other => Err(Error::Refused(unexpected(&other))),
         }
     }

@@ -52,6 +52,13 @@ pub(crate) enum Command {
         /// Where the answer goes.
         reply: AskReply,
     },
+    /// Report which sessions wait for a lock.
+    WaitingSessions {
+        /// The lock.
+        key: String,
+        /// Where the report goes.
+        reply: oneshot::Sender<Vec<SessionId>>,
+    },
     /// Give back all claims and end.
     Close {
         /// Completed when all claims are given back.
@@ -300,6 +307,10 @@ impl Engine {
                 let _ = reply.send(Err(Error::Closed));
             }
             Command::Ask { op, within, reply } => self.ask(now, op, Some(reply), now + within),
+            Command::WaitingSessions { key, reply } => {
+                let sessions = self.claims.values().filter_map(|claim| claim.session_waiting_for(&key)).collect();
+                let _ = reply.send(sessions);
+            }
             Command::Close { reply } => {
                 self.closers.push(reply);
                 self.close(now);

@@ -61,6 +61,41 @@ async fn idle_sessions_that_are_gone_are_replaced() {
     assert_eq!(opened(&cluster), before + 1);
 }
 
+/// Goal: a client knows the sessions with which it waits for a lock, so that it finds them in the
+/// queue; it does not know those of other clients, or of its guards.
+#[tokio::test]
+async fn waiters_know_their_sessions() {
+    let cluster = Cluster::start(1).await;
+    let (client, other) = (cluster.client().await, cluster.client().await);
+    let guard = client.lock("key", LockOptions::default()).await.unwrap();
+    for (client, queued) in [(&other, 1), (&client, 2)] {
+        let client = client.clone();
+        tokio::spawn(async move { client.lock("key", LockOptions::default().wait_forever()).await });
+        cluster.until("it waits", |state| state.table.queue("key") == queued).await;
+    }
+    let queue: Vec<_> = cluster.state().table.locks["key"].queue.iter().map(|(session, _)| *session).collect();
+    assert_eq!(client.waiting_sessions("key").await.unwrap(), queue[1..]);
+    assert_eq!(other.waiting_sessions("key").await.unwrap(), queue[..1]);
+    assert!(client.waiting_sessions("other").await.unwrap().is_empty());
+    client.close().await;
+    drop(guard);
+}
+
+/// Goal: a client can end a session that another one opened: the lock is released, and the guard is
+/// lost at its next renewal. A session that has ended already is no error.
+#[tokio::test]
+async fn sessions_of_others_can_be_closed() {
+    let cluster = Cluster::start(1).await;
+    let (holder, other) = (cluster.client().await, cluster.client().await);
+    let guard = holder.lock("key", LockOptions::default().ttl(Duration::from_secs(1))).await.unwrap();
+    for _ in 0..2 {
+        other.close_session(guard.session()).await.unwrap();
+        assert!(!cluster.state().table.locks.contains_key("key"));
+    }
+    guard.lost().await;
+    assert_eq!(guard.release().await, Err(Error::Lost));
+}
+
 /// Goal: a caller that waits for the answer to a read gets an error at once when the client is
 /// closed.
 #[tokio::test]

@@ -167,6 +167,14 @@ impl Claim {
         }
     }
 
+    /// The session with which it waits for the lock on `key`, if it does.
+    pub(in crate::engine) fn session_waiting_for(&self, key: &str) -> Option<SessionId> {
+        match &self.state {
+            State::With(session, Doing::Acquiring { .. }) if self.key == key => Some(session.id),
+            _ => None,
+        }
+    }
+
     /// Whether its next move is the guard's.
     pub(in crate::engine) fn is_guarded(&self) -> bool {
         matches!(self.state, State::Lost | State::With(_, Doing::Held { .. }))
