@@ -1,8 +1,12 @@
 //! `palisade dev`: a cluster of real processes on this machine.
 //!
 //! Every node is a `palisade serve` of the same binary, with its own directory and its own log
-//! file. Each node's standard input is a pipe from this process: when this process ends, even by
-//! SIGKILL, the pipe closes and the node stops.
+//! file. Each node's standard input is a pipe from this process: a node stops in good order when
+//! the pipe closes. No node outlives this process: when it ends, even by SIGKILL, the kernel kills
+//! the nodes that it has not stopped ([`run-with-parent`](super::child)), and the temporary
+//! directory is removed ([`temporary`]).
+
+mod temporary;
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -14,6 +18,8 @@ use clap::Args;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
+pub(super) use self::temporary::RemoveAfterUse;
+use self::temporary::TemporaryDirectory;
 use super::signals::StopSignals;
 use super::{block_on, print_error};
 
@@ -42,8 +48,8 @@ pub(super) struct Dev {
 /// A running cluster.
 pub(super) struct Cluster {
     nodes: Vec<Node>,
-    /// The temporary directory, if the nodes use one: removed at the end.
-    temporary: Option<tempfile::TempDir>,
+    /// The temporary directory, if the nodes use one: removed when this is dropped, after the nodes.
+    temporary: Option<TemporaryDirectory>,
 }
 
 struct Node {
@@ -127,15 +133,20 @@ impl Cluster {
         }
         let temporary = match data {
             Some(_) => None,
-            None => Some(tempfile::tempdir().map_err(|error| format!("cannot create a temporary directory: {error}"))?),
+            None => Some(TemporaryDirectory::create().map_err(|error| {
+                format!("cannot create a temporary directory: {error}; give another with --data DIR")
+            })?),
         };
         let data = data.unwrap_or_else(|| temporary.as_ref().map_or_else(PathBuf::new, |dir| dir.path().to_path_buf()));
         std::fs::create_dir_all(&data)
             .map_err(|error| format!("cannot create the directory {}: {error}", data.display()))?;
         let data = data.canonicalize().unwrap_or(data);
-        let start = |id| Node::start(id, nodes, port, &data, arguments);
-        let nodes = (1..=nodes).map(start).collect::<Result<_, _>>()?;
-        Ok(Cluster { nodes, temporary })
+        let mut cluster = Cluster { nodes: Vec::new(), temporary };
+        for id in 1..=nodes {
+            let node = Node::start(id, nodes, port, &data, arguments, cluster.temporary.as_ref())?;
+            cluster.nodes.push(node);
+        }
+        Ok(cluster)
     }
 
     /// The nodes' client addresses.
@@ -174,11 +185,10 @@ impl Cluster {
             // Check the processes last: if all still run, the answers above came from them.
             for node in &mut self.nodes {
                 if let Ok(Some(status)) = node.child.try_wait() {
-                    let log = std::fs::read_to_string(&node.log).unwrap_or_default();
-                    let last = log.lines().last().unwrap_or("(its log is empty)");
                     return Err(format!(
-                        "node {} ended during the start ({status}); last line of its log: {last}",
-                        node.id
+                        "node {} ended during the start ({status}); {}",
+                        node.id,
+                        node.last_log_line()
                     ));
                 }
             }
@@ -186,9 +196,11 @@ impl Cluster {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                let log = self.nodes.first().map(|node| node.log.display().to_string()).unwrap_or_default();
+                let lines: Vec<String> = self.nodes.iter().map(Node::last_log_line).collect();
                 return Err(format!(
-                    "the nodes did not all know a leader after {START_TIMEOUT:?}; their logs are in the directory of {log}"
+                    "the nodes did not all know a leader after {START_TIMEOUT:?}, so the cluster was stopped; {}; --data DIR \
+                     keeps the logs",
+                    lines.join("; ")
                 ));
             }
             sleep(Duration::from_millis(20)).await;
@@ -254,7 +266,7 @@ impl Cluster {
         }
         let _ = timeout(STOP_TIMEOUT, node.child.wait()).await;
         sleep(away_for).await;
-        node.start_again()
+        node.start_again(self.temporary.as_ref())
     }
 
     /// Kills a follower, starts it again, and returns its client address.
@@ -263,7 +275,7 @@ impl Cluster {
         let node = self.nodes.iter_mut().find(|node| Some(node.id) != leader).ok_or("there is no follower")?;
         let killed = node.child.kill().await;
         killed.map_err(|error| format!("cannot kill node {}: {error}", node.id))?;
-        node.start_again()?;
+        node.start_again(self.temporary.as_ref())?;
         Ok(node.client_addr.clone())
     }
 
@@ -292,7 +304,14 @@ impl Cluster {
 }
 
 impl Node {
-    fn start(id: u16, nodes: u16, port: u16, data: &Path, more: &[String]) -> Result<Node, String> {
+    fn start(
+        id: u16,
+        nodes: u16,
+        port: u16,
+        data: &Path,
+        more: &[String],
+        temporary: Option<&TemporaryDirectory>,
+    ) -> Result<Node, String> {
         let peer_addr = |id: u16| format!("127.0.0.1:{}", port + 100 + id);
         let client_addr = format!("127.0.0.1:{}", port + id);
         let peers: Vec<String> = (1..=nodes).map(|id| format!("{id}={}", peer_addr(id))).collect();
@@ -310,13 +329,19 @@ impl Node {
         .chain(more.iter().cloned())
         .collect();
         let log = data.join(format!("node-{id}.log"));
-        let child = launch(&arguments, &log)?;
+        let child = launch(&arguments, &log, temporary)?;
         Ok(Node { id, client_addr, directory, arguments, log, child })
     }
 
-    fn start_again(&mut self) -> Result<(), String> {
-        self.child = launch(&self.arguments, &self.log)?;
+    fn start_again(&mut self, temporary: Option<&TemporaryDirectory>) -> Result<(), String> {
+        self.child = launch(&self.arguments, &self.log, temporary)?;
         Ok(())
+    }
+
+    fn last_log_line(&self) -> String {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let last = log.lines().last().unwrap_or("(empty)");
+        format!("last line of the log of node {}: {last}", self.id)
     }
 
     fn report_end(&self, status: ExitStatus) {
@@ -327,15 +352,21 @@ impl Node {
 }
 
 /// Starts a node's process, whose standard error is appended to this file.
-fn launch(arguments: &[String], log: &Path) -> Result<Child, String> {
+fn launch(arguments: &[String], log: &Path, temporary: Option<&TemporaryDirectory>) -> Result<Child, String> {
     let cannot = |what: &str, error: std::io::Error| format!("cannot {what}: {error}");
     let file = File::options().create(true).append(true).open(log).map_err(|e| cannot("write the log file", e))?;
-    Command::new(std::env::current_exe().map_err(|e| cannot("find this program", e))?)
+    let program = std::env::current_exe().map_err(|e| cannot("find this program", e))?;
+    let stdout = temporary.map_or_else(|| Ok(Stdio::null()), TemporaryDirectory::hold);
+    Command::new(&program)
+        .arg("run-with-parent")
+        .arg(std::process::id().to_string())
+        .arg("--")
+        .arg(&program)
         .arg("serve")
         .args(arguments)
         .arg("--stop-with-stdin")
         .stdin(Stdio::piped())
-        .stdout(Stdio::null())
+        .stdout(stdout.map_err(|e| cannot("keep the temporary directory for a node", e))?)
         .stderr(file)
         // Keep the terminal's Ctrl-C away from the nodes: this process gets it and stops them all.
         .process_group(0)

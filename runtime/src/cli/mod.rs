@@ -50,6 +50,8 @@ enum Command {
     #[command(hide = true)]
     KeepRecording(keep_recording::KeepRecording),
     #[command(hide = true)]
+    RemoveAfterUse(dev::RemoveAfterUse),
+    #[command(hide = true)]
     RunWithParent(child::RunWithParent),
     #[command(hide = true)]
     Watchdog(watchdog::WatchdogProcess),
@@ -69,6 +71,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Snapshot(snapshot) => snapshot.run(),
         Command::Bench(bench) => bench.run(),
         Command::KeepRecording(keep) => keep.run(),
+        Command::RemoveAfterUse(remove) => remove.run(),
         Command::RunWithParent(command) => command.run(),
         Command::Watchdog(watchdog) => watchdog.run(),
     }
