@@ -2,9 +2,12 @@
 //!
 //! The command runs only while the lock is certainly held. The lock can be trusted until a margin
 //! before the lease ends ([`palisade_client::margin`]), measured on a clock that advances while the
-//! machine sleeps. If the lease cannot be renewed, the command gets SIGTERM when a fifth of the TTL
-//! (at most 5 s) is left of that time, and SIGKILL before the time is over: no other session can be
-//! granted the lock while the command still runs.
+//! machine sleeps. If the lease cannot be renewed, the command gets SIGTERM, and SIGKILL before that
+//! time is over ([`stop`]): no other session can be granted the lock while the command still runs.
+
+mod enclosing;
+mod stop;
+mod wait_line;
 
 use std::ffi::OsString;
 use std::future::pending;
@@ -13,33 +16,35 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use palisade_client::wire::{Consistency, LockView};
-use palisade_client::{BootInstant, Client, Error, Guard, LockOptions, Options, sleep_until};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use palisade_client::wire::{Consistency, HolderView, LockView};
+use palisade_client::{Client, Error, Guard, LockOptions, Options};
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
+use self::wait_line::WaitLine;
 use super::child::{self, LockedCommand, Stopped};
 use super::connect::{self, Endpoints};
 use super::signals::StopSignals;
-use super::watchdog::Watchdog;
+use super::watchdog::{HeldLock, Watchdog};
 use super::{block_on, print_error};
 
 /// Exit code: the lock was lost while the command ran.
 const EXIT_LOST: u8 = 76;
+/// Exit code: the command runs under the lock that it asks for.
+const EXIT_WAITS_FOR_ITSELF: u8 = 64;
 /// How long the last requests may take (release, close, who holds the lock). A lock whose release
 /// times out expires with its TTL.
 const FINAL_REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
-/// The longest time between SIGTERM and SIGKILL for the command.
-const GRACE: Duration = Duration::from_secs(5);
-/// The same time if the lock is already lost because its session was ended.
-const GRACE_WHEN_LOST: Duration = Duration::from_millis(200);
 
 /// Run a command under a lock
 ///
-/// The command's environment has PALISADE_KEY and PALISADE_TOKEN, the fencing token. The exit code
-/// is that of the command, or 69: no node could be reached; 75: the lock was not granted in time;
-/// 76: the lock was lost, and the command got SIGTERM, then SIGKILL, before the TTL ran out.
+/// The command's environment has PALISADE_KEY, PALISADE_TOKEN (the fencing token) and
+/// PALISADE_SESSIONS (the session that holds the lock, after those of enclosing `palisade lock`s).
+/// The exit code is that of the command, or 64: the command already runs under this lock; 65: the
+/// cluster refused the request; 69: no leader could be reached; 75: the lock was not granted in
+/// time; 76: the lock was lost, and the command got SIGTERM, then SIGKILL, before the TTL ran out.
 #[derive(Debug, Args)]
 pub(super) struct Lock {
     /// Key of the lock
@@ -54,9 +59,9 @@ pub(super) struct Lock {
     /// Name of the holder, shown to other clients; by default HOSTNAME:PID
     #[arg(long, value_name = "NAME")]
     owner: Option<String>,
-    /// How long to look for a leader before the command fails; by default as long as --wait, at least 1s and at most
-    /// 10s. By default `--wait forever` looks for ever
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    /// How long to look for a leader before the command fails, more than 0s; by default as long as
+    /// --wait, at least 1s and at most 10s. By default `--wait forever` looks for ever
+    #[arg(long, value_name = "TIME", value_parser = parse_connect_timeout)]
     connect_timeout: Option<Duration>,
     #[command(flatten)]
     endpoints: Endpoints,
@@ -105,15 +110,30 @@ impl Lock {
             },
             signal = signals.next() => return interrupted(signal),
         };
+        let enclosing = tokio::select! {
+            enclosing = enclosing::holder(&client, &self.key) => enclosing,
+            signal = signals.next() => return interrupted(signal),
+        };
+        if let Some(holder) = enclosing {
+            return self.waits_for_itself(&holder);
+        }
+        let mut line = WaitLine::new();
         let locked = tokio::select! {
             locked = client.lock(self.key.as_str(), self.options()) => Ok(locked),
             signal = signals.next() => Err(signal),
+            never = line.follow(&client, &self.key) => match never {},
         };
+        drop(line);
         let code = match locked {
-            Ok(Ok(guard)) => self.run_under(guard, &mut signals).await,
+            Ok(Ok(guard)) => match self.run_under(guard, &mut signals).await {
+                End::Ended(code) => code,
+                // The watchdog gives the lock back. Nothing is left to wait for: the command is
+                // dead, and its caller has to learn of the loss.
+                End::Lost => return EXIT_LOST,
+            },
             Ok(Err(error @ Error::TimedOut { .. })) => {
                 let holder = self.holder(&client).await;
-                print_error(format!("{}: {error}{holder}", self.key));
+                print_error(format!("{}: {error} (--wait){holder}", self.key));
                 connect::exit_code(&error)
             }
             Ok(Err(error)) => self.not_locked(&error),
@@ -166,6 +186,15 @@ impl Lock {
         connect::exit_code(error)
     }
 
+    fn waits_for_itself(&self, holder: &HolderView) -> u8 {
+        let (key, owner, token) = (&self.key, &holder.owner, holder.token);
+        print_error(format!(
+            "{key}: this command already runs under this lock, which is held by {owner:?} with token {token}, and would wait for \
+             itself: take the lock once, or use another key"
+        ));
+        EXIT_WAITS_FOR_ITSELF
+    }
+
     /// The end of an error message: the lock's holder, if a node answers with it.
     async fn holder(&self, client: &Client) -> String {
         let read = client.show_lock(self.key.as_str(), Consistency::Linearizable);
@@ -176,19 +205,14 @@ impl Lock {
         format!("; the lock is held by {owner:?} with token {token}; sessions waiting for it: {waiters}")
     }
 
-    async fn run_under(&self, guard: Guard, signals: &mut StopSignals) -> u8 {
-        let environment = [("PALISADE_KEY", self.key.clone()), ("PALISADE_TOKEN", guard.token().to_string())];
+    async fn run_under(&self, guard: Guard, signals: &mut StopSignals) -> End {
+        let environment = [
+            ("PALISADE_KEY", self.key.clone()),
+            ("PALISADE_TOKEN", guard.token().to_string()),
+            (enclosing::VARIABLE, enclosing::with(guard.session())),
+        ];
         // Start the watchdog first, so that it watches the command from the beginning.
-        let watchdog = match Watchdog::start(self.ttl) {
-            Ok(watchdog) => Some(watchdog),
-            Err(error) => {
-                print_error(format!(
-                    "cannot start the watchdog: {error}; the command runs without one: if palisade lock is killed or stopped, \
-                     processes of the command can outlive the lock"
-                ));
-                None
-            }
-        };
+        let watchdog = self.start_watchdog(&guard).await;
         let end = match LockedCommand::start(&self.command, &environment) {
             Ok(child) => self.watch(child, watchdog, &guard, signals).await,
             Err(error) => {
@@ -196,16 +220,23 @@ impl Lock {
                 End::Ended(126)
             }
         };
-        match end {
-            End::Ended(code) => {
-                self.release(guard).await;
-                code
-            }
-            End::Lost => {
-                // The command has ended. If the session still exists, releasing the lock spares the
-                // waiters the TTL.
-                let _ = timeout(FINAL_REQUEST_TIMEOUT, guard.release()).await;
-                EXIT_LOST
+        if let End::Ended(_) = end {
+            self.release(guard).await;
+        }
+        end
+    }
+
+    async fn start_watchdog(&self, guard: &Guard) -> Option<Watchdog> {
+        let endpoints = self.endpoints.parse().unwrap_or_default();
+        let lock = HeldLock { endpoints, key: self.key.clone(), session: guard.session() };
+        match Watchdog::start(self.ttl, &lock).await {
+            Ok(watchdog) => Some(watchdog),
+            Err(error) => {
+                print_error(format!(
+                    "cannot start the watchdog: {error}; the command runs without one: if palisade lock is killed or stopped, \
+                     processes of the command can outlive the lock"
+                ));
+                None
             }
         }
     }
@@ -248,7 +279,7 @@ impl Lock {
                 status = child.wait() => break Some(status),
                 signal = signals.next() => child.signal(signal),
                 Some(()) = next(&mut children) => {}
-                () = endangered(guard, grace(self.ttl)) => break None,
+                () = stop::time_to_stop(guard, self.ttl) => break None,
                 // Pass each renewal on to the watchdog in time, also after the machine was
                 // suspended, and notice a stop of the command for which no SIGCHLD arrived.
                 () = sleep(POLL_INTERVAL.min(self.ttl / 8)) => {
@@ -280,10 +311,15 @@ impl Lock {
             // process was stopped.
             Some(Ok(status)) if status.signal() == Some(Signal::KILL.as_raw()) && !guard.is_valid() => End::Lost,
             Some(status) => End::Ended(ended(status)),
-            None => stop(&mut child, guard).await,
+            None => {
+                stop::stop(&mut child, guard).await;
+                End::Lost
+            }
         };
-        if let Some(watchdog) = watchdog {
-            watchdog.dismiss().await;
+        match (watchdog, &end) {
+            (Some(watchdog), End::Ended(_)) => watchdog.dismiss().await,
+            (Some(watchdog), End::Lost) => watchdog.hand_over().await,
+            (None, _) => {}
         }
         end
     }
@@ -297,29 +333,6 @@ async fn next(signals: &mut Option<Signals>) -> Option<()> {
     }
 }
 
-/// Stops the command because the lease cannot be renewed: SIGTERM now, SIGKILL while the lock can
-/// still be trusted.
-async fn stop(child: &mut LockedCommand, guard: &Guard) -> End {
-    let rest = if guard.is_valid() { guard.remaining() * 3 / 4 } else { GRACE_WHEN_LOST };
-    let deadline = BootInstant::now() + rest;
-    child.signal(Signal::TERM);
-    let stopped = async {
-        let _ = child.wait().await;
-    };
-    let report = async {
-        let rest = rest.as_millis();
-        print_error(format!(
-            "the lock cannot be held any longer; sent SIGTERM to the command, SIGKILL follows in {rest} ms"
-        ));
-        pending().await
-    };
-    tokio::select! { biased; () = stopped => {}, () = report => {}, () = sleep_until(deadline) => {} }
-    // Processes that the command has started must not run on without the lock either.
-    child.signal(Signal::KILL);
-    let _ = child.wait().await;
-    End::Lost
-}
-
 fn ended(status: std::io::Result<std::process::ExitStatus>) -> u8 {
     match status {
         Ok(status) => child::exit_code(status),
@@ -330,34 +343,30 @@ fn ended(status: std::io::Result<std::process::ExitStatus>) -> u8 {
     }
 }
 
-/// How much of the lease is reserved for stopping the command.
-fn grace(ttl: Duration) -> Duration {
-    (ttl / 5).min(GRACE)
-}
-
-/// Resolves when at most `grace` is left of the time for which the lock can be trusted, or when the
-/// lock is lost.
-async fn endangered(guard: &Guard, grace: Duration) {
-    let lost = guard.lost();
-    tokio::pin!(lost);
-    while let Some(until) = guard.trusted_until() {
-        let latest = until.saturating_sub(grace);
-        if BootInstant::now() >= latest {
-            return;
-        }
-        tokio::select! {
-            () = &mut lost => return,
-            () = sleep_until(latest) => {}
-        }
-    }
-}
-
 fn interrupted(signal: Signal) -> u8 {
     u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)
 }
 
 fn default_owner() -> String {
     format!("{}:{}", rustix::system::uname().nodename().to_string_lossy(), std::process::id())
+}
+
+fn parse_connect_timeout(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(Duration::ZERO) => Err("no node can answer within 0s: give it some time, for example 1s".into()),
+        other => other.map_err(|error| error.to_string()),
+    }
+}
+
+/// Adds a hint to the error of a command line whose command does not come after `--`.
+pub(super) fn hint_at_separator(mut error: clap::Error) -> clap::Error {
+    let mut words = std::env::args_os().skip(1);
+    let is_lock = words.next().is_some_and(|word| word == "lock");
+    if is_lock && error.kind() == ErrorKind::UnknownArgument && !words.any(|word| word == "--") {
+        let hint = "write `--` before the command and its arguments: palisade lock KEY -- COMMAND";
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+    }
+    error
 }
 
 fn parse_wait(text: &str) -> Result<Wait, String> {

@@ -59,7 +59,7 @@ enum Command {
 
 /// Parses the command line and runs the command.
 pub(crate) fn main() -> ExitCode {
-    match Arguments::parse().command {
+    match Arguments::try_parse().unwrap_or_else(|error| lock::hint_at_separator(error).exit()).command {
         Command::Dev(dev) => dev.run(),
         Command::Serve(serve) => serve.run(),
         Command::Lock(lock) => lock.run(),
@@ -81,15 +81,20 @@ pub(crate) fn main() -> ExitCode {
 /// reader that does not drain standard error must not block this process, which may have to stop a
 /// command before its lease ends.
 fn print_error(error: impl std::fmt::Display) {
-    let line = format!("palisade: {error}");
-    let (done, written) = crossbeam_channel::bounded(1);
-    let write = move || {
-        let _ = writeln!(std::io::stderr(), "{line}");
-        let _ = done.send(());
-    };
-    if std::thread::Builder::new().spawn(write).is_ok() {
+    if let Some(written) = write_error(format!("palisade: {error}\n")) {
         let _ = written.recv_timeout(PRINT_ERROR_TIMEOUT);
     }
+}
+
+/// Writes to standard error on a thread of its own. The channel reports when the write has
+/// completed.
+fn write_error(text: String) -> Option<crossbeam_channel::Receiver<()>> {
+    let (done, written) = crossbeam_channel::bounded(1);
+    let write = move || {
+        let _ = std::io::stderr().write_all(text.as_bytes());
+        let _ = done.send(());
+    };
+    std::thread::Builder::new().spawn(write).is_ok().then_some(written)
 }
 
 /// How long [`print_error`] waits for its write to standard error.

@@ -5,7 +5,12 @@
 //! frozen terminal), so that the lease ends while the command runs on. The watchdog is a second
 //! process. `palisade lock` repeatedly sends it the deadline up to which the lock is certainly
 //! held. The watchdog kills the command's process group at the deadline, or when `palisade lock`
-//! dies.
+//! dies. Then it gives the lock back, so that the waiters need not wait for the end of the TTL. It
+//! does so only when every process of the group is dead, and by closing the session of this one
+//! holder, which no other holder ever has.
+//!
+//! Standard input is a pipe from `palisade lock`: first the lock ([`HeldLock`], in JSON), then a line
+//! for each [`Order`].
 //!
 //! The deadline is the end of the guard's lease as the client counts it, on the clock that all
 //! processes of a machine share and that advances while the machine sleeps ([`BootInstant`]). It is
@@ -16,36 +21,57 @@
 //! nothing. The watchdog also ignores a renewal whose deadline is further ahead than the TTL, or
 //! earlier than the known one.
 
+mod group;
+
+use std::fs::File;
 use std::io::{BufRead, stdin};
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use clap::Args;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use palisade_client::BootInstant;
+use palisade_client::wire::SessionId;
+use palisade_client::{BootInstant, Client, Options};
 use rustix::process::{Pid, Signal, kill_process_group};
+use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::child::this_program;
-use super::print_error;
+use super::{block_on, print_error};
 
 /// How often the watchdog reads the clock. A timeout alone would not notice that the machine slept
 /// past the deadline.
 const CLOCK_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// How long a write to the watchdog may take.
-const ALLOW_TIMEOUT: Duration = Duration::from_millis(10);
+const SEND_TIMEOUT: Duration = Duration::from_millis(10);
+
+/// How long the watchdog tries to give the lock back, at most: the lock expires with its TTL.
+const GIVE_BACK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The line that ends [`Watchdog::hand_over`].
+const GIVE_BACK: &str = "give back";
+
+/// The lock under which the command runs.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct HeldLock {
+    pub(super) endpoints: Vec<String>,
+    pub(super) key: String,
+    /// The session that holds it, and nothing else.
+    pub(super) session: SessionId,
+}
 
 /// A running watchdog. Unless [`dismiss`](Watchdog::dismiss)ed, it kills the process group when
-/// this is dropped.
+/// this is dropped, and gives the lock back.
 pub(super) struct Watchdog(Child);
 
 impl Watchdog {
     /// Starts the watchdog for a lock with this TTL. It watches no process group before the first
     /// [`allow`](Watchdog::allow).
-    pub(super) fn start(ttl: Duration) -> std::io::Result<Watchdog> {
+    pub(super) async fn start(ttl: Duration, lock: &HeldLock) -> std::io::Result<Watchdog> {
+        let lock = serde_json::to_string(lock)?;
         let child = Command::new(this_program()?)
             .args(["watchdog", &ttl.as_nanos().div_ceil(1_000_000).to_string()])
             .stdin(Stdio::piped())
@@ -53,17 +79,28 @@ impl Watchdog {
             // Keep the terminal's signals (Ctrl-C) away from the watchdog.
             .process_group(0)
             .spawn()?;
-        Ok(Watchdog(child))
+        let mut watchdog = Watchdog(child);
+        watchdog.send(&lock).await;
+        Ok(watchdog)
     }
 
     /// Allows `group` to run until this deadline; a later call extends it.
     pub(super) async fn allow(&mut self, group: Pid, until: BootInstant) {
-        let line = format!("{} {}\n", group.as_raw_nonzero(), until.since_boot().as_nanos());
+        self.send(&format!("{} {}", group.as_raw_nonzero(), until.since_boot().as_nanos())).await;
+    }
+
+    /// Leaves the lock to the watchdog, which gives it back: `palisade lock` has killed the command
+    /// and its process group.
+    pub(super) async fn hand_over(mut self) {
+        self.send(GIVE_BACK).await;
+    }
+
+    async fn send(&mut self, line: &str) {
         if let Some(stdin) = &mut self.0.stdin {
             // A watchdog that was killed or does not read must not block this process, which also
-            // has to stop the command in time. The line is so short that the pipe takes all of it
-            // or nothing.
-            let _ = timeout(ALLOW_TIMEOUT, stdin.write_all(line.as_bytes())).await;
+            // has to stop the command in time. A line is so short that the pipe takes all of it or
+            // nothing.
+            let _ = timeout(SEND_TIMEOUT, stdin.write_all(format!("{line}\n").as_bytes())).await;
         }
     }
 
@@ -87,55 +124,106 @@ struct Allowance {
     until: BootInstant,
 }
 
+/// A line from `palisade lock`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Allow(Allowance),
+    /// The command is dead, and its lock is to be given back.
+    GiveBack,
+}
+
 impl WatchdogProcess {
     pub(super) fn run(self) -> ExitCode {
-        let (sender, allowances) = crossbeam_channel::bounded(1);
+        let ttl = Duration::from_millis(self.ttl_ms);
+        let mut line = String::new();
+        let lock = stdin().read_line(&mut line).ok().and_then(|_| serde_json::from_str::<HeldLock>(&line).ok());
+        let (sender, orders) = crossbeam_channel::bounded(1);
         std::thread::spawn(move || {
             let lines = stdin().lock().lines().map_while(Result::ok);
             // At the end of standard input the channel closes, which ends the watch: the group is
             // killed.
-            lines
-                .filter_map(|line| parse(&line))
-                .take_while(|&allowance| sender.send(allowance).is_ok())
-                .for_each(drop);
+            lines.filter_map(|line| parse(&line)).take_while(|&order| sender.send(order).is_ok()).for_each(drop);
         });
-        if let Ok(allowance) = allowances.recv() {
-            let why = watch(&allowances, allowance, Duration::from_millis(self.ttl_ms), BootInstant::now);
+        // Without an allowance the group is unknown, and may be alive: the lock must expire.
+        if let Ok(Order::Allow(allowance)) = orders.recv() {
+            let end = watch(&orders, allowance, ttl, BootInstant::now);
             // Kill before printing, which may block.
             kill(allowance.group);
-            if let Some(why) = why {
+            if let Some(why) = end.message() {
                 print_error(format!("killed the command (SIGKILL): {why}"));
+            }
+            if let Some(lock) = lock {
+                give_back(&lock, allowance.group, ttl);
             }
         }
         ExitCode::SUCCESS
     }
 }
 
-/// Why the watchdog killed the command, for the error message.
-const OVER: &str = "the lease of its lock ended, and `palisade lock` did not stop the command in time";
-const UNTRUSTED: &str = "the watchdog got a deadline further ahead than the lock's TTL";
+/// Why the watch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The deadline has passed.
+    LeaseOver,
+    /// The first deadline was further ahead than the TTL.
+    Implausible,
+    /// `palisade lock` has ended without a word: it was killed.
+    ParentKilled,
+    /// `palisade lock` has stopped the command.
+    HandedOver,
+}
 
-/// Watches until the group must be killed. Returns why, or `None` if `palisade lock` has ended.
-fn watch(
-    allowances: &Receiver<Allowance>,
-    mut allowance: Allowance,
-    ttl: Duration,
-    clock: impl Fn() -> BootInstant,
-) -> Option<&'static str> {
+impl End {
+    fn message(self) -> Option<&'static str> {
+        match self {
+            End::LeaseOver => Some("the lease of its lock ended, and `palisade lock` did not stop the command in time"),
+            End::Implausible => Some("the watchdog got a deadline further ahead than the lock's TTL"),
+            End::ParentKilled => Some(
+                "`palisade lock` was killed; its lock is released when all processes of the command are dead, and expires \
+                 with its TTL if no leader answers",
+            ),
+            End::HandedOver => None,
+        }
+    }
+}
+
+/// Watches until the group must be killed.
+fn watch(orders: &Receiver<Order>, mut allowance: Allowance, ttl: Duration, clock: impl Fn() -> BootInstant) -> End {
     if allowance.until > clock() + ttl {
-        return Some(UNTRUSTED);
+        return End::Implausible;
     }
     loop {
         let left = allowance.until.saturating_duration_since(clock());
         if left.is_zero() {
-            return Some(OVER);
+            return End::LeaseOver;
         }
-        match allowances.recv_timeout(left.min(CLOCK_POLL_INTERVAL)) {
-            Ok(renewed) => allowance = renew(allowance, renewed, ttl, clock()),
+        match orders.recv_timeout(left.min(CLOCK_POLL_INTERVAL)) {
+            Ok(Order::Allow(renewed)) => allowance = renew(allowance, renewed, ttl, clock()),
+            Ok(Order::GiveBack) => return End::HandedOver,
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Disconnected) => return End::ParentKilled,
         }
     }
+}
+
+/// Closes the lock's session when every process of the group is dead. Gives up when the lock must
+/// have expired.
+fn give_back(lock: &HeldLock, group: Pid, ttl: Duration) {
+    // A program that reads the output of `palisade lock` to its end must not wait for this.
+    if let Ok(null) = File::options().write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stderr(null);
+    }
+    if !group::is_dead_within(group, ttl) {
+        return;
+    }
+    let patience = ttl.min(GIVE_BACK_TIMEOUT);
+    let options = Options { connect_timeout: patience, request_timeout: patience, ..Options::default() };
+    block_on(async {
+        // A failure has no reader any more: the lock expires.
+        if let Ok(client) = Client::connect(&lock.endpoints, options).await {
+            let _ = client.close_session(lock.session).await;
+        }
+    });
 }
 
 /// The allowance after a renewal was read: the renewal if it came in time and is plausible,
@@ -151,10 +239,14 @@ fn kill(group: Pid) {
     let _ = kill_process_group(group, Signal::KILL);
 }
 
-fn parse(line: &str) -> Option<Allowance> {
+fn parse(line: &str) -> Option<Order> {
+    if line == GIVE_BACK {
+        return Some(Order::GiveBack);
+    }
     let (group, until) = line.split_once(' ')?;
     let group = Pid::from_raw(group.parse().ok()?)?;
-    Some(Allowance { group, until: BootInstant::from_boot(Duration::from_nanos(until.parse().ok()?)) })
+    let until = BootInstant::from_boot(Duration::from_nanos(until.parse().ok()?));
+    Some(Order::Allow(Allowance { group, until }))
 }
 
 #[cfg(test)]

@@ -27,10 +27,10 @@ fn clock_readings(moments: &[u64]) -> impl Fn() -> BootInstant {
     }
 }
 
-fn queued(renewals: &[Allowance]) -> (Sender<Allowance>, Receiver<Allowance>) {
-    let (sender, allowances) = crossbeam_channel::unbounded();
-    renewals.iter().for_each(|&renewal| sender.send(renewal).unwrap());
-    (sender, allowances)
+fn queued(renewals: &[Allowance]) -> (Sender<Order>, Receiver<Order>) {
+    let (sender, orders) = crossbeam_channel::unbounded();
+    renewals.iter().for_each(|&renewal| sender.send(Order::Allow(renewal)).unwrap());
+    (sender, orders)
 }
 
 /// Goal: a renewal that is waiting when the machine resumes after the deadline is ignored. The
@@ -41,7 +41,7 @@ fn renewal_read_after_deadline_is_ignored() {
     for moments in [[3600, 3600].as_slice(), &[5, 5, 3600, 3601], &[5, 5, 26, 30]] {
         let (_sender, allowances) = queued(&[allowance(3620)]);
         let ended = watch(&allowances, allowance(26), 2 * HOUR, clock_readings(moments));
-        assert_eq!(ended, Some(OVER), "clock readings {moments:?}");
+        assert_eq!(ended, End::LeaseOver, "clock readings {moments:?}");
     }
 }
 
@@ -50,11 +50,21 @@ fn renewal_read_after_deadline_is_ignored() {
 fn renewals_in_time_extend_deadline() {
     let (sender, allowances) = queued(&[allowance(36), allowance(46)]);
     // The second readings of 10 and of 30 follow a renewal.
-    assert_eq!(watch(&allowances, allowance(26), TTL, clock_readings(&[0, 10, 10, 30, 30, 45, 46])), Some(OVER));
+    assert_eq!(watch(&allowances, allowance(26), TTL, clock_readings(&[0, 10, 10, 30, 30, 45, 46])), End::LeaseOver);
     assert!(allowances.is_empty(), "both were read");
     drop(sender);
-    // No reason is printed when `palisade lock` ends.
-    assert_eq!(watch(&allowances, allowance(26), TTL, clock_readings(&[0])), None);
+    assert_eq!(watch(&allowances, allowance(26), TTL, clock_readings(&[0])), End::ParentKilled);
+}
+
+/// Goal: a lock that is handed over ends the watch without a message: `palisade lock` has reported
+/// the loss.
+#[test]
+fn handed_over_lock_ends_watch_silently() {
+    let (sender, orders) = queued(&[allowance(36)]);
+    sender.send(Order::GiveBack).unwrap();
+    drop(sender);
+    let end = watch(&orders, allowance(26), TTL, clock_readings(&[0, 10]));
+    assert_eq!((end, end.message()), (End::HandedOver, None));
 }
 
 /// Goal: implausible renewals are ignored: a deadline further ahead than the TTL, one not after the
@@ -76,16 +86,17 @@ fn implausible_renewals_are_ignored() {
 #[test]
 fn implausible_first_deadline_kills_at_once() {
     let (_sender, allowances) = queued(&[]);
-    assert_eq!(watch(&allowances, allowance(31), TTL, clock_readings(&[0])), Some(UNTRUSTED));
-    assert_eq!(watch(&allowances, allowance(26), TTL, clock_readings(&[3600])), Some(OVER));
+    assert_eq!(watch(&allowances, allowance(31), TTL, clock_readings(&[0])), End::Implausible);
+    assert_eq!(watch(&allowances, allowance(26), TTL, clock_readings(&[3600])), End::LeaseOver);
 }
 
 /// Goal: the deadline is parsed to the nanosecond; an invalid line is ignored.
 #[test]
-fn allowance_lines_are_parsed_exactly() {
+fn lines_are_parsed_exactly() {
     let until = BootInstant::from_boot(Duration::new(86_400, 123_456_789));
     let group = Pid::from_raw(4242).unwrap();
-    assert_eq!(parse("4242 86400123456789"), Some(Allowance { group, until }));
+    assert_eq!(parse("4242 86400123456789"), Some(Order::Allow(Allowance { group, until })));
+    assert_eq!(parse(GIVE_BACK), Some(Order::GiveBack));
     for nonsense in ["", "4242", "4242 ", "0 5", "4242 -5", "x 5", "4242 99999999999999999999999"] {
         assert_eq!(parse(nonsense), None, "{nonsense:?}");
     }

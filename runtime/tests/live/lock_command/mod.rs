@@ -1,5 +1,5 @@
 //! The command line against a real cluster: `palisade lock`, `status`, `locks`, `show` and `dev`,
-//! as a shell meets them.
+//! as a shell runs them.
 
 mod dev;
 mod heartbeat;
@@ -7,6 +7,7 @@ mod looking;
 mod losing;
 mod running;
 mod signals;
+mod waiting;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -17,7 +18,7 @@ use crate::support::cluster::Cluster;
 use crate::support::process::{self, Running, palisade};
 use crate::support::{eventually, http};
 
-/// A cluster and a directory for what the commands write.
+/// A cluster, and a directory for the files that the commands write.
 struct Stage {
     cluster: Cluster,
     directory: tempfile::TempDir,
@@ -32,8 +33,8 @@ impl Stage {
         self.directory.path().join(name)
     }
 
-    /// `palisade WORDS…` that knows where this cluster is. What it starts, and what that starts,
-    /// can be found by the directory's name in the environment.
+    /// `palisade WORDS…` with this cluster's endpoints. Its environment, which the processes that it
+    /// starts inherit, contains the directory's name: [`Stage::processes`] finds them by it.
     fn palisade(&self, words: &[&str]) -> Command {
         let mut command = palisade();
         command
@@ -50,8 +51,7 @@ impl Stage {
         self.palisade(&words)
     }
 
-    /// The same, started, and by now running its script: the script must begin with making the file
-    /// `started`.
+    /// Starts the same, and waits until the script runs.
     fn start_lock(&self, key: &str, flags: &[&str], script: &str) -> Running {
         let started = format!("{key}.started");
         let script = format!("echo $$ > {started}.new; mv {started}.new {started}; {script}");
@@ -62,18 +62,18 @@ impl Stage {
 
     /// The process of the command that [`Stage::start_lock`] started on `key`.
     fn command_pid(&self, key: &str) -> i32 {
-        self.read(&format!("{key}.started")).trim().parse().expect("a process's number")
+        self.read(&format!("{key}.started")).trim().parse().expect("a process ID")
     }
 
     fn wait_for_file(&self, name: &str) {
-        eventually(&format!("{name} is there"), || self.path(name).exists().then_some(()));
+        eventually(&format!("{name} exists"), || self.path(name).exists().then_some(()));
     }
 
     fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
-    /// The lock, as the leader sees it.
+    /// The lock, read from the leader.
     fn show(&self, key: &str) -> Value {
         eventually("the leader answers", || {
             let leader = self.cluster.client_addr(self.cluster.agreed_leader()?);
@@ -82,7 +82,7 @@ impl Stage {
         })
     }
 
-    /// Everything that was started here, or by what was started here, and still runs.
+    /// All living processes that this stage has started, directly or indirectly.
     fn processes(&self) -> Vec<i32> {
         process::marked(&self.directory.path().display().to_string())
     }
@@ -90,7 +90,7 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // Also after a failure nothing is to be left.
+        // Leave no process behind, also after a failure.
         process::end_all(&self.directory.path().display().to_string());
     }
 }
@@ -99,7 +99,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Expects an exit code, and shows what was said if it is another.
+/// Expects an exit code, and shows the output if it is another.
 #[track_caller]
 fn expect_code(output: &Output, code: i32) {
     assert_eq!(output.status.code(), Some(code), "{}: {}{}", output.status, text(&output.stdout), text(&output.stderr));
@@ -112,10 +112,10 @@ fn expect_complaint(output: &Output, code: i32, words: &str) {
     expect_code(output, code);
     let complaint = text(&output.stderr);
     assert!(complaint.starts_with("palisade: ") && complaint.contains(words), "{complaint}");
-    assert_eq!(complaint.lines().count(), 1, "one sentence, no trace: {complaint}");
+    assert_eq!(complaint.lines().count(), 1, "one line: {complaint}");
 }
 
-/// A script that waits, in small steps so that it leaves nothing behind, until a file is there.
+/// A script that waits until a file exists, in short sleeps, so that no `sleep` outlives it for long.
 fn until(path: &Path) -> String {
     format!("while ! [ -e '{}' ]; do sleep 0.02; done", path.display())
 }

@@ -1,14 +1,14 @@
-//! `palisade lock` when all goes well, and when the lock is not to be had.
+//! `palisade lock`: its command runs under the lock, or the lock cannot be acquired.
 
 use std::io::Write;
 use std::process::Stdio;
 
-use super::{Stage, expect_code, expect_complaint, until};
+use super::{Stage, expect_code, expect_complaint, text, until};
 use crate::support::process::{Running, output, palisade};
 use crate::support::{eventually, ports};
 
-/// However the command ends, `palisade lock` ends with the exit code that a shell would give, and
-/// the lock is free at once.
+/// `palisade lock` ends with the exit code that a shell would report for its command, and the lock
+/// is free at once.
 #[test]
 fn the_commands_exit_code_is_passed_on() {
     let stage = Stage::set();
@@ -28,7 +28,8 @@ fn the_commands_exit_code_is_passed_on() {
     assert_eq!(stage.show("k")["held"], false);
 }
 
-/// The command knows what it holds, and has its own standard input and output.
+/// The command's environment has the key and the token; the command uses the standard input and
+/// output of `palisade lock`.
 #[test]
 fn the_command_finds_its_key_and_token_in_its_environment() {
     let stage = Stage::set();
@@ -82,9 +83,9 @@ fn a_lock_that_is_not_free_in_time_is_75() {
     assert!(!stage.path("ran").exists());
 }
 
-/// The program's file is replaced while it waits, as an upgrade does: it still runs its command.
+/// An upgrade replaces the program's file while `palisade lock` waits: it still runs its command.
 #[test]
-fn a_program_that_was_replaced_while_it_waited_runs_its_command() {
+fn a_replaced_program_runs_its_command() {
     let stage = Stage::set();
     let copy = stage.path("palisade-copy");
     std::fs::copy(env!("CARGO_BIN_EXE_palisade"), &copy).unwrap();
@@ -104,11 +105,10 @@ fn a_program_that_was_replaced_while_it_waited_runs_its_command() {
 #[test]
 fn an_unreachable_cluster_is_69() {
     let stage = Stage::set();
-    let nobody = ports::free(1)[0];
-    let endpoints = format!("127.0.0.1:{nobody}");
+    let endpoints = format!("127.0.0.1:{}", ports::free(1)[0]);
     let mut refused = stage.lock("k", &["--endpoints", &endpoints, "--wait", "0s"], "touch ran");
     let refused = Running::start(refused.stderr(Stdio::piped()));
-    // Meanwhile the other: a cluster that stands still.
+    // At the same time, a cluster that is stopped (SIGSTOP).
     stage.cluster.ids().into_iter().for_each(|id| stage.cluster.freeze(id));
     let silent = output(&mut stage.lock("k", &["--wait", "1s"], "touch ran"));
     stage.cluster.ids().into_iter().for_each(|id| stage.cluster.thaw(id));
@@ -117,11 +117,45 @@ fn an_unreachable_cluster_is_69() {
     assert_eq!(refused.exit_code(), 69);
     let complaint = std::io::read_to_string(refused.0.stderr.take().unwrap()).unwrap();
     assert!(complaint.contains(&endpoints), "the address that was tried is named: {complaint}");
-    assert!(complaint.contains("within 1000 ms"), "nobody waits for ten seconds with --wait 0s: {complaint}");
+    assert!(complaint.contains("within 1000 ms"), "--wait 0s does not take ten seconds: {complaint}");
     let url = format!("http://{endpoints}/");
     let words = ["--endpoints", &url, "--wait", "forever", "--connect-timeout", "300ms"];
     expect_complaint(&output(&mut stage.lock("k", &words, "touch ran")), 69, "no leader answered within 300 ms");
     assert!(!stage.path("ran").exists());
+}
+
+/// A command that already runs under the lock would wait for itself, however deep it is nested: 64
+/// at once, also with a long wait. Another lock, or the same key in another cluster, is no reason
+/// to refuse.
+#[test]
+fn a_command_that_would_wait_for_itself_is_64() {
+    let stage = Stage::set();
+    let program = env!("CARGO_BIN_EXE_palisade");
+    let script = |key: &str| format!("{program} lock {key} --wait 5m -- touch ran");
+    let nested = output(&mut stage.lock("k", &[], &script("k")));
+    expect_complaint(&nested, 64, "would wait for itself");
+    let deep = output(&mut stage.lock("k", &[], &format!("{program} lock l -- {}", script("k"))));
+    expect_complaint(&deep, 64, "k: this command already runs under this lock");
+    assert!(!stage.path("ran").exists());
+    let other = Stage::set();
+    let elsewhere = format!("{} --endpoints {} -- touch ran", "lock k --wait 5m", other.cluster.endpoints().join(","));
+    expect_code(&output(&mut stage.lock("k", &[], &format!("{program} {elsewhere}"))), 0);
+    assert!(stage.path("ran").exists());
+    expect_code(&output(&mut stage.lock("k", &[], &format!("{program} lock other -- touch other"))), 0);
+    assert!(stage.path("other").exists());
+}
+
+/// A command without `--` before it gets a hint.
+#[test]
+fn a_forgotten_separator_is_named() {
+    for words in [&["lock", "k", "echo", "hi"] as &[&str], &["lock", "k", "-x", "echo"]] {
+        let refused = output(palisade().args(words));
+        expect_code(&refused, 2);
+        let complaint = text(&refused.stderr);
+        assert!(complaint.contains("write `--` before the command"), "{complaint}");
+    }
+    let other = output(palisade().args(["lock", "k", "--wiat", "1s", "--", "true"]));
+    assert!(text(&other.stderr).contains("'--wait'") && !text(&other.stderr).contains("`--`"), "{other:?}");
 }
 
 /// Mistakes in the command line or the request are reported before anything runs.
@@ -131,6 +165,9 @@ fn wrong_arguments_are_refused() {
     expect_code(&output(palisade().args(["lock", "k"])), 2);
     expect_code(&output(palisade().args(["lock", "k", "--ttl", "soon", "--", "true"])), 2);
     expect_code(&output(palisade().args(["lock", "k", "--wait", "-1s", "--", "true"])), 2);
+    let no_time = output(palisade().args(["lock", "k", "--connect-timeout", "0s", "--", "true"]));
+    expect_code(&no_time, 2);
+    assert!(text(&no_time.stderr).contains("no node can answer within 0s"), "{no_time:?}");
     expect_complaint(&output(palisade().args(["lock", "k", "--endpoints", "nowhere", "--", "true"])), 64, "nowhere");
     let long = "k".repeat(513);
     let refused: [(&[&str], &str); 4] = [
@@ -145,7 +182,8 @@ fn wrong_arguments_are_refused() {
     assert!(!stage.path("ran").exists());
 }
 
-/// Many shells that want the same lock: never two at a time, and later ones have greater tokens.
+/// Of many shells that acquire the same lock, one holds it at a time, and later holders have greater
+/// tokens.
 #[test]
 fn two_commands_on_one_key_never_overlap() {
     let stage = Stage::set();

@@ -1,5 +1,5 @@
-//! Signals: to `palisade lock`, to its terminal's process group, and SIGKILL, which no process can
-//! catch.
+//! Signals to `palisade lock` and to its terminal's process group, and SIGKILL, which no process can
+//! handle.
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::Permissions;
@@ -10,12 +10,12 @@ use std::process::Stdio;
 use super::heartbeat::{beat, beats, now};
 use super::{Stage, until};
 use crate::support::process::{Running, lives};
-use crate::support::{eventually, http};
+use crate::support::{eventually, http, metrics};
 
-/// A TTL longer than any test: a process that gets the lock in this file got it by a release.
+/// A TTL longer than any test: with it, a lock passes on by a release only.
 const LONG: [&str; 2] = ["--ttl", "10m"];
 
-/// Starts a second `palisade lock` on the key, and waits until it stands in the queue.
+/// Starts a second `palisade lock` on the key, and waits until it is in the queue.
 fn next_waiter(stage: &Stage, key: &str) -> Running {
     let script = format!("touch {key}.next");
     let waiter = Running::start(&mut stage.lock(key, &["--wait", "5m"], &script));
@@ -23,7 +23,7 @@ fn next_waiter(stage: &Stage, key: &str) -> Running {
     waiter
 }
 
-/// On a request to stop, `palisade lock` stops its command, and releases the lock as soon as that
+/// `palisade lock` forwards a signal to its command, and releases the lock as soon as the command
 /// has ended.
 #[test]
 fn a_signal_stops_the_command_and_releases_at_once() {
@@ -42,7 +42,7 @@ fn a_signal_stops_the_command_and_releases_at_once() {
 /// Ctrl-C in a terminal goes to the whole process group. The command receives it once, may clean
 /// up, and only then the lock is released.
 #[test]
-fn ctrl_c_lets_the_command_tidy_up_before_the_lock_goes_on() {
+fn ctrl_c_lets_the_command_clean_up_before_the_release() {
     let stage = Stage::set();
     let tidy = format!(
         "trap 'echo int >> heard; {}; echo tidy >> heard; exit 5' INT; touch k.started",
@@ -55,7 +55,7 @@ fn ctrl_c_lets_the_command_tidy_up_before_the_lock_goes_on() {
     let mut next = next_waiter(&stage, "k");
     kill_process_group(holder.pid(), Signal::INT).unwrap();
     eventually("the command hears of it", || (stage.read("heard") == "int\n").then_some(()));
-    // It takes its time, and holds the lock meanwhile.
+    // While the command cleans up, it holds the lock.
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert!(holder.runs() && next.runs());
     assert_eq!(stage.show("k")["queue"].as_array().unwrap().len(), 1);
@@ -80,25 +80,60 @@ fn a_signal_ends_a_wait() {
     assert!(!stage.path("k.next").exists());
 }
 
-/// SIGKILL gives `palisade lock` no time for anything; the command and all that it started die all
-/// the same, at once, and the lock passes on with the TTL.
+/// SIGKILL gives `palisade lock` no time for anything. The command and all that it started die all
+/// the same, at once; then the watchdog gives the lock back, long before the TTL ends, and not
+/// before the last of them is dead.
 #[test]
 fn kill_9_takes_everything_along() {
     let stage = Stage::set();
-    let child = "(trap '' TERM INT HUP; sleep 1000) &";
-    let script = format!("trap '' TERM INT HUP; {child} {child} touch k.family; sleep 1000");
-    let mut holder = stage.start_lock("k", &["--ttl", "2s"], &script);
+    let child = |name: &str| format!("(trap '' TERM INT HUP; {}) &", beat(name));
+    let script =
+        format!("trap '' TERM INT HUP; {} {} touch k.family; sleep 1000", child("son.beats"), child("daughter.beats"));
+    let mut lock = stage.lock("k", &LONG, &script);
+    let mut holder = Running::start(lock.stderr(Stdio::piped()));
     stage.wait_for_file("k.family");
-    assert!(stage.processes().len() > 4);
+    let mut next = stage.lock("k", &["--wait", "5m"], &format!("{} & sleep 0.1; kill $!", beat("next.beats")));
+    let mut next = Running::start(&mut next);
+    eventually("the next session waits", || (stage.show("k")["queue"].as_array()?.len() == 1).then_some(()));
     holder.signal(Signal::KILL);
     holder.wait();
+    // The next holder, too, which ends by itself when it has got the lock.
     eventually("everything is dead", || stage.processes().is_empty().then_some(()));
-    eventually("the TTL frees the lock", || (stage.show("k")["held"] == false).then_some(()));
+    assert_eq!(next.exit_code(), 0);
+    let complaint = std::io::read_to_string(holder.0.stderr.take().unwrap()).unwrap();
+    assert!(complaint.contains("killed the command (SIGKILL): `palisade lock` was killed"), "{complaint}");
+    let first = *beats(&stage, "next.beats").first().unwrap();
+    for file in ["son.beats", "daughter.beats"] {
+        let last = *beats(&stage, file).last().unwrap();
+        assert!(last <= first, "{file}: alive at {last:?}, the next holder began at {first:?}");
+    }
 }
 
-/// A paused `palisade lock` renews nothing and watches nothing. Its watchdog does: before the TTL
-/// is over, the command and all that it started are dead. When `palisade lock` resumes, it reports
-/// what happened.
+/// The watchdog closes the session of its own holder only: a lock that another session has got
+/// meanwhile is not released.
+#[test]
+fn kill_9_releases_no_other_sessions_lock() {
+    let stage = Stage::set();
+    let mut holder = stage.start_lock("k", &LONG, "exec sleep 1000");
+    let leader = stage.cluster.client_addr(stage.cluster.wait_ready());
+    let session = stage.show("k")["holder"]["session"].as_str().unwrap().to_string();
+    // Stopped, it learns nothing of the end of its session.
+    holder.signal(Signal::STOP);
+    http::send(&leader, "DELETE", &format!("/v1/sessions/{session}"), "").unwrap().ok();
+    std::fs::remove_file(stage.path("k.started")).unwrap();
+    let other = stage.start_lock("k", &["--owner", "other"], "exec sleep 1000");
+    holder.signal(Signal::KILL);
+    holder.wait();
+    eventually("the first command is dead, and its watchdog has ended", || {
+        (stage.processes().len() == 3).then_some(())
+    });
+    assert_eq!(stage.show("k")["holder"]["owner"], "other");
+    drop(other);
+}
+
+/// A stopped `palisade lock` (SIGSTOP) renews nothing and watches nothing. Its watchdog does: before
+/// the TTL is over, the command and all that it started are dead, and the watchdog has given the lock back.
+/// When `palisade lock` resumes, it reports what happened.
 #[test]
 fn a_stopped_palisade_lock_ends_the_command_before_its_ttl() {
     let stage = Stage::set();
@@ -111,6 +146,8 @@ fn a_stopped_palisade_lock_ends_the_command_before_its_ttl() {
     let stopped = now();
     eventually("the lock passed on", || (stage.show("k")["held"] == false).then_some(()));
     let free = now();
+    let leader = stage.cluster.client_addr(stage.cluster.wait_ready());
+    assert_eq!(metrics::value(&leader, "palisade_sessions_expired_total"), 0.0, "no session had to expire");
     for file in ["own.beats", "son.beats"] {
         let last = *beats(&stage, file).last().unwrap();
         assert!(last < stopped + ttl, "{file}: alive {:?} after the stop", last - stopped);
@@ -121,10 +158,10 @@ fn a_stopped_palisade_lock_ends_the_command_before_its_ttl() {
     eventually("nothing is left", || stage.processes().is_empty().then_some(()));
 }
 
-/// No process reads the output of `palisade lock` and its watchdog: standard error is a full pipe,
-/// or closed. The command is dead in time all the same.
+/// The command is dead in time although no process reads the standard error of `palisade lock` and
+/// its watchdog: it is a full pipe, or closed.
 #[test]
-fn nobody_needs_to_listen() {
+fn full_or_closed_stderr_delays_nothing() {
     for closed in [false, true] {
         let stage = Stage::set();
         let ttl = std::time::Duration::from_secs(3);
@@ -154,7 +191,7 @@ fn nobody_needs_to_listen() {
         holder.signal(Signal::CONT);
         assert_eq!(holder.exit_code(), 76);
 
-        // And when it is `palisade lock` itself that has to stop the command.
+        // The same if `palisade lock` itself has to stop the command.
         let other = stage.lock("l", &["--ttl", "3s"], &script.replace("beats", "later"));
         let mut other = other;
         let mut holder = Running::start(other.stderr(Stdio::null()));
@@ -167,7 +204,7 @@ fn nobody_needs_to_listen() {
     }
 }
 
-/// A command may end with any code, also with the one that means "lost": its lock is given back.
+/// A command may end with any code, also with the one that means "lost": its lock is released.
 #[test]
 fn a_command_may_end_with_76() {
     let stage = Stage::set();
@@ -176,7 +213,7 @@ fn a_command_may_end_with_76() {
     assert_eq!(stage.show("k")["held"], false);
 }
 
-/// Ctrl-Z would let the lock expire under a command that does not move: it goes on instead.
+/// Ctrl-Z would let the lock expire under a stopped command: the command is resumed instead.
 #[test]
 fn a_command_cannot_be_suspended() {
     let stage = Stage::set();
@@ -189,9 +226,10 @@ fn a_command_cannot_be_suspended() {
     assert_eq!(holder.exit_code(), 7);
 }
 
-/// A shell may start its commands by `vfork`: it waits until they have become another program, and
-/// a stop that comes meanwhile stops them, but not it. Here that moment is long: the shell seeks an
-/// interpreter that is not there in a hundred thousand directories.
+/// A shell may start its commands by `vfork`, and then waits until the child has become another
+/// program; a stop signal that arrives meanwhile stops the child, but not the shell. Here that
+/// moment is long: the shell looks in a hundred thousand directories for a script whose interpreter
+/// does not exist.
 #[test]
 fn a_command_cannot_be_suspended_while_it_starts_another() {
     let stage = Stage::set();
@@ -233,8 +271,8 @@ fn a_signal_that_was_ignored_stays_ignored() {
     assert_eq!(holder.exit_code(), 8);
 }
 
-/// A command that ends and leaves something running in the background has ended: its exit is passed
-/// on at once.
+/// A command that leaves a process running in the background has ended: its exit code is passed on
+/// at once.
 #[test]
 fn the_end_of_the_command_is_the_end_of_the_lock() {
     let stage = Stage::set();
@@ -244,7 +282,7 @@ fn the_end_of_the_command_is_the_end_of_the_lock() {
     assert_eq!(stage.show("k")["held"], false);
     let left: i32 = stage.read("left").trim().parse().unwrap();
     if let Some(pid) = rustix::process::Pid::from_raw(left) {
-        // Left running or not, nothing of it stays behind the test.
+        // End the process that the command has left.
         let _ = rustix::process::kill_process(pid, Signal::KILL);
     }
 }
