@@ -7,6 +7,7 @@ mod api;
 mod crowded_client;
 mod durability;
 mod exactly_once;
+mod examples;
 mod failover;
 mod founding;
 mod ledger;

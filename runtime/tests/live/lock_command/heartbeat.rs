@@ -1,20 +1,20 @@
-//! Shell scripts that write down when they were alive, on a clock that they share with the test.
+//! Shell scripts that record when they were alive, on a clock that they share with the test.
 //!
 //! A test cannot observe a process all the time to learn when it died; but a process that writes
-//! down the time again and again was alive at the last time that it wrote. The clock is
-//! `/proc/uptime`: one clock for all processes, in hundredths of a second, that a shell can read by
-//! itself.
+//! the time repeatedly was alive at the last time that it wrote. The clock is `/proc/uptime`: one
+//! clock for all processes, in hundredths of a second, which a shell can read without another
+//! program.
 
 use std::time::Duration;
 
 use super::Stage;
 
-/// A shell command that writes the time to `name` for ever.
+/// A shell command that writes the time to the file `name` until it is killed.
 pub(crate) fn beat(name: &str) -> String {
     format!("while :; do read now idle < /proc/uptime; echo $now >> {name}; sleep 0.02; done")
 }
 
-/// When it was written, in the order of writing.
+/// The times in the file, in the order in which they were written.
 pub(crate) fn beats(stage: &Stage, name: &str) -> Vec<Duration> {
     // The last line may have been cut off in the middle by the writer's death.
     let text = stage.read(name);
