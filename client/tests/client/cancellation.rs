@@ -35,10 +35,10 @@ async fn a_dropped_wait_is_withdrawn() {
     holder.release().await.unwrap();
 }
 
-/// Goal: a lock that is granted while its future is dropped does not stay held, at whichever moment
-/// it is dropped.
+/// Goal: a lock that is granted while its future is dropped does not stay held, whenever the future
+/// is dropped.
 #[tokio::test]
-async fn a_grant_that_nobody_takes_is_given_back() {
+async fn a_grant_to_a_dropped_future_is_released() {
     let cluster = Cluster::start(1).await;
     let client = cluster.client().await;
     for micros in (0..2000).step_by(100) {
@@ -94,7 +94,7 @@ async fn a_dropped_release_goes_on() {
 /// Goal: the last handle is dropped right after a guard: the background task still releases the
 /// lock.
 #[tokio::test]
-async fn the_last_handle_goes_away() {
+async fn releases_continue_without_handles() {
     let cluster = Cluster::start(1).await;
     let client = cluster.client().await;
     let guard = client.lock("key", LockOptions::default()).await.unwrap();

@@ -39,7 +39,7 @@ fn patient() -> Options {
 /// Goal: of thousands of requests at once, the window limits how many are under way, and the others
 /// are queued; keep-alives are not limited.
 #[tokio::test]
-async fn many_who_ask_at_once_stand_in_line() {
+async fn window_limits_requests_under_way() {
     let cluster = Cluster::start(1).await;
     let client = Client::connect(&cluster.endpoints, patient()).await.unwrap();
     let ttl = LockOptions::default().ttl(Duration::from_secs(3));
@@ -57,7 +57,7 @@ async fn many_who_ask_at_once_stand_in_line() {
     while cluster.seen(kept_alive).is_empty() {
         sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(opened(), WINDOW, "nobody else has asked meanwhile");
+    assert_eq!(opened(), WINDOW, "no other request was sent meanwhile");
     cluster.let_go();
     assert_eq!(asked.await.unwrap().len(), CROWD);
 }
@@ -65,7 +65,7 @@ async fn many_who_ask_at_once_stand_in_line() {
 /// Goal: thousands of waiters that repeat their acquires keep their order, and cost no guard of the
 /// same client its lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thousands_wait_and_thousands_hold() {
+async fn waiters_keep_order_and_guards_keep_locks() {
     let cluster = Cluster::start(1).await;
     let client = Client::connect(&cluster.endpoints, patient()).await.unwrap();
     let guards = hold(&client).await;
@@ -87,7 +87,7 @@ async fn thousands_wait_and_thousands_hold() {
     }
     assert_eq!(queue(&cluster), before, "everybody has kept the place");
 
-    // One after the other, in their order.
+    // The waiters are granted one after the other, in their order.
     holder.release().await.unwrap();
     for turn in waiting {
         turn.await.unwrap().unwrap();

@@ -9,11 +9,11 @@ use tokio::net::TcpListener;
 use crate::support::{Cluster, options};
 
 /// An endpoint where no node listens.
-async fn nobody() -> String {
+async fn dead_endpoint() -> String {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string()
 }
 
-/// Goal: one follower's address is enough, for it names the leader.
+/// Goal: one follower's address is enough, because a follower names the leader.
 #[tokio::test]
 async fn a_follower_names_the_leader() {
     let cluster = Cluster::start(3).await;
@@ -25,8 +25,7 @@ async fn a_follower_names_the_leader() {
     assert_eq!(first_at_leader, 1, "one question at the follower, everything else at the leader");
 }
 
-/// Goal: looking for the leader costs little, whatever locks there are and however many wait for
-/// them.
+/// Goal: the search for the leader costs little, however many locks and waiters there are.
 #[tokio::test]
 async fn connecting_reads_no_queue() {
     let cluster = Cluster::start(3).await;
@@ -44,7 +43,7 @@ async fn connecting_reads_no_queue() {
 async fn endpoints_are_tried_in_turn() {
     let cluster = Cluster::start(3).await;
     cluster.state().faults.nameless = true;
-    let mut endpoints = vec![nobody().await];
+    let mut endpoints = vec![dead_endpoint().await];
     endpoints.extend(cluster.endpoints.iter().rev().cloned());
     drop(Client::connect(&endpoints, options()).await.unwrap().lock("key", LockOptions::default()).await.unwrap());
 }
@@ -66,7 +65,7 @@ async fn a_request_waits_for_an_election() {
 
 /// Goal: a client that is connected to a leader follows a change of leader.
 #[tokio::test]
-async fn the_office_moves_and_the_client_follows() {
+async fn the_client_follows_a_change_of_leader() {
     let cluster = Cluster::start(3).await;
     let client = cluster.client().await;
     for leader in [1, 2, 0, 2, 1] {
@@ -76,7 +75,8 @@ async fn the_office_moves_and_the_client_follows() {
     }
 }
 
-/// Goal: a leader that hangs, while its connection looks alive, is left for another.
+/// Goal: the client leaves a leader that does not answer, although its connection is open, for
+/// another one.
 #[tokio::test]
 async fn a_leader_that_does_not_answer_is_left() {
     let cluster = Cluster::start(2).await;
@@ -94,13 +94,13 @@ async fn a_leader_that_does_not_answer_is_left() {
 
 /// Goal: if no node can be reached, the caller gets an error in time, with the reason.
 #[tokio::test]
-async fn nobody_is_there() {
+async fn an_unreachable_cluster_is_an_error_in_time() {
     let options = Options {
         request_timeout: Duration::from_millis(200),
         connect_timeout: Duration::from_millis(200),
         ..options()
     };
-    let endpoint = nobody().await;
+    let endpoint = dead_endpoint().await;
     let error = Client::connect(&[&endpoint], options.clone()).await.unwrap_err();
     let Error::Unreachable { trouble, .. } = &error else { panic!("{error}") };
     assert!(trouble.contains(&endpoint), "{trouble}");
@@ -111,9 +111,9 @@ async fn nobody_is_there() {
     assert!(matches!(Client::connect(&["nowhere"], options).await, Err(Error::BadEndpoint { .. })));
 }
 
-/// Goal: reads go to the leader; a question to one node stays there.
+/// Goal: the client sends reads to the leader; a request to one node goes to that node.
 #[tokio::test]
-async fn reads_and_questions_to_one_node() {
+async fn reads_go_to_the_leader() {
     let cluster = Cluster::start(3).await;
     let client = cluster.client().await;
     let guard = client.lock("a", LockOptions::default()).await.unwrap();
@@ -128,5 +128,5 @@ async fn reads_and_questions_to_one_node() {
     let refusal = ask(&cluster.endpoints[1], Op::ListLocks(ListLocks::default()), patience).await.unwrap_err();
     let Error::Refused(failure) = refusal else { panic!("{refusal}") };
     assert_eq!(failure.error, Code::NotLeader);
-    assert!(matches!(status(&nobody().await, patience).await, Err(Error::Unreachable { .. })));
+    assert!(matches!(status(&dead_endpoint().await, patience).await, Err(Error::Unreachable { .. })));
 }

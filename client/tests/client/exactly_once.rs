@@ -1,4 +1,4 @@
-//! Every operation is done once, whatever happens to requests and answers.
+//! Every operation takes effect once, whatever happens to requests and answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,8 +12,8 @@ use tokio::time::sleep;
 
 use crate::support::{Cluster, Faults};
 
-/// Goal: every request arrives twice and every third answer is lost; still each lock is taken once
-/// and released once.
+/// Goal: each lock is acquired once and released once, although every request arrives twice and
+/// every third answer is lost.
 #[tokio::test]
 async fn repeated_requests_and_lost_answers() {
     let cluster = Cluster::start(1).await;
@@ -27,12 +27,13 @@ async fn repeated_requests_and_lost_answers() {
     }
     let state = cluster.state();
     let granted: Vec<u64> = state.table.grants.iter().map(|(_, _, token)| *token).collect();
-    assert_eq!(granted, tokens, "no grant that nobody knows of");
+    assert_eq!(granted, tokens, "every grant has reached its caller");
     assert_eq!(state.table.releases, tokens);
     assert!(state.table.locks.is_empty());
 }
 
-/// Goal: the same operation keeps its number over connections; numbers of a session only grow.
+/// Goal: an operation that is sent again on another connection keeps its number; the numbers of a
+/// session only grow.
 #[tokio::test]
 async fn numbers_stay_and_grow() {
     let cluster = Cluster::start(1).await;
@@ -69,8 +70,8 @@ async fn a_refused_release_is_tried_again() {
     assert_eq!(numbers, [2, 2, 2, 2]);
 }
 
-/// Goal: a release is done, its answer is lost, its repetition is refused, and the one after that
-/// is a repetition too: no caller gets the error that the lock was lost.
+/// Goal: a caller whose release was executed gets no error that the lock was lost, although the
+/// answer was lost and the repetition was refused.
 #[tokio::test]
 async fn a_release_that_was_done_and_then_refused_is_not_a_loss() {
     let cluster = Cluster::start(1).await;
@@ -84,8 +85,9 @@ async fn a_release_that_was_done_and_then_refused_is_not_a_loss() {
     assert!(cluster.state().faults.refuse_releases.is_empty(), "it was refused in between");
 }
 
-/// Goal: many tasks, few keys, and a cluster that loses answers, repeats requests, cuts connections
-/// and changes its leader: never two holders at once, tokens grow, and nothing is left behind.
+/// Goal: with many tasks, few keys, and a cluster that loses answers, repeats requests, cuts
+/// connections and changes its leader, there are never two holders at once, tokens grow, and no
+/// session or claim is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn storm() {
     const SEED: u64 = 7;

@@ -28,7 +28,8 @@ async fn lost_before_the_lease_ends() {
     let deadline = cluster.state().table.sessions[&guard.session()].deadline;
     assert!(now < deadline, "lost {:?} after the server's deadline", now - deadline);
 
-    // A late answer does not bring it back; but the release still finds the lock, and says so.
+    // A late answer does not restore the guard; but the release still finds the lock held, and
+    // succeeds.
     cluster.state().faults.frozen = false;
     assert!(!guard.is_valid());
 }
@@ -73,7 +74,7 @@ async fn kept_alive_while_waiting() {
 /// than necessary: the holder need not read anything to keep renewals going, or to slow them down
 /// (etcd 7446).
 #[tokio::test]
-async fn guards_that_nobody_looks_at_are_renewed_at_the_usual_pace() {
+async fn unpolled_guards_are_renewed_at_the_usual_pace() {
     let cluster = Cluster::start(1).await;
     let client = cluster.client().await;
     let ttl = LockOptions::default().ttl(Duration::from_secs(6));
@@ -93,8 +94,8 @@ async fn guards_that_nobody_looks_at_are_renewed_at_the_usual_pace() {
     }
 }
 
-/// Goal: when the server says that the session is gone, the guard is lost at once, and its release
-/// says so.
+/// Goal: when the server answers that the session is gone, the guard is lost at once, and its
+/// release reports that.
 #[tokio::test]
 async fn the_session_is_gone() {
     let cluster = Cluster::start(1).await;
@@ -109,7 +110,7 @@ async fn the_session_is_gone() {
 
     let guard = client.lock("key", LockOptions::default()).await.unwrap();
     cluster.state().table.close(guard.session());
-    assert_eq!(guard.release().await, Err(Error::Lost), "even if nobody noticed before");
+    assert_eq!(guard.release().await, Err(Error::Lost), "although no renewal has failed yet");
 }
 
 /// Goal: the client asks an overloaded node less and less often to keep a session alive, and
@@ -136,8 +137,8 @@ async fn refused_keepalives_are_asked_for_less_and_less_often() {
     assert!(asked() - before <= 16, "asked {} times", asked() - before);
 }
 
-/// Goal: an acquire whose answer came so late that the lease must have ended by the client's
-/// reckoning is renewed before it is handed out.
+/// Goal: if the answer to an acquire comes so late that the lease may have ended by the client's
+/// clock, the client renews the lease before it returns a guard.
 #[tokio::test]
 async fn a_late_grant_is_renewed_first() {
     let cluster = Cluster::start(1).await;
@@ -155,8 +156,8 @@ async fn a_late_grant_is_renewed_first() {
     assert_eq!(cluster.state().table.grants.len(), 2);
 }
 
-/// Goal: a grant counts from the first attempt, for that may be the one that was granted, though a
-/// later one was answered.
+/// Goal: a lease counts from the first attempt of its acquire: that attempt may have been applied,
+/// although a later one was answered.
 #[tokio::test]
 async fn a_repeated_grant_counts_from_its_first_attempt() {
     let cluster = Cluster::start(1).await;

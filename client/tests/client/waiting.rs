@@ -26,7 +26,7 @@ fn acquires(cluster: &Cluster) -> Vec<(SessionId, u64)> {
 /// Goal: a change of leader in the middle of a wait costs neither the number nor the queue
 /// position.
 #[tokio::test]
-async fn a_new_leader_finds_the_place_again() {
+async fn a_new_leader_finds_the_queue_position() {
     let cluster = Cluster::start(3).await;
     let client = cluster.client().await;
     let holder = client.lock("key", LockOptions::default()).await.unwrap();
@@ -57,7 +57,7 @@ fn is_acquire((_, op): &&(usize, Op)) -> bool {
 /// Goal: if the queue position is lost, because the connection broke while the leader lives, the
 /// client takes a new one.
 #[tokio::test]
-async fn a_place_that_is_gone_is_taken_anew() {
+async fn a_lost_queue_position_is_replaced() {
     let cluster = Cluster::start(1).await;
     let client = cluster.client().await;
     let holder = client.lock("key", LockOptions::default()).await.unwrap();
@@ -142,7 +142,7 @@ fn opens(state: &crate::support::State) -> usize {
 /// Goal: a full disk is an error that says so: at once to a caller that does not wait, and at the
 /// end of its wait to any other. The client repeats no request after that.
 #[tokio::test]
-async fn a_full_disk_is_told() {
+async fn a_full_disk_is_named_in_the_error() {
     let cluster = Cluster::start(1).await;
     let client = cluster.client().await;
     for session_is_open in [false, true] {
@@ -162,7 +162,7 @@ async fn a_full_disk_is_told() {
 
 /// Goal: without a wait, a held lock is an error that names the holder.
 #[tokio::test]
-async fn held() {
+async fn a_held_lock_is_an_error_without_a_wait() {
     let cluster = Cluster::start(1).await;
     let client = cluster.client().await;
     let guard = client.lock("key", LockOptions::default()).await.unwrap();
@@ -175,7 +175,7 @@ async fn held() {
 /// Goal: a wait ends in time, and leaves no queue position behind, even if the server's answer is
 /// lost.
 #[tokio::test]
-async fn timed_out() {
+async fn a_wait_ends_in_time() {
     let cluster = Cluster::start(1).await;
     let client = cluster.client().await;
     let _guard = client.lock("key", LockOptions::default()).await.unwrap();
@@ -191,9 +191,9 @@ async fn timed_out() {
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
 }
 
-/// Goal: without a leader, a wait ends in time too, and says why.
+/// Goal: without a leader, a wait also ends in time, with the reason.
 #[tokio::test]
-async fn out_of_reach() {
+async fn a_wait_without_a_leader_ends_in_time() {
     let cluster = Cluster::start(2).await;
     let client = cluster.client().await;
     cluster.elect(None);
@@ -203,7 +203,7 @@ async fn out_of_reach() {
 
 /// Goal: a refusal is final and returned to the caller, and the client works as before after it.
 #[tokio::test]
-async fn refused() {
+async fn a_refusal_is_final() {
     let cluster = Cluster::start(1).await;
     let client = cluster.client().await;
     for code in [Code::Limit, Code::Overloaded, Code::Invalid] {
@@ -215,10 +215,10 @@ async fn refused() {
     }
 }
 
-/// Goal: an acquire that was sent twice and refused once may have been done by the other attempt:
-/// it is withdrawn.
+/// Goal: the client withdraws an acquire that it sent twice and that was refused once: the other
+/// attempt may have been executed.
 #[tokio::test]
-async fn refused_once_but_perhaps_done_otherwise() {
+async fn a_refused_acquire_that_was_repeated_is_withdrawn() {
     let cluster = Cluster::start(1).await;
     let client = cluster.client().await;
     client.lock("warm", LockOptions::default()).await.unwrap().release().await.unwrap();

@@ -1,6 +1,6 @@
-//! The bytes and the text of everything on the wire, pinned: a difference here is a change of
-//! protocol, and is made on purpose or not at all. To see the new text of a change, run with
-//! `PALISADE_BLESS=1` and read the difference.
+//! Pins the bytes and the JSON of every type on the wire: a difference is a change of the protocol,
+//! which must be intended. To write the new golden files, run with `PALISADE_BLESS=1`; read the
+//! difference.
 
 use std::fmt::{Debug, Write};
 use std::{env, fs};
@@ -195,9 +195,9 @@ fn pin<T: Serialize + DeserializeOwned + PartialEq + Debug>(golden: &mut String,
     let _ = writeln!(golden, "{text}\n    {hex}");
 }
 
-/// Goal: no type on the wire changes its bytes or its text unnoticed.
+/// Goal: no type on the wire changes its bytes or its JSON unnoticed.
 #[test]
-fn the_wire_is_pinned() {
+fn wire_format_is_pinned() {
     let mut golden = String::new();
     golden.push_str("# requests\n");
     for (id, op) in operations().into_iter().enumerate() {
@@ -220,7 +220,7 @@ fn the_wire_is_pinned() {
 
 /// Goal: JSON may omit a field that has a default, and must not have an unknown field.
 #[test]
-fn text_is_forgiving_about_defaults_only() {
+fn json_may_omit_defaults_only() {
     let short: Request = serde_json::from_str(r#"{"id":1,"op":{"acquire":{"key":"k"}}}"#).unwrap();
     assert_eq!(short.op, Op::Acquire { key: "k".into(), options: Acquire::default(), number: None });
     assert_eq!(serde_json::from_str::<Acquire>("{}").unwrap().ttl_ms, 30_000);

@@ -148,7 +148,7 @@ impl Cluster {
         self.state.lock()
     }
 
-    /// Another node (or none) leads from now on: the old one answers its waiters accordingly and
+    /// Makes another node the leader, or none: the old leader answers its waiters accordingly and
     /// disconnects them.
     pub(crate) fn elect(&self, leader: Option<usize>) {
         let mut state = self.state();
@@ -263,7 +263,7 @@ impl Cluster {
         }
     }
 
-    /// Ends waits and sessions whose time has come.
+    /// Ends waits and sessions that are due.
     async fn keep_time(self) {
         loop {
             sleep(Duration::from_millis(5)).await;
@@ -347,7 +347,7 @@ impl State {
                     Found::Granted { token, ttl_ms } => Ok(Answer::Acquired(Acquired { key, token, session, ttl_ms })),
                     Found::Queued => {
                         let until = now.checked_add(Duration::from_millis(options.wait_ms));
-                        // A repetition takes the place of the request before it.
+                        // A repetition replaces the request before it.
                         self.waiting.retain(|w| (w.line, w.session, &w.key) != (line, session, &key));
                         return self.waiting.push(Waiting { line, id, key, session, until });
                     }
@@ -383,7 +383,7 @@ impl State {
         self.settle();
     }
 
-    /// Answers the waiters whose claims have changed, if any can have.
+    /// Answers the waiters whose claims have changed, if the table has changed.
     fn settle(&mut self) {
         if std::mem::replace(&mut self.settled, self.table.changes) == self.table.changes {
             return;

@@ -14,7 +14,7 @@ pub(crate) struct Table {
     pub(crate) grants: Vec<(String, SessionId, u64)>,
     /// Every release of a held lock, by its token.
     pub(crate) releases: Vec<u64>,
-    /// How often a claim was granted or ended.
+    /// The number of claims that were granted or ended.
     pub(crate) changes: u64,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Lock {
     pub(crate) queue: VecDeque<(SessionId, u64)>,
 }
 
-/// What an acquire found.
+/// The result of an acquire.
 pub(crate) enum Found {
     Granted { token: u64, ttl_ms: u64 },
     Queued,
