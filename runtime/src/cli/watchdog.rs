@@ -150,7 +150,8 @@ impl WatchdogProcess {
             // Kill before printing, which may block.
             kill(allowance.group);
             if let Some(why) = end.message() {
-                print_error(format!("killed the command (SIGKILL): {why}"));
+                let key = lock.as_ref().map_or(String::new(), |lock| format!("{}: ", lock.key));
+                print_error(format!("{key}killed the command (SIGKILL): {why}"));
             }
             if let Some(lock) = lock {
                 give_back(&lock, allowance.group, ttl);

@@ -1,10 +1,13 @@
-//! Whether any process of a process group is alive.
+//! Whether a command or any process of its process group is alive.
+//!
+//! The command is the process that began the group: its ID is the group's. It counts even if it has
+//! moved to another group.
 
 use std::time::Duration;
 
 use palisade_client::BootInstant;
 use rustix::io::Errno;
-use rustix::process::{Pid, test_kill_process_group};
+use rustix::process::{Pid, test_kill_process, test_kill_process_group};
 
 /// How often a group is checked: the first pause, and the longest.
 const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(200)];
@@ -29,11 +32,11 @@ pub(super) fn is_dead_within(group: Pid, time: Duration) -> bool {
 /// The system counts a zombie (dead, and not yet waited for by its parent) as a member of its
 /// group, and in many containers nothing waits for orphans: `/proc` tells zombies apart.
 fn is_alive(group: Pid) -> bool {
-    match test_kill_process_group(group) {
-        Err(Errno::SRCH) => false,
+    match (test_kill_process_group(group), test_kill_process(group)) {
+        (Err(Errno::SRCH), Err(Errno::SRCH)) => false,
+        (Ok(()), _) | (_, Ok(())) => has_living_member(group).unwrap_or(true),
         // Every member belongs to another user.
-        Err(_) => true,
-        Ok(()) => has_living_member(group).unwrap_or(true),
+        (Err(_), Err(_)) => true,
     }
 }
 
@@ -54,17 +57,18 @@ fn has_living_member(group: Pid) -> Option<bool> {
     Some(false)
 }
 
-/// Whether the process of this `/proc/PID/stat` is in the group and alive; `None` if the text has
-/// another form.
+/// Whether the process of this `/proc/PID/stat` is the command or in its group, and alive; `None` if
+/// the text has another form.
 fn is_living_member(stat: &str, group: Pid) -> Option<bool> {
     // The program's name stands in parentheses and may contain any character.
-    let (_, rest) = stat.rsplit_once(')')?;
+    let (pid, (_, rest)) = (stat.split_once(" (")?.0, stat.rsplit_once(')')?);
     let fields: Vec<&str> = rest.split_whitespace().collect();
-    let (state, its_group) = (*fields.first()?, fields.get(2)?.parse::<i32>().ok()?);
+    let ids = [pid, fields.get(2)?].map(|id| id.parse() == Ok(group.as_raw_nonzero().get()));
+    let state = *fields.first()?;
     // The main thread of a process can be dead while others still run.
     let threads = fields.get(17)?.parse::<u32>().ok()?;
     let is_dead = matches!(state, "Z" | "X") && threads <= 1;
-    Some(its_group == group.as_raw_nonzero().get() && !is_dead)
+    Some(ids.contains(&true) && !is_dead)
 }
 
 #[cfg(test)]
@@ -111,6 +115,7 @@ mod tests {
         assert_eq!(is_living_member(&stat("Z", 42, 2), group), Some(true));
         assert_eq!(is_living_member(&stat("Z", 42, 1), group), Some(false));
         assert_eq!(is_living_member(&stat("S", 41, 1), group), Some(false));
+        assert_eq!(is_living_member(&stat("S", 41, 1).replacen("43", "42", 1), group), Some(true), "the command");
         assert_eq!(is_living_member("43 (a", group), None);
     }
 }

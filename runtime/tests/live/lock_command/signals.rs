@@ -101,7 +101,10 @@ fn kill_9_takes_everything_along() {
     eventually("everything is dead", || stage.processes().is_empty().then_some(()));
     assert_eq!(next.exit_code(), 0);
     let complaint = std::io::read_to_string(holder.0.stderr.take().unwrap()).unwrap();
-    assert!(complaint.contains("killed the command (SIGKILL): `palisade lock` was killed"), "{complaint}");
+    assert!(
+        complaint.starts_with("palisade: k: killed the command (SIGKILL): `palisade lock` was killed"),
+        "{complaint}"
+    );
     let first = *beats(&stage, "next.beats").first().unwrap();
     for file in ["son.beats", "daughter.beats"] {
         let last = *beats(&stage, file).last().unwrap();
