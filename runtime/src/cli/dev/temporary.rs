@@ -1,6 +1,6 @@
 //! The temporary directory of a cluster, which is removed even if `palisade dev` is killed.
 //!
-//! A second process, the keeper, removes it. The keeper's standard input is a pipe whose other end
+//! A second process, the remover, does that. The remover's standard input is a pipe whose other end
 //! is held by `palisade dev` and by every node that it has started: the pipe ends when all of them
 //! have ended, however they did.
 
@@ -14,10 +14,10 @@ use clap::Args;
 use super::super::child::this_program;
 use super::super::print_error;
 
-/// A temporary directory with its keeper.
+/// A temporary directory, and the process that removes it.
 pub(super) struct TemporaryDirectory {
     path: PathBuf,
-    keeper: Child,
+    remover: Child,
     /// Until the directory is no longer used.
     in_use: Option<PipeWriter>,
 }
@@ -26,15 +26,15 @@ impl TemporaryDirectory {
     pub(super) fn create() -> std::io::Result<TemporaryDirectory> {
         let directory = tempfile::Builder::new().prefix("palisade-dev-").tempdir()?;
         let (reader, writer) = std::io::pipe()?;
-        let keeper = Command::new(this_program()?)
+        let remover = Command::new(this_program()?)
             .arg("remove-after-use")
             .arg(directory.path())
             .stdin(reader)
             .stdout(Stdio::null())
-            // Keep the terminal's Ctrl-C away from the keeper.
+            // Keep the terminal's Ctrl-C away from the remover.
             .process_group(0)
             .spawn()?;
-        Ok(TemporaryDirectory { path: directory.keep(), keeper, in_use: Some(writer) })
+        Ok(TemporaryDirectory { path: directory.keep(), remover, in_use: Some(writer) })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -50,7 +50,7 @@ impl TemporaryDirectory {
 impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
         self.in_use = None;
-        let _ = self.keeper.wait();
+        let _ = self.remover.wait();
     }
 }
 

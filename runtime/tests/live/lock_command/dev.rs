@@ -184,7 +184,7 @@ fn ctrl_c_during_the_start_leaves_nothing_behind() {
 fn kill_9_of_dev_leaves_nothing_behind() {
     let mut dev = Dev::start();
     let processes = process::marked(&dev.temporary.path().display().to_string());
-    assert_eq!(processes.len(), 5, "three nodes, their parent, and the keeper of the directory");
+    assert_eq!(processes.len(), 5, "three nodes, their parent, and the remover of the directory");
     let node = dev.kill_command(2);
     let node = node.split_whitespace().nth(2).and_then(|pid| Pid::from_raw(pid.parse().ok()?)).unwrap();
     kill_process(node, Signal::STOP).unwrap();
