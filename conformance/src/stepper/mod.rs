@@ -24,6 +24,7 @@ mod effect_log;
 mod observed_disk;
 mod observed_transport;
 pub mod protocol;
+mod read_only_disk;
 
 use std::io::{self, BufRead, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -36,7 +37,9 @@ use palisade::descriptors::Descriptors;
 use palisade::limits;
 use palisade::metrics::Metrics;
 use palisade::peers::{self, Peers, PinnedPeers, Roster};
-use palisade::storage::{Disk, Identity, Incarnation, LockedDir, SnapshotInfo, Snapshots, StorageError, Wal};
+use palisade::storage::{
+    Disk, Identity, Incarnation, LayeredDisk, LockedDir, SnapshotInfo, Snapshots, StorageError, SystemDisk, Wal,
+};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Address, Config, Durable, Input, Members, Node, Output, Persist, Snapshot};
 use parking_lot::Mutex;
@@ -45,9 +48,10 @@ use rand::rngs::SmallRng;
 use tokio::net::TcpListener;
 
 use self::effect_log::EffectLog;
-use self::observed_disk::{ObservedDisk, ReadOnlyDisk};
+use self::observed_disk::ObservedDisk;
 use self::observed_transport::ObservedTransport;
 use self::protocol::{Answer, Now, Request, Setting, Stepped, Stop};
+use self::read_only_disk::ReadOnlyDisk;
 /// How long a requested message may take to arrive through the socket.
 const RECEIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -150,7 +154,8 @@ impl Stepper {
         for address in setting.founders.values().chain([&setting.peer_addr]) {
             check_loopback(address)?;
         }
-        let locked = LockedDir::open_on(Arc::new(ObservedDisk(Arc::clone(&effects))), directory)?;
+        let disk = LayeredDisk::new(ObservedDisk(Arc::clone(&effects)), SystemDisk::shared());
+        let locked = LockedDir::open_on(Arc::new(disk), directory)?;
         if !locked.mark_stepped()? {
             return Err(StepperError::Served(directory.to_owned()));
         }

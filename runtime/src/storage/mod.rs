@@ -63,7 +63,7 @@
 //!
 //! # Where to look
 //!
-//! - `disk`: the interface to files and threads.
+//! - `disk`: the interface to files and threads; `layer`: a disk over another one.
 //! - `directory`, `identity`: which node and cluster own the directory.
 //! - `wal`: writing.
 //! - `frame`, `record`, `mask`, `segment`, `evidence`: the format.
@@ -87,6 +87,7 @@ mod failing;
 pub(crate) mod files;
 mod frame;
 mod identity;
+mod layer;
 mod log_summary;
 mod mask;
 mod preallocate;
@@ -111,6 +112,7 @@ pub use disk::{Access, Beside, Disk, DiskFile, Lock, Locking, SystemDisk};
 pub use error::StorageError;
 pub(crate) use identity::Versioned;
 pub use identity::{Identity, Incarnation};
+pub use layer::{DiskLayer, FileLayer, LayeredDisk, LayeredFile};
 pub use recover::{Cut, RecoveryReport};
 pub use segment::FRAMES_AT;
 pub use snapshot_file::{SnapshotFlaw, SnapshotHash, SnapshotInfo, read as read_snapshot};

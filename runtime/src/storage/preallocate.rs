@@ -247,13 +247,13 @@ mod tests {
 
     use super::super::failing::FullDisk;
     use super::super::testing::Tape;
-    use super::super::{DataDir, LockedDir, SystemDisk, Wal};
+    use super::super::{DataDir, LayeredDisk, LockedDir, SystemDisk, Wal};
     use super::*;
 
     const SEGMENT: u64 = 64 * 1024;
 
-    fn open(disk: &Arc<FullDisk>, directory: &Path) -> Wal<Tape> {
-        let disk: Arc<dyn Disk> = Arc::<FullDisk>::clone(disk);
+    fn open(disk: &FullDisk, directory: &Path) -> Wal<Tape> {
+        let disk = Arc::new(LayeredDisk::new(disk.clone(), SystemDisk::shared()));
         let directory: DataDir =
             LockedDir::open_on(disk, directory).unwrap().claim(&Identity::of(1, NodeId(1))).unwrap();
         Wal::open_with_segments_of(SEGMENT, directory, Durable::blank(Tape, Members::default())).unwrap().0
@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn failed_preparation_is_retried() {
         let directory = tempfile::tempdir().unwrap();
-        let disk = Arc::new(FullDisk::default());
+        let disk = FullDisk::default();
         let mut wal = open(&disk, directory.path());
         wal.space().demand(0);
         disk.is_full.store(true, Ordering::Relaxed);
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn prepared_segment_needs_no_free_space() {
         let directory = tempfile::tempdir().unwrap();
-        let disk = Arc::new(FullDisk::default());
+        let disk = FullDisk::default();
         let mut wal = open(&disk, directory.path());
         let begin = Instant::now();
         while !matches!(wal.space().view().free, Some(free) if free > FullDisk::FREE) {
