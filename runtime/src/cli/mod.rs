@@ -116,3 +116,24 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("the system can create one event loop").block_on(future)
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// Goal: the help has what users and operators need; commands and options that only tests, other
+    /// commands or `palisade-conformance` use are hidden.
+    #[test]
+    fn help_leaves_out_what_only_tests_use() {
+        let mut program = Arguments::command();
+        let commands = program.render_long_help().to_string();
+        let options = program.find_subcommand_mut("serve").unwrap().render_long_help().to_string();
+        assert!(commands.contains("serve") && options.contains("--snapshot-interval"));
+        for hidden in ["record", "step-node", "run-with-parent", "watchdog", "for tests", "stdin"] {
+            let shown = [&commands, &options].into_iter().find(|help| help.contains(hidden));
+            assert_eq!(shown, None, "`{hidden}` is shown");
+        }
+    }
+}

@@ -89,14 +89,14 @@ pub(super) struct Serve {
     on_damage: OnDamage,
     /// Record every input of the node in this directory, one file for each run, for
     /// palisade-conformance validate
-    #[arg(long, value_name = "DIR", env = "PALISADE_RECORD")]
+    #[arg(long, hide = true, value_name = "DIR", env = "PALISADE_RECORD")]
     record: Option<PathBuf>,
     /// With --record: record the node's outputs in full, not only their digest
-    #[arg(long, requires = "record")]
+    #[arg(long, hide = true, requires = "record")]
     record_verbose: bool,
     /// With --record: maximum length of a recording; later records are dropped and the recording is
     /// marked as cut
-    #[arg(long, value_name = "BYTES", requires = "record", default_value_t = recording::LENGTH)]
+    #[arg(long, hide = true, value_name = "BYTES", requires = "record", default_value_t = recording::LENGTH)]
     record_limit: u64,
     /// Format of the log on standard error
     #[arg(long, value_name = "FORM", default_value = "text")]
