@@ -10,7 +10,8 @@ use palisade_conformance::replay::live::Program;
 use palisade_conformance::replay::play::{PlayError, ReplayConfig, play};
 use palisade_conformance::replay::saved_traces::{self, SavedTrace};
 use palisade_conformance::replay::trace::Trace;
-use palisade_model::models::{Tier, models};
+use palisade_model::models::models;
+use palisade_model::named::Tier;
 use palisade_model::{mutants, trace};
 use serde_json::Value;
 

@@ -14,7 +14,8 @@ use serde::Deserialize;
 
 use crate::expected_counts;
 use crate::liveness::checks;
-use crate::models::{Named, Tier, models};
+use crate::models::models;
+use crate::named::{Named, Tier};
 
 /// The widest line of prose, in characters.
 const COLUMNS: usize = 100;

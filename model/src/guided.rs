@@ -21,9 +21,9 @@ use std::time::Instant;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::presentation::Presentation;
+use crate::presentation::{Presentation, by_weight};
 use crate::property_set::{PropertySet, Way};
-use crate::simulate::{Walks, by_weight};
+use crate::simulate::Walks;
 use crate::trace::retrace;
 
 /// Maximum distance of a walk's end from the initial state, in steps.
@@ -208,7 +208,8 @@ fn way<S>(kept: &[Kept<S>], parent: usize, choices: &[usize]) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use crate::models::{Expected, models};
+    use crate::check::Expected;
+    use crate::models::models;
     use crate::simulate::Walks;
 
     fn search(model: &str, seed: u64, states: usize) -> Walks {

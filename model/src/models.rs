@@ -7,11 +7,14 @@ use crate::induction::Induction;
 use crate::induction::clocks::{self, Clocks};
 use crate::induction::consensus::{self, Consensus};
 use crate::induction::tables::{self, Tables};
+use crate::layers::{
+    AROUND, CALLED, CLUSTER, EACH, EVERY_DEED, EVERY_START, JOINED, LEASES, LOCKS, REPLACED, cluster, heard, late,
+    membership, prompt, raft, reads, transfer,
+};
 use crate::leases::{self, Leases};
 use crate::locks::{self, Locks, Operation, Start};
 use crate::membership::{Changes, Operators};
-pub use crate::named::{Expected, Named, Run, Tier};
-pub(crate) use crate::named::{holds, violates};
+use crate::named::{Named, Tier, holds};
 use crate::raft::{Proposals, Tape};
 use crate::reads::Readers;
 use crate::world::{Answers, Bounds, Delivery, Elections, Repeats, World};
@@ -445,19 +448,6 @@ fn wide() -> Vec<Named> {
     ]
 }
 
-/// Two clients that take a lock with a time-to-live of one tick.
-pub(crate) const AROUND: Around = Around {
-    sessions: 2,
-    keys: 1,
-    ticks: 2,
-    ttl: 1,
-    longer: 0,
-    arrivals: 1,
-    keepalives: 1,
-    log: CLUSTER.log,
-    births: false,
-};
-
 /// Clients and time, far past the bounds of exhaustive exploration.
 const WIDE_AROUND: Around =
     Around { sessions: 3, keys: 2, ticks: 6, ttl: 1, longer: 1, arrivals: 3, keepalives: 3, log: 16, births: true };
@@ -474,126 +464,3 @@ const WIDE: Bounds = Bounds {
     apart: 2,
     ..CLUSTER
 };
-
-/// A blank cluster, and a client with a lease of one tick.
-pub(crate) const LEASES: leases::Bounds = leases::Bounds {
-    elections: 5,
-    log: 4,
-    ticks: 2,
-    ttl: 1,
-    clients: 1,
-    acquires: 1,
-    keepalives: 0,
-    crashes: 0,
-    delays: 0,
-    losses: false,
-};
-
-/// A cluster that starts with an elected leader; the models of consensus cover late messages.
-pub(crate) const CLUSTER: Bounds = Bounds {
-    servers: 3,
-    joiners: 0,
-    terms: 2,
-    log: 5,
-    crashes: 0,
-    forgets: false,
-    snapshots: 0,
-    repeats: Repeats::AtMost(0),
-    heartbeats: None,
-    delivery: Delivery::Prompt { losses: 0, cuts: 0 },
-    appends: 1,
-    batch: usize::MAX,
-    inflight: 8192,
-    commits: 8192,
-    late: 0,
-    apart: 1,
-    elections: Elections::AtWill,
-    starts_with_leader: true,
-    symmetry: false,
-};
-
-/// Three servers, the first of which leads, and a fourth with a blank disk.
-pub(crate) const JOINED: Bounds = Bounds { joiners: 1, ..CLUSTER };
-
-/// A server joins, becomes a voter, and a member goes.
-pub(crate) const REPLACED: Changes = Changes { additions: 0, promotions: 0, removals: 0, replacements: 1 };
-
-pub(crate) const EACH: Changes = Changes { additions: 1, promotions: 1, removals: 1, replacements: 0 };
-
-/// A leader that may transfer leadership. Whether a server hears the leader decides the outcome, so
-/// every PreVote is a message.
-pub(crate) const CALLED: Bounds = Bounds { elections: Elections::StepByStep, ..CLUSTER };
-
-/// Three sessions with numbered operations of every kind that clients send.
-pub(crate) const LOCKS: locks::Bounds = locks::Bounds {
-    sessions: 3,
-    openings: &[],
-    opened: 3,
-    keys: 1,
-    operations: 2,
-    numbered: &[Operation::Wait, Operation::Try, Operation::Release, Operation::Withdraw],
-    unnumbered: &[],
-    grants: 6,
-    ttl: 1,
-    ticks: 2,
-    sweep: 1,
-};
-
-pub(crate) const EVERY_DEED: [Operation; 5] =
-    [Operation::Wait, Operation::Try, Operation::Release, Operation::Withdraw, Operation::Leave];
-
-pub(crate) const EVERY_START: [Start; 3] = [Start::Open, Start::Wait, Start::Try];
-
-/// Messages arrive at any time, at most this many in flight.
-pub(crate) fn late(most: usize) -> Delivery {
-    Delivery::AnyTime { most, answers: Answers::Messages }
-}
-
-/// Messages arrive at any time, at most this many in flight; answers arrive at once or never.
-pub(crate) fn heard(most: usize) -> Delivery {
-    Delivery::AnyTime { most, answers: Answers::AtOnce }
-}
-
-/// Messages arrive at once, except those that are lost or go from or to a server that is cut off.
-pub(crate) fn prompt(losses: u8, cuts: u8) -> Delivery {
-    Delivery::Prompt { losses, cuts }
-}
-
-/// States that differ in the servers' names only count as one, unless that is not exact or gains
-/// nothing.
-pub(crate) fn raft(ticks: u8, bounds: Bounds) -> World<Proposals> {
-    let proposals = Proposals::new(bounds.log, ticks);
-    World::new(Bounds { symmetry: takes_time(&bounds), ..bounds }, Tape::default(), proposals)
-}
-
-/// Consensus with this many leadership transfers.
-pub(crate) fn transfer(transfers: u8, bounds: Bounds) -> World<Proposals> {
-    transfer_in_time(transfers, 0, bounds)
-}
-
-/// Leadership transfers while leaders' clocks advance.
-pub(crate) fn transfer_in_time(transfers: u8, ticks: u8, bounds: Bounds) -> World<Proposals> {
-    let proposals = Proposals { transfers, ..Proposals::new(bounds.log, ticks) };
-    World::new(Bounds { symmetry: takes_time(&bounds), ..bounds }, Tape::default(), proposals)
-}
-
-/// Members that change, and clients that propose this many entries.
-pub(crate) fn membership(changes: Changes, proposals: u8, bounds: Bounds) -> World<Operators> {
-    let operators = Operators::new(changes, proposals, bounds.log);
-    World::new(Bounds { symmetry: takes_time(&bounds), ..bounds }, Tape::default(), operators)
-}
-
-/// Clients that read this many times, and propose this many entries.
-pub(crate) fn reads(reads: u8, proposals: u8, bounds: Bounds) -> World<Readers> {
-    let readers = Readers::new(reads, proposals, bounds.log);
-    World::new(Bounds { symmetry: takes_time(&bounds), ..bounds }, Tape::default(), readers)
-}
-
-fn takes_time(bounds: &Bounds) -> bool {
-    matches!(bounds.delivery, Delivery::AnyTime { .. })
-}
-
-/// Servers, clients, time and a resource within these bounds.
-pub(crate) fn cluster(around: Around, bounds: Bounds) -> World<Surroundings> {
-    World::new(bounds, Surroundings::table(&around), Surroundings::new(around))
-}

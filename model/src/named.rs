@@ -3,7 +3,8 @@
 use std::io;
 use std::net::TcpListener;
 
-use crate::check::{Effort, Verdict, explore};
+use crate::check::explore::explore;
+use crate::check::verdict::{Effort, Expected, Verdict};
 use crate::explore::serve;
 use crate::guided::search;
 use crate::presentation::Presentation;
@@ -59,15 +60,6 @@ impl Tier {
             Tier::Random => "random",
         }
     }
-}
-
-/// The expected verdict of a model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expected {
-    /// All properties hold within the model's bounds.
-    Holds,
-    /// The model's design violates this property, and no other.
-    Violates(&'static str),
 }
 
 /// Operations on a model, independent of the type of its states. Each call constructs a new model.

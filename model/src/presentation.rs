@@ -9,6 +9,8 @@
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use rand::Rng;
+use rand::rngs::StdRng;
 use stateright::Model;
 
 use crate::diagram::Diagram;
@@ -65,4 +67,20 @@ pub trait Presentation:
     fn diagram(&self, _way: &Way<Self>) -> Option<Diagram> {
         None
     }
+}
+
+/// The index of one of the actions, drawn by weight.
+pub(crate) fn by_weight<'a, A: 'a>(
+    random: &mut StdRng,
+    mut actions: impl Iterator<Item = &'a A> + Clone,
+    weight: impl Fn(&A) -> u32,
+) -> usize {
+    let mut left = random.random_range(0..actions.clone().map(&weight).sum());
+    let chosen = actions.position(|action| {
+        let weight = weight(action);
+        let found = left < weight;
+        left = left.saturating_sub(weight);
+        found
+    });
+    chosen.expect("the weights add up")
 }

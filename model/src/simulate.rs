@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 use stateright::{Checker, Chooser, Model};
 
-use crate::presentation::Presentation;
+use crate::presentation::{Presentation, by_weight};
 use crate::property_set::{GOES_ON, PropertySet, Way};
 use crate::trace::tell;
 
@@ -54,22 +54,6 @@ impl<M: Presentation> Chooser<PropertySet<M>> for ByWeight {
     fn choose_action(&self, random: &mut StdRng, _: &M::State, actions: &[M::Action]) -> usize {
         by_weight(random, actions.iter(), M::weight)
     }
-}
-
-/// The index of one of the actions, drawn by weight.
-pub(crate) fn by_weight<'a, A: 'a>(
-    random: &mut StdRng,
-    mut actions: impl Iterator<Item = &'a A> + Clone,
-    weight: impl Fn(&A) -> u32,
-) -> usize {
-    let mut left = random.random_range(0..actions.clone().map(&weight).sum());
-    let chosen = actions.position(|action| {
-        let weight = weight(action);
-        let found = left < weight;
-        left = left.saturating_sub(weight);
-        found
-    });
-    chosen.expect("the weights add up")
 }
 
 /// Walks at random until about this many states were visited, or a property is violated. The same

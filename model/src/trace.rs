@@ -15,8 +15,7 @@ use serde_json::{Value, json};
 use stateright::{Checker, Expectation, Model, Path, Property};
 
 use crate::explore::place;
-use crate::presentation::{Presentation, Way};
-use crate::simulate::by_weight;
+use crate::presentation::{Presentation, Way, by_weight};
 
 /// A path and what it shows.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,7 +8,7 @@ use std::path::Path;
 use palisade_model::document::{exhausted, measured, page, path};
 use palisade_model::expected_counts;
 use palisade_model::liveness::checks;
-use palisade_model::models::Named;
+use palisade_model::named::Named;
 
 fn workspace() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))

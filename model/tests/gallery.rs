@@ -1,8 +1,9 @@
 //! The gallery, explored to its end: every flaw is found, in no more steps than it takes, and every
 //! repair holds. The numbers are pinned: a change of a story that changes them has to say why.
 
+use palisade_model::check::Expected;
 use palisade_model::gallery;
-use palisade_model::models::{Expected, Named};
+use palisade_model::named::Named;
 
 /// Flawed designs: the property that each violates and nothing else, and the length of a shortest
 /// way to it.

@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use palisade_model::check::Expected;
 use palisade_model::gallery;
-use palisade_model::models::Expected;
 
 const PROMPT: &str = "$ cargo run --release -p palisade-model -- ";
 const BEGIN: &str = "```console\n";

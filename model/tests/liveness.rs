@@ -6,8 +6,8 @@ use std::process::Command;
 
 use palisade_model::document::measured;
 use palisade_model::liveness::{STATES, checks};
-use palisade_model::models::Tier;
 use palisade_model::mutants::mutants;
+use palisade_model::named::Tier;
 
 fn run(arguments: &[&str]) -> (i32, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_palisade-model")).arg("liveness").args(arguments).output().unwrap();

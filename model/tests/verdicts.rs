@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use palisade_model::check::Expected;
 use palisade_model::check::{Effort, End, Verdict, explore};
-use palisade_model::models::Expected;
 use stateright::{Model, Property};
 
 /// Numbers as in a binary tree, counted from its root: many of them, and none far from the root.

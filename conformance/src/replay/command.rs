@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use clap::Args;
-use palisade_model::models::{Tier, models};
+use palisade_model::models::models;
+use palisade_model::named::Tier;
 use parking_lot::Mutex;
 
 use super::coverage::Coverage;

@@ -13,7 +13,8 @@ use std::process::Command;
 use std::time::Instant;
 
 use palisade_model::expected_counts;
-use palisade_model::models::{Named, models};
+use palisade_model::models::models;
+use palisade_model::named::Named;
 
 use laborious::{Run, Without};
 

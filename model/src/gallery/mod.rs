@@ -40,7 +40,7 @@ use self::redis_release::{RedisRelease, Release};
 use self::redlock::{Clock, Fault, Redlock, Restart};
 use self::redlock_pause::RedlockPause;
 pub use self::show::Client;
-use crate::models::{Named, Tier, holds, violates};
+use crate::named::{Named, Tier, holds, violates};
 use crate::presentation::Presentation;
 
 /// How the resource that a lock protects treats a write.

@@ -3,8 +3,9 @@
 use super::healing::{Healing, UNLIMITED, Until};
 use super::queue::{self, Queue};
 use super::{Live, Report, Unfinished, check};
+use crate::layers::{CLUSTER, JOINED, REPLACED, prompt};
 use crate::membership::{Changes, Operators};
-use crate::models::{CLUSTER, JOINED, REPLACED, Tier, prompt};
+use crate::named::Tier;
 use crate::raft::{Proposals, Tape};
 use crate::world::{Bounds, Elections, World};
 

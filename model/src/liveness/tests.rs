@@ -10,8 +10,8 @@ use super::healing::{self, Healing, Until};
 use super::queue::{self, Flaw, Queue};
 use super::registry::{BLANK, QUEUE, RETURNING, healing, returning};
 use super::{Graph, Lasso, Live, NEVER, Unfinished, check};
+use crate::layers::{REPLACED, prompt};
 use crate::membership::Operators;
-use crate::models::{REPLACED, prompt};
 use crate::raft::Proposals;
 use crate::world::Bounds;
 

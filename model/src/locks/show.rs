@@ -303,8 +303,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::layers::{EVERY_DEED, EVERY_START, LOCKS};
     use crate::locks::Bounds;
-    use crate::models::{EVERY_DEED, EVERY_START, LOCKS};
 
     #[test]
     fn sentences_of_requests_are_distinct() {

@@ -176,7 +176,7 @@ impl Environment for Operators {
 mod tests {
     use super::Changes;
     use crate::check::{Effort, explore};
-    use crate::models::{JOINED, membership, prompt};
+    use crate::layers::{JOINED, membership, prompt};
     use crate::presentation::Presentation;
     use crate::world::Bounds;
 

@@ -8,8 +8,10 @@ use serde::Deserialize;
 
 use super::switches::with_switches;
 use super::{Error, in_place, read};
+use crate::check::verdict::Expected;
 use crate::liveness::checks;
-use crate::models::{Expected, Named, Tier, models};
+use crate::models::models;
+use crate::named::{Named, Tier};
 
 /// A mutant.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

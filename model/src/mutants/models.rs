@@ -9,14 +9,15 @@ use std::net::TcpListener;
 
 use palisade_spec::raft::NodeId;
 
-use crate::check::{Effort, Verdict};
+use crate::check::verdict::{Effort, Verdict};
 use crate::cluster::Around;
+use crate::layers::{
+    AROUND, CALLED, CLUSTER, EACH, EVERY_DEED, EVERY_START, JOINED, LOCKS, cluster, heard, late, membership, prompt,
+    raft, reads, transfer, transfer_in_time,
+};
 use crate::locks::{self, Locks, Operation, Start};
 use crate::membership::{Changes, addition};
-use crate::models::{
-    AROUND, CALLED, CLUSTER, EACH, EVERY_DEED, EVERY_START, JOINED, LOCKS, Named, Run, Tier, cluster, heard, holds,
-    late, membership, prompt, raft, reads, transfer, transfer_in_time,
-};
+use crate::named::{Named, Run, Tier, holds};
 use crate::simulate::Walks;
 use crate::trace::Trace;
 use crate::world::{Bounds, Elections, Repeats};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::{SavedTrace, SavedTraceError, read, replace};
-use crate::models::{Named, Tier};
+use crate::named::{Named, Tier};
 use crate::trace::WALK;
 
 /// File name of the witnesses.

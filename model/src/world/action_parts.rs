@@ -9,8 +9,8 @@ use super::action::{Action, Fault};
 use super::driver::{Crash, NodeStep};
 use super::environment::Environment;
 use super::intern::Ref;
-use super::model::World;
 use super::replica::{Replica, Stimulus};
+use super::setup::World;
 use super::state::State;
 use super::step::FaultCount;
 
@@ -142,7 +142,7 @@ mod tests {
     use stateright::Model;
 
     use super::*;
-    use crate::models::{CALLED, EACH, JOINED, late, membership, prompt, reads, transfer};
+    use crate::layers::{CALLED, EACH, JOINED, late, membership, prompt, reads, transfer};
     use crate::raft::{Proposals, Tape};
     use crate::world::{Answers, Bounds, Delivery, Elections};
 

@@ -5,8 +5,8 @@ use palisade_spec::raft::{NodeId, Term};
 use super::action::{Action, Fault};
 use super::bounds::{Delivery, Elections, Repeats};
 use super::environment::Environment;
-use super::model::World;
 use super::replica::Stimulus;
+use super::setup::World;
 use super::state::State;
 use super::step::FaultCount;
 

@@ -8,12 +8,12 @@ use serde::Serialize;
 use stateright::Property;
 
 use super::World;
+use super::describe::{DescribeEnvironment, DescribeMove};
 use super::driver::{Answer, Applied};
 use super::history::History;
 use super::intern::Ref;
 use super::notation::Notation;
 use super::replica::Replica;
-use super::show::{DescribeEnvironment, DescribeMove};
 
 /// The environment of a model's servers, as a part of its state.
 pub trait Environment: Clone + Eq + Debug + DescribeEnvironment + Serialize + Send + Sync + 'static {

@@ -21,11 +21,11 @@ use stateright::Model;
 use super::action::Action;
 use super::action_parts::{MessageFate, Turn};
 use super::bounds::Elections;
+use super::describe::DescribeMove;
 use super::driver::NodeStep;
 use super::environment::{Environment, Machine};
-use super::model::World;
 use super::replica::{Replica, Stimulus};
-use super::show::DescribeMove;
+use super::setup::World;
 use super::state::State;
 
 impl<E: Environment> World<E> {

@@ -9,8 +9,8 @@ use palisade_spec::raft::Index;
 
 use super::environment::Environment;
 use super::intern::Ref;
-use super::model::World;
 use super::replica::Replica;
+use super::setup::World;
 use super::state::State;
 
 impl<E: Environment> World<E> {

@@ -5,8 +5,8 @@ use palisade_spec::raft::{Body, Message, Node, Role, StateMachine, Term};
 use super::bounds::{Answers, Bounds, Delivery, Elections, Repeats};
 use super::environment::Environment;
 use super::intern::Ref;
-use super::model::World;
 use super::replica::{Replica, Stimulus};
+use super::setup::World;
 use super::state::State;
 
 impl<E: Environment> World<E> {

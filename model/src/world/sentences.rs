@@ -5,12 +5,13 @@ use stateright::Model;
 
 use super::action::{Action, Fault};
 use super::action_parts::{MessageFate, Turn};
+use super::describe::DescribeMove;
 use super::driver::Crash;
 use super::environment::{Environment, Machine};
-use super::model::World;
 use super::notation;
 use super::replica::Stimulus;
-use super::show::{DescribeMove, in_flight, table};
+use super::setup::World;
+use super::show::{in_flight, table};
 use super::state::State;
 
 /// The sentence for an action without its context.

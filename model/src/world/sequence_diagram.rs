@@ -5,12 +5,12 @@ use palisade_spec::raft::{Message, Role};
 
 use super::action::Action;
 use super::action_parts::{MessageFate, Turn};
+use super::describe::DescribeMove;
 use super::environment::Environment;
 use super::intern::Ref;
-use super::model::World;
 use super::notation;
 use super::replica::{Replica, Stimulus};
-use super::show::DescribeMove;
+use super::setup::World;
 use super::state::State;
 use crate::diagram::{Diagram, Fate, Place, Tone};
 

@@ -1,6 +1,7 @@
-//! Text forms of a cluster and of its environment.
+//! Text forms of a cluster's state.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use palisade_spec::raft::{Index, Leadership, Log, Message, Node, NodeId, Progress, ProgressState, ReadId, Role};
 
@@ -8,39 +9,7 @@ use super::environment::Environment;
 use super::notation::{self, Notation};
 use super::replica::Replica;
 use super::state::State;
-use crate::diagram::Tone;
 use crate::state_table::{Field, LIST, StateTable};
-
-/// Text forms of an environment.
-pub trait DescribeEnvironment {
-    /// Adds the environment's state to the table.
-    fn table(&self, table: &mut StateTable);
-
-    /// The participants beside the servers: their lifelines on a diagram.
-    fn lifelines(&self) -> Vec<String>;
-
-    /// What the participants learned or did since `before`: the lifeline, counted from 0, and a
-    /// note.
-    fn notes(&self, before: &Self) -> Vec<(usize, String, Tone)>;
-}
-
-/// Text and data forms of an environment's move.
-pub trait DescribeMove {
-    /// The move as a sentence.
-    fn sentence(&self) -> String;
-
-    /// The move as data.
-    fn event(&self) -> serde_json::Value;
-
-    /// The participant that makes the move: its lifeline, counted from 0; `None` if the move
-    /// concerns all.
-    fn participant(&self) -> Option<usize>;
-
-    /// A short label for an arrow or a note.
-    fn label(&self) -> String {
-        self.sentence()
-    }
-}
 
 /// The state of a cluster as a table.
 pub(super) fn table<E: Environment>(state: &State<E>) -> StateTable {
@@ -68,6 +37,13 @@ pub(super) fn table<E: Environment>(state: &State<E>) -> StateTable {
     let violation = state.violation.map_or(String::new(), |violation| violation.to_string());
     table.fields("VIOLATED", [("", violation)]);
     table
+}
+
+/// Formats the state as a table.
+impl<E: Environment> fmt::Debug for State<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&table(self), f)
+    }
 }
 
 pub(super) fn in_flight<E: Environment>(message: &Message<E::Machine>) -> String {

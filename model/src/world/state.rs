@@ -1,6 +1,5 @@
 //! The state of a cluster.
 
-use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use palisade_spec::invariants::Violation;
@@ -12,7 +11,6 @@ use super::environment::Environment;
 use super::history::History;
 use super::intern::Ref;
 use super::replica::Replica;
-use super::show::table;
 
 /// The messages in flight, sorted by digest: a message's age plays no part.
 pub type Network<S> = SmallVec<[Ref<Message<S>>; 6]>;
@@ -104,12 +102,5 @@ impl<E: Environment> State<E> {
         let digest = message.digest(0);
         let place = self.network.partition_point(|other| other.digest(0) <= digest);
         self.network.insert(place, message);
-    }
-}
-
-/// Formats the state as a table.
-impl<E: Environment> fmt::Debug for State<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&table(self), f)
     }
 }

@@ -18,8 +18,8 @@ use super::driver::Answer;
 use super::environment::Environment;
 use super::intern::Ref;
 use super::judge::{acknowledgement_matches_log, snapshots_match_log, terms_and_votes_are_kept};
-use super::model::World;
 use super::replica::{Replica, Stimulus};
+use super::setup::World;
 use super::state::State;
 
 /// The points of a step at which a fault could have happened.
