@@ -1,14 +1,15 @@
-//! The workspace's layers: which package may depend on which, asserted from the output of Cargo.
+//! Which package may depend on which, from the output of Cargo.
 //!
 //! The arrows carry the argument that what is checked is what runs. The spec can do no IO because
 //! it has nothing to do it with; the server cannot lean on the model, nor the client on the server.
-//! So a new arrow is a decision, and is made here first. Every rule is also shown a workspace that
-//! breaks it, so that a rule that sees nothing is noticed.
+//! So a new arrow is a decision, and is made here first.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
+
+use super::code::workspace;
 
 /// Every package that may be in the workspace, its folder, and the packages of the workspace that
 /// it may depend on in any way: also its tests and its build script, for those run beside the code.
@@ -36,10 +37,6 @@ fn metadata() -> Value {
     let output = command.output().expect("cargo runs");
     assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("cargo metadata writes JSON")
-}
-
-fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace is around this package").to_path_buf()
 }
 
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {
@@ -158,100 +155,15 @@ fn every_forbidden_arrow_is_seen() {
     assert_eq!(with("palisade-misc", "misc"), ["palisade-misc is in the workspace, but not in the table of layers"]);
 }
 
-/// The source files below a folder of the workspace, and each one's code without its comments.
-fn code_below(folder: &str) -> Vec<(PathBuf, String)> {
-    let mut folders = vec![workspace().join(folder)];
-    let mut files = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).expect("the folder exists") {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let source = std::fs::read_to_string(&path).unwrap();
-                let code = source.lines().map(|line| line.split("//").next().unwrap_or_default());
-                let code = code.collect::<Vec<_>>().join("\n");
-                files.push((path, code));
-            }
-        }
-    }
-    files
-}
-
-/// The words of which identifiers are made: `LockTable`, `lock_table` and `LOCK` have "lock",
-/// `clock` does not.
-fn words(code: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
-    let mut before = ' ';
-    for character in code.chars() {
-        let begins = character.is_ascii_uppercase() && !before.is_ascii_uppercase();
-        if begins || !character.is_ascii_alphanumeric() {
-            words.push(String::new());
-        }
-        if character.is_ascii_alphanumeric() {
-            words.last_mut().unwrap().push(character.to_ascii_lowercase());
-        }
-        before = character;
-    }
-    words.retain(|word| !word.is_empty());
-    words
-}
-
-/// Goal: "no IO, no clock, no thread" is the compiler's word, not ours: the spec has no standard
-/// library to do them with, and no unsafe code to get around that.
+/// Goal: no package has unsafe code, and none leaves out the workspace's lints.
 #[test]
-fn the_spec_has_no_standard_library_and_no_unsafe_code() {
-    let root = std::fs::read_to_string(workspace().join("spec/src/lib.rs")).unwrap();
-    for attribute in ["#![no_std]", "#![forbid(unsafe_code)]"] {
-        assert!(root.lines().any(|line| line == attribute), "spec/src/lib.rs lacks {attribute}");
+fn unsafe_code_is_forbidden_everywhere() {
+    let root = std::fs::read_to_string(workspace().join("Cargo.toml")).unwrap();
+    assert!(root.lines().any(|line| line == "unsafe_code = \"forbid\""), "Cargo.toml allows unsafe code");
+    let takes_lints = |manifest: &str| manifest.contains("[lints]\nworkspace = true");
+    assert!(!takes_lints("[package]\nname = \"palisade\"\n[lints.rust]\nunsafe_code = \"allow\""));
+    for package in list(&metadata(), "packages") {
+        let manifest = text(package, "manifest_path");
+        assert!(takes_lints(&std::fs::read_to_string(manifest).unwrap()), "{manifest} has lints of its own");
     }
-    for (path, code) in code_below("spec/src") {
-        // Under `no_std` this is the only way back to it.
-        assert!(!code.contains("extern crate std"), "{} brings the standard library back", path.display());
-    }
-}
-
-/// Goal: consensus is generic over what it replicates, and stays so: it never names the lock table.
-#[test]
-fn raft_never_names_locks() {
-    assert_eq!(words("use crate::lock::LockTable; const LOCKS: Clock = relock();").iter().filter(is_lock).count(), 3);
-    let files = code_below("spec/src/raft");
-    assert!(files.len() > 5, "spec/src/raft has {} files: this test would look at nothing", files.len());
-    for (path, code) in files {
-        let named: Vec<String> = words(&code).into_iter().filter(|word| is_lock(&word)).collect();
-        assert!(named.is_empty(), "{} names {named:?}", path.display());
-    }
-}
-
-fn is_lock(word: &&String) -> bool {
-    matches!(word.as_str(), "lock" | "locks" | "locked")
-}
-
-/// The files below a folder, as paths from it, that read the monotonic clock outside of tests.
-fn clock_readers(folder: &str) -> Vec<String> {
-    let files = code_below(folder);
-    assert!(files.len() > 5, "{folder} has {} files: this test would look at nothing", files.len());
-    let is_tests = |path: &Path| path.ends_with("tests.rs");
-    let readers = files.into_iter().filter(|(path, code)| !is_tests(path) && reads_clock(code));
-    let root = workspace().join(folder);
-    let mut readers: Vec<String> =
-        readers.map(|(path, _)| path.strip_prefix(&root).unwrap().display().to_string()).collect();
-    readers.sort();
-    readers
-}
-
-fn reads_clock(code: &str) -> bool {
-    let code = code.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-    ["Instant::now", ".elapsed()"].iter().any(|call| code.contains(call))
-}
-
-/// Goal: the driver gets the time as a value, so that a simulation can drive it. In the core only
-/// the thread around the driver reads the clock. Below the core only the log does, for durations
-/// that it reports to the metrics; a `Stopwatch` tells its time to nothing but the metrics.
-#[test]
-fn driver_and_storage_get_the_time_as_a_value() {
-    assert!(reads_clock("let now = Instant::now();") && reads_clock("asked.elapsed()"));
-    assert!(!reads_clock("fn at(now: Instant) {}\n#[cfg(test)]\nmod tests {\n    Instant::now()\n}"));
-    assert_eq!(clock_readers("runtime/src/core"), ["thread.rs"]);
-    assert_eq!(clock_readers("runtime/src/storage"), ["wal.rs"]);
 }

@@ -1,0 +1,59 @@
+//! The workspace's source, without comments and tests.
+
+use std::path::{Path, PathBuf};
+
+pub(crate) fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace is around this package").to_path_buf()
+}
+
+/// A source file: its path from the workspace's root, and its code.
+pub(crate) type Source = (String, String);
+
+/// The source files below a folder of the workspace.
+pub(crate) fn code_below(folder: &str) -> Vec<Source> {
+    let mut folders = vec![workspace().join(folder)];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("the folder exists") {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") && !is_for_tests(&path) {
+                let name = path.strip_prefix(workspace()).unwrap().display().to_string();
+                files.push((name, code(&std::fs::read_to_string(&path).unwrap())));
+            }
+        }
+    }
+    assert!(files.len() > 5, "{folder} has {} files: its rules would look at nothing", files.len());
+    files
+}
+
+fn is_for_tests(path: &Path) -> bool {
+    ["tests.rs", "testing.rs", "failing.rs"].iter().any(|name| path.ends_with(name))
+}
+
+/// The code of a source file.
+pub(crate) fn code(source: &str) -> String {
+    let source = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    source.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+/// Whether the code has a text that is no part of a longer identifier.
+pub(crate) fn has(code: &str, text: &str) -> bool {
+    let continues = |character: Option<char>| character.is_some_and(|c| c.is_alphanumeric() || c == '_');
+    let (first, last) = (text.chars().next(), text.chars().next_back());
+    code.match_indices(text).any(|(at, _)| {
+        let before = code[..at].chars().next_back();
+        let after = code[at + text.len()..].chars().next();
+        let is_longer = continues(first) && continues(before) || continues(last) && continues(after);
+        !is_longer
+    })
+}
+
+#[test]
+fn only_code_is_seen() {
+    let source = "use a; // no b\n//! c\n#[cfg(test)]\nmod tests {\n    use d;\n}";
+    assert_eq!(code(source), "use a; \n");
+    assert!(has("use std::fs::File;", "File") && has("x = fs::read(p)", "fs::") && has("a.elapsed()", ".elapsed()"));
+    assert!(!has("struct DiskFile;", "File") && !has("Walker::new", "Wal") && !has("my_fs::read", "fs::"));
+}

@@ -1,0 +1,149 @@
+//! Rules about the text of the source: in these folders, only these files may have these texts.
+
+use super::code::{Source, code, code_below, has, workspace};
+
+struct Rule {
+    /// The invariant that the rule keeps.
+    invariant: &'static str,
+    folders: &'static [&'static str],
+    texts: &'static [&'static str],
+    /// The files that may have the texts; each has one.
+    only: &'static [&'static str],
+}
+
+/// The source of every package.
+const ALL: &[&str] = &["spec/src", "client/src", "runtime/src", "model/src", "conformance/src"];
+
+const RULES: [Rule; 10] = [
+    Rule {
+        invariant: "only client/src/codec.rs uses bincode",
+        folders: ALL,
+        texts: &["bincode"],
+        only: &["client/src/codec.rs"],
+    },
+    Rule {
+        // A fault of the torture is a clock at another rate: the torture asks the system whether it is.
+        invariant: "there is no wall clock",
+        folders: ALL,
+        texts: &["SystemTime", "CLOCK_REALTIME", "ClockId::Realtime", "disallowed_methods"],
+        only: &["conformance/src/torture/clock.rs"],
+    },
+    Rule {
+        invariant: "no code catches the panic of an assertion and continues",
+        folders: &["spec/src", "client/src", "runtime/src"],
+        texts: &["catch_unwind"],
+        only: &[],
+    },
+    Rule {
+        invariant: "one thread owns the node: only the driver makes one, and only the core's thread makes a driver",
+        folders: &["runtime/src"],
+        texts: &["Node::recover", "Driver::new"],
+        only: &["runtime/src/core/driver.rs", "runtime/src/core/thread.rs"],
+    },
+    Rule {
+        invariant: "the core thread never waits for a socket",
+        folders: &["runtime/src/core"],
+        texts: &[".await", "block_on", "tokio::net", "std::net", "thread::sleep"],
+        only: &[],
+    },
+    Rule {
+        invariant: "no socket task waits for the log",
+        folders: &["runtime/src/http", "runtime/src/peers"],
+        texts: &["Wal", "DataDir"],
+        only: &[],
+    },
+    Rule {
+        invariant: "the driver and the storage reach the disk only through `storage::Disk`",
+        folders: &["runtime/src/core", "runtime/src/storage"],
+        texts: &["std::fs", "fs::", "File::"],
+        only: &["runtime/src/storage/disk.rs"],
+    },
+    Rule {
+        // In the core only the thread around the driver reads the clock; the log reads it for the
+        // durations that it reports to the metrics.
+        invariant: "the driver and the storage get the time as a value",
+        folders: &["runtime/src/core", "runtime/src/storage"],
+        texts: &["Instant::now", ".elapsed()"],
+        only: &["runtime/src/core/thread.rs", "runtime/src/storage/wal.rs"],
+    },
+    Rule {
+        invariant: "bounds are the model's, never the spec's",
+        folders: &["spec/src"],
+        texts: &["Bounds", "bounds"],
+        only: &[],
+    },
+    Rule {
+        invariant: "a checker of histories shares no code with the system that it judges",
+        folders: &["conformance/src/history"],
+        texts: &["palisade::", "palisade_spec", "palisade_client", "palisade_model"],
+        only: &[],
+    },
+];
+
+impl Rule {
+    /// The files that have one of the texts.
+    fn files_with_texts<'a>(&self, files: &'a [Source]) -> Vec<&'a str> {
+        let found = files.iter().filter(|(_, code)| self.texts.iter().any(|text| has(code, text)));
+        let mut found: Vec<&str> = found.map(|(path, _)| path.as_str()).collect();
+        found.sort_unstable();
+        found
+    }
+}
+
+/// Goal: every rule holds, and no exception is left over.
+#[test]
+fn every_rule_holds() {
+    for rule in RULES {
+        let files: Vec<Source> = rule.folders.iter().flat_map(|folder| code_below(folder)).collect();
+        assert_eq!(rule.files_with_texts(&files), rule.only, "{}", rule.invariant);
+    }
+}
+
+/// Goal: no rule is blind. Each text is put into a file, and is seen there.
+#[test]
+fn every_forbidden_text_is_seen() {
+    for rule in RULES {
+        for text in rule.texts {
+            let file = ("new.rs".to_owned(), code(&format!("fn f() {{\n    x = {text};\n}}")));
+            assert_eq!(rule.files_with_texts(&[file]), ["new.rs"], "{text}");
+            let comment = ("new.rs".to_owned(), code(&format!("// {text}\nfn f() {{}}")));
+            assert_eq!(rule.files_with_texts(&[comment]), Vec::<&str>::new(), "a comment with {text}");
+        }
+    }
+}
+
+/// Goal: only the spec decides what a message means. The runtime knows a message's kind at three
+/// places: the leader's commit index tells how old a stale read may be, a snapshot replaces a table
+/// whose memory is then freed, and a snapshot travels in a stream of its own.
+#[test]
+fn runtime_does_not_read_messages() {
+    let kinds = message_kinds(&std::fs::read_to_string(workspace().join("spec/src/raft/message.rs")).unwrap());
+    assert!(kinds.len() >= 9 && kinds.contains(&"Body::AppendEntries".to_owned()), "{kinds:?}");
+    assert_eq!(
+        message_kinds("pub enum Body {\n    Vote {\n        term: Term,\n    },\n    Now,\n}"),
+        ["Body::Vote", "Body::Now"]
+    );
+    let reads = |code: &str| kinds.iter().any(|kind| has(code, kind));
+    assert!(reads("match body { Body::RequestVote { .. } => {} }") && !reads("Body::from_stream(pieces)"));
+    let files = code_below("runtime/src");
+    let mut readers: Vec<&str> = files.iter().filter(|(_, code)| reads(code)).map(|(path, _)| path.as_str()).collect();
+    readers.sort_unstable();
+    let known = ["core/driver/iteration.rs", "peers/inbound.rs", "peers/snapshots.rs"];
+    assert_eq!(readers, known.map(|file| format!("runtime/src/{file}")));
+}
+
+/// The variants of the enum of messages.
+fn message_kinds(source: &str) -> Vec<String> {
+    let code = code(source);
+    let body = code.split("pub enum Body").nth(1).and_then(|rest| rest.split("\n}").next()).unwrap_or_default();
+    let variants =
+        body.lines().filter_map(|line| line.strip_prefix("    ")).filter(|line| line.starts_with(char::is_uppercase));
+    variants.map(|line| format!("Body::{}", line.trim_end_matches([' ', '{', ',', '}']))).collect()
+}
+
+/// Goal: clippy refuses the wall clock in tests, too.
+#[test]
+fn clippy_forbids_the_wall_clock() {
+    let rules = std::fs::read_to_string(workspace().join("clippy.toml")).unwrap();
+    assert!(rules.contains("path = \"std::time::SystemTime::now\""));
+}
