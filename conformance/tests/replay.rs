@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use palisade_conformance::replay::command::{SEGMENT_BYTES, Titled, play_all, walks};
+use palisade_conformance::replay::finding::PlayError;
 use palisade_conformance::replay::large_table::large_table;
 use palisade_conformance::replay::live::Program;
-use palisade_conformance::replay::play::{PlayError, ReplayConfig, play};
+use palisade_conformance::replay::nodes::ReplayConfig;
+use palisade_conformance::replay::play::play;
 use palisade_conformance::replay::saved_traces::{self, SavedTrace};
 use palisade_conformance::replay::trace::Trace;
 use palisade_model::models::models;

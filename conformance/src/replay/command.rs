@@ -12,9 +12,11 @@ use palisade_model::named::Tier;
 use parking_lot::Mutex;
 
 use super::coverage::Coverage;
+use super::finding::PlayError;
 use super::large_table::large_table;
 use super::live::Program;
-use super::play::{PlayError, Played, ReplayConfig, play};
+use super::nodes::ReplayConfig;
+use super::play::{Played, play};
 use super::saved_traces::{self, SavedTrace};
 use super::trace::Trace;
 

@@ -15,23 +15,29 @@
 //! | [`live`] | a node's process, single-stepped by a [stepper](crate::stepper) |
 //! | [`message_gate`] | the proxy between the processes: it forwards a frame only when the trace says so |
 //! | [`crash_plan`] | where a live node must halt to be killed where the model's server crashed |
+//! | [`nodes`] | the live nodes of a replay, compared after each input |
+//! | `events` | turns the events of a trace into inputs and crashes of live nodes |
 //! | [`play`] | the replay of one trace, up to the first difference |
+//! | `compare`, [`difference`], [`finding`] | a live node against the expected one; the first difference; what a replay finds |
 //! | [`rejected_inputs`] | inputs between the steps that a node must refuse or drop |
 //! | [`large_table`] | generated traces without a model: a table with many sessions and keys |
 //! | [`coverage`] | counts what a replay exercised |
-//! | [`difference`] | the first difference between two states |
 //! | [`saved_traces`] | the saved traces and the models that they are paths of |
 //! | [`mutants`] | server mutants that a replay must find |
 
 pub mod command;
+mod compare;
 pub mod coverage;
 pub mod crash_plan;
 pub mod difference;
+mod events;
 pub mod expected_node;
+pub mod finding;
 pub mod large_table;
 pub mod live;
 pub mod message_gate;
 pub mod mutants;
+pub mod nodes;
 pub mod play;
 pub mod rejected_inputs;
 pub mod saved_traces;

@@ -4,8 +4,10 @@
 use serde::Deserialize;
 
 use super::command::SEGMENT_BYTES;
+use super::finding::{Finding, PlayError};
 use super::live::Program;
-use super::play::{Finding, PlayError, ReplayConfig, play};
+use super::nodes::ReplayConfig;
+use super::play::play;
 use super::saved_traces::{self, SavedTrace};
 use crate::mutants::error::Error;
 use crate::mutants::mutant::{self, Verdict};
