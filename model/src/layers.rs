@@ -1,6 +1,6 @@
 //! The layers' models for given bounds, and the bounds that several models share.
 
-use crate::cluster::{Around, Surroundings};
+use crate::cluster::{ClientBounds, Surroundings};
 use crate::leases;
 use crate::locks::{self, Operation, Start};
 use crate::membership::{Changes, Operators};
@@ -9,7 +9,7 @@ use crate::reads::Readers;
 use crate::world::{Answers, Bounds, Delivery, Elections, Repeats, World};
 
 /// Two clients that take a lock with a time-to-live of one tick.
-pub(crate) const AROUND: Around = Around {
+pub(crate) const CLIENTS: ClientBounds = ClientBounds {
     sessions: 2,
     keys: 1,
     ticks: 2,
@@ -85,7 +85,7 @@ pub(crate) const LOCKS: locks::Bounds = locks::Bounds {
     sweep: 1,
 };
 
-pub(crate) const EVERY_DEED: [Operation; 5] =
+pub(crate) const EVERY_OPERATION: [Operation; 5] =
     [Operation::Wait, Operation::Try, Operation::Release, Operation::Withdraw, Operation::Leave];
 
 pub(crate) const EVERY_START: [Start; 3] = [Start::Open, Start::Wait, Start::Try];
@@ -140,6 +140,6 @@ fn takes_time(bounds: &Bounds) -> bool {
 }
 
 /// Servers, clients, time and a resource within these bounds.
-pub(crate) fn cluster(around: Around, bounds: Bounds) -> World<Surroundings> {
-    World::new(bounds, Surroundings::table(&around), Surroundings::new(around))
+pub(crate) fn cluster(clients: ClientBounds, bounds: Bounds) -> World<Surroundings> {
+    World::new(bounds, Surroundings::table(&clients), Surroundings::new(clients))
 }

@@ -1,6 +1,6 @@
 //! All models by name, with their bounds.
 
-use crate::cluster::{Around, Surroundings};
+use crate::cluster::{ClientBounds, Surroundings};
 use crate::everything::AllLayers;
 use crate::gallery;
 use crate::induction::Induction;
@@ -8,8 +8,8 @@ use crate::induction::clocks::{self, Clocks};
 use crate::induction::consensus::{self, Consensus};
 use crate::induction::tables::{self, Tables};
 use crate::layers::{
-    AROUND, CALLED, CLUSTER, EACH, EVERY_DEED, EVERY_START, JOINED, LEASES, LOCKS, REPLACED, cluster, heard, late,
-    membership, prompt, raft, reads, transfer,
+    CALLED, CLIENTS, CLUSTER, EACH, EVERY_OPERATION, EVERY_START, JOINED, LEASES, LOCKS, REPLACED, cluster, heard,
+    late, membership, prompt, raft, reads, transfer,
 };
 use crate::leases::{self, Leases};
 use crate::locks::{self, Locks, Operation, Start};
@@ -192,7 +192,7 @@ fn lock_table() -> Vec<Named> {
             Tier::Full,
             "locks-unnumbered",
             "3 sessions, 2 keys, every request there is without a number, any number of times, 4 grants",
-            || Locks::new(locks::Bounds { keys: 2, operations: 0, unnumbered: &EVERY_DEED, grants: 4, ..LOCKS }),
+            || Locks::new(locks::Bounds { keys: 2, operations: 0, unnumbered: &EVERY_OPERATION, grants: 4, ..LOCKS }),
         ),
         holds(
             Tier::Full,
@@ -204,7 +204,7 @@ fn lock_table() -> Vec<Named> {
                     openings: &EVERY_START,
                     opened: 4,
                     operations: 0,
-                    unnumbered: &EVERY_DEED,
+                    unnumbered: &EVERY_OPERATION,
                     grants: 4,
                     ..LOCKS
                 })
@@ -220,7 +220,7 @@ fn lock_table() -> Vec<Named> {
                     openings: &EVERY_START,
                     operations: 1,
                     numbered: &[Operation::Wait, Operation::Release],
-                    unnumbered: &EVERY_DEED,
+                    unnumbered: &EVERY_OPERATION,
                     grants: 3,
                     ..LOCKS
                 })
@@ -236,16 +236,16 @@ fn whole() -> Vec<Named> {
             Tier::Quick,
             "cluster",
             "3 servers, 2 clients, 1 key, 2 terms, logs of 5, 2 ticks, keepalives, a crash, a resource",
-            || cluster(AROUND, Bounds { crashes: 1, ..CLUSTER }),
+            || cluster(CLIENTS, Bounds { crashes: 1, ..CLUSTER }),
         ),
         holds(Tier::Deep, "cluster-cut", "as cluster, with a server cut off instead of the crash", || {
-            cluster(AROUND, Bounds { delivery: Delivery::Prompt { losses: 0, cuts: 1 }, ..CLUSTER })
+            cluster(CLIENTS, Bounds { delivery: Delivery::Prompt { losses: 0, cuts: 1 }, ..CLUSTER })
         }),
         holds(Tier::Deep, "cluster-loss", "as cluster, and a message lost between servers", || {
-            cluster(AROUND, Bounds { crashes: 1, delivery: Delivery::Prompt { losses: 1, cuts: 0 }, ..CLUSTER })
+            cluster(CLIENTS, Bounds { crashes: 1, delivery: Delivery::Prompt { losses: 1, cuts: 0 }, ..CLUSTER })
         }),
         holds(Tier::Deep, "cluster-retries", "as cluster, and acquires and releases may arrive twice", || {
-            cluster(Around { arrivals: 2, ..AROUND }, Bounds { crashes: 1, ..CLUSTER })
+            cluster(ClientBounds { arrivals: 2, ..CLIENTS }, Bounds { crashes: 1, ..CLUSTER })
         }),
         holds(
             Tier::Deep,
@@ -253,9 +253,9 @@ fn whole() -> Vec<Named> {
             "3 servers, 3 terms, logs of 5, a tick, a message lost, one that arrives twice; a session that takes 2 locks, and \
              one that takes the first of them",
             || {
-                let around = Around { keys: 2, ticks: 1, ttl: 0, longer: 1, keepalives: 0, ..AROUND };
+                let clients = ClientBounds { keys: 2, ticks: 1, ttl: 0, longer: 1, keepalives: 0, ..CLIENTS };
                 let (repeats, delivery) = (Repeats::AtMost(1), Delivery::Prompt { losses: 1, cuts: 0 });
-                cluster(around, Bounds { terms: 3, repeats, delivery, symmetry: true, ..CLUSTER })
+                cluster(clients, Bounds { terms: 3, repeats, delivery, symmetry: true, ..CLUSTER })
             },
         ),
         holds(
@@ -264,9 +264,10 @@ fn whole() -> Vec<Named> {
             "3 servers, 3 terms, logs of 5, a crash, a tick, a message lost, one that arrives twice; a session that takes 2 locks, \
              and one that takes the first of them, every request twice",
             || {
-                let around = Around { keys: 2, ticks: 1, ttl: 0, longer: 1, arrivals: 2, keepalives: 0, ..AROUND };
+                let clients =
+                    ClientBounds { keys: 2, ticks: 1, ttl: 0, longer: 1, arrivals: 2, keepalives: 0, ..CLIENTS };
                 let (repeats, delivery) = (Repeats::AtMost(1), Delivery::Prompt { losses: 1, cuts: 0 });
-                cluster(around, Bounds { terms: 3, crashes: 1, repeats, delivery, symmetry: true, ..CLUSTER })
+                cluster(clients, Bounds { terms: 3, crashes: 1, repeats, delivery, symmetry: true, ..CLUSTER })
             },
         ),
     ]
@@ -398,7 +399,7 @@ fn wide() -> Vec<Named> {
                     opened: 8,
                     keys: 3,
                     operations: 5,
-                    unnumbered: &EVERY_DEED,
+                    unnumbered: &EVERY_OPERATION,
                     grants: 20,
                     ttl: 3,
                     ticks: 9,
@@ -411,7 +412,7 @@ fn wide() -> Vec<Named> {
             "cluster-wide",
             "3 servers, 3 clients, 5 terms, logs of 16, 9 ticks, 3 crashes, 3 repeats, 10 messages, every request thrice",
             || {
-                let around = Around {
+                let clients = ClientBounds {
                     sessions: 3,
                     keys: 1,
                     ticks: 9,
@@ -424,7 +425,7 @@ fn wide() -> Vec<Named> {
                 };
                 let (repeats, delivery) = (Repeats::AtMost(3), late(10));
                 let bounds = Bounds { terms: 5, log: 16, crashes: 3, repeats, delivery, appends: 2, ..CLUSTER };
-                cluster(around, bounds)
+                cluster(clients, bounds)
             },
         ),
         holds(
@@ -432,7 +433,7 @@ fn wide() -> Vec<Named> {
             "cluster-wide-prompt",
             "3 servers, 3 sessions, 2 keys, 6 terms, logs of 16, 6 ticks, 2 crashes, 6 messages lost, 2 late, 2 repeated, 2 \
              snapshots, 2 servers at a time cut off 6 times, every request thrice",
-            || cluster(WIDE_AROUND, WIDE),
+            || cluster(WIDE_CLIENTS, WIDE),
         ),
         holds(
             Tier::Random,
@@ -440,17 +441,26 @@ fn wide() -> Vec<Named> {
             "as cluster-wide-prompt, with a server that joins, an addition, a promotion, a removal, 3 hand-overs and 4 reads",
             || {
                 let operators = Operators::new(EACH, 0, WIDE.log);
-                let (clients, readers) = (Surroundings::new(WIDE_AROUND), Readers::new(4, 0, 0));
+                let (clients, readers) = (Surroundings::new(WIDE_CLIENTS), Readers::new(4, 0, 0));
                 let everybody = AllLayers { clients, operators, transfers: 3, readers };
-                World::new(Bounds { joiners: 1, ..WIDE }, Surroundings::table(&WIDE_AROUND), everybody)
+                World::new(Bounds { joiners: 1, ..WIDE }, Surroundings::table(&WIDE_CLIENTS), everybody)
             },
         ),
     ]
 }
 
 /// Clients and time, far past the bounds of exhaustive exploration.
-const WIDE_AROUND: Around =
-    Around { sessions: 3, keys: 2, ticks: 6, ttl: 1, longer: 1, arrivals: 3, keepalives: 3, log: 16, births: true };
+const WIDE_CLIENTS: ClientBounds = ClientBounds {
+    sessions: 3,
+    keys: 2,
+    ticks: 6,
+    ttl: 1,
+    longer: 1,
+    arrivals: 3,
+    keepalives: 3,
+    log: 16,
+    births: true,
+};
 
 /// Three servers with prompt messages and repeated faults of every kind.
 const WIDE: Bounds = Bounds {

@@ -214,8 +214,8 @@ fn is_less(known: &Known, than: &Known) -> bool {
 /// Every log, clock and moment that single messages lead to is reached, with clients that know as
 /// much or more.
 fn reaches_what_messages_reach(bounds: Bounds, of_messages: world::Bounds) {
-    let (ttl, around) = (bounds.ttl, bounds.around());
-    let cluster = World::new(of_messages, Surroundings::table(&around), Surroundings::new(around));
+    let (ttl, clients) = (bounds.ttl, bounds.client_bounds());
+    let cluster = World::new(of_messages, Surroundings::table(&clients), Surroundings::new(clients));
     let of_messages = reachable(
         &cluster,
         |state| (0..state.history.renamings()).map(|renaming| state.digest(renaming)).min().expect("there are some"),

@@ -104,7 +104,7 @@ pub fn raise_limit() -> usize {
 /// A limit on the number of open connections. Connections above it are refused and counted; the log
 /// mentions refusals at most once per `REPORT_PAUSE`.
 #[derive(Clone, Debug)]
-pub struct Places {
+pub struct ConnectionLimit {
     room: Arc<Semaphore>,
     limit: usize,
     of: &'static str,
@@ -122,12 +122,12 @@ struct Reported {
 /// Minimum time between two log lines about refused connections.
 const REPORT_PAUSE: Duration = Duration::from_secs(10);
 
-impl Places {
+impl ConnectionLimit {
     /// Permits for `limit` connections of the kind that `of` names in the log. Refusals are counted
     /// in `refused`.
-    pub fn new(limit: usize, of: &'static str, refused: &Counter) -> Places {
+    pub fn new(limit: usize, of: &'static str, refused: &Counter) -> ConnectionLimit {
         let room = Arc::new(Semaphore::new(limit));
-        Places { room, limit, of, refused: refused.clone(), reported: Arc::default() }
+        ConnectionLimit { room, limit, of, refused: refused.clone(), reported: Arc::default() }
     }
 
     /// A permit, if one is free.

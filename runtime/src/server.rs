@@ -21,7 +21,7 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use crate::core::{self, Core, DriverParts, Event, SnapshotPolicy, Timing};
-use crate::descriptors::{Descriptors, Places, TooFew};
+use crate::descriptors::{ConnectionLimit, Descriptors, TooFew};
 use crate::http::{self, App};
 use crate::metrics::Metrics;
 use crate::peers::{self, Peers, PinnedPeers, Roster};
@@ -268,7 +268,7 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     links.spawn(watch_space(Arc::clone(&space)));
     links.spawn(peers::dial_all(Arc::clone(&peers), to_dial));
     let (stopping, stopped) = watch::channel(false);
-    let permits = Places::new(descriptors.clients, "clients", &metrics.connections_refused);
+    let permits = ConnectionLimit::new(descriptors.clients, "clients", &metrics.connections_refused);
     let app = App::new(core.clone(), peers, metrics, space);
     let listening = tokio::spawn(http::listen(app, clients, permits, stopped));
     info!(%node, clients = config.client_addr, nodes = config.peer_addr, "serving");

@@ -32,9 +32,9 @@ pub use self::resource::Resource;
 use crate::locks::{execute, judge};
 use crate::world::{Answer, Applied, Asked, Environment, History, Ref, Replica, World};
 
-/// The limits of the environment.
+/// Bounds on the clients, their sessions, and the time that passes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Around {
+pub struct ClientBounds {
     /// The number of sessions.
     pub sessions: u64,
     /// The number of locks. The first session has a client for each lock, the others for the first
@@ -64,7 +64,7 @@ pub struct Around {
 /// The clients, the time, and the resources.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Surroundings {
-    around: Around,
+    bounds: ClientBounds,
     /// Real time, in ticks.
     pub now: u64,
     /// When each leader last read its clock, in ticks.
@@ -94,7 +94,7 @@ pub enum Move {
     Write(usize),
 }
 
-impl Around {
+impl ClientBounds {
     /// The TTL of a session, in ticks. Sessions are numbered from 1.
     fn ttl_of(&self, session: u64) -> u64 {
         self.ttl + (session - 1) * self.longer
@@ -103,20 +103,20 @@ impl Around {
 
 impl Surroundings {
     /// Creates clients that have sent no request.
-    pub fn new(around: Around) -> Surroundings {
-        let sessions = 1..=around.sessions;
-        let wanted = |number| keys(if number == 1 { around.keys } else { 1 });
+    pub fn new(bounds: ClientBounds) -> Surroundings {
+        let sessions = 1..=bounds.sessions;
+        let wanted = |number| keys(if number == 1 { bounds.keys } else { 1 });
         let own = |number| wanted(number).map(move |key| Client::new(SessionId { number, nonce: 0 }, key));
         let clients = sessions.flat_map(own).collect();
-        let resources = keys(around.keys).map(Resource::new).collect();
-        Surroundings { around, now: 0, looked: BTreeMap::new(), births: BTreeMap::new(), clients, resources }
+        let resources = keys(bounds.keys).map(Resource::new).collect();
+        Surroundings { bounds, now: 0, looked: BTreeMap::new(), births: BTreeMap::new(), clients, resources }
     }
 
     /// The lock table with the clients' sessions.
-    pub fn table(around: &Around) -> LockTable {
+    pub fn table(bounds: &ClientBounds) -> LockTable {
         let mut table = LockTable::default();
-        for number in 1..=around.sessions {
-            let opening = Opening { nonce: 0, owner: Owner::from(""), ttl: Ttl(around.ttl_of(number)) };
+        for number in 1..=bounds.sessions {
+            let opening = Opening { nonce: 0, owner: Owner::from(""), ttl: Ttl(bounds.ttl_of(number)) };
             table.apply(Stamp(0), &Command::Open { opening });
         }
         table
@@ -124,7 +124,7 @@ impl Surroundings {
 
     /// Whether a client may still rely on its lease.
     pub fn relies(&self, client: &Client) -> bool {
-        client.relies(self.now, self.around.ttl_of(client.session.number))
+        client.relies(self.now, self.bounds.ttl_of(client.session.number))
     }
 
     /// Whether a server's clock has advanced from the stamp of an entry in its log by more than the
@@ -162,23 +162,23 @@ impl Environment for Surroundings {
     type Move = Move;
 
     fn properties(world: &World<Surroundings>) -> Vec<Property<World<Surroundings>>> {
-        properties::properties(&world.surroundings().around)
+        properties::properties(&world.surroundings().bounds)
     }
 
     fn moves(&self, servers: &[Ref<Replica<LockTable>>], moves: &mut Vec<Move>) {
-        if self.now < self.around.ticks {
+        if self.now < self.bounds.ticks {
             moves.push(Move::Tick);
         }
         let leaders = servers.iter().filter(|replica| replica.node.is_leader());
         moves.extend(leaders.clone().filter_map(|replica| self.before(&replica.node)));
-        let room = leaders.filter(|replica| replica.node.log().last().index < Index(self.around.log));
+        let room = leaders.filter(|replica| replica.node.log().last().index < Index(self.bounds.log));
         let open: Vec<NodeId> = room.map(|replica| replica.node.id()).collect();
         for (number, client) in self.clients.iter().enumerate() {
-            let around = &self.around;
+            let bounds = &self.bounds;
             let arrives = [
-                (Request::Acquire, true, around.arrivals),
-                (Request::Release, client.token.is_some(), around.arrivals),
-                (Request::KeepAlive, client.arrivals[0] > 0, around.keepalives),
+                (Request::Acquire, true, bounds.arrivals),
+                (Request::Release, client.token.is_some(), bounds.arrivals),
+                (Request::KeepAlive, client.arrivals[0] > 0, bounds.keepalives),
             ];
             for (request, possible, most) in arrives {
                 if possible && client.arrivals[request as usize] < most {
@@ -243,7 +243,7 @@ impl Environment for Surroundings {
         } else {
             self.looked.remove(&node.id());
         }
-        if self.around.births && node.is_leader() {
+        if self.bounds.births && node.is_leader() {
             let born = self.births.entry(node.term()).or_default();
             let own = node.log().entries().iter().filter(|entry| entry.term == node.term());
             own.for_each(|entry| _ = born.entry(entry.index).or_insert(self.now));

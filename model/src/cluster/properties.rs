@@ -5,13 +5,13 @@ use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Index, Stamp, Term};
 use stateright::Property;
 
-use super::{Around, Client, Surroundings};
+use super::{Client, ClientBounds, Surroundings};
 use crate::world::{Environment, History, State, World, always};
 
 type S = State<Surroundings>;
 
 /// Every property of the layer.
-pub(super) fn properties(around: &Around) -> Vec<Property<World<Surroundings>>> {
+pub(super) fn properties(bounds: &ClientBounds) -> Vec<Property<World<Surroundings>>> {
     let mut all = crate::raft::consensus();
     all.extend(locks_and_leases());
     all.extend([
@@ -25,7 +25,7 @@ pub(super) fn properties(around: &Around) -> Vec<Property<World<Surroundings>>> 
         }),
         Property::sometimes("a session expired", |_, state: &S| {
             let last = state.history.machines.last();
-            last.is_some_and(|table| (table.sessions().len() as u64) < state.environment.around.sessions)
+            last.is_some_and(|table| (table.sessions().len() as u64) < state.environment.bounds.sessions)
         }),
         Property::sometimes("a client waits in the queue", |_, state: &S| {
             let table = state.history.machines.last();
@@ -44,7 +44,7 @@ pub(super) fn properties(around: &Around) -> Vec<Property<World<Surroundings>>> 
             state.environment.resources.iter().any(|resource| resource.refused)
         }),
     ]);
-    if around.births {
+    if bounds.births {
         all.extend(clocks());
     }
     all

@@ -63,7 +63,7 @@ use stateright::{Model, Path, Property};
 pub use self::action::Action;
 use self::protocol::Protocol;
 pub use self::state::{Birth, Server, State, Truth};
-use crate::cluster::{Around, Request};
+use crate::cluster::{ClientBounds, Request};
 use crate::diagram::Diagram;
 use crate::presentation::{Presentation, Way};
 
@@ -99,9 +99,9 @@ pub struct Bounds {
 impl Bounds {
     /// The limits of the same environment in the layer `cluster`. They match if there is only one
     /// client.
-    pub fn around(&self) -> Around {
+    pub fn client_bounds(&self) -> ClientBounds {
         let Bounds { clients, ticks, ttl, acquires: arrivals, keepalives, log, .. } = *self;
-        Around { sessions: clients, keys: 1, ticks, ttl, longer: 0, arrivals, keepalives, log, births: false }
+        ClientBounds { sessions: clients, keys: 1, ticks, ttl, longer: 0, arrivals, keepalives, log, births: false }
     }
 }
 

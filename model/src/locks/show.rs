@@ -303,12 +303,12 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::layers::{EVERY_DEED, EVERY_START, LOCKS};
+    use crate::layers::{EVERY_OPERATION, EVERY_START, LOCKS};
     use crate::locks::Bounds;
 
     #[test]
     fn sentences_of_requests_are_distinct() {
-        let bounds = Bounds { openings: &EVERY_START, opened: 5, keys: 2, unnumbered: &EVERY_DEED, ..LOCKS };
+        let bounds = Bounds { openings: &EVERY_START, opened: 5, keys: 2, unnumbered: &EVERY_OPERATION, ..LOCKS };
         let model = Locks::new(bounds);
         let mut state = model.init_states().remove(0);
         // The most requests are possible after two locks were granted to sessions that were opened

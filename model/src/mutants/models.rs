@@ -10,10 +10,10 @@ use std::net::TcpListener;
 use palisade_spec::raft::NodeId;
 
 use crate::check::verdict::{Effort, Verdict};
-use crate::cluster::Around;
+use crate::cluster::ClientBounds;
 use crate::layers::{
-    AROUND, CALLED, CLUSTER, EACH, EVERY_DEED, EVERY_START, JOINED, LOCKS, cluster, heard, late, membership, prompt,
-    raft, reads, transfer, transfer_in_time,
+    CALLED, CLIENTS, CLUSTER, EACH, EVERY_OPERATION, EVERY_START, JOINED, LOCKS, cluster, heard, late, membership,
+    prompt, raft, reads, transfer, transfer_in_time,
 };
 use crate::locks::{self, Locks, Operation, Start};
 use crate::membership::{Changes, addition};
@@ -424,31 +424,31 @@ pub(crate) fn models() -> Vec<Named> {
         whole(
             "cluster-deposed",
             "3 servers, a client, 3 terms, logs of 5, 2 ticks, a server cut off",
-            Around { sessions: 1, keepalives: 0, ..AROUND },
+            SINGLE_CLIENT,
             Bounds { terms: 3, delivery: prompt(0, 1), ..CLUSTER },
         ),
         whole(
             "clocks",
             "3 servers, a session, 3 terms, logs of 5, a tick, 3 messages lost, a server cut off twice; when entries were stamped",
-            Around { sessions: 1, ticks: 1, arrivals: 0, keepalives: 0, births: true, ..AROUND },
+            ClientBounds { ticks: 1, arrivals: 0, births: true, ..SINGLE_CLIENT },
             Bounds { terms: 3, delivery: prompt(3, 2), ..CLUSTER },
         ),
         whole(
             "cluster-away",
             "3 servers, a client, 2 terms, logs of 5, 2 ticks, a crash, a server cut off: the one that crashes or another",
-            Around { sessions: 1, keepalives: 0, ..AROUND },
+            SINGLE_CLIENT,
             Bounds { crashes: 1, delivery: prompt(0, 1), ..CLUSTER },
         ),
         whole(
             "cluster-keepalives",
             "3 servers, a client with 2 keepalives, 2 terms, logs of 5, 3 ticks, a server cut off",
-            Around { sessions: 1, keepalives: 2, ticks: 3, ..AROUND },
+            ClientBounds { keepalives: 2, ticks: 3, ..SINGLE_CLIENT },
             Bounds { delivery: prompt(0, 1), ..CLUSTER },
         ),
         whole(
             "cluster-late",
             "3 servers, a client whose lease ends with the tick, 2 terms, logs of 5, a tick, a message between servers that is late, a server cut off",
-            Around { sessions: 1, keepalives: 0, ticks: 1, ttl: 0, ..AROUND },
+            ClientBounds { ticks: 1, ttl: 0, ..SINGLE_CLIENT },
             Bounds { late: 1, delivery: prompt(0, 1), ..CLUSTER },
         ),
         holds(
@@ -456,9 +456,9 @@ pub(crate) fn models() -> Vec<Named> {
             "cluster-snapshots",
             "a leader that is cut off and 2 followers, a client whose lease ends with the tick, 3 terms, logs of 4, a tick, a snapshot, a heartbeat",
             || {
-                let around = Around { sessions: 1, keepalives: 0, ticks: 1, ttl: 0, log: 4, ..AROUND };
+                let clients = ClientBounds { ticks: 1, ttl: 0, log: 4, ..SINGLE_CLIENT };
                 let bounds = Bounds { terms: 3, log: 4, snapshots: 1, heartbeats: Some(1), ..CLUSTER };
-                cluster(around, bounds).with_its_leader_cut_off()
+                cluster(clients, bounds).with_its_leader_cut_off()
             },
         ),
         lock_table(
@@ -510,7 +510,7 @@ pub(crate) fn models() -> Vec<Named> {
         lock_table(
             "locks-asked",
             "2 sessions, 1 key, every request there is without a number, any number of times, 3 grants",
-            locks::Bounds { sessions: 2, opened: 2, operations: 0, unnumbered: &EVERY_DEED, grants: 3, ..LOCKS },
+            locks::Bounds { sessions: 2, opened: 2, operations: 0, unnumbered: &EVERY_OPERATION, grants: 3, ..LOCKS },
         ),
         lock_table(
             "locks-renumbered",
@@ -519,7 +519,7 @@ pub(crate) fn models() -> Vec<Named> {
                 sessions: 2,
                 opened: 2,
                 numbered: &[Operation::Wait],
-                unnumbered: &EVERY_DEED,
+                unnumbered: &EVERY_OPERATION,
                 grants: 3,
                 ..LOCKS
             },
@@ -533,7 +533,7 @@ pub(crate) fn models() -> Vec<Named> {
                 opened: 2,
                 keys: 2,
                 operations: 0,
-                unnumbered: &EVERY_DEED,
+                unnumbered: &EVERY_OPERATION,
                 grants: 4,
                 ..LOCKS
             },
@@ -554,8 +554,11 @@ fn clocks(name: &'static str, about: &'static str, bounds: Bounds) -> Named {
     holds(Tier::Full, name, about, move || raft(1, bounds.clone()))
 }
 
-fn whole(name: &'static str, about: &'static str, around: Around, bounds: Bounds) -> Named {
-    holds(Tier::Full, name, about, move || cluster(around.clone(), bounds.clone()))
+/// One client that takes a lock and does not renew its session.
+const SINGLE_CLIENT: ClientBounds = ClientBounds { sessions: 1, keepalives: 0, ..CLIENTS };
+
+fn whole(name: &'static str, about: &'static str, clients: ClientBounds, bounds: Bounds) -> Named {
+    holds(Tier::Full, name, about, move || cluster(clients.clone(), bounds.clone()))
 }
 
 fn lock_table(name: &'static str, about: &'static str, bounds: locks::Bounds) -> Named {

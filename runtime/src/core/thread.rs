@@ -32,7 +32,7 @@ fn run<T: Transport>(inbox: &CoreInbox, parts: DriverParts<T>) -> Result<(), Sto
     let mut batch = Batch::default();
     while !driver.may_stop() && batch.fill(inbox, driver.next_alarm()) {
         let began = Instant::now();
-        driver.round(&mut batch, began)?;
+        driver.iterate(&mut batch, began)?;
         Stopwatch::since(began).observe(&metrics.core_iteration_seconds);
     }
     driver.shut_down();

@@ -19,7 +19,7 @@ use tokio_io_timeout::TimeoutWriter;
 use tracing::{debug, warn};
 
 use super::App;
-use crate::descriptors::Places;
+use crate::descriptors::ConnectionLimit;
 use crate::metrics::Metrics;
 use crate::{limits, sockets};
 
@@ -27,7 +27,7 @@ use crate::{limits, sockets};
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves clients until `stop` turns true, then lets open connections finish.
-pub async fn listen(app: App, listener: TcpListener, permits: Places, mut stop: watch::Receiver<bool>) {
+pub async fn listen(app: App, listener: TcpListener, permits: ConnectionLimit, mut stop: watch::Receiver<bool>) {
     let router = TowerToHyperService::new(super::router(app.clone()));
     let mut connections = JoinSet::new();
     loop {

@@ -15,7 +15,7 @@ use super::{
     Hello, Introduction, Link, MAGIC, Peers, Purpose, Roster, VERSION, Welcome, expected_incarnation, snapshots,
 };
 use crate::core::{Core, NotTaken};
-use crate::descriptors::{Descriptors, Places};
+use crate::descriptors::{ConnectionLimit, Descriptors};
 use crate::metrics::Metrics;
 use crate::sockets;
 
@@ -44,8 +44,9 @@ enum Ended {
 /// that have not completed the handshake, and `descriptors.peers` that have.
 pub async fn accept(peers: Arc<Peers>, core: Core, listener: TcpListener, descriptors: Descriptors) {
     let refused = &peers.metrics.peer_connections_refused;
-    let unidentified = Places::new(descriptors.unidentified, "nodes that have not completed the handshake", refused);
-    let identified = Places::new(descriptors.peers, "nodes", refused);
+    let unidentified =
+        ConnectionLimit::new(descriptors.unidentified, "nodes that have not completed the handshake", refused);
+    let identified = ConnectionLimit::new(descriptors.peers, "nodes", refused);
     loop {
         let (stream, address) = match listener.accept().await {
             Ok(accepted) => accepted,

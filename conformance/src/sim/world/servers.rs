@@ -324,7 +324,7 @@ impl World {
             process.driver.wal().space().check();
         }
         server.host.begin();
-        let result = process.driver.round(&mut process.inbox, server.clock.at(now));
+        let result = process.driver.iterate(&mut process.inbox, server.clock.at(now));
         let done = server.host.take();
         let node = process.driver.node();
         let note = Note::Iteration {

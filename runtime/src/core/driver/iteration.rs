@@ -20,7 +20,7 @@ impl<T: Transport> Driver<T> {
     /// # Errors
     /// If a write failed, or may have failed. No output after it was carried out, and none may be:
     /// the process must stop.
-    pub fn round(&mut self, batch: &mut Batch, now: Instant) -> Result<(), StorageError> {
+    pub fn iterate(&mut self, batch: &mut Batch, now: Instant) -> Result<(), StorageError> {
         let led = self.leading();
         let (leader, term) = (self.node.leader(), self.node.term());
         self.now = now;

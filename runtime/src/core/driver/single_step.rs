@@ -1,6 +1,6 @@
 //! Steps with one input at a time, for a caller that chooses each input (`stepper`).
 //!
-//! A [`Driver::round`] decides which inputs are stepped and when; these functions leave that to the
+//! A [`Driver::iterate`] decides which inputs are stepped and when; these functions leave that to the
 //! caller. They carry out the same outputs in the same order by the same code.
 
 use palisade_spec::lock::LockTable;
@@ -16,7 +16,7 @@ impl<T: Transport> Driver<T> {
     /// answer.
     ///
     /// # Errors
-    /// As [`Driver::round`]: the process must stop.
+    /// As [`Driver::iterate`]: the process must stop.
     pub fn step_once(&mut self, input: Input<LockTable>) -> Result<(), StorageError> {
         let led = self.leading();
         self.requests.add_unrequested(&input, self.now);

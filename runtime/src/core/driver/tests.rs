@@ -202,7 +202,7 @@ impl World {
         if inbox.messages.is_empty() && inbox.events.is_empty() && server.driver.next_alarm() > now {
             return;
         }
-        server.driver.round(inbox, now).unwrap();
+        server.driver.iterate(inbox, now).unwrap();
         if let Ok(snapshot) = server.taken.try_recv() {
             let written = server.driver.wal().snapshots().write(&snapshot);
             inbox.events.push(Event::SnapshotWritten(written));
@@ -336,7 +336,7 @@ fn cluster_time_excludes_time_before_the_election() {
     let [driver] = [&mut world.servers.get_mut(&NodeId(1)).unwrap().driver];
     let elected = world.zero + 3 * ELECTION + Duration::from_micros(900);
     let mut iteration = |at: Instant| {
-        driver.round(&mut Batch::default(), at).unwrap();
+        driver.iterate(&mut Batch::default(), at).unwrap();
         (driver.node().is_leader(), driver.node().clock())
     };
     assert!(!iteration(elected - 50 * MILLISECOND).0, "a late timer gets a grace period");
