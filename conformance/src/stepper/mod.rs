@@ -1,11 +1,9 @@
-//! `palisade-conformance step-node`: a node that takes each step on a command from standard input, for
-//! the [replay] that steps live nodes as a model was stepped.
+//! `palisade-conformance step-node`: a node that takes each step on a command from standard input,
+//! for the [replay](crate::replay) that steps live nodes as a model was stepped.
 //!
-//! [replay]: crate::replay
-//!
-//! A stepped node is a process with a server's parts: the node, the driver that carries
-//! out its outputs, the write-ahead log in real files, the connections to its peers with their
-//! handshakes and frames. It has no timers and accepts no clients, and takes an input only on a
+//! A stepped node is a process with a server's parts: the node, the driver that carries out its
+//! outputs, the write-ahead log in real files, the connections to its peers with their handshakes
+//! and frames. It has no timers and accepts no clients, and takes an input only on a
 //! [request](protocol::Request). The driver then steps the node exactly once and carries out the
 //! outputs. The answer has the effects, the node's new state, and what a restart would recover from
 //! the disk. A request may name a point between two messages or in a write at which the process
@@ -21,74 +19,21 @@
 
 pub mod command;
 mod effect_log;
+mod error;
 mod observed_disk;
 mod observed_transport;
 pub mod protocol;
 mod read_only_disk;
+mod stepped_node;
 
-use std::io::{self, BufRead, Write};
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufRead};
+use std::path::Path;
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
-
-use palisade::core::{Core, CoreInbox, Driver, DriverParts, Observer, SnapshotPolicy, SnapshotWriter, Timing};
-use palisade::descriptors::Descriptors;
-use palisade::limits;
-use palisade::metrics::Metrics;
-use palisade::peers::{self, Peers, PinnedPeers, Roster};
-use palisade::storage::{
-    Disk, Identity, Incarnation, LayeredDisk, LockedDir, SnapshotInfo, Snapshots, StorageError, SystemDisk, Wal,
-};
-use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Address, Config, Durable, Input, Members, Node, Output, Persist, Snapshot};
-use parking_lot::Mutex;
-use rand::SeedableRng;
-use rand::rngs::SmallRng;
-use tokio::net::TcpListener;
 
 use self::effect_log::EffectLog;
-use self::observed_disk::ObservedDisk;
-use self::observed_transport::ObservedTransport;
-use self::protocol::{Answer, Now, Request, Setting, Stepped, Stop};
-use self::read_only_disk::ReadOnlyDisk;
-/// How long a requested message may take to arrive through the socket.
-const RECEIVE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Why a stepped node could not start, or ended.
-#[derive(Debug, thiserror::Error)]
-pub enum StepperError {
-    /// The directory is a server's.
-    #[error("{} is the data directory of a server: a stepped node would send messages in that server's name; give another --data", .0.display())]
-    Served(PathBuf),
-    /// An address is not a loopback address.
-    #[error("`{0}` is not a loopback address and port: a stepped node connects to this machine only")]
-    NotLoopback(String),
-    /// The first line is not a [`Setting`].
-    #[error("the first line of standard input is not a valid setting: {0}")]
-    Setting(#[source] serde_json::Error),
-    /// Standard input cannot be read, or standard output cannot be written.
-    #[error("cannot exchange requests and answers on standard input and output: {0}")]
-    Stdio(#[source] io::Error),
-    /// The node cannot listen for peers.
-    #[error("cannot listen for peers on the loopback device: {0}")]
-    Listen(#[source] io::Error),
-    /// The data directory cannot be read or written, or is damaged.
-    #[error(transparent)]
-    Storage(#[from] StorageError),
-}
-
-impl StepperError {
-    /// The process's exit code, after sysexits.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            StepperError::Served(_) | StepperError::NotLoopback(_) | StepperError::Setting(_) => 78,
-            StepperError::Stdio(_) => 65,
-            StepperError::Listen(_) => 71,
-            StepperError::Storage(_) => 74,
-        }
-    }
-}
+pub use self::error::StepperError;
+use self::protocol::Answer;
+use self::stepped_node::SteppedNode;
 
 /// Steps the node of a directory on the requests of standard input, until its end.
 ///
@@ -101,14 +46,14 @@ pub fn run(directory: &Path) -> Result<(), StepperError> {
     let setting = serde_json::from_str(&first).map_err(StepperError::Setting)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(StepperError::Listen)?;
-    let mut stepper = Stepper::begin(directory, setting, effects, runtime)?;
-    stepper.answer(&Answer::Ready { peer_addr: stepper.peer_addr.to_string(), self_now: Box::new(stepper.now()?) })?;
+    let mut node = SteppedNode::begin(directory, setting, effects, runtime)?;
+    node.answer(&Answer::Ready { peer_addr: node.peer_addr.to_string(), self_now: Box::new(node.now()?) })?;
     for line in lines {
         let answer = match serde_json::from_str(&line) {
-            Ok(request) => stepper.request(request)?,
+            Ok(request) => node.request(request)?,
             Err(error) => Answer::Cannot(format!("the line is not a valid request: {error}")),
         };
-        stepper.answer(&answer)?;
+        node.answer(&answer)?;
     }
     Ok(())
 }
@@ -127,251 +72,4 @@ fn read_lines(effects: Arc<EffectLog>) -> io::Result<mpsc::Receiver<String>> {
     };
     std::thread::Builder::new().name("stdin".into()).spawn(read)?;
     Ok(lines)
-}
-
-struct Stepper {
-    driver: Driver<ObservedTransport>,
-    inbox: CoreInbox,
-    effects: Arc<EffectLog>,
-    seen: Arc<Mutex<Seen>>,
-    written: Arc<Mutex<Option<Result<SnapshotInfo, StorageError>>>>,
-    directory: PathBuf,
-    identity: Identity,
-    blank: Durable<LockTable>,
-    segment_bytes: u64,
-    peer_addr: SocketAddr,
-    /// Runs the connections to the peers.
-    _runtime: tokio::runtime::Runtime,
-}
-
-impl Stepper {
-    fn begin(
-        directory: &Path,
-        setting: Setting,
-        effects: Arc<EffectLog>,
-        runtime: tokio::runtime::Runtime,
-    ) -> Result<Stepper, StepperError> {
-        for address in setting.founders.values().chain([&setting.peer_addr]) {
-            check_loopback(address)?;
-        }
-        let disk = LayeredDisk::new(ObservedDisk(Arc::clone(&effects)), SystemDisk::shared());
-        let locked = LockedDir::open_on(Arc::new(disk), directory)?;
-        if !locked.mark_stepped()? {
-            return Err(StepperError::Served(directory.to_owned()));
-        }
-        let incarnation = Incarnation(setting.incarnation);
-        let Setting { node, cluster, founders, machine, segment_bytes, .. } = setting;
-        let Setting { max_batch, max_inflight, max_commits, .. } = setting;
-        let members = Members::founding(founders.iter().map(|(&id, address)| (id, Address::from(address.as_str()))));
-        let identity = Identity { cluster, node, incarnation, founders, restored: None };
-        let blank = Durable::blank(machine, members);
-        let (wal, durable, report) =
-            Wal::open_with_segments_of(segment_bytes, locked.claim(&identity)?, blank.clone())?;
-
-        let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).map_err(StepperError::Listen)?;
-        let peer_addr = listener.local_addr().map_err(StepperError::Listen)?;
-        let metrics = Metrics::new();
-        let roster = Roster {
-            cluster,
-            node,
-            incarnation,
-            client_addr: String::new(),
-            peer_addr: setting.peer_addr,
-            peer_addrs: identity.founders.clone(),
-        };
-        let pinned = PinnedPeers::load(directory)?;
-        let (peers, to_dial) = Peers::new(roster, pinned, Arc::clone(wal.snapshots()), Arc::clone(&metrics));
-        let (core, inbox) = Core::channel();
-        let (seen, written) = (Arc::new(Mutex::new(Seen::default())), Arc::default());
-        let writer = SynchronousWriter { snapshots: Arc::clone(wal.snapshots()), written: Arc::clone(&written) };
-        let parts = DriverParts {
-            config: Config { max_batch, max_inflight, max_commits, ..Config::new(node) },
-            durable,
-            wal,
-            log_bytes: report.log_bytes,
-            // No founders: the driver would wait until all of them know this node, and here they
-            // do.
-            founders: Vec::new(),
-            timing: Timing::with_election_timeout(Duration::from_secs(1)),
-            jitter: SmallRng::seed_from_u64(0),
-            snapshots: SnapshotPolicy { log_bytes: u64::MAX, interval: Duration::MAX, margin: 0 },
-            writer: Box::new(writer),
-            transport: ObservedTransport { peers: Arc::clone(&peers), effects: Arc::clone(&effects) },
-            view: Arc::clone(core.view()),
-            metrics,
-            max_sessions: limits::SESSIONS,
-            observer: Some(Box::new(StepObserver(Arc::clone(&seen)))),
-        };
-        let driver = Driver::new(parts, Instant::now());
-        runtime.spawn(peers::accept(Arc::clone(&peers), core, listener, Descriptors::AT_EASE));
-        runtime.spawn(peers::dial_all(Arc::clone(&peers), to_dial));
-        let directory = directory.to_owned();
-        Ok(Stepper {
-            driver,
-            inbox,
-            effects,
-            seen,
-            written,
-            directory,
-            identity,
-            blank,
-            segment_bytes,
-            peer_addr,
-            _runtime: runtime,
-        })
-    }
-
-    fn request(&mut self, request: Request) -> Result<Answer, StepperError> {
-        match request {
-            Request::Give { input: Input::Receive(_), .. } => {
-                Ok(Answer::Cannot("messages come from peers: use Receive".into()))
-            }
-            Request::Give { input, stop } => self.step(input, stop),
-            Request::Receive { from, stop } => {
-                let messages = self.inbox.messages_within(RECEIVE_TIMEOUT).unwrap_or_default();
-                match <[_; 1]>::try_from(messages) {
-                    Ok([message]) if message.from == from => self.step(Input::Receive(message), stop),
-                    Ok([message]) => Ok(Answer::Cannot(format!("the next message is from node {}", message.from))),
-                    Err(messages) if messages.is_empty() => {
-                        Ok(Answer::Cannot(format!("no message from node {from} arrived within {RECEIVE_TIMEOUT:?}")))
-                    }
-                    Err(messages) => Ok(Answer::Cannot(format!("expected one message, {} arrived", messages.len()))),
-                }
-            }
-            Request::TakeSnapshot => {
-                self.effects.begin(None);
-                self.driver.take_snapshot();
-                let Some(result) = self.written.lock().take() else {
-                    return Ok(Answer::Cannot("the newest snapshot already includes every applied entry".into()));
-                };
-                let failed = result.as_ref().err().map(ToString::to_string);
-                self.driver.snapshot_written(result);
-                Ok(match failed {
-                    Some(error) => Answer::Cannot(error),
-                    None => Answer::Taken(Box::new(self.now()?)),
-                })
-            }
-        }
-    }
-
-    fn step(&mut self, input: Input<LockTable>, stop: Option<Stop>) -> Result<Answer, StepperError> {
-        self.effects.begin(stop);
-        self.driver.step_once(input)?;
-        let Seen { input, outputs } = std::mem::take(&mut *self.seen.lock());
-        let input = input.expect("the driver has shown its step to the observer");
-        let effects = self.effects.effects();
-        Ok(Answer::Stepped(Box::new(Stepped { input, outputs, effects, now: self.now()? })))
-    }
-
-    fn now(&self) -> Result<Now, StepperError> {
-        // A background thread may remove a segment after the directory was listed and before the
-        // segment is read.
-        let mut attempts = 0..3;
-        let disk = loop {
-            match self.read_back() {
-                Err(error) if attempts.next().is_none() => return Err(error.into()),
-                Err(_) => {}
-                Ok(disk) => break disk,
-            }
-        };
-        Ok(Now { node: self.driver.node().clone(), disk })
-    }
-
-    /// What a restart would recover from the disk.
-    fn read_back(&self) -> Result<Durable<LockTable>, StorageError> {
-        let disk: Arc<dyn Disk> = Arc::new(ReadOnlyDisk);
-        let directory = LockedDir::open_on(disk, &self.directory)?.claim(&self.identity)?;
-        let (_, durable, _) = Wal::open_with_segments_of(self.segment_bytes, directory, self.blank.clone())?;
-        Ok(durable)
-    }
-
-    fn answer(&self, answer: &Answer) -> Result<(), StepperError> {
-        let line = serde_json::to_string(answer).map_err(|error| StepperError::Stdio(error.into()))?;
-        let mut out = io::stdout().lock();
-        writeln!(out, "{line}").and_then(|()| out.flush()).map_err(StepperError::Stdio)
-    }
-}
-
-fn check_loopback(address: &str) -> Result<(), StepperError> {
-    match address.parse::<SocketAddr>() {
-        Ok(address) if address.ip().is_loopback() => Ok(()),
-        _ => Err(StepperError::NotLoopback(address.to_owned())),
-    }
-}
-
-/// The last input of the driver's node, and the node's outputs.
-#[derive(Debug, Default)]
-struct Seen {
-    input: Option<Input<LockTable>>,
-    outputs: Vec<String>,
-}
-
-struct StepObserver(Arc<Mutex<Seen>>);
-
-impl Observer for StepObserver {
-    fn recovered(&mut self, _: &Durable<LockTable>) {}
-
-    fn stepped(&mut self, _: &Node<LockTable>, input: &Input<LockTable>, outputs: &[Output<LockTable>]) {
-        let outputs = outputs.iter().map(|output| format!("{output:?}")).collect();
-        *self.0.lock() = Seen { input: Some(input.clone()), outputs };
-    }
-
-    fn written(&mut self, _: &[Persist<LockTable>]) {}
-}
-
-/// Writes snapshots synchronously, and leaves the result to the stepper.
-#[derive(Debug)]
-struct SynchronousWriter {
-    snapshots: Arc<Snapshots>,
-    written: Arc<Mutex<Option<Result<SnapshotInfo, StorageError>>>>,
-}
-
-impl SnapshotWriter for SynchronousWriter {
-    fn begin(&mut self, snapshot: Snapshot<LockTable>) -> bool {
-        *self.written.lock() = Some(self.snapshots.write(&snapshot));
-        true
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use palisade_spec::raft::NodeId;
-
-    use super::*;
-
-    #[test]
-    fn only_loopback_addresses_are_accepted() {
-        for address in ["127.0.0.1:7501", "[::1]:1"] {
-            assert!(check_loopback(address).is_ok());
-        }
-        for address in ["10.0.0.4:7501", "localhost:7501", "", "127.0.0.1"] {
-            assert!(matches!(check_loopback(address), Err(StepperError::NotLoopback(_))), "{address}");
-        }
-    }
-
-    #[test]
-    fn a_servers_directory_is_refused() {
-        let directory = tempfile::tempdir().unwrap();
-        let identity = Identity::of(7, NodeId(1));
-        drop(LockedDir::open(directory.path()).unwrap().claim(&identity).unwrap());
-        let setting = Setting {
-            node: NodeId(1),
-            cluster: 7,
-            incarnation: 0,
-            peer_addr: "127.0.0.1:1".into(),
-            founders: [(NodeId(1), "127.0.0.1:1".into())].into(),
-            machine: LockTable::default(),
-            max_batch: 1,
-            max_inflight: 1,
-            max_commits: 1,
-            segment_bytes: 4096,
-        };
-        let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        let refused = Stepper::begin(directory.path(), setting.clone(), Arc::new(EffectLog::new()), runtime());
-        assert!(matches!(refused, Err(StepperError::Served(_))));
-        assert!(!LockedDir::open(directory.path()).unwrap().is_stepped().unwrap());
-        let own = tempfile::tempdir().unwrap();
-        drop(Stepper::begin(own.path(), setting, Arc::new(EffectLog::new()), runtime()).unwrap());
-        assert!(LockedDir::open(own.path()).unwrap().is_stepped().unwrap());
-    }
 }

@@ -22,6 +22,7 @@
 //! | `snapshot-00000000000000000700-3.snap`… | the state after entry 700, which is of term 3 |
 //! | `return.json` | this node has lost its log and is about to get a new identity (see `set_aside`) |
 //! | `damaged-0-…` | the files of such a node, of its generation 0; never read |
+//! | `stepper` | only in the directory of a stepped node: no server may serve it (see `stepped`) |
 //! | `….tmp` | an unfinished file, or space allocated for a small one; never read (a start removes those of segments and snapshots) |
 //!
 //! # Why recovery is right
