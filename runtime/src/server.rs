@@ -1,11 +1,11 @@
 //! Starts a node from its parts (disk, core, peers, clients) and runs it until it stops.
 
 mod bootstrap;
+mod listeners;
 mod replacement;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,17 +14,18 @@ use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Address, Config, Durable, Members, NodeId};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use tokio::net::{TcpListener, lookup_host};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
+use self::listeners::Listeners;
+use crate::addresses::is_wildcard;
 use crate::core::{self, Core, DriverParts, Event, SnapshotPolicy, Timing};
 use crate::descriptors::{ConnectionLimit, Descriptors, TooFew};
 use crate::http::{self, App};
 use crate::metrics::Metrics;
-use crate::peers::{self, Peers, PinnedPeers, Roster};
+use crate::peers::{self, MemberAddress, Peers, PinnedPeers, Roster};
 use crate::recording;
 use crate::storage::{Identity, LockedDir, RecoveryReport, Space, StorageError, Wal};
 
@@ -79,10 +80,22 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
-    /// The address at which other nodes reach this node.
-    fn advertised_peer_addr(&self) -> String {
-        let own_founding_addr = self.peers.get(&self.node);
-        self.advertised_peer_addr.as_ref().or(own_founding_addr).unwrap_or(&self.peer_addr).clone()
+    /// The address at which other nodes reach this node, if the command line gives one.
+    fn named_peer_addr(&self) -> Option<String> {
+        let listens = Some(&self.peer_addr).filter(|address| !is_wildcard(address));
+        self.advertised_peer_addr.as_ref().or(self.peers.get(&self.node)).or(listens).cloned()
+    }
+
+    /// Refuses an address that the node would give to clients, and that no client can reach.
+    fn check_addresses(&self) -> Result<(), ServeError> {
+        let address = &self.advertised_client_addr;
+        if !is_wildcard(address) {
+            return Ok(());
+        }
+        Err(ServeError::Config(format!(
+            "clients would be redirected to {address}, which means every address of their own machine: give \
+             --advertise-client-addr HOST:PORT, the address at which clients reach this node"
+        )))
     }
 }
 
@@ -197,15 +210,17 @@ impl ServeError {
 /// If it cannot start, or has to stop: see [`ServeError`].
 pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
     tokio::pin!(stop);
-    // Refuse a limit that is too low for any node before anything is written.
+    // Refuse what no node can run with before anything is written.
     Descriptors::divide(config.open_files, 0)?;
-    let (identity, (wal, durable, report)) = loop {
+    config.check_addresses()?;
+    let (Listeners { clients, nodes }, (identity, (wal, durable, report))) = loop {
+        let listeners = Listeners::reserve(&config).await?;
         match open(&config).await {
             Err(ServeError::Storage(damage)) if config.returns && damage.is_damage() => tokio::select! {
                 () = &mut stop => return Ok(()),
-                replaced = replacement::replace(&config, damage) => replaced?,
+                replaced = replacement::replace(&config, listeners, damage) => replaced?,
             },
-            opened => break opened?,
+            opened => break (listeners, opened?),
         }
     };
     let node = identity.node;
@@ -216,6 +231,8 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
         warn!(file = %cut.path.display(), offset, bytes, "an unfinished write was cut off; nothing in it was acknowledged");
     }
 
+    // At a later start the log has the node's address.
+    let logged_addr = durable.log.members().get(node).map(|member| MemberAddress::of(&member.address).peer_addr);
     let others = durable.log.members().iter().filter(|(id, _)| *id != node).count();
     let descriptors = Descriptors::divide(config.open_files, others)?;
     let space = Arc::clone(wal.space());
@@ -223,14 +240,13 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
         space.demand(bytes);
     }
     space.check();
-    let clients = bind(&config.client_addr, "clients").await?;
-    let nodes = bind(&config.peer_addr, "nodes").await?;
+    let (clients, nodes) = (clients.listen()?, nodes.listen()?);
     let metrics = Metrics::new();
     let roster = Roster {
         cluster: identity.cluster,
         node,
         incarnation: identity.incarnation,
-        peer_addr: config.advertised_peer_addr(),
+        peer_addr: config.named_peer_addr().or(logged_addr).unwrap_or_default(),
         client_addr: config.advertised_client_addr,
         peer_addrs: config.peers,
     };
@@ -331,8 +347,3 @@ async fn watch_space(space: Arc<Space>) {
     }
 }
 
-async fn bind(address: &str, whom: &'static str) -> Result<TcpListener, ServeError> {
-    let failed = |source| ServeError::Listen { address: address.to_string(), whom, source };
-    let addresses: Vec<SocketAddr> = lookup_host(address).await.map_err(failed)?.collect();
-    TcpListener::bind(addresses.as_slice()).await.map_err(failed)
-}

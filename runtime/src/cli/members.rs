@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
+use palisade::addresses::reachable_address;
 use palisade_client::wire::{
     AddMember, Answer, Code, Failure, LeaderView, MemberChange, MemberView, MembersView, Op, StatusView,
 };
@@ -209,7 +210,7 @@ fn print(members: &[MemberView]) {
 fn parse_member(text: &str) -> Result<AddMember, String> {
     let (id, peer_addr) = text.split_once('=').ok_or_else(|| format!("`{text}` does not have the form N=HOST:PORT"))?;
     let id = id.trim().parse().map_err(|_| format!("`{id}` is not a node ID (an integer from 0 to 65535)"))?;
-    Ok(AddMember { id, peer_addr: peer_addr.trim().to_string(), incarnation: None })
+    Ok(AddMember { id, peer_addr: reachable_address(peer_addr)?, incarnation: None })
 }
 
 fn end(result: Result<(), Error>) -> ExitCode {

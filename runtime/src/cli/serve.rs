@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use palisade::addresses::{listen_address, reachable_address};
 use palisade::core::{SnapshotPolicy, Timing};
 use palisade::descriptors;
 use palisade::limits;
@@ -32,18 +33,18 @@ pub(super) struct Serve {
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
     /// HOST:PORT to listen on for clients
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = listen_address)]
     client_addr: String,
-    /// HOST:PORT at which clients reach this node, if it differs from --client-addr; other nodes
-    /// redirect clients there
-    #[arg(long, value_name = "ADDR")]
+    /// HOST:PORT at which clients reach this node: other nodes redirect clients there. By default
+    /// --client-addr; needed if that is a wildcard address such as 0.0.0.0:PORT
+    #[arg(long, value_name = "ADDR", value_parser = reachable_address)]
     advertise_client_addr: Option<String>,
     /// HOST:PORT to listen on for other nodes
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = listen_address)]
     peer_addr: String,
-    /// HOST:PORT at which other nodes reach this node, if it differs from its address in --peers
-    /// and from --peer-addr
-    #[arg(long, value_name = "ADDR")]
+    /// HOST:PORT at which other nodes reach this node. By default its address in --peers, or
+    /// --peer-addr; needed with --join if --peer-addr is a wildcard address such as 0.0.0.0:PORT
+    #[arg(long, value_name = "ADDR", value_parser = reachable_address)]
     advertise_peer_addr: Option<String>,
     /// Found a cluster: at the first start of every founder, all founders with this node included,
     /// as 1=HOST:PORT,2=HOST:PORT,… At later starts it is optional, and gives the new address of a
@@ -51,7 +52,7 @@ pub(super) struct Serve {
     #[arg(long, value_name = "PEERS", value_parser = parse_peers)]
     peers: Option<Peers>,
     /// Join a cluster, at the first start: HOST:PORT at which one of its nodes serves clients
-    #[arg(long, value_name = "ADDR", conflicts_with = "peers")]
+    #[arg(long, value_name = "ADDR", value_parser = endpoint, conflicts_with = "peers")]
     join: Option<String>,
     /// Found a cluster from a backup: the same snapshot file at the first start of every founder
     #[arg(long, value_name = "FILE", conflicts_with = "join")]
@@ -216,11 +217,17 @@ fn parse_peers(text: &str) -> Result<Peers, String> {
             return Err(format!("`{item}` does not have the form N=HOST:PORT"));
         };
         let id: u16 = id.trim().parse().map_err(|_| format!("`{id}` is not a node ID (an integer from 0 to 65535)"))?;
-        if peers.insert(NodeId::new(id, 0), address.trim().to_string()).is_some() {
+        let address = reachable_address(address)?;
+        if peers.insert(NodeId::new(id, 0), address).is_some() {
             return Err(format!("node {id} appears twice"));
         }
     }
     Ok(peers)
+}
+
+fn endpoint(text: &str) -> Result<String, String> {
+    let endpoints = palisade_client::parse_endpoints(text).map_err(|error| error.to_string())?;
+    <[String; 1]>::try_from(endpoints).map(|[endpoint]| endpoint).map_err(|_| "give one node, not several".to_owned())
 }
 
 fn election_timeout(text: &str) -> Result<Duration, String> {

@@ -9,6 +9,7 @@ use palisade_client::wire::{
 use palisade_spec::lock::{Claim, Key, Opening, Owner, Sequence, SessionId, Token, Ttl};
 use palisade_spec::raft::{Change, MAX_NUMBER, NodeId};
 
+use crate::addresses::reachable_address;
 use crate::limits;
 use crate::member_address::MemberAddress;
 use crate::storage::Incarnation;
@@ -173,11 +174,7 @@ fn valid_key(key: &str) -> Result<Key, Failure> {
 }
 
 fn valid_member_address(peer_addr: String, incarnation: Option<&str>) -> Result<MemberAddress, Failure> {
-    let (host, port) = peer_addr.rsplit_once(':').unwrap_or_default();
-    let is_address = !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok_and(|port| port > 0);
-    if !is_address || peer_addr.len() > limits::ADDRESS_BYTES {
-        return Err(invalid(format!("`{peer_addr}` is not HOST:PORT")));
-    }
+    let peer_addr = reachable_address(&peer_addr).map_err(|reason| invalid(format!("peer_addr {reason}")))?;
     Ok(MemberAddress { peer_addr, incarnation: valid_incarnation(incarnation)? })
 }
 

@@ -84,7 +84,13 @@ fn expected(config: &ServerConfig, found: &Identity) -> Identity {
 /// limit, unless the cluster refuses for good.
 async fn join(config: &ServerConfig, address: &str) -> Result<Identity, ServeError> {
     let failed = |source| ServeError::Join { address: address.to_owned(), source: Box::new(source) };
-    let peer_addr = config.advertised_peer_addr.as_ref().unwrap_or(&config.peer_addr).clone();
+    let peer_addr = config.named_peer_addr().ok_or_else(|| {
+        ServeError::Config(format!(
+            "other nodes cannot reach this node at {}, which means every address of their own machine: give \
+             --advertise-peer-addr HOST:PORT, the address at which other nodes reach this node",
+            config.peer_addr
+        ))
+    })?;
     // Drawn once, so that an attempt after a lost answer repeats the same request.
     let incarnation = Incarnation(rand::random());
     let member = AddMember { id: config.node.number(), peer_addr, incarnation: Some(incarnation.to_string()) };

@@ -20,7 +20,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::{ServeError, ServerConfig, bind};
+use super::listeners::Listeners;
+use super::{ServeError, ServerConfig};
 use crate::peers::{self, PinnedPeers, Roster};
 use crate::storage::{Identity, Incarnation, LockedDir, StorageError};
 
@@ -40,7 +41,11 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 /// # Errors
 /// The damage itself, if no address of another node is known. Also if the cluster refuses for good,
 /// or if the directory cannot be changed.
-pub(super) async fn replace(config: &ServerConfig, damage: StorageError) -> Result<(), ServeError> {
+pub(super) async fn replace(
+    config: &ServerConfig,
+    listeners: Listeners,
+    damage: StorageError,
+) -> Result<(), ServeError> {
     let mut directory = LockedDir::open(&config.data)?;
     let Some(identity) = directory.identity().cloned() else { return Err(damage.into()) };
     let others = others(config, &identity)?;
@@ -57,15 +62,16 @@ pub(super) async fn replace(config: &ServerConfig, damage: StorageError) -> Resu
         node: identity.node,
         incarnation: identity.incarnation,
         client_addr: config.advertised_client_addr.clone(),
-        peer_addr: config.advertised_peer_addr(),
+        // The others know its old address; its log, which has it, is lost.
+        peer_addr: config.named_peer_addr().unwrap_or_default(),
         peer_addrs: config.peers.clone(),
     };
-    let listener = bind(&config.peer_addr, "nodes").await?;
+    let listener = listeners.nodes.listen()?;
     let why = format!("node {} has lost its log, and waits for a leader to replace it: {damage}", identity.node);
     let mut refusing = JoinSet::new();
     refusing.spawn(peers::refuse_all(roster.clone(), listener, why));
     wait_until_replaced(config, &roster, incarnation, &others).await?;
-    // Free the address before the node listens there.
+    // Free the address: the next start reserves it again.
     refusing.shutdown().await;
     directory.complete_return(incarnation)?;
     info!(

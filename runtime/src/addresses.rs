@@ -1,0 +1,74 @@
+//! `HOST:PORT`: the addresses on which a node listens, and those at which others reach it.
+//!
+//! A node may listen on a wildcard address (`0.0.0.0`, `[::]`), that is on all of its machine's
+//! addresses. Nobody else can reach it there: on another machine the wildcard is that machine. So a
+//! wildcard is never an address that a node gives to clients or to other nodes.
+
+use std::net::IpAddr;
+
+use crate::limits;
+
+/// Parses an address to listen on.
+///
+/// # Errors
+/// The reason why it is none, for the operator who wrote it.
+pub fn listen_address(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    let (host, port) = text.rsplit_once(':').unwrap_or_default();
+    let is_port = port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port > 0);
+    let is_bracketed = host.starts_with('[') && host.ends_with(']');
+    let is_host = !host.is_empty() && (is_bracketed || !host.contains(':')) && !host.contains(['/', '@', ' ']);
+    if !is_port || !is_host || text.len() > limits::ADDRESS_BYTES {
+        return Err(format!("`{text}` is not HOST:PORT, with a port from 1 to 65535 (an IPv6 address as [ADDRESS]:PORT)"));
+    }
+    Ok(text.to_owned())
+}
+
+/// Parses an address at which others reach a node.
+///
+/// # Errors
+/// The reason why it is none, for the operator who wrote it.
+pub fn reachable_address(text: &str) -> Result<String, String> {
+    let address = listen_address(text)?;
+    if is_wildcard(&address) {
+        return Err(format!(
+            "`{address}` means every address of the machine that uses it, so no other machine reaches the node there: \
+             give the node's own address or host name"
+        ));
+    }
+    Ok(address)
+}
+
+/// Whether the address means every address of a machine.
+pub fn is_wildcard(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_unspecified())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_is_host_and_port() {
+        for good in ["127.0.0.1:7400", "node-1.example:1", "[::1]:65535", "[::]:80", " 10.0.0.1:7400 "] {
+            assert_eq!(listen_address(good), Ok(good.trim().to_owned()));
+        }
+        for bad in ["", "7400", "host", "host:", ":7400", "host:0", "host:65536", "host:+1", "::1:7400", "http://host:1"] {
+            let refusal = listen_address(bad).unwrap_err();
+            assert!(refusal.contains(&format!("`{bad}` is not HOST:PORT")), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn wildcard_is_not_reachable() {
+        for wildcard in ["0.0.0.0:7400", "[::]:7400", "[0:0:0:0:0:0:0:0]:7400", "[::ffff:0.0.0.0]:7400"] {
+            let refusal = reachable_address(wildcard).unwrap_err();
+            assert!(refusal.contains("give the node's own address"), "{refusal}");
+        }
+        for reachable in ["127.0.0.1:7400", "[::1]:7400", "localhost:7400", "0.0.0.0.example:7400"] {
+            assert_eq!(reachable_address(reachable), Ok(reachable.to_owned()));
+        }
+    }
+}

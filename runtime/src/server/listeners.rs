@@ -1,0 +1,93 @@
+//! The two addresses on which a node listens. They are reserved before the data directory is
+//! written or a cluster is asked to add the node, so that a first start with an unusable address
+//! leaves nothing behind and can be repeated with another address. The node accepts connections
+//! only when it can serve them: until then the system refuses them, and clients go to another node.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::net::{TcpListener, TcpSocket, lookup_host};
+
+use super::{ServeError, ServerConfig};
+
+/// Number of connections that may wait to be accepted.
+const BACKLOG: u32 = 1024;
+
+/// The node's addresses, reserved.
+#[derive(Debug)]
+pub(super) struct Listeners {
+    /// For clients.
+    pub(super) clients: Reserved,
+    /// For other nodes.
+    pub(super) nodes: Reserved,
+}
+
+/// An address that this process has bound, and on which it does not listen yet.
+#[derive(Debug)]
+pub(super) struct Reserved {
+    socket: TcpSocket,
+    address: String,
+    whom: &'static str,
+}
+
+impl Listeners {
+    /// Reserves both addresses of the command line.
+    pub(super) async fn reserve(config: &ServerConfig) -> Result<Listeners, ServeError> {
+        Ok(Listeners {
+            clients: Reserved::reserve(&config.client_addr, "clients").await?,
+            nodes: Reserved::reserve(&config.peer_addr, "nodes").await?,
+        })
+    }
+}
+
+impl Reserved {
+    async fn reserve(address: &str, whom: &'static str) -> Result<Reserved, ServeError> {
+        let failed = |source| ServeError::Listen { address: address.to_owned(), whom, source };
+        let mut last_error = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        // As a listener does: the first address of the name that can be bound.
+        for resolved in lookup_host(address).await.map_err(failed)? {
+            match bind(resolved) {
+                Ok(socket) => return Ok(Reserved { socket, address: address.to_owned(), whom }),
+                Err(error) => last_error = error,
+            }
+        }
+        Err(failed(last_error))
+    }
+
+    /// Begins to accept connections.
+    pub(super) fn listen(self) -> Result<TcpListener, ServeError> {
+        let Reserved { socket, address, whom } = self;
+        socket.listen(BACKLOG).map_err(|source| ServeError::Listen { address, whom, source })
+    }
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A restart must not wait for the connections of the process before it.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::*;
+
+    /// Goal: while a node recovers or waits to be added, clients do not hang at its port: they are
+    /// refused, and go to another node.
+    #[tokio::test]
+    async fn reserved_address_refuses_connections_until_the_node_listens() {
+        let probe = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = probe.local_addr().unwrap().to_string();
+        let taken = Reserved::reserve(&address, "clients").await.unwrap_err();
+        assert!(taken.to_string().contains(&format!("cannot listen on {address} for clients")), "{taken}");
+        drop(probe);
+        let reserved = Reserved::reserve(&address, "clients").await.unwrap();
+        assert_eq!(TcpStream::connect(&address).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        let listening = reserved.listen().unwrap();
+        assert!(TcpStream::connect(&address).is_ok());
+        drop(listening);
+    }
+}
