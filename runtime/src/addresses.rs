@@ -19,7 +19,9 @@ pub fn listen_address(text: &str) -> Result<String, String> {
     let is_bracketed = host.starts_with('[') && host.ends_with(']');
     let is_host = !host.is_empty() && (is_bracketed || !host.contains(':')) && !host.contains(['/', '@', ' ']);
     if !is_port || !is_host || text.len() > limits::ADDRESS_BYTES {
-        return Err(format!("`{text}` is not HOST:PORT, with a port from 1 to 65535 (an IPv6 address as [ADDRESS]:PORT)"));
+        return Err(format!(
+            "`{text}` is not HOST:PORT, with a port from 1 to 65535 (an IPv6 address as [ADDRESS]:PORT)"
+        ));
     }
     Ok(text.to_owned())
 }
@@ -55,7 +57,9 @@ mod tests {
         for good in ["127.0.0.1:7400", "node-1.example:1", "[::1]:65535", "[::]:80", " 10.0.0.1:7400 "] {
             assert_eq!(listen_address(good), Ok(good.trim().to_owned()));
         }
-        for bad in ["", "7400", "host", "host:", ":7400", "host:0", "host:65536", "host:+1", "::1:7400", "http://host:1"] {
+        for bad in
+            ["", "7400", "host", "host:", ":7400", "host:0", "host:65536", "host:+1", "::1:7400", "http://host:1"]
+        {
             let refusal = listen_address(bad).unwrap_err();
             assert!(refusal.contains(&format!("`{bad}` is not HOST:PORT")), "{refusal}");
         }

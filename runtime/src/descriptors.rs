@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::warn;
 
 use crate::limits;
-use crate::sync::Mutex;
+use crate::log_pause::LogPause;
 
 /// Descriptors of the node itself: standard streams, event loop, signals and listeners (some 15);
 /// the log with its next segment, a snapshot being written and one being received, directories
@@ -109,14 +109,7 @@ pub struct ConnectionLimit {
     limit: usize,
     of: &'static str,
     refused: Counter,
-    reported: Arc<Mutex<Reported>>,
-}
-
-/// The time of the last log line about refusals, and the count of refusals at that time.
-#[derive(Debug, Default)]
-struct Reported {
-    at: Option<Instant>,
-    count: u64,
+    log_pause: Arc<LogPause>,
 }
 
 /// Minimum time between two log lines about refused connections.
@@ -127,7 +120,7 @@ impl ConnectionLimit {
     /// in `refused`.
     pub fn new(limit: usize, of: &'static str, refused: &Counter) -> ConnectionLimit {
         let room = Arc::new(Semaphore::new(limit));
-        ConnectionLimit { room, limit, of, refused: refused.clone(), reported: Arc::default() }
+        ConnectionLimit { room, limit, of, refused: refused.clone(), log_pause: Arc::default() }
     }
 
     /// A permit, if one is free.
@@ -141,12 +134,15 @@ impl ConnectionLimit {
     }
 
     fn report(&self) {
-        let mut reported = self.reported.lock();
-        if reported.at.is_none_or(|at| at.elapsed() >= REPORT_PAUSE) {
-            let (limit, of, count) = (self.limit, self.of, self.refused.get());
-            let refused = count.saturating_sub(reported.count);
-            warn!(limit, refused, "connections of {of} are closed at once: the limit of open connections is reached");
-            *reported = Reported { at: Some(Instant::now()), count };
+        let (limit, of) = (self.limit, self.of);
+        if let Some(repeats) = self.log_pause.due(of, REPORT_PAUSE, Instant::now()) {
+            let refused = repeats + 1;
+            warn!(
+                limit,
+                refused,
+                "connections of {of} are closed at once: so many are open already. Raise the limit of open files \
+                 (ulimit -n, LimitNOFILE) if these connections are meant"
+            );
         }
     }
 }

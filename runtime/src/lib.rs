@@ -8,6 +8,7 @@ pub mod core;
 pub mod descriptors;
 pub mod http;
 pub mod limits;
+mod log_pause;
 mod member_address;
 pub mod metrics;
 mod outbox;

@@ -9,6 +9,8 @@ use std::time::Duration;
 pub const KEY_BYTES: usize = 512;
 /// Maximum length of a node's address, in bytes: a host name has at most 253.
 pub const ADDRESS_BYTES: usize = 260;
+/// Maximum length of a cluster's name, in bytes of UTF-8.
+pub const CLUSTER_NAME_BYTES: usize = 64;
 /// Maximum length of an owner, in bytes of UTF-8.
 pub const OWNER_BYTES: usize = 256;
 /// Minimum time-to-live, in milliseconds.

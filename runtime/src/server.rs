@@ -24,8 +24,9 @@ use crate::addresses::is_wildcard;
 use crate::core::{self, Core, DriverParts, Event, SnapshotPolicy, Timing};
 use crate::descriptors::{ConnectionLimit, Descriptors, TooFew};
 use crate::http::{self, App};
+use crate::member_address::MemberAddress;
 use crate::metrics::Metrics;
-use crate::peers::{self, MemberAddress, Peers, PinnedPeers, Roster};
+use crate::peers::{self, Peers, PinnedPeers, Roster};
 use crate::recording;
 use crate::storage::{Identity, LockedDir, RecoveryReport, Space, StorageError, Wal};
 
@@ -37,8 +38,9 @@ const SPACE_CHECKED_EVERY: Duration = Duration::from_secs(1);
 pub struct ServerConfig {
     /// This node.
     pub node: NodeId,
-    /// The cluster's name.
-    pub cluster: String,
+    /// The cluster's name. Needed at the first start of a founder; at other starts it is only
+    /// checked.
+    pub cluster: Option<String>,
     /// The node's data directory.
     pub data: PathBuf,
     /// The address to listen on for clients, `host:port`.
@@ -224,8 +226,9 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
         }
     };
     let node = identity.node;
-    let (segments, frames, snapshot) = (report.segments, report.frames, report.snapshot.unwrap_or_default().index);
-    info!(%node, data = %config.data.display(), %snapshot, segments, frames, "recovered");
+    let (segments, frames, snapshot) = (report.segments, report.frames, report.snapshot.unwrap_or_default().index.0);
+    let cluster = &identity.cluster_name;
+    info!(%node, cluster, data = %config.data.display(), snapshot, segments, frames, "recovered the node's state from its data directory");
     if let Some(cut) = report.cut {
         let (bytes, offset) = (cut.bytes, cut.offset);
         warn!(file = %cut.path.display(), offset, bytes, "an unfinished write was cut off; nothing in it was acknowledged");
@@ -244,6 +247,7 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     let metrics = Metrics::new();
     let roster = Roster {
         cluster: identity.cluster,
+        cluster_name: identity.cluster_name.clone(),
         node,
         incarnation: identity.incarnation,
         peer_addr: config.named_peer_addr().or(logged_addr).unwrap_or_default(),
@@ -287,11 +291,11 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     let permits = ConnectionLimit::new(descriptors.clients, "clients", &metrics.connections_refused);
     let app = App::new(core.clone(), peers, metrics, space);
     let listening = tokio::spawn(http::listen(app, clients, permits, stopped));
-    info!(%node, clients = config.client_addr, nodes = config.peer_addr, "serving");
+    info!(%node, clients = config.client_addr, nodes = config.peer_addr, "listening for clients and nodes");
 
     tokio::select! {
         () = &mut stop => {
-            info!("stopping");
+            info!("asked to stop; a leader transfers leadership first");
             // The core of a leader first transfers leadership; until it ends, this node redirects
             // clients.
             core.deliver(Event::Stop);
@@ -346,4 +350,3 @@ async fn watch_space(space: Arc<Space>) {
         let _ = spawn_blocking(move || space.check()).await;
     }
 }
-

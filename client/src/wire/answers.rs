@@ -155,9 +155,10 @@ pub struct StatusView {
     /// How often its server has come back without its data directory.
     #[serde(default)]
     pub generation: u16,
-    /// The cluster's identity, 16 hexadecimal digits.
+    /// The cluster's ID, 16 hexadecimal digits.
     pub cluster: String,
-    /// `"leader"`, `"follower"`, `"candidate"` or `"pre_candidate"`.
+    /// `"leader"`, `"follower"`, `"candidate"` or `"pre_candidate"`; `"founding"` at a founder that takes no part until it
+    /// has met all other founders.
     pub role: String,
     /// Its term.
     pub term: u64,
@@ -180,6 +181,12 @@ pub struct StatusView {
     /// Free space on the answering node's disk. Absent in what versions before it say.
     #[serde(default)]
     pub disk: DiskView,
+    /// The cluster's name.
+    #[serde(default)]
+    pub cluster_name: String,
+    /// At a founder that takes no part yet (its role is `"founding"`): the other founders that it has not met.
+    #[serde(default)]
+    pub waiting_for: Vec<u16>,
 }
 
 /// Free space in the file system of a node's data directory.
@@ -201,6 +208,9 @@ pub struct DiskView {
 pub struct MembersView {
     /// All of them, in the order of their numbers.
     pub members: Vec<MemberView>,
+    /// The leader that the answering node knows of.
+    #[serde(default)]
+    pub leader: Option<LeaderView>,
 }
 
 /// A snapshot: the state after one entry, in a file. Files of one entry are the same on every node.

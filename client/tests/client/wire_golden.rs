@@ -111,7 +111,7 @@ fn answers() -> Vec<Answer> {
         Answer::Locks(LockPage { locks: vec![lock, free.clone()], next_after: Some("key".into()) }),
         Answer::StaleLock(Stale { view: free, age_ms: Some(12) }),
         Answer::StaleLocks(Stale { view: page, age_ms: None }),
-        Answer::Members(MembersView { members: vec![member.clone(), learner.clone()] }),
+        Answer::Members(MembersView { members: vec![member.clone(), learner.clone()], leader: Some(leader.clone()) }),
         Answer::Transferred(leader.clone()),
         Answer::Status(StatusView {
             node: 1,
@@ -133,6 +133,8 @@ fn answers() -> Vec<Answer> {
                 low: true,
                 obstacle: Some("no space".into()),
             },
+            cluster_name: "billing".into(),
+            waiting_for: vec![2, 3],
         }),
     ]
 }

@@ -67,7 +67,7 @@ impl SteppedNode {
         let Setting { node, cluster, founders, machine, segment_bytes, .. } = setting;
         let Setting { max_batch, max_inflight, max_commits, .. } = setting;
         let members = Members::founding(founders.iter().map(|(&id, address)| (id, Address::from(address.as_str()))));
-        let identity = Identity { cluster, node, incarnation, founders, restored: None };
+        let identity = Identity { incarnation, founders, ..Identity::of(cluster, node) };
         let blank = Durable::blank(machine, members);
         let (wal, durable, report) =
             Wal::open_with_segments_of(segment_bytes, locked.claim(&identity)?, blank.clone())?;
@@ -77,6 +77,7 @@ impl SteppedNode {
         let metrics = Metrics::new();
         let roster = Roster {
             cluster,
+            cluster_name: identity.cluster_name.clone(),
             node,
             incarnation,
             client_addr: String::new(),

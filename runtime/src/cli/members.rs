@@ -5,14 +5,13 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use palisade::addresses::reachable_address;
-use palisade_client::wire::{
-    AddMember, Answer, Code, Failure, LeaderView, MemberChange, MemberView, MembersView, Op, StatusView,
-};
+use palisade_client::wire::{AddMember, Answer, Code, Failure, LeaderView, MemberChange, MembersView, Op, StatusView};
 use palisade_client::{Client, Error, Options};
 use palisade_spec::raft::NodeId;
 use tokio::time::sleep;
 
 use super::connect::{self, Endpoints};
+use super::nodes::{ask_cluster, most_current};
 use super::show::print_json;
 use super::{block_on, print_error};
 
@@ -31,7 +30,8 @@ pub(super) struct Members {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List the members according to the leader, or to another node if no endpoint leads
+    /// List the members, whether each is connected, and which one leads: according to the leader, or
+    /// to another node if there is none
     List(List),
     /// Add a server as a learner: it receives the log, and has no vote until it is promoted
     Add(Add),
@@ -98,17 +98,17 @@ impl Members {
                     let id = member.id;
                     let members = change(&endpoints, MemberChange::Add(member), RETRY_FOR).await?;
                     outln!("node {id} is a learner now; to make it a voter: palisade members promote {id}");
-                    print(&members.members);
+                    print(&members);
                     Ok(())
                 }
                 Action::Promote(Promote { id, wait, endpoints }) => {
-                    print(&change(&endpoints, MemberChange::Promote { id }, wait).await?.members);
+                    print(&change(&endpoints, MemberChange::Promote { id }, wait).await?);
                     Ok(())
                 }
                 Action::Remove(Remove { id, endpoints }) => {
                     let members = change(&endpoints, MemberChange::Remove { id }, RETRY_FOR).await?;
                     outln!("node {id} is removed; stop it, and do not use its node ID or its data directory again");
-                    print(&members.members);
+                    print(&members);
                     Ok(())
                 }
             }
@@ -166,44 +166,50 @@ async fn change(endpoints: &Endpoints, change: MemberChange, retry_for: Duration
     }
 }
 
-/// Prints the members according to the leader, or to the first node that answers if no endpoint
-/// leads.
+/// Prints the members according to the leader, or, if no node that answers leads, to one of them.
 async fn list(endpoints: &Endpoints, json: bool) -> Result<(), Error> {
-    let mut found = None;
-    let mut last_error = Error::Closed;
-    for endpoint in endpoints.parse()? {
-        match palisade_client::status(&endpoint, connect::NODE_TIMEOUT).await {
-            Ok(status) => {
-                let leads = status.role == "leader";
-                found = Some(status.members).filter(|_| leads || found.is_none()).or(found);
-                if leads {
-                    break;
-                }
-            }
-            Err(error) => last_error = error,
-        }
-    }
-    let members = found.ok_or(last_error)?;
+    let asked = ask_cluster(endpoints.parse()?).await;
+    let Some(StatusView { node, role, members, leader, .. }) = most_current(&asked).cloned() else {
+        let trouble = asked.into_iter().find_map(|asked| asked.error).unwrap_or_default();
+        return Err(Error::Unreachable { after: connect::NODE_TIMEOUT, trouble });
+    };
+    let view = MembersView { members, leader };
     if json {
-        print_json(&MembersView { members });
-    } else {
-        print(&members);
+        print_json(&view);
+        return Ok(());
     }
+    if role != "leader" {
+        outln!("no node that answered leads; the members as node {node} knows them:");
+    }
+    print(&view);
     Ok(())
 }
 
-fn print(members: &[MemberView]) {
-    outln!("{:>5}  {:<9} {:<24} {:<24} {:>12}", "NODE", "STANDING", "PEER ADDRESS", "CLIENT ADDRESS", "MATCHED");
+fn print(MembersView { members, leader }: &MembersView) {
+    outln!(
+        "{:>5}  {:<9} {:<6} {:<24} {:<24} {:>12}",
+        "NODE",
+        "STANDING",
+        "STATE",
+        "PEER ADDRESS",
+        "CLIENT ADDRESS",
+        "MATCHED"
+    );
     for member in members {
         let standing = match (member.voter, member.returning) {
             (true, _) => "voter",
             (false, true) => "returning",
             (false, false) => "learner",
         };
+        let state = match leader {
+            Some(leader) if leader.id == member.id => "leader",
+            _ if member.connected => "up",
+            _ => "DOWN",
+        };
         let node = NodeId::new(member.id, member.generation).to_string();
         let client = member.client_addr.as_deref().unwrap_or("-");
         let matched = member.matched.map_or_else(|| "-".to_string(), |matched| matched.to_string());
-        outln!("{node:>5}  {standing:<9} {:<24} {client:<24} {matched:>12}", member.peer_addr);
+        outln!("{node:>5}  {standing:<9} {state:<6} {:<24} {client:<24} {matched:>12}", member.peer_addr);
     }
 }
 

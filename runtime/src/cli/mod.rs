@@ -13,6 +13,7 @@ mod dev;
 mod keep_recording;
 mod lock;
 mod members;
+mod nodes;
 mod serve;
 mod show;
 mod signals;

@@ -17,6 +17,7 @@ use palisade::storage::DEFAULT_SEGMENT_BYTES;
 use palisade_spec::raft::NodeId;
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
+use tracing::error;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -57,9 +58,11 @@ pub(super) struct Serve {
     /// Found a cluster from a backup: the same snapshot file at the first start of every founder
     #[arg(long, value_name = "FILE", conflicts_with = "join")]
     restore: Option<PathBuf>,
-    /// The cluster's name; nodes refuse connections from nodes of another cluster
-    #[arg(long, value_name = "NAME", default_value = "palisade")]
-    cluster: String,
+    /// The cluster's name, at the first start of every founder: nodes refuse connections from nodes
+    /// of another cluster [default: palisade]. The data directory keeps it; if it is given at other
+    /// starts, it must be the same
+    #[arg(long, value_name = "NAME", value_parser = cluster_name)]
+    cluster: Option<String>,
     /// Minimum election timeout: a follower that hears from no leader for this long, or up to twice
     /// as long, starts an election
     #[arg(long, value_name = "TIME", default_value = "150ms", value_parser = election_timeout)]
@@ -131,21 +134,24 @@ impl Serve {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
         let runtime = match runtime {
             Ok(runtime) => runtime,
-            Err(error) => {
-                print_error(format!("cannot start the event loop: {error}"));
-                return ExitCode::from(71);
-            }
+            Err(error) => return self.fail(71, &format!("cannot start the event loop: {error}")),
         };
         let result = runtime.block_on(server::serve(self.config(open_files), stop(self.stop_with_stdin)));
         // A blocked read of standard input must not keep the process alive.
         runtime.shutdown_background();
         match result {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                print_error(&error);
-                ExitCode::from(error.exit_code())
-            }
+            Err(error) => self.fail(error.exit_code(), &error.to_string()),
         }
+    }
+
+    /// Reports why the node ends: in the log's format, if that is for programs.
+    fn fail(&self, exit_code: u8, why: &str) -> ExitCode {
+        match self.log_format {
+            LogFormat::Json if tracing::enabled!(tracing::Level::ERROR) => error!(exit_code, "{why}"),
+            _ => print_error(why),
+        }
+        ExitCode::from(exit_code)
     }
 
     fn config(&self, open_files: usize) -> ServerConfig {
@@ -184,7 +190,15 @@ impl Serve {
         let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
         match self.log_format {
             LogFormat::Text => log.with(lines.with_ansi(std::io::stderr().is_terminal())).init(),
-            LogFormat::Json => log.with(lines.json()).init(),
+            LogFormat::Json => {
+                log.with(lines.json()).init();
+                std::panic::set_hook(Box::new(|panic| {
+                    let place = panic.location().map(ToString::to_string);
+                    let reason = panic.payload_as_str().unwrap_or("no message");
+                    let thread = std::thread::current().name().unwrap_or("without a name").to_owned();
+                    error!(thread, place, "a thread panicked: {reason}");
+                }));
+            }
         }
     }
 }
@@ -223,6 +237,16 @@ fn parse_peers(text: &str) -> Result<Peers, String> {
         }
     }
     Ok(peers)
+}
+
+fn cluster_name(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.len() > limits::CLUSTER_NAME_BYTES || text.chars().any(char::is_control) {
+        return Err(format!(
+            "a cluster's name has 1 to {} bytes and no control characters",
+            limits::CLUSTER_NAME_BYTES
+        ));
+    }
+    Ok(text.to_owned())
 }
 
 fn endpoint(text: &str) -> Result<String, String> {

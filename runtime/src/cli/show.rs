@@ -4,19 +4,21 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use palisade_client::wire::{Consistency, DiskView, ListLocks, LockView, StatusView};
+use palisade_client::wire::{Consistency, DiskView, ListLocks, LockView};
 use palisade_client::{Client, Error, Options};
 use serde::Serialize;
 
 use super::connect::{self, Endpoints};
+use super::nodes::{Asked, ask_cluster};
 use super::{block_on, print_error};
 
-/// Show the status of every node of --endpoints
+/// Show the status of every node of the cluster: those of --endpoints, and all members that these
+/// know
 #[derive(Debug, Args)]
 pub(super) struct Status {
     #[command(flatten)]
     endpoints: Endpoints,
-    /// Print JSON: a list with the answer of every endpoint
+    /// Print JSON: a list with the answer of every node, or the reason why there is none
     #[arg(long)]
     json: bool,
 }
@@ -46,75 +48,70 @@ pub(super) struct Show {
     json: bool,
 }
 
-#[derive(Serialize)]
-struct Asked {
-    endpoint: String,
-    status: Option<StatusView>,
-    error: Option<String>,
-}
-
 impl Status {
     pub(super) fn run(self) -> ExitCode {
         let endpoints = match self.endpoints.parse() {
             Ok(endpoints) => endpoints,
             Err(error) => return fail(&error),
         };
-        let asked = block_on(async {
-            let mut tasks = tokio::task::JoinSet::new();
-            for (order, endpoint) in endpoints.into_iter().enumerate() {
-                tasks.spawn(async move {
-                    let answer = palisade_client::status(&endpoint, connect::NODE_TIMEOUT).await;
-                    let error = answer.as_ref().err().map(|error| match error {
-                        // The cause alone: the error's own text reports a search for a leader, and
-                        // none was made.
-                        Error::Unreachable { trouble, .. } => trouble.clone(),
-                        other => other.to_string(),
-                    });
-                    (order, Asked { endpoint, status: answer.ok(), error })
-                });
-            }
-            let mut asked = tasks.join_all().await;
-            asked.sort_by_key(|(order, _)| *order);
-            asked.into_iter().map(|(_, asked)| asked).collect::<Vec<_>>()
-        });
+        let asked = block_on(ask_cluster(endpoints));
         if self.json {
             print_json(&asked);
         } else {
-            outln!(
-                "{:<22} {:>4}  {:<13} {:>6} {:>10} {:>9} {:>9}",
-                "ENDPOINT",
-                "NODE",
-                "ROLE",
-                "TERM",
-                "COMMIT",
-                "SESSIONS",
-                "LOCKS"
-            );
-            for Asked { endpoint, status, error } in &asked {
-                match status {
-                    Some(s) => outln!(
-                        "{:<22} {:>4}  {:<13} {:>6} {:>10} {:>9} {:>9}",
-                        endpoint,
-                        s.node,
-                        s.role,
-                        s.term,
-                        s.commit,
-                        s.sessions,
-                        s.locks
-                    ),
-                    None => outln!("{endpoint:<22}    -  unreachable: {}", error.as_deref().unwrap_or("no answer")),
-                }
-            }
-            for Asked { endpoint, status, .. } in &asked {
-                let low = status.iter().filter(|status| status.disk.low);
-                low.for_each(|status| print_low_disk(endpoint, &status.disk));
-            }
+            print_table(&asked);
         }
         if asked.iter().all(|asked| asked.status.is_none()) {
             return ExitCode::from(69);
         }
         ExitCode::SUCCESS
     }
+}
+
+fn print_table(asked: &[Asked]) {
+    outln!(
+        "{:<22} {:>4}  {:<13} {:>6} {:>10} {:>9} {:>9}",
+        "ENDPOINT",
+        "NODE",
+        "ROLE",
+        "TERM",
+        "COMMIT",
+        "SESSIONS",
+        "LOCKS"
+    );
+    for Asked { endpoint, node, status, error } in asked {
+        let endpoint = endpoint.as_deref().unwrap_or("-");
+        let node = node.map_or_else(|| "-".into(), |node| node.to_string());
+        match status {
+            Some(s) => outln!(
+                "{endpoint:<22} {node:>4}  {:<13} {:>6} {:>10} {:>9} {:>9}",
+                s.role,
+                s.term,
+                s.commit,
+                s.sessions,
+                s.locks
+            ),
+            None => {
+                outln!("{endpoint:<22} {node:>4}  unreachable: {}", error.as_deref().unwrap_or("no answer"))
+            }
+        }
+    }
+    for Asked { endpoint, status, .. } in asked {
+        let (Some(endpoint), Some(status)) = (endpoint, status) else { continue };
+        if status.role == "founding" {
+            outln!("{endpoint}: {}", waits_for(&status.waiting_for));
+        }
+        if status.disk.low {
+            print_low_disk(endpoint, &status.disk);
+        }
+    }
+}
+
+/// What a founder that takes no part waits for.
+fn waits_for(founders: &[u16]) -> String {
+    let nodes = founders.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+    format!(
+        "this founder takes no part until all founders have met; it has not met: {nodes}. Start them, and look at their logs"
+    )
 }
 
 /// Prints a line below the table for a node whose disk is nearly full.

@@ -10,6 +10,7 @@
 //! Only a [`Stopwatch`](crate::stopwatch::Stopwatch) reads the clock here, for the metrics.
 
 mod iteration;
+mod known_leader;
 mod outputs;
 mod single_step;
 
@@ -25,13 +26,14 @@ use palisade_spec::raft::{
 use rand::rngs::SmallRng;
 
 use super::channel::Event;
+use super::founding::Founding;
 use super::freshness::Freshness;
 use super::observer::Observer;
 use super::pending_requests::PendingRequests;
 use super::snapshot_scheduler::{SnapshotPolicy, SnapshotScheduler, SnapshotWriter};
 use super::timers::{Timers, Timing};
 use super::transport::Transport;
-use super::view::SharedView;
+use super::view::{Contact, SharedView};
 use crate::metrics::Metrics;
 use crate::storage::Wal;
 
@@ -101,10 +103,8 @@ pub struct Driver<T> {
     now: Instant,
     /// The members last passed to the transport: the latest in the log, and the latest committed.
     members: (Arc<Members>, Arc<Members>),
-    /// Whether this is a founder with a blank disk that not all other founders have welcomed yet.
-    founding: bool,
-    /// The other founders.
-    founders: Vec<NodeId>,
+    /// Whether this is a blank founder that waits for the other founders.
+    founding: Founding,
     /// The deadline of a requested stop. A leader transfers leadership first.
     stops: Option<Instant>,
 }
@@ -124,8 +124,8 @@ impl<T: Transport> Driver<T> {
             now,
         );
         // A restored snapshot holds no promise of this node: a founder with nothing else is blank.
-        let founding =
-            !founders.is_empty() && durable.hard == HardState::default() && durable.log.last() == durable.snapshot.last;
+        let is_blank = durable.hard == HardState::default() && durable.log.last() == durable.snapshot.last;
+        let founding = Founding::new(if is_blank { founders } else { Vec::new() });
         if let Some(observer) = &mut observer {
             observer.recovered(&durable);
         }
@@ -145,7 +145,6 @@ impl<T: Transport> Driver<T> {
             members: Default::default(),
             stops: None,
             founding,
-            founders,
         };
         driver.update_members();
         driver.publish();
@@ -204,7 +203,8 @@ impl<T: Transport> Driver<T> {
     /// Publishes the node's state. This happens before any request is answered, so that a client
     /// that reads the status after an answer sees the state that the answer reported.
     fn publish(&self) {
-        self.view.publish(&self.node, self.requests.waits(), self.scheduler.log_bytes());
+        let waiting_for = self.founding.waiting_for();
+        self.view.publish(&self.node, self.requests.waits(), self.scheduler.log_bytes(), waiting_for);
     }
 
     /// Passes the members to the transport if they have changed.
@@ -224,6 +224,10 @@ impl<T: Transport> Driver<T> {
 
 fn leader_view(transport: &impl Transport, id: NodeId) -> LeaderView {
     LeaderView { id: id.number(), client_addr: transport.client_addr(id) }
+}
+
+fn contact(transport: &impl Transport, id: NodeId) -> Contact {
+    Contact { client_addr: transport.client_addr(id), connected: transport.is_connected(id) }
 }
 
 impl<T> fmt::Debug for Driver<T> {

@@ -1,37 +1,56 @@
-//! When this node last knew that its state was current: the basis of a stale read's age.
+//! How old a node's state may be: the age of a stale read.
+//!
+//! A follower's state is current when it has applied up to the commit index of a message from the
+//! leader, less the time that the message took.
+//!
+//! A leader asks for a read at each heartbeat (ReadIndex, `raft::read`). When a majority has
+//! confirmed the read, no other leader had committed anything before the read was requested: the
+//! state has everything that was committed until then. So the age counts from the request of the
+//! newest confirmed read, and is a true upper bound. (That a majority has *answered* lately is none:
+//! an answer may have been on its way while the majority elected another leader.)
 
+use std::collections::VecDeque;
 use std::time::Instant;
+
+use palisade_spec::raft::ReadId;
 
 use super::read::Age;
 
 /// The moments at which the node's state was known to be current.
 #[derive(Debug, Default)]
 pub(super) struct Freshness {
-    /// On a follower: when it last received the leader's commit index and had applied it. On a
-    /// leader: a moment after which a majority has answered.
+    /// The latest moment of which the node's state is known to have everything committed.
     current: Option<Instant>,
-    /// When the leader last confirmed its majority.
-    checked: Option<Instant>,
+    /// The reads that no majority has confirmed yet, and when each was requested.
+    unconfirmed: VecDeque<(ReadId, Instant)>,
 }
 
 impl Freshness {
     /// A follower has received the leader's commit index, and has applied up to it.
     pub(super) fn is_current(&mut self, now: Instant) {
-        self.current = Some(now);
+        self.current = self.current.max(Some(now));
     }
 
-    /// The node leads: a majority has answered since the last call, or since the election. `knows`
-    /// is whether the node knows the commit index: it has committed an entry of its term.
-    pub(super) fn has_majority(&mut self, knows: bool, now: Instant) {
-        if knows {
-            self.current = self.current.max(self.checked);
+    /// A read is requested from the node.
+    pub(super) fn read_requested(&mut self, id: ReadId, now: Instant) {
+        self.unconfirmed.push_back((id, now));
+    }
+
+    /// Whether a read is under way: its confirmation comes without another one.
+    pub(super) fn awaits_confirmation(&self) -> bool {
+        !self.unconfirmed.is_empty()
+    }
+
+    /// A majority has confirmed the reads up to this one.
+    pub(super) fn read_confirmed(&mut self, id: ReadId) {
+        while let Some((_, requested)) = self.unconfirmed.pop_front_if(|(unconfirmed, _)| *unconfirmed <= id) {
+            self.current = self.current.max(Some(requested));
         }
-        self.checked = Some(now);
     }
 
-    /// The node does not lead.
-    pub(super) fn follows(&mut self) {
-        self.checked = None;
+    /// The node has lost leadership, or does not lead: no read will be confirmed.
+    pub(super) fn reads_ended(&mut self) {
+        self.unconfirmed.clear();
     }
 
     /// Maximum age of the node's state.
@@ -47,23 +66,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leader_age_counts_from_second_last_majority_check() {
+    fn leader_age_counts_from_the_request_of_a_confirmed_read() {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
+        let age = |freshness: &Freshness, now| freshness.age(at(now)).0.map(|age| age.as_secs());
         let mut freshness = Freshness::default();
-        assert!(freshness.age(at(0)).0.is_none(), "no leader was heard yet");
+        assert_eq!(age(&freshness, 0), None, "nothing was heard yet");
         freshness.is_current(at(1));
-        freshness.has_majority(false, at(2));
-        freshness.has_majority(false, at(3));
-        assert_eq!(
-            freshness.age(at(4)).0,
-            Some(Duration::from_secs(3)),
-            "the leader has committed nothing in its term"
-        );
-        freshness.has_majority(true, at(5));
-        assert_eq!(freshness.age(at(5)).0, Some(Duration::from_secs(2)), "a majority answered after the check at 3");
-        freshness.follows();
-        freshness.has_majority(true, at(9));
-        assert_eq!(freshness.age(at(9)).0, Some(Duration::from_secs(6)), "a new leadership begins without a check");
+        freshness.read_requested(ReadId(1), at(2));
+        freshness.read_requested(ReadId(2), at(4));
+        assert_eq!(age(&freshness, 5), Some(4), "no read is confirmed");
+        freshness.read_confirmed(ReadId(1));
+        assert_eq!(age(&freshness, 5), Some(3));
+        assert!(freshness.awaits_confirmation());
+        freshness.read_confirmed(ReadId(2));
+        assert_eq!(age(&freshness, 5), Some(1));
+        freshness.read_requested(ReadId(3), at(6));
+        freshness.reads_ended();
+        freshness.read_confirmed(ReadId(3));
+        assert_eq!(age(&freshness, 7), Some(3), "the read ended with the leadership");
     }
 }

@@ -13,6 +13,7 @@
 mod admission;
 mod channel;
 mod driver;
+mod founding;
 mod freshness;
 mod observer;
 mod pending_requests;
@@ -37,4 +38,4 @@ pub use snapshot_writer::start as start_snapshot_writer;
 pub use thread::start;
 pub use timers::Timing;
 pub use transport::Transport;
-pub use view::{SharedView, View};
+pub use view::{Contact, SharedView, View, member_views};

@@ -57,6 +57,8 @@ pub(super) struct PendingRequests {
     ready: VecDeque<(Query, Responder, Consistency)>,
     /// The iteration's membership changes.
     changes: VecDeque<(Change, Responder)>,
+    /// The changes that were carried out in this iteration.
+    changed: Vec<Responder>,
     /// The iteration's transfer requests, each with its target if one is named.
     transfers: VecDeque<(Option<NodeId>, Responder)>,
     /// The requests that wait for the leadership transfer in progress.
@@ -82,6 +84,7 @@ impl PendingRequests {
             next_read: ReadId(0),
             ready: VecDeque::new(),
             changes: VecDeque::new(),
+            changed: Vec::new(),
             transfers: VecDeque::new(),
             transferring: Vec::new(),
             inflight: VecDeque::new(),

@@ -189,15 +189,15 @@ impl SnapshotScheduler {
         self.is_busy = false;
         let reply_result = match result {
             Ok(snapshot) => {
-                let (index, bytes) = (snapshot.last.index, snapshot.bytes);
-                info!(%index, bytes, hash = %snapshot.hash, "snapshot taken");
+                let (index, bytes) = (snapshot.last.index.0, snapshot.bytes);
+                info!(index, bytes, hash = %snapshot.hash, "took a snapshot of this node's state");
                 self.metrics.snapshots_taken.inc();
                 self.advance_compaction();
                 Ok(snapshot)
             }
             Err(error) => {
                 let again = limits::SNAPSHOT_RETRY;
-                error!(%error, ?again, "cannot write a snapshot; the log keeps its entries");
+                error!(%error, ?again, "cannot write a snapshot: the log keeps its entries and grows; the node tries again");
                 self.not_before = Some(now + again);
                 // The reason why a snapshot is due persists.
                 self.log_bytes = self.log_bytes.max(self.policy.log_bytes);

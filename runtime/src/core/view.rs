@@ -2,16 +2,20 @@
 
 use std::sync::Arc;
 
+use palisade_client::wire::MemberView;
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Members, Node, NodeId, Role};
+use palisade_spec::raft::{Member, Members, Node, NodeId, Role, Standing};
 
+use crate::member_address::MemberAddress;
 use crate::sync::Mutex;
 
 /// A node's state as of its last step.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    /// Name of the role.
+    /// Name of the role; "founding" while a founder takes no part.
     pub role: &'static str,
+    /// At such a founder: the founders that have not met it.
+    pub waiting_for: Vec<NodeId>,
     /// The term.
     pub term: u64,
     /// The leader, if known.
@@ -53,9 +57,10 @@ impl SharedView {
         self.0.lock().leader
     }
 
-    pub(super) fn publish(&self, node: &Node<LockTable>, waits: usize, log_bytes: u64) {
+    pub(super) fn publish(&self, node: &Node<LockTable>, waits: usize, log_bytes: u64, waiting_for: Option<&[NodeId]>) {
         let mut view = self.0.lock();
-        view.role = node.role().name();
+        view.role = if waiting_for.is_some() { "founding" } else { node.role().name() };
+        view.waiting_for = waiting_for.unwrap_or_default().to_vec();
         view.term = node.term().0;
         view.leader = node.leader();
         view.commit = node.commit().0;
@@ -67,9 +72,45 @@ impl SharedView {
         view.locks = node.machine().locks().len() as u64;
         view.waits = waits as u64;
         view.members = Arc::clone(node.log().members());
-        view.matched.clear();
-        if let Role::Leader(leadership) = node.role() {
-            view.matched.extend(leadership.progress.iter().map(|(&peer, progress)| (peer, progress.matched.0)));
-        }
+        view.matched = matched(node);
     }
+}
+
+/// On a leader: each peer, and the last index that the peer has acknowledged.
+pub(super) fn matched(node: &Node<LockTable>) -> Vec<(NodeId, u64)> {
+    match node.role() {
+        Role::Leader(leadership) => leadership.progress.iter().map(|(&id, peer)| (id, peer.matched.0)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// What the connections of a node tell of a member.
+#[derive(Clone, Debug, Default)]
+pub struct Contact {
+    /// Where it serves clients, if it has announced that.
+    pub client_addr: Option<String>,
+    /// Whether it has a connection to the node.
+    pub connected: bool,
+}
+
+/// The members as clients see them.
+pub fn member_views(
+    members: &Members,
+    matched: &[(NodeId, u64)],
+    contact: impl Fn(NodeId) -> Contact,
+) -> Vec<MemberView> {
+    let view = |(id, member): (NodeId, &Member)| {
+        let Contact { client_addr, connected } = contact(id);
+        MemberView {
+            id: id.number(),
+            generation: id.generation(),
+            voter: member.standing == Standing::Voter,
+            returning: member.standing == Standing::Returning,
+            peer_addr: MemberAddress::of(&member.address).peer_addr,
+            client_addr,
+            connected,
+            matched: matched.iter().find(|(peer, _)| *peer == id).map(|&(_, matched)| matched),
+        }
+    };
+    members.iter().map(view).collect()
 }

@@ -26,10 +26,10 @@ pub(super) struct Wait {
     /// When its first request arrived.
     pub(super) arrived: Instant,
     /// When the claim is to be withdrawn: at the end of the last waiter, or at once if none is
-    /// left; or the time of the next attempt.
+    /// left; after a rejected withdrawal, at the next attempt.
     ends: Instant,
-    /// How often the node renews the session. It renews only once-sessions: their identity is not
-    /// known to the client yet, and they live as long as the client's connection.
+    /// How often the node renews the session, if the acquire opened it for itself (a once-session):
+    /// until the grant no client knows its ID, and it lives as long as the connection that waits.
     renew_every: Option<Duration>,
     renew_at: Option<Instant>,
     /// The withdrawal is proposed, and was not rejected.

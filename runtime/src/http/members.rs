@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
-use palisade_client::wire::{MemberChange, MembersView, Op, ReplaceMember};
+use palisade_client::wire::{MemberChange, MembersView, Op, ReplaceMember, StatusView};
 use serde::Deserialize;
 
 use super::body::{self, PathParameter};
@@ -13,7 +13,8 @@ use super::{App, perform};
 
 /// `GET /v1/members`: the members according to this node.
 pub(super) async fn list(State(app): State<App>) -> Response {
-    Json(MembersView { members: app.status().members }).into_response()
+    let StatusView { members, leader, .. } = app.status();
+    Json(MembersView { members, leader }).into_response()
 }
 
 /// `POST /v1/members`

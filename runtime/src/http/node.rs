@@ -2,14 +2,14 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::Uri;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use palisade_client::wire::{Code, DiskView, Failure, LeaderView, MemberView, StatusView};
-use palisade_spec::raft::Standing;
+use palisade_client::wire::{Code, DiskView, Failure, LeaderView, StatusView};
+use palisade_spec::raft::NodeId;
 
-use super::App;
-use crate::member_address::MemberAddress;
+use super::{App, reply};
+use crate::core::{Contact, member_views};
 use crate::storage::SpaceView;
 
 impl App {
@@ -17,16 +17,7 @@ impl App {
     pub(super) fn status(&self) -> StatusView {
         let view = self.core.view().get();
         let roster = self.peers.roster();
-        let members = view.members.iter().map(|(id, member)| MemberView {
-            id: id.number(),
-            generation: id.generation(),
-            voter: member.standing == Standing::Voter,
-            returning: member.standing == Standing::Returning,
-            peer_addr: MemberAddress::of(&member.address).peer_addr,
-            client_addr: self.peers.client_addr(id),
-            connected: self.peers.is_connected(id),
-            matched: view.matched.iter().find(|(peer, _)| *peer == id).map(|&(_, matched)| matched),
-        });
+        let contact = |id| Contact { client_addr: self.peers.client_addr(id), connected: self.peers.is_connected(id) };
         StatusView {
             node: roster.node.number(),
             generation: roster.node.generation(),
@@ -39,9 +30,11 @@ impl App {
             cluster_time_ms: view.clock,
             sessions: view.sessions,
             locks: view.locks,
-            members: members.collect(),
+            members: member_views(&view.members, &view.matched, contact),
             snapshot: self.snapshot(),
             disk: self.disk(),
+            cluster_name: roster.cluster_name.clone(),
+            waiting_for: view.waiting_for.iter().map(|id| id.number()).collect(),
         }
     }
 
@@ -64,7 +57,7 @@ pub(super) async fn health() -> &'static str {
 /// `GET /readyz`: ready while the node knows a leader, as it can then serve or redirect clients. A
 /// node whose disk is nearly full reports that and stays ready: holders of locks must be able to
 /// reach it.
-pub(super) async fn ready(State(app): State<App>) -> Response {
+pub(super) async fn ready(State(app): State<App>, uri: Uri) -> Response {
     match app.core.view().leader() {
         Some(_) if app.space.is_low() => {
             let DiskView { free_bytes, low_water_bytes, obstacle, .. } = app.disk();
@@ -77,8 +70,14 @@ pub(super) async fn ready(State(app): State<App>) -> Response {
         }
         Some(_) => "ok\n".into_response(),
         None => {
-            let failure = Failure::new(Code::NoLeader, "this node knows no leader at the moment");
-            (StatusCode::SERVICE_UNAVAILABLE, Json(failure)).into_response()
+            let waiting_for: Vec<String> = app.core.view().get().waiting_for.iter().map(NodeId::to_string).collect();
+            let message = if waiting_for.is_empty() {
+                "this node knows no leader at the moment; try again".to_owned()
+            } else {
+                let nodes = waiting_for.join(", ");
+                format!("this founder takes no part until all founders have met; it has not met: {nodes}")
+            };
+            reply::response(Err(Failure::new(Code::NoLeader, message)), &uri)
         }
     }
 }

@@ -29,7 +29,7 @@ pub enum DialError {
     #[error(transparent)]
     Frame(#[from] FrameError),
     /// One of the two nodes rejects the other.
-    #[error("one of the two refuses the other: {0}")]
+    #[error("refused: {0}")]
     Refused(String),
 }
 

@@ -1,7 +1,7 @@
 //! Inbound connections: other nodes dial them, and this node receives from them.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Body, Message, NodeId};
@@ -12,7 +12,8 @@ use tracing::{debug, warn};
 
 use super::frame::{self, BUFFER_KEPT, FrameError, HELLO_BYTES, MESSAGE_BYTES, ReadError};
 use super::{
-    Hello, Introduction, Link, MAGIC, Peers, Purpose, Roster, VERSION, Welcome, expected_incarnation, snapshots,
+    Hello, Introduction, Link, MAGIC, Peers, Purpose, REFUSAL_PAUSE, Roster, VERSION, Welcome, expected_incarnation,
+    snapshots,
 };
 use crate::core::{Core, NotTaken};
 use crate::descriptors::{ConnectionLimit, Descriptors};
@@ -53,7 +54,7 @@ pub async fn accept(peers: Arc<Peers>, core: Core, listener: TcpListener, descri
             Err(error) => {
                 // Most likely no descriptor is free: that passes, and retrying at full speed would
                 // not help.
-                warn!(%error, "cannot accept a connection from a node");
+                warn!(%error, "cannot accept a connection from a node; check the limit of open files (ulimit -n)");
                 sleep(Duration::from_millis(100)).await;
                 continue;
             }
@@ -81,9 +82,13 @@ pub async fn accept(peers: Arc<Peers>, core: Core, listener: TcpListener, descri
             };
             if matches!(ended, Ended::Frame(_) | Ended::WrongSender(_) | Ended::SnapshotAsMessage | Ended::Refused(_)) {
                 peers.metrics.frames_rejected.inc();
-                warn!(%address, error = %ended, "closed a connection from a node");
+                // Each attempt comes from another port.
+                let line = format!("from {} {ended}", address.ip());
+                if let Some(repeats) = peers.log_pause.due(&line, REFUSAL_PAUSE, Instant::now()) {
+                    warn!(%address, error = %ended, repeats, "closed a connection to the port for nodes");
+                }
             } else {
-                debug!(%address, error = %ended, "a connection from a node ended");
+                debug!(%address, error = %ended, "a connection to the port for nodes ended");
             }
         });
     }
@@ -161,10 +166,11 @@ fn check_origin(roster: &Roster, hello: &Hello) -> Result<(), String> {
         return Err(format!("it speaks version {} of the protocol, this node version {VERSION}", hello.version));
     }
     if hello.cluster != roster.cluster {
-        let (theirs, ours) = (hello.cluster, roster.cluster);
         return Err(format!(
-            "the dialling node is of cluster {theirs:016x}, this node of {ours:016x}: the founders of a cluster must \
-             all be given the same --cluster and --peers"
+            "node {} is not of the same cluster as node {}, which belongs to cluster `{}` (IDs {:016x} and {:016x}). At \
+             their first start all founders of a cluster need the same --cluster, --peers and --restore. If they \
+             belong to different clusters, one has the address of the other in its --peers: correct it",
+            hello.from, roster.node, roster.cluster_name, hello.cluster, roster.cluster
         ));
     }
     Ok(())

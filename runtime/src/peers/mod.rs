@@ -21,6 +21,7 @@ mod transport;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use palisade_client::wire::{Code, Failure, ReplaceMember};
 use palisade_spec::lock::LockTable;
@@ -35,6 +36,7 @@ pub use outbound::dial_all;
 pub use snapshots::{Answer, Offer, Verdict};
 
 use crate::limits;
+use crate::log_pause::LogPause;
 use crate::member_address::MemberAddress;
 use crate::metrics::Metrics;
 use crate::outbox::Outbox;
@@ -43,6 +45,10 @@ use crate::sync::Mutex;
 
 /// The version of the protocol between nodes. Nodes of different versions reject one another.
 const VERSION: u16 = 4;
+
+/// Minimum time between two equal log lines about a refused connection: a refused node dials again
+/// every second.
+const REFUSAL_PAUSE: Duration = Duration::from_secs(10);
 
 /// The first frame on a connection, from the node that dialled.
 #[derive(Debug, Serialize, Deserialize)]
@@ -97,8 +103,10 @@ const MAGIC: [u8; 8] = *b"PALISADE";
 /// This node's identity and addresses, fixed at the start.
 #[derive(Clone, Debug)]
 pub struct Roster {
-    /// The cluster's identity.
+    /// The cluster's ID.
     pub cluster: u64,
+    /// The cluster's name, for messages.
+    pub cluster_name: String,
     /// This node.
     pub node: NodeId,
     /// The incarnation of its data directory.
@@ -148,6 +156,8 @@ pub struct Peers {
     /// Permit to receive a snapshot: one at a time.
     receiving: Semaphore,
     metrics: Arc<Metrics>,
+    /// Limits the log lines about peers that are refused or cannot be reached.
+    log_pause: LogPause,
     /// Passes new links to [`dial_all`].
     to_dial: mpsc::UnboundedSender<Arc<Link>>,
 }
@@ -197,6 +207,7 @@ impl Peers {
             snapshots,
             receiving: Semaphore::new(1),
             metrics,
+            log_pause: LogPause::default(),
             to_dial,
         };
         (Arc::new(peers), ToDial(dialled))
@@ -297,7 +308,10 @@ impl Peers {
         let lost = NodeId::new(member.id, member.generation);
         let ours = format!("{:016x}", self.roster.cluster);
         if member.cluster != ours {
-            let message = format!("the lost directory is of cluster {}, this node of cluster {ours}", member.cluster);
+            let message = format!(
+                "the lost directory belongs to another cluster (ID {}) than this node, which belongs to cluster `{}` (ID {ours})",
+                member.cluster, self.roster.cluster_name
+            );
             return Err(Failure::new(Code::Invalid, message));
         }
         let incarnation: Incarnation = (member.lost_incarnation.parse())
@@ -361,6 +375,7 @@ mod tests {
         let (snapshots, _) = Snapshots::open::<LockTable>(&SystemDisk::shared(), directory.path(), 7).unwrap();
         let roster = Roster {
             cluster: 7,
+            cluster_name: "test".into(),
             node: NodeId(1),
             incarnation: Incarnation(1),
             client_addr: String::new(),

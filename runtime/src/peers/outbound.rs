@@ -1,20 +1,24 @@
 //! Outbound connections for messages: this node keeps one to every peer, and sends over it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use super::dial::{DialError, connect};
 use super::frame::{self, BUFFER_KEPT};
-use super::{Link, Peers, Purpose, ToDial, snapshots};
+use super::{Link, Peers, Purpose, REFUSAL_PAUSE, ToDial, snapshots};
 
 /// Pause between attempts: doubles from the first value to the second.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// Minimum time between two equal log lines about a node that cannot be reached, as when it is
+/// down.
+const UNREACHABLE_PAUSE: Duration = Duration::from_secs(60);
 
 /// Keeps a connection to every other node, also to later members, for as long as the task lives.
 pub async fn dial_all(peers: Arc<Peers>, mut to_dial: ToDial) {
@@ -32,21 +36,34 @@ async fn keep_connected(peers: Arc<Peers>, link: Arc<Link>) {
     while !link.outbox.is_closed() {
         match connect(&peers, &link, Purpose::Messages).await {
             Ok(stream) => {
-                info!(%peer, "connected");
+                info!(%peer, "connected to a node");
                 pause = BACKOFF.0;
                 let ended = send_all(&link, stream).await;
                 link.state.lock().dialled = false;
-                info!(%peer, error = %ended, "disconnected");
+                info!(%peer, error = %ended, "the connection to a node ended; connecting again");
             }
-            Err(error @ DialError::Refused(_)) => {
-                let address = link.state.lock().address.clone();
-                warn!(%peer, address, %error, "cannot connect");
-                pause = BACKOFF.1;
+            Err(error) => {
+                if matches!(error, DialError::Refused(_)) {
+                    pause = BACKOFF.1;
+                }
+                log_failure(&peers, &link, &error);
             }
-            Err(error) => debug!(%peer, %error, "cannot connect"),
         }
         sleep(pause).await;
         pause = (pause * 2).min(BACKOFF.1);
+    }
+}
+
+/// Logs why a peer is not connected: at once, and then at intervals.
+fn log_failure(peers: &Peers, link: &Link, error: &DialError) {
+    let (peer, address) = (link.peer, link.state.lock().address.clone());
+    let due = |pause| peers.log_pause.due(&format!("to {peer} {address} {error}"), pause, Instant::now());
+    if matches!(error, DialError::Refused(_)) {
+        if let Some(repeats) = due(REFUSAL_PAUSE) {
+            warn!(%peer, address, %error, repeats, "cannot connect to a node: one of the two refuses the other; trying again");
+        }
+    } else if let Some(repeats) = due(UNREACHABLE_PAUSE) {
+        info!(%peer, address, %error, repeats, "cannot reach a node; trying again");
     }
 }
 

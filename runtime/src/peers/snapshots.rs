@@ -125,7 +125,7 @@ pub(super) async fn send_all(peers: Arc<Peers>, link: Arc<Link>) {
                 link.snapshots.clear();
                 if let Some(bytes) = sent {
                     peers.metrics.snapshots_sent.inc();
-                    info!(%peer, index = %outgoing.info.last.index, bytes, "snapshot sent");
+                    info!(%peer, index = outgoing.info.last.index.0, bytes, "sent a snapshot to a node");
                 }
             }
             Err(trouble) => {
@@ -161,7 +161,7 @@ async fn send(peers: &Peers, link: &Link, term: Term, outgoing: &Outgoing) -> Re
         Answer::Enough => return Ok(None),
         Answer::Refused(reason) => return Err(Trouble::Refused(reason)),
     };
-    debug!(%peer, index = %info.last.index, from, bytes = info.bytes, "sending a snapshot");
+    debug!(%peer, index = info.last.index.0, from, bytes = info.bytes, "sending a snapshot");
     let mut at = from;
     while at < info.bytes {
         let (file, length) = (Arc::clone(file), length_of_next(info.bytes - at));
@@ -181,7 +181,7 @@ async fn send(peers: &Peers, link: &Link, term: Term, outgoing: &Outgoing) -> Re
 /// Receives a snapshot over a connection with that purpose.
 pub(super) async fn receive(peers: &Peers, peer: NodeId, mut stream: TcpStream, mut bytes: Vec<u8>, core: &Core) {
     match receive_from(peers, peer, &mut stream, &mut bytes, core).await {
-        Ok(Some(info)) => info!(%peer, index = %info.last.index, bytes = info.bytes, "snapshot received"),
+        Ok(Some(info)) => info!(%peer, index = info.last.index.0, bytes = info.bytes, "received the leader's snapshot"),
         Ok(None) => {}
         Err(trouble @ (Trouble::Flaw(_) | Trouble::OutOfTurn | Trouble::Read(ReadError::Frame(_)))) => {
             peers.metrics.frames_rejected.inc();
@@ -224,8 +224,8 @@ async fn receive_from(
     let incoming = match take_pieces(peers, stream, bytes, incoming).await? {
         Ok(incoming) => incoming,
         Err(error) => {
-            let (index, needed) = (info.last.index, info.bytes);
-            warn!(%peer, %index, needed, %error, "cannot write the leader's snapshot (is the disk full?); the sender tries again");
+            let (index, needed) = (info.last.index.0, info.bytes);
+            warn!(%peer, index, needed, %error, "cannot write the leader's snapshot (is the disk full?); the sender tries again");
             write(stream, &Verdict::Err(format!("the snapshot cannot be written: {error}"))).await?;
             return Ok(None);
         }

@@ -24,7 +24,9 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::{ServeError, ServerConfig};
-use crate::storage::{DataDir, Identity, Incarnation, LockedDir, Snapshots, StorageError, read_snapshot};
+use crate::storage::{
+    DEFAULT_CLUSTER_NAME, DataDir, Identity, Incarnation, LockedDir, Snapshots, StorageError, read_snapshot,
+};
 
 /// How far the token counter of a restored cluster is advanced, so that no fencing token granted
 /// after the snapshot is granted again. The gap is more than three years of tokens at ten thousand
@@ -39,7 +41,7 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 /// it, or a new one.
 pub(super) async fn identify(config: &ServerConfig, directory: &LockedDir) -> Result<Identity, ServeError> {
     if let Some(found) = directory.identity() {
-        return Ok(expected(config, found));
+        return expected(config, directory.path(), found);
     }
     if let Some(address) = &config.join {
         return join(config, address).await;
@@ -57,27 +59,34 @@ pub(super) async fn identify(config: &ServerConfig, directory: &LockedDir) -> Re
         )));
     }
     let restored = config.restore.as_deref().map(hash_of).transpose()?;
-    let cluster = cluster_id(&config.cluster, &config.peers, restored.as_deref());
-    info!(cluster = format!("{cluster:016x}"), founders = config.peers.len(), "founding a cluster");
-    let founders = config.peers.clone();
-    Ok(Identity { cluster, node: config.node, incarnation: Incarnation(rand::random()), founders, restored })
+    let cluster_name = config.cluster.clone().unwrap_or_else(|| DEFAULT_CLUSTER_NAME.to_owned());
+    let cluster = cluster_id(&cluster_name, &config.peers, restored.as_deref());
+    info!(
+        cluster = cluster_name,
+        cluster_id = format!("{cluster:016x}"),
+        founders = config.peers.len(),
+        "founding a cluster: it begins when all founders have met"
+    );
+    let (node, incarnation, founders) = (config.node, Incarnation(rand::random()), config.peers.clone());
+    Ok(Identity { cluster, cluster_name, node, incarnation, founders, restored })
 }
 
 /// The directory's identity, with the parts that the command line sets taken from there. The caller
 /// refuses a difference.
-fn expected(config: &ServerConfig, found: &Identity) -> Identity {
+fn expected(config: &ServerConfig, directory: &Path, found: &Identity) -> Result<Identity, ServeError> {
+    if let Some(given) = config.cluster.as_ref().filter(|&given| *given != found.cluster_name) {
+        let (path, found, given) = (directory.to_owned(), found.cluster_name.clone(), given.clone());
+        return Err(StorageError::WrongClusterName { path, found, given }.into());
+    }
     // Only the directory knows the generation, that is how often the node was replaced under this
     // ID.
     let node = NodeId::new(config.node.number(), found.node.generation());
     let mut expected = Identity { node, ..found.clone() };
-    if !found.founders.is_empty() {
-        // --peers may also name members that joined later, to give their addresses.
-        if found.founders.keys().any(|founder| !config.peers.contains_key(founder)) && !config.peers.is_empty() {
-            expected.founders = config.peers.clone();
-        }
-        expected.cluster = cluster_id(&config.cluster, &found.founders, found.restored.as_deref());
+    // --peers may also name members that joined later, to give their addresses.
+    if found.founders.keys().any(|founder| !config.peers.contains_key(founder)) && !config.peers.is_empty() {
+        expected.founders = config.peers.clone();
     }
-    expected
+    Ok(expected)
 }
 
 /// Makes this node a learner of the cluster whose node serves clients at `address`. Retries without
@@ -96,46 +105,51 @@ async fn join(config: &ServerConfig, address: &str) -> Result<Identity, ServeErr
     let member = AddMember { id: config.node.number(), peer_addr, incarnation: Some(incarnation.to_string()) };
     let change = MemberChange::Add(member);
     loop {
-        match attempt(address, change.clone()).await {
-            Ok(cluster) => {
+        match attempt(config, address, change.clone()).await {
+            Ok((cluster, cluster_name)) => {
                 info!(
-                    cluster = format!("{cluster:016x}"),
+                    cluster = cluster_name,
+                    cluster_id = format!("{cluster:016x}"),
                     "joined the cluster as a learner; to make this node a voter: palisade members promote {}",
                     config.node
                 );
                 let (node, founders) = (config.node, BTreeMap::new());
-                return Ok(Identity { cluster, node, incarnation, founders, restored: None });
+                return Ok(Identity { cluster, cluster_name, node, incarnation, founders, restored: None });
             }
             Err(error @ Error::Refused(Failure { error: Code::NodeIdInUse | Code::Invalid, .. })) => {
                 return Err(failed(error));
             }
             Err(error @ Error::BadEndpoint { .. }) => return Err(failed(error)),
             Err(error) => {
-                warn!(address, %error, "cannot join the cluster yet; trying again in {JOIN_PAUSE:?}");
+                warn!(address, %error, "cannot join the cluster yet; trying again every {JOIN_PAUSE:?}");
                 sleep(JOIN_PAUSE).await;
             }
         }
     }
 }
 
-/// Adds the member, and returns the cluster ID.
-async fn attempt(address: &str, change: MemberChange) -> Result<u64, Error> {
+/// Adds the member, and returns the cluster's ID and name. If the command line names a cluster, the
+/// node at `address` must belong to it.
+async fn attempt(config: &ServerConfig, address: &str, change: MemberChange) -> Result<(u64, String), Error> {
+    let status = palisade_client::status(address, STATUS_TIMEOUT).await?;
+    let invalid = |message: String| Error::Refused(Failure::new(Code::Invalid, message));
+    let name = status.cluster_name;
+    if let Some(given) = config.cluster.as_ref().filter(|&given| *given != name) {
+        return Err(invalid(format!(
+            "the node belongs to cluster `{name}`, but --cluster names `{given}`: correct --join, or leave out --cluster"
+        )));
+    }
+    let cluster = u64::from_str_radix(&status.cluster, 16)
+        .map_err(|_| invalid(format!("the node sent an invalid cluster ID, `{}`", status.cluster)))?;
     let client = Client::connect(&[address], Options::default()).await?;
     client.change_members(change).await?;
     client.close().await;
-    let status = palisade_client::status(address, STATUS_TIMEOUT).await?;
-    let cluster = u64::from_str_radix(&status.cluster, 16);
-    cluster.map_err(|_| {
-        Error::Refused(Failure::new(
-            Code::Invalid,
-            format!("the node sent an invalid cluster ID, `{}`", status.cluster),
-        ))
-    })
+    Ok((cluster, name))
 }
 
 /// Writes the state of a backup's snapshot into a founder's new directory, as the state after an
-/// entry 1 that no leader ever proposed. A leader therefore sends this snapshot, not entries, to a
-/// server that joins later.
+/// entry 1 that no leader ever proposed. A server that joins later without this state lacks entry 1,
+/// which no leader can send: the leader sends it a snapshot instead.
 pub(super) fn restore(file: Option<&Path>, directory: &DataDir, members: &Members) -> Result<(), ServeError> {
     let (snapshots, newest) =
         Snapshots::open::<LockTable>(directory.disk(), directory.path(), directory.identity().cluster)?;
@@ -176,7 +190,13 @@ fn restore_from(
     let last = Position { index: Index(1), term: Term(0) };
     let (sessions, locks, token) = (machine.sessions().len(), machine.locks().len(), machine.next_token());
     snapshots.write(&Snapshot { last, stamp: saved.stamp, members: Arc::new(members.clone()), machine })?;
-    info!(index = %saved.last.index, sessions, locks, next_token = %token, "restored the state of a snapshot; the token counter was advanced");
+    info!(
+        index = saved.last.index.0,
+        sessions,
+        locks,
+        next_token = token.0,
+        "restored the state of a snapshot; the token counter was advanced"
+    );
     Ok(())
 }
 

@@ -59,6 +59,7 @@ pub(super) async fn replace(
     );
     let roster = Roster {
         cluster: identity.cluster,
+        cluster_name: identity.cluster_name.clone(),
         node: identity.node,
         incarnation: identity.incarnation,
         client_addr: config.advertised_client_addr.clone(),
@@ -116,9 +117,10 @@ async fn wait_until_replaced(
         if let Some(address) = &config.join {
             match palisade_client::status(address, ATTEMPT_TIMEOUT).await {
                 Ok(status) if status.cluster == member.cluster => endpoints.push(address.clone()),
-                Ok(status) => {
-                    answers.push(format!("the node at {address} belongs to another cluster, {}", status.cluster))
-                }
+                Ok(status) => answers.push(format!(
+                    "the node at {address} belongs to another cluster, `{}` (ID {}): check --join",
+                    status.cluster_name, status.cluster
+                )),
                 Err(error) => answers.push(format!("{address}: {error}")),
             }
         }

@@ -51,7 +51,7 @@ pub enum StorageError {
     },
 
     /// The directory belongs to another node.
-    #[error("{} belongs to node {found}, but this is node {expected}. Start the node with its own directory (or with the node ID that owns this one); never copy one node's directory to another", .path.display())]
+    #[error("{} belongs to node {found}, but this is node {expected}. Start node {expected} with its own data directory: correct --data, or --id; never copy one node's directory to another", .path.display())]
     WrongNode {
         /// The identity file, or the segment.
         path: PathBuf,
@@ -61,15 +61,26 @@ pub enum StorageError {
         expected: NodeId,
     },
 
-    /// The directory belongs to another cluster.
-    #[error("{} belongs to cluster {found:#018x}, but this node was started for cluster {expected:#018x}. Start it with the directory of this cluster, or an empty one if the node is new in it", .path.display())]
+    /// A file of another cluster's node lies in the directory.
+    #[error("{} belongs to another cluster (ID {found:016x}) than the node of this data directory ({expected:016x}): it was copied here. Restore the whole directory as the node left it; never copy files from one data directory to another", .path.display())]
     WrongCluster {
-        /// The identity file, or the segment.
+        /// The segment, the snapshot or the identity file.
         path: PathBuf,
-        /// The cluster that the directory belongs to.
+        /// The ID of the cluster that the file belongs to.
         found: u64,
-        /// The cluster that the node was started for.
+        /// The ID of the node's cluster.
         expected: u64,
+    },
+
+    /// The command line names another cluster than the directory's.
+    #[error("the data directory {} belongs to a node of cluster `{found}`, but --cluster names `{given}`. If it is the right directory, leave out --cluster, which only the first start needs; otherwise correct --data", .path.display())]
+    WrongClusterName {
+        /// The directory.
+        path: PathBuf,
+        /// The name of the cluster that the directory belongs to.
+        found: String,
+        /// The name on the command line.
+        given: String,
     },
 
     /// The founders in the identity file differ from those on the command line.

@@ -22,7 +22,10 @@ use super::{SegmentNumber, StorageError, files};
 pub(super) const FILE_NAME: &str = "identity.json";
 
 /// The only format that this program writes and reads.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
+
+/// The name of a cluster whose founders were given none.
+pub const DEFAULT_CLUSTER_NAME: &str = "palisade";
 
 /// The random number of a data directory, drawn when the directory is created: it distinguishes a
 /// node from another one that was started with the same node ID.
@@ -54,6 +57,8 @@ pub struct NoIncarnation;
 pub struct Identity {
     /// The cluster's ID.
     pub cluster: u64,
+    /// The cluster's name: later starts need not repeat it, and messages to the operator show it.
+    pub cluster_name: String,
     /// The node: the number that the operator gave it, and its generation (how often it has come
     /// back without its directory).
     pub node: NodeId,
@@ -71,7 +76,8 @@ impl Identity {
     /// and tools.
     pub fn of(cluster: u64, node: NodeId) -> Identity {
         let founders = BTreeMap::from([(node, String::new())]);
-        Identity { cluster, node, incarnation: Incarnation(0), founders, restored: None }
+        let cluster_name = DEFAULT_CLUSTER_NAME.to_owned();
+        Identity { cluster, cluster_name, node, incarnation: Incarnation(0), founders, restored: None }
     }
 }
 
@@ -81,6 +87,7 @@ impl Identity {
 struct Record {
     format: u32,
     cluster: u64,
+    cluster_name: String,
     node: u16,
     generation: u16,
     incarnation: Incarnation,
@@ -131,9 +138,9 @@ pub(super) fn read(disk: &dyn Disk, directory: &Path) -> Result<Option<(Identity
         return Err(StorageError::UnknownFormat { path, found: found.format, known: FORMAT });
     }
     let record: Record = serde_json::from_slice(&bytes).map_err(unreadable)?;
-    let Record { cluster, node, generation, incarnation, founders, restored, segments, .. } = record;
+    let Record { cluster, cluster_name, node, generation, incarnation, founders, restored, segments, .. } = record;
     let node = NodeId::new(node, generation);
-    Ok(Some((Identity { cluster, node, incarnation, founders, restored }, segments)))
+    Ok(Some((Identity { cluster, cluster_name, node, incarnation, founders, restored }, segments)))
 }
 
 /// Writes the file, durably and as a whole.
@@ -144,9 +151,10 @@ pub(super) fn write(
     segments: Segments,
 ) -> Result<(), StorageError> {
     let path = path(directory);
-    let Identity { cluster, node, incarnation, founders, restored } = identity.clone();
+    let Identity { cluster, cluster_name, node, incarnation, founders, restored } = identity.clone();
     let (node, generation) = (node.number(), node.generation());
-    let record = Record { format: FORMAT, cluster, node, generation, incarnation, founders, restored, segments };
+    let record =
+        Record { format: FORMAT, cluster, cluster_name, node, generation, incarnation, founders, restored, segments };
     let mut content = serde_json::to_vec_pretty(&record)
         .map_err(|error| StorageError::IdentityUnreadable { path: path.clone(), reason: error.to_string() })?;
     content.push(b'\n');

@@ -112,7 +112,7 @@ pub use directory::{DataDir, LockedDir};
 pub use disk::{Access, Beside, Disk, DiskFile, Lock, Locking, SystemDisk};
 pub use error::StorageError;
 pub(crate) use identity::Versioned;
-pub use identity::{Identity, Incarnation};
+pub use identity::{DEFAULT_CLUSTER_NAME, Identity, Incarnation};
 pub use layer::{DiskLayer, FileLayer, LayeredDisk, LayeredFile};
 pub use recover::{Cut, RecoveryReport};
 pub use segment::FRAMES_AT;

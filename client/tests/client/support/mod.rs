@@ -459,6 +459,8 @@ impl State {
             members: Vec::new(),
             snapshot: None,
             disk: DiskView::default(),
+            cluster_name: String::new(),
+            waiting_for: Vec::new(),
         }
     }
 }

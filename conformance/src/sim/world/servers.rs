@@ -133,7 +133,7 @@ impl World {
     pub(super) fn add_server(&mut self, id: NodeId, founders: &[NodeId]) {
         let founders: BTreeMap<NodeId, String> = founders.iter().map(|id| (*id, format!("node-{id}:1"))).collect();
         let incarnation = Incarnation(self.rng.random());
-        let identity = Identity { cluster: 0xC1, node: id, incarnation, founders, restored: None };
+        let identity = Identity { incarnation, founders, ..Identity::of(0xC1, id) };
         let host = Host::default();
         let server = Server {
             identity,

@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Body, Change, Input, Message, NodeId, Output, Role, Term};
-use tracing::{debug, info, warn};
+use palisade_spec::raft::{Body, Change, Input, Message, NodeId, Output, ReadId, Role};
 
 use super::super::channel::Event;
 use super::super::transport::Transport;
-use super::{Batch, Driver, leader_view};
+use super::known_leader::KnownLeader;
+use super::{Batch, Driver, contact, leader_view};
 use crate::storage::StorageError;
 
 impl<T: Transport> Driver<T> {
@@ -22,7 +22,7 @@ impl<T: Transport> Driver<T> {
     /// the process must stop.
     pub fn iterate(&mut self, batch: &mut Batch, now: Instant) -> Result<(), StorageError> {
         let led = self.leading();
-        let (leader, term) = (self.node.leader(), self.node.term());
+        let before = KnownLeader::of(&self.node);
         self.now = now;
         let elapsed = self.timers.elapsed(self.now);
         self.step(Input::ClockAdvanced(elapsed));
@@ -61,22 +61,26 @@ impl<T: Transport> Driver<T> {
             }
         }
         if let Some(read) = self.requests.read() {
-            self.step(Input::Read(read));
+            self.read(read);
         }
         while let Some(to) = self.requests.next_transfer(&self.node) {
             self.step(Input::Transfer(to));
             // The rejection, if any, is the last output.
-            self.reject_transfer();
+            self.reject_transfer(to);
         }
         self.transfer_before_stop();
         // Timers last: a message of this iteration may have restarted them.
         if self.timers.heartbeat_is_due(self.now) {
             self.step(Input::HeartbeatTimeout);
+            if self.node.is_leader() && !self.freshness.awaits_confirmation() {
+                let read = self.requests.read_of_no_client();
+                self.read(read);
+            }
         }
-        if self.timers.election_is_due(self.now) {
+        let timed_out = self.timers.election_is_due(self.now);
+        if timed_out {
             if self.participates() {
                 self.step(Input::ElectionTimeout);
-                self.check_majority();
             } else {
                 self.timers.arm_election(self.now);
             }
@@ -86,18 +90,20 @@ impl<T: Transport> Driver<T> {
         self.carry_out()?;
         self.wal.tend(now);
         self.requests.answer_reads(&self.node, self.freshness.age(self.now));
+        self.requests.answer_changes(&self.node, |id| contact(&self.transport, id));
         // All outputs are carried out: the node's state machine is that of the durable log up to
         // the commit index.
         self.scheduler.maybe_take(&self.node, self.now);
         let leads = self.leading();
         if led.is_some() && led != leads {
             self.requests.lost_leadership();
+            self.freshness.reads_ended();
         }
         if leads.is_some() && led != leads {
             self.timers.start_clock(self.now);
         }
         self.requests.answer_transfers(&self.node, |id| leader_view(&self.transport, id));
-        self.log_changes(leader, term);
+        before.log_change(&KnownLeader::of(&self.node), timed_out);
         Ok(())
     }
 
@@ -123,23 +129,13 @@ impl<T: Transport> Driver<T> {
         }
     }
 
-    /// After an election timeout: a node that still leads has been answered by a majority
-    /// (CheckQuorum).
-    fn check_majority(&mut self) {
-        if let Some(term) = self.leading() {
-            let knows = self.node.log().term_at(self.node.commit()) == Some(term);
-            self.freshness.has_majority(knows, self.now);
-        } else {
-            self.freshness.follows();
-        }
+    fn read(&mut self, read: ReadId) {
+        self.freshness.read_requested(read, self.now);
+        self.step(Input::Read(read));
     }
 
     fn participates(&mut self) -> bool {
-        if self.founding && self.transport.is_known_to(&self.founders) {
-            info!("all other founders have welcomed this node");
-            self.founding = false;
-        }
-        !self.founding
+        self.founding.takes_part(self.now, |other| self.transport.is_known_to(&[other]))
     }
 
     /// Whether too few of the voters after the change are connected, or the learner to promote is
@@ -152,11 +148,11 @@ impl<T: Transport> Driver<T> {
     }
 
     /// Answers a transfer request that the node has just rejected.
-    fn reject_transfer(&mut self) {
+    fn reject_transfer(&mut self, to: Option<NodeId>) {
         if let Some(Output::TransferRefused { leader }) = self.outputs.last() {
             let leader = self.leader_view(*leader);
             self.outputs.pop();
-            self.requests.transfer_refused(self.node.is_leader(), leader);
+            self.requests.transfer_refused(&self.node, to, leader);
         }
     }
 
@@ -184,18 +180,6 @@ impl<T: Transport> Driver<T> {
                 Output::ArmHeartbeatTimer => self.timers.arm_heartbeat(self.now),
                 _ => {}
             }
-        }
-    }
-
-    fn log_changes(&self, leader: Option<NodeId>, term: Term) {
-        if (self.node.leader(), self.node.term()) == (leader, term) {
-            return;
-        }
-        let (role, term) = (self.node.role().name(), self.node.term().0);
-        match self.node.leader() {
-            Some(leader) => info!(role, term, %leader, "leader known"),
-            None if leader.is_some() => warn!(role, term, "leader lost"),
-            None => debug!(role, term, "no leader known"),
         }
     }
 }

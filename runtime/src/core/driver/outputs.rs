@@ -42,8 +42,8 @@ impl<T: Transport> Driver<T> {
             self.scheduler.count(written.bytes);
             for write in &writes {
                 if let Persist::Snapshot(snapshot) = write {
-                    let (index, term) = (snapshot.last.index, snapshot.last.term);
-                    info!(%index, %term, "installed the leader's snapshot");
+                    let (index, term) = (snapshot.last.index.0, snapshot.last.term.0);
+                    info!(index, term, "installed the leader's snapshot");
                     self.scheduler.installed(self.now);
                 }
             }
@@ -63,7 +63,10 @@ impl<T: Transport> Driver<T> {
             Output::Send(message) => self.transport.send(message),
             Output::Accepted { first, term } => self.requests.accepted(first, term),
             Output::Refused { leader } => self.requests.refused(self.leader_view(leader), self.now),
-            Output::ReadReady(read) => self.requests.read_ready(read),
+            Output::ReadReady(read) => {
+                self.freshness.read_confirmed(read);
+                self.requests.read_ready(read);
+            }
             Output::ReadRefused { id, leader } => self.requests.read_refused(id, self.leader_view(leader)),
             Output::ChangeRefused(refusal) => {
                 let leader = self.leader_view(self.node.leader());
@@ -83,7 +86,7 @@ impl<T: Transport> Driver<T> {
                 self.metrics.followers_lost_entries.inc();
                 error!(
                     node = %follower,
-                    entry = %acknowledged,
+                    entry = acknowledged.0,
                     "a follower rejected an entry that it had acknowledged: its data directory is older than its \
                      acknowledgements (a restored copy, or a disk that lost writes). It counts for no commit, \
                      promotion or transfer until it has caught up. It may have lost a vote, too: replace the server \

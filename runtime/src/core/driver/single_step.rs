@@ -8,7 +8,7 @@ use palisade_spec::raft::Input;
 use tokio::sync::oneshot;
 
 use super::super::transport::Transport;
-use super::Driver;
+use super::{Driver, contact};
 use crate::storage::{SnapshotInfo, StorageError};
 
 impl<T: Transport> Driver<T> {
@@ -23,6 +23,7 @@ impl<T: Transport> Driver<T> {
         self.step(input);
         self.update_members();
         self.carry_out()?;
+        self.requests.answer_changes(&self.node, |id| contact(&self.transport, id));
         if led.is_some() && led != self.leading() {
             self.requests.lost_leadership();
         }

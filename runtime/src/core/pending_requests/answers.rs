@@ -6,8 +6,8 @@ use palisade_client::wire::{Acquired, Answer, Code, Failure, HeldBy, SessionLeas
 use palisade_spec::lock::{Claim, Event, Key, LockTable, Reply, SessionId, Token};
 use palisade_spec::raft::Node;
 
+use super::PendingRequests;
 use super::requester::{Renewer, Requester};
-use super::{PendingRequests, operator};
 use crate::core::request::wire_session;
 use crate::core::respond::Responder;
 use crate::stopwatch::Stopwatch;
@@ -42,9 +42,7 @@ impl PendingRequests {
                 }
                 responder.answer(released(&reply, claim));
             }
-            (Requester::Change { responder, .. }, None) => {
-                responder.answer(Ok(Answer::Members(operator::members_view(node))));
-            }
+            (Requester::Change { responder, .. }, None) => self.changed.push(responder),
             (Requester::Withdraw(_) | Requester::CloseUnclaimed(_) | Requester::Unrequested, _) => {}
             (requester, reply) => unreachable!("{requester:?} was answered with {reply:?}"),
         }

@@ -3,11 +3,12 @@
 //! A change is an entry, and is answered when it is applied. A transfer is answered when another
 //! node leads.
 
-use palisade_client::wire::{Answer, Code, Failure, LeaderView, MemberView, MembersView};
+use palisade_client::wire::{Answer, Code, Failure, LeaderView, MembersView};
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Change, Member, Node, NodeId, Refusal, Role, Standing};
+use palisade_spec::raft::{Change, Node, NodeId, Refusal, Role, Standing};
 
 use super::{PendingRequests, Requester, not_leading};
+use crate::core::view::{Contact, matched, member_views};
 use crate::member_address::MemberAddress;
 
 impl PendingRequests {
@@ -62,12 +63,25 @@ impl PendingRequests {
             let failure = match refusal {
                 Refusal::NotLeader(_) => not_leading(leader.clone()),
                 _ if is_done(node, &change) => {
-                    responder.answer(Ok(Answer::Members(members_view(node))));
+                    self.changed.push(responder);
                     continue;
                 }
                 other => refused_change(other, &change),
             };
             responder.answer(Err(failure));
+        }
+    }
+
+    /// Answers the changes that were carried out in this iteration.
+    pub(in crate::core) fn answer_changes(&mut self, node: &Node<LockTable>, contact: impl Fn(NodeId) -> Contact) {
+        if self.changed.is_empty() {
+            return;
+        }
+        let leader = node.leader().map(|id| LeaderView { id: id.number(), client_addr: contact(id).client_addr });
+        let answer =
+            Answer::Members(MembersView { members: member_views(node.members(), &matched(node), contact), leader });
+        for responder in self.changed.drain(..) {
+            responder.answer(Ok(answer.clone()));
         }
     }
 
@@ -79,11 +93,15 @@ impl PendingRequests {
         Some(to.map(|to| current_generation(node, to)))
     }
 
-    /// The node rejected a transfer: it does not lead, or the target is not a voter.
-    pub(in crate::core) fn transfer_refused(&mut self, leads: bool, leader: Option<LeaderView>) {
+    /// The node rejected a transfer: it does not lead, or has no such voter to transfer to.
+    pub(in crate::core) fn transfer_refused(
+        &mut self,
+        node: &Node<LockTable>,
+        to: Option<NodeId>,
+        leader: Option<LeaderView>,
+    ) {
+        let failure = if node.is_leader() { refused_transfer(node, to) } else { not_leading(leader) };
         // The newest waiter is the rejected request; the others wait for the transfer in progress.
-        let no_voter = "no voter has this number; `palisade members list` lists the voters";
-        let failure = if leads { Failure::new(Code::NoMember, no_voter) } else { not_leading(leader) };
         if let Some(responder) = self.transferring.pop() {
             responder.answer(Err(failure));
         }
@@ -167,21 +185,18 @@ fn refused_change(refusal: Refusal, change: &Change) -> Failure {
     Failure::new(code, message)
 }
 
-/// The members, without the fields that only the connections know.
-pub(super) fn members_view(node: &Node<LockTable>) -> MembersView {
-    let matched = |id| match node.role() {
-        Role::Leader(leadership) => leadership.progress.get(&id).map(|progress| progress.matched.0),
-        _ => None,
+/// Why this leader cannot transfer leadership to the node of this ID, or to any node.
+fn refused_transfer(node: &Node<LockTable>, to: Option<NodeId>) -> Failure {
+    let Some(to) = to else {
+        let message = "this node is the only voter, so no other node can lead: add and promote another one first";
+        return Failure::new(Code::NoMember, message);
     };
-    let view = |(id, member): (NodeId, &Member)| MemberView {
-        id: id.number(),
-        generation: id.generation(),
-        voter: member.standing == Standing::Voter,
-        returning: member.standing == Standing::Returning,
-        peer_addr: MemberAddress::of(&member.address).peer_addr,
-        client_addr: None,
-        connected: false,
-        matched: matched(id),
+    let message = if to == node.id() {
+        format!("node {to} is the leader already: name another voter, or none to let the leader choose")
+    } else if node.members().get(to).is_some() {
+        format!("node {to} is a learner, and only a voter can lead: promote it first (palisade members promote {to})")
+    } else {
+        format!("the cluster has no member {to}: `palisade members list` lists all members")
     };
-    MembersView { members: node.members().iter().map(view).collect() }
+    Failure::new(Code::NoMember, message)
 }

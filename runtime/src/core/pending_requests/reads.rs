@@ -22,6 +22,12 @@ impl PendingRequests {
         Some(self.next_read)
     }
 
+    /// A ReadIndex request that no client waits for.
+    pub(in crate::core) fn read_of_no_client(&mut self) -> ReadId {
+        self.next_read.0 += 1;
+        self.next_read
+    }
+
     /// The reads up to this one can be answered.
     pub(in crate::core) fn read_ready(&mut self, id: ReadId) {
         while let Some((_, reads)) = self.unconfirmed.pop_front_if(|(asked, _)| *asked <= id) {

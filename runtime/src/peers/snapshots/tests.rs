@@ -67,6 +67,7 @@ impl Fixture {
         let peers = |node: NodeId, directory: &Path| {
             let roster = Roster {
                 cluster: CLUSTER,
+                cluster_name: "test".into(),
                 node,
                 incarnation: Incarnation(node.0.into()),
                 client_addr: "127.0.0.1:1".into(),

@@ -1,0 +1,80 @@
+//! Asks the nodes of a cluster for their status: those of --endpoints, and all members of which
+//! these tell.
+
+use palisade_client::Error;
+use palisade_client::wire::StatusView;
+use serde::Serialize;
+use tokio::task::JoinSet;
+
+use super::connect::NODE_TIMEOUT;
+
+/// A node that was asked, and its answer.
+#[derive(Debug, Serialize)]
+pub(super) struct Asked {
+    /// Where it was asked; `None` for a member whose client address no node knows.
+    pub(super) endpoint: Option<String>,
+    /// Its node ID, if it answered or another node knows it.
+    pub(super) node: Option<u16>,
+    pub(super) status: Option<StatusView>,
+    /// Why there is no status.
+    pub(super) error: Option<String>,
+}
+
+/// Asks the nodes at `endpoints`, and then every other member of their cluster.
+pub(super) async fn ask_cluster(endpoints: Vec<String>) -> Vec<Asked> {
+    let mut asked = ask(endpoints).await;
+    let Some(StatusView { cluster, members, .. }) = most_current(&asked).cloned() else { return asked };
+    let (mut others, mut unknown) = (Vec::new(), Vec::new());
+    for member in members {
+        let answered = |asked: &Asked| {
+            asked.status.as_ref().is_some_and(|status| status.cluster == cluster && status.node == member.id)
+        };
+        if asked.iter().any(answered) {
+            continue;
+        }
+        let silent = |asked: &&mut Asked| asked.status.is_none() && asked.endpoint == member.client_addr;
+        match &member.client_addr {
+            Some(_) if let Some(silent) = asked.iter_mut().find(silent) => silent.node = Some(member.id),
+            Some(client_addr) => others.push((member.id, client_addr.clone())),
+            None => unknown.push(Asked {
+                endpoint: None,
+                node: Some(member.id),
+                status: None,
+                error: Some("no node that answered knows its client address: it was not connected to them".into()),
+            }),
+        }
+    }
+    let (ids, addresses): (Vec<u16>, Vec<String>) = others.into_iter().unzip();
+    for (id, other) in ids.into_iter().zip(ask(addresses).await) {
+        asked.push(Asked { node: Some(id), ..other });
+    }
+    asked.extend(unknown);
+    asked
+}
+
+/// The status of the leader; without one, of the node with the highest term.
+pub(super) fn most_current(asked: &[Asked]) -> Option<&StatusView> {
+    let statuses = asked.iter().filter_map(|asked| asked.status.as_ref());
+    // The first of equals.
+    statuses.rev().max_by_key(|status| (status.role == "leader", status.term, status.commit))
+}
+
+async fn ask(endpoints: Vec<String>) -> Vec<Asked> {
+    let mut tasks = JoinSet::new();
+    for (order, endpoint) in endpoints.into_iter().enumerate() {
+        tasks.spawn(async move {
+            let answer = palisade_client::status(&endpoint, NODE_TIMEOUT).await;
+            let error = answer.as_ref().err().map(|error| match error {
+                // The cause alone: the error's own text reports a search for a leader, and none was
+                // made.
+                Error::Unreachable { trouble, .. } => trouble.clone(),
+                other => other.to_string(),
+            });
+            let status = answer.ok();
+            (order, Asked { endpoint: Some(endpoint), node: status.as_ref().map(|status| status.node), status, error })
+        });
+    }
+    let mut asked = tasks.join_all().await;
+    asked.sort_by_key(|(order, _)| *order);
+    asked.into_iter().map(|(_, asked)| asked).collect()
+}
