@@ -41,7 +41,7 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 /// it, or a new one.
 pub(super) async fn identify(config: &ServerConfig, directory: &LockedDir) -> Result<Identity, ServeError> {
     if let Some(found) = directory.identity() {
-        return expected(config, directory.path(), found);
+        return expected(config, directory, found);
     }
     if let Some(address) = &config.join {
         return join(config, address).await;
@@ -73,9 +73,9 @@ pub(super) async fn identify(config: &ServerConfig, directory: &LockedDir) -> Re
 
 /// The directory's identity, with the parts that the command line sets taken from there. The caller
 /// refuses a difference.
-fn expected(config: &ServerConfig, directory: &Path, found: &Identity) -> Result<Identity, ServeError> {
+fn expected(config: &ServerConfig, directory: &LockedDir, found: &Identity) -> Result<Identity, ServeError> {
     if let Some(given) = config.cluster.as_ref().filter(|&given| *given != found.cluster_name) {
-        let (path, found, given) = (directory.to_owned(), found.cluster_name.clone(), given.clone());
+        let (path, found, given) = (directory.identity_path(), found.cluster_name.clone(), given.clone());
         return Err(StorageError::WrongClusterName { path, found, given }.into());
     }
     // Only the directory knows the generation, that is how often the node was replaced under this

@@ -75,6 +75,11 @@ impl LockedDir {
         &self.path
     }
 
+    /// Path of the file that names the directory's owner.
+    pub fn identity_path(&self) -> PathBuf {
+        identity::path(&self.path)
+    }
+
     /// Writes a new identity for the directory, with an empty log.
     pub(super) fn give_to(&mut self, identity: Identity) -> Result<(), StorageError> {
         identity::write(&*self.disk, &self.path, &identity, Segments::NONE)?;
@@ -202,7 +207,7 @@ mod tests {
         drop(DataDir::open(&path, &identity()).unwrap());
         let refusal = |identity: Identity| DataDir::open(&path, &identity).unwrap_err().to_string();
         assert!(refusal(Identity { node: NodeId(3), ..identity() }).contains("belongs to node 2, but this is node 3"));
-        assert!(refusal(Identity { cluster: 7, ..identity() }).contains("belongs to cluster 0x00000000000000c1"));
+        assert!(refusal(Identity { cluster: 7, ..identity() }).contains("another cluster (ID 00000000000000c1)"));
         let founders = BTreeMap::from([2, 3].map(|id| (NodeId(id), String::new())));
         let refused = refusal(Identity { founders, ..identity() });
         assert!(refused.contains("founded by [2], but --peers names [2, 3]"), "{refused}");

@@ -73,9 +73,9 @@ pub enum StorageError {
     },
 
     /// The command line names another cluster than the directory's.
-    #[error("the data directory {} belongs to a node of cluster `{found}`, but --cluster names `{given}`. If it is the right directory, leave out --cluster, which only the first start needs; otherwise correct --data", .path.display())]
+    #[error("{} belongs to cluster `{found}`, but --cluster names `{given}`. If this is the right data directory, leave out --cluster, which only the first start needs; otherwise correct --data", .path.display())]
     WrongClusterName {
-        /// The directory.
+        /// The identity file.
         path: PathBuf,
         /// The name of the cluster that the directory belongs to.
         found: String,

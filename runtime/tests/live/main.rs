@@ -13,6 +13,7 @@ mod founding;
 mod ledger;
 mod lock_command;
 mod membership;
+mod operating;
 mod recording;
 mod scarcity;
 mod snapshots;

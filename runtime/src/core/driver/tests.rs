@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crossbeam_channel::Receiver;
-use palisade_client::wire::{Acquire, Answer, Code, Failure, Op, OpenSession, SessionId, Transfer};
+use palisade_client::wire::{Acquire, Answer, Code, Consistency, Failure, Op, OpenSession, SessionId, Transfer};
 use palisade_spec::lock::Key;
 use palisade_spec::raft::{Body, Snapshot, Stamp};
 use parking_lot::Mutex;
@@ -241,6 +241,14 @@ impl World {
         }
     }
 
+    /// The age that a node gives its state.
+    fn age(&mut self, id: NodeId) -> Duration {
+        match self.answer(id, Op::ShowLock { key: "key".into(), consistency: Consistency::Stale }) {
+            Answer::StaleLock(stale) => Duration::from_millis(stale.age_ms.expect("the node has heard from others")),
+            other => panic!("no stale read: {other:?}"),
+        }
+    }
+
     fn queue(&self, id: NodeId) -> usize {
         self.node(id).machine().lock(&Key::from("key")).unwrap().queue.len()
     }
@@ -344,4 +352,70 @@ fn cluster_time_excludes_time_before_the_election() {
     assert_eq!(iteration(elected + Duration::from_micros(999)).1, Stamp(0), "the leader has not led for a millisecond");
     assert_eq!(iteration(elected + Duration::from_micros(1000)).1, Stamp(1));
     assert_eq!(iteration(elected + Duration::from_micros(5900)).1, Stamp(5));
+}
+
+/// Goal: a stale read at the leader is about as fresh as at a follower: the leader knows its state to
+/// be current as of the last heartbeat that a majority has confirmed, not as of an election timeout.
+#[test]
+fn leader_is_as_fresh_as_its_last_confirmed_heartbeat() {
+    let mut world = World::start(3, SnapshotPolicy::default());
+    let leader = world.wait_for_leader();
+    let (begin, heartbeat) = (world.now + ELECTION, ELECTION / 5);
+    world.run_until("the first heartbeats", |world| world.now > begin);
+    for _ in 0..200 {
+        let age = world.age(leader);
+        assert!(age <= heartbeat + 5 * MILLISECOND, "{age:?}");
+    }
+    assert_eq!(world.leader(), Some(leader));
+}
+
+/// Goal: the age is a true upper bound. Answers that followers sent before they left, and that
+/// arrive late and again and again, keep the leader in office; they do not make its state younger,
+/// because the followers may have elected another leader since.
+#[test]
+fn late_answers_make_no_state_younger() {
+    let mut world = World::start(3, SnapshotPolicy::default());
+    let leader = world.wait_for_leader();
+    let sends = |world: &World| {
+        let network = world.network.lock();
+        network.messages.iter().filter(|message| message.to == leader).cloned().collect::<Vec<_>>()
+    };
+    world.run_until("answers on their way", |world| !sends(world).is_empty());
+    let late = sends(&world);
+    let others: Vec<NodeId> = world.servers.keys().copied().filter(|&id| id != leader).collect();
+    others.iter().for_each(|&id| world.stop(id));
+    let left = world.now;
+    world.run_until("a second alone", |world| {
+        world.network.lock().messages.extend(late.iter().cloned());
+        world.now > left + 10 * ELECTION
+    });
+    assert_eq!(world.leader(), Some(leader), "it does not know that it is alone");
+    let age = world.age(leader);
+    assert!(age >= world.now - left - MILLISECOND, "{age:?} is younger than the last contact");
+}
+
+/// Goal: each reason why leadership cannot be transferred has its own sentence.
+#[test]
+fn refused_transfer_says_why() {
+    let refusal = |world: &mut World, leader: NodeId, to: Option<u16>| {
+        let (_, mut reply) = world.request(leader, Op::Transfer(Transfer { to }));
+        let mut answer = None;
+        world.run_until("an answer", |_| {
+            answer = reply.try_recv().ok();
+            answer.is_some()
+        });
+        let failure = answer.unwrap().unwrap_err();
+        assert_eq!(failure.error, Code::NoMember);
+        failure.message
+    };
+    let mut world = World::start(3, SnapshotPolicy::default());
+    let leader = world.wait_for_leader();
+    let to_itself = refusal(&mut world, leader, Some(leader.number()));
+    assert!(to_itself.contains("is the leader already"), "{to_itself}");
+    let to_a_stranger = refusal(&mut world, leader, Some(9));
+    assert!(to_a_stranger.contains("the cluster has no member 9"), "{to_a_stranger}");
+    let mut alone = World::start(1, SnapshotPolicy::default());
+    let leader = alone.wait_for_leader();
+    let to_any = refusal(&mut alone, leader, None);
+    assert!(to_any.contains("is the only voter"), "{to_any}");
 }

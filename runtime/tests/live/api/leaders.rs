@@ -57,6 +57,7 @@ fn every_node_tells_its_own_view() {
         let expected = [
             "applied",
             "cluster",
+            "cluster_name",
             "cluster_time_ms",
             "commit",
             "disk",
@@ -69,6 +70,7 @@ fn every_node_tells_its_own_view() {
             "sessions",
             "snapshot",
             "term",
+            "waiting_for",
         ];
         assert_eq!(fields(&status), expected);
         assert_eq!(fields(&status["disk"]), ["free_bytes", "low", "low_water_bytes", "obstacle"]);
@@ -131,7 +133,9 @@ fn a_node_without_a_majority_has_no_leader() {
 /// The answers of a node that knows no leader.
 fn alone(node: &Node) {
     eventually("the node notices that it is alone", || (node.get("/readyz").status == 503).then_some(()));
-    node.get("/readyz").refused(503, "no_leader");
+    let unready = node.get("/readyz");
+    unready.refused(503, "no_leader");
+    assert_eq!(unready.header("retry-after"), Some("1"));
     let requests = [
         ("POST", "/v1/locks/k/acquire", "{}"),
         ("POST", "/v1/locks/k/acquire", r#"{"wait_ms":1000}"#),

@@ -1,0 +1,6 @@
+//! What a new operator meets: first starts that fail and are repeated, commands that show the
+//! cluster, and logs.
+
+mod logs;
+mod overview;
+mod starts;
