@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::wire::{Failure, HeldBy};
+use crate::wire::{Failure, HeldBy, waiters};
 
 /// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,14 +51,6 @@ pub enum Error {
     /// The client was closed, or the runtime that it lives in was shut down.
     #[error("the client is closed")]
     Closed,
-}
-
-fn waiters(queue: u64) -> String {
-    match queue {
-        0 => "no session waits for it".to_owned(),
-        1 => "1 session waits for it".to_owned(),
-        _ => format!("{queue} sessions wait for it"),
-    }
 }
 
 fn holder_name(holder: Option<&HeldBy>) -> String {

@@ -12,7 +12,7 @@ pub use self::answers::{
     Acquired, Answer, DiskView, HolderView, LeaderView, LockPage, LockView, MemberView, MembersView, Outcome, Response,
     SessionLease, SessionView, SnapshotView, Stale, StatusView, WaiterView,
 };
-pub use self::failure::{Code, Failure, HeldBy};
+pub use self::failure::{Code, Failure, HeldBy, waiters};
 
 /// A session's identity, as the server gave it out: unguessable, never used again.
 pub type SessionId = uuid::Uuid;

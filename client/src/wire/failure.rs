@@ -31,6 +31,15 @@ pub struct HeldBy {
     pub token: u64,
 }
 
+/// How many sessions wait for a lock, as part of a sentence for people.
+pub fn waiters(queue: u64) -> String {
+    match queue {
+        0 => "no session waits for it".to_owned(),
+        1 => "1 session waits for it".to_owned(),
+        _ => format!("{queue} sessions wait for it"),
+    }
+}
+
 /// The kinds of failure: `error` in every error body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -91,7 +91,7 @@ pub(super) struct Transfer {
 
 impl Members {
     pub(super) fn run(self) -> ExitCode {
-        let result = block_on(async {
+        end(block_on(async {
             match self.action {
                 Action::List(List { endpoints, json }) => list(&endpoints, json).await,
                 Action::Add(Add { member, endpoints }) => {
@@ -112,8 +112,7 @@ impl Members {
                     Ok(())
                 }
             }
-        });
-        end(result)
+        }))
     }
 }
 

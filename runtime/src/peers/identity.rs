@@ -118,7 +118,7 @@ impl PinnedPeers {
         if known.is_some() && expected != Some(incarnation) {
             return Err(format!(
                 "node {node} was here before with another data directory, and has lost its votes and acknowledgements. \
-                 Restore that directory, or remove node {node} from the cluster and join a server with a new number \
+                 Restore that directory, or remove node {node} from the cluster and join a server with a new node ID \
                  (docs/operations.md)"
             ));
         }

@@ -199,7 +199,10 @@ fn check_identity(peers: &Peers, hello: &Hello) -> Result<(), String> {
         ));
     }
     if expected_incarnation(&members, hello.from).is_some_and(|expected| expected != hello.incarnation) {
-        return Err(format!("another server was added under the number of node {}; choose another number", hello.from));
+        return Err(format!(
+            "node {0} of this cluster is another server, with another data directory: give the dialling one another node ID",
+            hello.from
+        ));
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use palisade_client::wire::{Acquired, Answer, Code, Failure, HeldBy, SessionLease};
+use palisade_client::wire::{Acquired, Answer, Code, Failure, HeldBy, SessionLease, waiters};
 use palisade_spec::lock::{Claim, Event, Key, LockTable, Reply, SessionId, Token};
 use palisade_spec::raft::Node;
 
@@ -100,7 +100,7 @@ impl PendingRequests {
             }
             Reply::Held { owner, token, queue, .. } => {
                 let holder = if owner.as_str().is_empty() { String::new() } else { format!(" by {owner}") };
-                let message = format!("{key} is held{holder} (token {token}); {queue} sessions wait for it");
+                let message = format!("{key} is held{holder} (token {token}); {}", waiters(queue));
                 let holder = HeldBy { owner: owner.to_string(), token: token.0 };
                 let failure = Failure { holder: Some(holder), queue: Some(queue), ..Failure::new(Code::Held, message) };
                 responder.answer(Err(failure));

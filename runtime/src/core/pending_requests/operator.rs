@@ -152,35 +152,46 @@ fn is_done(node: &Node<LockTable>, change: &Change) -> bool {
 }
 
 fn refused_change(refusal: Refusal, change: &Change) -> Failure {
+    let (Change::Add { id, .. } | Change::Promote(id) | Change::Remove(id) | Change::Replace { lost: id, .. }) = change;
     let (code, message) = match refusal {
         Refusal::NotLeader(_) => unreachable!("answered with the leader"),
         Refusal::TooEarly => (
             Code::ChangeNotReady,
-            "the previous change is not committed yet, or the leader is new; try again in a moment",
+            "the previous change is not committed yet, or the leader is new; try again in a moment".to_owned(),
         ),
         Refusal::NotCaughtUp => (
             Code::NotCaughtUp,
-            "the learner still lacks too much of the log; try again when `palisade members list` shows that it \
-             has nearly all of the log",
+            format!(
+                "learner {id} still lacks too much of the log; try again when `palisade members list` shows that it \
+                 has nearly all of the log"
+            ),
         ),
-        Refusal::AlreadyThere | Refusal::NotThere | Refusal::WasRemoved
-            if let Change::Replace { lost, .. } = change =>
-        {
-            let message = format!(
-                "the cluster has no member {lost}: it was removed, or came back with another data directory; \
+        Refusal::AlreadyThere | Refusal::NotThere | Refusal::WasRemoved if matches!(change, Change::Replace { .. }) => {
+            (
+                Code::NodeIdInUse,
+                format!(
+                    "the cluster has no member {id}: it was removed, or came back with another data directory; \
                  `palisade members list` shows all members"
-            );
-            return Failure::new(Code::NodeIdInUse, message);
+                ),
+            )
         }
-        Refusal::AlreadyThere if matches!(change, Change::Add { .. }) => {
-            (Code::NodeIdInUse, "a member already has this number, with another data directory or another address")
+        Refusal::AlreadyThere if matches!(change, Change::Add { .. }) => (
+            Code::NodeIdInUse,
+            format!("node {id} is a member already, with another address or data directory: choose another node ID"),
+        ),
+        Refusal::AlreadyThere => {
+            (Code::ChangeNotReady, format!("the promotion of node {id} is not committed yet; try again in a moment"))
         }
-        Refusal::AlreadyThere => (Code::ChangeNotReady, "its promotion is not committed yet; try again in a moment"),
-        Refusal::NotThere => (Code::NoMember, "there is no such member; `palisade members list` shows all members"),
-        Refusal::WasRemoved => {
-            (Code::NodeIdInUse, "a server with this number was removed, and numbers are not reused: choose another one")
+        Refusal::NotThere => {
+            (Code::NoMember, format!("the cluster has no member {id}; `palisade members list` shows all members"))
         }
-        Refusal::LastVoter => (Code::LastVoter, "the cluster would have no voter left"),
+        Refusal::WasRemoved => (
+            Code::NodeIdInUse,
+            format!("node {id} was removed from this cluster, and node IDs are not reused: choose another one"),
+        ),
+        Refusal::LastVoter => {
+            (Code::LastVoter, format!("node {id} is the only voter: add and promote another one first"))
+        }
     };
     Failure::new(code, message)
 }
