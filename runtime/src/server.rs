@@ -215,14 +215,13 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     // Refuse what no node can run with before anything is written.
     Descriptors::divide(config.open_files, 0)?;
     config.check_addresses()?;
-    let (Listeners { clients, nodes }, (identity, (wal, durable, report))) = loop {
-        let listeners = Listeners::reserve(&config).await?;
+    let Opened { listeners, identity, wal, durable, report } = loop {
         match open(&config).await {
             Err(ServeError::Storage(damage)) if config.returns && damage.is_damage() => tokio::select! {
                 () = &mut stop => return Ok(()),
-                replaced = replacement::replace(&config, listeners, damage) => replaced?,
+                replaced = replacement::replace(&config, damage) => replaced?,
             },
-            opened => break (listeners, opened?),
+            opened => break opened?,
         }
     };
     let node = identity.node;
@@ -243,7 +242,7 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
         space.demand(bytes);
     }
     space.check();
-    let (clients, nodes) = (clients.listen()?, nodes.listen()?);
+    let (clients, nodes) = (listeners.clients.listen()?, listeners.nodes.listen()?);
     let metrics = Metrics::new();
     let roster = Roster {
         cluster: identity.cluster,
@@ -308,10 +307,17 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     }
 }
 
+/// A node's addresses and data directory, ready to use.
+struct Opened {
+    listeners: Listeners,
+    identity: Identity,
+    wal: Wal<LockTable>,
+    durable: Durable<LockTable>,
+    report: RecoveryReport,
+}
+
 /// Opens the node's data directory; claims an empty one for the node that the command line names.
-async fn open(
-    config: &ServerConfig,
-) -> Result<(Identity, (Wal<LockTable>, Durable<LockTable>, RecoveryReport)), ServeError> {
+async fn open(config: &ServerConfig) -> Result<Opened, ServeError> {
     let directory = LockedDir::open(&config.data)?;
     if directory.is_stepped()? {
         return Err(ServeError::Config(format!(
@@ -319,6 +325,9 @@ async fn open(
             config.data.display()
         )));
     }
+    // After the directory's lock, which tells more about a second process of this node than a port
+    // in use does; before anything is written or asked.
+    let listeners = Listeners::reserve(config).await?;
     let identity = bootstrap::identify(config, &directory).await?;
     let founders = identity.founders.iter().map(|(&id, address)| (id, Address::from(address.as_str())));
     let members = Members::founding(founders);
@@ -328,7 +337,8 @@ async fn open(
         bootstrap::restore(config.restore.as_deref(), &directory, &members)?;
     }
     let blank = Durable::blank(LockTable::default(), members);
-    Ok((identity, Wal::open_with_segments_of(config.segment_bytes, directory, blank)?))
+    let (wal, durable, report) = Wal::open_with_segments_of(config.segment_bytes, directory, blank)?;
+    Ok(Opened { listeners, identity, wal, durable, report })
 }
 
 type Joined = Result<std::thread::Result<Result<(), StorageError>>, tokio::task::JoinError>;

@@ -207,7 +207,7 @@ impl Serve {
 async fn stop(with_stdin: bool) {
     let (terminate, interrupt) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     let (Ok(mut terminate), Ok(mut interrupt)) = (terminate, interrupt) else {
-        print_error("cannot install the handlers of SIGTERM and SIGINT; stopping the node");
+        error!("cannot install the handlers of SIGTERM and SIGINT: the node stops; start it again");
         return;
     };
     let stdin_ends = async {

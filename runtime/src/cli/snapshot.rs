@@ -156,7 +156,8 @@ async fn receive(response: Response<Incoming>, path: &Path) -> Result<(), SaveEr
 async fn ask(endpoint: &str, method: &str) -> Result<Response<Incoming>, SaveError> {
     let unreachable = |error: &dyn std::fmt::Display| SaveError::Unreachable(error.to_string());
     let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(endpoint)).await;
-    let stream = connected.map_err(|error| unreachable(&error))?.map_err(|error| unreachable(&error))?;
+    let late = |_| unreachable(&format!("no connection within {CONNECT_TIMEOUT:?}"));
+    let stream = connected.map_err(late)?.map_err(|error| unreachable(&error))?;
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(|error| unreachable(&error))?;
     tokio::spawn(connection);

@@ -41,11 +41,7 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 /// # Errors
 /// The damage itself, if no address of another node is known. Also if the cluster refuses for good,
 /// or if the directory cannot be changed.
-pub(super) async fn replace(
-    config: &ServerConfig,
-    listeners: Listeners,
-    damage: StorageError,
-) -> Result<(), ServeError> {
+pub(super) async fn replace(config: &ServerConfig, damage: StorageError) -> Result<(), ServeError> {
     let mut directory = LockedDir::open(&config.data)?;
     let Some(identity) = directory.identity().cloned() else { return Err(damage.into()) };
     let others = others(config, &identity)?;
@@ -67,7 +63,7 @@ pub(super) async fn replace(
         peer_addr: config.named_peer_addr().unwrap_or_default(),
         peer_addrs: config.peers.clone(),
     };
-    let listener = listeners.nodes.listen()?;
+    let listener = Listeners::reserve(config).await?.nodes.listen()?;
     let why = format!("node {} has lost its log, and waits for a leader to replace it: {damage}", identity.node);
     let mut refusing = JoinSet::new();
     refusing.spawn(peers::refuse_all(roster.clone(), listener, why));
