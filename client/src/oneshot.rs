@@ -18,7 +18,7 @@ use crate::{Error, endpoints};
 /// As [`ask`].
 pub async fn status(endpoint: &str, at_most: Duration) -> Result<StatusView, Error> {
     match ask(endpoint, Op::Status, at_most).await? {
-        Answer::Status(status) => Ok(status),
+        Answer::Status(status) => Ok(*status),
         other => Err(Error::Refused(unexpected(&other))),
     }
 }

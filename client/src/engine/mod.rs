@@ -24,7 +24,7 @@ use self::link::{Link, Part};
 use self::pool::{Kind, Pool};
 use crate::clock::{BootInstant, Clock};
 use crate::connection::{Incoming, Outgoing};
-use crate::wire::{Answer, Code, LeaderView, MemberView, Op, Outcome, Response, SessionId, StatusView};
+use crate::wire::{Answer, Code, LeaderView, MemberView, Op, Outcome, Response, SessionId};
 use crate::{Error, Guard, Options, Wait, codec, endpoints};
 
 /// A command from a handle to the background task.
@@ -238,7 +238,7 @@ impl Engine {
         };
         if self.link.is_about_members(id) {
             return match result {
-                Outcome::Ok(Answer::Status(StatusView { members, .. })) => Verdict::Members(addresses(members)),
+                Outcome::Ok(Answer::Status(status)) => Verdict::Members(addresses(status.members)),
                 _ => Verdict::Stay,
             };
         }

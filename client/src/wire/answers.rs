@@ -48,7 +48,7 @@ pub enum Answer {
     /// A page of locks, as the node that was asked has them.
     StaleLocks(Stale<LockPage>),
     /// The node's view of the cluster.
-    Status(StatusView),
+    Status(Box<StatusView>),
     /// The members after the change, which is committed.
     Members(MembersView),
     /// Another node leads now.

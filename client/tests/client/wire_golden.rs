@@ -113,7 +113,7 @@ fn answers() -> Vec<Answer> {
         Answer::StaleLocks(Stale { view: page, age_ms: None }),
         Answer::Members(MembersView { members: vec![member.clone(), learner.clone()], leader: Some(leader.clone()) }),
         Answer::Transferred(leader.clone()),
-        Answer::Status(StatusView {
+        Answer::Status(Box::new(StatusView {
             node: 1,
             generation: 0,
             cluster: "00000000000000c1".into(),
@@ -135,7 +135,7 @@ fn answers() -> Vec<Answer> {
             },
             cluster_name: "billing".into(),
             waiting_for: vec![2, 3],
-        }),
+        })),
     ]
 }
 

@@ -148,7 +148,7 @@ impl Connection {
     fn dispatch(&self, request: Request, text: bool, room: Option<Room>) {
         let responder = self.responder(request.id, text, room);
         if request.op == Op::Status {
-            responder.answer(Ok(Answer::Status(self.app.status())));
+            responder.answer(Ok(Answer::Status(self.app.status().into())));
             return;
         }
         match self.app.validate(request.op) {

@@ -374,7 +374,7 @@ impl State {
                 self.listed += locks.iter().map(|lock| 1 + lock.queue.len()).sum::<usize>();
                 Ok(Answer::Locks(LockPage { locks, next_after: None }))
             }
-            Op::Status => Ok(Answer::Status(self.status(node))),
+            Op::Status => Ok(Answer::Status(self.status(node).into())),
             Op::ShowSession { .. } | Op::ChangeMembers(_) | Op::Transfer(_) => {
                 Err(Failure::new(Code::Invalid, "these tests never ask for this"))
             }
