@@ -13,9 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use palisade_spec::invariants::{Check, Property};
 use palisade_spec::lock::{Claim, Command, Key, LockTable, Opening, Owner, Sequence, SessionId, Token, Ttl};
-use palisade_spec::raft::{
-    Address, Change, Config, Entry, Index, Input, Members, NodeId, Output, Payload, Persist, ReadId,
-};
+use palisade_spec::raft::{Address, Change, Config, Entry, Index, Input, Members, NodeId, Output, Payload, Persist};
 use support::world::World;
 
 /// Number of runs per cluster size, and of steps per run: about ten seconds of a debug build on two
@@ -82,7 +80,6 @@ struct Run {
     /// Every server that was ever started.
     ids: Vec<NodeId>,
     founders: usize,
-    reads: u64,
 }
 
 impl Run {
@@ -99,7 +96,7 @@ impl Run {
         }));
         world.real = Some(0);
         let founders = ids.len();
-        Run { world, random, ids, founders, reads: 0 }
+        Run { world, random, ids, founders }
     }
 
     fn go(&mut self) -> Check {
@@ -236,14 +233,14 @@ impl Run {
 
     fn read(&mut self, id: NodeId) -> Check {
         let Some(id) = self.prefer_leader(id) else { return Ok(()) };
-        self.reads += 1;
-        self.world.step(id, Input::Read(ReadId(self.reads)))
+        let read = self.world.next_request();
+        self.world.step(id, Input::Read(read))
     }
 
     fn transfer(&mut self, id: NodeId) -> Check {
         let Some(id) = self.prefer_leader(id) else { return Ok(()) };
         let to = (self.random.below(2) == 0).then(|| self.ids[self.random.index(self.ids.len())]);
-        self.world.step(id, Input::Transfer(to))
+        self.world.transfer(id, to)
     }
 
     /// Adds, promotes or removes a server. At most two more servers than at the start; at least two
@@ -267,7 +264,7 @@ impl Run {
             _ if members.voters().count() > 2 => Change::Remove(any),
             _ => return Ok(()),
         };
-        self.world.step(id, Input::Change(change))
+        self.world.change(id, change)
     }
 
     /// Starts a new server.
@@ -283,7 +280,7 @@ impl Run {
     fn propose(&mut self, id: NodeId) -> Check {
         let Some(id) = self.prefer_leader(id) else { return Ok(()) };
         let payloads = (0..1 + self.random.below(3)).map(|_| self.payload()).collect();
-        self.world.step(id, Input::Propose(payloads))
+        self.world.propose(id, payloads)
     }
 
     fn payload(&mut self) -> Payload<Command> {
@@ -341,7 +338,7 @@ impl Run {
             }
             let leader = self.ids.iter().copied().find(|&id| self.world.node(id).is_leader());
             if let Some(leader) = leader {
-                self.world.step(leader, Input::Propose(vec![Payload::Noop]))?;
+                self.world.propose(leader, vec![Payload::Noop])?;
                 self.world.settle()?;
                 self.heartbeat_until_idle()?;
                 let last = self.world.node(leader).log().last().index;

@@ -153,10 +153,10 @@ fn taken(node: &Node<LockTable>, input: &Input<LockTable>) -> String {
             };
             format!("{}{detail}{age}", body.name())
         }
-        Input::Propose(_) => "Propose".into(),
+        Input::Propose { .. } => "Propose".into(),
         Input::Read(_) => "Read".into(),
-        Input::Change(_) => "Change".into(),
-        Input::Transfer(_) => "Transfer".into(),
+        Input::Change { .. } => "Change".into(),
+        Input::Transfer { .. } => "Transfer".into(),
         Input::ElectionTimeout => "ElectionTimeout".into(),
         Input::HeartbeatTimeout => "HeartbeatTimeout".into(),
         Input::ClockAdvanced(_) => "ClockAdvanced".into(),
@@ -173,7 +173,7 @@ fn name(output: &Output<LockTable>) -> &'static str {
         Output::Send(_) => "Send",
         Output::Accepted { .. } => "Accepted",
         Output::Refused { .. } => "Refused",
-        Output::ChangeRefused(_) => "ChangeRefused",
+        Output::ChangeRefused { .. } => "ChangeRefused",
         Output::TransferRefused { .. } => "TransferRefused",
         Output::ReadReady(_) => "ReadReady",
         Output::ReadRefused { .. } => "ReadRefused",

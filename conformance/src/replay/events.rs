@@ -71,7 +71,7 @@ impl LiveNodes {
         let has_swept = self.expected(server)?.node.commit() != before;
         if !has_swept || payload != "Noop" {
             self.has_diverged |= has_swept;
-            self.give(server, "propose", &given(json!({ "Propose": [payload] })), None)?;
+            self.give(server, "propose", &given(json!({ "Propose": { "id": 1, "payloads": [payload] } })), None)?;
         }
         let Some(traced) = event.table.as_ref().filter(|_| !self.has_diverged) else { return Ok(()) };
         let table = self.translation.of_server(self.expected(server)?.node.machine());

@@ -7,8 +7,8 @@
 
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{
-    Address, Body, Change, Entry, Hint, Index, Input, Message, Node, NodeId, Output, Payload, Position, ReadId,
-    ReadRound, Stamp, Term,
+    Address, Body, Change, Entry, Hint, Index, Input, Message, Node, NodeId, Output, Payload, Position, ReadRound,
+    RequestId, Stamp, Term,
 };
 
 /// A node ID that no server has.
@@ -33,7 +33,7 @@ fn is_rejected(node: &Node<LockTable>, input: &Input<LockTable>) -> bool {
         matches!(
             output,
             Output::Refused { .. }
-                | Output::ChangeRefused(_)
+                | Output::ChangeRefused { .. }
                 | Output::TransferRefused { .. }
                 | Output::ReadRefused { .. }
                 | Output::Dropped { .. }
@@ -56,14 +56,16 @@ fn requests(node: &Node<LockTable>, peer: Option<NodeId>) -> Vec<Input<LockTable
         Change::Remove(UNKNOWN),
         Change::Remove(own),
     ];
-    let mut all: Vec<Input<LockTable>> = changes.into_iter().map(Input::Change).collect();
-    all.extend(gone.map(|gone| Input::Change(add(gone))));
+    let id = RequestId(1);
+    let change = |change| Input::Change { id, change };
+    let mut all: Vec<Input<LockTable>> = changes.into_iter().map(change).collect();
+    all.extend(gone.map(|gone| change(add(gone))));
     all.extend([
-        Input::Transfer(None),
-        Input::Transfer(Some(own)),
-        Input::Transfer(Some(UNKNOWN)),
-        Input::Propose(vec![Payload::Noop]),
-        Input::Read(ReadId(1)),
+        Input::Transfer { id, to: None },
+        Input::Transfer { id, to: Some(own) },
+        Input::Transfer { id, to: Some(UNKNOWN) },
+        Input::Propose { id, payloads: vec![Payload::Noop] },
+        Input::Read(id),
         Input::HeartbeatTimeout,
         Input::ClockAdvanced(5),
         Input::Compact(Index(0)),
@@ -119,8 +121,8 @@ mod tests {
         assert_eq!(all.len(), 40);
         assert!(all.iter().all(|input| is_rejected(&node, input)));
         let kinds = |is_it: fn(&Input<LockTable>) -> bool| all.iter().filter(|input| is_it(input)).count();
-        assert!(kinds(|input| matches!(input, Input::Change(_))) > 3);
-        assert!(kinds(|input| matches!(input, Input::Transfer(_))) > 1);
+        assert!(kinds(|input| matches!(input, Input::Change { .. })) > 3);
+        assert!(kinds(|input| matches!(input, Input::Transfer { .. })) > 1);
         assert!(kinds(|input| matches!(input, Input::Receive(_))) > 3);
         assert!(!is_rejected(&node, &Input::ElectionTimeout), "an election changes a node");
     }

@@ -131,8 +131,8 @@ mod tests {
         let translation = translation();
         let mut table = translation.machine(&json!([])).unwrap();
         for number in [3, 1, 2] {
-            let Input::Propose(payloads) = translation.input(&json!({ "Propose": [{ "Command": number }] })).unwrap()
-            else {
+            let propose = json!({ "Propose": { "id": 1, "payloads": [{ "Command": number }] } });
+            let Input::Propose { payloads, .. } = translation.input(&propose).unwrap() else {
                 panic!("a proposal stays a proposal")
             };
             let [Payload::Command(command)] = payloads.as_slice() else { panic!("one command stays one command") };
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn address_of_a_member_is_set_and_cleared() {
-        let added = json!({ "Change": { "Add": { "id": 4, "address": "" } } });
+        let added = json!({ "Change": { "id": 1, "change": { "Add": { "id": 4, "address": "" } } } });
         let input = translation().input(&added).unwrap();
         assert!(format!("{input:?}").contains("127.0.0.1:9"));
         assert_eq!(translation().of_server(&input), added);

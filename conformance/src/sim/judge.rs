@@ -16,12 +16,12 @@ use palisade::recording::Digest;
 use palisade_spec::invariants::{
     Check, Leaders, Property, Violation, clock_monotonicity, committed_by_a_majority, elected_by_a_majority,
     election_safety, leader_completeness, log_matching, members_follow_the_log, node_is_sound, one_change_at_a_time,
-    removed_leader_steps_down, table_is_sound,
+    removed_leader_steps_down, replies_name_requests, table_is_sound,
 };
 use palisade_spec::lock::{Command, LockTable};
 use palisade_spec::raft::{
     Body, Durable, Entry, HardState, Index, Input, Log, Members, Message, Node, NodeId, Output, Payload, Persist,
-    Position, Role, Stamp, Term,
+    Position, RequestId, Role, Stamp, Term,
 };
 use parking_lot::Mutex;
 
@@ -82,6 +82,8 @@ struct ObservedNode {
     pending: Vec<Persist<LockTable>>,
     /// Number of writes reported durable.
     done: u64,
+    /// The node's open reads.
+    open: Vec<RequestId>,
     /// Requested sends that have not left, in order.
     pending_sends: VecDeque<PendingSend>,
     leads: Option<Term>,
@@ -156,6 +158,7 @@ impl Judge {
             shadow: durable.clone(),
             pending: Vec::new(),
             done: 0,
+            open: Vec::new(),
             pending_sends: VecDeque::new(),
             leads: None,
             last: durable.log.last().index,
@@ -170,12 +173,13 @@ impl Judge {
         Ok(())
     }
 
-    fn stepped(&mut self, node: &Node<LockTable>, outputs: &[Output<LockTable>]) -> Check {
+    fn stepped(&mut self, node: &Node<LockTable>, input: &Input<LockTable>, outputs: &[Output<LockTable>]) -> Check {
         self.seen.steps += 1;
         node_is_sound(node)?;
         removed_leader_steps_down(node)?;
         let id = node.id();
-        let observed = self.nodes.get(&id).expect("it has begun");
+        let observed = self.nodes.get_mut(&id).expect("it has begun");
+        replies_name_requests(&mut observed.open, input, outputs, node)?;
         let (led, commit, last) = (observed.leads, observed.commit, observed.last);
         let leads = node.is_leader().then(|| node.term());
         let (hard, was) = (node.hard_state(), observed.hard);
@@ -496,9 +500,9 @@ impl Observer for JudgeObserver {
         judge.note(check);
     }
 
-    fn stepped(&mut self, node: &Node<LockTable>, _: &Input<LockTable>, outputs: &[Output<LockTable>]) {
+    fn stepped(&mut self, node: &Node<LockTable>, input: &Input<LockTable>, outputs: &[Output<LockTable>]) {
         let mut judge = self.judge.lock();
-        let check = judge.stepped(node, outputs);
+        let check = judge.stepped(node, input, outputs);
         judge.note(check);
     }
 

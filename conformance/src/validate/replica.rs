@@ -4,9 +4,9 @@ use palisade_spec::{require, violated};
 use std::collections::VecDeque;
 
 use palisade::recording::Digest;
-use palisade_spec::invariants::{Check, Property, Violation, clock_monotonicity};
+use palisade_spec::invariants::{Check, Property, Violation, clock_monotonicity, replies_name_requests};
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Durable, HardState, Index, Input, Node, Output, Persist, Position, Stamp, Term};
+use palisade_spec::raft::{Durable, HardState, Index, Input, Node, Output, Persist, Position, RequestId, Stamp, Term};
 
 /// A node, replayed from its recording.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub(super) struct Replica {
     /// may be later.
     pub(super) disk: Durable<LockTable>,
     pub(super) pending: VecDeque<Persist<LockTable>>,
+    /// The node's open reads.
+    open: Vec<RequestId>,
     /// Number of writes that this run has asked for, and of those done.
     pub(super) asked: u64,
     pub(super) done: u64,
@@ -41,7 +43,17 @@ pub(super) struct Before {
 impl Replica {
     pub(super) fn new(node: Node<LockTable>, disk: Durable<LockTable>, began: u64) -> Replica {
         let released = node.commit();
-        Replica { node, disk, pending: VecDeque::new(), asked: 0, done: 0, released, began, advanced: 0 }
+        Replica {
+            node,
+            disk,
+            pending: VecDeque::new(),
+            open: Vec::new(),
+            asked: 0,
+            done: 0,
+            released,
+            began,
+            advanced: 0,
+        }
     }
 
     pub(super) fn before(&self) -> Before {
@@ -64,13 +76,14 @@ impl Replica {
         recorded_text: Option<&str>,
         outputs: &mut Vec<Output<LockTable>>,
     ) -> Check {
-        self.node.step(input, outputs);
+        self.node.step(input.clone(), outputs);
         let recorded_text = recorded_text.unwrap_or("other outputs (record with --record-verbose to see them)");
         require!(
             Property::SameOutputs,
             Digest::of(outputs.as_slice()) == recorded,
             "the spec's outputs are {outputs:?}, and the node's were {recorded_text}"
-        )
+        )?;
+        replies_name_requests(&mut self.open, &input, outputs, &self.node)
     }
 
     /// Checks the properties of a single node over a step.

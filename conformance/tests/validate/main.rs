@@ -65,7 +65,7 @@ fn recordings_of_a_correct_driver_are_valid() {
 #[test]
 fn differing_outputs_are_found() {
     let world = recorded(1);
-    let (path, place) = find(&world, |record| matches!(record, Record::Stepped { input: Input::Propose(_), .. }));
+    let (path, place) = find(&world, |record| matches!(record, Record::Stepped { input: Input::Propose { .. }, .. }));
     edit(&path, |records| {
         let Record::Stepped { outputs, .. } = &mut records[place] else { unreachable!() };
         *outputs = Digest::of(&0);
@@ -74,7 +74,7 @@ fn differing_outputs_are_found() {
         panic!("no violation was found")
     };
     assert_eq!((violation.property.name(), named, record), ("same outputs", path, place as u64));
-    assert!(input.starts_with("Propose(") && violation.detail.contains("--record-verbose"), "{input}: {violation}");
+    assert!(input.starts_with("Propose {") && violation.detail.contains("--record-verbose"), "{input}: {violation}");
 }
 
 /// Goal: a verbose recording contains the node's outputs.
@@ -83,7 +83,7 @@ fn verbose_recording_contains_the_outputs() {
     let mut world = World::new(1, Bug::None, true);
     world.run(ACTIONS);
     check(&world).unwrap();
-    let (path, place) = find(&world, |record| matches!(record, Record::Stepped { input: Input::Propose(_), .. }));
+    let (path, place) = find(&world, |record| matches!(record, Record::Stepped { input: Input::Propose { .. }, .. }));
     edit(&path, |records| {
         let Record::Stepped { outputs, words, .. } = &mut records[place] else { unreachable!() };
         (*outputs, *words) = (Digest::of(&0), Some("Accepted and more".into()));

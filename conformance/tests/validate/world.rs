@@ -15,7 +15,7 @@ use palisade::core::Observer;
 use palisade::recording::{Header, Reading, Record, Recorder, format};
 use palisade_spec::lock::{Claim, Command, Key, LockTable, Opening, Owner, Ttl};
 use palisade_spec::raft::{
-    Body, Config, Durable, HardState, Input, Members, Message, Node, NodeId, Output, Payload, Persist, Role,
+    Body, Config, Durable, HardState, Input, Members, Message, Node, NodeId, Output, Payload, Persist, RequestId, Role,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -44,6 +44,8 @@ pub(crate) struct World {
     disks: BTreeMap<NodeId, Durable<LockTable>>,
     running: BTreeMap<NodeId, Running>,
     network: Vec<Message<LockTable>>,
+    /// The id of the last request to any node.
+    requests: RequestId,
     verbose: bool,
 }
 
@@ -68,6 +70,7 @@ impl World {
             disks: ids.map(|id| (id, blank.clone())).into(),
             running: BTreeMap::new(),
             network: Vec::new(),
+            requests: RequestId(0),
             verbose,
         };
         ids.into_iter().for_each(|id| world.start(id));
@@ -116,7 +119,8 @@ impl World {
             670..760 => self.step(id, Input::HeartbeatTimeout),
             760..900 => {
                 if let Some(command) = self.command(id) {
-                    self.step(id, Input::Propose(vec![Payload::Command(command)]));
+                    self.requests.0 += 1;
+                    self.step(id, Input::Propose { id: self.requests, payloads: vec![Payload::Command(command)] });
                 }
             }
             900..905 => self.crash(id),

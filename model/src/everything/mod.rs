@@ -10,7 +10,7 @@ mod show;
 use palisade_spec::invariants;
 use palisade_spec::invariants::Check;
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Index, Node, NodeId, Payload, ReadId};
+use palisade_spec::raft::{Index, Node, NodeId, Payload, RequestId};
 use serde::Serialize;
 use stateright::Property;
 
@@ -121,7 +121,7 @@ impl Environment for AllLayers {
         self.clients.see(node, applied)
     }
 
-    fn ready(&mut self, node: &Node<LockTable>, read: ReadId) -> Check {
+    fn ready(&mut self, node: &Node<LockTable>, read: RequestId) -> Check {
         self.readers.answered(node, read)
     }
 

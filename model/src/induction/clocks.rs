@@ -23,7 +23,7 @@ use std::ops::Range;
 
 use palisade_spec::invariants::{self, Violation};
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Body, HardState, Input, Node, NodeId, Output, Payload, Stamp, Term};
+use palisade_spec::raft::{Body, HardState, Input, Node, NodeId, Output, Payload, RequestId, Stamp, Term};
 use stateright::Property;
 
 use super::logs::{self, Stamped, append, grown, match_each_other, message, recover, step};
@@ -182,7 +182,7 @@ impl Clocks {
         step(&mut node, Input::ClockAdvanced(u64::from(passes - unmeasured)));
         log.iter_mut().for_each(|entry| entry.age += passes);
         Clocks::is_kept(&node, [&log, &[]])?;
-        let sent = step(&mut node, Input::Propose(vec![Payload::Noop]));
+        let sent = step(&mut node, Input::Propose { id: RequestId(1), payloads: vec![Payload::Noop] });
         log.push(new(node.clock()));
         Clocks::is_kept(&node, [&log, &[]])?;
         for output in sent {

@@ -6,6 +6,7 @@ use palisade_spec::invariants::{Property, Violation, state_machine_safety};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{
     Body, Config, Durable, Index, Input, Members, Message, Node, NodeId, Output, Payload, Position, ReadRound,
+    RequestId,
 };
 use smallvec::SmallVec;
 
@@ -115,7 +116,8 @@ impl Protocol {
                 let mut client = state.clients[client].clone();
                 let last = client.last_number();
                 let command = client.ask(request, leader, state.now, last);
-                participants.give(0, Input::Propose(vec![Payload::Command(command)]));
+                let payloads = vec![Payload::Command(command)];
+                participants.give(0, Input::Propose { id: RequestId(1), payloads });
                 true
             }
             Action::Crash { server, lost, heard } => {

@@ -22,6 +22,7 @@ pub fn consensus<E: Environment>() -> Vec<Property<World<E>>> {
         Assertions,
         MemoryMatchesDisk,
         RepliesNameEntries,
+        RepliesNameRequests,
         AcknowledgementsMatchLog,
         SnapshotsMatchLog,
         LaterTermsAreAdopted,

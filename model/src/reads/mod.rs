@@ -8,7 +8,7 @@ pub(crate) mod properties;
 mod show;
 
 use palisade_spec::invariants::{self, Check, Violation};
-use palisade_spec::raft::{Index, Node, NodeId, ReadId};
+use palisade_spec::raft::{Index, Node, NodeId, RequestId};
 use serde::Serialize;
 use stateright::Property;
 
@@ -48,7 +48,7 @@ impl Readers {
     /// Requests a read from this server.
     pub(crate) fn ask<S: Machine>(&mut self, server: NodeId) -> Asked<S> {
         self.left -= 1;
-        let id = ReadId(self.open.len() as u64);
+        let id = RequestId(self.open.len() as u64);
         self.open.push(Some(self.acknowledged));
         Asked::Read(server, id)
     }
@@ -59,7 +59,7 @@ impl Readers {
     }
 
     /// Records that a server reports a read as ready.
-    pub(crate) fn answered<S: Machine>(&mut self, node: &Node<S>, read: ReadId) -> Check {
+    pub(crate) fn answered<S: Machine>(&mut self, node: &Node<S>, read: RequestId) -> Check {
         let (id, commit) = (node.id(), node.commit());
         let place = usize::try_from(read.0).expect("a number of reads fits in usize");
         let Some(due) = self.open[place].take() else {
@@ -122,7 +122,7 @@ impl Environment for Readers {
         Ok(())
     }
 
-    fn ready(&mut self, node: &Node<Tape>, read: ReadId) -> Check {
+    fn ready(&mut self, node: &Node<Tape>, read: RequestId) -> Check {
         self.answered(node, read)
     }
 }

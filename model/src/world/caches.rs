@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use palisade_spec::invariants::{Check, Violation};
-use palisade_spec::raft::{Change, Durable, Index, Message, NodeId, Payload, ReadId};
+use palisade_spec::raft::{Change, Durable, Index, Message, NodeId, Payload, RequestId};
 use smallvec::SmallVec;
 
 use super::digest::{Renaming, mix};
@@ -147,7 +147,7 @@ impl<E: Environment> Caches<E> {
         // needs the numbers of those.
         let answer_key = answers.iter().fold(0, |answer_key, answer| match answer {
             Answer::Applied(_) => answer_key + 1,
-            Answer::Ready(ReadId(id)) => mix(answer_key, *id),
+            Answer::Ready(RequestId(id)) => mix(answer_key, *id),
         });
         *self.memos.observations.get([environment.key(), old.key(), new.key(), answer_key], || {
             let mut changed = (*environment).clone();

@@ -8,15 +8,19 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use palisade_spec::invariants::{Property, Violation, node_is_sound};
+use palisade_spec::invariants::{Property, Violation, node_is_sound, open_reads, replies_name_requests};
 use palisade_spec::raft::{
-    Body, Durable, Index, Input, Message, Node, Output, Persist, ReadId, Role, Snapshot, StateMachine, Term,
+    Body, Durable, Index, Input, Message, Node, Output, Persist, RequestId, Role, Snapshot, StateMachine, Term,
 };
 
 use super::bounds::{Bounds, Delivery, Elections};
 use super::inputs::judge_input;
 use super::judge::{answers_name_entries, judge, vote_is_written};
 use super::replica::{Replica, Stimulus};
+
+/// The id of every request that its node answers in the same step, if at all: one value, so that ids
+/// do not distinguish states. The environment numbers the reads, which a leader remembers, from 0.
+const AT_ONCE: RequestId = RequestId(1000);
 
 /// Carries out the outputs of nodes.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +79,7 @@ pub enum Answer<S: StateMachine> {
     /// The server applied the entry that the client waits for.
     Applied(Applied<S>),
     /// The server can answer a read from its applied state.
-    Ready(ReadId),
+    Ready(RequestId),
 }
 
 /// An entry that a server applied.
@@ -154,6 +158,12 @@ impl Driver {
                     std::iter::once(&before.node).chain(result.node_steps.iter().map(|node_step| &node_step.after));
                 let judged = |(before, node_step): (&Node<S>, &NodeStep<S>)| {
                     answers_name_entries(before, &node_step.outputs, &node_step.after)?;
+                    replies_name_requests(
+                        &mut open_reads(before),
+                        &node_step.input,
+                        &node_step.outputs,
+                        &node_step.after,
+                    )?;
                     judge_input(before, &node_step.input, &node_step.outputs, &node_step.after)
                 };
                 nodes.zip(&result.node_steps).map(judged).find_map(Result::err)
@@ -225,7 +235,7 @@ impl Driver {
                 }
                 Output::Accepted { .. }
                 | Output::Refused { .. }
-                | Output::ChangeRefused(_)
+                | Output::ChangeRefused { .. }
                 | Output::TransferRefused { .. }
                 | Output::ReadRefused { .. }
                 | Output::ArmElectionTimer
@@ -310,10 +320,12 @@ impl<S: StateMachine> NodeFeeder<S> {
             Stimulus::Campaign => self.campaign(),
             Stimulus::ElectionTimeout => self.give(Input::ElectionTimeout, true),
             Stimulus::HeartbeatTimeout => self.give(Input::HeartbeatTimeout, true),
-            Stimulus::Propose(payloads) => self.give(Input::Propose((*payloads).clone()), true),
-            Stimulus::Change(change) => self.give(Input::Change((*change).clone()), true),
+            Stimulus::Propose(payloads) => {
+                self.give(Input::Propose { id: AT_ONCE, payloads: (*payloads).clone() }, true);
+            }
+            Stimulus::Change(change) => self.give(Input::Change { id: AT_ONCE, change: (*change).clone() }, true),
             Stimulus::Read(id) => self.give(Input::Read(id), true),
-            Stimulus::Transfer(to) => self.give(Input::Transfer(to), true),
+            Stimulus::Transfer(to) => self.give(Input::Transfer { id: AT_ONCE, to }, true),
             Stimulus::Clock(milliseconds) => self.give(Input::ClockAdvanced(milliseconds), true),
             Stimulus::Compact(through) => self.give(Input::Compact(through), true),
         }

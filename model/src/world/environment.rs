@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use palisade_spec::invariants::Check;
-use palisade_spec::raft::{Change, Index, Node, NodeId, Payload, ReadId, StateMachine};
+use palisade_spec::raft::{Change, Index, Node, NodeId, Payload, RequestId, StateMachine};
 use serde::Serialize;
 use stateright::Property;
 
@@ -58,7 +58,7 @@ pub trait Environment: Clone + Eq + Debug + DescribeEnvironment + Serialize + Se
     ///
     /// # Errors
     /// If the state that the read would return is too old.
-    fn ready(&mut self, _node: &Node<Self::Machine>, _read: ReadId) -> Check {
+    fn ready(&mut self, _node: &Node<Self::Machine>, _read: RequestId) -> Check {
         Ok(())
     }
 
@@ -101,7 +101,7 @@ pub enum Asked<S: StateMachine> {
     /// To change the membership.
     Change(NodeId, Change),
     /// To report when this read can be answered.
-    Read(NodeId, ReadId),
+    Read(NodeId, RequestId),
     /// To transfer leadership to this server, or to the most up-to-date one.
     Transfer(NodeId, Option<NodeId>),
     /// To read its clock: this many milliseconds have passed since the last reading.

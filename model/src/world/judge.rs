@@ -39,7 +39,7 @@ pub(super) fn answers_name_entries<S: StateMachine>(before: &Node<S>, outputs: &
     let mut applied = before.commit();
     for output in outputs {
         match output {
-            Output::Accepted { first, term } => {
+            Output::Accepted { first, term, .. } => {
                 let is_next = (*first, *term) == (last.next(), after.term()) && applied <= last;
                 require!(name, is_next, "server {id} accepted entries from {first} on, after {last}")?;
             }

@@ -1,6 +1,6 @@
 //! A server with its disk, and the events that can happen to it.
 
-use palisade_spec::raft::{Change, Durable, Index, Message, Node, NodeId, Payload, ReadId, StateMachine};
+use palisade_spec::raft::{Change, Durable, Index, Message, Node, NodeId, Payload, RequestId, StateMachine};
 use serde::Serialize;
 
 use super::intern::Ref;
@@ -36,7 +36,7 @@ pub enum Stimulus<S: StateMachine + 'static> {
     /// An operator requests a membership change.
     Change(Ref<Change>),
     /// A client requests a read.
-    Read(ReadId),
+    Read(RequestId),
     /// An operator requests a leadership transfer, to this server or to the most up-to-date one.
     Transfer(Option<NodeId>),
     /// The monotonic clock advances by this many milliseconds.
@@ -68,7 +68,7 @@ impl<S: StateMachine> Stimulus<S> {
             Stimulus::HeartbeatTimeout => 3,
             Stimulus::Clock(milliseconds) => 8 + (milliseconds << 3) + 4,
             Stimulus::Compact(through) => 8 + (through.0 << 3) + 5,
-            Stimulus::Read(ReadId(id)) => 8 + (id << 3) + 6,
+            Stimulus::Read(RequestId(id)) => 8 + (id << 3) + 6,
             Stimulus::Transfer(to) => 8 + (to.map_or(0, |NodeId(to)| u64::from(to)) << 3) + 7,
             // References point to distinct allocations, whatever their type; no address is near
             // zero.

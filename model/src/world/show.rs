@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use palisade_spec::raft::{Index, Leadership, Log, Message, Node, NodeId, Progress, ProgressState, ReadId, Role};
+use palisade_spec::raft::{Index, Leadership, Log, Message, Node, NodeId, Progress, ProgressState, RequestId, Role};
 
 use super::environment::Environment;
 use super::notation::{self, Notation};
@@ -93,7 +93,7 @@ fn role<S: Notation>(node: &Node<S>) -> String {
 
 /// A leader's role, its transfer target, and the reads that wait for this round and for the next.
 fn leader(leadership: &Leadership) -> String {
-    let ids = |reads: &[ReadId]| reads.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let ids = |reads: &[RequestId]| reads.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let reads = &leadership.reads;
     let mut text = "LEADER".to_string();
     if let Some(successor) = leadership.successor {

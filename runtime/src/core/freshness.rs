@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use palisade_spec::raft::ReadId;
+use palisade_spec::raft::RequestId;
 
 use super::read::Age;
 
@@ -22,7 +22,7 @@ pub(super) struct Freshness {
     /// The latest moment of which the node's state is known to have everything committed.
     current: Option<Instant>,
     /// The reads that no majority has confirmed yet, and when each was requested.
-    unconfirmed: VecDeque<(ReadId, Instant)>,
+    unconfirmed: VecDeque<(RequestId, Instant)>,
 }
 
 impl Freshness {
@@ -32,7 +32,7 @@ impl Freshness {
     }
 
     /// A read is requested from the node.
-    pub(super) fn read_requested(&mut self, id: ReadId, now: Instant) {
+    pub(super) fn read_requested(&mut self, id: RequestId, now: Instant) {
         self.unconfirmed.push_back((id, now));
     }
 
@@ -42,7 +42,7 @@ impl Freshness {
     }
 
     /// A majority has confirmed the reads up to this one.
-    pub(super) fn read_confirmed(&mut self, id: ReadId) {
+    pub(super) fn read_confirmed(&mut self, id: RequestId) {
         while let Some((_, requested)) = self.unconfirmed.pop_front_if(|(unconfirmed, _)| *unconfirmed <= id) {
             self.current = self.current.max(Some(requested));
         }
@@ -73,17 +73,17 @@ mod tests {
         let mut freshness = Freshness::default();
         assert_eq!(age(&freshness, 0), None, "nothing was heard yet");
         freshness.is_current(at(1));
-        freshness.read_requested(ReadId(1), at(2));
-        freshness.read_requested(ReadId(2), at(4));
+        freshness.read_requested(RequestId(1), at(2));
+        freshness.read_requested(RequestId(2), at(4));
         assert_eq!(age(&freshness, 5), Some(4), "no read is confirmed");
-        freshness.read_confirmed(ReadId(1));
+        freshness.read_confirmed(RequestId(1));
         assert_eq!(age(&freshness, 5), Some(3));
         assert!(freshness.awaits_confirmation());
-        freshness.read_confirmed(ReadId(2));
+        freshness.read_confirmed(RequestId(2));
         assert_eq!(age(&freshness, 5), Some(1));
-        freshness.read_requested(ReadId(3), at(6));
+        freshness.read_requested(RequestId(3), at(6));
         freshness.reads_ended();
-        freshness.read_confirmed(ReadId(3));
+        freshness.read_confirmed(RequestId(3));
         assert_eq!(age(&freshness, 7), Some(3), "the read ended with the leadership");
     }
 }

@@ -12,14 +12,13 @@ mod operator;
 mod reads;
 mod requester;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use palisade_client::wire::{Code, Consistency, Failure, LeaderView};
 use palisade_spec::lock::{Claim, Command, Key, LockTable, Outcome, SessionId};
-use palisade_spec::raft::{Change, Index, Input, Node, NodeId, Payload, ReadId, Role, Term};
-use tokio::sync::oneshot;
+use palisade_spec::raft::{Change, Index, Input, Node, NodeId, Payload, RequestId, Role, Term};
 
 use self::requester::{Inflight, Renewer, Requester};
 use super::admission::within_limits;
@@ -38,10 +37,12 @@ pub(super) struct PendingRequests {
     payloads: Vec<Payload<Command>>,
     /// The requesters of `payloads`, in the same order.
     requesters: Vec<Requester>,
-    /// The requesters of this iteration's proposals, one list for each input. Separate from
+    /// The id of the last request to the node.
+    last_id: RequestId,
+    /// The requesters of the proposals that the node has not answered yet. Separate from
     /// `requesters`, which may grow while the outputs are carried out: those proposals belong to
     /// the next iteration.
-    proposed: VecDeque<Vec<Requester>>,
+    proposed: BTreeMap<RequestId, Vec<Requester>>,
     /// The iteration's keepalives, to become one proposal.
     keepalives: Vec<(SessionId, Renewer)>,
     /// Once-sessions whose grant reached no client: they are to be closed, so that the next waiter
@@ -49,20 +50,20 @@ pub(super) struct PendingRequests {
     unclaimed: Vec<SessionId>,
     /// The iteration's reads, to become one ReadIndex request.
     reads: Vec<(Query, Responder)>,
-    /// Reads that the node has taken and a majority has not confirmed yet, in the order of their
-    /// numbers.
-    unconfirmed: VecDeque<(ReadId, Vec<(Query, Responder)>)>,
-    next_read: ReadId,
+    /// Reads that a majority has not confirmed yet.
+    unconfirmed: BTreeMap<RequestId, Vec<(Query, Responder)>>,
     /// Reads that can be answered, and whether they may be stale.
     ready: VecDeque<(Query, Responder, Consistency)>,
     /// The iteration's membership changes.
     changes: VecDeque<(Change, Responder)>,
     /// The changes that were carried out in this iteration.
     changed: Vec<Responder>,
+    /// The changes that the node has not answered yet.
+    changing: BTreeMap<RequestId, (Change, Responder)>,
     /// The iteration's transfer requests, each with its target if one is named.
     transfers: VecDeque<(Option<NodeId>, Responder)>,
-    /// The requests that wait for the leadership transfer in progress.
-    transferring: Vec<Responder>,
+    /// The requests that wait for the leadership transfer in progress, each with its target.
+    transferring: BTreeMap<RequestId, (Option<NodeId>, Responder)>,
     /// Proposals in the log that are not applied yet, in the order of their indexes.
     inflight: VecDeque<Inflight>,
     waits: Waits,
@@ -76,17 +77,18 @@ impl PendingRequests {
         PendingRequests {
             payloads: Vec::new(),
             requesters: Vec::new(),
-            proposed: VecDeque::new(),
+            last_id: RequestId(0),
+            proposed: BTreeMap::new(),
             keepalives: Vec::new(),
             unclaimed: Vec::new(),
             reads: Vec::new(),
-            unconfirmed: VecDeque::new(),
-            next_read: ReadId(0),
+            unconfirmed: BTreeMap::new(),
             ready: VecDeque::new(),
             changes: VecDeque::new(),
             changed: Vec::new(),
+            changing: BTreeMap::new(),
             transfers: VecDeque::new(),
-            transferring: Vec::new(),
+            transferring: BTreeMap::new(),
             inflight: VecDeque::new(),
             waits: Waits::default(),
             metrics,
@@ -199,13 +201,19 @@ impl PendingRequests {
     /// after that acquire and remove its claim.
     fn requested_again(&self) -> HashSet<QueueSlot> {
         let inflight = self.inflight.iter().map(|inflight| &inflight.requester);
-        let under_way = self.requesters.iter().chain(self.proposed.iter().flatten()).chain(inflight);
+        let under_way = self.requesters.iter().chain(self.proposed.values().flatten()).chain(inflight);
         under_way.filter_map(Requester::slot).collect()
     }
 
-    /// The iteration's proposals. The node must answer them with [`PendingRequests::accepted`] or
-    /// [`PendingRequests::refused`].
-    pub(super) fn proposals(&mut self) -> Vec<Payload<Command>> {
+    /// An id for a request to the node. Its answer, if nobody here waits for it, is ignored.
+    pub(super) fn next_id(&mut self) -> RequestId {
+        self.last_id.0 += 1;
+        self.last_id
+    }
+
+    /// The iteration's proposals, if there are any. The node answers them with
+    /// [`PendingRequests::accepted`] or [`PendingRequests::refused`].
+    pub(super) fn proposals(&mut self) -> Option<Input<LockTable>> {
         let mut rest = std::mem::take(&mut self.keepalives).into_iter();
         loop {
             let keepalives: Vec<_> = rest.by_ref().take(limits::KEEPALIVES).collect();
@@ -215,32 +223,19 @@ impl PendingRequests {
             let sessions = keepalives.iter().map(|(session, _)| *session).collect();
             self.propose(Command::KeepAlive { sessions }, Requester::KeepAlive(keepalives));
         }
-        assert!(self.proposed.is_empty(), "every iteration's proposals are accepted or refused in that iteration");
-        if !self.requesters.is_empty() {
-            self.proposed.push_back(std::mem::take(&mut self.requesters));
+        if self.payloads.is_empty() {
+            return None;
         }
-        std::mem::take(&mut self.payloads)
+        let id = self.next_id();
+        self.proposed.insert(id, std::mem::take(&mut self.requesters));
+        Some(Input::Propose { id, payloads: std::mem::take(&mut self.payloads) })
     }
 
-    /// Registers an input that has no requester. The node answers it like a client's.
-    pub(super) fn add_unrequested(&mut self, input: &Input<LockTable>, now: Instant) {
-        match input {
-            Input::Propose(payloads) => {
-                self.proposed.push_back(payloads.iter().map(|_| Requester::Unrequested).collect());
-            }
-            Input::Change(change) => {
-                let (unread, _) = oneshot::channel();
-                let responder = Responder::once(ConnectionId(0), now, unread);
-                self.proposed.push_back(vec![Requester::Change { change: change.clone(), responder }]);
-            }
-            _ => {}
-        }
-    }
-
-    /// The proposals are in the log.
-    pub(super) fn accepted(&mut self, first: Index, term: Term) {
+    /// The proposals or the change are in the log.
+    pub(super) fn accepted(&mut self, id: RequestId, first: Index, term: Term) {
         let proposed = Stopwatch::start();
-        let requesters = self.proposed.pop_front().expect("the node accepts only proposals of this iteration");
+        let change = self.changing.remove(&id).map(|(_, responder)| Requester::Change(responder));
+        let requesters = self.proposed.remove(&id).into_iter().flatten().chain(change);
         for (index, requester) in (first.0..).zip(requesters) {
             self.inflight.push_back(Inflight { index: Index(index), term, proposed, requester });
         }
@@ -250,10 +245,10 @@ impl PendingRequests {
     /// leader is known. Clients get an error. The node's own proposals have no client that would
     /// repeat them, so they become due again; if this node has lost leadership, they end with the
     /// iteration.
-    pub(super) fn refused(&mut self, leader: Option<LeaderView>, now: Instant) {
+    pub(super) fn refused(&mut self, id: RequestId, leader: Option<LeaderView>, now: Instant) {
         let failure = not_leading(leader);
         let again = now + limits::OWN_PROPOSAL_RETRY;
-        for requester in self.proposed.pop_front().expect("the node refuses only proposals of this iteration") {
+        for requester in self.proposed.remove(&id).into_iter().flatten() {
             match requester {
                 Requester::Withdraw(slot) => self.waits.withdraw_again(&slot, again),
                 Requester::CloseUnclaimed(session) => self.unclaimed.push(session),
@@ -282,7 +277,7 @@ impl PendingRequests {
         for (_, responder, _) in self.ready.drain(..) {
             responder.answer(Err(failure.clone()));
         }
-        for responder in self.transferring.drain(..) {
+        for responder in std::mem::take(&mut self.transferring).into_values() {
             responder.answer(Err(failure.clone()));
         }
     }
@@ -292,7 +287,7 @@ impl PendingRequests {
         for inflight in std::mem::take(&mut self.inflight) {
             inflight.requester.fail(failure);
         }
-        for (_, responder) in std::mem::take(&mut self.unconfirmed).into_iter().flat_map(|(_, reads)| reads) {
+        for (_, responder) in std::mem::take(&mut self.unconfirmed).into_values().flatten() {
             responder.answer(Err(failure.clone()));
         }
         for responder in self.waits.drain() {

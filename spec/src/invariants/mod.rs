@@ -23,6 +23,7 @@ mod node_is_sound;
 mod one_change_at_a_time;
 mod property;
 mod removed_leader_steps_down;
+mod replies_name_requests;
 mod state_machine_safety;
 #[cfg(test)]
 pub(crate) mod states;
@@ -50,6 +51,7 @@ pub use node_is_sound::node_is_sound;
 pub use one_change_at_a_time::one_change_at_a_time;
 pub use property::Property;
 pub use removed_leader_steps_down::removed_leader_steps_down;
+pub use replies_name_requests::{open_reads, replies_name_requests};
 pub use state_machine_safety::{Committed, state_machine_safety};
 pub use table_is_sound::table_is_sound;
 pub use token_monotonicity::token_monotonicity;

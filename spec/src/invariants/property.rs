@@ -63,6 +63,8 @@ properties! {
     CommitOnlyGrows = "commit only grows",
     /// `Accepted` and `Applied` name the entries that they are about.
     RepliesNameEntries = "replies name their entries",
+    /// Every reply names an open request of its node, and a node replies as it promises.
+    RepliesNameRequests = "replies name their requests",
     /// What a follower acknowledges is in the leader's log too.
     AcknowledgementsMatchLog = "acknowledgements match the log",
     /// An acknowledged entry stays in the log.

@@ -11,7 +11,7 @@ use crate::invariants::Check;
 use crate::lock::{Command, Key, LockTable, Opening, Owner, Sequence, SessionId, Ttl};
 use crate::raft::{
     Body, Config, Durable, Entry, HardState, Index, Input, Members, Message, Node, NodeId, Payload, Position,
-    ReadRound, Stamp, StateMachine, Term,
+    ReadRound, RequestId, Stamp, StateMachine, Term,
 };
 
 /// The detail of the violation; empty if `check` passed.
@@ -42,7 +42,7 @@ pub(crate) fn leader(term: u64, terms: &[u64]) -> Node<LockTable> {
 pub(crate) fn with_proposals(node: &Node<LockTable>, sessions: &[u64]) -> Node<LockTable> {
     let mut node = node.clone();
     let payloads = sessions.iter().map(|&number| Payload::Command(Command::Close { session: id(number) })).collect();
-    step(&mut node, Input::Propose(payloads));
+    step(&mut node, Input::Propose { id: RequestId(1), payloads });
     node
 }
 

@@ -54,8 +54,9 @@ number! {
 }
 
 number! {
-    /// The driver's name for a read. Means nothing to the protocol.
-    ReadId(u64)
+    /// The driver's number for a request to a node. The node repeats it in its answers; otherwise
+    /// it means nothing to the protocol.
+    RequestId(u64)
 }
 
 /// The greatest number that a node accepts from a peer or a client (R37). A node increments its own

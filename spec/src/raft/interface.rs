@@ -17,14 +17,17 @@
 //!    have committed since: until the write before the `Applied` is done, the disk may hold other
 //!    entries at these indexes. The driver reports the snapshot ([`Input::Compact`]) only when it
 //!    is durable.
-//! 5. Messages may be delayed, repeated, reordered or dropped, timers may fire early, late or
+//! 5. A request carries a [`RequestId`], which the driver chooses and the node's answers repeat. The
+//!    requests to a node that are not answered yet have different ids; a node forgets them when it
+//!    stops.
+//! 6. Messages may be delayed, repeated, reordered or dropped, timers may fire early, late or
 //!    never, and inputs may come in any order: this can prevent progress, but never break safety.
 
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Change, Index, Message, NodeId, Payload, Persist, ReadId, Refusal, Stamp, StateMachine, Term};
+use super::{Change, Index, Message, NodeId, Payload, Persist, Refusal, RequestId, Stamp, StateMachine, Term};
 
 /// The inputs of a node. They carry everything that is not deterministic.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -35,18 +38,36 @@ use super::{Change, Index, Message, NodeId, Payload, Persist, ReadId, Refusal, S
 pub enum Input<S: StateMachine> {
     /// A message from a peer.
     Receive(Message<S>),
-    /// Clients propose these entries, in this order. Answered by exactly one [`Output::Accepted`]
-    /// or [`Output::Refused`].
-    Propose(Vec<Payload<S::Command>>),
-    /// A client requests a linearizable read (§6.4). Answered by [`Output::ReadReady`] or
-    /// [`Output::ReadRefused`]; not answered if the node stops leading first.
-    Read(ReadId),
-    /// An operator requests a membership change (§4). Answered by exactly one [`Output::Accepted`]
-    /// or [`Output::ChangeRefused`]. The change is complete when its entry is committed.
-    Change(Change),
-    /// An operator requests a leadership transfer (§3.10): to this voter, or to the most up-to-date
-    /// one. Complete when another node leads; abandoned after an election timeout.
-    Transfer(Option<NodeId>),
+    /// Clients propose these entries, in this order. Answered in this step by exactly one
+    /// [`Output::Accepted`] or [`Output::Refused`].
+    Propose {
+        /// The request.
+        id: RequestId,
+        /// The content of the entries.
+        payloads: Vec<Payload<S::Command>>,
+    },
+    /// A client requests a linearizable read (§6.4). Answered once, in this step or later, by
+    /// [`Output::ReadReady`]; or in this step by [`Output::ReadRefused`]; not answered if the node
+    /// stops leading first.
+    Read(RequestId),
+    /// An operator requests a membership change (§4). Answered in this step by exactly one
+    /// [`Output::Accepted`] or [`Output::ChangeRefused`]. The change is complete when its entry is
+    /// committed.
+    Change {
+        /// The request.
+        id: RequestId,
+        /// The change.
+        change: Change,
+    },
+    /// An operator requests a leadership transfer (§3.10). Answered in this step by
+    /// [`Output::TransferRefused`], or not at all: complete when another node leads, abandoned
+    /// after an election timeout.
+    Transfer {
+        /// The request.
+        id: RequestId,
+        /// The successor, a voter; or the most up-to-date voter if none is named.
+        to: Option<NodeId>,
+    },
     /// The election timer ran out. A leader then checks whether a quorum still answers.
     ElectionTimeout,
     /// The heartbeat timer ran out. Ignored unless the node leads.
@@ -70,6 +91,8 @@ pub enum Output<S: StateMachine> {
     /// [`Output::Applied`] names their index *with this term*; if it names another term, they are
     /// lost.
     Accepted {
+        /// The request: an [`Input::Propose`] or [`Input::Change`].
+        id: RequestId,
         /// The first proposal's index.
         first: Index,
         /// The term of all of them.
@@ -77,23 +100,32 @@ pub enum Output<S: StateMachine> {
     },
     /// The proposals were rejected: this node does not lead, or is transferring its leadership.
     Refused {
+        /// The rejected [`Input::Propose`].
+        id: RequestId,
         /// The current or next leader, as far as this node knows.
         leader: Option<NodeId>,
     },
-    /// The membership change was rejected, with the reason.
-    ChangeRefused(Refusal),
+    /// The membership change was rejected.
+    ChangeRefused {
+        /// The rejected [`Input::Change`].
+        id: RequestId,
+        /// The reason.
+        refusal: Refusal,
+    },
     /// The transfer was rejected: this node does not lead, or there is no such voter.
     TransferRefused {
+        /// The rejected [`Input::Transfer`].
+        id: RequestId,
         /// The leader, as far as this node knows.
         leader: Option<NodeId>,
     },
     /// The state machine of this node includes everything that was acknowledged before the read was
     /// requested.
-    ReadReady(ReadId),
+    ReadReady(RequestId),
     /// This node does not lead: its state may be stale.
     ReadRefused {
         /// The rejected read.
-        id: ReadId,
+        id: RequestId,
         /// The leader, as far as this node knows.
         leader: Option<NodeId>,
     },

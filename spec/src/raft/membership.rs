@@ -24,18 +24,18 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::progress::Progress;
-use super::{Change, Members, Node, NodeId, Output, Payload, Refusal, Role, StateMachine};
+use super::{Change, Members, Node, NodeId, Output, Payload, Refusal, RequestId, Role, StateMachine};
 
 impl<S: StateMachine> Node<S> {
     /// Handles an operator's membership change. Only a leader accepts one.
-    pub(super) fn on_change(&mut self, change: &Change, out: &mut Vec<Output<S>>) {
+    pub(super) fn on_change(&mut self, id: RequestId, change: &Change, out: &mut Vec<Output<S>>) {
         match self.validate_change(change) {
             Ok(members) => {
                 let first = self.log.last().index.next();
-                out.push(Output::Accepted { first, term: self.term() });
+                out.push(Output::Accepted { id, first, term: self.term() });
                 self.append(vec![Payload::Members(Arc::new(members))], Self::replicate, out);
             }
-            Err(refusal) => out.push(Output::ChangeRefused(refusal)),
+            Err(refusal) => out.push(Output::ChangeRefused { id, refusal }),
         }
     }
 

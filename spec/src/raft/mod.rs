@@ -171,7 +171,7 @@ pub mod transfer;
 
 pub use config::Config;
 pub use durable::{Durable, HardState, Persist, Snapshot};
-pub use ids::{Index, MAX_NUMBER, MAX_TERM_ADVANCE, NodeId, ReadId, ReadRound, Stamp, Term};
+pub use ids::{Index, MAX_NUMBER, MAX_TERM_ADVANCE, NodeId, ReadRound, RequestId, Stamp, Term};
 pub(crate) use ids::{in_range, number};
 pub use interface::{DropReason, Input, Output};
 pub use log::{Entry, Log, Payload, Position};

@@ -56,10 +56,10 @@ impl<S: StateMachine> Node<S> {
     pub fn step(&mut self, input: Input<S>, out: &mut Vec<Output<S>>) {
         match input {
             Input::Receive(message) => self.on_message(message, out),
-            Input::Propose(payloads) => self.on_propose(payloads, out),
+            Input::Propose { id, payloads } => self.on_propose(id, payloads, out),
             Input::Read(id) => self.on_read(id, out),
-            Input::Change(change) => self.on_change(&change, out),
-            Input::Transfer(to) => self.on_transfer(to, out),
+            Input::Change { id, change } => self.on_change(id, &change, out),
+            Input::Transfer { id, to } => self.on_transfer(id, to, out),
             Input::ElectionTimeout => self.on_election_timeout(out),
             Input::HeartbeatTimeout => self.on_heartbeat_timeout(out),
             Input::ClockAdvanced(milliseconds) => self.on_clock(milliseconds, out),

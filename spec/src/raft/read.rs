@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Node, NodeId, Output, ReadId, ReadRound, Role, StateMachine};
+use super::{Node, NodeId, Output, ReadRound, RequestId, Role, StateMachine};
 
 /// The reads that a leader has not confirmed, and its rounds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -27,15 +27,15 @@ pub struct Reads {
     /// The round that current messages carry.
     pub round: ReadRound,
     /// The reads that wait for this round.
-    pub asked: Vec<ReadId>,
+    pub asked: Vec<RequestId>,
     /// The reads that arrived since this round began.
-    pub next: Vec<ReadId>,
+    pub next: Vec<RequestId>,
 }
 
 impl<S: StateMachine> Node<S> {
     /// Handles a read request. Answered by [`Output::ReadReady`] or [`Output::ReadRefused`], or not
     /// at all if the node stops leading first.
-    pub(super) fn on_read(&mut self, id: ReadId, out: &mut Vec<Output<S>>) {
+    pub(super) fn on_read(&mut self, id: RequestId, out: &mut Vec<Output<S>>) {
         let Role::Leader(leadership) = &mut self.role else {
             return out.push(Output::ReadRefused { id, leader: self.leader() });
         };

@@ -9,22 +9,22 @@ use alloc::vec::Vec;
 use super::log::follows;
 use super::progress::Rejection;
 use super::{
-    Body, DropReason, Entry, Hint, Index, Node, NodeId, Output, Payload, Persist, Position, ReadRound, Role, Stamp,
-    StateMachine,
+    Body, DropReason, Entry, Hint, Index, Node, NodeId, Output, Payload, Persist, Position, ReadRound, RequestId, Role,
+    Stamp, StateMachine,
 };
 
 impl<S: StateMachine> Node<S> {
     /// Handles client proposals. Only a leader accepts them.
-    pub(super) fn on_propose(&mut self, payloads: Vec<Payload<S::Command>>, out: &mut Vec<Output<S>>) {
+    pub(super) fn on_propose(&mut self, id: RequestId, payloads: Vec<Payload<S::Command>>, out: &mut Vec<Output<S>>) {
         let Role::Leader(leadership) = &self.role else {
-            return out.push(Output::Refused { leader: self.leader() });
+            return out.push(Output::Refused { id, leader: self.leader() });
         };
         if leadership.successor.is_some() {
             // The transfer waits until the successor has the whole log: new entries could delay
             // that without end.
-            return out.push(Output::Refused { leader: leadership.successor });
+            return out.push(Output::Refused { id, leader: leadership.successor });
         }
-        out.push(Output::Accepted { first: self.log.last().index.next(), term: self.term() });
+        out.push(Output::Accepted { id, first: self.log.last().index.next(), term: self.term() });
         self.append(payloads, Self::replicate, out);
     }
 

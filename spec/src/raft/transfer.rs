@@ -10,17 +10,18 @@
 
 use alloc::vec::Vec;
 
-use super::{Body, DropReason, Node, NodeId, Output, Role, StateMachine};
+use super::{Body, DropReason, Node, NodeId, Output, RequestId, Role, StateMachine};
 
 impl<S: StateMachine> Node<S> {
     /// Handles a transfer request: to this voter, or to the most up-to-date one.
-    pub(super) fn on_transfer(&mut self, to: Option<NodeId>, out: &mut Vec<Output<S>>) {
+    pub(super) fn on_transfer(&mut self, id: RequestId, to: Option<NodeId>, out: &mut Vec<Output<S>>) {
         let best = self.best_successor();
         let Role::Leader(leadership) = &mut self.role else {
-            return out.push(Output::TransferRefused { leader: self.leader() });
+            return out.push(Output::TransferRefused { id, leader: self.leader() });
         };
-        let Some(successor) = to.or(best).filter(|&id| id != self.config.id && self.log.members().is_voter(id)) else {
-            return out.push(Output::TransferRefused { leader: self.leader() });
+        let is_other_voter = |&voter: &NodeId| voter != self.config.id && self.log.members().is_voter(voter);
+        let Some(successor) = to.or(best).filter(is_other_voter) else {
+            return out.push(Output::TransferRefused { id, leader: self.leader() });
         };
         // A repeated request for the same successor does not extend the timeout.
         if leadership.successor.replace(successor) != Some(successor) {

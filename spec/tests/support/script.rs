@@ -7,7 +7,7 @@ use std::sync::Arc;
 use goldenscript::{Context, Runner};
 use palisade_spec::raft::{
     Address, Body, Change, Config, Entry, Hint, Index, Input, Members, Message, Node, NodeId, Payload, Position,
-    ReadId, ReadRound, Snapshot, Stamp, Term,
+    ReadRound, RequestId, Snapshot, Stamp, Term,
 };
 
 use super::machine::Scripted;
@@ -287,7 +287,7 @@ impl<S: Scripted> ClusterScript<S> {
             }
             Command::Propose { id, commands } => {
                 let payloads = commands.iter().map(|text| S::parse_payload(text)).collect::<Result<_, _>>()?;
-                check(world.step(NodeId(*id), Input::Propose(payloads)))?;
+                check(world.propose(NodeId(*id), payloads))?;
             }
             Command::Deliver { from, to, nth, again } => {
                 let places = self.select(*from, *to, *nth)?;
@@ -335,20 +335,20 @@ impl<S: Scripted> ClusterScript<S> {
             Command::Join { id } => world.start_node(Config::new(NodeId(*id)), Members::default()),
             Command::Add { id, server } => {
                 let change = Change::Add { id: NodeId(*server), address: Address::from("") };
-                check(world.step(NodeId(*id), Input::Change(change)))?;
+                check(world.change(NodeId(*id), change))?;
             }
             Command::Promote { id, learner } => {
-                check(world.step(NodeId(*id), Input::Change(Change::Promote(NodeId(*learner)))))?;
+                check(world.change(NodeId(*id), Change::Promote(NodeId(*learner))))?;
             }
             Command::Remove { id, member } => {
-                check(world.step(NodeId(*id), Input::Change(Change::Remove(NodeId(*member)))))?;
+                check(world.change(NodeId(*id), Change::Remove(NodeId(*member))))?;
             }
             Command::Replace { id, lost, by } => {
                 let (lost, by, address) = (NodeId(*lost), NodeId(*by), Address::from(""));
-                check(world.step(NodeId(*id), Input::Change(Change::Replace { lost, by, address })))?;
+                check(world.change(NodeId(*id), Change::Replace { lost, by, address }))?;
             }
-            Command::Read { id, number } => check(world.step(NodeId(*id), Input::Read(ReadId(*number))))?,
-            Command::Transfer { id, to } => check(world.step(NodeId(*id), Input::Transfer(to.map(NodeId))))?,
+            Command::Read { id, number } => check(world.step(NodeId(*id), Input::Read(RequestId(*number))))?,
+            Command::Transfer { id, to } => check(world.transfer(NodeId(*id), to.map(NodeId)))?,
             Command::Receive { to, from, term, addressed, .. } => {
                 let (from, addressed, term) = (NodeId(*from), NodeId(addressed.unwrap_or(*to)), Term(*term));
                 let message = Message { from, to: addressed, term, body: made_up::<S>(command)? };

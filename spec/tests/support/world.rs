@@ -8,9 +8,10 @@ use palisade_spec::require;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use palisade_spec::invariants::{Check, Property};
+use palisade_spec::invariants::{Check, Property, open_reads, replies_name_requests};
 use palisade_spec::raft::{
-    Body, Config, Durable, Entry, Index, Input, Members, Message, Node, NodeId, Output, Persist, ReadId, Term,
+    Body, Change, Config, Durable, Entry, Index, Input, Members, Message, Node, NodeId, Output, Payload, Persist,
+    RequestId, Term,
 };
 
 use super::checker::Checker;
@@ -31,7 +32,9 @@ pub(crate) struct World<S: Scripted> {
     /// Every entry that any node has applied.
     applied: BTreeMap<(Index, Term), Entry<S::Command>>,
     /// The last committed index known when each read was requested.
-    reads: BTreeMap<ReadId, Index>,
+    reads: BTreeMap<RequestId, Index>,
+    /// The id of the last request that [`World::next_request`] numbered.
+    requests: RequestId,
     /// How many installed snapshots have replaced a node's state.
     pub(crate) installed: u64,
     /// The number of answered reads.
@@ -84,6 +87,7 @@ impl<S: Scripted> World<S> {
             event_log: EventLog::default(),
             applied: BTreeMap::new(),
             reads: BTreeMap::new(),
+            requests: RequestId(1000),
             installed: 0,
             read: 0,
         };
@@ -108,6 +112,30 @@ impl<S: Scripted> World<S> {
         self.replicas.get_mut(&id).expect("there is no such node")
     }
 
+    /// An id that no request has yet; those below are left to the scripts, which number their reads.
+    pub(crate) fn next_request(&mut self) -> RequestId {
+        self.requests.0 += 1;
+        self.requests
+    }
+
+    /// Proposes entries at a node.
+    pub(crate) fn propose(&mut self, node: NodeId, payloads: Vec<Payload<S::Command>>) -> Check {
+        let id = self.next_request();
+        self.step(node, Input::Propose { id, payloads })
+    }
+
+    /// Requests a membership change from a node.
+    pub(crate) fn change(&mut self, node: NodeId, change: Change) -> Check {
+        let id = self.next_request();
+        self.step(node, Input::Change { id, change })
+    }
+
+    /// Requests a leadership transfer from a node.
+    pub(crate) fn transfer(&mut self, node: NodeId, to: Option<NodeId>) -> Check {
+        let id = self.next_request();
+        self.step(node, Input::Transfer { id, to })
+    }
+
     /// Gives a node an input, and carries out all its outputs unless it is held.
     pub(crate) fn step(&mut self, id: NodeId, input: Input<S>) -> Check {
         let replica = self.replicas.get_mut(&id).expect("there is no such node");
@@ -117,7 +145,8 @@ impl<S: Scripted> World<S> {
             self.reads.insert(read, self.checker.last_committed());
         }
         let mut out = Vec::new();
-        node.step(input, &mut out);
+        node.step(input.clone(), &mut out);
+        replies_name_requests(&mut open_reads(&before), &input, &out, node)?;
         let (was, is) = (print::role(&before), print::role(node));
         if was != is {
             self.event_log.record(|| format!("n{id} {was} → {is}"));
@@ -309,13 +338,15 @@ impl<S: Scripted> World<S> {
                 let body = Body::InstallSnapshot { snapshot: Arc::new(replica.disk.snapshot.clone()) };
                 self.execute(id, Output::Send(Message { from: id, to, term, body }))?;
             }
-            Output::Accepted { first, term } => event_log.record(|| format!("n{id} accepts from {first}@{term} on")),
-            Output::Refused { leader } => event_log.record(|| format!("n{id} refuses: {}", leads(leader))),
-            Output::ChangeRefused(refusal) => {
+            Output::Accepted { first, term, .. } => {
+                event_log.record(|| format!("n{id} accepts from {first}@{term} on"))
+            }
+            Output::Refused { leader, .. } => event_log.record(|| format!("n{id} refuses: {}", leads(leader))),
+            Output::ChangeRefused { refusal, .. } => {
                 event_log.record(|| format!("n{id} refuses: {}", print::refusal(refusal)))
             }
             Output::ReadReady(read) => event_log.record(|| format!("n{id} can answer read {read}")),
-            Output::ReadRefused { leader, .. } | Output::TransferRefused { leader } => {
+            Output::ReadRefused { leader, .. } | Output::TransferRefused { leader, .. } => {
                 event_log.record(|| format!("n{id} refuses: {}", leads(leader)));
             }
             Output::Applied { index, term, stamp, outcome } => {

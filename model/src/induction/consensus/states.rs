@@ -1,7 +1,7 @@
 //! The states of the node in which a step begins.
 
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Body, HardState, Index, Input, Node, NodeId, Payload, ReadRound, Term};
+use palisade_spec::raft::{Body, HardState, Index, Input, Node, NodeId, Payload, ReadRound, RequestId, Term};
 
 use super::super::Latest;
 use super::super::logs::{self, NODE, Stamped, append, message, recover, step};
@@ -130,7 +130,7 @@ impl Consensus {
                 logs::campaign(&mut node);
                 self.count(&mut node, *term, &self.others().collect::<Vec<_>>());
                 for _ in 1..*own {
-                    step(&mut node, Input::Propose(vec![Payload::Noop]));
+                    step(&mut node, Input::Propose { id: RequestId(1), payloads: vec![Payload::Noop] });
                 }
                 for (other, matched) in self.others().zip(acknowledged) {
                     let body = Body::AppendAccepted { matched: Index(u64::from(*matched)), round: ReadRound(0) };

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Body, Hint, Index, Input, Message, NodeId, Payload, ReadRound};
+use palisade_spec::raft::{Body, Hint, Index, Input, Message, NodeId, Payload, ReadRound, RequestId};
 
 use super::super::logs::{Stamped, append, match_each_other, message, position};
 use super::bounds::Consensus;
@@ -128,7 +128,7 @@ impl Consensus {
             Step::Receive(message) => Input::Receive(message.clone()),
             Step::ElectionTimeout => Input::ElectionTimeout,
             Step::HeartbeatTimeout => Input::HeartbeatTimeout,
-            Step::Propose => Input::Propose(vec![Payload::Noop]),
+            Step::Propose => Input::Propose { id: RequestId(1), payloads: vec![Payload::Noop] },
             Step::Restart => unreachable!("no input"),
         }
     }

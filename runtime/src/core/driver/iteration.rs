@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Body, Change, Input, Message, NodeId, Output, ReadId, Role};
+use palisade_spec::raft::{Body, Change, Input, Message, NodeId, RequestId, Role};
 
 use super::super::channel::Event;
 use super::super::transport::Transport;
@@ -44,29 +44,26 @@ impl<T: Transport> Driver<T> {
         self.requests.tick(&self.node, self.now);
         // Messages first, then all client requests in one proposal: its AppendEntries come before
         // its write in the outputs, and so leave before the sync.
-        let proposals = self.requests.proposals();
-        if !proposals.is_empty() {
-            self.step(Input::Propose(proposals));
+        if let Some(proposals) = self.requests.proposals() {
+            self.step(proposals);
         }
-        while let Some(change) = self.requests.change(&self.node) {
+        while let Some((id, change)) = self.requests.change(&self.node) {
             match change {
                 Change::Replace { lost, .. } if self.node.is_leader() && self.transport.is_connected(lost) => {
-                    self.requests.replaced_is_connected(lost);
+                    self.requests.replaced_is_connected(id, lost);
                 }
                 Change::Replace { by, .. } if self.node.is_leader() && self.transport.is_connected(by) => {
-                    self.requests.replaced_is_connected(by);
+                    self.requests.replaced_is_connected(id, by);
                 }
-                change if self.loses_majority(&change) => self.requests.change_loses_majority(),
-                change => self.step(Input::Change(change)),
+                change if self.loses_majority(&change) => self.requests.change_loses_majority(id),
+                change => self.step(Input::Change { id, change }),
             }
         }
         if let Some(read) = self.requests.read() {
             self.read(read);
         }
-        while let Some(to) = self.requests.next_transfer(&self.node) {
-            self.step(Input::Transfer(to));
-            // The rejection, if any, is the last output.
-            self.reject_transfer(to);
+        while let Some((id, to)) = self.requests.next_transfer(&self.node) {
+            self.step(Input::Transfer { id, to });
         }
         self.transfer_before_stop();
         // Timers last: a message of this iteration may have restarted them.
@@ -129,7 +126,7 @@ impl<T: Transport> Driver<T> {
         }
     }
 
-    fn read(&mut self, read: ReadId) {
+    fn read(&mut self, read: RequestId) {
         self.freshness.read_requested(read, self.now);
         self.step(Input::Read(read));
     }
@@ -147,21 +144,14 @@ impl<T: Transport> Driver<T> {
         self.node.is_leader() && (learner_is_disconnected || !members.is_majority(is_connected))
     }
 
-    /// Answers a transfer request that the node has just rejected.
-    fn reject_transfer(&mut self, to: Option<NodeId>) {
-        if let Some(Output::TransferRefused { leader }) = self.outputs.last() {
-            let leader = self.leader_view(*leader);
-            self.outputs.pop();
-            self.requests.transfer_refused(&self.node, to, leader);
-        }
-    }
-
     /// A leader that must stop transfers leadership first, so that the cluster does not wait for an
     /// election timeout (§3.10).
     fn transfer_before_stop(&mut self) {
         let is_transferring = matches!(self.node.role(), Role::Leader(leadership) if leadership.successor.is_some());
         if self.stops.is_some() && self.node.is_leader() && !is_transferring {
-            self.step(Input::Transfer(None));
+            // The node stops even if no member can take over from it: nobody waits for the answer.
+            let id = self.requests.next_id();
+            self.step(Input::Transfer { id, to: None });
         }
     }
 

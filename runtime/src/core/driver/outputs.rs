@@ -61,19 +61,22 @@ impl<T: Transport> Driver<T> {
     fn release(&mut self, output: Output<LockTable>) {
         match output {
             Output::Send(message) => self.transport.send(message),
-            Output::Accepted { first, term } => self.requests.accepted(first, term),
-            Output::Refused { leader } => self.requests.refused(self.leader_view(leader), self.now),
-            Output::ReadReady(read) => {
-                self.freshness.read_confirmed(read);
-                self.requests.read_ready(read);
+            Output::Accepted { id, first, term } => self.requests.accepted(id, first, term),
+            Output::Refused { id, leader } => self.requests.refused(id, self.leader_view(leader), self.now),
+            Output::ReadReady(id) => {
+                self.freshness.read_confirmed(id);
+                self.requests.read_ready(id);
             }
             Output::ReadRefused { id, leader } => self.requests.read_refused(id, self.leader_view(leader)),
-            Output::ChangeRefused(refusal) => {
+            Output::ChangeRefused { id, refusal } => {
                 let leader = self.leader_view(self.node.leader());
-                self.requests.change_refused(&self.node, refusal, leader);
+                self.requests.change_refused(&self.node, id, refusal, leader);
             }
-            // The node stops even if no member can take over from it.
-            Output::TransferRefused { .. } => {}
+            Output::TransferRefused { id, leader } => {
+                let led = leader == Some(self.node.id());
+                let leader = self.leader_view(leader);
+                self.requests.transfer_refused(&self.node, id, led, leader);
+            }
             Output::Applied { index, term, outcome, .. } => {
                 self.metrics.applied.inc();
                 self.requests.applied(&self.node, index, term, outcome);

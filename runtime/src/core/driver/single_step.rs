@@ -12,14 +12,13 @@ use super::{Driver, contact};
 use crate::storage::{SnapshotInfo, StorageError};
 
 impl<T: Transport> Driver<T> {
-    /// Steps the node with this input only, and carries out its outputs. No requester waits for an
-    /// answer.
+    /// Steps the node with this input only, and carries out its outputs. Nobody waits for an answer,
+    /// so answers are ignored; a caller that steps so takes no client requests.
     ///
     /// # Errors
     /// As [`Driver::iterate`]: the process must stop.
     pub fn step_once(&mut self, input: Input<LockTable>) -> Result<(), StorageError> {
         let led = self.leading();
-        self.requests.add_unrequested(&input, self.now);
         self.step(input);
         self.update_members();
         self.carry_out()?;

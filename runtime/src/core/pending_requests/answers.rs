@@ -42,8 +42,8 @@ impl PendingRequests {
                 }
                 responder.answer(released(&reply, claim));
             }
-            (Requester::Change { responder, .. }, None) => self.changed.push(responder),
-            (Requester::Withdraw(_) | Requester::CloseUnclaimed(_) | Requester::Unrequested, _) => {}
+            (Requester::Change(responder), None) => self.changed.push(responder),
+            (Requester::Withdraw(_) | Requester::CloseUnclaimed(_), _) => {}
             (requester, reply) => unreachable!("{requester:?} was answered with {reply:?}"),
         }
     }

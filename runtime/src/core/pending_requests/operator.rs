@@ -5,16 +5,16 @@
 
 use palisade_client::wire::{Answer, Code, Failure, LeaderView, MembersView};
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Change, Node, NodeId, Refusal, Role, Standing};
+use palisade_spec::raft::{Change, Node, NodeId, Refusal, RequestId, Role, Standing};
 
-use super::{PendingRequests, Requester, not_leading};
+use super::{PendingRequests, not_leading};
 use crate::core::view::{Contact, matched, member_views};
 use crate::member_address::MemberAddress;
 
 impl PendingRequests {
     /// The iteration's next membership change. The node answers it with
     /// [`PendingRequests::accepted`] or [`PendingRequests::change_refused`].
-    pub(in crate::core) fn change(&mut self, node: &Node<LockTable>) -> Option<Change> {
+    pub(in crate::core) fn change(&mut self, node: &Node<LockTable>) -> Option<(RequestId, Change)> {
         let (change, responder) = self.changes.pop_front()?;
         let change = match change {
             Change::Promote(id) => Change::Promote(current_generation(node, id)),
@@ -30,22 +30,23 @@ impl PendingRequests {
             }
             Change::Add { .. } => change,
         };
-        self.proposed.push_back(vec![Requester::Change { change: change.clone(), responder }]);
-        Some(change)
+        let id = self.next_id();
+        self.changing.insert(id, (change.clone(), responder));
+        Some((id, change))
     }
 
     /// Rejects a change before the node is stepped with it: too few voters after it are connected.
-    pub(in crate::core) fn change_loses_majority(&mut self) {
+    pub(in crate::core) fn change_loses_majority(&mut self, id: RequestId) {
         let message = "too few of the voters after this change are connected to the leader: start them first";
         let failure = Failure::new(Code::NoMajority, message);
-        self.proposed.pop_back().into_iter().flatten().for_each(|requester| requester.fail(&failure));
+        self.fail_change(id, failure);
     }
 
     /// Rejects the replacement of a connected member: its server has not lost its disk.
-    pub(in crate::core) fn replaced_is_connected(&mut self, node: NodeId) {
+    pub(in crate::core) fn replaced_is_connected(&mut self, id: RequestId, node: NodeId) {
         let message = format!("node {node} is connected to the leader, so its server runs with its data directory");
         let failure = Failure::new(Code::ChangeNotReady, message);
-        self.proposed.pop_back().into_iter().flatten().for_each(|requester| requester.fail(&failure));
+        self.fail_change(id, failure);
     }
 
     /// The node rejected a membership change. If the members are already as requested, the change
@@ -53,21 +54,21 @@ impl PendingRequests {
     pub(in crate::core) fn change_refused(
         &mut self,
         node: &Node<LockTable>,
+        id: RequestId,
         refusal: Refusal,
         leader: Option<LeaderView>,
     ) {
-        for requester in self.proposed.pop_front().expect("the node refuses only proposals of this iteration") {
-            let Requester::Change { change, responder } = requester else {
-                unreachable!("only a change is refused with a reason")
-            };
-            let failure = match refusal {
-                Refusal::NotLeader(_) => not_leading(leader.clone()),
-                _ if is_done(node, &change) => {
-                    self.changed.push(responder);
-                    continue;
-                }
-                other => refused_change(other, &change),
-            };
+        let Some((change, responder)) = self.changing.remove(&id) else { return };
+        let failure = match refusal {
+            Refusal::NotLeader(_) => not_leading(leader),
+            _ if is_done(node, &change) => return self.changed.push(responder),
+            other => refused_change(other, &change),
+        };
+        responder.answer(Err(failure));
+    }
+
+    fn fail_change(&mut self, id: RequestId, failure: Failure) {
+        if let Some((_, responder)) = self.changing.remove(&id) {
             responder.answer(Err(failure));
         }
     }
@@ -87,22 +88,24 @@ impl PendingRequests {
 
     /// The next transfer request: its target, if the operator named one. Followed by
     /// [`PendingRequests::answer_transfers`] in this and every later iteration.
-    pub(in crate::core) fn next_transfer(&mut self, node: &Node<LockTable>) -> Option<Option<NodeId>> {
+    pub(in crate::core) fn next_transfer(&mut self, node: &Node<LockTable>) -> Option<(RequestId, Option<NodeId>)> {
         let (to, responder) = self.transfers.pop_front()?;
-        self.transferring.push(responder);
-        Some(to.map(|to| current_generation(node, to)))
+        let id = self.next_id();
+        let to = to.map(|to| current_generation(node, to));
+        self.transferring.insert(id, (to, responder));
+        Some((id, to))
     }
 
     /// The node rejected a transfer: it does not lead, or has no such voter to transfer to.
     pub(in crate::core) fn transfer_refused(
         &mut self,
         node: &Node<LockTable>,
-        to: Option<NodeId>,
+        id: RequestId,
+        leads: bool,
         leader: Option<LeaderView>,
     ) {
-        let failure = if node.is_leader() { refused_transfer(node, to) } else { not_leading(leader) };
-        // The newest waiter is the rejected request; the others wait for the transfer in progress.
-        if let Some(responder) = self.transferring.pop() {
+        if let Some((to, responder)) = self.transferring.remove(&id) {
+            let failure = if leads { refused_transfer(node, to) } else { not_leading(leader) };
             responder.answer(Err(failure));
         }
     }
@@ -121,7 +124,7 @@ impl PendingRequests {
             Some(leader) if leader != node.id() => Ok(Answer::Transferred(view(leader))),
             _ => return,
         };
-        for responder in self.transferring.drain(..) {
+        for (_, responder) in std::mem::take(&mut self.transferring).into_values() {
             responder.answer(result.clone());
         }
     }

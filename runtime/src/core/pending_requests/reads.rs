@@ -3,7 +3,7 @@
 
 use palisade_client::wire::{Consistency, LeaderView};
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Node, ReadId};
+use palisade_spec::raft::{Input, Node, RequestId};
 
 use super::{PendingRequests, not_leading};
 use crate::core::read::{self, Age};
@@ -13,36 +13,31 @@ impl PendingRequests {
     /// The iteration's reads, as one ReadIndex request. The node answers it later with
     /// [`PendingRequests::read_ready`] or [`PendingRequests::read_refused`], unless it loses
     /// leadership before.
-    pub(in crate::core) fn read(&mut self) -> Option<ReadId> {
+    pub(in crate::core) fn read(&mut self) -> Option<RequestId> {
         if self.reads.is_empty() {
             return None;
         }
-        self.next_read.0 += 1;
-        self.unconfirmed.push_back((self.next_read, std::mem::take(&mut self.reads)));
-        Some(self.next_read)
+        let id = self.next_id();
+        self.unconfirmed.insert(id, std::mem::take(&mut self.reads));
+        Some(id)
     }
 
-    /// A ReadIndex request that no client waits for.
-    pub(in crate::core) fn read_of_no_client(&mut self) -> ReadId {
-        self.next_read.0 += 1;
-        self.next_read
+    /// The id of a ReadIndex request that no client waits for.
+    pub(in crate::core) fn read_of_no_client(&mut self) -> RequestId {
+        self.next_id()
     }
 
-    /// The reads up to this one can be answered.
-    pub(in crate::core) fn read_ready(&mut self, id: ReadId) {
-        while let Some((_, reads)) = self.unconfirmed.pop_front_if(|(asked, _)| *asked <= id) {
-            let ready = reads.into_iter().map(|(query, responder)| (query, responder, Consistency::Linearizable));
-            self.ready.extend(ready);
-        }
+    /// The reads of this request can be answered.
+    pub(in crate::core) fn read_ready(&mut self, id: RequestId) {
+        let reads = self.unconfirmed.remove(&id).into_iter().flatten();
+        self.ready.extend(reads.map(|(query, responder)| (query, responder, Consistency::Linearizable)));
     }
 
-    /// This node does not lead: the clients of the reads up to this one are redirected.
-    pub(in crate::core) fn read_refused(&mut self, id: ReadId, leader: Option<LeaderView>) {
+    /// This node does not lead: the clients of the reads of this request are redirected.
+    pub(in crate::core) fn read_refused(&mut self, id: RequestId, leader: Option<LeaderView>) {
         let failure = not_leading(leader);
-        while let Some((_, reads)) = self.unconfirmed.pop_front_if(|(asked, _)| *asked <= id) {
-            for (_, responder) in reads {
-                responder.answer(Err(failure.clone()));
-            }
+        for (_, responder) in self.unconfirmed.remove(&id).into_iter().flatten() {
+            responder.answer(Err(failure.clone()));
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use palisade_client::wire::Failure;
 use palisade_spec::lock::{Claim, Key, SessionId};
-use palisade_spec::raft::{Change, Index, Term};
+use palisade_spec::raft::{Index, Term};
 
 use crate::core::respond::Responder;
 use crate::core::waits::QueueSlot;
@@ -39,16 +39,11 @@ pub(super) enum Requester {
         claim: Claim,
         responder: Responder,
     },
-    Change {
-        change: Change,
-        responder: Responder,
-    },
+    Change(Responder),
     /// This node: a wait has ended.
     Withdraw(QueueSlot),
     /// This node: the grant of this once-session reached no client.
     CloseUnclaimed(SessionId),
-    /// An input stepped by hand.
-    Unrequested,
 }
 
 /// The origin of a keepalive.
@@ -78,7 +73,7 @@ impl Requester {
             | Requester::Close(responder)
             | Requester::Acquire { responder, .. }
             | Requester::Release { responder, .. }
-            | Requester::Change { responder, .. } => vec![responder],
+            | Requester::Change(responder) => vec![responder],
             Requester::KeepAlive(keepalives) => {
                 let clients = keepalives.into_iter().filter_map(|(_, renewer)| match renewer {
                     Renewer::Client(responder) => Some(responder),
@@ -86,7 +81,7 @@ impl Requester {
                 });
                 clients.collect()
             }
-            Requester::Withdraw(_) | Requester::CloseUnclaimed(_) | Requester::Unrequested => Vec::new(),
+            Requester::Withdraw(_) | Requester::CloseUnclaimed(_) => Vec::new(),
         };
         for responder in responders {
             responder.answer(Err(failure.clone()));

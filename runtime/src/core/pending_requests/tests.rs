@@ -32,9 +32,8 @@ impl Fixture {
     fn propose(&mut self) -> Vec<Output<LockTable>> {
         let mut outputs = Vec::new();
         self.requests.tick(&self.node, Instant::now());
-        let proposals = self.requests.proposals();
-        if !proposals.is_empty() {
-            self.node.step(Input::Propose(proposals), &mut outputs);
+        if let Some(proposals) = self.requests.proposals() {
+            self.node.step(proposals, &mut outputs);
         }
         // One step commits a bounded number of entries; the next steps commit the rest.
         while self.node.commit() < self.node.log().last().index {
@@ -47,7 +46,7 @@ impl Fixture {
     fn carry_out(&mut self, outputs: Vec<Output<LockTable>>) {
         for output in outputs {
             match output {
-                Output::Accepted { first, term } => self.requests.accepted(first, term),
+                Output::Accepted { id, first, term } => self.requests.accepted(id, first, term),
                 Output::Applied { index, term, outcome, .. } => self.requests.applied(&self.node, index, term, outcome),
                 other => unreachable!("{other:?}"),
             }
@@ -139,8 +138,8 @@ fn entry_of_another_term_does_not_answer_the_request() {
     let outputs = fixture.propose();
     for output in outputs {
         let (index, term, outcome) = match output {
-            Output::Accepted { first, term } => {
-                fixture.requests.accepted(first, term);
+            Output::Accepted { id, first, term } => {
+                fixture.requests.accepted(id, first, term);
                 continue;
             }
             Output::Applied { index, term, outcome, .. } => (index, Term(term.0 + 1), outcome),
@@ -163,7 +162,7 @@ fn entry_included_in_a_snapshot_has_an_unknown_outcome() {
     let mut reply = fixture.take(1, acquire("key", 0));
     for output in fixture.propose() {
         match output {
-            Output::Accepted { first, term } => fixture.requests.accepted(first, term),
+            Output::Accepted { id, first, term } => fixture.requests.accepted(id, first, term),
             // The snapshot includes this entry; the first one after it is applied.
             Output::Applied { index, term, outcome, .. } => {
                 fixture.requests.applied(&fixture.node, index.next(), Term(term.0 + 1), outcome);
@@ -180,11 +179,9 @@ fn entry_included_in_a_snapshot_has_an_unknown_outcome() {
 /// The proposals that the node makes by itself at this moment, and rejects.
 fn refused(fixture: &mut Fixture, now: Instant) -> Vec<Payload<Command>> {
     fixture.requests.tick(&fixture.node, now);
-    let proposals = fixture.requests.proposals();
-    if !proposals.is_empty() {
-        fixture.requests.refused(None, now);
-    }
-    proposals
+    let Some(Input::Propose { id, payloads }) = fixture.requests.proposals() else { return Vec::new() };
+    fixture.requests.refused(id, None, now);
+    payloads
 }
 
 /// Goal: no client repeats a rejected proposal of the node's own. The node repeats it, after a
@@ -263,7 +260,7 @@ fn wait_ends_with_its_last_connected_client() {
     let mut short = fixture.request(3, first_acquire(session, 1000));
     let now = Instant::now() + Duration::from_secs(2);
     fixture.requests.tick(&fixture.node, now);
-    assert!(fixture.requests.proposals().is_empty(), "both wait until the later timeout");
+    assert!(fixture.requests.proposals().is_none(), "both wait until the later timeout");
     drop(long);
     fixture.requests.disconnected(ConnectionId(2), now);
     fixture.requests.tick(&fixture.node, now);

@@ -2,7 +2,7 @@
 
 use crossbeam_channel::Receiver;
 use palisade_spec::raft::{
-    Address, Body, Change, Config, Durable, Input, Members, Message, NodeId, Payload, Position, ReadRound,
+    Address, Body, Change, Config, Durable, Input, Members, Message, NodeId, Payload, Position, ReadRound, RequestId,
 };
 use tokio::sync::oneshot;
 
@@ -40,7 +40,7 @@ impl Fixture {
 
     /// Applies entries.
     fn apply(&mut self, entries: usize) {
-        self.node.step(Input::Propose(vec![Payload::Noop; entries]), &mut Vec::new());
+        self.node.step(Input::Propose { id: RequestId(1), payloads: vec![Payload::Noop; entries] }, &mut Vec::new());
         // One step commits a bounded number of entries; the next steps commit the rest.
         while self.node.commit() < self.node.log().last().index {
             self.node.step(Input::HeartbeatTimeout, &mut Vec::new());
@@ -179,7 +179,7 @@ impl Fixture {
     /// Adds a follower that is sent a snapshot. Returns the last entry that the snapshot includes.
     fn send_snapshot(&mut self) -> Index {
         let change = Change::Add { id: LEARNER, address: Address::from("learner:1") };
-        self.node.step(Input::Change(change), &mut Vec::new());
+        self.node.step(Input::Change { id: RequestId(1), change }, &mut Vec::new());
         let sent = self.take_one_more();
         self.compact();
         self.scheduler.sends(LEARNER, self.now);
@@ -266,7 +266,7 @@ fn stalled_follower_does_not_delay_compaction_forever() {
     let mut removed = Fixture::open();
     let sent = removed.send_snapshot();
     assert!(kept(&mut removed, sent));
-    removed.node.step(Input::Change(Change::Remove(LEARNER)), &mut Vec::new());
+    removed.node.step(Input::Change { id: RequestId(1), change: Change::Remove(LEARNER) }, &mut Vec::new());
     assert!(!kept(&mut removed, sent));
 
     let mut deposed = Fixture::open();
