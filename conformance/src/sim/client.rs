@@ -10,9 +10,9 @@ use palisade_spec::violated;
 use std::time::Duration;
 
 use crate::history::{self, Call, Note, OpId, Refusal};
-use palisade::core::{Acquirer, ConnectionId, Query, Request};
+use palisade::core::{ConnectionId, Query, Request};
 use palisade_client::wire::{Answer, Code, Consistency, Failure, LeaderView, LockView};
-use palisade_spec::lock::{Claim, Key, Opening, Owner, Sequence, SessionId, Token, Ttl};
+use palisade_spec::lock::{Claim, Command, Key, Opening, Owner, Sequence, SessionId, Token, Ttl};
 use palisade_spec::raft::{Index, NodeId};
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -355,27 +355,27 @@ impl Client {
             let ttl = Ttl(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
             Opening { nonce: rng.random(), owner: Owner::from("client"), ttl }
         };
-        let ask = match pending.operation.clone() {
-            Operation::Open => Request::Open(opening(env.rng, self.ttl)),
-            Operation::Close => Request::Close(session?),
-            Operation::Acquire { key, wait } => {
-                let left = (pending.begun + wait).saturating_sub(env.now);
-                return Some((
-                    Request::Acquire { session: Acquirer::Session(session?, sequence), key, wait: left },
-                    left,
-                ));
+        let mut wait = Duration::ZERO;
+        let command = match pending.operation.clone() {
+            Operation::Open => Command::Open { opening: opening(env.rng, self.ttl) },
+            Operation::Close => Command::Close { session: session? },
+            Operation::Acquire { key, wait: longest } => {
+                wait = (pending.begun + longest).saturating_sub(env.now);
+                Command::Acquire { session: session?, sequence, key, wait: !wait.is_zero() }
             }
-            Operation::Once { key, wait } => {
-                let asker = Acquirer::Once(opening(env.rng, self.ttl));
-                return Some((Request::Acquire { session: asker, key, wait }, wait));
+            Operation::Once { key, wait: longest } => {
+                wait = longest;
+                Command::AcquireOnce { opening: opening(env.rng, self.ttl), key, wait: !wait.is_zero() }
             }
             Operation::Release { key, token, session } => {
-                Request::Release { session, sequence, key, claim: Claim::Held(token) }
+                Command::Release { session, sequence, key, claim: Claim::Held(token) }
             }
-            Operation::Withdraw { key } => Request::Release { session: session?, sequence, key, claim: Claim::Either },
-            Operation::Read { key, consistency } => Request::Read(Query::Lock(key), consistency),
+            Operation::Withdraw { key } => Command::Release { session: session?, sequence, key, claim: Claim::Either },
+            Operation::Read { key, consistency } => {
+                return Some((Request::Read(Query::Lock(key), consistency), Duration::ZERO));
+            }
         };
-        Some((ask, Duration::ZERO))
+        Some((Request::Propose { command, wait }, wait))
     }
 
     fn send(&mut self, ask: Request, now: Duration, actions: &mut Vec<ClientAction>) -> Sent {

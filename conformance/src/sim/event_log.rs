@@ -7,9 +7,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade::core::{Acquirer, Query, Request};
+use palisade::core::{Query, Request};
 use palisade_client::wire::{Code, Consistency};
-use palisade_spec::lock::{Claim, LockTable};
+use palisade_spec::lock::{Claim, Command, LockTable};
 use palisade_spec::raft::{Body, Index, Message, NodeId, Term};
 use parking_lot::Mutex;
 
@@ -100,22 +100,8 @@ impl Note {
     /// The arrival of a request.
     pub(super) fn of_ask(node: NodeId, call: CallId, ask: &Request) -> Note {
         let what = match ask {
-            Request::Open(opening) => format!("open a session of {} ms", opening.ttl),
+            Request::Propose { command, wait } => in_words(command, *wait),
             Request::KeepAlive(session) => format!("keep session {} alive", session.number),
-            Request::Close(session) => format!("close session {}", session.number),
-            Request::Acquire { session: Acquirer::Session(session, number), key, wait } => {
-                format!("acquire {key} for session {}, sequence {number:?}, wait {wait:?}", session.number)
-            }
-            Request::Acquire { session: Acquirer::Once(_), key, wait } => {
-                format!("acquire {key} with a new session, wait {wait:?}")
-            }
-            Request::Release { session, sequence, key, claim } => {
-                let claim = match claim {
-                    Claim::Held(token) => format!("with token {token}"),
-                    Claim::Waiting | Claim::Either => "held or waiting".to_owned(),
-                };
-                format!("release {key} for session {}, sequence {sequence:?}, {claim}", session.number)
-            }
             Request::Read(Query::Lock(key), Consistency::Linearizable) => format!("read {key}"),
             Request::Read(Query::Lock(key), Consistency::Stale) => format!("read {key}, stale"),
             other => format!("{other:?}"),
@@ -165,5 +151,25 @@ impl fmt::Display for Note {
             Note::Reply { call, refused: Some(why) } => write!(f, "client {} is refused: {why}", call.client.0),
             Note::Event(text) => f.write_str(text),
         }
+    }
+}
+
+/// A command in words.
+fn in_words(command: &Command, wait: Duration) -> String {
+    match command {
+        Command::Open { opening } => format!("open a session of {} ms", opening.ttl),
+        Command::Close { session } => format!("close session {}", session.number),
+        Command::Acquire { session, sequence, key, .. } => {
+            format!("acquire {key} for session {}, sequence {sequence:?}, wait {wait:?}", session.number)
+        }
+        Command::AcquireOnce { key, .. } => format!("acquire {key} with a new session, wait {wait:?}"),
+        Command::Release { session, sequence, key, claim } => {
+            let claim = match claim {
+                Claim::Held(token) => format!("with token {token}"),
+                Claim::Waiting | Claim::Either => "held or waiting".to_owned(),
+            };
+            format!("release {key} for session {}, sequence {sequence:?}, {claim}", session.number)
+        }
+        Command::KeepAlive { sessions } => format!("keep {} sessions alive", sessions.len()),
     }
 }

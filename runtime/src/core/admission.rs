@@ -3,10 +3,10 @@
 //! nothing, and meets no limit.
 
 use palisade_client::wire::{Code, Failure};
-use palisade_spec::lock::LockTable;
+use palisade_spec::lock::{Command, LockTable};
 use palisade_spec::raft::Node;
 
-use super::request::{Acquirer, Request};
+use super::request::Request;
 use super::respond::ConnectionId;
 use super::waits::Waits;
 use crate::limits;
@@ -26,23 +26,26 @@ pub(super) fn within_limits(
                        try again in a moment";
         return Err(Failure::new(Code::Overloaded, message));
     }
+    let Request::Propose { command, wait } = request else { return Ok(()) };
     let table = node.machine();
-    if space.is_low() && takes_on(table, request) {
+    if space.is_low() && takes_on(table, command) {
         return Err(no_space(&space.view()));
     }
-    let opens = matches!(request, Request::Open(_) | Request::Acquire { session: Acquirer::Once(_), .. });
+    let opens = matches!(command, Command::Open { .. } | Command::AcquireOnce { .. });
     if opens && table.sessions().len() >= max_sessions {
         return reached("sessions", max_sessions);
     }
-    let Request::Acquire { session, key, wait } = request else { return Ok(()) };
-    let claims = match session {
-        Acquirer::Session(id, _) => table.session(*id).filter(|session| !session.claims_key(key)),
-        Acquirer::Once(_) => None,
+    let (key, claims) = match command {
+        Command::Acquire { session, key, .. } => {
+            (key, table.session(*session).filter(|session| !session.claims_key(key)))
+        }
+        Command::AcquireOnce { key, .. } => (key, None),
+        _ => return Ok(()),
     };
     if claims.is_some_and(|session| session.claims().len() >= limits::CLAIMS) {
         return reached("locks of one session", limits::CLAIMS);
     }
-    let is_new = claims.is_some() || matches!(session, Acquirer::Once(_));
+    let is_new = claims.is_some() || opens;
     if !is_new || wait.is_zero() {
         return Ok(());
     }
@@ -55,14 +58,12 @@ pub(super) fn within_limits(
     Ok(())
 }
 
-/// Whether the request creates something that a later request has to end: a session, or a claim
-/// that its session does not have yet. Every other request ends or keeps something.
-fn takes_on(table: &LockTable, request: &Request) -> bool {
-    match request {
-        Request::Open(_) | Request::Acquire { session: Acquirer::Once(_), .. } => true,
-        Request::Acquire { session: Acquirer::Session(id, _), key, .. } => {
-            !table.session(*id).is_some_and(|session| session.claims_key(key))
-        }
+/// Whether the command creates something that a later command has to end: a session, or a claim
+/// that its session does not have yet. Every other command ends or keeps something.
+fn takes_on(table: &LockTable, command: &Command) -> bool {
+    match command {
+        Command::Open { .. } | Command::AcquireOnce { .. } => true,
+        Command::Acquire { session: id, key, .. } => !table.session(*id).is_some_and(|session| session.claims_key(key)),
         _ => false,
     }
 }

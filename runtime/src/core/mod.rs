@@ -31,7 +31,7 @@ mod waits;
 pub use channel::{Core, CoreInbox, Event, NotTaken, SnapshotReply};
 pub use driver::{Batch, Driver, DriverParts};
 pub use observer::Observer;
-pub use request::{Acquirer, Query, Request};
+pub use request::{Query, Request};
 pub use respond::{ConnectionId, Responder, Room, StreamReply};
 pub use snapshot_scheduler::{SnapshotPolicy, SnapshotWriter};
 pub use snapshot_writer::start as start_snapshot_writer;

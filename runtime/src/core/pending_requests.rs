@@ -14,15 +14,15 @@ mod requester;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use palisade_client::wire::{Code, Consistency, Failure, LeaderView};
-use palisade_spec::lock::{Claim, Command, Key, LockTable, Outcome, SessionId};
+use palisade_spec::lock::{Claim, Command, LockTable, Outcome, SessionId};
 use palisade_spec::raft::{Change, Index, Input, Node, NodeId, Payload, RequestId, Role, Term};
 
 use self::requester::{Inflight, Renewer, Requester};
 use super::admission::within_limits;
-use super::request::{Acquirer, Query, Request};
+use super::request::{Query, Request};
 use super::respond::{ConnectionId, Responder};
 use super::waits::{Due, QueueSlot, Waits};
 use crate::limits;
@@ -125,36 +125,15 @@ impl PendingRequests {
             return;
         }
         match request {
-            Request::Open(opening) => {
-                let ttl_ms = opening.ttl.0;
-                self.propose(Command::Open { opening }, Requester::Open { ttl_ms, responder });
+            Request::Propose { command, wait } => {
+                self.propose(command.clone(), Requester::Client { command, wait, responder });
             }
             Request::KeepAlive(session) => self.keepalives.push((session, Renewer::Client(responder))),
-            Request::Close(session) => self.propose(Command::Close { session }, Requester::Close(responder)),
-            Request::Acquire { session, key, wait } => self.acquire(session, key, wait, responder),
-            Request::Release { session, sequence, key, claim } => {
-                let command = Command::Release { session, sequence, key, claim };
-                self.propose(command, Requester::Release { claim, responder });
-            }
             Request::Read(query, Consistency::Linearizable) => self.reads.push((query, responder)),
             Request::Read(query, Consistency::Stale) => self.ready.push_back((query, responder, Consistency::Stale)),
             Request::Change(change) => self.changes.push_back((change, responder)),
             Request::Transfer(to) => self.transfers.push_back((to, responder)),
         }
-    }
-
-    fn acquire(&mut self, session: Acquirer, key: Key, wait: Duration, responder: Responder) {
-        let waits = !wait.is_zero();
-        let existing = match session {
-            Acquirer::Session(session, _) => Some(session),
-            Acquirer::Once(_) => None,
-        };
-        let requester = Requester::Acquire { session: existing, key: key.clone(), wait, responder };
-        let command = match session {
-            Acquirer::Session(session, sequence) => Command::Acquire { session, sequence, key, wait: waits },
-            Acquirer::Once(opening) => Command::AcquireOnce { opening, key, wait: waits },
-        };
-        self.propose(command, requester);
     }
 
     fn propose(&mut self, command: Command, requester: Requester) {

@@ -6,7 +6,7 @@ use palisade_client::wire::{
     AddMember, Code, Consistency, Failure, ListLocks, MemberChange, Op, ReplaceMember, SessionId as WireSession,
     Transfer,
 };
-use palisade_spec::lock::{Claim, Key, Opening, Owner, Sequence, SessionId, Token, Ttl};
+use palisade_spec::lock::{Claim, Command, Key, Opening, Owner, Sequence, SessionId, Token, Ttl};
 use palisade_spec::raft::{Change, MAX_NUMBER, NodeId};
 
 use crate::addresses::reachable_address;
@@ -17,47 +17,21 @@ use crate::storage::Incarnation;
 /// A client's request; its fields are valid.
 #[derive(Clone, Debug)]
 pub enum Request {
-    /// Open a session.
-    Open(Opening),
-    /// Renew a session's deadline.
-    KeepAlive(SessionId),
-    /// End a session.
-    Close(SessionId),
-    /// Take a lock, or wait for it.
-    Acquire {
-        /// The acquiring session.
-        session: Acquirer,
-        /// Of which key.
-        key: Key,
-        /// Maximum wait; zero to try once.
+    /// Propose a command.
+    Propose {
+        /// The command.
+        command: Command,
+        /// Maximum wait of an acquire; zero unless the command says that it waits.
         wait: Duration,
     },
-    /// Drop a claim.
-    Release {
-        /// The session that has the claim.
-        session: SessionId,
-        /// The operation's sequence number in the session.
-        sequence: Option<Sequence>,
-        /// Of which key.
-        key: Key,
-        /// Which claim.
-        claim: Claim,
-    },
+    /// Renew a session's deadline. Not a command yet: one command renews many sessions.
+    KeepAlive(SessionId),
     /// Read the table.
     Read(Query, Consistency),
     /// Change the cluster's members. A promotion or removal names the member by its number alone.
     Change(Change),
     /// Transfer leadership, to the voter with this number if one is named.
     Transfer(Option<NodeId>),
-}
-
-/// The session that acquires.
-#[derive(Clone, Debug)]
-pub enum Acquirer {
-    /// A session that exists.
-    Session(SessionId, Option<Sequence>),
-    /// A session that is opened for this lock.
-    Once(Opening),
 }
 
 /// A query of the lock table.
@@ -85,38 +59,33 @@ impl Request {
     /// [`Code::Invalid`] with a message that names the field and its bounds.
     pub fn from_wire(op: Op) -> Result<Request, Failure> {
         Ok(match op {
-            Op::OpenSession(open) => Request::Open(opening(open.ttl_ms, &open.owner)?),
+            Op::OpenSession(open) => Command::Open { opening: opening(open.ttl_ms, &open.owner)? }.into(),
             Op::KeepAlive { session } => Request::KeepAlive(session_id(session)),
-            Op::CloseSession { session } => Request::Close(session_id(session)),
+            Op::CloseSession { session } => Command::Close { session: session_id(session) }.into(),
             Op::ShowSession { session } => {
                 Request::Read(Query::Session(session_id(session)), Consistency::Linearizable)
             }
             Op::Acquire { key, options, number } => {
-                let session = match options.session {
-                    Some(session) => Acquirer::Session(session_id(session), sequence(number)?),
+                let wait_ms = options.wait_ms;
+                if wait_ms > limits::WAIT_MAX_MS {
+                    return Err(invalid(format!("wait_ms is {wait_ms}; it may be 0 to {}", limits::WAIT_MAX_MS)));
+                }
+                let (key, wait) = (valid_key(&key)?, wait_ms > 0);
+                let command = match options.session {
+                    Some(session) => {
+                        Command::Acquire { session: session_id(session), sequence: sequence(number)?, key, wait }
+                    }
                     None if number.is_some() => {
                         return Err(invalid("an operation has a number only within a session; give `session` too"));
                     }
-                    None => Acquirer::Once(opening(options.ttl_ms, &options.owner)?),
+                    None => Command::AcquireOnce { opening: opening(options.ttl_ms, &options.owner)?, key, wait },
                 };
-                let wait = options.wait_ms;
-                if wait > limits::WAIT_MAX_MS {
-                    return Err(invalid(format!("wait_ms is {wait}; it may be 0 to {}", limits::WAIT_MAX_MS)));
-                }
-                Request::Acquire { session, key: valid_key(&key)?, wait: Duration::from_millis(wait) }
+                Request::Propose { command, wait: Duration::from_millis(wait_ms) }
             }
-            Op::Release { key, grant, number } => Request::Release {
-                session: session_id(grant.session),
-                sequence: sequence(number)?,
-                key: valid_key(&key)?,
-                claim: Claim::Held(Token(grant.token)),
-            },
-            Op::Withdraw { key, session, number } => Request::Release {
-                session: session_id(session),
-                sequence: sequence(number)?,
-                key: valid_key(&key)?,
-                claim: Claim::Either,
-            },
+            Op::Release { key, grant, number } => {
+                release(grant.session, number, &key, Claim::Held(Token(grant.token)))?.into()
+            }
+            Op::Withdraw { key, session, number } => release(session, number, &key, Claim::Either)?.into(),
             Op::ShowLock { key, consistency } => Request::Read(Query::Lock(valid_key(&key)?), consistency),
             Op::ListLocks(list) => {
                 let consistency = list.consistency;
@@ -149,6 +118,13 @@ impl Request {
     }
 }
 
+impl From<Command> for Request {
+    /// A request that does not wait.
+    fn from(command: Command) -> Request {
+        Request::Propose { command, wait: Duration::ZERO }
+    }
+}
+
 /// The session's identity on the wire.
 pub fn wire_session(id: SessionId) -> WireSession {
     WireSession::from_u64_pair(id.number, id.nonce)
@@ -157,6 +133,10 @@ pub fn wire_session(id: SessionId) -> WireSession {
 fn session_id(id: WireSession) -> SessionId {
     let (number, nonce) = id.as_u64_pair();
     SessionId { number, nonce }
+}
+
+fn release(session: WireSession, number: Option<u64>, key: &str, claim: Claim) -> Result<Command, Failure> {
+    Ok(Command::Release { session: session_id(session), sequence: sequence(number)?, key: valid_key(key)?, claim })
 }
 
 fn page(list: ListLocks) -> Result<Query, Failure> {

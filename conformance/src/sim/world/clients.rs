@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use palisade::core::{Acquirer, ConnectionId, Event, Request, Responder};
+use palisade::core::{ConnectionId, Event, Request, Responder};
 use palisade_client::wire::Code;
+use palisade_spec::lock::Command;
 use palisade_spec::raft::NodeId;
 use rand::Rng;
 use tokio::sync::oneshot;
@@ -91,7 +92,8 @@ impl World {
         let responder = Responder::once(call.connection, self.shown(node), answer);
         self.servers[&node].host.open(call, reply);
         self.watch_wait(node, call, &ask);
-        if let Request::Open(opening) | Request::Acquire { session: Acquirer::Once(opening), .. } = &ask {
+        if let Request::Propose { command: Command::Open { opening } | Command::AcquireOnce { opening, .. }, .. } = &ask
+        {
             self.openings.insert(call, opening.nonce);
         }
         self.enqueue(node, |inbox| inbox.events.push(Event::Request(ask, responder)));

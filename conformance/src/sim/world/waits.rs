@@ -12,8 +12,8 @@ use palisade_spec::violated;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use palisade::core::{Acquirer, Request};
-use palisade_spec::lock::{Key, LockTable, SessionId};
+use palisade::core::Request;
+use palisade_spec::lock::{Command, Key, LockTable, SessionId};
 use palisade_spec::raft::{Index, Node, NodeId, Term};
 
 use super::super::call::CallId;
@@ -51,13 +51,11 @@ struct Seen {
 impl World {
     /// A request arrives at a node: registers its wait, if it has one.
     pub(super) fn watch_wait(&mut self, node: NodeId, call: CallId, ask: &Request) {
-        let Request::Acquire { wait, session, key } = ask else { return };
-        if wait.is_zero() {
-            return;
-        }
-        let position = match session {
-            Acquirer::Session(session, _) => Some((*session, key.clone())),
-            Acquirer::Once(_) => None,
+        let Request::Propose { command, wait } = ask else { return };
+        let position = match command {
+            Command::Acquire { session, key, wait: true, .. } => Some((*session, key.clone())),
+            Command::AcquireOnce { wait: true, .. } => None,
+            _ => return,
         };
         let ends = self.now + longest(*wait);
         self.waits.push(OpenWait { node, boot: self.servers[&node].boot(), call, position, ends, seen: None });

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use palisade_client::wire::{Acquired, Answer, Code, Failure, HeldBy, SessionLease, waiters};
-use palisade_spec::lock::{Claim, Event, Key, LockTable, Reply, SessionId, Token};
+use palisade_spec::lock::{Claim, Command, Event, Key, LockTable, Reply, SessionId, Token};
 use palisade_spec::raft::Node;
 
 use super::PendingRequests;
@@ -22,29 +22,51 @@ impl PendingRequests {
         events: &[Event],
     ) {
         match (requester, reply) {
-            (Requester::Open { ttl_ms, responder }, Some(Reply::Opened { session })) => {
-                let lease = SessionLease { session: wire_session(session), ttl_ms };
-                responder.answer(Ok(Answer::Session(lease)));
-            }
-            (Requester::Close(responder), _) => {
-                responder.answer(Ok(Answer::SessionClosed));
+            (Requester::Client { command, wait, responder }, Some(reply)) => {
+                self.answer_client(node.machine(), command, wait, responder, reply, events);
             }
             (Requester::KeepAlive(keepalives), Some(Reply::KeptAlive { missing })) => {
                 kept_alive(node.machine(), keepalives, &missing);
             }
-            (Requester::Acquire { session, key, wait, responder }, Some(reply)) => {
-                self.count_acquire(&key, &reply, events, &responder);
-                self.acquire_answered(node.machine(), key, session.is_none(), wait, responder, reply);
+            (Requester::Change(responder), None) => self.changed.push(responder),
+            (Requester::Withdraw(_) | Requester::CloseUnclaimed(_), _) => {}
+            (requester, reply) => unreachable!("{requester:?} was answered with {reply:?}"),
+        }
+    }
+
+    /// A client's command has this reply.
+    fn answer_client(
+        &mut self,
+        table: &LockTable,
+        command: Command,
+        wait: Duration,
+        responder: Responder,
+        reply: Reply,
+        events: &[Event],
+    ) {
+        match (command, reply) {
+            (Command::Open { opening }, Reply::Opened { session }) => {
+                let lease = SessionLease { session: wire_session(session), ttl_ms: opening.ttl.0 };
+                responder.answer(Ok(Answer::Session(lease)));
             }
-            (Requester::Release { claim, responder }, Some(reply)) => {
+            (Command::Close { .. }, _) => {
+                responder.answer(Ok(Answer::SessionClosed));
+            }
+            (Command::Acquire { key, .. }, reply) => {
+                self.count_acquire(&key, &reply, events, &responder);
+                self.acquire_answered(table, key, false, wait, responder, reply);
+            }
+            (Command::AcquireOnce { key, .. }, reply) => {
+                self.count_acquire(&key, &reply, events, &responder);
+                self.acquire_answered(table, key, true, wait, responder, reply);
+            }
+            (Command::Release { claim, .. }, reply) => {
                 if matches!(claim, Claim::Held(_)) && matches!(reply, Reply::NotHolder | Reply::NoSession) {
                     self.metrics.releases_by_non_owner.inc();
                 }
                 responder.answer(released(&reply, claim));
             }
-            (Requester::Change(responder), None) => self.changed.push(responder),
-            (Requester::Withdraw(_) | Requester::CloseUnclaimed(_), _) => {}
-            (requester, reply) => unreachable!("{requester:?} was answered with {reply:?}"),
+            (command, reply) => unreachable!("{command:?} was answered with {reply:?}"),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use palisade_client::wire::Failure;
-use palisade_spec::lock::{Claim, Key, SessionId};
+use palisade_spec::lock::{Command, Key, SessionId};
 use palisade_spec::raft::{Index, Term};
 
 use crate::core::respond::Responder;
@@ -22,23 +22,11 @@ pub(super) struct Inflight {
 /// The requester of a proposal, and what its answer needs.
 #[derive(Debug)]
 pub(super) enum Requester {
-    Open {
-        ttl_ms: u64,
-        responder: Responder,
-    },
-    Close(Responder),
+    /// The client of a command other than a keepalive.
+    Client { command: Command, wait: Duration, responder: Responder },
+    /// The origins of the keepalives that became one command.
     KeepAlive(Vec<(SessionId, Renewer)>),
-    Acquire {
-        /// `None`: the acquire opens a session for this lock.
-        session: Option<SessionId>,
-        key: Key,
-        wait: Duration,
-        responder: Responder,
-    },
-    Release {
-        claim: Claim,
-        responder: Responder,
-    },
+    /// The operator who requested a membership change.
     Change(Responder),
     /// This node: a wait has ended.
     Withdraw(QueueSlot),
@@ -59,8 +47,10 @@ impl Requester {
     /// The queue slot that the request asks for, if its client is still connected.
     pub(super) fn slot(&self) -> Option<QueueSlot> {
         match self {
-            Requester::Acquire { session, key, wait, responder } if !wait.is_zero() && !responder.is_gone() => {
-                Some(((*session)?, key.clone()))
+            Requester::Client { command: Command::Acquire { session, key, wait: true, .. }, responder, .. }
+                if !responder.is_gone() =>
+            {
+                Some((*session, key.clone()))
             }
             _ => None,
         }
@@ -69,11 +59,7 @@ impl Requester {
     /// Answers the requester with an error: the outcome is unknown, or the proposal will have none.
     pub(super) fn fail(self, failure: &Failure) {
         let responders: Vec<Responder> = match self {
-            Requester::Open { responder, .. }
-            | Requester::Close(responder)
-            | Requester::Acquire { responder, .. }
-            | Requester::Release { responder, .. }
-            | Requester::Change(responder) => vec![responder],
+            Requester::Client { responder, .. } | Requester::Change(responder) => vec![responder],
             Requester::KeepAlive(keepalives) => {
                 let clients = keepalives.into_iter().filter_map(|(_, renewer)| match renewer {
                     Renewer::Client(responder) => Some(responder),

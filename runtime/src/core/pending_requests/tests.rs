@@ -1,5 +1,8 @@
-use palisade_client::wire::{self, Acquired, Answer, Op, SessionId};
-use palisade_spec::raft::{Config, Durable, Input, Members, NodeId, Output};
+use std::time::Duration;
+
+use palisade_client::wire::{self, Acquired, Answer, MemberChange, Op, SessionId};
+use palisade_spec::lock::Key;
+use palisade_spec::raft::{Config, Durable, Input, Members, NodeId, Output, Refusal};
 use tokio::sync::oneshot;
 
 use super::*;
@@ -127,6 +130,44 @@ fn withdrawal_during_outputs_is_not_answered_as_a_proposal_of_the_iteration() {
     let mut third = fixture.request(1, acquire("third", 0));
     assert_eq!(granted(&mut third).key, "third");
     assert!(fixture.node.machine().lock(&Key::from("key")).unwrap().queue.is_empty(), "the waiter was withdrawn");
+}
+
+/// Goal: a reply answers the request that it names, in whatever order replies come. A reply to a
+/// request that has no requester here answers nobody.
+#[test]
+fn reply_answers_the_request_that_it_names() {
+    let mut fixture = Fixture::open();
+    let failed = |reply: &mut Reply| reply.try_recv().ok().map(|answer| answer.unwrap_err().error);
+
+    let mut transfers = [2, 3, 4].map(|to| fixture.take(1, Op::Transfer(wire::Transfer { to: Some(to) })));
+    let ids = [(); 3].map(|()| fixture.requests.next_transfer(&fixture.node).unwrap().0);
+    fixture.requests.transfer_refused(ids[1], true, None);
+    assert_eq!(transfers.each_mut().map(failed), [None, Some(Code::NoMember), None]);
+
+    let mut changes = [2, 3].map(|id| fixture.take(1, Op::ChangeMembers(MemberChange::Promote { id })));
+    let ids = [(); 2].map(|()| fixture.requests.change(&fixture.node).unwrap().0);
+    fixture.requests.change_refused(&fixture.node, ids[1], Refusal::NotThere, None);
+    assert_eq!(changes.each_mut().map(failed), [None, Some(Code::NoMember)]);
+    fixture.requests.change_loses_majority(ids[0]);
+    assert_eq!(failed(&mut changes[0]), Some(Code::NoMajority));
+
+    let mut reads = [(); 2].map(|()| {
+        let read = fixture.take(1, Op::ShowLock { key: "key".into(), consistency: Consistency::Linearizable });
+        let Some(Input::Read(id)) = fixture.requests.read() else { panic!("a read was requested") };
+        (read, id)
+    });
+    fixture.requests.read_refused(reads[1].1, None);
+    assert_eq!(reads.each_mut().map(|(read, _)| failed(read)), [None, Some(Code::NoLeader)]);
+
+    let mut acquire = fixture.take(1, acquire("key", 0));
+    let Some(Input::Propose { id, .. }) = fixture.requests.proposals() else { panic!("an acquire was requested") };
+    let stepped_by_hand = fixture.requests.next_id();
+    fixture.requests.accepted(stepped_by_hand, Index(7), Term(1));
+    fixture.requests.refused(stepped_by_hand, None, Instant::now());
+    assert!(fixture.requests.inflight.is_empty());
+    assert_eq!(failed(&mut acquire), None);
+    fixture.requests.refused(id, None, Instant::now());
+    assert_eq!(failed(&mut acquire), Some(Code::NoLeader));
 }
 
 /// Goal: an index answers the request that was proposed there only if the entry is of the same
