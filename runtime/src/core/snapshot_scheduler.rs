@@ -173,6 +173,13 @@ impl SnapshotScheduler {
         }
     }
 
+    /// Takes a snapshot that nobody waits for, if an entry was applied since the last one.
+    pub(super) fn take_once(&mut self, node: &Node<LockTable>, now: Instant) {
+        if !self.is_busy && self.has_unsnapshotted_entries(node) {
+            self.take(node, now);
+        }
+    }
+
     fn take(&mut self, node: &Node<LockTable>, now: Instant) {
         let entry = node.log().get(node.commit()).expect("what is newer than the newest snapshot is in the log");
         let members = Arc::clone(node.log().members_at(entry.index));

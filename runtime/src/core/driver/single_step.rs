@@ -5,35 +5,26 @@
 
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::Input;
-use tokio::sync::oneshot;
 
 use super::super::transport::Transport;
-use super::{Driver, contact};
+use super::Driver;
 use crate::storage::{SnapshotInfo, StorageError};
 
 impl<T: Transport> Driver<T> {
-    /// Steps the node with this input only, and carries out its outputs. Nobody waits for an answer,
-    /// so answers are ignored; a caller that steps so takes no client requests.
+    /// Steps the node with this input only, and carries out its outputs. The driver has no requester
+    /// for the ids of such inputs, and answers nobody.
     ///
     /// # Errors
     /// As [`Driver::iterate`]: the process must stop.
     pub fn step_once(&mut self, input: Input<LockTable>) -> Result<(), StorageError> {
-        let led = self.leading();
         self.step(input);
         self.update_members();
-        self.carry_out()?;
-        self.requests.answer_changes(&self.node, |id| contact(&self.transport, id));
-        if led.is_some() && led != self.leading() {
-            self.requests.lost_leadership();
-        }
-        Ok(())
+        self.carry_out()
     }
 
     /// Takes a snapshot of the applied state, if an entry was applied since the last one.
     pub fn take_snapshot(&mut self) {
-        let (reply, _) = oneshot::channel();
-        self.scheduler.request(reply);
-        self.scheduler.maybe_take(&self.node, self.now);
+        self.scheduler.take_once(&self.node, self.now);
     }
 
     /// The result of a snapshot taken by [`Driver::take_snapshot`]. The log is compacted only when
