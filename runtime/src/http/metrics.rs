@@ -114,7 +114,7 @@ impl Gauges {
         r.register(
             "replication_lag_entries",
             "Entries that a peer has not acknowledged, on a leader",
-            self.last.clone(),
+            self.lag.clone(),
         );
         r.register(
             "disk_free_bytes",
