@@ -256,7 +256,7 @@ impl PendingRequests {
         for (_, responder, _) in self.ready.drain(..) {
             responder.answer(Err(failure.clone()));
         }
-        for responder in std::mem::take(&mut self.transferring).into_values() {
+        for (_, responder) in std::mem::take(&mut self.transferring).into_values() {
             responder.answer(Err(failure.clone()));
         }
     }

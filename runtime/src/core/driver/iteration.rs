@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Body, Change, Input, Message, NodeId, RequestId, Role};
+use palisade_spec::raft::{Body, Change, Input, Message, Output, RequestId, Role};
 
 use super::super::channel::Event;
 use super::super::transport::Transport;

@@ -3,7 +3,7 @@
 
 use palisade_client::wire::{Consistency, LeaderView};
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Input, Node, RequestId};
+use palisade_spec::raft::{Node, RequestId};
 
 use super::{PendingRequests, not_leading};
 use crate::core::read::{self, Age};

@@ -141,7 +141,7 @@ fn reply_answers_the_request_that_it_names() {
 
     let mut transfers = [2, 3, 4].map(|to| fixture.take(1, Op::Transfer(wire::Transfer { to: Some(to) })));
     let ids = [(); 3].map(|()| fixture.requests.next_transfer(&fixture.node).unwrap().0);
-    fixture.requests.transfer_refused(ids[1], true, None);
+    fixture.requests.transfer_refused(&fixture.node, ids[1], true, None);
     assert_eq!(transfers.each_mut().map(failed), [None, Some(Code::NoMember), None]);
 
     let mut changes = [2, 3].map(|id| fixture.take(1, Op::ChangeMembers(MemberChange::Promote { id })));
@@ -153,7 +153,7 @@ fn reply_answers_the_request_that_it_names() {
 
     let mut reads = [(); 2].map(|()| {
         let read = fixture.take(1, Op::ShowLock { key: "key".into(), consistency: Consistency::Linearizable });
-        let Some(Input::Read(id)) = fixture.requests.read() else { panic!("a read was requested") };
+        let Some(id) = fixture.requests.read() else { panic!("a read was requested") };
         (read, id)
     });
     fixture.requests.read_refused(reads[1].1, None);
