@@ -1,7 +1,7 @@
 //! Steps with one input at a time, for a caller that chooses each input (`stepper`).
 //!
-//! A [`Driver::iterate`] decides which inputs are stepped and when; these functions leave that to the
-//! caller. They carry out the same outputs in the same order by the same code.
+//! A [`Driver::iterate`] decides which inputs are stepped and when; these functions leave that to
+//! the caller. They carry out the same outputs in the same order by the same code.
 
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::Input;
