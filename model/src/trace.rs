@@ -14,7 +14,6 @@ use rand::rngs::StdRng;
 use serde_json::{Value, json};
 use stateright::{Checker, Expectation, Model, Path, Property};
 
-use crate::explore::place;
 use crate::presentation::{Presentation, Way, by_weight};
 
 /// A path and what it shows.
@@ -375,9 +374,20 @@ pub(crate) fn tell_way<M: Presentation>(model: &M, property: &'static str, possi
         initial: format!("{initial:?}"),
         setting: model.setting(initial),
         choices: choices.collect(),
-        place: place(model, path),
+        place: explorer_place(model, path),
         steps: steps.collect(),
     }
+}
+
+/// The path's place in stateright's Explorer: the index of each choice.
+fn explorer_place<M: Presentation>(model: &M, way: &Way<M>) -> String {
+    let (first, _) = way.first().expect("a path has a beginning");
+    let begin = model.init_states().iter().position(|state| state == first);
+    let steps = way.iter().filter_map(|(state, action)| {
+        let action = action.as_ref()?;
+        model.next_steps(state).iter().position(|(known, _)| known == action)
+    });
+    begin.into_iter().chain(steps).map(|index| format!("/{index}")).collect()
 }
 
 #[cfg(test)]

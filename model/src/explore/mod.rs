@@ -18,7 +18,7 @@ use std::{io, thread};
 
 use stateright::{Expectation, Model, Path, Property};
 
-use crate::presentation::{Presentation, Way};
+use crate::presentation::Presentation;
 use crate::trace::Trace;
 
 /// Serves the Explorer of a model until the process ends.
@@ -36,17 +36,6 @@ pub fn serve<M: Presentation>(model: M, name: &str, listener: TcpListener) -> io
 /// initial state.
 pub fn fragment(trace: Option<&Trace>) -> String {
     format!("#/steps{}", trace.map_or("/0", |trace| &trace.place))
-}
-
-/// The path's part of the Explorer page's address.
-pub(crate) fn place<M: Presentation>(model: &M, way: &Way<M>) -> String {
-    let (first, _) = way.first().expect("a path has a beginning");
-    let begin = model.init_states().iter().position(|state| state == first);
-    let steps = way.iter().filter_map(|(state, action)| {
-        let action = action.as_ref()?;
-        model.next_steps(state).iter().position(|(known, _)| known == action)
-    });
-    begin.into_iter().chain(steps).map(|index| format!("/{index}")).collect()
 }
 
 /// The adapter of a model for the Explorer.

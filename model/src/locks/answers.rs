@@ -4,7 +4,7 @@ use palisade_spec::invariants::{Check, Property};
 use palisade_spec::lock::{Claim, Command, Holder, Key, Lock, Opening, Outcome, Reply, Sequence, SessionId, Token};
 use palisade_spec::require;
 
-use super::judge::Step;
+use super::entry_step::Step;
 
 /// Checks an entry's reply. No two possible replies to a command are true at once.
 pub(super) fn reply_matches_table(step: &Step<'_>) -> Check {

@@ -8,10 +8,11 @@ use palisade_spec::invariants::{
     Check, Holders, Property, exactly_once, fifo_order, key_asked_for, mutual_exclusion, no_early_expiry,
     table_is_sound, token_monotonicity,
 };
-use palisade_spec::lock::{Claim, Command, Event, Key, Lock, LockTable, Outcome, Reply, Sequence, SessionId, Token};
+use palisade_spec::lock::{Command, Event, Key, Lock, LockTable, Outcome, Reply, Sequence, SessionId, Token};
 use palisade_spec::raft::{Payload, Stamp, StateMachine};
 
 use super::answers::reply_matches_table;
+use super::entry_step::Step;
 
 /// Applies an entry's payload to `table`.
 pub fn execute(table: &mut LockTable, at: Stamp, payload: &Payload<Command>) -> Outcome {
@@ -19,18 +20,6 @@ pub fn execute(table: &mut LockTable, at: Stamp, payload: &Payload<Command>) -> 
         Payload::Noop | Payload::Members(_) => table.advance(at),
         Payload::Command(command) => table.apply(at, command),
     }
-}
-
-/// An entry, and its effect.
-pub(super) struct Step<'a> {
-    pub(super) before: &'a LockTable,
-    pub(super) at: Stamp,
-    pub(super) command: Option<&'a Command>,
-    pub(super) outcome: &'a Outcome,
-    pub(super) after: &'a LockTable,
-    /// The table as the command finds it: `before`, without the holder of the command's key if that
-    /// session is due.
-    pub(super) found: &'a LockTable,
 }
 
 /// Checks one entry by the table before and after it. `greatest` is the greatest token that was
@@ -67,28 +56,6 @@ pub fn judge(
     session_attributes_are_constant(step)?;
     claims_keep_their_sequence(step)?;
     reply_matches_table(step)
-}
-
-impl Step<'_> {
-    /// Whether the session can act: a session that is due cannot, whether or not it was swept.
-    pub(super) fn lives(&self, id: SessionId) -> bool {
-        self.before.session(id).is_some_and(|session| session.deadline >= self.at)
-    }
-
-    /// Whether the session has done the operation of this number before, or a later one.
-    pub(super) fn is_repeated(&self, id: SessionId, sequence: Option<Sequence>) -> bool {
-        sequence.is_some() && self.before.session(id).is_some_and(|session| session.last >= sequence)
-    }
-
-    /// Whether the session has the claim that a release names.
-    pub(super) fn has_claim(table: &LockTable, id: SessionId, key: &Key, claim: Claim) -> bool {
-        let Some(lock) = table.lock(key) else { return false };
-        match claim {
-            Claim::Held(token) => (lock.holder.session, lock.holder.token) == (id, token),
-            Claim::Waiting => lock.queue_position(id).is_some(),
-            Claim::Either => lock.holder.session == id || lock.queue_position(id).is_some(),
-        }
-    }
 }
 
 /// Checks that the events suffice to reconstruct the holders.

@@ -7,6 +7,7 @@
 //! moment (`requests.rs`).
 
 mod answers;
+mod entry_step;
 mod judge;
 mod properties;
 mod requests;
