@@ -14,7 +14,7 @@ pub enum StepperError {
     /// An address is not a loopback address.
     #[error("`{0}` is not a loopback address and port: a stepped node connects to this machine only")]
     NotLoopback(String),
-    /// The first line is not a [`Setting`].
+    /// The first line is not a [`Setting`](super::protocol::Setting).
     #[error("the first line of standard input is not a valid setting: {0}")]
     Setting(#[source] serde_json::Error),
     /// Standard input cannot be read, or standard output cannot be written.
