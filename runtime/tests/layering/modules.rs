@@ -4,9 +4,11 @@ use super::code::code_below;
 
 /// The server's modules. Each imports only modules that stand before it, so there are no circles:
 /// above all, the core knows nothing of sockets, and the storage nothing of the core.
-const MODULES: [&str; 14] = [
+const MODULES: [&str; 16] = [
     "limits",
+    "addresses",
     "sync",
+    "log_pause",
     "metrics",
     "stopwatch",
     "sockets",
