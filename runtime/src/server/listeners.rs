@@ -10,8 +10,10 @@ use tokio::net::{TcpListener, TcpSocket, lookup_host};
 
 use super::{ServeError, ServerConfig};
 
-/// Number of connections that may wait to be accepted.
-const BACKLOG: u32 = 1024;
+/// Number of connections that may wait to be accepted, as in the standard library. With a long
+/// queue, clients that connect again and again at once after they were refused leave no turn to a
+/// node that connects once a second.
+const BACKLOG: u32 = 128;
 
 /// The node's addresses, reserved.
 #[derive(Debug)]

@@ -222,7 +222,7 @@ fn serve_refuses_the_directory_of_a_stepped_node() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("stepper"), "").unwrap();
     let mut serve = Command::new(env!("CARGO_BIN_EXE_palisade"));
-    serve.args(["serve", "--id", "1", "--client-addr", "127.0.0.1:0", "--peer-addr", "127.0.0.1:0"]);
+    serve.args(["serve", "--id", "1", "--client-addr", "127.0.0.1:1", "--peer-addr", "127.0.0.1:1"]);
     let said = refusal(serve.args(["--peers", "1=127.0.0.1:1", "--data"]).arg(directory.path()), CONFIG);
     assert!(said.contains("is the directory of a stepped node"), "{said}");
 }
