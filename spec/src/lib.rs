@@ -10,6 +10,7 @@
 //! | [`raft`] | consensus: [`Node`](raft::Node), generic over the state machine it replicates | no locks |
 //! | [`lock`] | the replicated state machine: [`LockTable`](lock::LockTable), sessions, queues, fencing tokens | of Raft, only the [`StateMachine`](raft::StateMachine) trait |
 //! | [`invariants`] | safety properties, one a file, as functions over plain states | both |
+//! | [`checker`] | [`ClusterChecker`](checker::ClusterChecker), which judges them all over a run of a cluster | all of these |
 //!
 //! docs/protocol.md has the glossary, the rules, the output contract and the differences from the
 //! dissertation (D. Ongaro, *Consensus: Bridging Theory and Practice*, 2014; cited here as "§3.4",
@@ -20,6 +21,7 @@
 
 extern crate alloc;
 
+pub mod checker;
 pub mod invariants;
 pub mod lock;
 pub mod raft;

@@ -11,10 +11,10 @@ mod support;
 use std::error::Error;
 
 use goldenscript::{Command, Context, Runner};
+use palisade_spec::checker::{Applied, Checked};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Payload, Stamp, StateMachine};
-use support::locks::Watch;
-use support::machine::{Applied, Scripted};
+use support::machine::Scripted;
 
 #[test]
 fn lock_scripts() {
@@ -25,7 +25,8 @@ fn lock_scripts() {
 #[derive(Default)]
 struct TableScript {
     table: LockTable,
-    watch: Watch,
+    /// The observer of the entries since the table was empty.
+    observer: Option<<LockTable as Checked>::Observer>,
     now: Stamp,
 }
 
@@ -33,8 +34,13 @@ impl TableScript {
     fn apply(&mut self, payload: &Payload<palisade_spec::lock::Command>) -> Result<String, Box<dyn Error>> {
         let before = self.table.clone();
         let outcome = self.table.apply_payload(self.now, payload);
-        let step = Applied { before: &before, at: self.now, payload, outcome: &outcome, after: &self.table };
-        LockTable::watch(&mut self.watch, &step).map_err(|violation| violation.to_string())?;
+        let command = match payload {
+            Payload::Command(command) => Some(command),
+            Payload::Noop | Payload::Members(_) => None,
+        };
+        let entry = Applied { before: &before, at: self.now, command, outcome: &outcome, after: &self.table };
+        let observer = self.observer.get_or_insert_with(|| before.observer());
+        LockTable::check_entry(observer, &entry, true).map_err(|violation| violation.to_string())?;
         Ok(LockTable::show_outcome(&outcome))
     }
 }
@@ -54,7 +60,7 @@ impl Runner for TableScript {
             "dump" => Ok(self.table.show()),
             "sweep" => {
                 let most = command.to_string().trim_start_matches("sweep ").parse()?;
-                (self.table, self.watch) = (LockTable::sweeping(most), Watch::default());
+                (self.table, self.observer) = (LockTable::sweeping(most), None);
                 Ok(String::new())
             }
             "noop" => self.apply(&Payload::Noop),

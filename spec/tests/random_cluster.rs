@@ -8,12 +8,13 @@
 
 mod support;
 
-use palisade_spec::violated;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use palisade_spec::checker::Agreed;
 use palisade_spec::invariants::{Check, Property};
 use palisade_spec::lock::{Claim, Command, Key, LockTable, Opening, Owner, Sequence, SessionId, Token, Ttl};
-use palisade_spec::raft::{Address, Change, Config, Entry, Index, Input, Members, NodeId, Output, Payload, Persist};
+use palisade_spec::raft::{Address, Change, Config, Index, Input, Members, NodeId, Output, Payload, Persist};
+use palisade_spec::violated;
 use support::world::World;
 
 /// Number of runs per cluster size, and of steps per run: about ten seconds of a debug build on two
@@ -42,10 +43,11 @@ fn runs(nodes: u32) {
         let mut run = Run::new(nodes, seed);
         match catch_unwind(AssertUnwindSafe(|| run.go())) {
             Ok(Ok(())) => {
-                applied += run.world.checker.committed().len();
+                let agreed = run.world.checker.reference().expect("the founders have started");
+                applied += agreed.entries().count();
                 installed += run.world.installed;
-                let is_change = |entry: &&Entry<Command>| matches!(entry.payload, Payload::Members(_));
-                changed += run.world.checker.committed().values().filter(is_change).count() as u64;
+                let is_change = |agreed: &&Agreed<LockTable>| matches!(agreed.entry.payload, Payload::Members(_));
+                changed += agreed.entries().filter(is_change).count() as u64;
                 read += run.world.read;
             }
             Ok(Err(violation)) => report_failure(nodes, seed, &violation.to_string()),
@@ -127,10 +129,7 @@ impl Run {
             }
             92..96 if up => self.release(id),
             96..97 if up => self.crash(id),
-            96..99 if !up => {
-                self.world.restart(id);
-                Ok(())
-            }
+            96..99 if !up => self.world.restart(id),
             99 => {
                 self.partition();
                 Ok(())
@@ -203,7 +202,7 @@ impl Run {
         let replica = &self.world.replicas[&id];
         let (first, last) = (replica.disk.snapshot.last.index.0, replica.applied.0);
         if first < last {
-            self.world.snapshot(id, Index(first + 1 + self.random.below(last - first)));
+            self.world.snapshot(id, Index(first + 1 + self.random.below(last - first)))?;
         }
         let snapshot = self.world.replicas[&id].disk.snapshot.last.index;
         let base = self.world.node(id).log().base().index;
@@ -295,7 +294,7 @@ impl Run {
         };
         let wait = self.random.below(4) > 0;
         let claim = match self.random.below(3) {
-            0 => Claim::Held(self.world.checker.reference().lock(&key).map_or(Token(1), |lock| lock.holder.token)),
+            0 => Claim::Held(self.table().lock(&key).map_or(Token(1), |lock| lock.holder.token)),
             1 => Claim::Waiting,
             _ => Claim::Either,
         };
@@ -310,9 +309,14 @@ impl Run {
         })
     }
 
+    /// The table after the last committed entry.
+    fn table(&self) -> &LockTable {
+        self.world.checker.reference().expect("the founders have started").machine()
+    }
+
     /// A live session, or sometimes one that does not exist.
     fn session(&mut self) -> SessionId {
-        let live: Vec<SessionId> = self.world.checker.reference().sessions().keys().copied().collect();
+        let live: Vec<SessionId> = self.table().sessions().keys().copied().collect();
         if live.is_empty() || self.random.below(10) == 0 {
             return SessionId { number: 1 + self.random.below(20), nonce: self.random.below(16) };
         }
@@ -326,7 +330,7 @@ impl Run {
         for id in self.ids.clone() {
             match self.world.replicas[&id].node {
                 Some(_) => self.release(id)?,
-                None => self.world.restart(id),
+                None => self.world.restart(id)?,
             }
         }
         self.world.settle()?;

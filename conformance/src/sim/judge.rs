@@ -287,7 +287,7 @@ impl Judge {
                 nodes.get(&id).map_or_else(HardState::default, |observed| observed.shadow.hard)
             }
         })?;
-        leader_completeness(&self.reference.required_entries(leader), leader)
+        leader_completeness(self.reference.required_entries(leader).values(), leader)
     }
 
     fn committed(&mut self, node: &Node<LockTable>, before: Index, outputs: &[Output<LockTable>]) -> Check {
@@ -438,7 +438,7 @@ impl Judge {
                 log_matching(node.log(), other.log())?;
             }
             if let Role::Leader(_) = node.role() {
-                leader_completeness(&self.reference.required_entries(node), node)?;
+                leader_completeness(self.reference.required_entries(node).values(), node)?;
             }
         }
         Ok(())

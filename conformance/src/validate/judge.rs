@@ -323,7 +323,7 @@ impl Judge {
         }
         let leader = &self.slots[slot_index].replica.as_ref().expect("it leads").node;
         let Some(agreed) = &self.agreed else { return Ok(()) };
-        leader_completeness(&required_entries(agreed, leader), leader)
+        leader_completeness(required_entries(agreed, leader).values(), leader)
     }
 
     /// When a leader has committed entries, a majority must have them on disk.
@@ -383,7 +383,7 @@ impl Judge {
         )?;
         agreed.check_state(node.commit(), node.machine())?;
         if let Role::Leader(_) = node.role() {
-            leader_completeness(&required_entries(agreed, node), node)?;
+            leader_completeness(required_entries(agreed, node).values(), node)?;
         }
         Ok(())
     }

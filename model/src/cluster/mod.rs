@@ -21,6 +21,7 @@ mod show;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use palisade_spec::checker::execute;
 use palisade_spec::invariants::{self, Check, Violation};
 use palisade_spec::lock::{Command, Key, LockTable, Opening, Owner, SessionId, Ttl};
 use palisade_spec::raft::{Index, Log, Node, NodeId, Payload, Position, Stamp, StateMachine, Term};
@@ -29,7 +30,7 @@ use stateright::Property;
 
 pub use self::client::{Client, KeepAlive, Request, RequestLocation};
 pub use self::resource::Resource;
-use crate::locks::{execute, judge};
+use crate::locks::judge;
 use crate::world::{Answer, Applied, Asked, Environment, History, Ref, Replica, World};
 
 /// Bounds on the clients, their sessions, and the time that passes.

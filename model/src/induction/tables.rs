@@ -20,6 +20,7 @@
 
 use std::sync::Arc;
 
+use palisade_spec::checker::execute;
 use palisade_spec::invariants::{self, Violation, table_is_sound};
 use palisade_spec::lock::{Claim, Command, Event, Key, LockTable, Opening, Owner, Sequence, SessionId, Token, Ttl};
 use palisade_spec::raft::{Payload, Stamp, StateMachine};
@@ -28,7 +29,7 @@ use stateright::Property;
 
 use super::logs::grown;
 use super::{Case, Induction, Latest, State, properties};
-use crate::locks::{execute, judge};
+use crate::locks::judge;
 
 /// The present, and the moment at which the last entry was applied.
 const NOW: Stamp = Stamp(3);

@@ -14,14 +14,6 @@ use palisade_spec::raft::{Payload, Stamp, StateMachine};
 use super::answers::reply_matches_table;
 use super::entry_step::Step;
 
-/// Applies an entry's payload to `table`.
-pub fn execute(table: &mut LockTable, at: Stamp, payload: &Payload<Command>) -> Outcome {
-    match payload {
-        Payload::Noop | Payload::Members(_) => table.advance(at),
-        Payload::Command(command) => table.apply(at, command),
-    }
-}
-
 /// Checks one entry by the table before and after it. `greatest` is the greatest token that was
 /// ever granted before.
 pub fn judge(

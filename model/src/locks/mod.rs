@@ -17,6 +17,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use palisade_spec::checker::execute;
 use palisade_spec::invariants::{self, Violation};
 use palisade_spec::lock::{Claim, Command, Event, Key, LockTable, Outcome, Reply, Sequence, SessionId, Token};
 use palisade_spec::raft::{Input, Payload, Stamp, StateMachine};
@@ -24,7 +25,7 @@ use serde::Serialize;
 use smallvec::SmallVec;
 use stateright::{Model, Path, Property};
 
-pub use self::judge::{execute, judge};
+pub use self::judge::judge;
 use self::requests::Requests;
 pub use self::requests::{Request, Start};
 use crate::diagram::Diagram;

@@ -8,14 +8,16 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use palisade_spec::invariants::{Property, Violation, node_is_sound, open_reads, replies_name_requests};
+use palisade_spec::invariants::{
+    Property, Violation, node_is_sound, open_reads, replies_name_entries, replies_name_requests,
+};
 use palisade_spec::raft::{
     Body, Durable, Index, Input, Message, Node, Output, Persist, RequestId, Role, Snapshot, StateMachine, Term,
 };
 
 use super::bounds::{Bounds, Delivery, Elections};
 use super::inputs::judge_input;
-use super::judge::{answers_name_entries, judge, vote_is_written};
+use super::judge::{judge, vote_is_written};
 use super::replica::{Replica, Stimulus};
 
 /// The id of every request that its node answers in the same step, if at all: one value, so that ids
@@ -157,7 +159,8 @@ impl Driver {
                 let nodes =
                     std::iter::once(&before.node).chain(result.node_steps.iter().map(|node_step| &node_step.after));
                 let judged = |(before, node_step): (&Node<S>, &NodeStep<S>)| {
-                    answers_name_entries(before, &node_step.outputs, &node_step.after)?;
+                    let was = (before.commit(), before.log().last().index);
+                    replies_name_entries(was, &node_step.outputs, &node_step.after)?;
                     replies_name_requests(
                         &mut open_reads(before),
                         &node_step.input,

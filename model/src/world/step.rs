@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use palisade_spec::invariants::{Violation, committed_by_a_majority, log_matching};
+use palisade_spec::invariants::{Violation, committed_by_a_majority, log_matching, votes_stand};
 use palisade_spec::raft::NodeId;
 
 use super::action::Fault;
@@ -17,7 +17,7 @@ use super::digest::Renaming;
 use super::driver::Answer;
 use super::environment::Environment;
 use super::intern::Ref;
-use super::judge::{acknowledgement_matches_log, snapshots_match_log, terms_and_votes_are_kept};
+use super::judge::{acknowledgement_matches_log, snapshots_match_log};
 use super::replica::{Replica, Stimulus};
 use super::setup::World;
 use super::state::State;
@@ -171,7 +171,7 @@ impl<E: Environment> World<E> {
         if old == new && answers.is_empty() {
             return Ok(());
         }
-        terms_and_votes_are_kept(&old.node, &new.node).map_err(leak)?;
+        votes_stand(new.node.id(), old.node.hard_state(), new.node.hard_state()).map_err(leak)?;
         if old.node.log() != new.node.log() {
             for other in state.servers.iter().filter(|other| **other != new) {
                 let logs = || log_matching(new.node.log(), other.node.log());

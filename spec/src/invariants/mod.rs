@@ -21,14 +21,18 @@ mod mutual_exclusion;
 mod no_early_expiry;
 mod node_is_sound;
 mod one_change_at_a_time;
+mod persisted_before_send;
 mod property;
 mod removed_leader_steps_down;
+mod replies_name_entries;
 mod replies_name_requests;
+mod snapshot_matches_log;
 mod state_machine_safety;
 #[cfg(test)]
 pub(crate) mod states;
 mod table_is_sound;
 mod token_monotonicity;
+mod votes_stand;
 
 use alloc::string::String;
 use core::fmt;
@@ -49,12 +53,16 @@ pub use mutual_exclusion::{Holders, mutual_exclusion};
 pub use no_early_expiry::no_early_expiry;
 pub use node_is_sound::node_is_sound;
 pub use one_change_at_a_time::one_change_at_a_time;
+pub use persisted_before_send::persisted_before_send;
 pub use property::Property;
 pub use removed_leader_steps_down::removed_leader_steps_down;
+pub use replies_name_entries::replies_name_entries;
 pub use replies_name_requests::{open_reads, replies_name_requests};
+pub use snapshot_matches_log::snapshot_matches_log;
 pub use state_machine_safety::{Committed, state_machine_safety};
 pub use table_is_sound::table_is_sound;
 pub use token_monotonicity::token_monotonicity;
+pub use votes_stand::votes_stand;
 
 /// The key that a command names. Deliberately independent of [`Command::key`]: a check must not
 /// rely on the code it checks.

@@ -9,26 +9,13 @@
 //! keepalive SESSION…
 //! ```
 
-use palisade_spec::invariants::{
-    Check, Holders, exactly_once, fifo_order, mutual_exclusion, no_early_expiry, table_is_sound, token_monotonicity,
-};
 use palisade_spec::lock::{
     Claim, Command, Event, LockTable, Opening, Outcome, Owner, Reply, Sequence, SessionId, Token, Ttl,
 };
-use palisade_spec::raft::Payload;
 
-use super::machine::{Applied, Scripted};
-
-/// The state that an observer of the events keeps.
-#[derive(Default)]
-pub(crate) struct Watch {
-    holders: Holders,
-    greatest: Token,
-}
+use super::machine::Scripted;
 
 impl Scripted for LockTable {
-    type Watch = Watch;
-
     fn parse(text: &str) -> Result<Command, String> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let flag = |name: &str| words.contains(&name);
@@ -102,23 +89,6 @@ impl Scripted for LockTable {
         });
         let (locks, sessions): (Vec<_>, Vec<_>) = (locks.collect(), sessions.collect());
         format!("{{{}}} sessions {{{}}} next #{}", locks.join(", "), sessions.join(", "), self.next_token())
-    }
-
-    fn watch(watch: &mut Watch, step: &Applied<'_, LockTable>) -> Check {
-        let Applied { before, at, payload, outcome, after } = *step;
-        table_is_sound(after)?;
-        mutual_exclusion(&mut watch.holders, &outcome.events)?;
-        token_monotonicity(&mut watch.greatest, &outcome.events)?;
-        let command = match payload {
-            Payload::Command(command) => Some(command),
-            Payload::Noop | Payload::Members(_) => None,
-        };
-        fifo_order(before, at, command, &outcome.events, after)?;
-        no_early_expiry(before, at, command, &outcome.events, after)?;
-        if let Some(command) = command {
-            exactly_once(before, at, command, after)?;
-        }
-        Ok(())
     }
 }
 

@@ -1,14 +1,10 @@
-//! What a state machine must provide for scripts: a notation for its commands, and checks of each
-//! applied entry.
+//! What a state machine must provide for scripts: a notation for its commands.
 
-use palisade_spec::invariants::Check;
-use palisade_spec::raft::{Payload, Stamp, StateMachine};
+use palisade_spec::checker::Checked;
+use palisade_spec::raft::Payload;
 
 /// A state machine that scripts can drive and print.
-pub(crate) trait Scripted: StateMachine + Default {
-    /// The state that its invariants keep between entries.
-    type Watch: Default;
-
+pub(crate) trait Scripted: Checked + Default {
     /// Parses a command of a script.
     fn parse(text: &str) -> Result<Self::Command, String>;
 
@@ -20,9 +16,6 @@ pub(crate) trait Scripted: StateMachine + Default {
 
     /// Formats the state in one line.
     fn show(&self) -> String;
-
-    /// Checks the state machine's own invariants over one entry.
-    fn watch(watch: &mut Self::Watch, step: &Applied<'_, Self>) -> Check;
 
     /// Parses a proposal of a script: a command, or `noop`.
     fn parse_payload(text: &str) -> Result<Payload<Self::Command>, String> {
@@ -37,13 +30,4 @@ pub(crate) trait Scripted: StateMachine + Default {
             Payload::Members(members) => super::print::members(members),
         }
     }
-}
-
-/// The execution of one entry, with the state before and after it.
-pub(crate) struct Applied<'a, S: StateMachine> {
-    pub(crate) before: &'a S,
-    pub(crate) at: Stamp,
-    pub(crate) payload: &'a Payload<S::Command>,
-    pub(crate) outcome: &'a S::Outcome,
-    pub(crate) after: &'a S,
 }

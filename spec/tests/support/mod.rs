@@ -4,8 +4,7 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | [`world`] | nodes, disks that *are* [`Durable`](palisade_spec::raft::Durable), and a controlled network |
-//! | [`checker`] | the invariants, and three more of the harness |
+//! | [`world`] | nodes, disks that *are* [`Durable`](palisade_spec::raft::Durable), and a controlled network; feeds a [`ClusterChecker`](palisade_spec::checker::ClusterChecker) |
 //! | [`machine`] | what a state machine must provide for scripts; [`slate`] and [`locks`] implement it |
 //! | [`print`] | formats messages, entries and nodes in one line each |
 //! | [`script`] | the commands of a cluster's script |
@@ -14,7 +13,6 @@
 // Every test binary compiles this module, and uses only a part of it.
 #![allow(dead_code)]
 
-pub(crate) mod checker;
 pub(crate) mod locks;
 pub(crate) mod machine;
 pub(crate) mod print;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use goldenscript::{Context, Runner};
 use palisade_spec::raft::{
-    Address, Body, Change, Config, Entry, Hint, Index, Input, Members, Message, Node, NodeId, Payload, Position,
+    Address, Body, Change, Config, Entry, HardState, Hint, Index, Input, Members, Message, NodeId, Payload, Position,
     ReadRound, RequestId, Snapshot, Stamp, Term,
 };
 
@@ -234,14 +234,15 @@ impl<S: Scripted> ClusterScript<S> {
     }
 
     fn disk(&mut self, id: u32, term: u64, vote: Option<u32>, terms: &[u64]) {
-        let replica = self.world.replica(NodeId(id));
-        replica.disk.hard.term = Term(term);
-        replica.disk.hard.vote = vote.map(NodeId);
-        for &term in terms {
-            let index = replica.disk.log.last().index.next();
-            replica.disk.log.push(Entry { term: Term(term), index, stamp: Stamp(0), payload: Payload::Noop });
-        }
-        replica.node = Some(Node::recover(replica.config.clone(), replica.disk.clone()));
+        self.world.replica(NodeId(id)).node = None;
+        self.world.change_disk(NodeId(id), |disk| {
+            disk.hard = HardState { term: Term(term), vote: vote.map(NodeId) };
+            for &term in terms {
+                let index = disk.log.last().index.next();
+                disk.log.push(Entry { term: Term(term), index, stamp: Stamp(0), payload: Payload::Noop });
+            }
+        });
+        self.world.restart(NodeId(id)).expect("the disk has what it was given");
     }
 
     /// The indexes, in the messages in flight, that a command selects.
@@ -326,11 +327,11 @@ impl<S: Scripted> ClusterScript<S> {
             Command::Crash { id, after, torn } => check(world.crash(NodeId(*id), *after, *torn))?,
             Command::Restart { id, lost } => {
                 if let Some(lost) = lost {
-                    world.replica(NodeId(*id)).disk.log.truncate(Index(*lost));
+                    world.change_disk(NodeId(*id), |disk| disk.log.truncate(Index(*lost)));
                 }
-                world.restart(NodeId(*id));
+                check(world.restart(NodeId(*id)))?;
             }
-            Command::Snapshot { id, through } => world.snapshot(NodeId(*id), Index(*through)),
+            Command::Snapshot { id, through } => check(world.snapshot(NodeId(*id), Index(*through)))?,
             Command::Compact { id, through } => check(world.step(NodeId(*id), Input::Compact(Index(*through))))?,
             Command::Join { id } => world.start_node(Config::new(NodeId(*id)), Members::default()),
             Command::Add { id, server } => {
@@ -352,6 +353,7 @@ impl<S: Scripted> ClusterScript<S> {
             Command::Receive { to, from, term, addressed, .. } => {
                 let (from, addressed, term) = (NodeId(*from), NodeId(addressed.unwrap_or(*to)), Term(*term));
                 let message = Message { from, to: addressed, term, body: made_up::<S>(command)? };
+                world.checker.messages_are_made_up();
                 check(world.step(NodeId(*to), Input::Receive(message)))?;
             }
             Command::Status { ids } => self.status(ids),

@@ -1,9 +1,10 @@
 //! The smallest state machine that shows order and time: a list of words, some of which expire.
 
+use palisade_spec::checker::{Applied, Checked};
 use palisade_spec::invariants::Check;
 use palisade_spec::raft::{Stamp, StateMachine};
 
-use super::machine::{Applied, Scripted};
+use super::machine::Scripted;
 
 /// Words in the order in which they were written, each with the last moment at which it is
 /// readable, if it expires.
@@ -42,9 +43,26 @@ impl StateMachine for Slate {
     }
 }
 
-impl Scripted for Slate {
-    type Watch = ();
+/// A slate has no invariants of its own.
+impl Checked for Slate {
+    type Observer = ();
 
+    fn observer(&self) {}
+
+    fn size(&self) -> usize {
+        self.words.len()
+    }
+
+    fn check_entry(_: &mut (), _: &Applied<'_, Slate>, _: bool) -> Check {
+        Ok(())
+    }
+
+    fn check_state(&self) -> Check {
+        Ok(())
+    }
+}
+
+impl Scripted for Slate {
     fn parse(text: &str) -> Result<Write, String> {
         let (word, ttl) = match text.split_once('/') {
             Some((word, ttl)) => (word, Some(ttl.parse().map_err(|_| format!("{ttl} is not a time-to-live"))?)),
@@ -65,9 +83,5 @@ impl Scripted for Slate {
         let words: Vec<String> =
             self.words.iter().map(|(word, last)| last.map_or(word.clone(), |last| format!("{word}≤{last}"))).collect();
         format!("{{{}}}", words.join(" "))
-    }
-
-    fn watch(_: &mut (), _: &Applied<'_, Slate>) -> Check {
-        Ok(())
     }
 }

@@ -4,17 +4,19 @@
 //! [`raft::interface`](palisade_spec::raft::interface), and can stop at any output: a held node's
 //! outputs wait, and a crash carries out any prefix of them, also of the entries inside one write.
 
-use palisade_spec::require;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
-use palisade_spec::invariants::{Check, Property, open_reads, replies_name_requests};
+use palisade_spec::checker::{ClusterChecker, Feed, Reference, Slot};
+use palisade_spec::invariants::{Check, Property, leader_append_only};
 use palisade_spec::raft::{
     Body, Change, Config, Durable, Entry, Index, Input, Members, Message, Node, NodeId, Output, Payload, Persist,
-    RequestId, Term,
+    RequestId, StateMachine, Term,
 };
+use palisade_spec::require;
 
-use super::checker::Checker;
 use super::machine::Scripted;
 use super::print;
 
@@ -27,7 +29,7 @@ pub(crate) struct World<S: Scripted> {
     pub(crate) cut: BTreeSet<(NodeId, NodeId)>,
     /// The real time passed in milliseconds, if all clocks advance together.
     pub(crate) real: Option<u64>,
-    pub(crate) checker: Checker<S>,
+    pub(crate) checker: ClusterChecker<S>,
     pub(crate) event_log: EventLog,
     /// Every entry that any node has applied.
     applied: BTreeMap<(Index, Term), Entry<S::Command>>,
@@ -83,7 +85,7 @@ impl<S: Scripted> World<S> {
             flight: Vec::new(),
             cut: BTreeSet::new(),
             real: None,
-            checker: Checker::default(),
+            checker: ClusterChecker::new(Feed { fingerprint: Some(fingerprint), ..Feed::of_everything() }),
             event_log: EventLog::default(),
             applied: BTreeMap::new(),
             reads: BTreeMap::new(),
@@ -98,6 +100,7 @@ impl<S: Scripted> World<S> {
     /// Starts a node with a blank disk, as a founding member or without known members.
     pub(crate) fn start_node(&mut self, config: Config, members: Members) {
         let disk = Durable::blank(S::default(), members);
+        self.checker.recovered(slot(config.id), config.id, &disk).expect("a blank disk is correct");
         let node = Some(Node::recover(config.clone(), disk.clone()));
         let replica = Replica { config, disk, node, pending: VecDeque::new(), held: false, applied: Index(0) };
         self.replicas.insert(replica.config.id, replica);
@@ -142,11 +145,10 @@ impl<S: Scripted> World<S> {
         let node = replica.node.as_mut().expect("the node is down");
         let before = node.clone();
         if let Input::Read(read) = input {
-            self.reads.insert(read, self.checker.last_committed());
+            self.reads.insert(read, self.checker.reference().map_or(Index(0), Reference::last));
         }
         let mut out = Vec::new();
         node.step(input.clone(), &mut out);
-        replies_name_requests(&mut open_reads(&before), &input, &out, node)?;
         let (was, is) = (print::role(&before), print::role(node));
         if was != is {
             self.event_log.record(|| format!("n{id} {was} → {is}"));
@@ -166,17 +168,25 @@ impl<S: Scripted> World<S> {
                 )?;
             }
         }
+        self.checker.set_time(self.real.map(Duration::from_millis));
+        self.checker.stepped(slot(id), node, &input, &out)?;
+        leader_append_only(&before, node)?;
         replica.pending.extend(out);
-        self.checker.check_step(&before, node, self.real)?;
-        if before.log() != node.log() {
-            self.check_logs(id)?;
+        let has_changed = before.log() != node.log() || before.commit() != node.commit();
+        if !self.replicas[&id].held {
+            self.execute_outputs(id, usize::MAX)?;
         }
-        if self.replicas[&id].held { Ok(()) } else { self.flush(id, usize::MAX) }
+        if has_changed { self.compare(id) } else { Ok(()) }
     }
 
     /// Carries out the first `count` pending outputs of a node. Timers do not count, because safety
     /// does not depend on them.
     pub(crate) fn flush(&mut self, id: NodeId, count: usize) -> Check {
+        self.execute_outputs(id, count)?;
+        self.compare(id)
+    }
+
+    fn execute_outputs(&mut self, id: NodeId, count: usize) -> Check {
         let mut done = 0;
         while let Some(output) = self.replicas[&id].pending.front() {
             let timer = matches!(output, Output::ArmElectionTimer | Output::ArmHeartbeatTimer);
@@ -187,11 +197,17 @@ impl<S: Scripted> World<S> {
             let output = self.replica(id).pending.pop_front().expect("it was there");
             self.execute(id, output)?;
         }
-        let replica = &self.replicas[&id];
-        match &replica.node {
-            Some(node) if replica.pending.is_empty() => self.checker.check_settled(node, &replica.disk),
-            _ => Ok(()),
-        }
+        Ok(())
+    }
+
+    /// Compares a running node with its disk, the other nodes and what was agreed.
+    fn compare(&mut self, id: NodeId) -> Check {
+        let others = self.replicas.iter().filter(|(other, _)| **other != id);
+        let others = others.filter_map(|(_, replica)| replica.node.as_ref());
+        let Some(node) = &self.replicas[&id].node else { return Ok(()) };
+        self.checker.compare(slot(id), node, others)?;
+        assert_eq!(&self.replicas[&id].disk, self.checker.disk(slot(id)), "the checker knows the disk");
+        Ok(())
     }
 
     /// Makes all pending writes durable with one sync at the place of the first (group commit).
@@ -206,12 +222,13 @@ impl<S: Scripted> World<S> {
 
     /// Replaces the snapshot on the node's disk by one of the state after the entry at `through`,
     /// made from the disk.
-    pub(crate) fn snapshot(&mut self, id: NodeId, through: Index) {
+    pub(crate) fn snapshot(&mut self, id: NodeId, through: Index) -> Check {
         let replica = self.replicas.get_mut(&id).expect("there is no such node");
         assert!(through <= replica.applied, "a driver snapshots what it knows to be applied");
         replica.disk.snapshot = replica.disk.snapshot_at(through);
         let last = replica.disk.snapshot.last;
         self.event_log.record(|| format!("n{id} has a snapshot {}", print::position(last)));
+        self.checker.snapshot_taken(slot(id), replica.disk.snapshot.clone())
     }
 
     /// Crashes the node after the first `after` pending outputs. If `torn` is given, the next
@@ -233,16 +250,25 @@ impl<S: Scripted> World<S> {
         (replica.node, replica.held) = (None, false);
         replica.pending.clear();
         self.event_log.record(|| format!("n{id} crashes: {}", print::disk(&replica.disk)));
-        self.check_logs(id)
+        Ok(())
+    }
+
+    /// Changes the disk of a node that is down.
+    pub(crate) fn change_disk(&mut self, id: NodeId, change: impl FnOnce(&mut Durable<S>)) {
+        let replica = self.replicas.get_mut(&id).expect("there is no such node");
+        change(&mut replica.disk);
+        self.checker.disk_changed(slot(id), replica.disk.clone());
     }
 
     /// Restarts the node from its disk.
-    pub(crate) fn restart(&mut self, id: NodeId) {
-        let replica = self.replica(id);
+    pub(crate) fn restart(&mut self, id: NodeId) -> Check {
+        let replica = self.replicas.get_mut(&id).expect("there is no such node");
         assert!(replica.node.is_none(), "the node is running");
         replica.disk.settle();
         replica.applied = replica.disk.snapshot.last.index;
         replica.node = Some(Node::recover(replica.config.clone(), replica.disk.clone()));
+        self.checker.recovered(slot(id), id, &replica.disk)?;
+        self.compare(id)
     }
 
     /// Delivers a message; a node that is down or not started ignores it.
@@ -253,6 +279,7 @@ impl<S: Scripted> World<S> {
         if down {
             return Ok(());
         }
+        self.checker.received(slot(to), &message)?;
         let start = self.event_log.lines.len();
         self.step(to, Input::Receive(message))?;
         self.event_log.lines[start..].iter_mut().for_each(|line| line.insert_str(0, "  "));
@@ -319,13 +346,14 @@ impl<S: Scripted> World<S> {
             Output::Persist(write) => {
                 event_log.record(|| format!("n{id} {}", print::persist::<S>(&write)));
                 replica.disk.apply(&write);
+                self.checker.written(slot(id), std::slice::from_ref(&write))?;
                 if let Persist::Snapshot(snapshot) = &write {
                     replica.applied = snapshot.last.index;
                     self.installed += 1;
                 }
             }
             Output::Send(message) => {
-                self.checker.check_message(&message, &replica.disk)?;
+                self.checker.sent(slot(id), &message)?;
                 let lost = self.cut.contains(&(id, message.to));
                 event_log.record(|| format!("{}{}", print::message::<S>(&message), if lost { " ✗" } else { "" }));
                 if !lost {
@@ -357,7 +385,6 @@ impl<S: Scripted> World<S> {
                     let did = if did.is_empty() { did } else { format!(" ⇒ {did}") };
                     format!("n{id} applies {} t={stamp}{did}", print::entry::<S>(&entry))
                 });
-                self.checker.check_applied(id, &entry, &outcome)?;
                 replica.applied = index;
             }
             Output::LostEntries { follower, acknowledged } => {
@@ -374,17 +401,17 @@ impl<S: Scripted> World<S> {
         }
         Ok(())
     }
+}
 
-    /// Compares a node's log with all others; the disk's log if a node is down.
-    fn check_logs(&self, id: NodeId) -> Check {
-        let log =
-            |replica: &'_ Replica<S>| replica.node.as_ref().map_or(replica.disk.log.clone(), |node| node.log().clone());
-        let own = log(&self.replicas[&id]);
-        self.replicas
-            .iter()
-            .filter(|(other, _)| **other != id)
-            .try_for_each(|(_, replica)| self.checker.check_log_pair(&own, &log(replica)))
-    }
+/// The checker's name of a node's disk.
+fn slot(id: NodeId) -> Slot {
+    Slot(id.0.into())
+}
+
+fn fingerprint<S: StateMachine>(message: &Message<S>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    message.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Names the leader, for the event log.

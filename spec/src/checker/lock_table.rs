@@ -1,0 +1,50 @@
+//! The lock table's own invariants, entry by entry.
+
+use super::machine::{Applied, Checked};
+use crate::invariants::{
+    Check, Holders, exactly_once, fifo_order, mutual_exclusion, no_early_expiry, table_is_sound, token_monotonicity,
+};
+use crate::lock::{LockTable, Token};
+
+/// The holders and the greatest token, according to the events alone.
+#[derive(Clone, Debug)]
+pub struct Observer {
+    holders: Holders,
+    greatest: Token,
+}
+
+impl Checked for LockTable {
+    type Observer = Observer;
+
+    fn observer(&self) -> Observer {
+        let held = self.locks().iter();
+        Observer {
+            holders: held.map(|(key, lock)| (key.clone(), (lock.holder.session, lock.holder.token))).collect(),
+            greatest: Token(self.next_token().0 - 1),
+        }
+    }
+
+    fn size(&self) -> usize {
+        self.sessions().len() + self.locks().len()
+    }
+
+    fn check_entry(observer: &mut Observer, entry: &Applied<'_, LockTable>, whole: bool) -> Check {
+        let Applied { before, at, command, outcome, after } = *entry;
+        let events = &outcome.events;
+        mutual_exclusion(&mut observer.holders, events)?;
+        token_monotonicity(&mut observer.greatest, events)?;
+        if let Some(command) = command {
+            exactly_once(before, at, command, after)?;
+        }
+        if whole {
+            fifo_order(before, at, command, events, after)?;
+            no_early_expiry(before, at, command, events, after)?;
+            table_is_sound(after)?;
+        }
+        Ok(())
+    }
+
+    fn check_state(&self) -> Check {
+        table_is_sound(self)
+    }
+}
