@@ -18,11 +18,11 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 
 use super::call::{CallId, ClientId};
+use super::client_facts::LockState;
 use super::clock::slowest;
 use super::history_recorder::{self, HistoryRecorder};
 use super::host::Reply;
 use super::judge::SharedJudge;
-use super::reference_state::LockState;
 use super::resource::Resource;
 use super::tally::Tally;
 
@@ -272,7 +272,7 @@ impl Client {
             session.number += 1;
             Sequence(session.number)
         });
-        let since = env.judge.lock().reference.last();
+        let since = env.judge.lock().last();
         env.tally.operations += 1;
         let call = self.call(&operation, number);
         let op = env.history.invoke(&self.name, env.now, call);
@@ -423,7 +423,7 @@ impl Client {
         match reply {
             Ok(_) => {
                 session.alive = session.alive.max(sent.at);
-                env.judge.lock().reference.client_leased(session.id, sent.at, slowest(self.ttl));
+                env.judge.lock().client_leased(session.id, sent.at, slowest(self.ttl));
             }
             Err(Failure { error: Code::NoSession, .. }) => self.lose_session(env),
             Err(failure) => {
@@ -466,23 +466,23 @@ impl Client {
         let check = match (&pending.operation, answer) {
             (Operation::Open, Answer::Session(lease)) => {
                 let id = spec_session(lease.session);
-                judge.reference.client_leased(id, sent, slowest(self.ttl));
+                judge.client_leased(id, sent, slowest(self.ttl));
                 let renew_at = env.now + self.ttl / 3;
                 self.session = Some(Session { id, number: 0, alive: sent, renew_at });
                 Ok(())
             }
             (Operation::Acquire { key, .. } | Operation::Once { key, .. }, Answer::Acquired(acquired)) => {
                 let (session, token) = (spec_session(acquired.session), Token(acquired.token));
-                judge.reference.client_leased(session, pending.begun, slowest(self.ttl));
+                judge.client_leased(session, pending.begun, slowest(self.ttl));
                 env.tally.grants_heard += 1;
                 let until = env.now + Duration::from_millis(env.rng.random_range(1..600));
                 self.held = Some(Held { key: key.clone(), token, session, until, access_at: env.now });
-                judge.reference.client_granted(key, session, token)
+                judge.clients.client_granted(key, session, token)
             }
             (Operation::Release { key, token, .. }, Answer::Released) => {
                 env.tally.releases_heard += 1;
                 self.held = None;
-                judge.reference.client_released(key, *token)
+                judge.clients.client_released(key, *token)
             }
             (Operation::Close, Answer::SessionClosed) => {
                 self.session = None;
@@ -493,10 +493,10 @@ impl Client {
                 env.tally.reads += 1;
                 match (consistency, answer) {
                     (Consistency::Linearizable, Answer::Lock(view)) => {
-                        judge.reference.client_read(key, pending.since, &lock_state(&view))
+                        judge.clients.client_read(key, pending.since, &lock_state(&view))
                     }
                     (Consistency::Stale, Answer::StaleLock(stale)) => {
-                        judge.reference.client_read(key, Index(0), &lock_state(&stale.view))
+                        judge.clients.client_read(key, Index(0), &lock_state(&stale.view))
                     }
                     (consistency, other) => {
                         let detail = format!("a {consistency:?} read was answered with {other:?}");

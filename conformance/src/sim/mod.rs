@@ -7,7 +7,7 @@
 //! the disks, the clocks, the clients, the operator, and their faults. One number, the **seed**,
 //! determines the whole run, so every finding can be reproduced.
 //!
-//! The judge (`judge`, `reference_state`) checks every step, write, message and client answer. It
+//! The judge (`judge`, `client_facts`) checks every step, write, message and client answer. It
 //! demands what the models demand of the protocol: the invariants of [`palisade_spec::invariants`];
 //! no message before its state is durable; every disk recovers what it acknowledged; no lease ends
 //! early by virtual time; answers follow commits; linearizable reads. After the faults stop, the
@@ -17,6 +17,7 @@
 
 mod call;
 mod client;
+mod client_facts;
 mod clock;
 mod command;
 mod disk;
@@ -27,7 +28,6 @@ mod judge;
 pub mod mutants;
 mod network;
 mod plan;
-mod reference_state;
 mod resource;
 mod tally;
 mod world;

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use palisade::core::{ConnectionId, Request};
 use palisade_spec::invariants::{Property, Violation};
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Address, Members, Message, Node, NodeId, Snapshot};
+use palisade_spec::raft::{Message, Node, NodeId, Snapshot};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -136,8 +136,6 @@ impl World {
         let mut rng = SmallRng::seed_from_u64(seed);
         let plan = Plan::draw(&mut rng);
         let founders: Vec<NodeId> = (1..=u32::from(plan.founders)).map(NodeId).collect();
-        let address = |id: &NodeId| (*id, Address::from(format!("node-{id}:1").as_str()));
-        let members = Members::founding(founders.iter().map(address));
         let mut world = World {
             plan,
             now: Duration::ZERO,
@@ -147,7 +145,7 @@ impl World {
             servers: BTreeMap::new(),
             links: Links::default(),
             quality: LinkQuality::NORMAL,
-            judge: Arc::new(Mutex::new(Judge::new(members))),
+            judge: Arc::new(Mutex::new(Judge::new())),
             clients: Vec::new(),
             turns: Vec::new(),
             resource: Resource::default(),
@@ -198,9 +196,9 @@ impl World {
         self.closing = true;
         self.record("nothing new is begun");
         let end = self.now + CLOSING;
-        let mut committed = self.judge.lock().reference.last();
+        let mut committed = self.judge.lock().last();
         while !self.is_closed(committed) && self.now < end {
-            committed = self.judge.lock().reference.last();
+            committed = self.judge.lock().last();
             self.run_until(self.now + LAG)?;
         }
         self.check_closed(committed);
@@ -215,7 +213,7 @@ impl World {
         let mut last_fault = self.now;
         loop {
             self.run_until(self.now.max(last_fault + CALM - LAG))?;
-            let committed = self.judge.lock().reference.last();
+            let committed = self.judge.lock().last();
             self.run_until(self.now + LAG)?;
             if self.harmed_at <= last_fault {
                 return Ok(committed);
@@ -234,11 +232,13 @@ impl World {
         let mut tally = self.tally;
         let judge = self.judge.lock();
         tally.time = self.now;
-        (tally.steps, tally.entries) = (judge.seen.steps, judge.reference.counts.entries);
-        (tally.grants, tally.expiries) = (judge.reference.counts.grants, judge.reference.counts.expiries);
-        (tally.elections, tally.changes) = (judge.seen.elections, judge.seen.changes);
-        (tally.installed, tally.states) = (judge.seen.installed, judge.seen.states);
-        (tally.recoveries, tally.messages) = (judge.seen.recoveries, judge.seen.sent);
+        let (counts, effects) = (judge.checker.counts(), judge.clients.counts);
+        (tally.steps, tally.entries) =
+            (counts.steps, judge.checker.reference().map_or(0, |agreed| agreed.executed().0));
+        (tally.grants, tally.expiries) = (effects.grants, effects.expiries);
+        (tally.elections, tally.changes) = (counts.elections, counts.changes);
+        (tally.installed, tally.states) = (counts.installed, counts.states);
+        (tally.recoveries, tally.messages) = (counts.recoveries, counts.sent);
         for server in self.servers.values() {
             let stats = server.disk.stats();
             tally.syncs += stats.syncs;
@@ -354,7 +354,7 @@ impl World {
 
     /// Whether all clients are done, no session waits, and the replicas have converged.
     fn is_closed(&self, committed: palisade_spec::raft::Index) -> bool {
-        let no_waiters = self.judge.lock().reference.waiters() == 0;
+        let no_waiters = self.judge.lock().waiters() == 0;
         no_waiters && self.clients.iter().all(Client::is_done) && self.divergence(committed).is_none()
     }
 
@@ -380,7 +380,7 @@ impl World {
     fn check_closed(&mut self, committed: palisade_spec::raft::Index) {
         let nodes: Vec<&Node<LockTable>> = self.servers.values().filter_map(Server::node).collect();
         self.judge.lock().compare_nodes(&nodes);
-        let (waiters, name) = (self.judge.lock().reference.waiters(), Property::AllRequestsAreServed);
+        let (waiters, name) = (self.judge.lock().waiters(), Property::AllRequestsAreServed);
         let busy = self.clients.iter().filter(|client| !client.is_done()).count();
         let check = match self.divergence(committed) {
             Some(detail) => violated!(Property::ReplicasConverge, "{detail}"),

@@ -1,11 +1,12 @@
 //! Recordings of live nodes, replayed through `spec` and checked as one run of the cluster.
 //!
 //! A recording (`palisade serve --record`, [`palisade::recording`]) has a node's recovered state,
-//! its inputs, and digests of its outputs. The node is deterministic, so a [`replica`] with the
-//! same inputs must produce the same outputs. That is checked first: it shows that the server runs
-//! the functions that were model-checked, on the state that its disk returned. Then the records of
-//! all nodes of a cluster are merged in the order of the machine's monotonic clock, and a [`judge`]
-//! that sees all nodes at once checks what the models demand of every state that they reach.
+//! its inputs, and digests of its outputs. The node is deterministic, so the spec with the same
+//! inputs must produce the same outputs. That is checked first: it shows that the server runs the
+//! functions that were model-checked, on the state that its disk returned. The records of all nodes
+//! of a cluster are merged in the order of the machine's monotonic clock, and a [`judge`] feeds them
+//! to the [`ClusterChecker`](palisade_spec::checker::ClusterChecker), which sees all nodes at once
+//! and checks what the models demand of every state that they reach.
 //!
 //! # Why the order is right
 //!
@@ -22,10 +23,7 @@
 pub mod command;
 mod files;
 mod judge;
-mod replica;
 mod report;
-mod restart;
-mod table;
 
 use std::path::Path;
 

@@ -52,18 +52,19 @@ pub struct Report {
 
 impl Report {
     pub(super) fn seen(&mut self, judge: &Judge) {
-        let seen = judge.seen;
-        self.messages += seen.messages;
-        self.elections += seen.elections;
-        self.commits += seen.commits;
-        self.restarts += seen.restarts;
-        self.snapshots += seen.snapshots;
-        self.states += seen.states;
-        self.uncounted += seen.uncounted;
+        let counts = judge.counts();
+        self.messages += counts.received;
+        self.elections += counts.elections;
+        self.commits += counts.commits;
+        self.restarts += counts.restarts;
+        self.snapshots += counts.snapshots;
+        self.states += counts.states;
+        self.uncounted += counts.uncounted;
         if let Some(agreed) = judge.agreed() {
-            self.entries += agreed.entries.len() as u64;
-            self.events += agreed.events;
-            self.tables += agreed.tables;
+            let (entries, whole) = agreed.executed();
+            self.entries += entries;
+            self.events += agreed.entries().map(|entry| entry.outcome.events.len() as u64).sum::<u64>();
+            self.tables += whole;
         }
     }
 }

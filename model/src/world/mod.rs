@@ -17,6 +17,8 @@ pub(crate) use always;
 mod action;
 mod action_parts;
 mod adversary;
+#[cfg(test)]
+mod alike;
 pub mod bounds;
 mod caches;
 mod describe;

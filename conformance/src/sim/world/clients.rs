@@ -112,7 +112,7 @@ impl World {
         let refused = matches!(&reply, Err(failure) if matches!(failure.error, Code::NotLeader | Code::NoLeader));
         if let Some(nonce) = self.openings.remove(&call).filter(|_| refused) {
             let mut judge = self.judge.lock();
-            let check = judge.reference.client_refused(nonce);
+            let check = judge.clients.client_refused(nonce);
             judge.note(check);
         }
         let is_lost = self.storms && self.rng.random_bool(0.03);
