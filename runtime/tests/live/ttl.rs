@@ -8,13 +8,14 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use palisade_client::{Client, Error, Guard, LockOptions, Options, margin};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::support::cluster::Cluster;
 use crate::support::eventually;
 use crate::support::locks::lock;
-use crate::support::process::{Running, lives, palisade};
+use crate::support::process::{Running, end_all, lives, marked, palisade};
 use crate::support::watch::Dead;
 
 /// A time-to-live that is short for a test, and long beside an election.
@@ -43,14 +44,17 @@ async fn succeeded(waiter: JoinHandle<Result<Guard, Error>>, cluster: &Cluster, 
     assert_eq!((holder.session, holder.token), (guard.session(), guard.token()));
 }
 
-/// Goal: a `palisade lock` that is killed, and its command with it, is replaced when its TTL is
-/// over, counted from the last time it was heard.
+/// Goal: when the machine of a `palisade lock` is lost, and with it the command and the watchdog,
+/// which would give the lock back, the next waiter is granted the lock when the TTL is over, counted
+/// from the last renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_process_is_replaced() {
+async fn a_lost_machine_is_replaced() {
     let mut cluster = Cluster::start(3);
     let directory = tempfile::tempdir().unwrap();
     let note = directory.path().join("pid");
+    let mark = directory.path().to_str().expect("a temporary directory has a plain name");
     let mut command = palisade();
+    command.env("MARK", mark);
     command.args(["lock", "backup", "--ttl", "4s", "--endpoints", &cluster.endpoints().join(",")]);
     command.args(["--", "sh", "-c", r#"echo $$ > "$0"; exec cat"#]).arg(&note).stdin(Stdio::piped());
     let mut process = Running::start(&mut command);
@@ -60,9 +64,15 @@ async fn a_killed_process_is_replaced() {
     sleep(TTL + TTL / 2);
     assert!(process.runs());
 
-    process.0.kill().unwrap();
+    let processes = marked(mark);
+    assert!(processes.len() >= 3, "the command, its wrapper and the watchdog are found: {processes:?}");
+    // Stopped first, so that none of them notices the end of another.
+    for pid in processes.into_iter().filter_map(Pid::from_raw) {
+        kill_process(pid, Signal::STOP).expect("the process takes signals");
+    }
+    end_all(mark);
     process.wait();
-    eventually("the command dies with it", || (!lives(command)).then_some(()));
+    eventually("the command is dead", || (!lives(command)).then_some(()));
     let dead = Dead::killed(&cluster, "backup", TTL);
     let end = dead.watch(&mut cluster, Duration::ZERO, |_| {});
     println!("{end}");

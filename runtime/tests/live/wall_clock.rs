@@ -1,6 +1,6 @@
 //! Wall clocks play no part: a node whose wall clock is set, by an hour or two, forwards or back,
-//! neither shortens nor stretches a lock's life, and no code of the server, the client or the
-//! protocol reads one.
+//! neither shortens nor stretches a lock's life. That no code reads one is a rule of
+//! `tests/layering/rules.rs`.
 //!
 //! The clocks are set by libfaketime (the Debian package `faketime`), under the nodes' own feet and
 //! only the wall clock; where it is missing, that test says that it is skipped.
@@ -134,45 +134,4 @@ async fn setting_wall_clocks_changes_nothing() {
             ((ahead(&cluster, a, b) - expected).abs() < HOUR / 4).then_some(())
         });
     }
-}
-
-/// Goal: there is no code that could ask a wall clock. clippy.toml forbids the one function that
-/// does; this also finds what is done without it.
-#[test]
-fn no_code_asks_a_wall_clock() {
-    // In halves, so that this very file can be searched too.
-    let clocks =
-        [concat!("System", "Time"), concat!("UNIX_", "EPOCH"), concat!("Clock", "Id::Real"), concat!("_REAL", "TIME")];
-    let asks = |line: &str| {
-        let code = line.split("//").next().unwrap_or_default();
-        clocks.iter().any(|clock| code.contains(clock))
-    };
-    assert!(asks(concat!("let now = System", "Time::now();")) && !asks(concat!("// no System", "Time here")));
-
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
-    let mut searched = 0;
-    for folder in ["spec", "runtime", "client"] {
-        for file in sources(&workspace.join(folder)) {
-            let text = std::fs::read_to_string(&file).unwrap();
-            for (number, line) in text.lines().enumerate() {
-                assert!(!asks(line), "{}:{} asks a wall clock: {line}", file.display(), number + 1);
-            }
-            searched += 1;
-        }
-    }
-    assert!(searched > 50, "only {searched} files were found");
-}
-
-/// All Rust files below a folder.
-fn sources(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let mut found = Vec::new();
-    for path in entries {
-        if path.is_dir() {
-            found.extend(sources(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-    found
 }
