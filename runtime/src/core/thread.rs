@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use crossbeam_channel::select;
+use crossbeam_channel::{Sender, bounded, select};
 
 use super::channel::CoreInbox;
 use super::driver::{Batch, Driver, DriverParts};
@@ -13,8 +13,10 @@ use crate::limits;
 use crate::stopwatch::Stopwatch;
 use crate::storage::StorageError;
 
-/// Starts the core's thread. It ends with [`Event::Stop`](super::Event::Stop), or with the error of
-/// a failed write; then the process must end too, because the content of the disk is unknown.
+/// Starts the core's thread, and waits until the node has recovered: before that, there is no state
+/// that a client could be shown. The thread ends with [`Event::Stop`](super::Event::Stop), or with
+/// the error of a failed write; then the process must end too, because the content of the disk is
+/// unknown.
 ///
 /// # Errors
 /// If the thread cannot be started.
@@ -22,13 +24,18 @@ pub fn start<T>(inbox: CoreInbox, parts: DriverParts<T>) -> std::io::Result<Join
 where
     T: Transport + Send + 'static,
 {
-    std::thread::Builder::new().name("core".into()).spawn(move || run(&inbox, parts))
+    let (recovered, has_recovered) = bounded(1);
+    let thread = std::thread::Builder::new().name("core".into()).spawn(move || run(&inbox, parts, &recovered))?;
+    // An error means that the thread has panicked: its caller joins it.
+    let _ = has_recovered.recv();
+    Ok(thread)
 }
 
 /// Runs the node until it is stopped or a write fails.
-fn run<T: Transport>(inbox: &CoreInbox, parts: DriverParts<T>) -> Result<(), StorageError> {
+fn run<T: Transport>(inbox: &CoreInbox, parts: DriverParts<T>, recovered: &Sender<()>) -> Result<(), StorageError> {
     let metrics = Arc::clone(&parts.metrics);
     let mut driver = Driver::new(parts, Instant::now());
+    let _ = recovered.send(());
     let mut batch = Batch::default();
     while !driver.may_stop() && batch.fill(inbox, driver.next_alarm()) {
         let began = Instant::now();
