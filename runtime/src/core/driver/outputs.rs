@@ -67,7 +67,10 @@ impl<T: Transport> Driver<T> {
                 self.freshness.read_confirmed(id);
                 self.requests.read_ready(id);
             }
-            Output::ReadRefused { id, leader } => self.requests.read_refused(id, self.leader_view(leader)),
+            Output::ReadRefused { id, leader } => {
+                self.freshness.reads_ended();
+                self.requests.read_refused(id, self.leader_view(leader));
+            }
             Output::ChangeRefused { id, refusal } => {
                 let leader = self.leader_view(self.node.leader());
                 self.requests.change_refused(&self.node, id, refusal, leader);
