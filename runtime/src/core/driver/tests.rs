@@ -369,6 +369,29 @@ fn leader_is_as_fresh_as_its_last_confirmed_heartbeat() {
     assert_eq!(world.leader(), Some(leader));
 }
 
+/// Goal: a follower that refused linearizable reads and leads later is as fresh as any other leader:
+/// the refused reads do not count as reads that a majority is about to confirm.
+#[test]
+fn refused_reads_make_no_later_leader_stale() {
+    let mut world = World::start(3, SnapshotPolicy::default());
+    let leader = world.wait_for_leader();
+    let followers: Vec<NodeId> = world.servers.keys().copied().filter(|&id| id != leader).collect();
+    for follower in followers {
+        let (_, mut reply) =
+            world.request(follower, Op::ShowLock { key: "key".into(), consistency: Consistency::Linearizable });
+        world.run_until("a redirect to the leader", |_| {
+            reply.try_recv().is_ok_and(|answer| answer.unwrap_err().error == Code::NotLeader)
+        });
+    }
+    let (_, transferred) = world.request(leader, Op::Transfer(Transfer { to: None }));
+    world.unread.push(transferred);
+    world.run_until("another leader", |world| world.leader().is_some_and(|now| now != leader));
+    let (next, elected) = (world.leader().unwrap(), world.now);
+    world.run_until("some heartbeats", |world| world.now > elected + 2 * ELECTION);
+    let age = world.age(next);
+    assert!(age <= ELECTION / 5 + 5 * MILLISECOND, "{age:?}");
+}
+
 /// Goal: the age is a true upper bound. Answers that followers sent before they left, and that
 /// arrive late and again and again, keep the leader in office; they do not make its state younger,
 /// because the followers may have elected another leader since.
