@@ -19,11 +19,11 @@ lint:
 
 # Before every commit: format, lints, unit tests.
 check-fast: lint
-    cargo test --workspace --lib --bins
+    cargo test --lib --bins
 
 # All programs as they are meant to be used. Built together, they share what they depend on.
 programs:
-    cargo build --release --workspace
+    cargo build --release
 
 # What must hold beside the tests: lints, documentation, models, mutants, random walks, long tests.
 check: lint models long-tests
@@ -37,12 +37,12 @@ models: programs
 
 # The tests that take long, which `cargo test` leaves out.
 long-tests:
-    cargo test --workspace --lib --test leases -- --ignored
-    HISTORIES=1000 cargo test --workspace --test cross_check
+    cargo test --lib --test leases -- --ignored
+    HISTORIES=1000 cargo test --test cross_check
 
 # The models that take two hours and 7 GiB, the runner of mutants itself, and random walks for as long as one likes.
 check-deep SECONDS='600': programs
-    cargo test --workspace --test mutants -- --ignored
+    cargo test --test mutants -- --ignored
     target/release/palisade-model check --deep
     target/release/palisade-model liveness --deep
     target/release/palisade-model simulate --seconds {{ SECONDS }}
@@ -87,7 +87,7 @@ cover:
 # All tests: unit tests, scenario scripts, real processes, documentation examples. What the processes do is recorded.
 test:
     rm -rf target/recordings
-    PALISADE_TEST_RECORDINGS="$PWD/target/recordings" cargo test --workspace
+    PALISADE_TEST_RECORDINGS="$PWD/target/recordings" cargo test
 
 # Scenario scripts whose output changed for a reason: write it down again, then read the difference.
 bless:
