@@ -21,6 +21,7 @@ pub fn consensus<E: Environment>() -> Vec<Property<World<E>>> {
         NodeSoundness,
         Assertions,
         MemoryMatchesDisk,
+        PersistBeforeSend,
         RepliesNameEntries,
         RepliesNameRequests,
         AcknowledgementsMatchLog,

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use palisade_spec::invariants::{
-    Property, Violation, node_is_sound, open_reads, replies_name_entries, replies_name_requests,
+    Property, Violation, node_is_sound, open_reads, persisted_before_send, replies_name_entries, replies_name_requests,
 };
 use palisade_spec::raft::{
     Body, Durable, Index, Input, Message, Node, Output, Persist, RequestId, Role, Snapshot, StateMachine, Term,
@@ -17,7 +17,7 @@ use palisade_spec::raft::{
 
 use super::bounds::{Bounds, Delivery, Elections};
 use super::inputs::judge_input;
-use super::judge::{judge, vote_is_written};
+use super::judge::judge;
 use super::replica::{Replica, Stimulus};
 
 /// The id of every request that its node answers in the same step, if at all: one value, so that ids
@@ -215,7 +215,7 @@ impl Driver {
                 Output::Send(message) => {
                     self.crash_elsewhere(result, (input, outputs), &node_step.after);
                     if result.violation.is_none() {
-                        result.violation = vote_is_written(message, &node_step.after, &result.replica.disk).err();
+                        result.violation = persisted_before_send(message, &result.replica.disk).err();
                     }
                     result.sent.push(message.clone());
                 }

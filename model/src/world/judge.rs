@@ -3,7 +3,7 @@
 use palisade_spec::invariants::{
     Check, Committed, Property, Violation, clock_monotonicity, leader_append_only, node_is_sound, snapshot_matches_log,
 };
-use palisade_spec::raft::{Body, Durable, Message, Node, Position, StateMachine};
+use palisade_spec::raft::{Body, Message, Node, Position, StateMachine};
 use palisade_spec::require;
 
 use super::replica::Replica;
@@ -28,19 +28,6 @@ pub(super) fn judge<S: StateMachine>(before: &Replica<S>, after: &Replica<S>) ->
         clock_monotonicity((old.clock(), old.log().last()), new)
     };
     sound().err()
-}
-
-/// Checks that a candidate has written its term and its own vote before it sends a RequestVote: a
-/// crash must not make it forget them. Other properties find other messages that leave before the
-/// write that they depend on.
-pub(super) fn vote_is_written<S: StateMachine>(message: &Message<S>, after: &Node<S>, disk: &Durable<S>) -> Check {
-    let is_written = !matches!(message.body, Body::RequestVote { .. }) || disk.hard == after.hard_state();
-    require!(
-        Property::MemoryMatchesDisk,
-        is_written,
-        "server {} sends a RequestVote before its own vote is on disk",
-        after.id()
-    )
 }
 
 /// Checks that the base of the log and the snapshot name the last entry that they replace.
