@@ -442,8 +442,8 @@ fn wide() -> Vec<Named> {
             || {
                 let operators = Operators::new(EACH, 0, WIDE.log);
                 let (clients, readers) = (Surroundings::new(WIDE_CLIENTS), Readers::new(4, 0, 0));
-                let everybody = AllLayers { clients, operators, transfers: 3, readers };
-                World::new(Bounds { joiners: 1, ..WIDE }, Surroundings::table(&WIDE_CLIENTS), everybody)
+                let layers = AllLayers { clients, operators, transfers: 3, readers };
+                World::new(Bounds { joiners: 1, ..WIDE }, Surroundings::table(&WIDE_CLIENTS), layers)
             },
         ),
     ]

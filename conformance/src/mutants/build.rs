@@ -31,6 +31,17 @@ pub fn build(workspace: &Path, mutants: &[Mutant]) -> Result<MutantBuilds, Error
     only.lock()?;
     let (copy, target) = (place.join("workspace"), place.join("target"));
     let tests: BTreeSet<Vec<&str>> = mutants.iter().filter_map(|mutant| mutant.finder.test()).map(program).collect();
+    copy_workspace(workspace, &copy, mutants)?;
+    let programs = ["--package", "palisade", "--package", "palisade-conformance", "--bins"];
+    built(cargo("build", &copy, &target).args(programs))?;
+    for test in tests {
+        built(cargo("test", &copy, &target).arg("--no-run").args(test))?;
+    }
+    Ok(MutantBuilds { copy, folder: target.join("mutants"), _only: only })
+}
+
+/// Copies the packages, and the documents that tests include, with a switch for each mutant.
+fn copy_workspace(workspace: &Path, copy: &Path, mutants: &[Mutant]) -> Result<(), Error> {
     let mutants: Vec<switched::Mutant> = mutants.iter().map(Mutant::switched).collect();
     let says = |path: &Path| {
         let is_in = |(_, mutant): &(usize, &switched::Mutant)| workspace.join(&mutant.file) == path;
@@ -43,15 +54,11 @@ pub fn build(workspace: &Path, mutants: &[Mutant]) -> Result<MutantBuilds, Error
     for package in members(&workspace.join("Cargo.toml"))? {
         mirror(&workspace.join(&package), &copy.join(&package), &says)?;
     }
-    for file in ["Cargo.toml", "Cargo.lock"] {
+    fs::create_dir_all(copy.join("docs"))?;
+    for file in ["Cargo.toml", "Cargo.lock", "README.md", "docs/api.md", "docs/operations.md"] {
         fs::copy(workspace.join(file), copy.join(file))?;
     }
-    let programs = ["--package", "palisade", "--package", "palisade-conformance", "--bins"];
-    built(cargo("build", &copy, &target).args(programs))?;
-    for test in tests {
-        built(cargo("test", &copy, &target).arg("--no-run").args(test))?;
-    }
-    Ok(MutantBuilds { copy, folder: target.join("mutants"), _only: only })
+    Ok(())
 }
 
 /// The workspace whose server is changed.
@@ -91,4 +98,31 @@ fn members(manifest: &Path) -> Result<Vec<String>, Error> {
     let parsed: Result<Manifest, _> = toml::from_str(&fs::read_to_string(manifest)?);
     let parsed = parsed.map_err(|source| Error::List { path: manifest.to_path_buf(), source: Box::new(source) })?;
     Ok(parsed.workspace.members)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every file of the copy, and of its subfolders.
+    fn files(folder: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+    }
+
+    #[test]
+    fn the_copy_has_every_file_that_sources_include() {
+        let directory = tempfile::tempdir().unwrap();
+        copy_workspace(&workspace(), directory.path(), &[]).unwrap();
+        let mut included = 0;
+        for source in files(directory.path()).iter().filter(|path| path.extension().is_some_and(|end| end == "rs")) {
+            let text = fs::read_to_string(source).unwrap();
+            for (_, rest) in text.match_indices("include_str!(\"").map(|(at, begin)| text.split_at(at + begin.len())) {
+                let file = source.parent().unwrap().join(rest.split('"').next().unwrap());
+                assert!(file.exists(), "{} includes {}, which the copy lacks", source.display(), file.display());
+                included += 1;
+            }
+        }
+        assert!(included > 2, "README and docs/api.md are examples that tests run");
+    }
 }

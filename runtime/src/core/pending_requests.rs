@@ -184,7 +184,7 @@ impl PendingRequests {
         under_way.filter_map(Requester::slot).collect()
     }
 
-    /// An id for a request to the node. Its answer, if nobody here waits for it, is ignored.
+    /// An id for a request to the node. If no requester here waits for its reply, the reply is dropped.
     pub(super) fn next_id(&mut self) -> RequestId {
         self.last_id.0 += 1;
         self.last_id

@@ -173,7 +173,7 @@ impl SnapshotScheduler {
         }
     }
 
-    /// Takes a snapshot that nobody waits for, if an entry was applied since the last one.
+    /// Takes a snapshot at once, without a request, if an entry was applied since the last one.
     pub(super) fn take_once(&mut self, node: &Node<LockTable>, now: Instant) {
         if !self.is_busy && self.has_unsnapshotted_entries(node) {
             self.take(node, now);

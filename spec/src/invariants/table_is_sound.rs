@@ -12,8 +12,8 @@ pub fn table_is_sound(table: &LockTable) -> Check {
     let mut stand = 0;
     for (key, lock) in table.locks().iter() {
         let mut seen = BTreeSet::new();
-        let everybody = core::iter::once(lock.holder.session).chain(lock.queue.iter().map(|waiter| waiter.session));
-        for id in everybody {
+        let claimants = core::iter::once(lock.holder.session).chain(lock.queue.iter().map(|waiter| waiter.session));
+        for id in claimants {
             require!(name, seen.insert(id), "session {id} stands twice at {key}")?;
             let Some(session) = table.session(id) else {
                 require!(name, false, "session {id} at {key} does not live")?;

@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(standing(&again, 6), Some(Standing::Returning), "it was to be a voter, and still is");
         assert!(again.with(&Change::Promote(NodeId(6))).unwrap().is_voter(NodeId(6)));
         let learner = after(&[1, 2], &[add(3), replace(3, 4)]).unwrap();
-        assert_eq!(standing(&learner, 4), Some(Standing::Learner), "nobody has promoted it");
+        assert_eq!(standing(&learner, 4), Some(Standing::Learner), "no change has promoted it");
     }
 
     #[test]

@@ -71,7 +71,7 @@ pub(crate) fn refusal(refusal: Refusal) -> String {
         Refusal::AlreadyThere => "already there".into(),
         Refusal::NotThere => "not there".into(),
         Refusal::WasRemoved => "it was removed".into(),
-        Refusal::LastVoter => "nobody would be left to vote".into(),
+        Refusal::LastVoter => "the cluster would have no voter".into(),
     }
 }
 

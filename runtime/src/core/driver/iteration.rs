@@ -149,7 +149,7 @@ impl<T: Transport> Driver<T> {
     fn transfer_before_stop(&mut self) {
         let is_transferring = matches!(self.node.role(), Role::Leader(leadership) if leadership.successor.is_some());
         if self.stops.is_some() && self.node.is_leader() && !is_transferring {
-            // The node stops even if no member can take over from it: nobody waits for the answer.
+            // The node stops even if no member can take over from it: the driver drops the answer.
             let id = self.requests.next_id();
             self.step(Input::Transfer { id, to: None });
         }

@@ -12,7 +12,7 @@ use crate::storage::{SnapshotInfo, StorageError};
 
 impl<T: Transport> Driver<T> {
     /// Steps the node with this input only, and carries out its outputs. The driver has no requester
-    /// for the ids of such inputs, and answers nobody.
+    /// for the ids of such inputs, and drops the replies.
     ///
     /// # Errors
     /// As [`Driver::iterate`]: the process must stop.

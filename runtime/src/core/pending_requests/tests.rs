@@ -133,7 +133,7 @@ fn withdrawal_during_outputs_is_not_answered_as_a_proposal_of_the_iteration() {
 }
 
 /// Goal: a reply answers the request that it names, in whatever order replies come. A reply to a
-/// request that has no requester here answers nobody.
+/// request that has no requester here is dropped.
 #[test]
 fn reply_answers_the_request_that_it_names() {
     let mut fixture = Fixture::open();

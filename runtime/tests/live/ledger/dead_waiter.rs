@@ -14,7 +14,7 @@ use crate::support::locks::{acquire, lock, open_session, places, post_to_leader,
 const TTL: Duration = Duration::from_secs(4);
 
 #[test]
-fn a_waiter_that_dies_is_told_at_once_and_stands_in_nobodys_way() {
+fn a_waiter_that_dies_leaves_the_queue_at_once() {
     let cluster = Cluster::start_calm(3);
     let [holder, next] = ["holder", "next"].map(|owner| open_session(&cluster, owner, LONG));
     let held = acquire(&cluster, KEY, holder);

@@ -51,7 +51,7 @@ fn crowd(cluster: &Cluster) -> Instant {
 /// own is always served, a newcomer gets the lock of a dead holder without waiting for the others'
 /// end, and the leader leads on.
 #[test]
-fn a_crowd_that_ends_at_once_is_in_nobodys_way() {
+fn sessions_that_end_at_once_delay_no_request() {
     let cluster = Cluster::start_calm(3);
     let leader = cluster.wait_ready();
     let (address, term) = (cluster.client_addr(leader), cluster.status(leader).unwrap().term);

@@ -20,7 +20,7 @@ const WHILE: Duration = Duration::from_secs(10);
 /// both. The leader keeps leading in the same term, and clients are served all the time, though the
 /// separated node asks for an election again and again.
 #[test]
-fn a_follower_that_lost_the_leader_unseats_nobody() {
+fn a_follower_that_lost_the_leader_deposes_no_leader() {
     let wires = Wires::default();
     let cluster = Cluster::start_wired(3, &["--election-timeout", ELECTION], &wires);
     let leader = cluster.wait_ready();

@@ -50,7 +50,7 @@ fn pour(address: &str, session: SessionId, over: &AtomicBool, full: &AtomicU64) 
 /// Goal: while three such clients pour keepalives out, twenty holders of short leases keep them,
 /// and from the same leader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_reads_no_answers_costs_nobody_a_lease() {
+async fn a_client_that_reads_no_answers_costs_no_other_client_its_lease() {
     let cluster = Cluster::start_with(3, &["--election-timeout", ELECTION]);
     let client = Client::connect(&cluster.endpoints(), Options::default()).await.expect("a leader answers");
     let mut guards = Vec::new();
