@@ -33,7 +33,7 @@ models: programs
     target/release/palisade-model check
     target/release/palisade-model liveness
     target/release/palisade-model mutants
-    target/release/palisade-model simulate --rounds 2 --states 20000
+    target/release/palisade-model simulate --rounds 1 --states 10000
 
 # The tests that take long, which `cargo test` leaves out.
 long-tests:
