@@ -425,9 +425,36 @@ impl Parts<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::{LockTable, SharedMap, Stored};
     use crate::invariants::states::{acquire, key, table};
     use crate::lock::Token;
-    use crate::raft::{Stamp, StateMachine};
+    use crate::raft::{MAX_NUMBER, Stamp, StateMachine};
+
+    /// A table is read back as it was written; its index of sessions with waiters is computed from
+    /// the queues, whatever the file or the peer says about it.
+    #[test]
+    fn a_stored_table_is_read_back_whole() {
+        let mut table = table(3);
+        for (session, key) in [(1, "contended"), (2, "contended"), (3, "free")] {
+            table.apply(Stamp(0), &acquire(session, 0, key));
+        }
+        assert!(table.contended.len() == 1 && table.locks.len() == 2);
+        let LockTable { sweep, next_session, next_token, sessions, deadlines, locks, .. } = table.clone();
+        let _contended = SharedMap::new();
+        let stored = Stored { sweep, next_session, next_token, sessions, deadlines, _contended, locks };
+        assert_eq!(LockTable::from(stored), table);
+    }
+
+    /// A table's next numbers may be as large as the largest number of the protocol, and no larger.
+    #[test]
+    fn both_next_numbers_of_a_table_are_limited() {
+        for (next_session, next_token, is_in_range) in
+            [(MAX_NUMBER, MAX_NUMBER, true), (MAX_NUMBER + 1, MAX_NUMBER, false), (MAX_NUMBER, MAX_NUMBER + 1, false)]
+        {
+            let table = LockTable { next_session, next_token: Token(next_token), ..table(1) };
+            assert_eq!(table.in_range(), is_in_range, "{next_session}, {next_token}");
+        }
+    }
 
     /// The old cluster may have granted them after the backup was made.
     #[test]
