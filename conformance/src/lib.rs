@@ -12,8 +12,8 @@
 //!   network and faulty disks.
 //! - [`mutants`]: known bugs of the server, each of which one of the parts above must find.
 //! - [`stepper`]: the nodes of a replay, which take a step only on request.
-//! - [`history`]: what clients observed, and whether one correct lock service could have given
-//!   these answers.
+//! - [`history`]: the command that checks what clients observed. The checkers are a crate of their own,
+//!   `palisade-history` in `conformance/history/`, which depends on nothing that they judge.
 //!
 //! docs/conformance/README.md says what each part claims, what it costs and what it cannot find.
 

@@ -16,7 +16,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    History(history::command::Arguments),
+    History(history::Arguments),
     Validate(validate::command::Validate),
     Torture(torture::command::Torture),
     Replay(replay::command::Arguments),
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let mut out = BufWriter::new(stdout().lock());
     let found = match arguments.command {
-        Command::History(arguments) => history::command::run(&arguments, &mut out).map_err(|error| error.to_string()),
+        Command::History(arguments) => history::run(&arguments, &mut out).map_err(|error| error.to_string()),
         Command::Validate(validate) => return validate.run(),
         Command::Torture(torture) => return torture.run(),
         Command::Replay(arguments) => replay::command::run(&arguments, &mut out).map_err(|error| error.to_string()),

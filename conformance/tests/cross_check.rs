@@ -9,8 +9,8 @@ mod mutate;
 mod support;
 
 use mutate::mutate;
-use palisade_conformance::history::History;
-use palisade_conformance::history::check::{Verdict, check_fast, linearizable};
+use palisade_history::History;
+use palisade_history::check::{Verdict, check_fast, linearizable};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use support::{Size, correct};

@@ -5,7 +5,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 
-use palisade_conformance::history::{BadHistory, Call, Client, History, Recorder, Refusal, knossos, porcupine};
+use palisade_history::{BadHistory, Call, Client, History, Recorder, Refusal, knossos, porcupine};
 use support::{Size, correct};
 
 /// How much faster than the recorder's clock a clock of the service may run, in millionths.
@@ -160,7 +160,7 @@ fn recorder_keeps_events_of_concurrent_tasks() {
     let history = recorder.history().unwrap();
     assert_eq!(history.operations.len(), 1600);
     let unknown = |call: &Call| matches!(call, Call::Access { .. });
-    let never = palisade_conformance::history::Time::NEVER;
+    let never = palisade_history::Time::NEVER;
     assert!(history.operations.iter().all(|operation| (operation.completed() == never) == unknown(&operation.call)));
 }
 

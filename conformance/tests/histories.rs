@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use palisade_conformance::history::History;
-use palisade_conformance::history::check::{Verdict, check_all, linearizable};
+use palisade_history::History;
+use palisade_history::check::{Verdict, check_all, linearizable};
 
 fn files(folder: &str) -> Vec<(PathBuf, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/histories").join(folder);

@@ -9,9 +9,9 @@ use palisade_spec::invariants::Property;
 use palisade_spec::violated;
 use std::time::Duration;
 
-use crate::history::{self, Call, Note, OpId, Refusal};
 use palisade::core::{ConnectionId, Query, Request};
 use palisade_client::wire::{Answer, Code, Consistency, Failure, LeaderView, LockView};
+use palisade_history::{self as history, Call, Note, OpId, Refusal};
 use palisade_spec::lock::{Claim, Command, Key, Opening, Owner, Sequence, SessionId, Token, Ttl};
 use palisade_spec::raft::{Index, NodeId};
 use rand::Rng;

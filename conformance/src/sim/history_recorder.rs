@@ -1,4 +1,4 @@
-//! The clients' observations as a [history](crate::history), checked at the end by checkers that
+//! The clients' observations as a [history](palisade_history), checked at the end by checkers that
 //! know nothing of nodes.
 
 use palisade_spec::violated;
@@ -9,9 +9,9 @@ use palisade_spec::invariants::{Check, Property};
 use palisade_spec::lock::SessionId;
 
 use super::clock::DRIFT_PPM;
-use crate::history::check::check_fast;
-use crate::history::event::VERSION;
-use crate::history::{Answer, Call, Client, Event, History, Holder, Key, Note, OpId, Refusal, Session, Time};
+use palisade_history::check::check_fast;
+use palisade_history::event::VERSION;
+use palisade_history::{Answer, Call, Client, Event, History, Holder, Key, Note, OpId, Refusal, Session, Time};
 
 /// The history of all clients.
 #[derive(Debug, Default)]

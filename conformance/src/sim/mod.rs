@@ -42,9 +42,9 @@ use parking_lot::Mutex;
 pub use command::{Arguments, run};
 pub use tally::Tally;
 
-use crate::history::Event;
 use crate::panics::words;
 use event_log::EventLog;
+use palisade_history::Event;
 use world::World;
 
 /// Result of one simulated cluster.

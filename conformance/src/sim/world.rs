@@ -39,7 +39,7 @@ use super::network::{LinkQuality, Links};
 use super::plan::{CALM, CLOSING, Plan, STORM};
 use super::resource::Resource;
 use super::tally::Tally;
-use crate::history;
+use palisade_history as history;
 
 /// The state of a simulation.
 pub(super) struct World {

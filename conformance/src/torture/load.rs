@@ -27,7 +27,7 @@ use rand::{Rng, SeedableRng};
 use tokio::time::{sleep, timeout};
 
 use super::operator::block_on;
-use crate::history::{self, Answer, Call, Recorder, Refusal};
+use palisade_history::{self as history, Answer, Call, Recorder, Refusal};
 
 /// Number of keys.
 const KEYS: usize = 4;

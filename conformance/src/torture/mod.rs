@@ -8,7 +8,7 @@
 //!
 //! 1. every waiter is granted within a bound,
 //! 2. all members have the same state (by the hash of a snapshot that each takes),
-//! 3. the clients' [history](crate::history) passes all checkers that are fast enough for it, and
+//! 3. the clients' [history](palisade_history) passes all checkers that are fast enough for it, and
 //!    no write within a lease was refused,
 //! 4. every node's recording is replayed and checked ([`mod@validate`]).
 //!
@@ -41,9 +41,9 @@ use std::time::{Duration, Instant};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
-use crate::history::check::{Verdict, check_fast};
-use crate::history::{BadHistory, Call, History, Recorder};
 use crate::validate::{self, Failure, Options, validate};
+use palisade_history::check::{Verdict, check_fast};
+use palisade_history::{BadHistory, Call, History, Recorder};
 
 use cluster::Cluster;
 use load::Load;

@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use palisade_conformance::history::event::DEFAULT_TTL_MS;
-use palisade_conformance::history::{Answer, Call, End, History, Holder, Key, Operation, Refusal, Session, Time};
+use palisade_history::event::DEFAULT_TTL_MS;
+use palisade_history::{Answer, Call, End, History, Holder, Key, Operation, Refusal, Session, Time};
 
 /// The kinds of corruption.
 pub(crate) const KINDS: [(&str, Kind); 16] = [

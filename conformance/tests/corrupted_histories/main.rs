@@ -14,9 +14,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use corrupt::{KINDS, Valid, spread};
-use palisade_conformance::history::History;
-use palisade_conformance::history::check::{Verdict, check_fast};
 use palisade_conformance::sim::simulate;
+use palisade_history::History;
+use palisade_history::check::{Verdict, check_fast};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;

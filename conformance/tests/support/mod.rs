@@ -6,9 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use palisade_conformance::history::{
-    Answer, Call, Client, Event, History, Holder, Key, Note, OpId, Refusal, Session, Time,
-};
+use palisade_history::{Answer, Call, Client, Event, History, Holder, Key, Note, OpId, Refusal, Session, Time};
 use palisade_spec::lock::{
     self, Claim, Command, LockTable, Opening, Outcome, Owner, Reply, Sequence, SessionId, Token, Ttl,
 };

@@ -1,6 +1,6 @@
 //! Random changes of histories. The result may still be valid.
 
-use palisade_conformance::history::{Answer, Call, End, History, Holder, Refusal, Time};
+use palisade_history::{Answer, Call, End, History, Holder, Refusal, Time};
 use rand::Rng;
 use rand::rngs::StdRng;
 

@@ -16,7 +16,7 @@ use rand::rngs::SmallRng;
 use tokio::time::sleep;
 
 use super::{KEYS, Load, any_key, increment};
-use crate::history::{self, Answer, Call, Holder, Note, Pending, Refusal, Session};
+use palisade_history::{self as history, Answer, Call, Holder, Note, Pending, Refusal, Session};
 
 /// Time that an answer may take beyond the requested wait.
 const PATIENCE: Duration = Duration::from_secs(1);

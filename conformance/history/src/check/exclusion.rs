@@ -33,8 +33,8 @@ use std::collections::HashMap;
 
 use super::facts::{Facts, Grant};
 use super::{MOST, Verdict, Violation, count};
-use crate::history::operation::OperationIndex;
-use crate::history::{Answer, Call, Time};
+use crate::operation::OperationIndex;
+use crate::{Answer, Call, Time};
 
 /// The checker's name.
 pub const NAME: &str = "exclusion";

@@ -6,7 +6,7 @@
 //! B in the queue that a read showed, then B is not granted while A waits.
 //!
 //! A client learns that it is in the queue from the service itself
-//! ([`Note::Queued`](crate::history::Note::Queued); the simulation reports it, the wire does not)
+//! ([`Note::Queued`](crate::Note::Queued); the simulation reports it, the wire does not)
 //! or from a linearizable read that shows its session there. Without such a sign the order is
 //! unknown: a request that was sent earlier may have arrived later.
 //!
@@ -27,8 +27,8 @@
 
 use super::facts::Facts;
 use super::{MOST, Verdict, Violation, count};
-use crate::history::operation::OperationIndex;
-use crate::history::{Call, End, Operation, Refusal, Time};
+use crate::operation::OperationIndex;
+use crate::{Call, End, Operation, Refusal, Time};
 
 /// The checker's name.
 pub const NAME: &str = "fifo";
@@ -125,7 +125,7 @@ impl Waiter {
 fn earliest_expiry(facts: &Facts<'_>, operation: &Operation) -> Time {
     match operation.call {
         Call::Acquire { session: None, ttl_ms, .. } => {
-            let ttl = facts.history.at_least(ttl_ms.unwrap_or(crate::history::event::DEFAULT_TTL_MS));
+            let ttl = facts.history.at_least(ttl_ms.unwrap_or(crate::event::DEFAULT_TTL_MS));
             Time(operation.invoked.0.saturating_add(ttl))
         }
         _ => Time(0),

@@ -1,7 +1,7 @@
 //! Finds operations by their times: which of them were under way at some moment?
 
-use crate::history::operation::OperationIndex;
-use crate::history::{Operation, Time};
+use crate::operation::OperationIndex;
+use crate::{Operation, Time};
 
 /// Operations by their completions, so that those still open at some moment are a suffix;
 /// operations with an unknown end are separate.
@@ -70,7 +70,7 @@ impl Intervals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::{Answer, Call, End, OpId};
+    use crate::{Answer, Call, End, OpId};
 
     fn operation(invoked: u64, answered: Option<u64>) -> Operation {
         let call = Call::KeepAlive { session: "s".into() };

@@ -37,7 +37,6 @@
 //! checkers.
 
 pub mod check;
-pub mod command;
 pub mod edn;
 pub mod event;
 pub mod knossos;

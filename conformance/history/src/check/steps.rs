@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::facts::Facts;
 use super::fenced_lock::{Act, Party, SearchContext, Seen, Set, Shown, Step, bit};
-use crate::history::event::DEFAULT_TTL_MS;
-use crate::history::operation::OperationIndex;
-use crate::history::{Answer, Call, End, Note, Operation, Refusal, Session, Time};
+use crate::event::DEFAULT_TTL_MS;
+use crate::operation::OperationIndex;
+use crate::{Answer, Call, End, Note, Operation, Refusal, Session, Time};
 
 /// Maximum number of steps, sessions and acquires of one key.
 pub(super) const LONGEST: usize = 128;

@@ -27,8 +27,8 @@ use super::facts::Facts;
 use super::fenced_lock::FencedLock;
 use super::steps::{Index, Steps, Timed};
 use super::{MOST, Verdict, Violation, count};
-use crate::history::processes::processes;
-use crate::history::{History, Key, Time};
+use crate::processes::processes;
+use crate::{History, Key, Time};
 
 /// The checker's name.
 pub const NAME: &str = "linearizable";

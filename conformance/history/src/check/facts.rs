@@ -49,9 +49,9 @@
 use std::collections::HashMap;
 
 use super::intervals::Intervals;
-use crate::history::event::DEFAULT_TTL_MS;
-use crate::history::operation::OperationIndex;
-use crate::history::{Answer, Call, History, Key, Note, Operation, Refusal, Session, Time};
+use crate::event::DEFAULT_TTL_MS;
+use crate::operation::OperationIndex;
+use crate::{Answer, Call, History, Key, Note, Operation, Refusal, Session, Time};
 
 /// A moment, and the operation that it comes from.
 pub(super) type Sighting = (Time, OperationIndex);

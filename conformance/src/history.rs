@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 
-use super::check::check_all;
-use super::{BadHistory, History, knossos, porcupine};
+use palisade_history::check::check_all;
+use palisade_history::{BadHistory, History, knossos, porcupine};
 
 /// Check whether one correct lock service could have given the answers that clients recorded
 #[derive(Debug, Args)]

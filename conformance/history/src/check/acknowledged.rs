@@ -34,7 +34,7 @@
 
 use super::facts::Facts;
 use super::{MOST, Verdict, Violation, count};
-use crate::history::{Answer, Call, Operation, Refusal, Time};
+use crate::{Answer, Call, Operation, Refusal, Time};
 
 /// The checker's name.
 pub const NAME: &str = "acknowledged";
@@ -196,7 +196,7 @@ fn final_reads(facts: &Facts<'_>) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::super::check_fast;
-    use crate::history::History;
+    use crate::History;
 
     /// Goal: client a gives up an acquire for which its library reuses a session. The acquire is
     /// granted, client c reads that, and the library releases the lock in the background, which is

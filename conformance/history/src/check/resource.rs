@@ -24,8 +24,8 @@ use std::collections::HashMap;
 
 use super::facts::Facts;
 use super::{MOST, Verdict, Violation, count};
-use crate::history::operation::OperationIndex;
-use crate::history::{Call, Key, Refusal, Time};
+use crate::operation::OperationIndex;
+use crate::{Call, Key, Refusal, Time};
 
 /// The checker's name.
 pub const NAME: &str = "resource";
