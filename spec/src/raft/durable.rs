@@ -169,7 +169,17 @@ mod tests {
     use alloc::vec::Vec;
 
     use super::{Durable, Persist, Snapshot};
-    use crate::raft::{Entry, Index, Log, Members, NodeId, Payload, Position, Stamp, StateMachine, Term};
+    use crate::raft::{Entry, Index, Log, MAX_NUMBER, Members, NodeId, Payload, Position, Stamp, StateMachine, Term};
+
+    /// A node's own numbers may pass the limit by the steps that it has taken since it accepted them.
+    #[test]
+    fn a_disk_may_have_numbers_below_twice_the_limit() {
+        for (term, is_in_range) in [(MAX_NUMBER + 1, true), (2 * MAX_NUMBER - 1, true), (2 * MAX_NUMBER, false)] {
+            let mut durable = Durable::blank(WriteHistory(Vec::new()), Members::default());
+            durable.hard.term = Term(term);
+            assert_eq!(durable.in_range(), is_in_range, "{term}");
+        }
+    }
 
     /// Records the stamp and payload of each entry applied.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]

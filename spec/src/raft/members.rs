@@ -277,6 +277,14 @@ mod tests {
     }
 
     #[test]
+    fn a_number_names_its_member_in_any_generation() {
+        let returned = NodeId::new(2, 3);
+        let members = Members::of([NodeId::new(1, 0), returned]);
+        assert_eq!(members.by_number(2), Some(returned));
+        assert_eq!(members.by_number(3), None);
+    }
+
+    #[test]
     fn server_without_its_disk_comes_back_as_another_member() {
         let standing = |members: &Members, id| members.get(NodeId(id)).map(|member| member.standing);
         let voter = after(&[1, 2], &[replace(2, 5)]).unwrap();
