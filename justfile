@@ -14,8 +14,8 @@ lint:
     mkdir -p target
     CARGO_MANIFEST_DIR="$PWD/conformance" rustc --edition 2024 --test conformance/tests/documents.rs -o target/documents
     target/documents --quiet
-    cargo clippy --workspace --all-targets -- -D warnings
-    RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --document-private-items --quiet
+    cargo clippy --all-targets -- -D warnings
+    RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --no-deps --document-private-items --quiet
 
 # Before every commit: format, lints, unit tests.
 check-fast: lint
@@ -126,4 +126,11 @@ explore NAME='cluster' *ARGS: programs
 
 # The project's own documentation, in a browser's form.
 doc:
-    cargo doc --workspace --no-deps --document-private-items
+    cargo doc --no-deps --document-private-items
+
+# Needs protoc; each test whose server is not installed says so, and is skipped (docs/lab/README.md).
+# The lab: lints, tests, and its central experiment on Redis and Palisade.
+lab: programs
+    cargo clippy --profile lab -p palisade-lab --all-targets -- -D warnings
+    cargo test --profile lab -p palisade-lab
+    target/lab/palisade-lab run pause --backend redis --backend palisade --palisade target/release/palisade --out target/lab-pages
