@@ -128,9 +128,13 @@ explore NAME='cluster' *ARGS: programs
 doc:
     cargo doc --no-deps --document-private-items
 
-# Needs protoc; each test whose server is not installed says so, and is skipped (docs/lab/README.md).
-# The lab: lints, tests, and its central experiment on Redis and Palisade.
+# All tests of the lab, on real servers. A test whose server is not installed says so, and is skipped (docs/lab/README.md).
 lab: programs
+    cargo test --profile lab -p palisade-lab -- --test-threads 1
+
+# Needs protoc and Redis.
+# The lab's lints, its tests without lock services, and its central experiment on Redis and Palisade.
+lab-fast: programs
     cargo clippy --profile lab -p palisade-lab --all-targets -- -D warnings
-    cargo test --profile lab -p palisade-lab
-    target/lab/palisade-lab run pause --backend redis --backend palisade --palisade target/release/palisade --out target/lab-pages
+    cargo test --profile lab -p palisade-lab --lib --bins --test resource --test pages
+    target/lab/palisade-lab run pause --backend redis --backend palisade --palisade target/release/palisade --rounds 1 --out target/lab-pages
