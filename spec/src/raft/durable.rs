@@ -181,6 +181,25 @@ mod tests {
         }
     }
 
+    #[test]
+    fn every_number_of_a_snapshot_is_limited() {
+        let at = |term, index, stamp, history: &[u64]| {
+            let last = Position { term: Term(term), index: Index(index) };
+            let machine = WriteHistory(history.iter().map(|&stamp| (stamp, None)).collect());
+            Snapshot { last, stamp: Stamp(stamp), members: Arc::default(), machine }
+        };
+        let greatest = at(MAX_NUMBER, MAX_NUMBER, MAX_NUMBER, &[MAX_NUMBER]);
+        assert!(greatest.in_range());
+        let beyond = MAX_NUMBER + 1;
+        for snapshot in [at(beyond, 1, 1, &[]), at(1, beyond, 1, &[]), at(1, 1, beyond, &[]), at(1, 1, 1, &[beyond])] {
+            assert!(!snapshot.in_range(), "{snapshot:?}");
+            let mut disk = disk();
+            assert!(disk.in_range());
+            disk.snapshot = snapshot;
+            assert!(!disk.in_range(), "a disk with {:?}", disk.snapshot);
+        }
+    }
+
     /// Records the stamp and payload of each entry applied.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     struct WriteHistory(Vec<(u64, Option<u8>)>);
@@ -199,6 +218,10 @@ mod tests {
 
         fn next_deadline(&self) -> Option<Stamp> {
             None
+        }
+
+        fn in_range(&self) -> bool {
+            self.0.iter().all(|&(stamp, _)| stamp <= MAX_NUMBER)
         }
     }
 
