@@ -1,0 +1,19 @@
+//! Experiments on real lock services: where locks without fencing break, and what they cost.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`dlock`] | one interface to five lock services: Redis, Redlock, etcd, ZooKeeper, Palisade |
+//! | [`resource`] | a resource in a process of its own that checks fencing tokens |
+//! | [`worker`] | a worker that takes a lock, pauses, and writes to the resource |
+//! | [`servers`] | the real servers, started with pinned configurations: `palisade-lab up` |
+//! | [`experiments`] | what is shown: each writes figures, plots and its page in docs/lab/ |
+//! | [`report`] | figures as CSV and JSON, plots as SVG, pages as Markdown |
+//! | [`metrics`] | the metrics that every program of the lab serves |
+
+pub mod dlock;
+pub mod experiments;
+pub mod metrics;
+pub mod report;
+pub mod resource;
+pub mod servers;
+pub mod worker;

@@ -1,0 +1,1 @@
+//! Figures as CSV and JSON, plots as SVG, pages as Markdown.
