@@ -1,31 +1,62 @@
-//! To be written.
+//! The real servers, with pinned configurations, for experiments and for `palisade-lab up`.
+//!
+//! ```no_run
+//! use palisade_lab::servers::{self, Kind, Options};
+//!
+//! # async fn example() -> Result<(), servers::Error> {
+//! let redlock = servers::start(Kind::Redlock, &Options::default()).await?;
+//! println!("{} at {}", redlock.version(), redlock.endpoints().join(","));
+//! redlock.pause(0)?;
+//! redlock.resume(0)?;
+//! redlock.kill(1).await?;
+//! redlock.restart(1).await?;
+//! # Ok(())
+//! # } // All five end here, and their directory is removed.
+//! ```
+//!
+//! | file | contents |
+//! |---|---|
+//! | `cluster` | [`Cluster`]: running servers of one kind, and what can be done to each |
+//! | `kinds`, `redis`, `etcd`, … | how each kind is started, and when it serves |
+//! | `config`, `lab/config/` | the pinned configurations, and how an experiment replaces a setting |
+//! | `process` | processes by their identity: ID and start time |
+//! | `ports`, `home`, `find`, `clock` | free ports, directories, programs, clocks of their own |
+//! | `up`, `down`, `state` | the commands, and the file by which `down` finds what `up` has started |
 
-use std::process::ExitCode;
+mod clock;
+mod cluster;
+mod config;
+mod down;
+mod error;
+mod find;
+mod home;
+mod kinds;
+mod options;
+mod ports;
+mod process;
+mod redis;
+mod up;
 
-/// To be written
-#[derive(Debug, clap::Args)]
-pub struct Up {}
+pub use cluster::{Cluster, Stopped};
+pub use down::Down;
+pub use error::Error;
+pub use find::{Missing, missing};
+pub use options::{Durability, Kind, Options};
+pub use process::Identity;
+pub use up::Up;
 
-impl Up {
-    /// Runs the command.
-    ///
-    /// # Errors
-    /// What failed.
-    pub async fn run(self) -> Result<ExitCode, String> {
-        Err("to be written".to_owned())
+/// Starts the servers of a kind and waits until all of them serve.
+///
+/// # Errors
+/// A program is missing, the directory or a port is unfit, or a server ends or does not serve in time.
+/// What was started is ended, and the directory is removed.
+pub async fn start(kind: Kind, options: &Options) -> Result<Cluster, Error> {
+    let missing = missing(&[kind], options);
+    if !missing.is_empty() {
+        return Err(Error::Missing(missing));
     }
-}
-
-/// To be written
-#[derive(Debug, clap::Args)]
-pub struct Down {}
-
-impl Down {
-    /// Runs the command.
-    ///
-    /// # Errors
-    /// What failed.
-    pub async fn run(self) -> Result<ExitCode, String> {
-        Err("to be written".to_owned())
-    }
+    let durable = kinds::is_durable(kind, options) && !options.allow_tmpfs;
+    let home = home::Home::make(options.dir.as_deref(), kind.name(), durable)?;
+    let plan = kinds::plan(kind, options, home.path()).await?;
+    Cluster::start(kind, options, home, plan).await
 }

@@ -1,0 +1,17 @@
+//! `palisade-lab down`.
+
+use std::process::ExitCode;
+
+/// To be written
+#[derive(Debug, clap::Args)]
+pub struct Down {}
+
+impl Down {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// What failed.
+    pub async fn run(self) -> Result<ExitCode, String> {
+        Err("to be written".to_owned())
+    }
+}
