@@ -5,13 +5,49 @@
 //! released. Releasing or renewing a lock that is no longer the handle's changes nothing, and is
 //! reported ([`Released::NotOwner`], `Ok(false)`).
 //!
-//! A handle's fencing token ([`Handle::fence`]) grows with every grant of its key; what it is made
-//! of differs by backend, and is written at the top of each backend's file.
+//! A handle's fencing token ([`Handle::fence`]) grows with every grant of its key, except with Redlock, which
+//! has no fencing token; what it is made of differs by backend, and is written at the top of each backend's
+//! file.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `options.rs` | [`Backend`], [`Options`] and [`connect`]: from the command line to a [`Locks`] |
+//! | [`redis`] | one Redis: SET NX PX, scripts, and the wrong release of experiment 3 |
+//! | [`redlock`] | independent Redis servers, by majority |
+//! | [`etcd`] | a lease and a queue of keys by create revision, by hand |
+//! | [`etcd_lock`] | the lock service of etcd itself (v3lock) |
+//! | [`zookeeper`] | ephemeral sequential nodes |
+//! | [`palisade`] | Palisade by its HTTP interface, renewed on request only; [`guarded`]: the usual client |
+//! | [`reentrant`] | the same owner acquires again, counted; in front of any backend |
+//! | [`bounded`] | a queue with a limit; in front of any backend |
+//! | [`tokens`] | where a fencing token comes from: a counter by key, sharded or global, or a revision |
+//!
+//! Every await that talks to a server has a deadline ([`Options::request_timeout`]).
+
+pub mod bounded;
+mod cleanup;
+pub mod etcd;
+mod etcd_lease;
+pub mod etcd_lock;
+pub mod guarded;
+mod http;
+mod options;
+pub mod palisade;
+mod pool;
+pub mod redis;
+mod redis_node;
+pub mod redlock;
+pub mod reentrant;
+pub mod tokens;
+pub mod zookeeper;
+mod zookeeper_queue;
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
+
+pub use self::options::{Backend, Connections, Options, Renewal, connect};
 
 /// What an acquire asks for.
 #[derive(Debug, Clone)]
@@ -47,6 +83,8 @@ pub struct Handle {
     pub(crate) fence: u64,
     pub(crate) ttl: Duration,
     pub(crate) acquired_at: Instant,
+    /// The sending of the last request that certainly set the lease to a whole TTL.
+    pub(crate) leased_at: Instant,
     pub(crate) held: Box<dyn Held>,
 }
 
@@ -57,6 +95,11 @@ pub trait Held: fmt::Debug + Send {
 
     /// Gives the lock back.
     fn release(&mut self) -> BoxFuture<'_, Result<Released, Error>>;
+
+    /// What the backend's rules subtract from a TTL for clocks that run at different rates.
+    fn drift(&self, _ttl: Duration) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// What a release did.
@@ -93,10 +136,19 @@ impl Handle {
         self.ttl
     }
 
-    /// When the acquire that was granted was sent: the lease counts from here at the latest.
+    /// When the request was sent whose answer was the grant, or that last renewed the waiter's lease before the
+    /// grant: the lease lasts until this moment plus the TTL at least.
     #[must_use]
     pub fn acquired_at(&self) -> Instant {
         self.acquired_at
+    }
+
+    /// Until when the holder may count on the lock by the backend's own rules, if the clocks are right: the sending of
+    /// the last request that set the lease, plus the TTL, less the backend's allowance for clocks. A lease that the
+    /// backend's client renews by itself ([`Renewal::Automatic`]) usually lasts longer.
+    #[must_use]
+    pub fn valid_until(&self) -> Instant {
+        self.leased_at + self.ttl.saturating_sub(self.held.drift(self.ttl))
     }
 
     /// Extends the lock to a whole TTL from now; false if it is lost already.
@@ -104,8 +156,18 @@ impl Handle {
     /// # Errors
     /// The server could not be reached, or has refused.
     pub async fn renew(&mut self) -> Result<bool, Error> {
-        let ttl = self.ttl;
-        self.held.renew(ttl).await
+        let (ttl, sent) = (self.ttl, Instant::now());
+        let renewed = self.held.renew(ttl).await?;
+        if renewed {
+            self.leased_at = sent;
+        }
+        Ok(renewed)
+    }
+
+    /// A lock that a backend granted.
+    fn new(key: &str, request: &Request, fence: u64, ttl: Duration, sent: Instant, held: Box<dyn Held>) -> Handle {
+        let (key, owner) = (key.to_owned(), request.owner.clone());
+        Handle { key, owner, fence, ttl, acquired_at: sent, leased_at: sent, held }
     }
 
     /// Gives the lock back.
