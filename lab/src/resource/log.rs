@@ -8,8 +8,8 @@
 //!
 //! L: length of the JSON text; C: its CRC-32C; H: CRC-32C of the sixteen digits before it; all in
 //! hexadecimal. A frame is written after the frame before it was synced. So a crash can spoil the
-//! last frame only, which nobody was told of: it is shorter than its header says, or contains zero
-//! bytes where the file system had not written a page (JSON text contains none). [`recover`] cuts
+//! last frame only, which nobody was told of: it is shorter than its header says, or all zero where
+//! the file system had not written a sector (JSON text contains no zero byte). [`recover`] cuts
 //! such a frame. All other damage may have cost an acknowledged token, and is an error.
 //!
 //! What the log cannot tell from a torn frame: a last frame that was synced and then shortened.
@@ -24,6 +24,8 @@ use serde::{Deserialize, Serialize};
 const HEADER: &[u8] = b"palisade-lab resource log, version 1\n";
 /// Three checksums or lengths of eight digits, and a space.
 const FRAME_HEADER: usize = 25;
+/// What a file system writes at least, in bytes: the end of what it has not written is a multiple.
+const SECTOR: usize = 512;
 
 /// How a write changes the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -145,7 +147,7 @@ fn recover(bytes: &[u8]) -> Result<(Vec<Entry>, usize), Damage> {
         let damage = |what: &str| Err(Damage { offset: at, what: what.to_owned() });
         let rest = &bytes[at..];
         let Some((length, checksum)) = frame_header(rest) else {
-            if rest.len() < FRAME_HEADER || is_unwritten(rest) {
+            if rest.len() < FRAME_HEADER || is_unwritten(bytes, at) {
                 break;
             }
             return damage("a frame's header is wrong");
@@ -153,7 +155,7 @@ fn recover(bytes: &[u8]) -> Result<(Vec<Entry>, usize), Damage> {
         let body = FRAME_HEADER..FRAME_HEADER.saturating_add(length);
         let Some(json) = rest.get(body.clone()).filter(|_| rest.len() > body.end) else { break };
         if crc32c::crc32c(json) != checksum || rest[body.end] != b'\n' {
-            if is_unwritten(rest) && rest.len() == body.end + 1 {
+            if is_unwritten(bytes, at) && rest.len() == body.end + 1 {
                 break;
             }
             return damage("a frame's checksum is wrong");
@@ -180,11 +182,14 @@ fn frame_header(rest: &[u8]) -> Option<(usize, u32)> {
     whole.then_some((usize::try_from(number(0..8)?).ok()?, number(8..16)?))
 }
 
-/// Whether these bytes are one frame with pages that were never written: it contains zero bytes, and
-/// no frame begins after it.
-fn is_unwritten(rest: &[u8]) -> bool {
-    let follows = |at: usize| frame_header(&rest[at + 1..]).is_some();
-    rest.contains(&0) && !rest.iter().enumerate().any(|(at, byte)| *byte == b'\n' && follows(at))
+/// Whether the bytes from `at` are one frame with sectors that were never written: all of a sector's
+/// part of it is zero, and no frame begins after it.
+fn is_unwritten(bytes: &[u8], at: usize) -> bool {
+    let sectors = (at / SECTOR * SECTOR..bytes.len()).step_by(SECTOR);
+    let mut parts = sectors.map(|sector| &bytes[sector.max(at)..bytes.len().min(sector + SECTOR)]);
+    let newlines = (at..bytes.len()).filter(|place| bytes[*place] == b'\n');
+    parts.any(|part| part.iter().all(|byte| *byte == 0))
+        && newlines.into_iter().all(|newline| frame_header(&bytes[newline + 1..]).is_none())
 }
 
 #[cfg(test)]
@@ -231,22 +236,30 @@ mod tests {
     }
 
     #[test]
-    fn unwritten_pages_of_the_last_frame_are_cut() {
-        let bytes = file(&[&[entry(1)], &[entry(2)]]);
+    fn unwritten_sectors_of_the_last_frame_are_cut() {
+        let long = Entry { body: "x".repeat(3000), ..entry(2) };
+        let bytes = file(&[&[entry(1)], &[long]]);
         let last = file(&[&[entry(1)]]).len();
-        for page in 0..bytes.len() - last {
-            for end in page + 1..=bytes.len() - last {
+        let bounds: Vec<_> =
+            [last].into_iter().chain((SECTOR..bytes.len()).step_by(SECTOR)).chain([bytes.len()]).collect();
+        for (number, begin) in bounds.iter().enumerate() {
+            for end in &bounds[number + 1..] {
                 let mut bytes = bytes.clone();
-                bytes[last + page..last + end].fill(0);
-                let (entries, whole) = recover(&bytes).unwrap_or_else(|damage| panic!("{page}..{end}: {damage:?}"));
-                assert_eq!((entries, whole), (vec![entry(1)], last), "{page}..{end}");
+                bytes[*begin..*end].fill(0);
+                let (entries, whole) = recover(&bytes).unwrap_or_else(|damage| panic!("{begin}..{end}: {damage:?}"));
+                assert_eq!((entries, whole), (vec![entry(1)], last), "{begin}..{end}");
             }
         }
-        // The same in an earlier frame is damage: the frame after it shows that it was synced.
-        let first = HEADER.len();
-        let mut bytes = bytes;
-        bytes[first..first + 30].fill(0);
-        assert_eq!(recover(&bytes).unwrap_err().offset, first);
+    }
+
+    #[test]
+    fn an_unwritten_sector_before_another_frame_is_damage() {
+        let long = Entry { body: "x".repeat(3000), ..entry(1) };
+        let mut bytes = file(&[&[long], &[entry(2)]]);
+        bytes[SECTOR..2 * SECTOR].fill(0);
+        assert_eq!(recover(&bytes).unwrap_err().offset, HEADER.len());
+        bytes[HEADER.len()..SECTOR].fill(0);
+        assert_eq!(recover(&bytes).unwrap_err().offset, HEADER.len());
     }
 
     #[test]
