@@ -17,6 +17,8 @@ struct Cli {
 enum Command {
     Resource(resource::Command),
     Worker(worker::Command),
+    #[command(hide = true)]
+    StopParent(worker::StopParent),
     Up(servers::Up),
     Down(servers::Down),
     Run(experiments::Run),
@@ -27,6 +29,7 @@ async fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Resource(command) => command.run().await,
         Command::Worker(command) => command.run().await,
+        Command::StopParent(command) => command.run().await,
         Command::Up(command) => command.run().await,
         Command::Down(command) => command.run().await,
         Command::Run(command) => command.run().await,

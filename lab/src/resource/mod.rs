@@ -9,8 +9,10 @@
 //! | [`store`] | the values, owned by one thread |
 //! | [`log`] | the log that makes accepted writes durable |
 //! | [`api`] | the HTTP interface |
+//! | [`client`] | a client, for workers and experiments |
 
 pub mod api;
+pub mod client;
 pub mod log;
 pub mod rule;
 pub mod store;
