@@ -126,7 +126,7 @@ mod tests {
         let (sender, mut ran) = tokio::sync::mpsc::unbounded_channel();
         for name in ["dropped", "disarmed"] {
             let sender = sender.clone();
-            let undo = Undo::new(move || Box::pin(async move { drop(sender.send(name)) }));
+            let undo = Undo::new(move || Box::pin(async move { sender.send(name).unwrap() }));
             if name == "disarmed" {
                 undo.disarm();
             }
