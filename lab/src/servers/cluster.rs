@@ -34,7 +34,8 @@ pub(super) struct NodePlan {
     pub(super) dir: PathBuf,
     pub(super) data: PathBuf,
     pub(super) launch: Launch,
-    pub(super) ports: Vec<Port>,
+    /// Reserved while the cluster lives, also while the node does not.
+    pub(super) _ports: Vec<Port>,
 }
 
 /// What the servers of a kind are, before they are started.

@@ -7,13 +7,17 @@ use rustix::process::Signal;
 use super::cluster::{Cluster, Plan};
 use super::error::Error;
 use super::options::{Durability, Kind, Options};
-use super::redis;
+use super::{etcd, objects, palisade, postgres, redis, zookeeper};
 
 /// Writes the configurations and prepares the data directories.
 pub(super) async fn plan(kind: Kind, options: &Options, home: &Path) -> Result<Plan, Error> {
     match kind {
         Kind::Redis | Kind::Redlock => redis::plan(kind, options, home),
-        _ => Err(Error::Config { kind: kind.name(), reason: "its servers cannot be started yet".to_owned() }),
+        Kind::Etcd => etcd::plan(options, home),
+        Kind::Zookeeper => zookeeper::plan(options, home),
+        Kind::Postgres => postgres::plan(options, home).await,
+        Kind::Objects => objects::plan(options, home).await,
+        Kind::Palisade => palisade::plan(options, home),
     }
 }
 
@@ -30,7 +34,11 @@ pub(super) fn is_durable(kind: Kind, options: &Options) -> bool {
 pub(super) async fn probe(kind: Kind, address: &str) -> Result<(), String> {
     match kind {
         Kind::Redis | Kind::Redlock => redis::probe(address).await,
-        _ => Err(String::new()),
+        Kind::Etcd => etcd::probe(address).await,
+        Kind::Zookeeper => zookeeper::probe(address).await,
+        Kind::Postgres => postgres::probe(address).await,
+        Kind::Objects => objects::probe(address).await,
+        Kind::Palisade => palisade::probe(address).await,
     }
 }
 
@@ -38,15 +46,20 @@ pub(super) async fn probe(kind: Kind, address: &str) -> Result<(), String> {
 pub(super) async fn settle(cluster: &Cluster) -> Result<(), String> {
     match cluster.kind() {
         Kind::Redis | Kind::Redlock => redis::settle(cluster).await,
-        _ => Ok(()),
+        Kind::Objects => objects::settle(cluster.address(0)).await,
+        Kind::Etcd | Kind::Zookeeper | Kind::Postgres | Kind::Palisade => Ok(()),
     }
 }
 
 /// The product and version, from the running server where it says it.
-pub(super) async fn version(kind: Kind, _options: &Options, address: &str) -> Result<String, String> {
+pub(super) async fn version(kind: Kind, options: &Options, address: &str) -> Result<String, String> {
     match kind {
         Kind::Redis | Kind::Redlock => redis::version(address).await,
-        _ => Err(String::new()),
+        Kind::Etcd => etcd::version(address).await,
+        Kind::Zookeeper => zookeeper::version(address).await,
+        Kind::Postgres => postgres::version(address).await,
+        Kind::Objects => objects::version().await,
+        Kind::Palisade => palisade::version(options).await,
     }
 }
 
@@ -76,4 +89,8 @@ pub(super) fn quick_stop_signal(kind: Kind) -> Option<Signal> {
 }
 
 /// Removes what a killed server has left outside its directory.
-pub(super) fn clean_up(_kind: Kind, _data: &Path) {}
+pub(super) fn clean_up(kind: Kind, data: &Path) {
+    if kind == Kind::Postgres {
+        postgres::clean_up(data);
+    }
+}

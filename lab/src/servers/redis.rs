@@ -41,7 +41,7 @@ pub(super) fn plan(kind: Kind, options: &Options, home: &Path) -> Result<Plan, E
         let text = config::render(kind.name(), TEMPLATE, &values, &settings, " ")?;
         let file = write_config(&dir, "redis.conf", &text)?;
         let launch = Launch::new(&program, [file.display().to_string()], options, kind, &dir)?;
-        nodes.push(NodePlan { name, address: port.address(), dir, data, launch, ports: vec![port] });
+        nodes.push(NodePlan { name, address: port.address(), dir, data, launch, _ports: vec![port] });
     }
     let endpoints = nodes.iter().take(count).map(|node| node.address.clone()).collect();
     Ok(Plan { nodes, endpoints })
