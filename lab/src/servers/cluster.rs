@@ -145,6 +145,12 @@ impl Cluster {
         &self.nodes[node].plan.address
     }
 
+    /// The user as which the node runs, if it is not the lab's own.
+    #[must_use]
+    pub fn user(&self, node: usize) -> Option<&str> {
+        self.nodes[node].plan.launch.user.as_deref()
+    }
+
     /// The node's data directory.
     #[must_use]
     pub fn data_dir(&self, node: usize) -> &Path {
@@ -320,13 +326,12 @@ impl Cluster {
 
     /// Lets the servers run on after this value; the caller records where they are. Only servers that were
     /// started with [`Options::outlive`] survive the end of this process.
-    pub(super) fn detach(mut self) -> PathBuf {
+    pub(super) fn detach(mut self) {
         self.home.keep();
         for node in &self.nodes {
             // The process is left to the system, which waits for it after this process's end.
             drop(node.running.lock().take());
         }
-        self.home.path().to_owned()
     }
 
     fn tree(&self, node: usize, what: &'static str) -> Result<Vec<Identity>, Error> {

@@ -12,11 +12,12 @@ use super::ports;
 use super::process::Launch;
 
 const NODES: usize = 3;
+pub(super) const PORTS: usize = 2 * NODES;
 const TEMPLATE: &str = include_str!("../../config/etcd.yaml");
 
 pub(super) fn plan(options: &Options, home: &Path) -> Result<Plan, Error> {
     let program = find::etcd(options).map_err(|missing| Error::Missing(vec![missing]))?;
-    let mut clients = ports::reserve(2 * NODES, options.first_port)?;
+    let mut clients = ports::reserve(PORTS, options.first_port)?;
     let peers = clients.split_off(NODES);
     let name = |index: usize| format!("etcd-{}", index + 1);
     let members = peers.iter().enumerate().map(|(index, peer)| format!("{}=http://{}", name(index), peer.address()));

@@ -12,7 +12,8 @@ use hyper_util::rt::TokioExecutor;
 /// # Errors
 /// The server could not be reached, or its answer could not be read.
 pub(super) async fn request(method: &str, url: &str, headers: &[(&str, &str)]) -> Result<(u16, String), String> {
-    let mut builder = Request::builder().method(method).uri(url);
+    // An object store refuses a put that does not state its length, which the client leaves out for 0.
+    let mut builder = Request::builder().method(method).uri(url).header("content-length", "0");
     for (name, value) in headers {
         builder = builder.header(*name, *value);
     }

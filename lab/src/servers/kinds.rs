@@ -21,6 +21,20 @@ pub(super) async fn plan(kind: Kind, options: &Options, home: &Path) -> Result<P
     }
 }
 
+/// The port after those of a kind that was started from `first` on.
+pub(super) fn next_port(kind: Kind, options: &Options, first: u16) -> Result<u16, Error> {
+    let count = match kind {
+        Kind::Redis => 1 + options.replicas,
+        Kind::Redlock => redis::REDLOCK_NODES,
+        Kind::Etcd => etcd::PORTS,
+        Kind::Zookeeper => zookeeper::PORTS,
+        Kind::Palisade => palisade::PORTS,
+        Kind::Postgres | Kind::Objects => 1,
+    };
+    let next = u16::try_from(count).ok().and_then(|count| first.checked_add(count));
+    next.ok_or_else(|| Error::Port(format!("there are not enough ports after {first}; choose a lower first port")))
+}
+
 /// Whether the servers are meant to keep their data on a disk.
 pub(super) fn is_durable(kind: Kind, options: &Options) -> bool {
     match kind {

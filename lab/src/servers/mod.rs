@@ -40,6 +40,7 @@ mod ports;
 mod postgres;
 mod process;
 mod redis;
+mod state;
 mod up;
 mod zookeeper;
 
@@ -49,7 +50,8 @@ pub use error::Error;
 pub use find::{Missing, missing};
 pub use options::{Durability, Kind, Options};
 pub use process::Identity;
-pub use up::Up;
+pub use state::{Node, Server, State};
+pub use up::{Target, Up};
 
 /// Starts the servers of a kind and waits until all of them serve.
 ///

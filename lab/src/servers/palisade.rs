@@ -14,11 +14,12 @@ use super::ports;
 use super::process::Launch;
 
 const NODES: usize = 3;
+pub(super) const PORTS: usize = 2 * NODES;
 const TEMPLATE: &str = include_str!("../../config/palisade.flags");
 
 pub(super) fn plan(options: &Options, home: &Path) -> Result<Plan, Error> {
     let program = find::palisade(options).map_err(|missing| Error::Missing(vec![missing]))?;
-    let mut clients = ports::reserve(2 * NODES, options.first_port)?;
+    let mut clients = ports::reserve(PORTS, options.first_port)?;
     let peers = clients.split_off(NODES);
     let members = peers.iter().enumerate().map(|(index, peer)| format!("{}={}", index + 1, peer.address()));
     let members = members.collect::<Vec<_>>().join(",");

@@ -11,11 +11,13 @@ use super::options::{Durability, Kind, Options};
 use super::ports;
 use super::process::{Launch, wait};
 
+/// What Redlock's description recommends: a majority survives the loss of two.
+pub(super) const REDLOCK_NODES: usize = 5;
 const TEMPLATE: &str = include_str!("../../config/redis.conf");
 
 pub(super) fn plan(kind: Kind, options: &Options, home: &Path) -> Result<Plan, Error> {
     let program = find::redis(kind).map_err(|missing| Error::Missing(vec![missing]))?;
-    let (count, replicas) = if kind == Kind::Redlock { (5, 0) } else { (1, options.replicas) };
+    let (count, replicas) = if kind == Kind::Redlock { (REDLOCK_NODES, 0) } else { (1, options.replicas) };
     let (appendonly, appendfsync) = match options.durability {
         Durability::Always => ("yes", "always"),
         Durability::EverySecond => ("yes", "everysec"),

@@ -15,6 +15,7 @@ use super::ports;
 use super::process::Launch;
 
 const NODES: usize = 3;
+pub(super) const PORTS: usize = 3 * NODES;
 const TEMPLATE: &str = include_str!("../../config/zoo.cfg");
 const JAVA_FLAGS: &str = include_str!("../../config/zookeeper.flags");
 const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
@@ -23,7 +24,7 @@ pub(super) fn plan(options: &Options, home: &Path) -> Result<Plan, Error> {
     let missing = |missing| Error::Missing(vec![missing]);
     let java = find::java().map_err(missing)?;
     let jars = find::zookeeper_jars().map_err(missing)?;
-    let mut clients = ports::reserve(3 * NODES, options.first_port)?;
+    let mut clients = ports::reserve(PORTS, options.first_port)?;
     let mut quorum = clients.split_off(NODES);
     let elections = quorum.split_off(NODES);
     let members = quorum.iter().zip(&elections).enumerate();
