@@ -16,7 +16,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Resource(resource::Command),
-    Worker(worker::Command),
+    Worker(Box<worker::Command>),
     #[command(hide = true)]
     StopParent(worker::StopParent),
     Up(servers::Up),
