@@ -12,13 +12,15 @@ pub(super) fn environment(kind: Kind, dir: &Path) -> Result<Vec<(String, String)
     let library = find::libfaketime(kind).map_err(|missing| Error::Missing(vec![missing]))?;
     write(dir, "+0")?;
     let variables = [
-        ("LD_PRELOAD", library.display().to_string()),
+        // Debian's Redis allocates with jemalloc, which reads the clock while libfaketime still allocates to
+        // find the real one: neither gets ready. With the C library named, its allocator comes first.
+        ("LD_PRELOAD", format!("{}:libc.so.6", library.display())),
         ("FAKETIME_TIMESTAMP_FILE", path(dir).display().to_string()),
         // A jump is seen by the next reading of the clock, not up to 10 s later.
         ("FAKETIME_NO_CACHE", "1".to_owned()),
         // A jump of the wall clock, as an operator or NTP makes it, leaves the monotonic clock alone.
         ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
-        // Programs that wait with a deadline would otherwise wait for the offset too.
+        // These two become the server's program, and need no clock.
         ("FAKETIME_SKIP_CMDS", "setsid,setpriv".to_owned()),
     ];
     Ok(variables.map(|(name, value)| (name.to_owned(), value)).to_vec())

@@ -31,6 +31,7 @@ pub struct Identity {
 struct Stat {
     state: char,
     parent: u32,
+    threads: u32,
     start_time: u64,
 }
 
@@ -41,8 +42,15 @@ fn stat(pid: u32) -> Option<Stat> {
     Some(Stat {
         state: fields.first()?.chars().next()?,
         parent: fields.get(1)?.parse().ok()?,
+        threads: fields.get(17)?.parse().ok()?,
         start_time: fields.get(19)?.parse().ok()?,
     })
+}
+
+impl Stat {
+    fn has_ended(&self) -> bool {
+        matches!(self.state, 'Z' | 'X') && self.threads <= 1
+    }
 }
 
 impl Identity {
@@ -52,14 +60,15 @@ impl Identity {
         stat(pid).map(|stat| Self { pid, start_time: stat.start_time })
     }
 
-    /// Whether this very process runs. An ended process that its parent has not waited for does not.
+    /// Whether this very process runs. An ended process that its parent has not waited for does not; one
+    /// whose first thread has ended does, while others still hold its sockets and files.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        self.state().is_some_and(|state| !matches!(state, 'Z' | 'X'))
+        self.stat().is_some_and(|stat| !stat.has_ended())
     }
 
-    fn state(&self) -> Option<char> {
-        stat(self.pid).filter(|stat| stat.start_time == self.start_time).map(|stat| stat.state)
+    fn stat(&self) -> Option<Stat> {
+        stat(self.pid).filter(|stat| stat.start_time == self.start_time)
     }
 
     /// Signals this very process: the identity is compared after the process was opened, so that a
@@ -150,7 +159,7 @@ pub(super) async fn wait(limit: Duration, mut condition: impl FnMut() -> bool) -
 
 /// Waits until each process has stopped by SIGSTOP or has ended, which takes microseconds.
 pub(super) fn wait_stopped(processes: &[Identity]) -> bool {
-    let is_still = |process: &Identity| process.state().is_none_or(|state| matches!(state, 'T' | 'Z' | 'X'));
+    let is_still = |process: &Identity| process.stat().is_none_or(|stat| stat.state == 'T' || stat.has_ended());
     wait_blocking(Duration::from_secs(5), || processes.iter().all(is_still))
 }
 

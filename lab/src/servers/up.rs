@@ -113,6 +113,9 @@ impl Up {
                 if self.foreground {
                     println!("The servers end with ^C or SIGTERM.");
                     stopped(&mut interrupt, &mut terminate).await;
+                    // In this order: each cluster removes its own part of the directory.
+                    drop(clusters);
+                    drop(directory);
                 } else {
                     let path = directory.detach();
                     clusters.into_iter().for_each(Cluster::detach);
