@@ -28,7 +28,7 @@ async fn started(kind: Kind, options: &Options) -> Option<Cluster> {
     };
     assert!(std::env::var("LAB_REQUIRE").as_deref() != Ok("all"), "{reason}");
     // Written past the test harness, which shows the output of `eprintln` for failed tests only.
-    writeln!(std::io::stderr(), "SKIPPED a test of {kind}: {reason}").unwrap();
+    std::io::stderr().write_all(format!("SKIPPED a test of {kind}: {reason}\n").as_bytes()).unwrap();
     None
 }
 

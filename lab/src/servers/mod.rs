@@ -64,7 +64,7 @@ pub async fn start(kind: Kind, options: &Options) -> Result<Cluster, Error> {
         return Err(Error::Missing(missing));
     }
     let durable = kinds::is_durable(kind, options) && !options.allow_tmpfs;
-    let home = home::Home::make(options.dir.as_deref(), kind.name(), durable)?;
+    let home = home::Home::make(options.dir.as_deref(), kind.name(), durable, !options.outlive)?;
     let plan = kinds::plan(kind, options, home.path()).await?;
     Cluster::start(kind, options, home, plan).await
 }

@@ -199,14 +199,14 @@ impl Directory {
     fn make(up: &Up, kinds: &[Kind], options: &Options) -> Result<Self, Error> {
         let durable = kinds.iter().any(|kind| kinds::is_durable(*kind, options)) && !options.allow_tmpfs;
         let made = |home: Home| Self { path: home.path().to_owned(), made: Some(home), is_detached: false };
-        let Some(path) = &up.dir else { return Home::make(None, "up", durable).map(made) };
+        let Some(path) = &up.dir else { return Home::make(None, "up", durable, up.foreground).map(made) };
         if State::path(path).exists() {
             let reason = "has servers of an earlier `up`; end them first with `palisade-lab down --dir DIR`";
             return Err(Error::Directory { path: path.clone(), reason: reason.to_owned() });
         }
         let path = std::path::absolute(path).map_err(file("cannot find", path))?;
         match (path.is_dir(), path.parent(), path.file_name().and_then(|name| name.to_str())) {
-            (false, Some(parent), Some(name)) => Home::make(Some(parent), name, durable).map(made),
+            (false, Some(parent), Some(name)) => Home::make(Some(parent), name, durable, up.foreground).map(made),
             _ => {
                 let path = fs::canonicalize(&path).map_err(file("cannot find", &path))?;
                 Ok(Self { path, made: None, is_detached: false })

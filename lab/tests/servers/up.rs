@@ -31,7 +31,7 @@ fn skipped(kinds: &[Kind]) -> bool {
     let missing = missing(kinds, &Options::default());
     let Some(first) = missing.first() else { return false };
     assert!(std::env::var("LAB_REQUIRE").as_deref() != Ok("all"), "{missing:?}");
-    writeln!(std::io::stderr(), "SKIPPED a test of up: {first}").unwrap();
+    std::io::stderr().write_all(format!("SKIPPED a test of up: {first}\n").as_bytes()).unwrap();
     true
 }
 
@@ -222,7 +222,8 @@ fn missing_programs_are_all_named_before_anything_starts() {
 
 /// Starts `up --foreground` and waits until the server serves.
 fn foreground() -> (Child, PathBuf, Identity) {
-    let mut child = lab(&["up", "redis", "--foreground"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        lab(&["up", "redis", "--foreground"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (mut dir, mut server) = (None, None);
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
         let line = line.unwrap();
