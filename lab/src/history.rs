@@ -99,11 +99,16 @@ pub fn merge(files: &[&Path]) -> Result<History, String> {
             merged.operations.push(operation);
         }
     }
-    merged.operations.sort_by_key(|operation| operation.invoked);
-    for (number, operation) in (1..).zip(&mut merged.operations) {
+    renumber(&mut merged);
+    Ok(merged)
+}
+
+/// Gives the operations of several records an order and numbers.
+pub fn renumber(history: &mut History) {
+    history.operations.sort_by_key(|operation| operation.invoked);
+    for (number, operation) in (1..).zip(&mut history.operations) {
         operation.id = OpId(number);
     }
-    Ok(merged)
 }
 
 fn origin(line: &str) -> Option<(u64, u64)> {
@@ -118,9 +123,7 @@ pub struct Judgement {
     pub operations: usize,
     /// Violations that the checker `resource` found: writes accepted out of the tokens' order.
     pub resource: Vec<String>,
-    /// Violations that the search for a sequential order found. It knows the resource's rule too.
-    pub linearizable: Vec<String>,
-    /// Violations that the checkers of the lock service found: exclusion, acknowledged, fifo.
+    /// Violations that the checkers of the lock service found: exclusion, acknowledged, fifo, linearizable.
     pub service: Vec<String>,
 }
 
@@ -133,7 +136,6 @@ impl Judgement {
             let found = verdict.violations.into_iter().map(|violation| violation.0);
             match verdict.checker {
                 "resource" => judgement.resource.extend(found),
-                "linearizable" => judgement.linearizable.extend(found),
                 _ => judgement.service.extend(found),
             }
         }

@@ -48,13 +48,22 @@ pub enum Write {
     Abandoned,
 }
 
+/// How a worker renews, and how and where it is paused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Case {
+    /// Whether a renews.
+    pub renews: bool,
+    /// How a is paused.
+    pub how: How,
+    /// Whether the pause comes after a has looked whether its lock is lost.
+    pub after_check: bool,
+}
+
 /// One round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Round {
-    /// Whether a renews.
-    pub renews: bool,
-    /// How a was paused.
-    pub how: How,
+    /// How a renewed and was paused.
+    pub case: Case,
     /// The pause, in hundredths of the TTL.
     pub pause: u64,
     /// The resource's rule.
@@ -70,8 +79,8 @@ pub struct Round {
 }
 
 impl Round {
-    fn case(&self, renews: bool, how: How, pause: u64) -> bool {
-        self.renews == renews && self.how == how && self.pause == pause
+    fn is(&self, case: Case, pause: u64) -> bool {
+        self.case == case && self.pause == pause
     }
 
     /// Whether only the fence stood between a's write and corruption, or nothing.
@@ -80,7 +89,30 @@ impl Round {
     }
 }
 
-const CASES: [(bool, How); 4] = [(false, How::Sleep), (false, How::Stop), (true, How::Sleep), (true, How::Stop)];
+const RENEWED_SLEEP: Case = Case { renews: true, how: How::Sleep, after_check: false };
+const RENEWED_STOP: Case = Case { renews: true, how: How::Stop, after_check: false };
+const STOP_AFTER_CHECK: Case = Case { renews: true, how: How::Stop, after_check: true };
+const CASES: [Case; 5] = [
+    Case { renews: false, how: How::Sleep, after_check: false },
+    Case { renews: false, how: How::Stop, after_check: false },
+    RENEWED_SLEEP,
+    RENEWED_STOP,
+    STOP_AFTER_CHECK,
+];
+
+impl Case {
+    fn renewals(self) -> &'static str {
+        if self.renews { "every third of the TTL" } else { "none" }
+    }
+
+    fn pause(self) -> &'static str {
+        match (self.how, self.after_check) {
+            (How::Sleep, _) => "sleep",
+            (How::Stop, false) => "stop",
+            (How::Stop, true) => "stop, after the check",
+        }
+    }
+}
 
 /// Runs all cases on one backend.
 ///
@@ -95,19 +127,19 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
         resources.push((fence, Resource::start(&directory, fence).await?));
     }
     let mut cases = Vec::new();
-    for (renews, how) in CASES {
+    for case in CASES {
         for pause in PAUSES {
             for (fence, resource) in &resources {
-                cases.extend(
-                    (1..=context.rounds.unwrap_or(ROUNDS)).map(|round| (renews, how, pause, *fence, resource, round)),
-                );
+                cases
+                    .extend((1..=context.rounds.unwrap_or(ROUNDS)).map(|round| (case, pause, *fence, resource, round)));
             }
         }
     }
     eprintln!("renew: {}: {} rounds, {AT_ONCE} at a time", context.backend, cases.len());
-    let rounds = cases.into_iter().zip(context.seed..).map(|((renews, how, pause, fence, resource, round), seed)| {
-        one(context, resource, seed, (renews, how, pause, fence, round))
-    });
+    let rounds = cases
+        .into_iter()
+        .zip(context.seed..)
+        .map(|((case, pause, fence, resource, round), seed)| one(context, resource, seed, (case, pause, fence, round)));
     let rounds: Vec<_> = stream::iter(rounds).buffered(AT_ONCE).collect().await;
     let rounds = rounds.into_iter().collect::<Result<Vec<_>, String>>()?;
     let mut predictions = predictions(&rounds);
@@ -134,10 +166,10 @@ async fn one(
     context: &Context,
     resource: &Resource,
     seed: u64,
-    (renews, how, pause, fence, round): (bool, How, u64, Fence, u64),
+    (case, pause, fence, round): (Case, u64, Fence, u64),
 ) -> Result<Round, String> {
-    let how_flag = if how == How::Sleep { "sleep" } else { "stop" };
-    let key = format!("renew-{renews}-{how_flag}-{pause}-{fence:?}-{round}").to_lowercase();
+    let how_flag = if case.how == How::Sleep { "sleep" } else { "stop" };
+    let key = format!("renew-{}-{how_flag}-{}-{pause}-{fence:?}-{round}", case.renews, case.after_check).to_lowercase();
     let flags = |more: &[(&str, String)]| -> Vec<String> {
         let common = [("--resource", resource.url.clone()), ("--key", key.clone()), ("--ttl", format!("{TTL_MS}ms"))];
         common.iter().chain(more).flat_map(|(flag, value)| [(*flag).to_owned(), value.clone()]).collect()
@@ -149,10 +181,14 @@ async fn one(
         ("--work-jitter", format!("{RENEW_MS}ms")),
         ("--seed", seed.to_string()),
     ];
-    if renews {
+    if case.renews {
         a_flags.push(("--renew", format!("{RENEW_MS}ms")));
     }
-    let mut a = Worker::start(context, "a", &flags(&a_flags))?;
+    let mut a_flags = flags(&a_flags);
+    if case.after_check {
+        a_flags.push("--pause-after-check".to_owned());
+    }
+    let mut a = Worker::start(context, "a", &a_flags)?;
     let granted = a.wait_for("was granted the lock", |event| matches!(event, Event::Acquired { .. })).await?;
     let b = Worker::start(context, "b", &flags(&[]))?;
     let (a, _) = tokio::try_join!(a.finish(), b.finish())?;
@@ -169,7 +205,7 @@ async fn one(
     });
     let (write, at) = ended.ok_or_else(|| format!("worker a has ended without a write: {a:?}"))?;
     let held_us = at.saturating_sub(granted.clock_us);
-    Ok(Round { renews, how, pause, fence, round, granted_ttl_ms, held_us, write })
+    Ok(Round { case, pause, fence, round, granted_ttl_ms, held_us, write })
 }
 
 fn predictions(rounds: &[Round]) -> Vec<Prediction> {
@@ -183,20 +219,17 @@ fn predictions(rounds: &[Round]) -> Vec<Prediction> {
     if all > 0 {
         predictions.push(Prediction::none("fence on: stale writes that are accepted", all, seen));
     }
-    let (all, seen) = count(&|round| !round.renews && round.pause == longest, &Round::unsafe_write);
+    let (all, seen) = count(&|round| !round.case.renews && round.pause == longest, &Round::unsafe_write);
     predictions.push(Prediction::all("no renewals, the longest pause: a writes after b", all, seen));
-    let (all, seen) = count(&|round| round.renews && round.how == How::Sleep, &Round::unsafe_write);
+    let (all, seen) = count(&|round| round.case == RENEWED_SLEEP, &Round::unsafe_write);
     predictions.push(Prediction::none("renewals, the job sleeps: a writes after b", all, seen));
-    let (all, seen) = count(&|round| round.case(true, How::Stop, longest), &Round::unsafe_write);
-    predictions.push(Prediction::some(
-        "renewals, the process is stopped for the longest pause: a writes after b",
-        all,
-        seen,
-    ));
-    let off = |round: &Round| round.fence == Fence::Off && round.case(true, How::Stop, longest);
+    let (all, seen) = count(&|round| round.is(STOP_AFTER_CHECK, longest), &Round::unsafe_write);
+    let what = "renewals, the process is stopped after its check, for the longest pause: a writes after b";
+    predictions.push(Prediction::all(what, all, seen));
+    let off = |round: &Round| round.fence == Fence::Off && round.is(STOP_AFTER_CHECK, longest);
     let (all, seen) = count(&off, &|round| round.write == Write::Stale);
     if all > 0 {
-        predictions.push(Prediction::some("the same with the fence off: the resource accepts it", all, seen));
+        predictions.push(Prediction::all("the same with the fence off: the resource accepts it", all, seen));
     }
     predictions
 }
@@ -226,10 +259,11 @@ holder, without renewals and with a renewal every {RENEW_MS} ms in the backgroun
 {setups}
 {commands}
 Worker b waits for the lock and writes as soon as it is granted. Worker a works for a random time of
-up to {RENEW_MS} ms, is paused, and writes. If a renewal has found the lock lost, a does not write
-(`abandoned`). A write of a after b's is *unsafe*: the fence refuses it, or corrupts the value if
-the fence is off. Both are counted together below, because the fence does not change the timing;
-`accepted` is what went through.
+up to {RENEW_MS} ms, is paused, and writes. Before the write it checks whether a renewal has found
+the lock lost, and then does not write (`abandoned`). The pause comes before this check, and in one
+series between the check and the write. A write of a after b's is *unsafe*: the fence refuses it,
+and without the fence it corrupts the value. Both are counted together below, because the fence does
+not change the timing; `accepted` is what went through.
 
 ## Figures
 
@@ -244,15 +278,17 @@ the fence is off. Both are counted together below, because the fence does not ch
   renewing is for.
 - A stopped process renews nothing. Renewals move the border: what remains of the lease when the
   stop begins is between two thirds and the whole of the TTL. They do not remove it.
-- A worker that looks at its lease before it writes narrows the window further, from the write's
-  side. The process can be stopped after the look, and the message can be delayed after it was sent.
+- A check before the write narrows the window further: after a stop, the renewal that is due often
+  finds the loss before the check. But the process can also be stopped after the check, and then
+  nothing in the worker prevents the write.
 - With the fence on, no unsafe write was accepted, at any pause.
 
 ## What bounds it
 
-- After a stop, the renewal and the write race: when the process wakes, both are due. `abandoned`
-  counts the rounds in which the renewal came first.
-- The pause is between the work and the write. A worker that is stopped elsewhere may be luckier.
+- After a stop before the check, the renewal and the check race: when the process wakes, both are
+  due. `abandoned` counts the rounds in which the renewal came first, which depends on the machine.
+- A check that compares a deadline with the clock would find the loss in all rounds of that series,
+  if the clocks are right. It does not help in the series with a stop after the check.
 - Unsafe writes need a waiter that writes meanwhile; here there always is one.
 "
     );
@@ -275,15 +311,15 @@ fn summary(results: &Results<Figures>) -> String {
         "abandoned",
     ]);
     for run in &results.runs {
-        for (renews, how) in CASES {
+        for case in CASES {
             for pause in PAUSES {
-                let rounds: Vec<_> = run.figures.rounds.iter().filter(|round| round.case(renews, how, pause)).collect();
+                let rounds: Vec<_> = run.figures.rounds.iter().filter(|round| round.is(case, pause)).collect();
                 let count = |of: &dyn Fn(&Round) -> bool| rounds.iter().filter(|round| of(round)).count().to_string();
                 let stale = |fence| count(&|round| round.fence == fence && round.write == Write::Stale);
                 table.row([
                     run.backend.clone(),
-                    (if renews { "every third of the TTL" } else { "none" }).to_owned(),
-                    word(how).to_owned(),
+                    case.renewals().to_owned(),
+                    case.pause().to_owned(),
                     hundredths(pause),
                     rounds.len().to_string(),
                     count(&Round::unsafe_write),
@@ -319,8 +355,8 @@ fn csv(results: &Results<Figures>) -> String {
             };
             table.row([
                 run.backend.clone(),
-                round.renews.to_string(),
-                word(round.how).to_owned(),
+                round.case.renews.to_string(),
+                round.case.pause().to_owned(),
                 (TTL_MS * round.pause / 100).to_string(),
                 (if round.fence == Fence::On { "on" } else { "off" }).to_owned(),
                 round.round.to_string(),
@@ -334,16 +370,16 @@ fn csv(results: &Results<Figures>) -> String {
 }
 
 fn plot(figures: &Figures) -> String {
-    let lines = CASES.iter().enumerate().map(|(number, &(renews, how))| {
+    let lines = CASES.iter().enumerate().map(|(number, &case)| {
         let points = PAUSES.iter().map(|&pause| {
-            let rounds: Vec<_> = figures.rounds.iter().filter(|round| round.case(renews, how, pause)).collect();
+            let rounds: Vec<_> = figures.rounds.iter().filter(|round| round.is(case, pause)).collect();
             let found = rounds.iter().filter(|round| round.unsafe_write()).count();
             // A little apart, so that equal lines do not hide each other.
             let aside = number as f64 * 0.6;
             (pause as f64 / 100.0, 100.0 * found as f64 / rounds.len().max(1) as f64 + aside)
         });
-        let renews = if renews { "renewals" } else { "no renewals" };
-        Series { name: format!("{renews}, {}", word(how)), points: points.collect(), line: true }
+        let renews = if case.renews { "renewals" } else { "no renewals" };
+        Series { name: format!("{renews}, {}", case.pause()), points: points.collect(), line: true }
     });
     let axes = Axes {
         x: "pause / TTL".to_owned(),
@@ -359,29 +395,22 @@ fn hundredths(number: u64) -> String {
     format!("{}.{:02}", number / 100, number % 100)
 }
 
-fn word(how: How) -> &'static str {
-    match how {
-        How::Sleep => "sleep",
-        How::Stop => "stop",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn round(renews: bool, how: How, fence: Fence, write: Write) -> Round {
-        Round { renews, how, pause: 250, fence, round: 1, granted_ttl_ms: 2000, held_us: 0, write }
+    fn round(case: Case, fence: Fence, write: Write) -> Round {
+        Round { case, pause: 250, fence, round: 1, granted_ttl_ms: 2000, held_us: 0, write }
     }
 
     #[test]
     fn a_run_without_stale_writes_has_failed_with_the_fence_off() {
         let holds = |off| {
             let rounds = [
-                round(true, How::Stop, Fence::Off, off),
-                round(true, How::Stop, Fence::On, Write::Refused),
-                round(false, How::Stop, Fence::On, Write::Refused),
-                round(true, How::Sleep, Fence::On, Write::InOrder),
+                round(STOP_AFTER_CHECK, Fence::Off, off),
+                round(STOP_AFTER_CHECK, Fence::On, Write::Refused),
+                round(CASES[0], Fence::On, Write::Refused),
+                round(RENEWED_SLEEP, Fence::On, Write::InOrder),
             ];
             predictions(&rounds).iter().all(|prediction| prediction.holds)
         };
@@ -390,7 +419,7 @@ mod tests {
 
     #[test]
     fn an_accepted_stale_write_with_the_fence_on_is_found() {
-        let predictions = predictions(&[round(false, How::Sleep, Fence::On, Write::Stale)]);
+        let predictions = predictions(&[round(CASES[0], Fence::On, Write::Stale)]);
         assert!(!predictions[0].holds, "{predictions:?}");
     }
 }

@@ -28,6 +28,8 @@ pub struct Plan {
     pub work: Duration,
     /// A pause before the write.
     pub pause: Option<(How, Duration)>,
+    /// Whether the pause comes after the worker has looked whether its lock is lost.
+    pub pause_after_check: bool,
     /// The time between two renewals.
     pub renew: Option<Duration>,
     /// Whether to write although a renewal has found the lock lost.
@@ -151,10 +153,8 @@ impl Worker {
         };
         body.push_str(&line);
         tokio::time::sleep(plan.work).await;
-        if let Some((how, length)) = plan.pause {
-            self.printer.print(job, Event::Paused { for_ms: millis(length) });
-            let paused = pause(how, length).await.map_err(|error| self.failed(job, error))?;
-            self.printer.print(job, Event::Resumed { paused_us: micros(paused) });
+        if !plan.pause_after_check {
+            self.pause(job, plan).await?;
         }
         if renewed.progress.lost() {
             self.printer.print(job, Event::Lost);
@@ -163,8 +163,19 @@ impl Worker {
                 return Ok(());
             }
         }
+        if plan.pause_after_check {
+            self.pause(job, plan).await?;
+        }
         let Some(resource) = &self.resource else { return Ok(()) };
         self.write(job, resource, plan, token, &body).await
+    }
+
+    async fn pause(&self, job: u64, plan: &Plan) -> Result<(), String> {
+        let Some((how, length)) = plan.pause else { return Ok(()) };
+        self.printer.print(job, Event::Paused { for_ms: millis(length) });
+        let paused = pause(how, length).await.map_err(|error| self.failed(job, error))?;
+        self.printer.print(job, Event::Resumed { paused_us: micros(paused) });
+        Ok(())
     }
 
     async fn write(&self, job: u64, resource: &Resource, plan: &Plan, token: u64, body: &str) -> Result<(), String> {

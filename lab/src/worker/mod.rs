@@ -69,6 +69,9 @@ pub struct Command {
     /// How the pause is made
     #[arg(long, value_enum, default_value = "sleep")]
     pause_how: How,
+    /// Pause after the look whether the lock is lost, instead of before it
+    #[arg(long)]
+    pause_after_check: bool,
     /// Renew the lock in the background, once in this time
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     renew: Option<Duration>,
@@ -132,6 +135,7 @@ impl Command {
             request: Request { owner: owner.to_owned(), ttl: self.ttl, wait: self.wait },
             work: self.work + self.work_jitter.mul_f64(rng.random()),
             pause: self.pause.map(|length| (self.pause_how, length)),
+            pause_after_check: self.pause_after_check,
             renew: self.renew,
             write_when_lost: self.write_when_lost,
             op: if self.append { Op::Append } else { Op::Put },

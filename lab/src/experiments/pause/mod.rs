@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::processes::{Counts, Resource, Worker};
 use super::{Context, Found, scratch, text};
-use crate::history::{Judgement, merge};
+use crate::history::{Judgement, merge, renumber};
 use crate::report::Prediction;
 use crate::resource::rule::Fence;
 use crate::worker::event::{Event, Line};
@@ -90,10 +90,9 @@ impl Round {
     /// Whether both histories have as many violations as the resource has counted stale writes.
     #[must_use]
     pub fn agrees(&self) -> bool {
-        [&self.workers_judged, &self.resource_judged].into_iter().all(|judged| {
-            u64::try_from(judged.resource.len()).is_ok_and(|found| found == self.counts.stale_accepted)
-                && judged.linearizable.is_empty() == (self.counts.stale_accepted == 0)
-        })
+        [&self.workers_judged, &self.resource_judged]
+            .into_iter()
+            .all(|judged| u64::try_from(judged.resource.len()).is_ok_and(|found| found == self.counts.stale_accepted))
     }
 }
 
@@ -153,8 +152,8 @@ fn seen_by_resource(workers: &History, resource: History) -> History {
     let mut history = workers.clone();
     history.operations.retain(|operation| !matches!(operation.call, Call::Access { .. }));
     history.operations.extend(resource.operations);
-    history.operations.sort_by_key(|operation| operation.invoked);
     history.drift_ppm = history.drift_ppm.max(resource.drift_ppm);
+    renumber(&mut history);
     history
 }
 
@@ -189,11 +188,7 @@ mod tests {
 
     fn round(a: Event, value: &str, stale_accepted: u64, found: usize) -> Round {
         let line = |event| Line { at_us: 0, clock_us: 0, job: 1, event };
-        let judged = Judgement {
-            resource: vec![String::new(); found],
-            linearizable: vec![String::new(); found],
-            ..Judgement::default()
-        };
+        let judged = Judgement { resource: vec![String::new(); found], ..Judgement::default() };
         Round {
             how: How::Sleep,
             fence: Fence::Off,
