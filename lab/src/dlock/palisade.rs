@@ -141,7 +141,9 @@ impl Cluster {
         match tokio::time::timeout(limit, repeated).await {
             Ok(answer) => Ok(Told { answer, attempts }),
             Err(_) => {
-                self.leave(&self.leader.borrow().clone());
+                // The guard of `borrow` must be gone before `leave` writes.
+                let silent = self.leader.borrow().clone();
+                self.leave(&silent);
                 Err(self.error(format!("no leader answered within {limit:?}; {trouble}")))
             }
         }
