@@ -211,17 +211,14 @@ fn metrics_have_the_names_of_the_contract() {
     assert!(text.ends_with("# EOF\n"));
 }
 
-/// Many clients at once: the accepted writes have one order, which is that of their tokens.
-#[tokio::test(flavor = "multi_thread")]
-async fn concurrent_writes_have_one_order() {
-    let directory = tempfile::tempdir().unwrap();
-    let (data, history) = (directory.path().join("data"), directory.path().join("history"));
-    let flags = ["--data", data.to_str().unwrap(), "--history", history.to_str().unwrap()];
-    let resource = Resource::start(&flags);
+/// Many clients at once, and each token twice, far out of order: the accepted writes have one order,
+/// which is that of their tokens. Returns the accepted tokens in the order of the value.
+async fn hammer(flags: &[&str]) -> Vec<u64> {
+    let resource = Resource::start(flags);
     let client = resource.client();
     let tasks: Vec<_> = (0..400_u64)
         .map(|number| {
-            // Each token twice, far out of order: 89 and 200 have no common divisor.
+            // 89 and 200 have no common divisor.
             let (client, token) = (client.clone(), number * 89 % 200);
             tokio::spawn(async move {
                 let answer = client.write("k", Op::Append, token, &format!("token {token}\n")).await.unwrap();
@@ -236,10 +233,26 @@ async fn concurrent_writes_have_one_order() {
     accepted.sort_unstable();
     let value = client.read("k").await.unwrap().unwrap();
     assert_eq!(lines(&value.value), accepted, "the value has the accepted writes in the order of their tokens");
-    assert!(accepted.windows(2).all(|pair| pair[0] < pair[1]), "no token was accepted twice");
     assert_eq!((accepted.last(), value.max_fence), (Some(&199), 199));
     assert_eq!(client.counter("resource_writes_total").await.unwrap(), accepted.len() as u64);
-    drop(resource);
+    assert_eq!(client.counter("resource_stale_token_rejections_total").await.unwrap(), 400 - accepted.len() as u64);
+    accepted
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_writes_have_one_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let accepted = hammer(&["--data", text(directory.path())]).await;
+    assert!(accepted.windows(2).all(|pair| pair[0] < pair[1]), "no token was accepted twice: {accepted:?}");
+}
+
+/// The checkers know the rule by which a token is good for several writes.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_history_of_concurrent_writes_is_accepted_by_the_checkers() {
+    let directory = tempfile::tempdir().unwrap();
+    let (data, history) = (directory.path().join("data"), directory.path().join("history"));
+    let flags = ["--same-token", "allow", "--data", text(&data), "--history", text(&history)];
+    let accepted = hammer(&flags).await;
     let history = merge(&[&history]).unwrap();
     assert_eq!(accesses(&history), (accepted.len(), 400 - accepted.len()));
     assert_eq!(Judgement::of(&history).resource, Vec::<String>::new());
