@@ -136,7 +136,9 @@ fn a_request_that_is_not_understood_names_its_field() {
     let resource = Resource::start(&[]);
     let token = "X-Fence-Token";
     let beyond = format!("{token}: {}0\r\n", u64::MAX);
-    let cases: [(&str, &str, &str, &[u8], u16, &str); 14] = [
+    /// Method, path, headers, body; status, and the field that is named.
+    type Case<'a> = (&'a str, &'a str, &'a str, &'a [u8], u16, &'a str);
+    let cases: [Case<'_>; 14] = [
         ("PUT", "/r/k", "", b"", 400, token),
         ("PUT", "/r/k", "X-Fence-Token:\r\n", b"", 400, token),
         ("PUT", "/r/k", "X-Fence-Token: seven\r\n", b"", 400, token),

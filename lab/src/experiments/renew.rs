@@ -268,6 +268,8 @@ not change the timing; `accepted` is what went through.
 ## Figures
 
 {summary}
+In the plots, each line is 0.6 % above the one before it, so that equal lines do not hide each other.
+
 {plots}## Predicted and seen
 
 {predictions}

@@ -155,7 +155,9 @@ release instead.
 {summary}
 `late` is the time from the end of the lease (the grant as its holder saw it, plus the granted TTL)
 to the next grant. It includes the time that the grant's answer took, and for Redis and Redlock the
-pause between two attempts of the waiter.
+pause between two attempts of the waiter. `blocked` depends on the moment of the kill, which is
+random; `late` does not. After a release, `blocked` counts from the moment at which the former holder
+had the answer, and is 0.0 if the next grant arrived before it.
 
 ![Time that a lock stays blocked after its holder was killed](ttl/blocked.svg)
 
@@ -178,7 +180,7 @@ pause between two attempts of the waiter.
 - etcd looks for expired leases twice a second, and ZooKeeper's sessions end at its ticks. That is
   the larger part of `late` there.
 - Servers and workers share one machine: there are no network delays, and all compete for its
-  cores.
+  cores, also with other programs that ran at the time.
 "
     );
     let files = vec![("blocked.svg".to_owned(), plot(results)), ("rounds.csv".to_owned(), csv(results))];

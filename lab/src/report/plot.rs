@@ -71,8 +71,8 @@ pub fn series(axes: &Axes, series: &[Series]) -> String {
                     .axis_desc_style(text.clone())
                     .x_desc(&axes.x)
                     .y_desc(&axes.y)
-                    .x_label_formatter(&|value| number(*value))
-                    .y_label_formatter(&|value| number(*value))
+                    .x_label_formatter(&|value| label(*value, axes.logarithmic))
+                    .y_label_formatter(&|value| label(*value, axes.logarithmic))
                     .draw()?;
                 for (number, one) in series.iter().enumerate() {
                     let colour = COLOURS[number % COLOURS.len()];
@@ -169,6 +169,12 @@ fn svg(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> String {
         draw(&area).and_then(|()| Ok(area.present()?)).expect("text in memory can be written");
     }
     text
+}
+
+/// The label of a line of the grid. On a logarithmic axis only 1, 2 and 5 have one: others collide.
+fn label(value: f64, logarithmic: bool) -> String {
+    let text = number(value);
+    if logarithmic && !text.starts_with(['1', '2', '5']) { String::new() } else { text }
 }
 
 /// A number as short as it can be.

@@ -112,3 +112,81 @@ async fn keep(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use futures_util::future::BoxFuture;
+    use palisade_conformance::history::End;
+
+    use super::*;
+    use crate::dlock::{Error, Held, Released};
+
+    /// A lock that answers renewals from a list, and then with success.
+    #[derive(Debug)]
+    struct Scripted(VecDeque<Result<bool, ()>>);
+
+    impl Held for Scripted {
+        fn renew(&mut self, _ttl: Duration) -> BoxFuture<'_, Result<bool, Error>> {
+            let answer = self.0.pop_front().unwrap_or(Ok(true));
+            let answer = answer.map_err(|()| Error::Backend { backend: "test", reason: "no answer".to_owned() });
+            Box::pin(async move { answer })
+        }
+
+        fn release(&mut self) -> BoxFuture<'_, Result<Released, Error>> {
+            Box::pin(async { Ok(Released::Done) })
+        }
+    }
+
+    /// Renews once in 10 ms for 95 ms. Returns what came of it, and the history's ends.
+    async fn renew(answers: &[Result<bool, ()>], period: Option<Duration>) -> (Arc<Progress>, Vec<End>) {
+        let now = std::time::Instant::now();
+        let handle = Handle {
+            key: "k".to_owned(),
+            owner: "a".to_owned(),
+            fence: 1,
+            ttl: Duration::from_secs(1),
+            acquired_at: now,
+            leased_at: now,
+            held: Box::new(Scripted(answers.iter().copied().collect())),
+        };
+        let recorder = Recorder::in_memory();
+        let renewer = Renewer {
+            client: Client::from("a"),
+            session: Session::from("a/1"),
+            recorder: recorder.clone(),
+            metrics: Arc::default(),
+        };
+        let renewed = Renewed::start(handle, period, renewer);
+        let progress = renewed.progress.clone();
+        tokio::time::sleep(Duration::from_millis(95)).await;
+        renewed.finish().await.unwrap();
+        let history = recorder.history().unwrap();
+        (progress, history.operations.into_iter().filter_map(|operation| Some(operation.end?.1)).collect())
+    }
+
+    #[tokio::test]
+    async fn a_lock_is_renewed_once_in_each_period() {
+        let (progress, ends) = renew(&[], Some(Duration::from_millis(10))).await;
+        // A busy machine is late, and never early.
+        assert!((1..=9).contains(&progress.renewals()) && !progress.lost(), "{progress:?}");
+        assert_eq!(ends.len() as u64, progress.renewals());
+        let (progress, ends) = renew(&[], None).await;
+        assert_eq!((progress.renewals(), progress.lost(), ends.len()), (0, false, 0));
+    }
+
+    #[tokio::test]
+    async fn a_refused_renewal_ends_the_renewals() {
+        let (progress, ends) = renew(&[Ok(true), Ok(false)], Some(Duration::from_millis(10))).await;
+        assert_eq!((progress.renewals(), progress.lost()), (1, true));
+        assert_eq!(ends, [End::Ok(Answer::KeptAlive), End::Fail(Refusal::NoSession)]);
+    }
+
+    #[tokio::test]
+    async fn a_renewal_without_an_answer_is_no_loss() {
+        let (progress, ends) = renew(&[Err(()), Ok(true)], Some(Duration::from_millis(10))).await;
+        assert!((1..=8).contains(&progress.renewals()) && !progress.lost(), "{progress:?}");
+        assert!(matches!(ends[0], End::Info(_)));
+    }
+}
