@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use palisade_lab::{experiments, resource, servers, worker};
+use palisade_lab::{contend, experiments, resource, servers, worker};
 
 /// Show on real systems where locks without fencing break, and what they cost
 #[derive(Debug, Parser)]
@@ -17,6 +17,7 @@ struct Cli {
 enum Command {
     Resource(resource::Command),
     Worker(Box<worker::Command>),
+    Contend(Box<contend::Command>),
     #[command(hide = true)]
     StopParent(worker::StopParent),
     Up(servers::Up),
@@ -29,6 +30,7 @@ async fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Resource(command) => command.run().await,
         Command::Worker(command) => command.run().await,
+        Command::Contend(command) => command.run().await,
         Command::StopParent(command) => command.run().await,
         Command::Up(command) => command.run().await,
         Command::Down(command) => command.run().await,

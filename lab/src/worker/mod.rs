@@ -144,7 +144,7 @@ impl Command {
 }
 
 /// Serves `GET /metrics` in the background.
-async fn serve_metrics(addr: &str, metrics: Arc<Metrics>) -> Result<(), String> {
+pub(crate) async fn serve_metrics(addr: &str, metrics: Arc<Metrics>) -> Result<(), String> {
     use axum::http::header::CONTENT_TYPE;
     let listener = tokio::net::TcpListener::bind(addr)
         .await
