@@ -16,7 +16,7 @@ pub struct Setup {
     pub command: String,
     /// The servers' product and version, and their number.
     pub servers: String,
-    /// Processor, cores, memory and kernel.
+    /// Processor, cores, memory and the kernel's version.
     pub machine: String,
     /// The file system under the servers' data.
     pub disk: String,
@@ -54,8 +54,9 @@ fn machine() -> String {
     let processor = field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| "unknown processor".to_owned());
     let memory = field(&read("/proc/meminfo"), "MemTotal").and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
     let memory = memory.map_or_else(String::new, |kib| format!(", {} GiB", (kib + (1 << 19)) >> 20));
-    let kernel = read("/proc/sys/kernel/osrelease");
-    format!("{processor}, {cores} cores{memory}, Linux {}", kernel.trim())
+    let release = read("/proc/sys/kernel/osrelease");
+    let version: Vec<&str> = release.trim().split('.').take(2).collect();
+    format!("{processor}, {cores} cores{memory}, Linux {}", version.join("."))
 }
 
 /// The type of the file system that contains a directory.
@@ -65,5 +66,5 @@ fn disk(directory: &Path) -> Option<String> {
     let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
     let under = fields.filter(|fields| fields.len() > 2 && directory.starts_with(fields[1]));
     let mount = under.max_by_key(|fields| fields[1].len())?;
-    Some(format!("{} on {}", mount[2], mount[0]))
+    Some(mount[2].to_owned())
 }
