@@ -8,6 +8,7 @@
 //! | [`servers`] | the real servers, started with pinned configurations: `palisade-lab up` |
 //! | [`contend`] | contenders on one key or many, at an offered rate: latency, throughput, order |
 //! | [`experiments`] | what is shown: each writes figures, plots and its page in docs/lab/ |
+//! | [`stores`] | stores that check fencing tokens by themselves: a PostgreSQL row, an object |
 //! | [`history`] | histories of several processes on one clock, for the checkers of `conformance` |
 //! | [`report`] | figures as CSV and JSON, plots as SVG, pages as Markdown |
 //! | [`metrics`] | the metrics that every program of the lab serves |
@@ -20,4 +21,5 @@ pub mod metrics;
 pub mod report;
 pub mod resource;
 pub mod servers;
+pub mod stores;
 pub mod worker;

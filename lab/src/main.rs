@@ -20,6 +20,8 @@ enum Command {
     Contend(Box<contend::Command>),
     #[command(hide = true)]
     StopParent(worker::StopParent),
+    #[command(hide = true)]
+    StoreWorker(Box<experiments::fenced_stores::StoreWorker>),
     Up(servers::Up),
     Down(servers::Down),
     Run(experiments::Run),
@@ -32,6 +34,7 @@ async fn main() -> ExitCode {
         Command::Worker(command) => command.run().await,
         Command::Contend(command) => command.run().await,
         Command::StopParent(command) => command.run().await,
+        Command::StoreWorker(command) => command.run().await,
         Command::Up(command) => command.run().await,
         Command::Down(command) => command.run().await,
         Command::Run(command) => command.run().await,

@@ -7,8 +7,10 @@
 //! | [`release`] | whether a release can free another owner's lock |
 //! | [`ttl`] | how long a killed holder blocks the lock |
 //! | [`renew`] | whether renewing closes the window |
+//! | [`fenced_stores`] | whether a PostgreSQL row and an object check the token themselves |
 //! | [`processes`] | the resource and the workers, as processes of their own |
 
+pub mod fenced_stores;
 pub mod pause;
 pub mod processes;
 pub mod release;
@@ -39,6 +41,8 @@ pub enum Name {
     Ttl,
     /// Renewing narrows the window and does not close it
     Renew,
+    /// The fence in a PostgreSQL row and in an object store
+    FencedStores,
 }
 
 /// Run experiments on real servers; write figures, plots and pages
@@ -116,6 +120,7 @@ impl Run {
                 Name::Release => self.one("release", release::run, release::page).await?,
                 Name::Ttl => self.one("ttl", ttl::run, ttl::page).await?,
                 Name::Renew => self.one("renew", renew::run, renew::page).await?,
+                Name::FencedStores => self.one("fenced-stores", fenced_stores::run, fenced_stores::page).await?,
             };
         }
         Ok(if as_predicted { ExitCode::SUCCESS } else { ExitCode::FAILURE })

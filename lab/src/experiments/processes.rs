@@ -99,8 +99,16 @@ impl Worker {
     /// # Errors
     /// It does not start.
     pub fn start(context: &Context, owner: &str, flags: &[String]) -> Result<Worker, String> {
+        Worker::start_as("worker", context, owner, flags)
+    }
+
+    /// Starts a worker that is another of this program's commands, with more flags.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start_as(name: &str, context: &Context, owner: &str, flags: &[String]) -> Result<Worker, String> {
         let mut command = program()?;
-        command.args(["worker", "--backend", context.backend.name(), "--endpoints", &context.endpoints.join(",")]);
+        command.args([name, "--backend", context.backend.name(), "--endpoints", &context.endpoints.join(",")]);
         command.args(["--owner", owner]).args(flags);
         let (child, lines) = spawn(command)?;
         Ok(Worker { child, lines, owner: owner.to_owned(), seen: Vec::new() })
