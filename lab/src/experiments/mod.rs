@@ -8,9 +8,15 @@
 //! | [`ttl`] | how long a killed holder blocks the lock |
 //! | [`renew`] | whether renewing closes the window |
 //! | [`fenced_stores`] | whether a PostgreSQL row and an object check the token themselves |
+//! | [`contention`] | what more contenders for one key buy |
+//! | [`fairness`] | whether locks are granted in the order of arrival |
+//! | [`contenders`] | contenders of this process, for those two |
 //! | [`processes`] | the resource and the workers, as processes of their own |
 
 pub mod fenced_stores;
+pub mod contenders;
+pub mod contention;
+pub mod fairness;
 pub mod pause;
 pub mod processes;
 pub mod release;
@@ -19,6 +25,7 @@ pub mod ttl;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -41,6 +48,10 @@ pub enum Name {
     Ttl,
     /// Renewing narrows the window and does not close it
     Renew,
+    /// Latency and throughput against contention
+    Contention,
+    /// Arrival order against grant order
+    Fairness,
     /// The fence in a PostgreSQL row and in an object store
     FencedStores,
 }
@@ -63,6 +74,12 @@ pub struct Run {
     /// How often each case is run; by default, what the page states
     #[arg(long)]
     rounds: Option<u64>,
+    /// Contention: numbers of contenders; by default, what the page states
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    contenders: Vec<u32>,
+    /// Contention, fairness: how long attempts arrive; by default, what the page states
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    duration: Option<Duration>,
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -99,6 +116,10 @@ pub struct Context {
     pub fences: Vec<Fence>,
     /// How often each case is run, if not as often as the experiment says.
     pub rounds: Option<u64>,
+    /// Numbers of contenders, if not those of the experiment.
+    pub contenders: Vec<u32>,
+    /// How long attempts arrive, if not as long as the experiment says.
+    pub duration: Option<Duration>,
     /// Seed of everything random.
     pub seed: u64,
 }
@@ -120,6 +141,8 @@ impl Run {
                 Name::Release => self.one("release", release::run, release::page).await?,
                 Name::Ttl => self.one("ttl", ttl::run, ttl::page).await?,
                 Name::Renew => self.one("renew", renew::run, renew::page).await?,
+                Name::Contention => self.one("contention", contention::run, contention::page).await?,
+                Name::Fairness => self.one("fairness", fairness::run, fairness::page).await?,
                 Name::FencedStores => self.one("fenced-stores", fenced_stores::run, fenced_stores::page).await?,
             };
         }
@@ -150,7 +173,9 @@ impl Run {
                 Fences::Both => vec![Fence::Off, Fence::On],
             };
             let endpoints = cluster.endpoints().to_vec();
-            let context = Context { backend, endpoints, fences, rounds: self.rounds, seed: self.seed };
+            let (contenders, duration) = (self.contenders.clone(), self.duration);
+            let context =
+                Context { backend, endpoints, fences, rounds: self.rounds, contenders, duration, seed: self.seed };
             let setup = Setup::of(&self.command(name, backend), servers_of(&cluster), cluster.dir());
             let (figures, predictions) = run(&context).await?;
             for Prediction { predicted, seen, holds } in &predictions {
@@ -174,6 +199,13 @@ impl Run {
         }
         if let Some(rounds) = self.rounds {
             command.push_str(&format!(" --rounds {rounds}"));
+        }
+        if !self.contenders.is_empty() {
+            let numbers: Vec<_> = self.contenders.iter().map(u32::to_string).collect();
+            command.push_str(&format!(" --contenders {}", numbers.join(",")));
+        }
+        if let Some(duration) = self.duration {
+            command.push_str(&format!(" --duration {}", humantime::format_duration(duration)));
         }
         command
     }
