@@ -83,7 +83,7 @@ async fn the_highest_token_stays(kind: Kind, rounds: u64) {
     }
     let unfenced = races(&running, Fence::Off, rounds, 1).await.unwrap();
     assert!(unfenced.iter().any(|race| !race.highest_stays()), "the races without a fence prove nothing: {unfenced:?}");
-    assert!(unfenced.iter().all(|race| !race.late_refused && !race.judged.resource.is_empty()), "{unfenced:?}");
+    assert!(unfenced.iter().all(|race| !race.late_refused), "{unfenced:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -45,10 +45,10 @@ does not exist before the first write:
 UPDATE fenced SET value = $1, fence = $2 WHERE key = $3 AND fence < $2
 ```
 
-**Object store, fence on.** The object contains its token. The writer reads the object and is refused
-if its token is not above the one in the object. Otherwise it puts the new object with
-`If-Match: ETAG`, or with `If-None-Match: *` if there is none. The store answers 412 if the object is
-not the one that was read; the writer then reads again and decides again. The header of
+**Object store, fence on.** The object contains its token. The writer reads the object and stops if
+its token is not above the one in the object. Otherwise it puts the new object with
+`If-Match: ETAG`, or with `If-None-Match: *` if there is none. The store answers 412 if the object
+is not the one that was read; the writer then reads again and decides again. The header of
 `lab/src/stores/objects.rs` explains why this is safe, and why the token must be in the content.
 
 **Fence off.** The same writes without the condition.
@@ -65,8 +65,10 @@ What is stored at the end of the first round with a stop:
 {plots}### {WRITERS} writers at the same time
 
 {WRITERS} writers with connections of their own write to one key at the same time, with the tokens 1 to
-{WRITERS} in a random order, {RACES} times in each round. A write with token 1 follows. No lock is used: what is
-tested is the store's condition. `lost swaps` are conditional puts that met another writer's object.
+{WRITERS} in a random order, {RACES} times in each round. A write with token 1 follows. No lock is used:
+what is tested is the store's condition. `lost swaps` are conditional puts that met another writer's
+object. A checker accuses an accepted write only if it began after the answer to one with a higher
+token.
 
 {raced}
 ## Predicted and seen
@@ -76,24 +78,24 @@ tested is the store's condition. `lost swaps` are conditional puts that met anot
 
 - The application needs no service in front of its data. A column and a condition are enough, or a
   number in the object and a header.
-- Each store decides in one step of its own: PostgreSQL under the row's lock, the object store by the
-  condition of the put. A check that the writer makes before an unconditional write is not a fence,
+- Each store decides in one step of its own: PostgreSQL under the row's lock, the object store by
+  the condition of the put. A check that the writer makes before an unconditional write is not a fence,
   because the pause may come between the two.
 - The order in which writes arrive does not matter. The highest token stays, and each lower one is
   refused from then on.
 - PostgreSQL needs one statement, whatever the other writers do. The object store needs a GET and a
   PUT, and both again for each lost swap.
-- An equal token is refused. A writer that lost the answer to its write may repeat it: a refusal that
-  names its own token says that the write was done before.
+- An equal token is refused. A writer that lost the answer to its write may repeat it: a refusal
+  that names its own token says that the write was done before.
 
 ## What bounds it
 
 - The fence protects one row or one object, not what is beside it. A job that writes several rows
   needs the condition on one row, for example the lock's own, in the same transaction as all other
-  writes. A job that writes several objects has no such transaction: each object needs a token, and a
-  paused job can leave some of them written.
-- Side effects outside the store are not fenced: a mail, a payment, a call to a service that does not
-  check the token.
+  writes. A job that writes several objects has no such transaction: each object needs a token, and
+  a paused job can leave some of them written.
+- Side effects outside the store are not fenced: a mail, a payment, a call to a service that does
+  not check the token.
 - Other writers must use the condition too. One UPDATE without it, by a script or an administrator,
   ends the protection. A trigger that refuses a falling `fence` would enforce it in PostgreSQL.
 - A deleted row or object forgets its token, and the next write is accepted with any. An application
@@ -103,8 +105,9 @@ tested is the store's condition. `lost swaps` are conditional puts that met anot
   from 1 again is refused by every row. Redlock has no fencing token at all.
 - PostgreSQL's `bigint` holds tokens below 2^63.
 - The object store is moto's server, in memory: it shows the protocol of S3, not its durability or
-  speed. It tests a put's condition and replaces the object in two steps, so the lab runs it with one
-  thread, which makes them one. A store whose conditional put is not atomic cannot be fenced like this.
+  speed. It tests a put's condition and replaces the object in two steps, so the lab runs it with
+  one thread, which makes them one. A store whose conditional put is not atomic cannot be fenced
+  like this.
 "
     );
     let mut files: Vec<_> = results.runs.iter().map(|run| (format!("{}.svg", run.backend), plot(run))).collect();

@@ -37,7 +37,7 @@ pub struct Race {
     pub value_fits: bool,
     /// Whether the write with a low token after all others was refused.
     pub late_refused: bool,
-    /// What the checkers say of the order of the accepted writes.
+    /// What the checkers say of the order of the accepted writes, without the late one.
     pub judged: Judgement,
 }
 
@@ -79,8 +79,8 @@ async fn race(stores: &[Arc<dyn Store>], key: &str, fence: Fence, tokens: &[u64]
     }
     let first = stores.first().ok_or("a race needs writers")?;
     let stored = first.read(key).await?.ok_or_else(|| format!("{key} is empty after {} writes", tokens.len()))?;
-    let late = write(&**first, key, fence, 1, &recorder).await?;
     let history = recorder.history().map_err(|error| format!("the history of {key}: {error}"))?;
+    let late = write(&**first, key, fence, 1, &recorder).await?;
     let lost = |answer: &Answer| match answer {
         Answer::Accepted { attempts } => u64::from(attempts - 1),
         // PostgreSQL's one statement is no swap that was lost.
