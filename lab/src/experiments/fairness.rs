@@ -24,8 +24,8 @@ const RATE: u32 = 100;
 const WORK: Duration = Duration::from_millis(20);
 const DURATION: Duration = Duration::from_secs(2);
 const WAIT: Duration = Duration::from_secs(30);
-/// Requests that are sent so far apart reach the servers in that order.
-const MARGIN: Duration = Duration::from_millis(100);
+/// Attempts that arrive so far apart reach the servers' queues in that order, also if each opens a session first.
+const MARGIN: Duration = Duration::from_millis(250);
 
 /// The run on one backend.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -57,7 +57,7 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
     let locks = contenders::connect(context)?;
     let duration = context.duration.unwrap_or(DURATION);
     let all = (millis(duration) * u64::from(RATE)).div_ceil(1000);
-    contenders::uncontended(&locks, Duration::ZERO, 20).await?;
+    contenders::uncontended(&locks, "first", Duration::ZERO, 20).await?;
     contenders::warm_up(&locks, all.min(1000)).await;
     let load = Load {
         model: Model::Open { rate: RATE.into() },
@@ -129,9 +129,11 @@ with spinning waiters (redis, redlock) and with queues (etcd, zookeeper, palisad
 {commands}
 {RATE} attempts a second arrive at one key, in even gaps, and hold it for {work} ms: a queue builds,
 and then drains. Each contender has a connection of its own, made before. An attempt *overtakes*
-another if it arrived later and was granted while the other still waited. Arrivals are the client's:
-requests that are sent close together may reach a server in the other order. So overtakings are
-counted a second time among attempts that arrived at least {margin} ms apart.
+another if it arrived later and was granted while the other still waited.
+
+Arrivals are the client's: attempts that start close together may reach the queue in the other
+order. With ZooKeeper they do so most, because each attempt opens a session before it can queue. So
+overtakings are counted a second time among attempts that arrived at least {margin} ms apart.
 
 The wait in grants is the number of grants to others between an attempt's arrival and its own grant.
 In a first-come-first-served queue, it is the number of those ahead of it. A load average above zero
@@ -141,7 +143,7 @@ is other work that ran beside the experiment.
 
 {order}
 {waits}
-{plots}Errors: {errors}
+{plots}{errors}
 ## Predicted and seen
 
 {predictions}
@@ -220,7 +222,10 @@ fn errors(results: &Results<Figures>) -> String {
             text += &format!("\n- {backend}: {} times: {}", failure.count, failure.error);
         }
     }
-    if text.is_empty() { "none.\n".to_owned() } else { text + "\n" }
+    match text.is_empty() {
+        true => "No attempt and no release failed.\n".to_owned(),
+        false => format!("Errors:\n{text}\n"),
+    }
 }
 
 /// Those that spin first.
