@@ -3,10 +3,11 @@
 //! A test whose server is not installed is skipped, and says so; with `LAB_REQUIRE=all` it fails.
 
 use std::io::Write;
+use std::process::Command;
 
 use palisade_lab::experiments::fenced_stores::{WRITERS, races};
 use palisade_lab::resource::rule::Fence;
-use palisade_lab::servers::{Error, Options};
+use palisade_lab::servers::{self, Error, Options, missing};
 use palisade_lab::stores::objects::Objects;
 use palisade_lab::stores::{Answer, Kind, Running, Value};
 
@@ -19,10 +20,14 @@ async fn started(kind: Kind) -> Option<Running> {
         Err(error @ Error::Setup { .. }) if kind == Kind::Objects => error.to_string(),
         Err(error) => panic!("{kind}: {error}"),
     };
+    skip(kind.name(), &reason);
+    None
+}
+
+fn skip(what: &str, reason: &str) {
     assert!(std::env::var("LAB_REQUIRE").as_deref() != Ok("all"), "{reason}");
     // Written past the test harness, which shows the output of `eprintln` for failed tests only.
-    std::io::stderr().write_all(format!("SKIPPED a test of the store {kind}: {reason}\n").as_bytes()).unwrap();
-    None
+    std::io::stderr().write_all(format!("SKIPPED a test of {what}: {reason}\n").as_bytes()).unwrap();
 }
 
 fn is_accepted(answer: Answer) -> bool {
@@ -83,7 +88,7 @@ async fn the_highest_token_stays(kind: Kind, rounds: u64) {
     }
     let unfenced = races(&running, Fence::Off, rounds, 1).await.unwrap();
     assert!(unfenced.iter().any(|race| !race.highest_stays()), "the races without a fence prove nothing: {unfenced:?}");
-    assert!(unfenced.iter().all(|race| !race.late_refused), "{unfenced:?}");
+    assert!(unfenced.iter().all(|race| !race.late_refused && !race.judged.resource.is_empty()), "{unfenced:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -122,4 +127,29 @@ async fn a_put_after_another_writers_is_refused_although_the_values_are_equal() 
     let now = store.get("k").await.unwrap().unwrap();
     assert_eq!(now.value, with(4));
     assert_ne!(now.etag, read.etag);
+}
+
+/// One round of the experiment on a real Redis, with workers as processes.
+#[test]
+fn a_paused_write_is_refused_with_the_fence_only() {
+    let missing =
+        missing(&[servers::Kind::Redis, servers::Kind::Postgres, servers::Kind::Objects], &Options::default());
+    if !missing.is_empty() {
+        return skip("the experiment fenced-stores", &Error::Missing(missing).to_string());
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().to_str().unwrap();
+    let arguments = ["run", "fenced-stores", "--backend", "redis", "--rounds", "1", "--out", out];
+    let output = Command::new(env!("CARGO_BIN_EXE_palisade-lab")).args(arguments).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    let page = std::fs::read_to_string(directory.path().join("fenced-stores.md")).unwrap();
+    for store in ["postgres", "objects"] {
+        for how in ["sleep", "stop"] {
+            for figures in ["off | 1 | 2 | 1 | 0 | 0 | 1 |", "on | 1 | 1 | 0 | 1 | 1 | 0 |"] {
+                let line = format!("| redis | {store} | {how} | {figures}");
+                assert!(page.contains(&line), "{line} is missing in\n{page}");
+            }
+        }
+    }
 }

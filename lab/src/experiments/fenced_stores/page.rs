@@ -67,8 +67,8 @@ What is stored at the end of the first round with a stop:
 {WRITERS} writers with connections of their own write to one key at the same time, with the tokens 1 to
 {WRITERS} in a random order, {RACES} times in each round. A write with token 1 follows. No lock is used:
 what is tested is the store's condition. `lost swaps` are conditional puts that met another writer's
-object. A checker accuses an accepted write only if it began after the answer to one with a higher
-token.
+object. The checkers accuse an accepted write only if it began after the answer to one with a higher
+token, which the late write always did.
 
 {raced}
 ## Predicted and seen
@@ -79,8 +79,8 @@ token.
 - The application needs no service in front of its data. A column and a condition are enough, or a
   number in the object and a header.
 - Each store decides in one step of its own: PostgreSQL under the row's lock, the object store by
-  the condition of the put. A check that the writer makes before an unconditional write is not a fence,
-  because the pause may come between the two.
+  the condition of the put. A check that the writer makes before an unconditional write is not a
+  fence, because the pause may come between the two.
 - The order in which writes arrive does not matter. The highest token stays, and each lower one is
   refused from then on.
 - PostgreSQL needs one statement, whatever the other writers do. The object store needs a GET and a

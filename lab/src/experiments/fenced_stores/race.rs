@@ -37,7 +37,8 @@ pub struct Race {
     pub value_fits: bool,
     /// Whether the write with a low token after all others was refused.
     pub late_refused: bool,
-    /// What the checkers say of the order of the accepted writes, without the late one.
+    /// What the checkers say of all writes. They accuse an accepted write only if it began after the answer to one
+    /// with a higher token: here, the late one.
     pub judged: Judgement,
 }
 
@@ -79,8 +80,8 @@ async fn race(stores: &[Arc<dyn Store>], key: &str, fence: Fence, tokens: &[u64]
     }
     let first = stores.first().ok_or("a race needs writers")?;
     let stored = first.read(key).await?.ok_or_else(|| format!("{key} is empty after {} writes", tokens.len()))?;
-    let history = recorder.history().map_err(|error| format!("the history of {key}: {error}"))?;
     let late = write(&**first, key, fence, 1, &recorder).await?;
+    let history = recorder.history().map_err(|error| format!("the history of {key}: {error}"))?;
     let lost = |answer: &Answer| match answer {
         Answer::Accepted { attempts } => u64::from(attempts - 1),
         // PostgreSQL's one statement is no swap that was lost.
