@@ -17,7 +17,7 @@ fn committed_pages_are_what_their_results_render_to() {
     let found = std::fs::read_dir(pages()).unwrap().map(|entry| entry.unwrap().path());
     let found = found.filter(|directory| directory.join("results.json").exists());
     let names: Vec<_> = found.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect();
-    for name in ["pause", "release", "ttl", "renew"] {
+    for name in ["pause", "release", "ttl", "renew", "fenced-stores"] {
         assert!(names.iter().any(|found| found == name), "docs/lab/{name}/results.json is missing");
     }
     for name in &names {
