@@ -110,7 +110,11 @@ impl Summary {
             ended: Latency::of(started().map(Attempt::latency_us)),
             lag: Latency::of(started().map(|attempt| attempt.arrived_us.saturating_sub(attempt.intended_us))),
             elapsed_us,
-            handovers_per_second: if elapsed_us == 0 { 0.0 } else { granted as f64 * 1e6 / elapsed_us as f64 },
+            handovers_per_second: if elapsed_us == 0 {
+                0.0
+            } else {
+                thousandths(granted as f64 * 1e6 / elapsed_us as f64)
+            },
             order: Order::of(attempts, 0),
             failures: failures(attempts, backend, servers),
         }
@@ -121,6 +125,11 @@ impl Summary {
     pub fn errors(&self) -> u64 {
         self.failed + self.failed_releases
     }
+}
+
+/// Three digits after the point: JSON with more of them may read back as a neighbouring number.
+fn thousandths(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
 }
 
 fn failures(attempts: &[Attempt], backend: &str, servers: &[String]) -> Vec<Failure> {

@@ -61,6 +61,13 @@ pub struct Case {
     pub violations: Vec<String>,
 }
 
+impl Case {
+    /// Whether most attempts were granted. If not, the latencies of those that were say little about waiting.
+    fn mostly_granted(&self) -> bool {
+        2 * self.summary.granted > self.summary.arrivals - self.summary.overflow
+    }
+}
+
 impl Figures {
     /// Hand-overs a second if nothing overlaps: 1 / (work + acquire + release), of medians.
     fn ceiling(&self) -> f64 {
@@ -186,6 +193,9 @@ With contention:
 
 ![99.9th percentile](contention/p999.svg)
 
+The plots of latencies leave out cases in which most attempts timed out or failed: the few that were
+granted did not wait.
+
 Errors:
 
 {errors}
@@ -215,7 +225,9 @@ Errors:
   a large part of it; the column `generator` has the 99th percentile of its own delay.
 "
     );
-    let quantile = |of: fn(&Latency) -> u64| move |case: &Case| of(&case.summary.latency) as f64 / 1e3;
+    let quantile = |of: fn(&Latency) -> u64| {
+        move |case: &Case| if case.mostly_granted() { of(&case.summary.latency) as f64 / 1e3 } else { 0.0 }
+    };
     let milliseconds = |name: &str| format!("{name} of the latency, ms");
     let files = vec![
         ("handovers.svg".to_owned(), plot(results, "hand-overs a second", |case| case.summary.handovers_per_second)),
@@ -386,17 +398,17 @@ fn plot(results: &Results<Figures>, y: &str, value: impl Fn(&Case) -> f64) -> St
     });
     let lines: Vec<_> = lines.collect();
     let points = || lines.iter().flat_map(|line| &line.points);
-    let range = |of: fn(&(f64, f64)) -> f64| {
-        let (least, most) =
-            points().map(of).fold((f64::MAX, 0.0), |(least, most), value| (value.min(least), value.max(most)));
-        // Room for the legend above the lines.
-        if most > 0.0 { (least / 1.5, most * 3.0) } else { (1.0, 10.0) }
+    let range = |of: fn(&(f64, f64)) -> f64, below: f64| {
+        let widest = |(least, most): (f64, f64), value: f64| (value.min(least), value.max(most));
+        let (least, most) = points().map(of).fold((f64::MAX, 0.0), widest);
+        if most > 0.0 { (least / below, most * 1.5) } else { (1.0, 10.0) }
     };
     let axes = Axes {
         x: "contenders".to_owned(),
         y: y.to_owned(),
-        x_range: range(|point| point.0),
-        y_range: range(|point| point.1),
+        // Room for the legend left of the lines.
+        x_range: range(|point| point.0, 4.0),
+        y_range: range(|point| point.1, 1.5),
         logarithmic: true,
     };
     series(&axes, &lines)
